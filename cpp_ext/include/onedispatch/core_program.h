@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What runs on a core: a behavioural program, bound to the image in program memory.
+//
+// A program never blocks. It is a state machine that says what it does next; the simulator
+// performs that, lets simulated time pass, and resumes it. It sees its own data memory only.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "onedispatch/device_description.h"
+
+namespace onedispatch {
+
+constexpr uint32_t kCoreMemoryBytes = 64 * 1024;
+
+// The only things of the array that a program may touch.
+struct CoreView {
+  uint8_t* memory = nullptr;  // kCoreMemoryBytes of this core's data memory
+  uint32_t column = 0;        // partition column
+  uint32_t row = 0;           // core row, 0 = tile row 2
+};
+
+struct MemoryRange {
+  uint32_t offset = 0;
+  uint32_t bytes = 0;
+};
+
+// The next thing that a program does.
+struct Action {
+  enum class Kind { kAcquire, kRelease, kCompute, kHalt };
+  Kind kind = Kind::kHalt;
+  uint32_t lock = 0;   // core view (48 + own lock id)
+  int32_t value = 1;   // acquire: wait until lock >= value, then subtract; release: add
+  uint64_t cycles = 0; // kCompute: core cycles that pass, known before the job runs
+  // kCompute: the work, on local memory only. The simulator may run it on another thread at any
+  // moment before the cycles have passed, so it must own all that it captures.
+  std::function<void()> job;
+  std::vector<MemoryRange> reads, writes;  // what the job touches, for overlap checks
+};
+
+class CoreProgram {
+ public:
+  virtual ~CoreProgram() = default;
+  // Called once at the start and again each time the last action is complete.
+  // Throws ProgramError (core_program.h) when local memory holds nonsense.
+  virtual Action resume() = 0;
+};
+
+struct ProgramError {
+  std::string what;
+};
+
+// Starts the program that `image` (the first words of program memory) names.
+// Throws ProgramError when there is no such program: empty memory, unknown id, wrong version or hash.
+std::unique_ptr<CoreProgram> start_program(const uint32_t* image, uint32_t image_words, CoreView core,
+                                           const DeviceDescription& device);
+
+}  // namespace onedispatch
