@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exception tree of all layers.
+
+``OneDispatchError`` is the root. Every error says four things: where it happened, what was
+given, what is accepted, and what to do. Later layers import from here, so that one
+``except onedispatch.OneDispatchError`` catches whatever the package raises on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+class OneDispatchError(Exception):
+    """Root of the tree.
+
+    Args:
+        where: the thing that was being done, named so that the reader can find it.
+        given: what was found there.
+        accepted: what would have been right.
+        remedy: what the reader can do about it.
+    """
+
+    def __init__(self, where: str, given: str = "", accepted: str = "", remedy: str = "") -> None:
+        super().__init__(where, given, accepted, remedy)
+        self.where = where
+        self.given = given
+        self.accepted = accepted
+        self.remedy = remedy
+
+    def place(self) -> str:
+        """Where it happened, with the coordinates that the subclass knows."""
+        return self.where
+
+    def __str__(self) -> str:
+        text = self.place()
+        if self.given:
+            text += f": given {self.given}"
+        if self.accepted:
+            text += f"; accepted: {self.accepted}"
+        if self.remedy:
+            text += f". {self.remedy[0].upper()}{self.remedy[1:].rstrip('.')}."
+        return text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross process borders (tuning runs in many processes), extra fields included.
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+def _rebuild(
+    cls: type[OneDispatchError], args: tuple[str, ...], state: dict[str, Any]
+) -> OneDispatchError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class ModelError(OneDispatchError):
+    """The model itself is broken: not ONNX, a missing initializer, a type that cannot be."""
+
+
+class UnsupportedModelError(OneDispatchError):
+    """The model is sound, but some nodes do not map onto the device.
+
+    ``nodes`` holds one line per node that does not map, each with its reason.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        given: str = "",
+        accepted: str = "",
+        remedy: str = "",
+        *,
+        nodes: Iterable[str] = (),
+    ) -> None:
+        super().__init__(where, given, accepted, remedy)
+        self.nodes = tuple(nodes)
+
+    def __str__(self) -> str:
+        return "\n  ".join([super().__str__(), *self.nodes])
+
+
+class InputError(OneDispatchError):
+    """An argument or an input tensor does not fit: name, shape, dtype or range."""
+
+
+class DeviceError(OneDispatchError):
+    """No such device, or it was used in a way that it does not allow."""
+
+
+class CompiledModelError(OneDispatchError):
+    """A saved model or xclbin cannot be read: foreign, damaged, or of another version."""
+
+
+class _AtOperation(OneDispatchError):
+    """Shared by the errors that point into a transaction."""
+
+    def __init__(
+        self,
+        where: str,
+        given: str = "",
+        accepted: str = "",
+        remedy: str = "",
+        *,
+        op_index: int | None = None,
+        byte_offset: int | None = None,
+    ) -> None:
+        super().__init__(where, given, accepted, remedy)
+        self.op_index = op_index
+        self.byte_offset = byte_offset
+
+    def place(self) -> str:
+        marks = []
+        if self.op_index is not None:
+            marks.append(f"op {self.op_index}")
+        if self.byte_offset is not None:
+            marks.append(f"byte {self.byte_offset}")
+        return f"{self.where} ({', '.join(marks)})" if marks else self.where
+
+
+class TransactionError(_AtOperation):
+    """A transaction cannot be decoded, encoded or fused.
+
+    ``op_index`` counts operations from 0; ``byte_offset`` counts from the file's first byte.
+    """
+
+
+class SimulationError(_AtOperation):
+    """A transaction cannot be run: deadlock, bad address, unrouted stream and the like.
+
+    ``tile`` ("column 2 row 1") and ``register`` (its name) are set where they are known.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        given: str = "",
+        accepted: str = "",
+        remedy: str = "",
+        *,
+        op_index: int | None = None,
+        byte_offset: int | None = None,
+        tile: str = "",
+        register: str = "",
+    ) -> None:
+        super().__init__(
+            where, given, accepted, remedy, op_index=op_index, byte_offset=byte_offset
+        )
+        self.tile = tile
+        self.register = register
