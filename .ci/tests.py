@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the tests in stages and counts: quick Python, C++ (ctest), the rest of Python.
+
+Standard library only. Every stage runs even when an earlier one failed; the exit code is
+1 when any test failed or any stage could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+REPORTS = BUILD / "reports"
+QUICK = ("tests/arch", "tests/unit")
+PYTEST_NO_TESTS = 5
+
+
+@dataclass
+class Stage:
+    """What one stage did: counts from its JUnit report, and whether it came to its end."""
+
+    name: str
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    ok: bool = True
+
+    def __str__(self) -> str:
+        words = [f"{self.passed} passed"]
+        words += [f"{self.failed} failed"] if self.failed else []
+        words += [f"{self.skipped} skipped"] if self.skipped else []
+        words += [] if self.ok or self.failed else ["did not come to its end"]
+        return f"{self.name}: {', '.join(words)}"
+
+
+def run(command: Sequence[str], extra_env: Mapping[str, str] | None = None) -> int:
+    """Runs ``command`` in the root and returns its exit code; output goes through."""
+    print(f"$ {' '.join(command)}", flush=True)
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **(extra_env or {})}, check=False).returncode
+
+
+def count(stage: Stage, report: Path) -> Stage:
+    """Adds the counts of a JUnit file; a missing or empty file makes the stage fail."""
+    try:
+        suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
+    except (OSError, ElementTree.ParseError) as error:
+        print(f"no report of {stage.name}: {error}", file=sys.stderr)
+        stage.ok = False
+        return stage
+    for suite in suites:
+        total = int(suite.get("tests", 0))
+        failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+        skipped = int(suite.get("skipped", 0)) + int(suite.get("disabled", 0))
+        stage.failed += failed
+        stage.skipped += skipped
+        stage.passed += total - failed - skipped
+    stage.ok = stage.ok and stage.failed == 0
+    return stage
+
+
+def pytest_stage(name: str, arguments: Sequence[str]) -> Stage:
+    report = REPORTS / f"{name}.xml"
+    # The console script, not `python -m pytest`: that would put the root on sys.path.
+    command = [str(Path(sys.executable).with_name("pytest")), *arguments, f"--junitxml={report}"]
+    code = run(command)
+    stage = count(Stage(f"Python, {name}"), report)
+    stage.ok = stage.ok and code in (0, PYTEST_NO_TESTS)
+    return stage
+
+
+def quick_stage() -> Stage:
+    present = [path for path in QUICK if (ROOT / path).is_dir()]
+    return pytest_stage("quick", present)
+
+
+def rest_stage() -> Stage:
+    return pytest_stage("rest", ["tests", *(f"--ignore={path}" for path in QUICK)])
+
+
+def googletest_prefix() -> str:
+    """The prefix that CMake must search, "" when the system has GoogleTest."""
+    done = subprocess.run(
+        [ROOT / ".ci" / "bootstrap", "googletest"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def make_cases() -> dict[str, str]:
+    """Operator cases for the C++ tests, where their generator exists: environment for ctest."""
+    if not (ROOT / "tests" / "cpp" / "make_cases.py").exists():
+        return {}
+    cases = BUILD / "cases"
+    if run([sys.executable, "-m", "tests.cpp.make_cases", str(cases)]) != 0:
+        raise subprocess.CalledProcessError(1, "tests.cpp.make_cases")
+    return {"ONEDISPATCH_CASES": str(cases)}
+
+
+def cpp_stage(jobs: int, sanitize: bool = False) -> Stage:
+    """Builds and runs the C++ tests, ``sanitize``: with ASan and UBSan."""
+    name = "C++ sanitized" if sanitize else "C++"
+    build = BUILD / ("sanitize" if sanitize else "cpp")
+    report = REPORTS / f"{build.name}.xml"
+    stage = Stage(name)
+    configure = ["cmake", "-S", "cpp_ext", "-B", str(build), "-G", "Ninja", "-DONEDISPATCH_TESTS=ON"]
+    configure.append(f"-DCMAKE_BUILD_TYPE={'RelWithDebInfo' if sanitize else 'Release'}")
+    configure.append(f"-DONEDISPATCH_SANITIZE={'ON' if sanitize else 'OFF'}")
+    ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error"]
+    ctest += ["--timeout", "300", "-j", str(jobs), "--output-junit", str(report)]
+    sanitizers = {
+        "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+    }
+    try:
+        prefix = googletest_prefix()
+        configure += [f"-DCMAKE_PREFIX_PATH={prefix}"] if prefix else []
+        env = make_cases()
+        for command in (configure, ["cmake", "--build", str(build), "-j", str(jobs)]):
+            if run(command) != 0:
+                raise subprocess.CalledProcessError(1, command)
+    except subprocess.CalledProcessError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        stage.ok = False
+        return stage
+    code = run(ctest, {**env, **(sanitizers if sanitize else {})})
+    stage = count(stage, report)
+    stage.ok = stage.ok and code == 0
+    return stage
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--only", choices=["quick", "cpp", "rest", "sanitize"], help="one stage alone")
+    options = parser.parse_args()
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    for old in REPORTS.glob("*.xml"):
+        old.unlink()
+    all_stages = {
+        "quick": quick_stage,
+        "cpp": lambda: cpp_stage(options.jobs),
+        "rest": rest_stage,
+        "sanitize": lambda: cpp_stage(options.jobs, sanitize=True),
+    }
+    wanted = [options.only] if options.only else ["quick", "cpp", "rest"]
+    started = time.monotonic()
+    stages = [all_stages[name]() for name in wanted]
+    seconds = time.monotonic() - started
+    print("\n" + "\n".join(str(stage) for stage in stages))
+    total = Stage(
+        "all tests",
+        passed=sum(stage.passed for stage in stages),
+        failed=sum(stage.failed for stage in stages),
+        skipped=sum(stage.skipped for stage in stages),
+        ok=all(stage.ok for stage in stages),
+    )
+    print(f"{'PASSED' if total.ok else 'FAILED'}  {total} in {seconds:.0f} s", flush=True)
+    return 0 if total.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

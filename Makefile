@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+# Everything lives in .venv and build/ of this checkout. Needed beforehand: python3 >= 3.10, g++, make.
+PYTHON ?= python3
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+
+BIN := .venv/bin
+STAMPS := .venv/stamps
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# No build isolation: cmake keeps its build directory, so a second install takes seconds.
+INSTALL = $(PIP) install -q --no-build-isolation
+
+# Directories are listed too, so that a deleted file also counts as a change.
+SOURCES := $(shell find cpp_ext dispatch operators transactions -name __pycache__ -prune -o -print)
+
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+export PIP_NO_INPUT := 1
+export PYTHON
+
+.PHONY: help demo test quick sanitize lint format generate generated bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make demo       set up, then classify real handwritten digits on the simulated NPU'
+	@echo 'make test       set up, then run every test: Python, C++, ONNX'
+	@echo 'make quick      the tests that take seconds'
+	@echo 'make sanitize   the C++ tests under AddressSanitizer and UBSan'
+	@echo 'make lint       ruff and mypy        make format     apply ruff'
+	@echo 'make generate   rewrite the generated C++ headers'
+	@echo 'make bench      our time beside onnxruntime'"'"'s'
+	@echo 'make clean      remove .venv and build'
+
+demo: $(STAMPS)/demo
+	@$(BIN)/python models/demo.py
+
+test: $(STAMPS)/dev
+	@$(BIN)/python .ci/tests.py --jobs $(JOBS)
+
+quick: $(STAMPS)/dev
+	@$(BIN)/python .ci/tests.py --jobs $(JOBS) --only quick
+
+sanitize: $(STAMPS)/dev
+	@$(BIN)/python .ci/tests.py --jobs $(JOBS) --only sanitize
+
+lint: $(STAMPS)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p onedispatch
+	$(BIN)/mypy models .ci/tests.py tests/arch tests/conftest.py
+
+format: $(STAMPS)/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Formats live in one Python table each; C++ reads a header made from it.
+generate: $(STAMPS)/dev
+	$(BIN)/python -m onedispatch.operators.params cpp_ext/include/onedispatch/kernel_params.h
+	$(BIN)/python -m onedispatch.transactions.genheader cpp_ext/include/onedispatch/txn_format.h
+
+generated: $(STAMPS)/dev
+	$(BIN)/pytest -q -p no:cacheprovider tests/arch/test_generated.py
+
+bench: $(STAMPS)/demo
+	@$(BIN)/onedispatch bench light_resnet50
+
+clean:
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
+
+$(STAMPS)/venv: .ci/bootstrap
+	@.ci/bootstrap venv
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/tools: $(STAMPS)/venv
+	@echo 'setup: build tools'
+	@$(PIP) install -q 'cmake>=3.26' 'ninja>=1.11' 'pybind11>=2.13' 'scikit-build-core>=1.0.1'
+	@touch $@
+
+# demo and dev differ in what else they install; either leaves the package itself up to date.
+$(STAMPS)/demo $(STAMPS)/dev: $(STAMPS)/%: $(STAMPS)/tools $(SOURCES) pyproject.toml LICENSE
+	@echo 'setup: building and installing onedispatch'
+	@if [ -s .venv/python_include ]; then \
+	  include=$$(cat .venv/python_include); \
+	  export CPLUS_INCLUDE_PATH=$$include:$${include%/*}; \
+	  set -- -C cmake.define.Python_INCLUDE_DIR=$$include; \
+	fi; $(INSTALL) "$$@" '.[$*]'
+	@touch $@
