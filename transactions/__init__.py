@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transaction format: what is sent to the array, and everything known about its bytes.
+
+Nouns, in the order in which one meets them:
+    Device              geometry and constants of an NPU or of a column partition
+    ShimBd, MemBd, CoreBd   buffer descriptors: what a DMA moves, in which order, under which locks
+    TransactionBuilder  appends operations (WRITE, BLOCKWRITE, MASKPOLL, DDR_PATCH, TCT...)
+    ArgMap, ArgKind     which region of an operator's argument is which tensor
+    Xclbin              the container of overlays that a hardware context loads
+
+``spec`` is the table of opcodes, ``registers`` the table of registers; all else follows from
+them, the C++ header too. The package imports nothing of the rest of OneDispatch.
+"""
+
+from onedispatch.transactions.argmap import ArgKind, ArgMap
+from onedispatch.transactions.bd import (
+    CoreBd,
+    MemBd,
+    ShimBd,
+    circuit_master,
+    lock_request_offset,
+    packet_header,
+    packet_master,
+    queue_word,
+    switch_slave,
+    switch_slot,
+)
+from onedispatch.transactions.builder import TransactionBuilder, tile_address
+from onedispatch.transactions.device import Device, device_names, find_device
+from onedispatch.transactions.errors import (
+    CompiledModelError,
+    DeviceError,
+    InputError,
+    ModelError,
+    OneDispatchError,
+    SimulationError,
+    TransactionError,
+    UnsupportedModelError,
+)
+from onedispatch.transactions.xclbin import Xclbin
+
+__all__ = [  # noqa: RUF022 (grouped by what they are for)
+    # devices
+    "Device", "device_names", "find_device",
+    # writing
+    "TransactionBuilder", "tile_address", "ShimBd", "MemBd", "CoreBd", "queue_word",
+    "lock_request_offset", "packet_header", "circuit_master", "packet_master", "switch_slave",
+    "switch_slot",
+    # fusing
+    "ArgKind", "ArgMap",
+    # containers
+    "Xclbin",
+    # errors
+    "OneDispatchError", "ModelError", "UnsupportedModelError", "InputError", "TransactionError",
+    "SimulationError", "DeviceError", "CompiledModelError",
+]
