@@ -116,8 +116,8 @@ class Network:
         hit = cells == y[:, :, :, None, :, None]
 
         def backward(g: Array) -> Array:
-            spread: Array = hit * g[:, :, :, None, :, None]
-            return spread.reshape(x.shape)
+            back: Array = (hit * g[:, :, :, None, :, None]).reshape(x.shape)
+            return back
 
         return y, backward
 

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Imports point one way: models -> dispatch -> operators -> transactions; one door to C++."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MAY_IMPORT = {
+    "transactions": {"transactions"},
+    "operators": {"operators", "transactions"},
+    "dispatch": {"dispatch", "operators", "transactions", "cpp_ext"},
+    "cpp_ext": {"cpp_ext"},
+}
+BRIDGE = "onedispatch.cpp_ext._core"
+BRIDGE_OWNER = "dispatch/device.py"
+# The public face re-exports by `onedispatch` itself; nothing inside may go through it.
+FACADE = "dispatch/facade/__init__.py"
+
+
+def imports_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of every import, also those inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                yield node.lineno, "." * node.level + (node.module or "")
+            else:
+                yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def breaks_rule(path: str, name: str) -> str | None:
+    """Why the file at ``path`` (from the root) may not import ``name``; None when it may."""
+    folder = path.split("/")[0]
+    if name.startswith("."):
+        return "relative import; write `from onedispatch.<folder> import ...`"
+    parts = name.split(".")
+    if parts[0] in MAY_IMPORT:
+        return f"bare import loads a second copy; write onedispatch.{name}"
+    if parts[0] != "onedispatch":
+        return None
+    if folder not in MAY_IMPORT:
+        return None
+    if len(parts) < 2 or parts[1] not in MAY_IMPORT:
+        return None if path == FACADE else "goes through the public face; import the folder that defines it"
+    if name.startswith(BRIDGE) and path != BRIDGE_OWNER:
+        return f"only {BRIDGE_OWNER} may import the C++ extension"
+    if parts[1] not in MAY_IMPORT[folder]:
+        return f"{folder} may import {', '.join(sorted(MAY_IMPORT[folder]))} only"
+    return None
+
+
+def python_files() -> list[Path]:
+    folders = (*MAY_IMPORT, "models", "tests")
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def test_every_import_follows_the_one_way_rule() -> None:
+    broken = []
+    for path in python_files():
+        relative = path.relative_to(ROOT).as_posix()
+        for line, name in imports_of(ast.parse(path.read_text(encoding="utf-8"))):
+            reason = breaks_rule(relative, name)
+            if reason:
+                broken.append(f"{relative}:{line}: imports {name}: {reason}")
+    assert not broken, "\n" + "\n".join(broken)
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "expected"),
+    [
+        ("transactions/fuse.py", "import onedispatch.operators.conv", "transactions may import"),
+        ("operators/conv.py", "from onedispatch.dispatch import graph", "operators may import"),
+        ("operators/conv.py", "from .base import Operator", "relative"),
+        ("dispatch/plan.py", "from operators.base import Operator", "second copy"),
+        ("dispatch/plan.py", "from onedispatch.cpp_ext import _core", "only dispatch/device.py"),
+        ("dispatch/plan.py", "def f():\n    import onedispatch.cpp_ext._core", "only dispatch/device.py"),
+        ("dispatch/plan.py", "import onedispatch", "public face"),
+        ("tests/unit/test_x.py", "from transactions import spec", "second copy"),
+        ("dispatch/device.py", "from onedispatch.cpp_ext import _core", None),
+        ("operators/conv.py", "from onedispatch.transactions import Device", None),
+        ("models/demo.py", "import onedispatch", None),
+        ("operators/conv.py", "import operator", None),
+    ],
+)
+def test_the_rule_itself(path: str, source: str, expected: str | None) -> None:
+    reasons = [breaks_rule(path, name) for _, name in imports_of(ast.parse(source))]
+    if expected is None:
+        assert reasons == [None]
+    else:
+        assert any(reason and expected in reason for reason in reasons)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every test shares: where data lies, fixed seeds, and a check that imports stay clean.
+
+A hung test is ended by the timers in pyproject.toml: pytest-timeout fails it by name; where
+C++ holds the interpreter, the faulthandler watchdog prints every stack and ends pytest.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("dispatch", "operators", "transactions", "cpp_ext")
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def amd_transactions() -> Path:
+    """AMD's public Strix files; skips where they are absent (ONEDISPATCH_SHARED says where)."""
+    shared = Path(os.environ.get("ONEDISPATCH_SHARED", ROOT.parent / "shared"))
+    data = shared / "data" / "amd-transactions"
+    if not data.is_dir():
+        pytest.skip("AMD's transaction files are not at ../shared/data/amd-transactions")
+    return data
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Random numbers that depend on the test's name only, not on which tests ran before."""
+    return np.random.default_rng(list(request.node.nodeid.encode()))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The fastest answers first: structure, then units, then what needs the simulator."""
+    order = {"arch": 0, "unit": 1}
+
+    def key(item: pytest.Item) -> int:
+        parts = item.path.relative_to(ROOT).parts
+        return order.get(parts[1] if len(parts) > 1 else "", 2)
+
+    items.sort(key=key)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A bare import of a source folder is a second copy of the package: two registries."""
+    copies = [name for name in FOLDERS if name in sys.modules]
+    if copies:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        sys.stderr.write(
+            f"\nimported from the source folders, not as onedispatch.*: {', '.join(copies)}; "
+            "write `from onedispatch.<folder> import ...`\n"
+        )
