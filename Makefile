@@ -55,7 +55,7 @@ format: $(STAMPS)/dev
 # Formats live in one Python table each; C++ reads a header made from it.
 generate: $(STAMPS)/dev
 	$(BIN)/python -m onedispatch.operators.params cpp_ext/include/onedispatch/kernel_params.h
-	$(BIN)/python -m onedispatch.transactions.genheader cpp_ext/include/onedispatch/txn_format.h
+	$(BIN)/python -m onedispatch.transactions.genheader cpp_ext/include/onedispatch
 
 generated: $(STAMPS)/dev
 	$(BIN)/pytest -q -p no:cacheprovider tests/arch/test_generated.py
