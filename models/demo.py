@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from rich.columns import Columns
 from rich.console import Console
 from rich.panel import Panel
 from rich.progress import track
@@ -27,7 +26,7 @@ import onedispatch as od
 Array = np.ndarray[Any, Any]
 
 MODEL = Path(__file__).with_name("digits.onnx")
-SHOWN = 8
+SHOWN, PER_ROW = 8, 4
 BATCH = 200
 HOLD_OUT_EVERY = 5  # as in train_digits.py
 SHADES = " ░▒▓█"
@@ -51,8 +50,11 @@ def show_answers(console: Console, session: od.InferenceSession, images: Array, 
             f"says {answer} ({probabilities[0, answer]:.0%})\n", "bold green" if right else "bold red"
         )
         text.append(f"is   {label}", "dim")
-        cards.append(Panel(text, width=20))
-    console.print(Columns(cards))
+        cards.append(Panel(text, width=18, padding=0))
+    rows = Table.grid(padding=(0, 1))
+    for first in range(0, len(cards), PER_ROW):
+        rows.add_row(*cards[first : first + PER_ROW])
+    console.print(rows)
 
 
 def show_placement(console: Console, session: od.InferenceSession) -> None:
@@ -95,7 +97,7 @@ def main() -> int:
     options = parser.parse_args()
     console = Console()
     if not console.is_terminal:  # piped: wide enough for the tables, whatever COLUMNS says
-        console = Console(width=110)
+        console = Console(width=100)
 
     digits = load_digits()
     images, labels = (digits.images / 16).astype(np.float32)[:, None], digits.target
@@ -103,7 +105,7 @@ def main() -> int:
     session = od.InferenceSession(MODEL, device=options.device, fallback="error")
 
     held_out = np.arange(len(images)) % HOLD_OUT_EVERY == 0
-    pick = np.flatnonzero(held_out)[:SHOWN]
+    pick = np.random.default_rng(1).choice(np.flatnonzero(held_out), SHOWN, replace=False)
     show_answers(console, session, images[pick], labels[pick])
     show_placement(console, session)
     show_run(console, session.last_run, 1)
