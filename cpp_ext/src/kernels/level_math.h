@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Unary and binary functions. Polynomials are minimax fits (weighted least squares with Lawson
+// iterations in float64) over the stated ranges; the tests hold each function to a few ULP of libm.
+namespace onedispatch::kernels::OD_LEVEL {
+
+// ln 2 split so that a product of the first part with a small integer is exact.
+constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
+
+template <int N>
+OD_INLINE F polynomial(const float (&c)[N], F x) {  // c[0] + c[1] x + ...
+  F r = splat(c[N - 1]);
+#pragma GCC unroll 16
+  for (int i = N - 2; i >= 0; --i) r = fma(r, x, splat(c[i]));
+  return r;
+}
+
+OD_INLINE F exp_f(F x) {
+  constexpr float c[] = {4.999999305e-01f, 1.666651479e-01f, 4.166845679e-02f, 8.369418847e-03f, 1.381314439e-03f};
+  // Beyond these the result is 0 or infinity anyway; a NaN passes both comparisons.
+  x = select(x > splat(89.0f), splat(89.0f), x);
+  x = select(x < splat(-104.5f), splat(-104.5f), x);
+  const F magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const F shifted = fma(x, splat(1.44269504f), magic);
+  const I n = (I)shifted - (I)magic;
+  const F whole = shifted - magic;
+  F r = fma(whole, splat(-kLn2High), x);
+  r = fma(whole, splat(-kLn2Low), r);
+  const F p = fma(r * r, polynomial(c, r), r) + splat(1.0f);
+  const I half = n >> 1;  // two factors, so that denormals and infinity come out right
+  return p * (F)((half + 127) << 23) * (F)((n - half + 127) << 23);
+}
+
+OD_INLINE F log_f(F x) {
+  constexpr float c[] = {3.333333120e-01f,  -2.500083796e-01f, 2.000129269e-01f, -1.662276490e-01f,
+                         1.419969585e-01f, -1.316418644e-01f, 1.277911363e-01f, -7.646101491e-02f};
+  const I tiny = x < splat(1.17549435e-38f);
+  const F scaled = select(tiny, x * splat(8388608.0f), x);
+  const I bits = (I)scaled - splat_i(0x3F3504F3);  // exponent and mantissa relative to sqrt(1/2)
+  const I exponent = (bits >> 23) - (tiny & splat_i(23));
+  const F f = (F)((bits & splat_i(0x007FFFFF)) + splat_i(0x3F3504F3)) - splat(1.0f);
+  const F e = __builtin_convertvector(exponent, F);
+  const F square = f * f;
+  F r = fma(e, splat(kLn2Low), square * f * polynomial(c, f));
+  r = fma(square, splat(-0.5f), r) + f;
+  r = fma(e, splat(kLn2High), r);
+  const float inf = std::numeric_limits<float>::infinity();
+  r = select(x == splat(0.0f), splat(-inf), r);
+  r = select(x < splat(0.0f), splat(std::numeric_limits<float>::quiet_NaN()), r);
+  return select((x == splat(inf)) | (x != x), x, r);
+}
+
+OD_INLINE F tanh_f(F x) {
+  constexpr float c[] = {-3.333327208e-01f, 1.333115281e-01f, -5.371410728e-02f, 2.055171920e-02f, -5.603913786e-03f};
+  const F size = absolute(x), square = x * x;
+  const F small = fma(square * x, polynomial(c, square), x);
+  const F big = splat(1.0f) - splat(2.0f) / (exp_f(size + size) + splat(1.0f));
+  return select(size < splat(0.625f), small, copy_sign(big, x));
+}
+
+OD_INLINE F sigmoid_f(F x) {
+  const F e = exp_f((F)((I)x | splat_i(INT32_MIN)));  // exp(-|x|) cannot overflow
+  return select(x < splat(0.0f), e, splat(1.0f)) / (e + splat(1.0f));
+}
+
+OD_INLINE F erf_f(F x) {
+  constexpr float small_c[] = {1.283791666e-01f, -3.761263303e-01f, 1.128368371e-01f, -2.685870670e-02f,
+                               5.199247309e-03f, -8.121884600e-04f, 8.280390996e-05f};
+  // erfc(t) = exp(-(t + t * Q(t))) on [0.9, 4]; above, erf is 1 in f32.
+  constexpr float big_c[] = {1.286409637e-01f, 6.351814986e-01f,  1.061876100e-01f, -2.372018528e-02f,
+                             3.622918397e-03f, -3.180595924e-04f, 1.076316332e-05f};
+  const F size = absolute(x);
+  const F t = select(size > splat(4.0f), splat(4.0f), size);
+  const F big = splat(1.0f) - exp_f(-fma(t, polynomial(big_c, t), t));
+  const F small = fma(x, polynomial(small_c, x * x), x);
+  return select(size < splat(0.92f), small, copy_sign(big, x));
+}
+
+static void unary(uint32_t code, float alpha, float beta, const float* x, float* y, size_t n) {
+  namespace act = params::activation;
+  const F a = splat(alpha), b = splat(beta), zero = splat(0.0f);
+  switch (code) {
+    case act::none_: if (x != y && n != 0) __builtin_memmove(y, x, n * sizeof *x); break;
+    case act::relu_: map_one(x, y, n, [&](F v) { return select(v < zero, zero, v); }); break;
+    case act::leakyrelu_: map_one(x, y, n, [&](F v) { return select(v < zero, a * v, v); }); break;
+    case act::clip_:
+      map_one(x, y, n, [&](F v) {
+        const F low = select(v < a, a, v);
+        return select(low > b, b, low);
+      });
+      break;
+    case act::sigmoid_: map_one(x, y, n, [&](F v) { return sigmoid_f(v); }); break;
+    case act::tanh_: map_one(x, y, n, [&](F v) { return tanh_f(v); }); break;
+    case act::exp_: map_one(x, y, n, [&](F v) { return exp_f(v); }); break;
+    case act::sqrt_: map_one(x, y, n, [&](F v) { return root(v); }); break;
+    case act::erf_: map_one(x, y, n, [&](F v) { return erf_f(v); }); break;
+    case act::abs_: map_one(x, y, n, [&](F v) { return absolute(v); }); break;
+    case act::neg_: map_one(x, y, n, [&](F v) { return -v; }); break;
+    case act::log_: map_one(x, y, n, [&](F v) { return log_f(v); }); break;
+    case act::reciprocal_: map_one(x, y, n, [&](F v) { return splat(1.0f) / v; }); break;
+    default: break;
+  }
+}
+
+template <class Fn>
+OD_INLINE void map_two(const float* a, int sa, const float* b, int sb, float* y, size_t n, Fn f) {
+  const Operand p = Operand::make(a, sa), q = Operand::make(b, sb);
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(y + i, f(fetch(p, i), fetch(q, i)));
+  if (i < n) {
+    const int part = static_cast<int>(n - i);
+    store_part(y + i, f(fetch_part(p, i, part), fetch_part(q, i, part)), part);
+  }
+}
+
+static void binary(uint32_t func, const float* a, int sa, const float* b, int sb, float* y, size_t n) {
+  namespace fn = params::eltwise_func;
+  switch (func) {
+    case fn::add_: map_two(a, sa, b, sb, y, n, [&](F p, F q) { return p + q; }); break;
+    case fn::sub_: map_two(a, sa, b, sb, y, n, [&](F p, F q) { return p - q; }); break;
+    case fn::mul_: map_two(a, sa, b, sb, y, n, [&](F p, F q) { return p * q; }); break;
+    case fn::div_: map_two(a, sa, b, sb, y, n, [&](F p, F q) { return p / q; }); break;
+    case fn::max_: map_two(a, sa, b, sb, y, n, [&](F p, F q) { return max_nan(p, q); }); break;
+    case fn::min_: map_two(a, sa, b, sb, y, n, [&](F p, F q) { return min_nan(p, q); }); break;
+    default: break;
+  }
+}
+
+static void muladd(const float* a, int sa, const float* b, int sb, const float* c, int sc, float* y, size_t n) {
+  const Operand p = Operand::make(a, sa), q = Operand::make(b, sb), r = Operand::make(c, sc);
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(y + i, fma(fetch(p, i), fetch(q, i), fetch(r, i)));
+  if (i < n) {
+    const int part = static_cast<int>(n - i);
+    store_part(y + i, fma(fetch_part(p, i, part), fetch_part(q, i, part), fetch_part(r, i, part)), part);
+  }
+}
+
+static void add_scaled(const float* a, int sa, float alpha, const float* b, int sb, float beta, float* y, size_t n) {
+  const F scale_a = splat(alpha), scale_b = splat(beta);
+  map_two(a, sa, b, sb, y, n, [&](F p, F q) { return fma(scale_a, p, scale_b * q); });
+}
+
+static void affine(const float* x, float scale, float shift, float* y, size_t n) {
+  const F a = splat(scale), b = splat(shift);
+  map_one(x, y, n, [&](F v) { return fma(a, v, b); });
+}
+
+}  // namespace onedispatch::kernels::OD_LEVEL

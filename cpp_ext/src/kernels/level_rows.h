@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions, softmax and LRN over rows (contiguous along the reduced dimension) and columns.
+namespace onedispatch::kernels::OD_LEVEL {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+template <uint32_t Mode>
+OD_INLINE F identity() {
+  namespace mode = params::reduce_mode;
+  return splat(Mode == mode::max ? -kInf : Mode == mode::min ? kInf : Mode == mode::prod ? 1.0f : 0.0f);
+}
+template <uint32_t Mode>
+OD_INLINE F enter(F x) {  // what a value contributes
+  return Mode == params::reduce_mode::sum_square ? x * x : x;
+}
+template <uint32_t Mode>
+OD_INLINE F combine(F a, F b) {
+  namespace mode = params::reduce_mode;
+  if constexpr (Mode == mode::max) return max_nan(a, b);
+  if constexpr (Mode == mode::min) return min_nan(a, b);
+  if constexpr (Mode == mode::prod) return a * b;
+  return a + b;
+}
+
+template <uint32_t Mode>
+static float reduce_row_as(const float* x, int n) {
+  F acc[4] = {identity<Mode>(), identity<Mode>(), identity<Mode>(), identity<Mode>()};
+  int i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) acc[j] = combine<Mode>(acc[j], enter<Mode>(load(x + i + j * kLanes)));
+  }
+  for (; i + kLanes <= n; i += kLanes) acc[0] = combine<Mode>(acc[0], enter<Mode>(load(x + i)));
+  const F all = combine<Mode>(combine<Mode>(acc[0], acc[1]), combine<Mode>(acc[2], acc[3]));
+  F tail = identity<Mode>();
+  for (int j = 0; i < n; ++i, ++j) tail[j] = enter<Mode>(splat(x[i]))[0];
+  F lanes = combine<Mode>(all, tail);
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    F other = identity<Mode>();
+    for (int j = 0; j < width; ++j) other[j] = lanes[j + width];
+    lanes = combine<Mode>(lanes, other);
+  }
+  return lanes[0];
+}
+
+template <uint32_t Mode>
+static void reduce_columns_as(const Reduction& r) {
+  for (int row = 0; row < r.rows; ++row) {
+    const float* x = r.x + row * r.row;
+    float* out = r.out + row * r.out_row;
+    for (int i = 0; i < r.columns; i += kLanes) {
+      const int part = r.columns - i < kLanes ? r.columns - i : kLanes;
+      F acc = r.accumulate ? load_part(out + i, part) : identity<Mode>();
+      if (part == kLanes) {
+        for (int k = 0; k < r.count; ++k) acc = combine<Mode>(acc, enter<Mode>(load(x + k * r.step + i)));
+      } else {
+        for (int k = 0; k < r.count; ++k) acc = combine<Mode>(acc, enter<Mode>(load_part(x + k * r.step + i, part)));
+      }
+      store_part(out + i, acc, part);
+    }
+  }
+}
+
+static void reduce_columns(const Reduction& r) {
+  namespace mode = params::reduce_mode;
+  switch (r.mode) {
+    case mode::max: reduce_columns_as<mode::max>(r); break;
+    case mode::min: reduce_columns_as<mode::min>(r); break;
+    case mode::prod: reduce_columns_as<mode::prod>(r); break;
+    case mode::sum_square: reduce_columns_as<mode::sum_square>(r); break;
+    default: reduce_columns_as<mode::sum>(r); break;
+  }
+}
+
+static float reduce_row(uint32_t m, const float* x, int n) {
+  namespace mode = params::reduce_mode;
+  switch (m) {
+    case mode::max: return reduce_row_as<mode::max>(x, n);
+    case mode::min: return reduce_row_as<mode::min>(x, n);
+    case mode::prod: return reduce_row_as<mode::prod>(x, n);
+    case mode::sum_square: return reduce_row_as<mode::sum_square>(x, n);
+    default: return reduce_row_as<mode::sum>(x, n);
+  }
+}
+
+static void softmax_row(bool log, const float* x, float* y, int n) {
+  const float top = reduce_row_as<params::reduce_mode::max>(x, n);
+  const F shift = splat(top);
+  F sums{};
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const F e = exp_f(load(x + i) - shift);
+    sums = sums + e;
+    store(y + i, e);
+  }
+  float total = 0;
+  if (i < n) {
+    const F e = exp_f(load_part(x + i, n - i) - shift);
+    store_part(y + i, e, n - i);
+    for (int j = 0; j < n - i; ++j) total += e[j];
+  }
+  for (int j = 0; j < kLanes; ++j) total += sums[j];
+  if (log) {
+    const F log_total = log_f(splat(total));
+    map_one(x, y, static_cast<size_t>(n), [&](F v) { return (v - shift) - log_total; });
+  } else {
+    const F scale = splat(1.0f / total);
+    map_one(y, y, static_cast<size_t>(n), [&](F v) { return v * scale; });
+  }
+}
+
+static void softmax_columns(bool log, const float* x, float* y, int length, ptrdiff_t stride, int n) {
+  for (int i = 0; i < n; i += kLanes) {
+    const int part = n - i < kLanes ? n - i : kLanes;
+    F top = splat(-kInf), sum{};
+    for (int k = 0; k < length; ++k) top = max_nan(top, load_part(x + k * stride + i, part));
+    for (int k = 0; k < length; ++k) {
+      const F e = exp_f(load_part(x + k * stride + i, part) - top);
+      sum = sum + e;
+      store_part(y + k * stride + i, e, part);
+    }
+    const F rest = log ? log_f(sum) : splat(1.0f) / sum;
+    for (int k = 0; k < length; ++k) {
+      float* to = y + k * stride + i;
+      store_part(to, log ? (load_part(x + k * stride + i, part) - top) - rest : load_part(to, part) * rest, part);
+    }
+  }
+}
+
+// s^-beta; the exponents that networks use need no logarithm.
+OD_INLINE F negative_power(F s, float beta) {
+  if (beta == 0.75f) return splat(1.0f) / (root(s) * root(root(s)));
+  if (beta == 0.5f) return splat(1.0f) / root(s);
+  if (beta == 1.0f) return splat(1.0f) / s;
+  return exp_f(splat(-beta) * log_f(s));
+}
+
+static void lrn_row(const float* x, const float* squares, int taps, ptrdiff_t stride, float scale, float bias,
+                    float beta, float* y, int n) {
+  for (int i = 0; i < n; i += kLanes) {
+    const int part = n - i < kLanes ? n - i : kLanes;
+    F sum{};
+    for (int t = 0; t < taps; ++t) {
+      const F v = load_part(squares + t * stride + i, part);
+      sum = fma(v, v, sum);
+    }
+    const F s = fma(sum, splat(scale), splat(bias));
+    store_part(y + i, load_part(x + i, part) * negative_power(s, beta), part);
+  }
+}
+
+}  // namespace onedispatch::kernels::OD_LEVEL

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of one level; OD_LEVEL_FUNCTION is defined here from the level's name.
+#define OD_JOIN_(a, b) a##b
+#define OD_JOIN(a, b) OD_JOIN_(a, b)
+#define OD_TEXT_(a) #a
+#define OD_TEXT(a) OD_TEXT_(a)
+namespace onedispatch::kernels {
+const SimdLevel& OD_JOIN(OD_LEVEL, _level)();
+const SimdLevel& OD_JOIN(OD_LEVEL, _level)() {
+  using namespace OD_LEVEL;
+  static constexpr SimdLevel level{OD_TEXT(OD_LEVEL), gemm_f32,  gemm_i8,      unary,        binary,     muladd,
+                                   add_scaled,        affine,    transpose,    copy_strided, im2col,     taps_mac,
+                                   taps_max,          taps_sum,  reduce_columns, reduce_row, softmax_row, softmax_columns,
+                                   lrn_row};
+  return level;
+}
+}  // namespace onedispatch::kernels

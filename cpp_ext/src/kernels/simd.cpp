@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simd.h"
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace onedispatch::kernels {
+
+const SimdLevel& portable_level();
+#if defined(__x86_64__)
+const SimdLevel& avx2_level();
+const SimdLevel& avx512_level();
+#endif
+
+namespace {
+
+const SimdLevel* level_named(std::string_view name) {
+#if defined(__x86_64__)
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vnni");
+  if (name == "avx512" && avx512) return &avx512_level();
+  if (name == "avx2" && avx2) return &avx2_level();
+#endif
+  return name == "portable" ? &portable_level() : nullptr;
+}
+
+const SimdLevel* choose_level() {
+  if (const char* wish = std::getenv("ONEDISPATCH_SIMD")) {
+    if (const SimdLevel* level = level_named(wish)) return level;
+  }
+  for (const char* name : {"avx512", "avx2"}) {
+    if (const SimdLevel* level = level_named(name)) return level;
+  }
+  return &portable_level();
+}
+
+std::atomic<const SimdLevel*>& current_level() {
+  static std::atomic<const SimdLevel*> level{choose_level()};
+  return level;
+}
+
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  AlignedBuffer(const AlignedBuffer&) = delete;
+  AlignedBuffer& operator=(const AlignedBuffer&) = delete;
+  ~AlignedBuffer() { std::free(data_); }
+
+  void* reserve(size_t bytes) {
+    if (bytes <= size_) return data_;
+    const size_t wanted = (bytes + bytes / 2 + 4095) / 4096 * 4096;
+    void* fresh = std::aligned_alloc(64, wanted);
+    if (fresh == nullptr) throw std::bad_alloc();
+    std::memset(fresh, 0, wanted);
+    std::free(data_);
+    data_ = fresh;
+    size_ = wanted;
+    return data_;
+  }
+
+ private:
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace
+
+const SimdLevel& simd() { return *current_level().load(std::memory_order_relaxed); }
+
+bool use_simd(std::string_view name) {
+  const SimdLevel* level = level_named(name);
+  if (level != nullptr) current_level().store(level);
+  return level != nullptr;
+}
+
+void* scratch(int slot, size_t bytes) {
+  thread_local std::array<AlignedBuffer, kScratchSlots> buffers;
+  return buffers[static_cast<size_t>(slot)].reserve(bytes);
+}
+
+}  // namespace onedispatch::kernels

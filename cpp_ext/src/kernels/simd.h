@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vector primitives that the kernels are made of, once per SIMD level.
+//
+// The level is chosen once, at the first use, from what the processor offers. Every level gives
+// the same integers. f32 results are the same on every run and every thread of one machine, but
+// may differ in the last bits between levels (vector width changes the order of sums, and the
+// portable level has no fused multiply-add).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace onedispatch::kernels {
+
+// C[m][n] (+)= sum_k A[m][k] * B[k][n]; strides in elements, B and C contiguous along n.
+struct GemmF32 {
+  const float* a;
+  ptrdiff_t a_m, a_k;
+  const float* b;
+  ptrdiff_t b_k;
+  float* c;
+  ptrdiff_t c_m;
+  int m, n, k;
+  bool accumulate;
+};
+
+// The same for bytes into int32 (wrapping), with zero points already widened.
+struct GemmI8 {
+  const uint8_t* a;
+  ptrdiff_t a_m, a_k;
+  const uint8_t* b;
+  ptrdiff_t b_k, b_n;
+  int32_t* c;
+  ptrdiff_t c_m;
+  int m, n, k;
+  bool a_signed, b_signed, accumulate;
+  const int32_t* a_zero;  // m values
+  const int32_t* b_zero;  // n values
+};
+
+// Window taps over a padded plane: element i of output row r at tap t is
+// plane[r * plane_row + offsets[t] + i]. Rows may be read up to kOverrun elements too far.
+struct Taps {
+  const float* plane;
+  ptrdiff_t plane_row;
+  const int32_t* offsets;
+  int taps;
+  int rows, columns;
+  float* out;
+  ptrdiff_t out_row;  // of im2col: distance between the rows of two taps instead
+};
+
+// x[r * row + k * step + i], reduced over k into out[r * out_row + i].
+struct Reduction {
+  uint32_t mode;
+  const float* x;
+  ptrdiff_t row, step;
+  float* out;
+  ptrdiff_t out_row;
+  int rows, count, columns;
+  bool accumulate;
+};
+
+constexpr int kOverrun = 16;  // widest vector in f32 lanes
+
+struct SimdLevel {
+  const char* name;
+  void (*gemm_f32)(const GemmF32&);
+  void (*gemm_i8)(const GemmI8&);
+  void (*unary)(uint32_t code, float alpha, float beta, const float* x, float* y, size_t n);  // y == x allowed
+  // sa, sb: 0 = one value for all, 1 = n values. func as in params::eltwise_func (binary ones).
+  void (*binary)(uint32_t func, const float* a, int sa, const float* b, int sb, float* y, size_t n);
+  void (*muladd)(const float* a, int sa, const float* b, int sb, const float* c, int sc, float* y, size_t n);
+  void (*add_scaled)(const float* a, int sa, float alpha, const float* b, int sb, float beta, float* y, size_t n);
+  void (*affine)(const float* x, float scale, float shift, float* y, size_t n);  // y == x allowed
+  void (*transpose)(const float* x, ptrdiff_t x_row, int rows, int columns, float* y, ptrdiff_t y_row);
+  void (*copy_strided)(const float* x, ptrdiff_t stride, float* y, int n);
+  void (*im2col)(const Taps&);
+  void (*taps_mac)(const Taps&, const float* weights, float bias);
+  void (*taps_max)(const Taps&);
+  void (*taps_sum)(const Taps&);
+  void (*reduce_columns)(const Reduction&);  // contiguous along i, rows of any k stride
+  float (*reduce_row)(uint32_t mode, const float* x, int n);  // n >= 1, contiguous along k
+  void (*softmax_row)(bool log, const float* x, float* y, int n);
+  void (*softmax_columns)(bool log, const float* x, float* y, int length, ptrdiff_t stride, int n);
+  // y[i] = x[i] / (bias + scale * sum_{t < taps} squares[t * stride + i]^2) ^ beta
+  void (*lrn_row)(const float* x, const float* squares, int taps, ptrdiff_t stride, float scale, float bias,
+                  float beta, float* y, int n);
+};
+
+// The level in use. ONEDISPATCH_SIMD=portable|avx2|avx512 in the environment asks for a lower one.
+const SimdLevel& simd();
+// Tests and benchmarks only, while no kernel runs: returns false when the processor lacks the level.
+bool use_simd(std::string_view name);
+
+// At least `bytes` of this thread's memory, 64-byte aligned, kept until its next request for the
+// same slot. Contents are zero at first and then whatever the slot held before.
+void* scratch(int slot, size_t bytes);
+enum ScratchSlot { kScratchPlane, kScratchColumns, kScratchPackA, kScratchPackB, kScratchSums, kScratchRow, kScratchSlots };
+
+}  // namespace onedispatch::kernels
