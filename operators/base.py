@@ -65,15 +65,19 @@ class Operator:
         """
         return None
 
-    def pack(self, operand: str, schedule: Schedule) -> np.ndarray[Any, Any]:
-        """The bytes of a packed constant operand, chunk after chunk, for ``schedule``."""
+    def pack(self, operand: str, schedule: Schedule, out: np.ndarray[Any, Any]) -> None:
+        """Write a packed constant operand, chunk after chunk, into ``out`` (uint8, zeroed)."""
         raise NotImplementedError
 
     # -- what the dispatcher asks --------------------------------------------------------
 
     @cached_property
     def activations(self) -> tuple[TensorSpec, ...]:
-        """The inputs that are read at run time from device memory (not packed constants)."""
+        """The inputs that the transaction reads as they are: all but packed constants.
+
+        Constants may be among them (``is_const``); the dispatcher puts those, row-major, into
+        the constant buffer.
+        """
         return tuple(t for i, t in enumerate(self.inputs) if i in self._read_inputs)
 
     @cached_property
@@ -107,8 +111,7 @@ class Operator:
         blob = np.zeros(self.const_bytes, np.uint8)
         for program in self._programs:
             for operand, at, size in program.packed:
-                packed = self.pack(operand, program.schedule)
-                blob[at : at + size] = np.ascontiguousarray(packed).view(np.uint8).reshape(-1)
+                self.pack(operand, program.schedule, blob[at : at + size])
         return blob
 
     def transaction(self) -> bytes:
@@ -163,8 +166,10 @@ class Lowering:
         self._node = node
 
     def emit(self, op: Operator) -> None:
+        """Take ``op``. Raises ``Unsupported`` when no schedule of it fits the device."""
         if self._node is None:
             raise RuntimeError("Lowering.begin(node) must come before emit")
+        _ = op.schedules
         self.ops.append((self._node, op))
 
     def alias(self, output: TensorSpec, source: TensorSpec) -> None:

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a sequence of chunks in device memory to shim DMA tasks.
+
+A chunk is a box: ``(count, stride)`` pairs in 32-bit words, innermost first. A feed is a
+sequence of equal boxes at given offsets. Long regular stretches of the sequence become one
+task: further buffer-descriptor dimensions, the iteration dimension, and task repeats.
+
+Limits are the shim's (wrap 10 bits, step 20 bits, 3 dimensions, iteration 64, repeat 256).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+MAX_WRAP = 1023
+MAX_STEP = 1 << 20
+MAX_DIMS = 3
+MAX_ITERATION = 64
+MAX_REPEAT = 256
+
+Dims = tuple[tuple[int, int], ...]  # (count, stride in words), innermost first
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One buffer descriptor's addresses: a base, up to three dimensions, one iteration."""
+
+    base: int  # words
+    dims: Dims
+    iteration: tuple[int, int] = (1, 0)  # (wrap, step in words)
+
+    @property
+    def words(self) -> int:
+        return prod(count for count, _ in self.dims)
+
+
+@dataclass(frozen=True)
+class ChunkTask:
+    """Patterns run as one chain, ``repeat`` times; covers ``chunks`` of the sequence from ``first``."""
+
+    first: int
+    chunks: int
+    patterns: tuple[Pattern, ...]
+    repeat: int
+    operands: tuple[int, ...] = (0,)  # which operand each pattern belongs to
+
+
+def merge(dims: Sequence[tuple[int, int]]) -> Dims:
+    """The same addresses with neighbours joined and single steps dropped."""
+    merged: list[tuple[int, int]] = []
+    for count, stride in dims:
+        if count == 1:
+            continue
+        if merged and stride == merged[-1][0] * merged[-1][1]:
+            merged[-1] = (merged[-1][0] * count, merged[-1][1])
+        else:
+            merged.append((count, stride))
+    return tuple(merged) or ((1, 1),)
+
+
+def encodable(dims: Sequence[tuple[int, int]]) -> Dims | None:
+    """``dims`` merged and cut to the descriptor's limits, or None where they do not fit.
+
+    The outermost dimension has no wrap; an inner one beyond 1023 is cut into two.
+    """
+    result: list[tuple[int, int]] = []
+    joined = merge(dims)
+    for position, (count, stride) in enumerate(joined):
+        if stride > MAX_STEP or stride < 1:
+            return None
+        if position == len(joined) - 1 or count <= MAX_WRAP:
+            result.append((count, stride))
+            continue
+        low = next((f for f in range(MAX_WRAP, 0, -1) if count % f == 0), 1)
+        if low == 1 or count // low > MAX_WRAP or low * stride > MAX_STEP:
+            return None
+        result += [(low, stride), (count // low, low * stride)]
+    return tuple(result) if len(result) <= MAX_DIMS else None
+
+
+def _regular_levels(offsets: np.ndarray[Any, Any]) -> list[tuple[int, np.ndarray[Any, Any]]]:
+    """Nested progressions from the start of ``offsets`` [n, m]: (count, stride per column)."""
+    levels: list[tuple[int, np.ndarray[Any, Any]]] = []
+    covered = 1
+    while covered < len(offsets) and len(levels) < 4:
+        stride = offsets[covered] - offsets[0]
+        if (stride < 0).any():
+            break
+        same = (offsets[covered:] - offsets[:-covered] == stride).all(axis=1)
+        stop = int(np.argmin(same)) if not same.all() else len(same)
+        count = 1 + stop // covered
+        if count == 1:
+            break
+        levels.append((count, stride))
+        covered *= count
+    return levels
+
+
+def _single(
+    base: int, box: Dims, levels: list[tuple[int, np.ndarray[Any, Any]]]
+) -> tuple[int, Pattern, int] | None:
+    """(chunks covered, pattern, repeat) for one operand: as many levels as fit."""
+    dims, chunks = list(box), 1
+    rest = [(count, int(stride[0])) for count, stride in levels]
+    while rest and rest[0][1] > 0 and encodable([*dims, rest[0]]):
+        chunks *= rest[0][0]
+        dims.append(rest.pop(0))
+    fitted = encodable(dims)
+    if fitted is None:
+        return None
+    iteration, repeat = (1, 0), 1
+    if rest and 0 < rest[0][1] <= MAX_STEP:
+        count, stride = rest.pop(0)
+        full = count <= MAX_ITERATION
+        count = min(count, MAX_ITERATION)
+        iteration, repeat, chunks = (count, stride), count, chunks * count
+        rest = rest if full else []
+    if rest and rest[0][1] == 0:
+        count = min(rest[0][0], MAX_REPEAT // repeat)
+        repeat, chunks = repeat * count, chunks * count
+    return chunks, Pattern(base, fitted, iteration), repeat
+
+
+def _chained(
+    bases: np.ndarray[Any, Any], boxes: Sequence[Dims], levels: list[tuple[int, np.ndarray[Any, Any]]]
+) -> tuple[int, tuple[Pattern, ...], int] | None:
+    """The same for several operands in turn: one iteration level only."""
+    fitted = [encodable(box) for box in boxes]
+    if any(dims is None for dims in fitted):
+        return None
+    repeat, strides = 1, np.zeros(len(boxes), np.int64)
+    if levels and (levels[0][1] <= MAX_STEP).all():
+        strides = levels[0][1]
+        repeat = min(levels[0][0], MAX_ITERATION)
+    patterns = tuple(
+        Pattern(int(base), dims or (), (repeat, int(stride)) if stride else (1, 0))
+        for base, dims, stride in zip(bases, fitted, strides, strict=True)
+    )
+    return repeat, patterns, repeat
+
+
+def _peeled(bases: np.ndarray[Any, Any], boxes: Sequence[Dims]) -> Iterator[tuple[int, Pattern]]:
+    """One chunk of boxes that no descriptor holds, cut into descriptors that do."""
+    for operand, (base, box) in enumerate(zip(bases, boxes, strict=True)):
+        dims = merge(box)
+        keep = len(dims)
+        while keep and encodable(dims[:keep]) is None:
+            keep -= 1
+        inner = encodable(dims[:keep]) if keep else ((1, 1),)
+        offsets = np.zeros(1, np.int64)
+        for count, stride in reversed(dims[keep:]):
+            offsets = (offsets[:, None] + np.arange(count) * stride).reshape(-1)
+        for offset in offsets:
+            yield operand, Pattern(int(base + offset), inner or ((1, 1),))
+
+
+def chunk_tasks(offsets: np.ndarray[Any, Any], boxes: Sequence[Dims]) -> list[ChunkTask]:
+    """Tasks that move, for every row of ``offsets`` [chunks, operands] (words), all boxes in turn."""
+    tasks: list[ChunkTask] = []
+    position = 0
+    while position < len(offsets):
+        rest = offsets[position:]
+        levels = _regular_levels(rest)
+        if len(boxes) == 1:
+            one = _single(int(rest[0, 0]), boxes[0], levels)
+            found = (one[0], (one[1],), one[2]) if one else None
+        else:
+            found = _chained(rest[0], boxes, levels)
+        if found is None:
+            for operand, pattern in _peeled(rest[0], boxes):
+                tasks.append(ChunkTask(position, 1, (pattern,), 1, (operand,)))
+            position += 1
+            continue
+        chunks, patterns, repeat = found
+        tasks.append(ChunkTask(position, chunks, patterns, repeat, tuple(range(len(boxes)))))
+        position += chunks
+    return tasks
+
+
+def addresses(tasks: Sequence[ChunkTask]) -> np.ndarray[Any, Any]:
+    """Every word address that ``tasks`` touch, in order: the meaning of a task list, for tests."""
+    parts = []
+    for task in tasks:
+        for turn in range(task.repeat):
+            for pattern in task.patterns:
+                words = np.zeros(1, np.int64)
+                for count, stride in reversed(pattern.dims):
+                    words = (words[:, None] + np.arange(count) * stride).reshape(-1)
+                wrap, step = pattern.iteration
+                parts.append(pattern.base + (turn % wrap) * step + words)
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)

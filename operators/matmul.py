@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrix products: MatMul, Gemm, MatMulInteger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.base import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
+from onedispatch.operators.cost import mac_cycles
+from onedispatch.operators.elementwise import (
+    Eltwise,
+    View,
+    apply_activation,
+    collapse,
+    is_activation,
+
+    tensors_of,
+)
+from onedispatch.operators.index_space import (
+    OUTPUT,
+    Access,
+    Dim,
+    K,
+    Nest,
+    Operand,
+    Packed,
+    contiguous_strides,
+    strided_operand,
+)
+from onedispatch.operators.params import ABSENT, DTYPES, SCALAR_AXIS, Activation, Axis, f32
+from onedispatch.operators.registry import maps
+from onedispatch.operators.schedule import Schedule
+from onedispatch.transactions import Device
+
+Array = np.ndarray[Any, Any]
+
+
+class MatMul(Operator):
+    """``act(alpha * A @ B + bias)`` in f32, or ``(A - a_zero) @ (B - b_zero)`` from bytes to int32.
+
+    A is [..., M, K], B is [..., K, N]; leading dimensions broadcast. A constant 2-D B is packed
+    tile by tile; ``bias`` [N] needs that. ``trans_a``/``trans_b`` read 2-D A/B transposed.
+    """
+
+    kind = "matmul"
+
+    def __init__(
+        self,
+        name: str,
+        a: TensorSpec,
+        b: TensorSpec,
+        output: TensorSpec,
+        device: Device,
+        *,
+        bias: Array | None = None,
+        alpha: float = 1.0,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        a_zero: TensorSpec | None = None,
+        b_zero: TensorSpec | None = None,
+        activation: Activation | None = None,
+    ) -> None:
+        zeros = [z for z in (a_zero, b_zero) if z is not None]
+        super().__init__(name, [a, b, *zeros], output, device, activation)
+        self.a, self.b, self.a_zero, self.b_zero = a, b, a_zero, b_zero
+        self.bias, self.alpha = bias, alpha
+        self.trans_a, self.trans_b = trans_a, trans_b
+        self.itemsize = a.dtype.itemsize
+        self.dtype = "f32" if self.itemsize == 4 else "i8i32"
+        self.packs_b = b.is_const and len(b.shape) == 2
+
+    # -- geometry ----------------------------------------------------------------------------
+
+    def _matrix(self, tensor: TensorSpec, transposed: bool, column: bool) -> tuple[list[int], list[int]]:
+        """(shape, element strides) of a tensor as [..., rows, columns]."""
+        shape = list(tensor.shape)
+        if len(shape) == 1:
+            shape = [shape[0], 1] if column else [1, shape[0]]
+            strides = [1, 1] if column else [tensor.row_pitch, 1]
+            return shape, strides
+        pitch = tensor.row_pitch
+        strides = [s * pitch for s in contiguous_strides(shape[:-1])] + [1]
+        if transposed:
+            shape[-2:], strides[-2:] = shape[:-3:-1], strides[:-3:-1]
+        return shape, strides
+
+    def nests(self) -> list[Nest]:
+        a_shape, a_strides = self._matrix(self.a, self.trans_a, column=False)
+        b_shape, b_strides = self._matrix(self.b, self.trans_b, column=True)
+        m, k, n = a_shape[-2], a_shape[-1], b_shape[-1]
+        batch = list(np.broadcast_shapes(a_shape[:-2], b_shape[:-2]))
+        out_strides = [*contiguous_strides([*batch, m, n])]
+        views = [
+            View(_batch_strides(batch, a_shape[:-2], a_strides[:-2])),
+            View(_batch_strides(batch, b_shape[:-2], b_strides[:-2])),
+            View(out_strides[:-2]),
+        ]
+        if 0 in batch or m * n == 0:
+            return []
+        # A batch over which B does not change is more rows of A.
+        if batch and not any(views[1].strides) and self._rows_join(batch, a_shape, a_strides):
+            m, batch = m * prod(batch), []
+            views = [View([]), View([]), View([])]
+        sizes, strides = collapse(batch, views) if prod(batch) > 1 else ([], [[], [], []])
+        if len(sizes) > 3:
+            raise Unsupported(f"{len(sizes)} batch dimensions that cannot be joined", "at most 3")
+        return [self._nest(sizes, strides, (m, k, n), (a_strides, b_strides))]
+
+    def _rows_join(self, batch: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> bool:
+        whole = list(shape[:-2]) == list(batch)
+        steps = [strides[-2] * prod(shape[d + 1 : -1]) for d in range(len(shape) - 2)]
+        return whole and not self.trans_a and steps == list(strides[:-2])
+
+    def _nest(
+        self,
+        sizes: Sequence[int],
+        strides: Sequence[Sequence[int]],
+        mkn: tuple[int, int, int],
+        matrices: tuple[Sequence[int], Sequence[int]],
+    ) -> Nest:
+        (m, k, n), nb = mkn, len(sizes)
+        dm, dn = nb, nb + 1
+        per_word = 4 // self.itemsize
+        dims = (*[Dim(f"b{i}", s, max_tile=1) for i, s in enumerate(sizes)], Dim("m", m), Dim("n", n))
+        batches = [[(s, strides[t][d], Access(d)) for d, s in enumerate(sizes)] for t in range(3)]
+        (am, ak), (bk, bn) = matrices[0][-2:], matrices[1][-2:]
+        a = strided_operand(
+            "a", 0, self.itemsize,
+            [*batches[0], self._along(m, am, dm), self._along(k, ak, K)],
+        )
+        b: Operand | Packed
+        if self.packs_b:
+            b = Packed("b", (dn, K), lambda t, kt: self._packed_words(t[dn], kt))
+        else:
+            b = strided_operand(
+                "b", 1, self.itemsize, [*batches[1], self._along(k, bk, K), self._along(n, bn, dn)]
+            )
+        out = strided_operand(
+            "out", OUTPUT, 4, [*batches[2], (m, n, Access(dm)), (n, 1, Access(dn))]
+        )
+        zeros = [
+            self._zero(name, tensor, index, dim, extent)
+            for name, tensor, index, dim, extent in (
+                ("a_zero", self.a_zero, 2, dm, m),
+                ("b_zero", self.b_zero, 2 + (self.a_zero is not None), dn, n),
+            )
+            if tensor is not None
+        ]
+
+        def cycles(tiles: Sequence[Any], kt: Any) -> Any:
+            outputs = tiles[dm] * tiles[dn]
+            return mac_cycles(self.device, outputs * kt, outputs, self.dtype)
+
+        return Nest(
+            "GEMM", dims, (a, b, *zeros), out, lambda s: self._args(s, dm, dn), cycles,
+            k_extent=k, k_multiple=per_word, reduces=True,
+        )
+
+    def _along(self, extent: int, stride: int, dim: int) -> tuple[int, int, Access]:
+        if self.itemsize == 4 or stride != 1:
+            return extent, stride, Access(dim)
+        return -(-extent // 4) * 4, stride, Access(dim, align=4)
+
+    def _zero(
+        self, name: str, tensor: TensorSpec, index: int, dim: int, extent: int
+    ) -> Operand | Packed:
+        """A zero point: one for the tensor, or one per row (A) or column (B)."""
+        if tensor.size == 1:
+            return Operand(name, index, 1, (4,), (1,), (Access(None),))
+        if tensor.size != extent:
+            raise Unsupported(f"zero point {tensor.name} of shape {list(tensor.shape)}", f"1 or {extent} values")
+        return Operand(name, index, 1, (-(-extent // 4) * 4,), (1,), (Access(dim, align=4),))
+
+    def _packed_words(self, n_tile: Any, k_tile: Any) -> Any:
+        bias = n_tile if self.bias is not None else 0
+        return -(-(n_tile * k_tile * self.itemsize) // 4) + bias
+
+    def pack(self, operand: str, schedule: Schedule, out: Array) -> None:
+        if self.b.value is None:
+            raise RuntimeError(f"{self.name}: {operand} is not constant")
+        matrix = self.b.value.T if self.trans_b else self.b.value
+        dn = len(schedule.nest.dims) - 1
+        n_tile, k_tile, steps = schedule.tiles[dn], schedule.k_tile, schedule.inner_steps
+        k, n = matrix.shape
+        chunks = out.reshape(schedule.grid[dn], steps, -1)
+        used = n_tile * k_tile * self.itemsize
+        for i in range(schedule.grid[dn]):
+            at = min(i * n_tile, n - n_tile)
+            part = np.zeros((steps * k_tile, n_tile), matrix.dtype)
+            part[:k] = matrix[:, at : at + n_tile]
+            chunks[i, :, :used] = part.reshape(steps, -1).view(np.uint8)
+            if self.bias is not None:
+                chunks[i, :, -4 * n_tile :] = self.bias[at : at + n_tile].astype(np.float32).view(np.uint8)
+
+    def _args(self, s: Schedule, dm: int, dn: int) -> Mapping[str, int | list[int]]:
+        signed = (self.a.dtype == np.int8) | (self.b.dtype == np.int8) << 1
+        if self.packs_b:
+            b_k, b_n = s.packed_axis(K, s.tiles[dn]), s.packed_axis(dn)
+        else:
+            b_k, b_n = s.axis("b", K), s.axis("b", dn)
+        bias = ABSENT
+        if self.bias is not None:
+            bias = s.ref("b") + 4 * (-(-(s.tiles[dn] * s.k_tile * self.itemsize) // 4))
+        args: dict[str, int | list[int]] = {
+            "dtype": DTYPES[self.dtype], "signed_bits": int(signed), "dim_m": dm, "dim_n": dn,
+            "a": s.ref("a"), "a_m": s.axis("a", dm).words(), "a_k": s.axis("a", K).words(),
+            "b": s.ref("b"), "b_k": b_k.words(), "b_n": b_n.words(),
+            "bias": bias, "bias_n": s.packed_axis(dn).words(),
+            "act": self.activation.words(), "alpha": f32(self.alpha),
+        }
+        for name, tensor, dim in (("a_zero", self.a_zero, dm), ("b_zero", self.b_zero, dn)):
+            axis: Axis = SCALAR_AXIS
+            if tensor is not None and tensor.size > 1:
+                axis = s.axis(name, dim)
+            suffix = "m" if name == "a_zero" else "n"
+            args[name] = ABSENT if tensor is None else s.ref(name)
+            args[f"{name}_{suffix}"] = axis.words()
+        return args
+
+    # -- fusion, reference -----------------------------------------------------------------
+
+    def absorb(self, consumer: Operator) -> Operator | None:
+        if self.dtype != "f32" or self.activation.code != "none":
+            return None
+        bias, activation = self.bias, self.activation
+        if is_activation(consumer):
+            activation = consumer.activation
+        elif (added := self._bias_of(consumer)) is not None:
+            bias, activation = added, consumer.activation
+        else:
+            return None
+        return MatMul(
+            self.name, self.a, self.b, consumer.output, self.device, bias=bias, alpha=self.alpha,
+            trans_a=self.trans_a, trans_b=self.trans_b, activation=activation,
+        )
+
+    def _bias_of(self, consumer: Operator) -> Array | None:
+        """The constant [N] that ``consumer`` adds to this product, if that is all it does."""
+        plain = isinstance(consumer, Eltwise) and consumer.func == "add" and len(consumer.inputs) == 2
+        if not plain or not self.packs_b or self.bias is not None or not isinstance(consumer, Eltwise):
+            return None
+        if consumer.output.shape != self.output.shape or (consumer.alpha, consumer.beta) != (1.0, 1.0):
+            return None
+        n = self.output.shape[-1] if self.output.shape else 1
+        for i, other in enumerate(consumer.inputs):
+            mine = consumer.inputs[1 - i]
+            row = other.value is not None and other.size == n and (other.shape or (1,))[-1] == n
+            if row and other.value is not None and mine.name == self.output.name:
+                return np.asarray(other.value, np.float32).reshape(-1)
+        return None
+
+    def reference(self, *arrays: Array) -> Array:
+        a, b = arrays[0], arrays[1]
+        a, b = (a.T if self.trans_a else a), (b.T if self.trans_b else b)
+        if self.dtype == "f32":
+            y = np.float32(self.alpha) * np.matmul(a, b)
+            if self.bias is not None:
+                y = y + self.bias
+            return apply_activation(self.activation, y.astype(np.float32)).reshape(self.output.shape)
+        rest = list(arrays[2:])
+        a, b = a.astype(np.int32), b.astype(np.int32)
+        if self.a_zero is not None:
+            zero = rest.pop(0).astype(np.int32)
+            a = a - (zero.reshape(-1, 1) if zero.size > 1 else zero.reshape(()))
+        if self.b_zero is not None:
+            zero = rest.pop(0).astype(np.int32)
+            b = b - (zero.reshape(-1) if zero.size > 1 else zero.reshape(()))
+        return np.matmul(a, b).astype(np.int32).reshape(self.output.shape)
+
+
+def _batch_strides(batch: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> list[int]:
+    lead = len(batch) - len(shape)
+    return [0] * lead + [s if n != 1 else 0 for n, s in zip(shape, strides, strict=True)]
+
+
+# -- ONNX --------------------------------------------------------------------------------------
+
+
+@maps("MatMul", notes="any rank, broadcast batches")
+def map_matmul(node: NodeSpec, lowering: Lowering) -> None:
+    (a, b), output = tensors_of(node)
+    lowering.emit(MatMul(node.name, a, b, output, lowering.device))
+
+
+@maps("Gemm", notes="alpha, beta, transposed inputs; C constant or computed")
+def map_gemm(node: NodeSpec, lowering: Lowering) -> None:
+    inputs, output = tensors_of(node)
+    a, b = inputs[:2]
+    c = node.input(2)
+    alpha, beta = float(node.attr("alpha", 1.0)), float(node.attr("beta", 1.0))
+    options: dict[str, Any] = {
+        "alpha": alpha,
+        "trans_a": bool(node.attr("transA", 0)),
+        "trans_b": bool(node.attr("transB", 0)),
+    }
+    n = output.shape[-1]
+    row = c is not None and c.value is not None and c.size in (1, n) and (c.size == 1 or c.shape[-1] == n)
+    if c is None or beta == 0.0:
+        lowering.emit(MatMul(node.name, a, b, output, lowering.device, **options))
+    elif row and b.is_const and c.value is not None:
+        bias = np.float32(beta) * np.broadcast_to(np.asarray(c.value, np.float32).reshape(-1), (n,))
+        lowering.emit(MatMul(node.name, a, b, output, lowering.device, bias=bias, **options))
+    else:
+        product = lowering.temp(output.dtype, output.shape)
+        lowering.emit(MatMul(node.name, a, b, product, lowering.device, **options))
+        add = Eltwise(node.name, "add", [product, c], output, lowering.device, beta=beta)
+        lowering.emit(add)
+
+
+@maps("MatMulInteger", dtypes=("int8", "uint8"), notes="zero points per tensor, row (A) or column (B)")
+def map_matmul_integer(node: NodeSpec, lowering: Lowering) -> None:
+    a, b, output = node.input(0), node.input(1), node.outputs[0]
+    if a is None or b is None or output is None:
+        raise Unsupported("MatMulInteger without A, B or output")
+    for tensor in (a, b):
+        if tensor.dtype.itemsize != 1:
+            raise Unsupported(f"{tensor.name} is {tensor.dtype}", "int8 or uint8")
+    zeros = [_integer_zero(node.input(i)) for i in (2, 3)]
+    if any(z is not None and z.size > 1 for z in zeros) and max(len(a.shape), len(b.shape)) > 2:
+        raise Unsupported("zero points per row or column of batched matrices", "2-D A and B")
+    lowering.emit(
+        MatMul(node.name, a, b, output, lowering.device, a_zero=zeros[0], b_zero=zeros[1])
+    )
+
+
+def _integer_zero(tensor: TensorSpec | None) -> TensorSpec | None:
+    """A zero point worth sending: constants that are all zero are dropped."""
+    if tensor is None or (tensor.value is not None and not np.any(tensor.value)):
+        return None
+    return tensor
+
+

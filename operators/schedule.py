@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From an index space to tiles, cores and ports: the shared scheduler.
+
+All tilings of a nest are judged at once (NumPy arrays of candidates), for every way of
+laying index dimensions over the columns and rows of the array, by a simple model of the
+slowest resource. The best one is a ``Schedule``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.index_space import K, IntArray, Nest, Operand, Packed
+from onedispatch.operators.params import (
+    CADENCE_NONE,
+    CADENCE_ONCE,
+    CADENCE_STEP,
+    CADENCE_TILE,
+    SCALAR_AXIS,
+    Axis,
+    port_ref,
+)
+from onedispatch.operators.tensor import Unsupported
+from onedispatch.transactions import Device
+
+CORE_ROWS = 4
+BUFFER_BYTES = 64 * 1024 - 512  # core data memory less the parameter block
+MAX_CANDIDATES = 200_000
+
+# Rough controller cycles; only their proportion to the work matters for choosing.
+COLUMN_SETUP_CYCLES = 6500
+TASK_CYCLES = 400
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """Which index dimensions the rows and the columns of the array run over."""
+
+    row_dim: int | None
+    col_dim: int | None
+    columns: int
+    in1: frozenset[str]  # operands that arrive by column broadcast
+    rowcast: bool  # in0 arrives by row broadcast
+
+    def cores_along(self, dim: int) -> int:
+        along = CORE_ROWS if dim == self.row_dim else 1
+        return along * (self.columns if dim == self.col_dim else 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """A nest with its tiles chosen and its work laid over the cores of a device."""
+
+    nest: Nest
+    device: Device
+    mapping: Mapping
+    tiles: tuple[int, ...]
+    k_tile: int
+    estimate: int  # modelled cycles of the cost function
+
+    @cached_property
+    def grid(self) -> tuple[int, ...]:
+        """Number of tiles per dimension."""
+        return tuple(-(-d.extent // t) for d, t in zip(self.nest.dims, self.tiles, strict=True))
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Tiles that one core visits per dimension."""
+        return tuple(-(-g // self.mapping.cores_along(d)) for d, g in enumerate(self.grid))
+
+    @property
+    def outer_steps(self) -> int:
+        return prod(self.counts)
+
+    @property
+    def inner_steps(self) -> int:
+        return max(1, -(-self.nest.k_extent // self.k_tile)) if self.nest.reduces else 1
+
+    @cached_property
+    def active_rows(self) -> int:
+        """Core rows that work; all of them when they must take a column broadcast."""
+        row = self.mapping.row_dim
+        if self.mapping.in1:
+            return CORE_ROWS
+        if row is None:
+            return 1
+        if row == self.mapping.col_dim:
+            return min(CORE_ROWS, self.grid[row])
+        return min(CORE_ROWS, self.grid[row])
+
+    def strides(self, dim: int) -> tuple[int, int, int]:
+        """(per column, per row, per outer step) increments of the tile coordinate."""
+        m = self.mapping
+        both = dim == m.row_dim and dim == m.col_dim
+        cc = (CORE_ROWS if both else 1) if dim == m.col_dim else 0
+        cr = 1 if dim == m.row_dim else 0
+        return cc, cr, m.cores_along(dim)
+
+    def tile_origins(self, column: int, row: int) -> np.ndarray[Any, Any]:
+        """Tile origins [outer steps, dims] that a core visits, in order (as the super kernel does)."""
+        axes = []
+        for d, (count, tile) in enumerate(zip(self.counts, self.tiles, strict=True)):
+            cc, cr, oc = self.strides(d)
+            index = np.minimum(column * cc + row * cr + np.arange(count) * oc, self.grid[d] - 1)
+            axes.append(np.minimum(index * tile, self.nest.dims[d].extent - tile))
+        mesh = np.meshgrid(*axes, indexing="ij")
+        return np.stack([m.reshape(-1) for m in mesh], axis=-1) if axes else np.zeros((1, 0), int)
+
+    # -- ports ---------------------------------------------------------------------------
+
+    @cached_property
+    def ports(self) -> tuple[list[Operand | Packed], list[Operand | Packed]]:
+        """Operands of in0 and of in1, in the order in which they lie in a chunk."""
+        in0 = [x for x in self.nest.inputs if x.name not in self.mapping.in1]
+        in1 = [x for x in self.nest.inputs if x.name in self.mapping.in1]
+        return in0, in1
+
+    def words(self, operand: Operand | Packed) -> int:
+        return int(operand.chunk_words(self.nest, self.tiles, self.k_tile))
+
+    def port_words(self, port: int) -> int:
+        return sum(self.words(x) for x in self.ports[port])
+
+    def cadence(self, port: int) -> int:
+        """How often a port's chunk changes: every step, every tile, once."""
+        operands = self.ports[port]
+        if not operands:
+            return CADENCE_NONE
+        depends = frozenset[int]().union(*(x.depends_on() for x in operands))
+        if K in depends and self.inner_steps > 1:
+            return CADENCE_STEP
+        if any(self.counts[d] > 1 for d in depends if d != K):
+            return CADENCE_TILE
+        return CADENCE_ONCE
+
+    def chunks(self, port: int) -> int:
+        """Chunks that a core takes on a port during the nest."""
+        by_cadence = {
+            CADENCE_NONE: 0,
+            CADENCE_ONCE: 1,
+            CADENCE_TILE: self.outer_steps,
+            CADENCE_STEP: self.outer_steps * self.inner_steps,
+        }
+        return by_cadence[self.cadence(port)]
+
+    def port_depth(self, port: int) -> int:
+        return 2 if self.chunks(port) > 1 else 1
+
+    @property
+    def out_words(self) -> int:
+        return self.words(self.nest.output)
+
+    @property
+    def out_depth(self) -> int:
+        inputs = sum(self.port_words(p) * self.port_depth(p) for p in (0, 1))
+        fits = (inputs + 2 * self.out_words) * 4 <= BUFFER_BYTES
+        return 2 if fits and self.outer_steps > 1 else 1
+
+    def ref(self, name: str) -> int:
+        """The PortRef word of operand ``name``."""
+        for port, operands in enumerate(self.ports):
+            at = 0
+            for operand in operands:
+                if operand.name == name:
+                    return port_ref(port, at)
+                at += self.words(operand) * 4
+        raise KeyError(name)
+
+    def operand(self, name: str) -> Operand:
+        return next(x for x in self.nest.strided_inputs if x.name == name)
+
+    def axes(self, name: str) -> list[Axis]:
+        return self.operand(name).axes(self.nest, self.tiles, self.k_tile)
+
+    def axis(self, name: str, dim: int) -> Axis:
+        """How operand ``name`` lies along index dimension ``dim``; a scalar where it is broadcast."""
+        operand = self.operand(name)
+        for access, axis in zip(operand.access, self.axes(name), strict=True):
+            if access.dim == dim:
+                return axis
+        return SCALAR_AXIS
+
+    def packed_axis(self, dim: int, stride: int = 1) -> Axis:
+        """The axis of a packed chunk that holds exactly the tile of ``dim``."""
+        if dim == K:
+            return Axis(self.inner_steps * self.k_tile, self.k_tile, stride)
+        return Axis(self.nest.dims[dim].extent, self.tiles[dim], stride)
+
+    def explain(self) -> str:
+        """The tiling in one line, and why cores idle where they do."""
+        dims = self.nest.dims
+        tiles = " ".join(f"{d.name}:{d.extent}/{t}" for d, t in zip(dims, self.tiles, strict=True))
+        if self.nest.reduces:
+            tiles += f" k:{self.nest.k_extent}/{self.k_tile}"
+        m = self.mapping
+        where = "both axes" if m.row_dim == m.col_dim and m.row_dim is not None else ""
+        row = "-" if m.row_dim is None else dims[m.row_dim].name
+        col = "-" if m.col_dim is None else dims[m.col_dim].name
+        casts = ("in0 row broadcast" if m.rowcast else "in0 own") + (
+            f", in1 column broadcast of {'+'.join(sorted(m.in1))}" if m.in1 else ""
+        )
+        return (
+            f"{self.nest.kernel.lower()} {tiles}; rows over {row}, columns over {col} {where}; {casts}; "
+            f"{self.busy_cores} of {self.device.columns * CORE_ROWS} cores busy{self._idle_reason()}"
+        )
+
+    @property
+    def busy_cores(self) -> int:
+        """Cores that have a tile of their own (others idle or redo the last tile)."""
+        m = self.mapping
+        if m.row_dim is not None and m.row_dim == m.col_dim:
+            return min(self.grid[m.row_dim], CORE_ROWS * m.columns)
+        rows = min(CORE_ROWS, self.grid[m.row_dim]) if m.row_dim is not None else 1
+        cols = min(m.columns, self.grid[m.col_dim]) if m.col_dim is not None else 1
+        return rows * cols
+
+    def _idle_reason(self) -> str:
+        total = self.device.columns * CORE_ROWS
+        if self.busy_cores == total:
+            return ""
+        tiles = prod(self.grid)
+        if tiles < total:
+            return f": only {tiles} tiles; smaller ones would cost more in commands than they save"
+        return ": using more columns would cost more in commands and traffic than it saves"
+
+
+_CHOICES: OrderedDict[Hashable, tuple[Mapping, tuple[int, ...], int, int]] = OrderedDict()
+_CHOICES_KEPT = 4096
+
+
+def schedule_nest(nest: Nest, device: Device) -> Schedule:
+    """The best schedule of ``nest`` on ``device``; equal nests are searched once per process.
+
+    Raises ``Unsupported`` when not even the smallest tile fits into a core's memory.
+    """
+    key = (_signature(nest), device)
+    choice = _CHOICES.get(key)
+    if choice is None:
+        choice = _search(nest, device)
+        _CHOICES[key] = choice
+        if len(_CHOICES) > _CHOICES_KEPT:
+            _CHOICES.popitem(last=False)
+    mapping, tiles, k_tile, estimate = choice
+    return Schedule(nest, device, mapping, tiles, k_tile, estimate)
+
+
+def _signature(nest: Nest) -> Hashable:
+    """What a schedule depends on; functions are told apart by what they say of two tilings."""
+    probes = []
+    for tile in (1, 7):
+        tiles = [np.array([min(tile, d.extent)]) for d in nest.dims]
+        k_tile = np.array([min(tile, max(nest.k_extent, 1))])
+        sizes = [int(np.ravel(x.chunk_words(nest, tiles, k_tile))[0]) for x in nest.inputs]
+        probes.append((*sizes, float(np.ravel(nest.cycles(tiles, k_tile))[0])))
+    inputs = tuple(
+        (x.shape, x.strides, x.access, x.itemsize) if isinstance(x, Operand) else x.dims
+        for x in nest.inputs
+    )
+    names = tuple(x.name for x in nest.inputs)
+    out = (nest.output.shape, nest.output.strides, nest.output.access, nest.output.itemsize)
+    reduction = (nest.reduces, nest.k_extent, nest.k_multiple, nest.k_whole)
+    return nest.kernel, nest.dims, names, inputs, out, reduction, tuple(probes)
+
+
+def _search(nest: Nest, device: Device) -> tuple[Mapping, tuple[int, ...], int, int]:
+    tiles, k_tile = _candidates(nest)
+    fits = _fitting(nest, tiles, k_tile)
+    if not fits.any():
+        need = int(_buffer_words(nest, [t[:1] for t in tiles], k_tile[:1])[0]) * 4
+        raise Unsupported(
+            f"the smallest tile needs {need} bytes of a core's {BUFFER_BYTES} byte data memory",
+            "a smaller innermost extent or window",
+        )
+    tiles, k_tile = [t[fits] for t in tiles], k_tile[fits]
+    best: tuple[float, Mapping, int] | None = None
+    for mapping in _mappings(nest, device):
+        cost = _cost(nest, device, mapping, tiles, k_tile)
+        at = int(np.argmin(cost))
+        if best is None or cost[at] < best[0]:
+            best = (float(cost[at]), mapping, at)
+    if best is None or not np.isfinite(best[0]):
+        raise Unsupported("no mapping of the index space to the array fits", "smaller extents")
+    estimate, mapping, at = best
+    return mapping, tuple(int(t[at]) for t in tiles), int(k_tile[at]), int(estimate)
+
+
+def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: int) -> list[int]:
+    """Candidate tile sizes: the extent, its even shares, and powers of two."""
+    if whole or extent <= multiple:
+        return [extent]
+    wanted = {extent // s + (extent % s > 0) for s in (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 64)}
+    wanted |= {1 << b for b in range(17)} | {48, 96}
+    limit = min(extent, max_tile)
+    rounded = {min(-(-w // multiple) * multiple, extent) for w in wanted}
+    choices = sorted(w for w in rounded if w <= limit)
+    if len(choices) > many:
+        picks = np.unique(np.linspace(0, len(choices) - 1, many).astype(int))
+        choices = [choices[i] for i in picks]
+    return choices or [min(multiple, extent)]
+
+
+def _candidates(nest: Nest) -> tuple[list[IntArray], IntArray]:
+    many = {0: 30, 1: 30, 2: 24, 3: 14, 4: 10, 5: 8}[sum(d.extent > 1 and not d.whole for d in nest.dims)]
+    per_dim = [_tile_choices(d.extent, d.whole, d.multiple, d.max_tile, many) for d in nest.dims]
+    k_choices = [1]
+    if nest.reduces and nest.k_extent > 0:
+        k_choices = _tile_choices(nest.k_extent, nest.k_whole, nest.k_multiple, 1 << 30, 14)
+    while prod(map(len, per_dim)) * len(k_choices) > MAX_CANDIDATES:
+        longest = max(per_dim, key=len)
+        del longest[1:-1:2]
+    mesh = np.meshgrid(*[np.array(c, np.int64) for c in [*per_dim, k_choices]], indexing="ij")
+    flat = [m.reshape(-1) for m in mesh]
+    return flat[:-1], flat[-1]
+
+
+def _buffer_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+    """Core memory of the leanest form: double-buffered inputs, single output."""
+    inputs = sum(x.chunk_words(nest, tiles, k_tile) for x in nest.inputs)
+    return np.zeros_like(k_tile) + 2 * inputs + nest.output.chunk_words(nest, tiles, k_tile)
+
+
+def _fitting(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> np.ndarray[Any, Any]:
+    fits: np.ndarray[Any, Any] = _buffer_words(nest, tiles, k_tile) * 4 <= BUFFER_BYTES
+    return fits
+
+
+def _mappings(nest: Nest, device: Device) -> Iterator[Mapping]:
+    """Every way of laying dimensions over the array that the overlay's routes can serve."""
+    cut = [d for d, dim in enumerate(nest.dims) if dim.extent > 1 and not dim.whole]
+    axes: list[int | None] = [None, *cut]
+    widths = sorted({c for c in (1, 2, 4, 8, device.columns) if c <= device.columns})
+    for row_dim, col_dim, columns in product(axes, axes, widths):
+        if (col_dim is None) != (columns == 1):
+            continue
+        shared = [x for x in nest.inputs if row_dim is None or row_dim not in x.depends_on()]
+        for in1 in {frozenset[str](), frozenset(x.name for x in shared)}:
+            if row_dim is None and in1:
+                continue  # one row works: nothing to broadcast
+            in0 = [x for x in nest.inputs if x.name not in in1]
+            apart = row_dim != col_dim and columns == device.columns > 1
+            rowcast = apart and bool(in0) and not any(col_dim in x.depends_on() for x in in0)
+            yield Mapping(row_dim, col_dim, columns, in1, rowcast)
+
+
+def _cost(
+    nest: Nest, device: Device, mapping: Mapping, tiles: Sequence[IntArray], k_tile: IntArray
+) -> np.ndarray[Any, Any]:
+    """Modelled cycles of every candidate under ``mapping``."""
+    rows = 1 if mapping.row_dim is None else CORE_ROWS
+    counts = []
+    for d, dim in enumerate(nest.dims):
+        per_core = tiles[d] * mapping.cores_along(d)
+        counts.append(-(-dim.extent // per_core))
+    outer = np.ones_like(k_tile)
+    for count in counts:
+        outer = outer * count
+    inner = np.maximum(1, -(-nest.k_extent // k_tile)) if nest.reduces else np.ones_like(k_tile)
+    out = nest.output.chunk_words(nest, tiles, k_tile)
+    zero = np.zeros_like(k_tile)
+    words, chunks = [zero, zero], [zero, zero]
+    for port in (0, 1):
+        operands = [x for x in nest.inputs if (x.name in mapping.in1) == (port == 1)]
+        for x in operands:
+            words[port] = words[port] + x.chunk_words(nest, tiles, k_tile)
+        depends = frozenset[int]().union(*(x.depends_on() for x in operands)) if operands else frozenset()
+        looped = np.zeros(k_tile.shape, bool)
+        for d in depends - {K}:
+            looped = looped | (counts[d] > 1)
+        chunks[port] = np.where(looped, outer, 1) if operands else zero
+        if K in depends:
+            chunks[port] = np.where(inner > 1, outer * inner, chunks[port])
+    served = -(-CORE_ROWS // device.columns) if mapping.rowcast else rows
+    feed0, feed1 = chunks[0] * words[0], chunks[1] * words[1]
+    drain = outer * out * rows
+    sources = CORE_ROWS if mapping.rowcast else rows * mapping.columns
+    total = feed0 * sources + (feed1 + drain) * mapping.columns
+    single = (2 * (words[0] + words[1]) + 2 * out) * 4 > BUFFER_BYTES
+    compute = outer * inner * nest.cycles(tiles, k_tile) + np.where(single, outer * out, 0)
+    ddr = total * 4 / device.constants.get("ddr.bytes_per_cycle", 28.0)
+    slowest: np.ndarray[Any, Any] = np.maximum.reduce(
+        [compute, feed0 * served, feed1, drain, ddr.astype(np.int64)]
+    )
+    fill = words[0] * served + words[1] + out
+    tasks = (chunks[0] * served + chunks[1] + outer * rows) / 16
+    too_many = np.where(outer * inner > 16384, 1e6 * (outer * inner / 16384), 0)
+    commands = mapping.columns * (COLUMN_SETUP_CYCLES + TASK_CYCLES * tasks)
+    result: np.ndarray[Any, Any] = slowest + 0.25 * np.minimum(ddr, slowest) + fill + commands + too_many
+    return result
