@@ -5,7 +5,9 @@ Nouns, in the order in which one meets them:
     Device              geometry and constants of an NPU or of a column partition
     ShimBd, MemBd, CoreBd   buffer descriptors: what a DMA moves, in which order, under which locks
     TransactionBuilder  appends operations (WRITE, BLOCKWRITE, MASKPOLL, DDR_PATCH, TCT...)
+    Transaction         reads one: operations, listing, checks; ``to_bytes`` loses nothing
     ArgMap, ArgKind     which region of an operator's argument is which tensor
+    Bindings, fuse      where the planner put the regions; many transactions become one
     Xclbin              the container of overlays that a hardware context loads
 
 ``spec`` is the table of opcodes, ``registers`` the table of registers; all else follows from
@@ -37,6 +39,9 @@ from onedispatch.transactions.errors import (
     TransactionError,
     UnsupportedModelError,
 )
+from onedispatch.transactions.fuse import Bindings, fuse
+from onedispatch.transactions.transaction import Operation, Transaction
+from onedispatch.transactions.validation import Finding, FindingKind
 from onedispatch.transactions.xclbin import Xclbin
 
 __all__ = [  # noqa: RUF022 (grouped by what they are for)
@@ -46,8 +51,10 @@ __all__ = [  # noqa: RUF022 (grouped by what they are for)
     "TransactionBuilder", "tile_address", "ShimBd", "MemBd", "CoreBd", "queue_word",
     "lock_request_offset", "packet_header", "circuit_master", "packet_master", "switch_slave",
     "switch_slot",
+    # reading
+    "Transaction", "Operation", "Finding", "FindingKind",
     # fusing
-    "ArgKind", "ArgMap",
+    "ArgKind", "ArgMap", "Bindings", "fuse",
     # containers
     "Xclbin",
     # errors

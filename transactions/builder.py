@@ -193,7 +193,7 @@ class TransactionBuilder:
                 "align the tensor to 4 bytes",
             )
         if self._is_legacy:
-            self._data += self._patch(_DDR_PATCH, 48, 0, address, arg_index, arg_offset)
+            self._data += self._patch(_DDR_PATCH, 48, address, arg_index, arg_offset)
         else:
             self._data += self._patch(_DDR_PATCH, 24, address, arg_index, arg_offset)
         self._count += 1

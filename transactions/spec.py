@@ -210,7 +210,7 @@ OPCODES: tuple[Opcode, ...] = (
         129, "DDR_PATCH", "put a buffer address into shim BD words 1 and 2", _MEASURED,
         _each(
             Layout((
-                Field("action", 20, 4, "always 0"),
+                # Bytes 8 to 23 hold an action (0) among garbage; sources disagree where.
                 Field("reg", 24, 8, "address of shim BD word 1"),
                 Field("arg_index", 32, 8, "which kernel argument"),
                 Field("arg_offset", 40, 8, "bytes added to its address"),

@@ -157,7 +157,6 @@ struct V0_1 {
     static constexpr uint8_t opcode = 129;
     static constexpr uint32_t size = 48;  // without payload
     static constexpr ByteField size_field{4, 4};
-    static constexpr ByteField action{20, 4};  // always 0
     static constexpr ByteField reg{24, 8};  // address of shim BD word 1
     static constexpr ByteField arg_index{32, 8};  // which kernel argument
     static constexpr ByteField arg_offset{40, 8};  // bytes added to its address
