@@ -46,7 +46,7 @@ lint: $(STAMPS)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p onedispatch
-	$(BIN)/mypy models .ci/tests.py tests/arch tests/conftest.py
+	$(BIN)/mypy models .ci/tests.py tests/arch tests/examples tests/conftest.py
 
 format: $(STAMPS)/dev
 	$(BIN)/ruff check --fix .
