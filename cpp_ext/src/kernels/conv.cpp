@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// CONV: implicit GEMM. Weights [channel * taps][co] times im2col rows [channel * taps][pixels],
+// accumulated in the out chunk [co][oh][ow] over the channel steps.
+#include <algorithm>
+#include <cmath>
+
+#include "kernel.h"
+#include "simd.h"
+#include "window.h"
+
+namespace onedispatch::kernels {
+
+namespace {
+
+namespace arg = params::conv;
+
+constexpr size_t kColumnBlock = 32 * 1024;  // elements of im2col at a time: 128 KB stay in L2
+
+class Conv final : public Kernel {
+ public:
+  explicit Conv(const Setup& setup);
+
+  void check(const Call& call) const override {
+    if (call.k_count == 0) return;
+    window_.check(call);
+    channel(call);
+  }
+  uint64_t cycles(const Call& call) const override;
+  void run(const Call& call) const override;
+
+ private:
+  int64_t channel(const Call& call) const {
+    return window_.x_c.local(call.k_first, call.k_first, call.k_count, "CONV channels");
+  }
+  void accumulate_planes(const Call& call, GemmF32& g) const;
+
+  Window window_;
+  PortRef w_, bias_;
+  Activation activation_;
+  Timing timing_;
+};
+
+Conv::Conv(const Setup& setup) : window_(setup, "CONV", Window::Channels::kReduction), timing_(setup.timing) {
+  w_ = port_at(setup, arg::w, "CONV weights", 4, setup.k_extent == 0);
+  Axis rows, columns;
+  const uint64_t steps = static_cast<uint64_t>(std::min(setup.k_tile, setup.k_extent)) * static_cast<uint64_t>(window_.taps());
+  rows.chunk = rows.extent = static_cast<int64_t>(std::min<uint64_t>(steps, UINT32_MAX));
+  rows.stride = columns.chunk = columns.extent = window_.tile_c;
+  columns.stride = 1;
+  require_span(w_, {rows, columns}, 4, "CONV weights");
+  bias_ = port_at(setup, arg::bias, "CONV bias", 4, true);
+  require_span(bias_, {columns}, 4, "CONV bias");
+  activation_ = activation_at(setup, arg::act);
+}
+
+uint64_t Conv::cycles(const Call& call) const {
+  const double outputs = static_cast<double>(window_.tile_c) * window_.pixels();
+  const double macs = outputs * call.k_count * window_.taps();
+  double total = timing_.f32_call_cycles + outputs * timing_.f32_output_cycles + macs / timing_.f32_macs_per_cycle;
+  if (call.k_last && activation_.special()) total += outputs * timing_.special_cycles_per_element;
+  return static_cast<uint64_t>(std::ceil(total));
+}
+
+// Blocks of whole channels where they fit, else blocks of a channel's taps.
+void Conv::accumulate_planes(const Call& call, GemmF32& g) const {
+  const float* x = window_.x.f32_in(call) + channel(call);
+  const int taps = window_.taps();
+  const ptrdiff_t row = (window_.pixels() + kOverrun - 1) / kOverrun * kOverrun;
+  const int block = std::max<int>(1, static_cast<int>(kColumnBlock / static_cast<size_t>(row)));
+  auto* columns = static_cast<float*>(scratch(kScratchColumns, (static_cast<size_t>(row) * static_cast<size_t>(block) + kOverrun) * 4));
+  g.b = columns;
+  g.b_k = row;
+  g.k = 0;
+  const auto flush = [&] {
+    if (g.k == 0) return;
+    simd().gemm_f32(g);
+    g.a += g.k * g.a_k;
+    g.k = 0;
+    g.accumulate = true;
+  };
+  window_.fill_border(call, 0.0f);
+  for (uint32_t c = 0; c < call.k_count; ++c) {
+    window_.fill_channel(call, x + c * window_.x_c.stride);
+    Taps all = window_.plane_taps();
+    all.out_row = row;
+    for (int tap = 0; tap < taps;) {
+      if (g.k == block || (g.k + taps > block && tap == 0)) flush();
+      Taps some = all;
+      some.offsets += tap;
+      some.taps = std::min(taps - tap, block - g.k);
+      some.out = columns + g.k * row;
+      simd().im2col(some);
+      g.k += some.taps;
+      tap += some.taps;
+    }
+  }
+  flush();
+}
+
+void Conv::run(const Call& call) const {
+  auto* out = reinterpret_cast<float*>(call.out);
+  GemmF32 g{};
+  g.m = window_.tile_c;
+  g.n = window_.pixels();
+  g.c = out;
+  g.c_m = g.n;
+  g.accumulate = call.k_index != 0;
+  if (call.k_count != 0) {
+    g.a = w_.f32_in(call);
+    g.a_m = 1;
+    g.a_k = window_.tile_c;
+  }
+  if (call.k_count == 0) {
+    simd().gemm_f32(g);
+  } else if (window_.direct(call)) {
+    const int64_t h = window_.first_row(call) - window_.x_h.origin(call.origin[window_.dim_h]);
+    const int64_t w = window_.first_column(call) - window_.x_w.origin(call.origin[window_.dim_w]);
+    g.b = window_.x.f32_in(call) + channel(call) + h * window_.x_h.stride + w;
+    g.b_k = window_.x_c.stride;
+    g.k = static_cast<int>(call.k_count);
+    simd().gemm_f32(g);
+  } else {
+    accumulate_planes(call, g);
+  }
+  if (!call.k_last) return;
+  const auto pixels = static_cast<size_t>(window_.pixels());
+  for (size_t co = 0; bias_.present && co < static_cast<size_t>(window_.tile_c); ++co) {
+    simd().affine(out + co * pixels, 1.0f, bias_.f32_in(call)[co], out + co * pixels, pixels);
+  }
+  activation_.apply(out, static_cast<size_t>(window_.tile_c) * pixels);
+}
+
+}  // namespace
+
+std::unique_ptr<const Kernel> prepare_conv(const Setup& setup) { return std::make_unique<Conv>(setup); }
+
+}  // namespace onedispatch::kernels

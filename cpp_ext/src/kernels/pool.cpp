@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// POOL: maximum or average over windows. Out chunk [c][oh][ow].
+#include <algorithm>
+#include <limits>
+
+#include "kernel.h"
+#include "simd.h"
+#include "window.h"
+
+namespace onedispatch::kernels {
+
+namespace {
+
+namespace arg = params::pool;
+namespace mode = params::pool_mode;
+
+class Pool final : public Kernel {
+ public:
+  explicit Pool(const Setup& setup) : window_(setup, "POOL", Window::Channels::kIndex) {
+    require_no_reduction(setup);
+    mode_ = word_in(setup, arg::mode, "POOL mode", 0, mode::average_include_pad);
+    activation_ = activation_at(setup, arg::act);
+    for (uint32_t i = 0; i < 4; ++i) pads_[i] = static_cast<int32_t>(word_in(setup, arg::pad_top + i, "POOL pads", 0, 1 << 20));
+    const double outputs = static_cast<double>(window_.tile_c) * window_.pixels();
+    cycles_ = streaming_cycles(setup.timing, outputs * (window_.taps() + 1), activation_.special() ? outputs : 0.0);
+  }
+
+  void check(const Call& call) const override {
+    window_.check(call);
+    window_.channel(call);
+  }
+  uint64_t cycles(const Call&) const override { return cycles_; }
+
+  void run(const Call& call) const override {
+    const bool maximum = mode_ == mode::max;
+    const float* x = window_.x.f32_in(call) + window_.channel(call);
+    auto* out = reinterpret_cast<float*>(call.out);
+    const auto pixels = static_cast<size_t>(window_.pixels());
+    const float* counts = maximum ? nullptr : cell_counts(call);
+    window_.fill_border(call, maximum ? -std::numeric_limits<float>::infinity() : 0.0f);
+    for (int c = 0; c < window_.tile_c; ++c) {
+      window_.fill_channel(call, x + c * window_.x_c.stride);
+      Taps taps = window_.plane_taps();
+      taps.out = out + static_cast<size_t>(c) * pixels;
+      taps.out_row = window_.columns;
+      if (maximum) {
+        simd().taps_max(taps);
+      } else {
+        simd().taps_sum(taps);
+        simd().binary(params::eltwise_func::div_, taps.out, 1, counts, 1, taps.out, pixels);
+      }
+    }
+    activation_.apply(out, static_cast<size_t>(window_.tile_c) * pixels);
+  }
+
+ private:
+  // Cells of one window line that count: coordinates first, first + step, ... in [-before, extent + after).
+  static int line_count(int64_t first, int taps, int step, int64_t extent, int64_t before, int64_t after) {
+    int count = 0;
+    for (int t = 0; t < taps; ++t) {
+      const int64_t at = first + int64_t{t} * step;
+      count += at >= -before && at < extent + after;
+    }
+    return count;
+  }
+
+  const float* cell_counts(const Call& call) const {
+    const Window& w = window_;
+    const bool with_pads = mode_ == mode::average_include_pad;
+    auto* counts = static_cast<float*>(
+        scratch(kScratchRow, static_cast<size_t>(w.pixels() + w.columns) * 4));
+    float* across = counts + w.pixels();
+    for (int c = 0; c < w.columns; ++c) {
+      const int64_t first = w.first_column(call) + int64_t{c} * w.sw;
+      across[c] = static_cast<float>(line_count(first, w.kw, w.dw, w.x_w.extent, with_pads ? pads_[1] : 0, with_pads ? pads_[3] : 0));
+    }
+    for (int r = 0; r < w.rows; ++r) {
+      const int64_t first = w.first_row(call) + int64_t{r} * w.sh;
+      const auto down = static_cast<float>(line_count(first, w.kh, w.dh, w.x_h.extent, with_pads ? pads_[0] : 0, with_pads ? pads_[2] : 0));
+      for (int c = 0; c < w.columns; ++c) counts[r * w.columns + c] = down * across[c];
+    }
+    return counts;
+  }
+
+  Window window_;
+  uint32_t mode_;
+  Activation activation_;
+  int32_t pads_[4] = {};  // top, left, bottom, right
+  uint64_t cycles_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<const Kernel> prepare_pool(const Setup& setup) { return std::make_unique<Pool>(setup); }
+
+}  // namespace onedispatch::kernels

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// REDUCE: out[r][i] = reduce over k of x[r][k][i], accumulated in the out chunk over the steps.
+#include <cmath>
+#include <limits>
+
+#include "kernel.h"
+#include "simd.h"
+
+namespace onedispatch::kernels {
+
+namespace {
+
+namespace arg = params::reduce;
+namespace mode = params::reduce_mode;
+
+class Reduce final : public Kernel {
+ public:
+  explicit Reduce(const Setup& setup) : timing_(setup.timing), k_extent_(setup.k_extent) {
+    mode_ = word_in(setup, arg::mode, "REDUCE mode", 0, mode::prod);
+    const auto dims = dims_at<2>(setup, arg::dim_r, "REDUCE dimension");
+    dim_r_ = dims[0];
+    dim_i_ = dims[1];
+    const uint64_t rows = setup.dims[dim_r_].tile, columns = setup.dims[dim_i_].tile;
+    require_out(setup, rows);
+    require_out(setup, rows * columns);
+    rows_ = static_cast<int>(rows);
+    columns_ = static_cast<int>(columns);
+    x_ = port_at(setup, arg::x, "REDUCE input", 4, setup.k_extent == 0);
+    x_r_ = axis_at(setup, arg::x_r, "REDUCE rows");
+    x_k_ = axis_at(setup, arg::x_k, "REDUCE reduction");
+    x_i_ = axis_at(setup, arg::x_i, "REDUCE columns");
+    require_span(x_, {x_r_, x_k_, x_i_}, 4, "REDUCE input");
+    activation_ = activation_at(setup, arg::act);
+  }
+
+  void check(const Call& call) const override { place(call); }
+
+  uint64_t cycles(const Call& call) const override {
+    const double outputs = static_cast<double>(rows_) * columns_;
+    const bool hard = call.k_last && (activation_.special() || mode_ == mode::mean);
+    return streaming_cycles(timing_, outputs * (call.k_count + 1.0), hard ? outputs : 0.0);
+  }
+
+  void run(const Call& call) const override {
+    auto* out = reinterpret_cast<float*>(call.out);
+    if (call.k_count == 0 || x_i_.stride == 1 || (columns_ == 1 && x_k_.stride != 1)) {
+      by_columns(call, out);
+    } else {
+      by_rows(call, out);
+    }
+    if (!call.k_last) return;
+    const size_t elements = static_cast<size_t>(rows_) * static_cast<size_t>(columns_);
+    if (mode_ == mode::mean) {
+      const auto count = static_cast<float>(k_extent_);
+      simd().binary(params::eltwise_func::div_, out, 1, &count, 0, out, elements);
+    }
+    activation_.apply(out, elements);
+  }
+
+ private:
+  int64_t place(const Call& call) const {
+    if (call.k_count == 0) return 0;
+    const int64_t r = call.origin[dim_r_], i = call.origin[dim_i_], k = call.k_first;
+    return x_r_.local(r, r, rows_, "REDUCE rows") + x_k_.local(k, k, call.k_count, "REDUCE reduction") +
+           x_i_.local(i, i, columns_, "REDUCE columns");
+  }
+
+  Reduction job(const Call& call, float* out) const {
+    Reduction r{};
+    r.mode = mode_;
+    r.row = x_r_.stride;
+    r.step = x_k_.stride;
+    r.out = out;
+    r.out_row = columns_;
+    r.rows = rows_;
+    r.columns = columns_;
+    r.count = static_cast<int>(call.k_count);
+    r.accumulate = call.k_index != 0;
+    if (call.k_count != 0) r.x = x_.f32_in(call) + place(call);
+    return r;
+  }
+
+  void by_columns(const Call& call, float* out) const { simd().reduce_columns(job(call, out)); }
+
+  // Every output on its own: contiguous along k, or gathered to be so.
+  void by_rows(const Call& call, float* out) const {
+    const Reduction r = job(call, out);
+    auto* line = static_cast<float*>(scratch(kScratchRow, static_cast<size_t>(r.count) * 4));
+    for (int64_t row = 0; row < rows_; ++row) {
+      for (int64_t i = 0; i < columns_; ++i) {
+        const float* x = r.x + row * r.row + i * x_i_.stride;
+        if (r.step != 1) {
+          simd().copy_strided(x, r.step, line, r.count);
+          x = line;
+        }
+        const float value = simd().reduce_row(mode_, x, r.count);
+        float* to = out + row * columns_ + i;
+        if (!r.accumulate) {
+          *to = value;
+        } else {
+          combine(to, value);
+        }
+      }
+    }
+  }
+
+  void combine(float* to, float value) const {
+    namespace fn = params::eltwise_func;
+    const uint32_t func = mode_ == mode::max    ? fn::max_
+                          : mode_ == mode::min  ? fn::min_
+                          : mode_ == mode::prod ? fn::mul_
+                                                : fn::add_;
+    simd().binary(func, to, 1, &value, 0, to, 1);
+  }
+
+  Timing timing_;
+  uint32_t k_extent_, mode_, dim_r_, dim_i_;
+  int rows_, columns_;
+  PortRef x_;
+  Axis x_r_, x_k_, x_i_;
+  Activation activation_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Kernel> prepare_reduce(const Setup& setup) { return std::make_unique<Reduce>(setup); }
+
+}  // namespace onedispatch::kernels

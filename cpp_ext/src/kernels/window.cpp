@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "window.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace onedispatch::kernels {
+
+namespace {
+
+namespace arg = params::pool;  // words 41..65 are the same for CONV, DWCONV and POOL
+
+constexpr uint32_t kMaxStep = 1 << 12;        // kernel extent, stride, dilation
+constexpr int64_t kMaxPlane = int64_t{1} << 20;  // elements of a padded channel
+constexpr int64_t kMaxTaps = int64_t{1} << 16;
+
+// Throws unless [first, last] without what lies outside the tensor is in the chunk.
+void require_held(const Axis& axis, int64_t tile_origin, int64_t first, int64_t last, const char* name) {
+  const int64_t from = std::max<int64_t>(first, 0), to = std::min(last, axis.extent - 1);
+  if (from > to) return;
+  const int64_t origin = axis.origin(tile_origin);
+  if (from < origin || to >= origin + axis.chunk) {
+    reject(std::string(name) + ": the windows need coordinates " + std::to_string(from) + " to " + std::to_string(to) +
+           ", the chunk holds " + std::to_string(axis.chunk) + " from " + std::to_string(origin));
+  }
+}
+
+}  // namespace
+
+Window::Window(const Setup& setup, const char* name, Channels channels) {
+  const auto dims = dims_at<3>(setup, arg::dim_c, name);
+  dim_c = dims[0];
+  dim_h = dims[1];
+  dim_w = dims[2];
+  uint64_t elements = 1;
+  for (const uint32_t d : dims) {
+    elements *= setup.dims[d].tile;
+    require_out(setup, elements);
+  }
+  tile_c = static_cast<int>(setup.dims[dim_c].tile);
+  rows = static_cast<int>(setup.dims[dim_h].tile);
+  columns = static_cast<int>(setup.dims[dim_w].tile);
+  int* const steps[] = {&kh, &kw, &sh, &sw, &dh, &dw};
+  for (uint32_t i = 0; i < 6; ++i) {
+    *steps[i] = static_cast<int>(word_in(setup, arg::kh + i, "window (kh, kw, sh, sw, dh, dw)", 1, kMaxStep));
+  }
+  const bool empty = channels == Channels::kReduction && setup.k_extent == 0;
+  x = port_at(setup, arg::x, "window input", 4, empty);
+  x_c = axis_at(setup, arg::x_c, "window input channels");
+  x_h = axis_at(setup, arg::x_h, "window input rows");
+  x_w = axis_at(setup, arg::x_w, "window input columns");
+  require_span(x, {x_c, x_h, x_w}, 4, "window input");
+  const int64_t plane_rows = int64_t{rows - 1} * sh + int64_t{kh - 1} * dh + 1;
+  const int64_t plane_columns = int64_t{columns - 1} * sw + int64_t{kw - 1} * dw + 1;
+  const int64_t phase_columns = (plane_columns + sw - 1) / sw;
+  if (plane_rows > kMaxPlane || plane_rows * phase_columns * sw > kMaxPlane || int64_t{kh} * kw > kMaxTaps) {
+    reject(std::string(name) + ": the tile's windows cover " + std::to_string(plane_rows) + " x " +
+           std::to_string(plane_columns) + " input elements; accepted: " + std::to_string(kMaxPlane));
+  }
+  plane_rows_ = static_cast<int>(plane_rows);
+  phase_columns_ = static_cast<int>(phase_columns);
+  row_used_.assign(static_cast<size_t>(plane_rows_), 0);
+  phase_used_.assign(static_cast<size_t>(sw), 0);
+  for (int y = 0; y < kh; ++y) {
+    for (int r = 0; r < rows; ++r) row_used_[static_cast<size_t>(r * sh + y * dh)] = 1;
+    for (int c = 0; c < kw; ++c) {
+      const int phase = c * dw % sw;
+      phase_used_[static_cast<size_t>(phase)] = 1;
+      offsets_.push_back((y * dh * sw + phase) * phase_columns_ + c * dw / sw);
+    }
+  }
+}
+
+int64_t Window::channel(const Call& call) const {
+  const int64_t at = call.origin[dim_c];
+  return x_c.local(at, at, tile_c, "window input channels");
+}
+
+void Window::check(const Call& call) const {
+  const int64_t h = first_row(call), w = first_column(call);
+  require_held(x_h, call.origin[dim_h], h, h + plane_rows_ - 1, "window input rows");
+  require_held(x_w, call.origin[dim_w], w, w + int64_t{columns - 1} * sw + int64_t{kw - 1} * dw, "window input columns");
+}
+
+bool Window::direct(const Call& call) const {
+  const int64_t h = first_row(call), w = first_column(call);
+  return kh == 1 && kw == 1 && sh == 1 && sw == 1 && h >= 0 && w >= 0 && h + rows <= x_h.extent &&
+         w + columns <= x_w.extent && x_w.stride == 1 && (rows == 1 || x_h.stride == columns);
+}
+
+float* Window::plane() const {
+  const size_t elements = static_cast<size_t>(plane_rows_) * static_cast<size_t>(sw) * static_cast<size_t>(phase_columns_);
+  return static_cast<float*>(scratch(kScratchPlane, (elements + kOverrun) * 4));
+}
+
+Taps Window::plane_taps() const {
+  Taps taps{};
+  taps.plane = plane();
+  taps.plane_row = static_cast<ptrdiff_t>(sh) * sw * phase_columns_;
+  taps.offsets = offsets_.data();
+  taps.taps = this->taps();
+  taps.rows = rows;
+  taps.columns = columns;
+  return taps;
+}
+
+// Those i in [0, count) with 0 <= coordinate + i * step < extent.
+Window::Range Window::inside(int64_t coordinate, int64_t step, int64_t count, int64_t extent) const {
+  const int64_t first = coordinate >= 0 ? 0 : (-coordinate + step - 1) / step;
+  const int64_t end = coordinate >= extent ? 0 : (extent - coordinate + step - 1) / step;
+  const int64_t bounded = std::min(end, count);
+  return first < bounded ? Range{first, bounded} : Range{0, 0};
+}
+
+void Window::fill_border(const Call& call, float padding) const {
+  const int64_t h = first_row(call), w = first_column(call);
+  const Range all_rows = inside(h, 1, plane_rows_, x_h.extent);
+  bool any = all_rows.end - all_rows.first < plane_rows_;
+  for (int p = 0; p < sw; ++p) {
+    const Range r = inside(w + p, sw, phase_columns_, x_w.extent);
+    any = any || r.end - r.first < phase_columns_;
+  }
+  if (!any) return;
+  float* to = plane();
+  std::fill(to, to + static_cast<size_t>(plane_rows_) * static_cast<size_t>(sw) * static_cast<size_t>(phase_columns_), padding);
+}
+
+void Window::fill_channel(const Call& call, const float* channel) const {
+  const int64_t h = first_row(call), w = first_column(call);
+  const int64_t origin_h = x_h.origin(call.origin[dim_h]), origin_w = x_w.origin(call.origin[dim_w]);
+  const Range lines = inside(h, 1, plane_rows_, x_h.extent);
+  for (int p = 0; p < sw; ++p) {
+    if (phase_used_[static_cast<size_t>(p)] == 0) continue;
+    // Columns past the last tap may not be in the chunk: they are never read.
+    const int64_t needed = (int64_t{columns - 1} * sw + int64_t{kw - 1} * dw - p) / sw + 1;
+    const Range r = inside(w + p, sw, needed, x_w.extent);
+    const int count = static_cast<int>(r.end - r.first);
+    if (count == 0) continue;
+    const int64_t from = (w + p + r.first * sw - origin_w) * x_w.stride;
+    float* to = plane() + static_cast<ptrdiff_t>(p) * phase_columns_ + r.first;
+    for (int64_t y = lines.first; y < lines.end; ++y) {
+      if (row_used_[static_cast<size_t>(y)] == 0) continue;
+      const float* source = channel + (h + y - origin_h) * x_h.stride + from;
+      float* target = to + y * sw * phase_columns_;
+      if (sw * x_w.stride == 1) {
+        std::memcpy(target, source, static_cast<size_t>(count) * 4);
+      } else {
+        simd().copy_strided(source, sw * x_w.stride, target, count);
+      }
+    }
+  }
+}
+
+}  // namespace onedispatch::kernels

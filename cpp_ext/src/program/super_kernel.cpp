@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "super_kernel.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace onedispatch {
+
+namespace {
+
+using kernels::kDims;
+using kernels::reject;
+using kernels::word_in;
+namespace at = params::header;
+
+constexpr uint32_t kCoreView = 0x70000;  // own data memory as the core sees it
+constexpr uint32_t kMaxCount = 1 << 20;  // outer tiles of a dimension, inner steps
+constexpr const char* kPortNames[] = {"in0", "in1", "out"};
+constexpr uint32_t kOut = 2;
+
+Action acquire(uint32_t lock) {
+  Action action;
+  action.kind = Action::Kind::kAcquire;
+  action.lock = lock;
+  return action;
+}
+
+Action release(uint32_t lock) {
+  Action action;
+  action.kind = Action::Kind::kRelease;
+  action.lock = lock;
+  return action;
+}
+
+}  // namespace
+
+SuperKernel::SuperKernel(CoreView core, const DeviceDescription& device)
+    : core_(core), timing_(kernels::Timing::from(device)) {}
+
+Action SuperKernel::resume() {
+  while (head_ == queue_.size()) {
+    queue_.clear();
+    head_ = 0;
+    switch (state_) {
+      case State::kWaiting:
+        queue_.push_back(acquire(kParametersFull));
+        state_ = State::kBeginning;
+        break;
+      case State::kBeginning: begin_op(); break;
+      case State::kRunning: queue_step(); break;
+    }
+  }
+  return std::move(queue_[head_++]);
+}
+
+void SuperKernel::begin_op() {
+  std::memcpy(words_.data(), core_.memory, kParameterBytes);  // both little-endian
+  setup_ = {};
+  setup_.words = words_.data();
+  setup_.timing = timing_;
+  word_in(setup_, at::magic, "magic", params::kMagic, params::kMagic);
+  const kernels::KernelEntry* entry = kernels::find_kernel(words_[at::kernel]);
+  if (entry == nullptr) reject(setup_, at::kernel, "kernel id", "known: " + kernels::known_kernels());
+  if ((words_[at::row_mask] >> core_.row & 1) == 0) {
+    finish_op();
+    return;
+  }
+  for (uint32_t i = 0; i < ports_.size(); ++i) read_port(i);
+  read_dims();
+  read_reduction();
+  kernel_ = entry->prepare(setup_);
+  outer_ = {};
+  step_ = 0;
+  locate_tile();
+  state_ = State::kRunning;
+}
+
+void SuperKernel::read_port(uint32_t index) {
+  const uint32_t word = at::port_in0 + 4 * index;
+  const std::string name = std::string("port ") + kPortNames[index];
+  const uint32_t config = words_[word + 2];
+  Port& port = ports_[index];
+  port = {};
+  port.cadence = config >> 24;
+  if (port.cadence > params::cadence::once) reject(setup_, word + 2, name + " cadence (bits 24..31)", "accepted: 0 to 3");
+  if (port.cadence == params::cadence::none) {
+    if (index == kOut) reject(setup_, word + 2, name + " cadence (bits 24..31)", "the out port must be used");
+    return;
+  }
+  if (index == kOut && port.cadence == params::cadence::step && words_[at::inner_steps] > 1) {
+    reject(setup_, word + 2, name + " cadence (bits 24..31)", "with inner steps the out port accepts 2 or 3");
+  }
+  port.depth = config & 0xFF;
+  port.acquire = config >> 8 & 0xFF;
+  port.release = config >> 16 & 0xFF;
+  if (port.depth == 0) reject(setup_, word + 2, name + " depth (bits 0..7)", "accepted: 1 or more");
+  for (const uint32_t lock : {port.acquire, port.release}) {
+    if (lock < kLockBase || lock >= kParametersEmpty) {
+      reject(setup_, word + 2, name + " locks (bits 8..23)", "accepted: own locks 48 to 61 in core view");
+    }
+  }
+  port.slot_bytes = words_[word + 1];
+  port.chunk_bytes = words_[word + 3];
+  const uint32_t address = words_[word];
+  if (address % 4 != 0 || address < kCoreView + kParameterBytes || address >= kCoreView + kCoreMemoryBytes) {
+    reject(setup_, word, name + " address",
+           "accepted: multiples of 4 from 459264 (0x70200, behind the parameter block) to 524287 (0x7FFFF)");
+  }
+  port.offset = address - kCoreView;
+  if (port.slot_bytes % 4 != 0 || (port.depth > 1 && port.slot_bytes < port.chunk_bytes)) {
+    reject(setup_, word + 1, name + " slot bytes", "accepted: a multiple of 4, at least the chunk bytes");
+  }
+  const uint64_t end = port.offset + uint64_t{port.depth - 1} * port.slot_bytes + port.chunk_bytes;
+  if (port.chunk_bytes == 0 || end > kCoreMemoryBytes) {
+    reject(setup_, word + 3, name + " chunk bytes",
+           "the slots must not be empty and must end inside 65536 bytes, not at " + std::to_string(end));
+  }
+  setup_.chunk_bytes[index] = port.chunk_bytes;
+}
+
+void SuperKernel::read_dims() {
+  for (uint32_t d = 0; d < kDims; ++d) {
+    const uint32_t word = at::dims + 4 * d;
+    const std::string name = "dimension " + std::to_string(d);
+    const uint32_t extent = word_in(setup_, word, (name + " extent").c_str(), 1, INT32_MAX);
+    const uint32_t tile = word_in(setup_, word + 1, (name + " tile").c_str(), 1, extent);
+    outer_count_[d] = word_in(setup_, word + 3, (name + " outer count").c_str(), 1, kMaxCount);
+    setup_.dims[d] = {extent, tile};
+  }
+}
+
+void SuperKernel::read_reduction() {
+  const uint32_t steps = word_in(setup_, at::inner_steps, "inner steps", 1, kMaxCount);
+  const uint32_t extent = word_in(setup_, at::k_extent, "reduction extent", 0, INT32_MAX);
+  uint32_t tile = 1, expected = 1;
+  if (extent != 0) {
+    tile = word_in(setup_, at::k_tile, "reduction tile", 1, extent);
+    expected = extent / tile + (extent % tile != 0);
+  }
+  if (steps != expected) {
+    reject(setup_, at::inner_steps, "inner steps",
+           "the reduction of " + std::to_string(extent) + " by " + std::to_string(tile) + " takes " + std::to_string(expected));
+  }
+  setup_.k_extent = extent;
+  setup_.k_tile = tile;
+  setup_.inner_steps = steps;
+}
+
+// Where the current outer counters put this core's tile; edge tiles are shifted back.
+void SuperKernel::locate_tile() {
+  for (uint32_t d = 0; d < kDims; ++d) {
+    const uint32_t factors = words_[at::dims + 4 * d + 2];
+    const uint64_t extent = setup_.dims[d].extent, tile = setup_.dims[d].tile;
+    const uint64_t wanted = uint64_t{core_.column} * (factors & 0xFF) + uint64_t{core_.row} * (factors >> 8 & 0xFF) +
+                            uint64_t{outer_[d]} * (factors >> 16);
+    const uint64_t index = std::min(wanted, (extent + tile - 1) / tile - 1);
+    origin_[d] = static_cast<uint32_t>(std::min(index * tile, extent - tile));
+  }
+}
+
+void SuperKernel::queue_acquire(Port& port) {
+  queue_.push_back(acquire(port.acquire));
+  port.held = true;
+}
+
+void SuperKernel::queue_release(Port& port) {
+  queue_.push_back(release(port.release));
+  port.held = false;
+  port.slot = (port.slot + 1) % port.depth;
+}
+
+void SuperKernel::queue_step() {
+  const bool first = step_ == 0, last = step_ + 1 == setup_.inner_steps;
+  for (const uint32_t i : {kOut, 0u, 1u}) {
+    if (ports_[i].cadence != params::cadence::none && !ports_[i].held) queue_acquire(ports_[i]);
+  }
+  queue_call(first, last);
+  for (Port& port : ports_) {  // in0, in1, out
+    const bool every_step = port.cadence == params::cadence::step;
+    if (every_step || (last && port.cadence == params::cadence::tile)) queue_release(port);
+  }
+  ++step_;
+  if (!last) return;
+  step_ = 0;
+  if (next_outer()) {
+    locate_tile();
+  } else {
+    finish_op();
+  }
+}
+
+void SuperKernel::queue_call(bool first, bool last) {
+  kernels::Call call;
+  call.origin = origin_;
+  call.k_index = step_;
+  call.k_first = step_ * setup_.k_tile;
+  call.k_count = std::min(setup_.k_tile, setup_.k_extent - std::min(call.k_first, setup_.k_extent));
+  call.k_last = last;
+  Action action;
+  action.kind = Action::Kind::kCompute;
+  for (size_t i = 0; i < 2; ++i) {
+    if (ports_[i].cadence == params::cadence::none) continue;
+    call.in[i] = core_.memory + ports_[i].address();
+    action.reads.push_back({ports_[i].address(), ports_[i].chunk_bytes});
+  }
+  const MemoryRange out{ports_[kOut].address(), ports_[kOut].chunk_bytes};
+  call.out = core_.memory + out.offset;
+  if (!first) action.reads.push_back(out);
+  action.writes.push_back(out);
+  kernel_->check(call);
+  action.cycles = kernel_->cycles(call);
+  action.job = [kernel = kernel_, call] { kernel->run(call); };
+  queue_.push_back(std::move(action));
+}
+
+// Counts the outer loops, dimension 0 outermost; false after the last tile.
+bool SuperKernel::next_outer() {
+  for (uint32_t d = kDims; d-- > 0;) {
+    if (++outer_[d] < outer_count_[d]) return true;
+    outer_[d] = 0;
+  }
+  return false;
+}
+
+void SuperKernel::finish_op() {
+  for (Port& port : ports_) {
+    if (port.held) queue_release(port);
+  }
+  kernel_.reset();
+  queue_.push_back(release(kParametersEmpty));
+  state_ = State::kWaiting;
+}
+
+}  // namespace onedispatch

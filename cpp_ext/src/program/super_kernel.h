@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The persistent super kernel (program id 1): waits for a parameter block, runs the op that it
+// describes tile by tile, hands the block back, and waits for the next.
+#pragma once
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "../kernels/kernel.h"
+#include "onedispatch/core_program.h"
+
+namespace onedispatch {
+
+constexpr uint32_t kSuperKernelId = 1;
+constexpr uint32_t kSuperKernelVersion = 1;
+constexpr uint32_t kParameterBytes = params::kWords * 4;  // at local address 0
+constexpr uint32_t kLockBase = 48;                        // own locks in core view
+constexpr uint32_t kParametersEmpty = kLockBase + 14, kParametersFull = kLockBase + 15;
+
+// A buffer of the core and its two locks, from four words of the block.
+struct Port {
+  uint32_t offset = 0, slot_bytes = 0, chunk_bytes = 0;
+  uint32_t depth = 1, acquire = 0, release = 0, cadence = 0;
+  uint32_t slot = 0;
+  bool held = false;
+
+  uint32_t address() const { return offset + slot * slot_bytes; }
+};
+
+class SuperKernel final : public CoreProgram {
+ public:
+  SuperKernel(CoreView core, const DeviceDescription& device);
+  Action resume() override;
+
+ private:
+  enum class State { kWaiting, kBeginning, kRunning };
+
+  void begin_op();
+  void read_port(uint32_t index);
+  void read_dims();
+  void read_reduction();
+  void locate_tile();
+  void queue_step();
+  void queue_call(bool first, bool last);
+  void queue_acquire(Port& port);
+  void queue_release(Port& port);
+  bool next_outer();
+  void finish_op();
+
+  CoreView core_;
+  kernels::Timing timing_;
+  State state_ = State::kWaiting;
+  std::vector<Action> queue_;
+  size_t head_ = 0;
+
+  // The op that runs.
+  std::array<uint32_t, params::kWords> words_{};
+  kernels::Setup setup_;
+  std::shared_ptr<const kernels::Kernel> kernel_;
+  std::array<Port, 3> ports_;
+  std::array<uint32_t, kernels::kDims> outer_count_{}, outer_{}, origin_{};
+  uint32_t step_ = 0;
+};
+
+}  // namespace onedispatch
