@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pieces of a ``Graph`` back to ONNX: sub-models for the host, skeletons for shape inference.
+
+Together with ``importer`` the only place that builds or reads protobuf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx
+from onnx import ModelProto, NodeProto, TypeProto, helper, numpy_helper
+
+from onedispatch.dispatch.graph import Array, Dimension, Graph, Node, Value, dtype_of
+from onedispatch.dispatch.importer import value_of
+from onedispatch.transactions.errors import ModelError
+
+_SMALL = 4096  # elements up to which a constant goes along into shape inference
+
+
+def type_proto(type_name: str, shape: Sequence[Dimension] | None) -> TypeProto:
+    """The protobuf of a type in ONNX Runtime's spelling."""
+    outer, _, inner = type_name.partition("(")
+    inner = inner[:-1]
+    match outer:
+        case "tensor" | "sparse_tensor":
+            dtype = dtype_of(f"tensor({inner})")
+            if dtype is None:
+                raise ModelError("a value", f"type {type_name!r}", "a known element type")
+            element = helper.np_dtype_to_tensor_dtype(dtype)
+            if outer == "sparse_tensor":
+                return helper.make_sparse_tensor_type_proto(element, shape)
+            return helper.make_tensor_type_proto(element, shape)
+        case "seq":
+            return helper.make_sequence_type_proto(type_proto(inner, None))
+        case "optional":
+            return helper.make_optional_type_proto(type_proto(inner, None))
+        case "map":
+            key, _, value = inner.partition(",")
+            proto = TypeProto()
+            proto.map_type.key_type = helper.np_dtype_to_tensor_dtype(dtype_of(f"tensor({key})") or 0)
+            proto.map_type.value_type.CopyFrom(type_proto(value, None))
+            return proto
+    raise ModelError("a value", f"type {type_name!r}", "tensor, seq, optional, map")
+
+
+def node_proto(node: Node) -> NodeProto:
+    proto = NodeProto()
+    proto.ParseFromString(node.proto)
+    return proto
+
+
+def sub_model(
+    graph: Graph,
+    nodes: Iterable[Node],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    initializers: Mapping[str, Array],
+) -> ModelProto:
+    """A model of ``nodes`` with the given border; types of outputs may be unknown."""
+    model = ModelProto()
+    model.ir_version = max(graph.ir_version, 4)  # from 4 on initializers need not be inputs
+    for domain, version in graph.opsets.items():
+        model.opset_import.append(helper.make_opsetid(domain, version))
+    model.graph.name = graph.name
+    for value in inputs:
+        info = model.graph.input.add()
+        info.name = value.name
+        info.type.CopyFrom(type_proto(value.type, value.shape))
+    for value in outputs:
+        info = model.graph.output.add()
+        info.name = value.name
+        if value.type:
+            info.type.CopyFrom(type_proto(value.type, value.shape))
+    for name, array in initializers.items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    for node in nodes:
+        model.graph.node.append(node_proto(node))
+    return model
+
+
+def infer_values(
+    graph: Graph, bound: Mapping[str, Value], hints: Mapping[str, Array]
+) -> dict[str, Value]:
+    """Types and shapes of all edges, with graph inputs as ``bound`` says.
+
+    ``hints`` are values known beyond the graph's constants. Large weights take part by their
+    shape only. Where inference knows nothing, declared types survive without their shapes,
+    since shapes declared for another batch would mislead.
+    """
+    known = {**graph.constants, **hints}
+    values = {v.name: bound.get(v.name, v) for v in graph.inputs if v.name not in hints}
+    large = [graph.value(n) for n, a in graph.constants.items() if a.size > _SMALL and n not in hints]
+    small = {n: a for n, a in known.items() if n in hints or a.size <= _SMALL}
+    inputs = [v for v in (*values.values(), *large) if v.type]
+    outputs = [Value(v.name, v.type) for v in graph.outputs]
+    model = sub_model(graph, graph.nodes, inputs, outputs, small)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    except Exception as error:  # InferenceError and RuntimeError, by the version of onnx
+        raise ModelError(
+            "shape inference", str(error).strip(), "shapes and types that fit together"
+        ) from error
+    found: dict[str, Value] = {
+        name: Value(name, value.type) for name, value in graph.values.items() if value.type
+    }
+    for info in (*inferred.value_info, *inferred.output):
+        value = value_of(info)
+        if value.type:
+            found[value.name] = value
+    found.update(values)
+    return found

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights that lie in files beside the model. The model is untrusted, so is every path in it."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from onedispatch.transactions.errors import ModelError
+
+
+def external_array(tensor: TensorProto, folder: Path | None) -> np.ndarray[Any, Any]:
+    """The values of an external tensor.
+
+    Raises ``ModelError`` when the model came without a folder, when the location leaves the
+    model's folder (absolute, ``..``, symbolic link), or when the file is too short.
+    """
+    where = f"external data of tensor {tensor.name!r}"
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if folder is None:
+        raise ModelError(
+            where, f"location {location!r} but no folder to look in", "a model given by its path"
+        )
+    path = _safe_path(where, folder, location)
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    if dtype.itemsize * 8 != _bits(tensor.data_type):
+        raise ModelError(where, f"packed {dtype} elements", "elements of whole bytes")
+    count = prod(tensor.dims)
+    needed = count * dtype.itemsize
+    offset, length = (_number(where, entries, key, default) for key, default in (("offset", 0), ("length", needed)))
+    available = path.stat().st_size
+    if length != needed or offset + length > available:
+        raise ModelError(
+            where,
+            f"{length} bytes at {offset} of {path.name}, which has {available}",
+            f"{needed} bytes for {dtype}{list(tensor.dims)}",
+        )
+    try:
+        array = np.fromfile(path, dtype, count, offset=offset)
+    except OSError as error:
+        raise ModelError(where, str(error), "a file that can be read") from error
+    return array.reshape(tuple(tensor.dims))
+
+
+def _bits(data_type: int) -> int:
+    packed = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.FLOAT4E2M1: 4}
+    if data_type in packed:
+        return packed[data_type]
+    return np.dtype(helper.tensor_dtype_to_np_dtype(data_type)).itemsize * 8
+
+
+def _number(where: str, entries: dict[str, str], key: str, default: int) -> int:
+    text = entries.get(key, "")
+    if not text:
+        return default
+    if not text.isdigit():
+        raise ModelError(where, f"{key} {text!r}", "a number of bytes")
+    return int(text)
+
+
+def _safe_path(where: str, folder: Path, location: str) -> Path:
+    accepted = "a relative path to a plain file inside the model's folder"
+    relative = Path(location)
+    if not location or "\0" in location or relative.is_absolute() or ".." in relative.parts:
+        raise ModelError(where, f"location {location!r}", accepted)
+    path = folder / relative
+    walk = folder
+    for part in relative.parts:
+        walk = walk / part
+        if walk.is_symlink():
+            raise ModelError(where, f"location {location!r}, a symbolic link", accepted)
+    if not path.is_file():
+        raise ModelError(where, f"location {location!r}, no such file", accepted)
+    if path.stat().st_nlink > 1:
+        raise ModelError(where, f"location {location!r}, a hard link to another file", accepted)
+    return path

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OneDispatch: ONNX models as one transaction on a simulated AMD XDNA NPU.
+
+    import onedispatch as od
+    session = od.InferenceSession("model.onnx", device="npu2")
+    outputs = session.run(None, {"x": x})
+    print(session.last_run)
+
+This file becomes ``onedispatch/__init__.py``. Names load on first use, so that importing
+the package costs little and a compiled model runs without onnx and onnxruntime.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from onedispatch import transactions
+from onedispatch.transactions.errors import (
+    CompiledModelError,
+    DeviceError,
+    InputError,
+    ModelError,
+    OneDispatchError,
+    SimulationError,
+    TransactionError,
+    UnsupportedModelError,
+)
+
+if TYPE_CHECKING:
+    from onedispatch.dispatch import backend, xrt
+    from onedispatch.dispatch.devices import DeviceInfo, devices
+    from onedispatch.dispatch.model import CompiledModel, load
+    from onedispatch.dispatch.model import compile_model as compile
+    from onedispatch.dispatch.program import NodePlacement
+    from onedispatch.dispatch.report import OpReport, RunReport
+    from onedispatch.dispatch.session import InferenceSession
+
+    __version__: str
+
+__all__ = [
+    "CompiledModel",
+    "CompiledModelError",
+    "DeviceError",
+    "DeviceInfo",
+    "InferenceSession",
+    "InputError",
+    "ModelError",
+    "NodePlacement",
+    "OneDispatchError",
+    "OpReport",
+    "RunReport",
+    "SimulationError",
+    "TransactionError",
+    "UnsupportedModelError",
+    "__version__",
+    "backend",
+    "compile",
+    "devices",
+    "load",
+    "transactions",
+    "xrt",
+]
+
+# name -> (module, name there; "" for the module itself)
+_LAZY = {
+    "CompiledModel": ("model", "CompiledModel"),
+    "DeviceInfo": ("devices", "DeviceInfo"),
+    "InferenceSession": ("session", "InferenceSession"),
+    "NodePlacement": ("program", "NodePlacement"),
+    "OpReport": ("report", "OpReport"),
+    "RunReport": ("report", "RunReport"),
+    "backend": ("backend", ""),
+    "compile": ("model", "compile_model"),
+    "devices": ("devices", "devices"),
+    "load": ("model", "load"),
+    "xrt": ("xrt", ""),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = _version()
+    elif name in _LAZY:
+        module_name, attribute = _LAZY[name]
+        module = importlib.import_module(f"onedispatch.dispatch.{module_name}")
+        value = getattr(module, attribute) if attribute else module
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("onedispatch")
+    except metadata.PackageNotFoundError:
+        return "0+unknown"  # a source tree that was not installed

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX in, ``Graph`` out: the only file that reads ONNX models.
+
+Whatever is wrong with the file, the result is a ``ModelError``. Weights are moved out of
+the protobuf one by one, so that at no time more than about two copies of them are alive.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, numpy_helper
+
+from onedispatch.dispatch.external_data import external_array
+from onedispatch.dispatch.graph import Array, Dimension, Folded, Graph, Node, Value, prune, sort_nodes
+from onedispatch.transactions.errors import ModelError
+
+ModelLike = str | os.PathLike[str] | bytes | bytearray | memoryview | ModelProto
+
+
+def import_model(model: ModelLike) -> Graph:
+    """Read, check and convert a model: a path, its bytes, or a ModelProto (left unchanged).
+
+    Raises:
+        ModelError: no such file, not ONNX, a broken graph, unsafe external data.
+    """
+    proto, folder = _read(model)
+    if proto.functions:
+        proto = _inline(proto)
+    try:
+        return _Importer(proto, folder).graph()
+    except ModelError:
+        raise
+    except (ValueError, TypeError, KeyError, RuntimeError, MemoryError, OverflowError) as error:
+        raise ModelError("the model", f"{type(error).__name__}: {error}", "a valid ONNX model") from error
+
+
+def _read(model: ModelLike) -> tuple[ModelProto, Path | None]:
+    """The model as a proto of our own, and the folder that external data may come from."""
+    if isinstance(model, ModelProto):
+        own = ModelProto()
+        own.CopyFrom(model)
+        return own, None
+    if isinstance(model, bytes | bytearray | memoryview):
+        return _parse(bytes(model), "the given bytes"), None
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ModelError(str(path), error.strerror or str(error), "an ONNX file that can be read") from error
+        except ValueError as error:
+            raise ModelError("the model's path", str(error), "a path") from error
+        return _parse(data, str(path)), path.resolve().parent
+    raise ModelError(
+        "the model", f"a {type(model).__name__}", "a path, the bytes of a model, or an onnx.ModelProto"
+    )
+
+
+def _parse(data: bytes, where: str) -> ModelProto:
+    proto = ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except Exception as error:  # protobuf's DecodeError differs between its implementations
+        raise ModelError(where, f"{len(data)} bytes that are no ONNX protobuf", "an ONNX model") from error
+    if not proto.HasField("graph") or not proto.opset_import or proto.ir_version <= 0:
+        raise ModelError(
+            where,
+            f"{len(data)} bytes without graph, operator set or IR version",
+            "an ONNX model",
+            "check that the file is complete",
+        )
+    return proto
+
+
+def _inline(proto: ModelProto) -> ModelProto:
+    from onnx import inliner
+
+    try:
+        return inliner.inline_local_functions(proto)
+    except Exception as error:  # the C++ inliner raises RuntimeError and its own kinds
+        raise ModelError("the model's functions", str(error), "functions that can be inlined") from error
+
+
+def with_attributes(graph: Graph) -> Graph:
+    """The graph with the attributes of its nodes read from their protos again."""
+    importer = _Importer(ModelProto(), None)
+    nodes = []
+    for node in graph.nodes:
+        proto = NodeProto()
+        try:
+            proto.ParseFromString(node.proto)
+        except Exception as error:  # protobuf's DecodeError differs between its implementations
+            raise ModelError(f"node {node.name}", "a damaged node", "an ONNX node") from error
+        nodes.append(importer.node(proto, node.name))
+    return graph.with_nodes(nodes)
+
+
+class _Importer:
+    """One import: consumes ``proto``, taking its weights out as it goes."""
+
+    def __init__(self, proto: ModelProto, folder: Path | None) -> None:
+        self.proto = proto
+        self.folder = folder
+        self.constants: dict[str, Array] = {}
+        self.folded: list[Folded] = []
+        self.order: list[str] = []
+
+    def graph(self) -> Graph:
+        source = self.proto.graph
+        self._take_initializers()
+        _check(self.proto)
+        inputs = [value_of(v) for v in source.input if v.name not in self.constants]
+        outputs = [value_of(v) for v in source.output]
+        nodes = self._nodes(source.node)
+        known = [*(v.name for v in inputs), *self.constants]
+        _unique((v.name for v in inputs), "graph inputs")
+        _unique((v.name for v in outputs), "graph outputs")
+        nodes_sorted = sort_nodes(nodes, known)
+        defined = set(known).union(*(node.writes for node in nodes_sorted))
+        for value in outputs:
+            if value.name not in defined:
+                raise ModelError(f"graph output {value.name!r}", "a name that nothing defines")
+        values = {v.name: v for v in (value_of(p) for p in source.value_info)}
+        values.update({v.name: v for v in (*inputs, *outputs)})
+        opsets = {_domain(o.domain): int(o.version) for o in self.proto.opset_import}
+        graph = Graph(
+            source.name or "model",
+            nodes_sorted,
+            tuple(inputs),
+            tuple(outputs),
+            self.constants,
+            values,
+            opsets,
+            int(self.proto.ir_version),
+            tuple(self.folded),
+            tuple(self.order),
+        )
+        return prune(graph.with_nodes(graph.nodes))
+
+    def _take_initializers(self) -> None:
+        source = self.proto.graph
+        for tensor in source.initializer:
+            if not tensor.name or tensor.name in self.constants:
+                raise ModelError("an initializer", f"the name {tensor.name!r}", "a unique name")
+            self.constants[tensor.name] = self.array(tensor)
+            for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
+                tensor.ClearField(name)  # type: ignore[arg-type]
+        del source.initializer[:]
+        for sparse in source.sparse_initializer:
+            self.constants[sparse.values.name] = _dense(sparse)
+        del source.sparse_initializer[:]
+        # IR versions below 4 list initializers as inputs; for the checker they now are just that.
+        listed = {v.name for v in source.input}
+        for name, array in self.constants.items():
+            if name not in listed:
+                source.input.append(
+                    onnx.helper.make_tensor_value_info(
+                        name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+                    )
+                )
+
+    def array(self, tensor: TensorProto) -> Array:
+        """The tensor's values, read-only."""
+        try:
+            if tensor.data_location == TensorProto.EXTERNAL:
+                array = external_array(tensor, self.folder)
+            else:
+                array = numpy_helper.to_array(tensor)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ModelError(f"tensor {tensor.name!r}", str(error), "a tensor whose data fits its shape") from error
+        if array.flags.writeable:
+            array.flags.writeable = False
+        return array
+
+    def _nodes(self, protos: Iterable[NodeProto]) -> list[Node]:
+        nodes = []
+        used: set[str] = set()
+        for index, proto in enumerate(protos):
+            name = proto.name or f"{proto.op_type}_{index}"
+            if name in used:
+                name = f"{name}#{index}"
+            used.add(name)
+            self.order.append(name)
+            constant = self._constant(proto)
+            if constant is None:
+                nodes.append(self.node(proto, name))
+            else:
+                self.constants[proto.output[0]] = constant
+                self.folded.append(Folded(name, "Constant", "a constant of the model"))
+        return nodes
+
+    def _constant(self, proto: NodeProto) -> Array | None:
+        """The value of a Constant node (sparse ones are left to the evaluator)."""
+        if proto.op_type != "Constant" or _domain(proto.domain):
+            return None
+        attribute = proto.attribute[0]
+        match attribute.name:
+            case "value":
+                return self.array(attribute.t)
+            case "value_float":
+                return np.asarray(attribute.f, np.float32)
+            case "value_int":
+                return np.asarray(attribute.i, np.int64)
+            case "value_floats":
+                return np.asarray(attribute.floats, np.float32)
+            case "value_ints":
+                return np.asarray(attribute.ints, np.int64)
+            case "value_string":
+                return np.asarray(attribute.s.decode(), np.object_)
+            case "value_strings":
+                return np.asarray([s.decode() for s in attribute.strings], np.object_)
+        return None
+
+    def node(self, proto: NodeProto, name: str) -> Node:
+        graphs = [a for a in proto.attribute if a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS)]
+        captured = dict.fromkeys(n for a in graphs for g in (a.g, *a.graphs) for n in _captures(g))
+        return Node(
+            name,
+            proto.op_type,
+            _domain(proto.domain),
+            tuple(proto.input),
+            tuple(proto.output),
+            {a.name: self._attribute(a) for a in proto.attribute if a not in graphs},
+            tuple(captured),
+            bool(graphs),
+            proto.SerializeToString(),
+        )
+
+    def _attribute(self, proto: AttributeProto) -> Any:
+        match proto.type:
+            case AttributeProto.TENSOR:
+                return self.array(proto.t)
+            case AttributeProto.STRING:
+                return proto.s.decode("utf-8", "replace")
+            case AttributeProto.STRINGS:
+                return [s.decode("utf-8", "replace") for s in proto.strings]
+            case AttributeProto.TENSORS:
+                return [self.array(t) for t in proto.tensors]
+        value = onnx.helper.get_attribute_value(proto)
+        return list(value) if isinstance(value, list | tuple) else value
+
+
+def _check(proto: ModelProto) -> None:
+    """onnx's own checker on the graph without its weights; order is ours to mend."""
+    try:
+        onnx.checker.check_model(proto)
+    except onnx.checker.ValidationError as error:
+        text = str(error)
+        if "topologically sorted" not in text:  # sort_nodes tells cycles from mere disorder
+            raise ModelError("the model", text.split("\n\n")[0].strip(), "a valid ONNX model") from error
+
+
+def _unique(names: Iterable[str], what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if not name or name in seen:
+            raise ModelError(what, f"the name {name!r} twice or empty", "distinct names")
+        seen.add(name)
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _captures(graph: onnx.GraphProto) -> list[str]:
+    """Names that a subgraph reads from outside."""
+    local = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    local |= {t.values.name for t in graph.sparse_initializer}
+    found: list[str] = []
+    for node in graph.node:
+        found += [name for name in node.input if name and name not in local]
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                found += [name for name in _captures(inner) if name not in local]
+        local.update(node.output)
+    found += [v.name for v in graph.output if v.name not in local]
+    return found
+
+
+def _dense(sparse: onnx.SparseTensorProto) -> Array:
+    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    array = np.zeros(tuple(sparse.dims), values.dtype)
+    if indices.ndim == 1:
+        array.reshape(-1)[indices] = values
+    else:
+        array[tuple(indices.T)] = values
+    return array
+
+
+def value_of(info: onnx.ValueInfoProto) -> Value:
+    """A value from its declaration: type in ONNX Runtime's spelling, shape with unknowns."""
+    kind = info.type
+    return Value(info.name, type_text(kind), _shape(kind))
+
+
+def _shape(kind: TypeProto) -> tuple[Dimension, ...] | None:
+    holder = kind.sparse_tensor_type if kind.HasField("sparse_tensor_type") else kind.tensor_type
+    if not (kind.HasField("tensor_type") or kind.HasField("sparse_tensor_type")):
+        return None
+    if not holder.HasField("shape"):
+        return None
+    return tuple(
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or None)
+        for d in holder.shape.dim
+    )
+
+
+def type_text(kind: TypeProto) -> str:
+    """``tensor(float)``, ``seq(tensor(int64))``, ``optional(...)``, ``map(int64,tensor(float))``."""
+    which = kind.WhichOneof("value")
+    if which == "tensor_type":
+        return f"tensor({_element(kind.tensor_type.elem_type)})"
+    if which == "sparse_tensor_type":
+        return f"sparse_tensor({_element(kind.sparse_tensor_type.elem_type)})"
+    if which == "sequence_type":
+        return f"seq({type_text(kind.sequence_type.elem_type)})"
+    if which == "optional_type":
+        return f"optional({type_text(kind.optional_type.elem_type)})"
+    if which == "map_type":
+        key = _element(kind.map_type.key_type)
+        return f"map({key},{type_text(kind.map_type.value_type)})"
+    return ""
+
+
+def _element(number: int) -> str:
+    try:
+        name = TensorProto.DataType.Name(number).lower()  # type: ignore[arg-type]
+    except ValueError as error:
+        raise ModelError("a tensor type", f"element type {number}", "one that ONNX has") from error
+    return {"float": "float", "undefined": "undefined"}.get(name, name)

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX nodes to device operators: 1:1, 1:N, and N:1 by absorbing readers.
+
+The result is a list of units in topological order: a device operator, an alias (a node that
+only renames bytes), or a node that stays on the host, with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from onedispatch.dispatch.graph import Array, Graph, Node
+from onedispatch.operators import registry
+from onedispatch.operators.base import Lowering, Operator
+from onedispatch.operators.tensor import NodeSpec, TensorSpec, Unsupported
+from onedispatch.transactions import Device
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a node does not map, and what would."""
+
+    reason: str
+    nearest: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason} (nearest: {self.nearest})" if self.nearest else self.reason
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """The smallest thing that is placed. ``nodes`` are the ONNX nodes it stands for."""
+
+    kind: Literal["op", "alias", "host"]
+    nodes: tuple[Node, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    operator: Operator | None = None
+    alias: tuple[TensorSpec, TensorSpec] | None = None  # (output, source)
+    refusal: Refusal | None = None
+
+
+@dataclass
+class Specs:
+    """TensorSpecs by name, one object each; ``bound`` are values of shape-deciding inputs."""
+
+    graph: Graph
+    bound: Mapping[str, Array]
+    _known: dict[str, TensorSpec] = field(default_factory=dict)
+
+    def of(self, name: str) -> TensorSpec:
+        """The spec of an edge. Raises ``Unsupported`` where its shape or type is unknown."""
+        spec = self._known.get(name)
+        if spec is None:
+            value = self.graph.value(name)
+            dtype = value.dtype
+            if dtype is None:
+                raise Unsupported(f"{name} is a {value.type or 'value of unknown type'}", "tensors")
+            if not value.is_concrete:
+                raise Unsupported(
+                    f"the shape of {name} is known only at run time", "shapes that follow from the inputs'"
+                )
+            constant = self.graph.constants.get(name)
+            constant = self.bound.get(name) if constant is None else constant
+            spec = self._known[name] = TensorSpec(name, dtype, value.concrete_shape, constant)
+        return spec
+
+    def node(self, node: Node) -> NodeSpec:
+        opset = self.graph.opsets.get(node.domain, self.graph.opsets.get("", 1))
+        return NodeSpec(
+            node.name,
+            node.op_type,
+            node.domain,
+            opset,
+            [self.of(name) if name else None for name in node.inputs],
+            [self.of(name) if name else None for name in node.outputs],
+            node.attributes,
+        )
+
+
+def map_graph(
+    graph: Graph,
+    device: Device,
+    bound: Mapping[str, Array] | None = None,
+    refused: Mapping[str, Refusal] | None = None,
+    whole: Collection[str] = (),
+) -> list[Unit]:
+    """Every node of ``graph`` as units, in topological order, readers absorbed.
+
+    Nodes are named: ``refused`` ones could not be built by later stages and stay on the host;
+    ``whole`` ones must not be merged with others.
+    """
+    specs = Specs(graph, bound or {})
+    refused = refused or {}
+    lowering = Lowering(device)
+    units: list[Unit] = []
+    for node in graph.nodes:
+        refusal = refused.get(node.name)
+        mapped: list[Unit] | Refusal = refusal or _map_node(node, specs, lowering)
+        if isinstance(mapped, Refusal):
+            units.append(Unit("host", (node,), node.reads, node.writes, refusal=mapped))
+        else:
+            units += mapped
+    return absorb(units, graph.output_names, whole)
+
+
+def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refusal:
+    mapping = registry.mapping_for(node.domain, node.op_type)
+    if mapping is None:
+        return Refusal(f"no device operator for {node.domain or 'ai.onnx'}.{node.op_type}", "see `onedispatch ops`")
+    ops, aliases = len(lowering.ops), len(lowering.aliases)
+    try:
+        spec = specs.node(node)
+        lowering.begin(spec)
+        mapping.function(spec, lowering)
+    except Unsupported as error:
+        del lowering.ops[ops:]
+        del lowering.aliases[aliases:]
+        return Refusal(error.reason, error.nearest)
+    new_ops = [op for _, op in lowering.ops[ops:]]
+    return _in_order([_op_unit((node,), op) for op in new_ops], node, lowering.aliases[aliases:])
+
+
+def _op_unit(nodes: tuple[Node, ...], op: Operator) -> Unit:
+    reads = tuple(dict.fromkeys(t.name for t in op.inputs if not t.is_const))
+    return Unit("op", nodes, reads, (op.output.name,), operator=op)
+
+
+def _in_order(
+    ops: list[Unit], node: Node, aliases: Sequence[tuple[TensorSpec, TensorSpec]]
+) -> list[Unit]:
+    """Aliases among the operators of one node, each after what it renames."""
+    pending = [
+        Unit("alias", (node,), () if source.is_const else (source.name,), (output.name,), alias=(output, source))
+        for output, source in aliases
+    ]
+    pending += ops
+    made = {name for unit in pending for name in unit.writes}
+    ordered: list[Unit] = []
+    while pending:
+        unit = next((u for u in pending if made.isdisjoint(u.reads)), pending[0])
+        pending.remove(unit)
+        made.difference_update(unit.writes)
+        ordered.append(unit)
+    return ordered
+
+
+def absorb(
+    units: Sequence[Unit], outputs: frozenset[str], whole: Collection[str] = ()
+) -> list[Unit]:
+    """Merges operators into the producer of one of their inputs until nothing changes.
+
+    A producer may absorb its reader when nobody else needs the value between them; the
+    merged operator takes the reader's place, where all its inputs exist.
+    """
+    live: list[Unit | None] = list(units)
+    while True:
+        before = sum(unit is not None for unit in live)
+        _absorb_once(live, outputs, whole)
+        if sum(unit is not None for unit in live) == before:
+            return [unit for unit in live if unit is not None]
+
+
+def _absorb_once(
+    live: list[Unit | None], outputs: frozenset[str], whole: Collection[str]
+) -> None:
+    readers: dict[str, int] = {}
+    for unit in live:
+        for name in unit.reads if unit else ():
+            readers[name] = readers.get(name, 0) + 1
+    made_at: dict[str, int] = {}
+    for index, unit in enumerate(live):
+        if unit is None:
+            continue
+        if any(node.name in whole for node in unit.nodes):
+            continue  # neither merged nor merged into
+        # The latest producer first: it runs right before its reader anyway.
+        sources = sorted((made_at[name] for name in unit.reads if name in made_at), reverse=True)
+        for source in sources:
+            producer = live[source]
+            merged = _merge(producer, unit, readers, outputs) if producer else None
+            if merged is not None:
+                live[source] = None
+                live[index] = unit = merged
+                break
+        made_at.update(dict.fromkeys(unit.writes, index))
+
+
+def _merge(
+    producer: Unit, consumer: Unit, readers: Mapping[str, int], outputs: frozenset[str]
+) -> Unit | None:
+    if producer.operator is None or consumer.operator is None:
+        return None
+    between = producer.operator.output.name
+    uses = sum(t.name == between for t in consumer.operator.inputs)
+    if readers.get(between, 0) != 1 or between in outputs or uses != 1:
+        return None
+    operator = producer.operator.absorb(consumer.operator)
+    if operator is None:
+        return None
+    return _op_unit(tuple(dict.fromkeys((*producer.nodes, *consumer.nodes))), operator)

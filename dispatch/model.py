@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiled model: programs by input shape, what to compile more of them from, and its file."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from onedispatch.dispatch.container import Reader, Writer
+from onedispatch.dispatch.graph import Array, Graph, Value
+from onedispatch.dispatch.program import NodePlacement, Program
+from onedispatch.dispatch.serialise import graph_from, graph_to, program_from, program_to
+from onedispatch.transactions import find_device
+from onedispatch.transactions.errors import (
+    CompiledModelError,
+    InputError,
+    OneDispatchError,
+    UnsupportedModelError,
+)
+
+if TYPE_CHECKING:
+    from onedispatch.dispatch.compiler import Fallback
+    from onedispatch.dispatch.importer import ModelLike
+
+FORMAT = "onedispatch compiled model"
+CACHE_SIZE = 8  # programs of a model with symbolic shapes that are kept
+PRECISIONS = ("fp32",)
+FALLBACKS = ("cpu", "error")
+
+
+@dataclass
+class CompiledModel:
+    """Programs for concrete shapes; more are compiled on first sight where ``source`` is kept.
+
+    ``deciding`` are inputs whose values belong to the key, since they decide shapes.
+    """
+
+    device: str
+    precision: str
+    fallback: Fallback
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    deciding: frozenset[str]
+    source: Graph | None = field(repr=False)
+    cache_size: int = CACHE_SIZE
+    programs: OrderedDict[str, Program] = field(default_factory=OrderedDict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    # -- programs --------------------------------------------------------------------------
+
+    def program(self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> tuple[str, Program]:
+        """The program for these input shapes and its key, compiled if it is the first of its kind.
+
+        Raises ``UnsupportedModelError`` in strict mode, ``InputError`` for shapes that a
+        model saved without its source was not compiled for.
+        """
+        key = program_key(shapes, {n: a for n, a in values.items() if n in self.deciding})
+        with self._lock:
+            found = self.programs.get(key)
+            if found is None:
+                found = self.programs[key] = self._compile(shapes, values)
+                while len(self.programs) > self.cache_size:
+                    self.programs.popitem(last=False)
+            self.programs.move_to_end(key)
+            return key, found
+
+    def _compile(self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> Program:
+        if self.source is None:
+            raise InputError(
+                "the compiled model",
+                f"shapes {dict(shapes)}",
+                f"the shapes that it was compiled for ({len(self.programs)} set(s))",
+                "compile it again for these",
+            )
+        from onedispatch.dispatch.compiler import compile_graph
+
+        bound = {name: array for name, array in values.items() if name in self.deciding}
+        return compile_graph(self.source, shapes, bound, find_device(self.device), self.fallback)
+
+    @property
+    def is_static(self) -> bool:
+        """All shapes are known without an input."""
+        return not self.deciding and all(v.is_concrete for v in self.inputs)
+
+    @property
+    def placement(self) -> list[NodePlacement]:
+        """Where every node runs, for the program used last; [] before the first one."""
+        with self._lock:
+            return list(next(reversed(self.programs.values())).placement) if self.programs else []
+
+    # -- transactions ----------------------------------------------------------------------
+
+    @property
+    def transaction(self) -> bytes:
+        """The fused transaction. Raises ``CompiledModelError`` unless there is exactly one."""
+        return self._only_step()[1].device_steps[0].transaction
+
+    def with_transaction(self, transaction: bytes) -> CompiledModel:
+        """The same model with another transaction, which is checked when it runs, not here."""
+        if not isinstance(transaction, bytes | bytearray | memoryview):
+            raise InputError("with_transaction", f"a {type(transaction).__name__}", "bytes")
+        key, program = self._only_step()
+        changed = copy.copy(self)
+        changed._lock = threading.Lock()
+        changed.programs = OrderedDict({key: program.with_transaction(bytes(transaction))})
+        changed.source = None
+        return changed
+
+    def _only_step(self) -> tuple[str, Program]:
+        with self._lock:
+            programs = list(self.programs.items())
+        steps = sum(len(program.device_steps) for _, program in programs)
+        if len(programs) != 1 or steps != 1:
+            raise CompiledModelError(
+                "the model's transaction",
+                f"{len(programs)} program(s) with {steps} device region(s) in all",
+                "one program with one device region",
+                "look at model.programs, or compile with fallback='error' and concrete shapes",
+            )
+        return programs[0]
+
+    # -- the file --------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model; ``onedispatch.load`` reads it back. ONNX is not needed any more."""
+        writer = Writer()
+        with self._lock:
+            description = {
+                "format": FORMAT,
+                "device": self.device,
+                "precision": self.precision,
+                "fallback": self.fallback,
+                "inputs": [[v.name, v.type, _plain_shape(v)] for v in self.inputs],
+                "outputs": [[v.name, v.type, _plain_shape(v)] for v in self.outputs],
+                "deciding": sorted(self.deciding),
+                "cache_size": self.cache_size,
+                "programs": [[key, program_to(writer, p)] for key, p in self.programs.items()],
+                "source": None if self.source is None else graph_to(writer, self.source),
+            }
+        writer.write(path, description)
+
+
+def _plain_shape(value: Value) -> list[Any] | None:
+    return None if value.shape is None else list(value.shape)
+
+
+def program_key(shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> str:
+    """A name for one set of shapes, and of values where these decide shapes."""
+    parts = [f"{name}{list(shape)}" for name, shape in sorted(shapes.items())]
+    for name, array in sorted(values.items()):
+        data = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+        parts.append(f"{name}={hashlib.blake2b(data, digest_size=8).hexdigest()}")
+    return " ".join(parts)
+
+
+def load(path: str | os.PathLike[str]) -> CompiledModel:
+    """Reads a model that ``CompiledModel.save`` wrote.
+
+    Raises ``CompiledModelError`` for whatever else the file may be.
+    """
+    reader = Reader.from_path(path)
+    try:
+        return _from(reader)
+    except CompiledModelError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OneDispatchError) as error:
+        raise reader.damaged(f"a description that makes no sense: {type(error).__name__}: {error}") from error
+
+
+def _from(reader: Reader) -> CompiledModel:
+    plain = reader.description
+    if plain.get("format") != FORMAT:
+        raise reader.damaged(f"format {plain.get('format')!r}")
+    source = plain["source"]
+    graph = None
+    if source is not None:
+        from onedispatch.dispatch.importer import with_attributes
+
+        graph = with_attributes(graph_from(reader, source))
+    return CompiledModel(
+        find_device(plain["device"]).name,
+        str(plain["precision"]),
+        _fallback(plain["fallback"]),
+        tuple(Value(name, kind, shape and tuple(shape)) for name, kind, shape in plain["inputs"]),
+        tuple(Value(name, kind, shape and tuple(shape)) for name, kind, shape in plain["outputs"]),
+        frozenset(plain["deciding"]),
+        graph,
+        int(plain["cache_size"]),
+        OrderedDict((str(key), program_from(reader, program)) for key, program in plain["programs"]),
+    )
+
+
+def compile_model(
+    model: ModelLike,
+    device: str = "npu2",
+    precision: str = "fp32",
+    fallback: str = "cpu",
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    cache_size: int = CACHE_SIZE,
+) -> CompiledModel:
+    """Compiles an ONNX model: a path, its bytes, or a ModelProto.
+
+    Args:
+        device: see ``onedispatch.devices()``.
+        precision: ``"fp32"``.
+        fallback: ``"cpu"`` runs what does not map on the host, ``"error"`` refuses such models.
+        shapes: concrete shapes of inputs with symbolic dimensions; without them programs are
+            compiled on first sight of concrete ones.
+        cache_size: how many programs are kept.
+
+    Raises:
+        ModelError: it is no valid model.
+        UnsupportedModelError: ``fallback="error"`` and nodes that do not map; lists them all.
+        DeviceError, InputError: no such device, precision, fallback or input.
+    """
+    from onedispatch.dispatch.fold import deciding_inputs, fold_constants
+    from onedispatch.dispatch.importer import import_model
+
+    check_options(precision, fallback)
+    name = find_device(device).name
+    graph = fold_constants(import_model(model))
+    compiled = CompiledModel(
+        name,
+        precision,
+        _fallback(fallback),
+        graph.inputs,
+        graph.outputs,
+        deciding_inputs(graph),
+        graph,
+        max(1, cache_size),
+    )
+    del graph
+    bound = bind_shapes(compiled.inputs, shapes or {})
+    if bound is not None and not compiled.deciding:
+        compiled.program(bound, {})
+        if compiled.is_static:
+            compiled.source = None  # the weights live on in the program, in device layout
+    elif fallback == "error" and compiled.source is not None:
+        from onedispatch.dispatch.early import refuse_early
+
+        refuse_early(compiled.source, compiled.deciding)
+    return compiled
+
+
+def bind_shapes(
+    inputs: Sequence[Value], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[int, ...]] | None:
+    """Concrete shapes of all tensor inputs, or None where some dimension stays open."""
+    names = {v.name for v in inputs}
+    for name, shape in shapes.items():
+        if name not in names or any(not isinstance(d, int | np.integer) or d < 0 for d in shape):
+            raise InputError(
+                "shapes", f"{name!r}: {shape}", f"lists of sizes for inputs {', '.join(sorted(names))}"
+            )
+    bound = {}
+    for value in inputs:
+        shape = shapes.get(value.name)
+        if shape is not None:
+            bound[value.name] = check_shape(value, tuple(int(d) for d in shape), {})
+        elif value.is_concrete:
+            bound[value.name] = value.concrete_shape
+        else:
+            return None
+    return bound
+
+
+def check_shape(value: Value, shape: tuple[int, ...], symbols: dict[str, int]) -> tuple[int, ...]:
+    """``shape`` if it fits the declaration; ``symbols`` collects what symbolic dimensions are."""
+    if value.shape is None:
+        return shape
+    fits = len(shape) == len(value.shape)
+    for given, wanted in zip(shape, value.shape, strict=False):
+        if isinstance(wanted, str):
+            fits = fits and symbols.setdefault(wanted, given) == given
+        elif wanted is not None:
+            fits = fits and given == wanted
+    if not fits:
+        known = {name: symbols[name] for name in value.shape if isinstance(name, str) and name in symbols}
+        said = f" with {known}" if known else ""
+        raise InputError(f"input {value.name!r}", f"shape {list(shape)}", f"{value}{said}")
+    return shape
+
+
+def check_options(precision: str, fallback: str) -> None:
+    if precision in ("bf16", "bfloat16"):
+        raise UnsupportedModelError(
+            "precision", repr(precision), "'fp32'; bf16 is not there yet", "use precision='fp32'"
+        )
+    if precision not in PRECISIONS:
+        raise InputError("precision", repr(precision), ", ".join(map(repr, PRECISIONS)))
+    if fallback not in FALLBACKS:
+        raise InputError("fallback", repr(fallback), ", ".join(map(repr, FALLBACKS)))
+
+
+def _fallback(text: str) -> Fallback:
+    if text not in FALLBACKS:
+        raise ValueError(f"fallback {text!r}")
+    return cast("Fallback", text)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device regions and host regions: as few partitions as the order of the graph allows.
+
+Every unit goes as early as its inputs permit, where a change of place costs one step. The
+number of steps is the longest chain of changes along any path, which no partition into
+regions run one after the other can beat.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from onedispatch.dispatch.mapping import Refusal, Unit
+
+Place = Literal["npu", "cpu"]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Units that run together in one place, in topological order.
+
+    ``inputs`` come from outside (graph inputs or other regions); ``outputs`` leave.
+    """
+
+    place: Place
+    units: tuple[Unit, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def partition(units: Sequence[Unit], graph_outputs: Sequence[str]) -> list[Region]:
+    """The regions in the order in which they run."""
+    settled = settle_aliases(units)
+    plans = [_levels(settled, first) for first in ("npu", "cpu")]
+    levels = min(plans, key=lambda plan: len(set(plan)))
+    groups: dict[int, list[Unit]] = {}
+    for unit, level in zip(settled, levels, strict=True):
+        groups.setdefault(level, []).append(unit)
+    ordered = [groups[level] for level in sorted(groups)]
+    return [_region(group, ordered[index + 1 :], graph_outputs) for index, group in enumerate(ordered)]
+
+
+def place_of(unit: Unit) -> Place:
+    return "cpu" if unit.kind == "host" else "npu"
+
+
+def settle_aliases(units: Sequence[Unit]) -> list[Unit]:
+    """Moves aliases to the host where all their neighbours are there: no trip for a new name."""
+    settled = list(units)
+    changed = True
+    while changed:
+        changed = False
+        makers = {name: unit for unit in settled for name in unit.writes}
+        readers: dict[str, list[Unit]] = {}
+        for unit in settled:
+            for name in unit.reads:
+                readers.setdefault(name, []).append(unit)
+        parts = Counter(node for unit in settled for node in unit.nodes)
+        for index, unit in enumerate(settled):
+            if unit.kind != "alias" or [parts[node] for node in unit.nodes] != [1]:
+                continue
+            around = [makers[name] for name in unit.reads if name in makers]
+            around += [reader for name in unit.writes for reader in readers.get(name, ())]
+            if around and all(neighbour.kind == "host" for neighbour in around):
+                settled[index] = _to_host(unit)
+                changed = True
+                break
+    return settled
+
+
+def _to_host(unit: Unit) -> Unit:
+    (node,) = unit.nodes
+    refusal = Refusal("it only renames data that is on the host")
+    return replace(unit, kind="host", alias=None, refusal=refusal, reads=node.reads, writes=node.writes)
+
+
+def _levels(units: Sequence[Unit], first: Place) -> list[int]:
+    """The earliest step of every unit when even steps run on ``first``."""
+    made_at: dict[str, int] = {}
+    levels = []
+    for unit in units:
+        level = max((made_at[name] for name in unit.reads if name in made_at), default=0)
+        parity = 0 if place_of(unit) == first else 1
+        if level % 2 != parity:
+            level += 1
+        made_at.update(dict.fromkeys(unit.writes, level))
+        levels.append(level)
+    return levels
+
+
+def _region(group: Sequence[Unit], later: Sequence[Sequence[Unit]], graph_outputs: Sequence[str]) -> Region:
+    made = {name for unit in group for name in unit.writes}
+    inputs = dict.fromkeys(n for unit in group for n in unit.reads if n not in made)
+    wanted = {name for units in later for unit in units for name in unit.reads} | set(graph_outputs)
+    outputs = dict.fromkeys(n for unit in group for n in unit.writes if n in wanted)
+    return Region(place_of(group[0]), tuple(group), tuple(inputs), tuple(outputs))

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run cost: modelled time per operator, and bytes between memory and array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class OpReport:
+    """One device operator of a run. ``cycles`` are cycles of the array's clock."""
+
+    name: str
+    op_type: str
+    nodes: tuple[str, ...]
+    cycles: int
+    dispatch: int = 0
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """One ``session.run``.
+
+    Attributes:
+        dispatches: kernel runs on the device; 1 for a model that lives there as a whole.
+        cycles: modelled array cycles of all dispatches.
+        seconds: the same in modelled seconds.
+        ops: device operators in the order in which they ran.
+        ddr_bytes_read, ddr_bytes_written: traffic between host memory and the array.
+        host_seconds: wall-clock seconds of host regions; 0.0 without any.
+        wall_seconds: wall-clock seconds of the whole run on this machine.
+    """
+
+    dispatches: int
+    cycles: int
+    seconds: float
+    ops: Sequence[OpReport] = field(default_factory=list)
+    ddr_bytes_read: int = 0
+    ddr_bytes_written: int = 0
+    host_seconds: float = 0.0
+    wall_seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as JSON takes it."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [
+            f"dispatches      {self.dispatches}",
+            f"modelled time   {self.seconds * 1e3:.3f} ms ({self.cycles:,} cycles)",
+            f"DDR read        {self.ddr_bytes_read:,} bytes",
+            f"DDR written     {self.ddr_bytes_written:,} bytes",
+        ]
+        if self.host_seconds:
+            lines.append(f"host regions    {self.host_seconds * 1e3:.3f} ms of wall clock")
+        if self.ops:
+            lines += ["", *_table(self.ops, self.cycles)]
+        return "\n".join(lines)
+
+
+def _table(ops: Sequence[OpReport], total: int) -> list[str]:
+    head = ("op", "kind", "cycles", "share")
+    rows = [
+        (op.name, op.op_type, f"{op.cycles:,}", f"{op.cycles / total:.1%}" if total else "") for op in ops
+    ]
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(4)]
+    return [
+        f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]:>{widths[3]}}".rstrip()
+        for row in (head, *rows)
+    ]

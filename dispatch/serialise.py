@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs and graphs to plain data and back, for the container."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from onedispatch.dispatch.container import Reader, Writer
+from onedispatch.dispatch.graph import Folded, Graph, Node, Value, dtype_of, type_name_of
+from onedispatch.dispatch.program import (
+    DeviceStep,
+    HostStep,
+    NodePlacement,
+    OpInfo,
+    Program,
+    Slot,
+    Step,
+)
+
+Plain = dict[str, Any]
+
+
+def program_to(writer: Writer, program: Program) -> Plain:
+    return {
+        "inputs": [_value_to(v) for v in program.inputs],
+        "outputs": [_value_to(v) for v in program.outputs],
+        "sources": list(program.sources),
+        "steps": [_step_to(writer, step) for step in program.steps],
+        "placement": [[p.node, p.op_type, p.device, p.reason] for p in program.placement],
+        "constants": {name: writer.array(array) for name, array in program.constants.items()},
+    }
+
+
+def program_from(reader: Reader, plain: Plain) -> Program:
+    return Program(
+        tuple(_value_from(v) for v in plain["inputs"]),
+        tuple(_value_from(v) for v in plain["outputs"]),
+        tuple(plain["sources"]),
+        tuple(_step_from(reader, step) for step in plain["steps"]),
+        tuple(NodePlacement(*row) for row in plain["placement"]),
+        {name: reader.array(head) for name, head in plain["constants"].items()},
+    )
+
+
+def graph_to(writer: Writer, graph: Graph) -> Plain:
+    return {
+        "name": graph.name,
+        "nodes": [_node_to(node) for node in graph.nodes],
+        "inputs": [_value_to(v) for v in graph.inputs],
+        "outputs": [_value_to(v) for v in graph.outputs],
+        "constants": {name: writer.array(array) for name, array in graph.constants.items()},
+        "values": [_value_to(v) for v in graph.values.values()],
+        "opsets": dict(graph.opsets),
+        "ir_version": graph.ir_version,
+        "folded": [[f.node, f.op_type, f.reason] for f in graph.folded],
+        "order": list(graph.order),
+    }
+
+
+def graph_from(reader: Reader, plain: Plain) -> Graph:
+    values = [_value_from(v) for v in plain["values"]]
+    return Graph(
+        plain["name"],
+        tuple(_node_from(node) for node in plain["nodes"]),
+        tuple(_value_from(v) for v in plain["inputs"]),
+        tuple(_value_from(v) for v in plain["outputs"]),
+        {name: reader.array(head) for name, head in plain["constants"].items()},
+        {v.name: v for v in values},
+        dict(plain["opsets"]),
+        int(plain["ir_version"]),
+        tuple(Folded(*row) for row in plain["folded"]),
+        tuple(plain["order"]),
+    )
+
+
+def _value_to(value: Value) -> list[Any]:
+    return [value.name, value.type, None if value.shape is None else list(value.shape)]
+
+
+def _value_from(plain: list[Any]) -> Value:
+    name, kind, shape = plain
+    return Value(name, kind, None if shape is None else tuple(shape))
+
+
+def _node_to(node: Node) -> Plain:
+    """Attributes are in the proto; they come back from there when somebody maps the node again."""
+    return {
+        "name": node.name,
+        "op_type": node.op_type,
+        "domain": node.domain,
+        "inputs": list(node.inputs),
+        "outputs": list(node.outputs),
+        "captured": list(node.captured),
+        "has_subgraph": node.has_subgraph,
+        "proto": node.proto,
+    }
+
+
+def _node_from(plain: Mapping[str, Any]) -> Node:
+    return Node(
+        plain["name"],
+        plain["op_type"],
+        plain["domain"],
+        tuple(plain["inputs"]),
+        tuple(plain["outputs"]),
+        {},
+        tuple(plain["captured"]),
+        bool(plain["has_subgraph"]),
+        plain["proto"],
+    )
+
+
+def _step_to(writer: Writer, step: Step) -> Plain:
+    if isinstance(step, HostStep):
+        return {
+            "graph": graph_to(writer, step.graph),
+            "inputs": list(step.inputs),
+            "outputs": list(step.outputs),
+        }
+    return {
+        "transaction": writer.blob(step.transaction),
+        "sizes": list(step.sizes),
+        "const": writer.blob(step.const),
+        "params": writer.blob(step.params),
+        "inputs": [_slot_to(slot) for slot in step.inputs],
+        "outputs": [_slot_to(slot) for slot in step.outputs],
+        "ops": [
+            [op.name, op.op_type, list(op.nodes), op.timer, list(op.arguments), list(op.schedule)]
+            for op in step.ops
+        ],
+        "scratch_bound": step.scratch_bound,
+    }
+
+
+def _step_from(reader: Reader, plain: Plain) -> Step:
+    if "graph" in plain:
+        graph = graph_from(reader, plain["graph"])
+        return HostStep(graph, tuple(plain["inputs"]), tuple(plain["outputs"]))
+    sizes = tuple(int(size) for size in plain["sizes"])
+    if len(sizes) != 5 or min(sizes) < 0:
+        raise reader.damaged(f"buffer sizes {sizes}")
+    return DeviceStep(
+        reader.blob(plain["transaction"]).tobytes(),
+        (sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]),
+        reader.blob(plain["const"]),
+        reader.blob(plain["params"]).tobytes(),
+        tuple(_slot_from(reader, slot, sizes[0]) for slot in plain["inputs"]),
+        tuple(_slot_from(reader, slot, sizes[1]) for slot in plain["outputs"]),
+        tuple(
+            OpInfo(name, kind, tuple(nodes), int(timer), tuple(arguments), tuple(schedule))
+            for name, kind, nodes, timer, arguments, schedule in plain["ops"]
+        ),
+        int(plain["scratch_bound"]),
+    )
+
+
+def _slot_to(slot: Slot) -> list[Any]:
+    return [slot.name, type_name_of(slot.dtype), list(slot.shape), slot.offset, slot.row_pitch]
+
+
+def _slot_from(reader: Reader, plain: list[Any], size: int) -> Slot:
+    name, kind, shape, offset, row_pitch = plain
+    dtype = dtype_of(kind)
+    if dtype is None or dtype.hasobject:
+        raise reader.damaged(f"tensor {name} of {kind}")
+    slot = Slot(name, dtype, tuple(int(d) for d in shape), int(offset), int(row_pitch))
+    if slot.row_pitch < slot.row or slot.offset < 0 or slot.offset + slot.nbytes > size:
+        raise reader.damaged(f"tensor {name} at {offset} outside its buffer of {size} bytes")
+    return slot

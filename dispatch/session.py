@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``InferenceSession``: ONNX Runtime's way of running a model, on the simulated NPU."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onedispatch.dispatch import model as models
+from onedispatch.dispatch.graph import Array, Dimension, Value
+from onedispatch.dispatch.program import DeviceStep, HostStep, NodePlacement, Program
+from onedispatch.dispatch.report import OpReport, RunReport
+from onedispatch.transactions import find_device
+from onedispatch.transactions.errors import InputError
+
+if TYPE_CHECKING:
+    from onedispatch.dispatch.device import DeviceSession, LoadedStep
+    from onedispatch.dispatch.host import HostRegion
+    from onedispatch.dispatch.importer import ModelLike
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output of a model: name, shape (symbols as strings), ORT type string."""
+
+    name: str
+    type: str
+    shape: list[Dimension]
+
+    @classmethod
+    def of(cls, value: Value) -> NodeArg:
+        return cls(value.name, value.type, list(value.shape or ()))
+
+
+class _Loaded:
+    """A program on the device: one runner per step."""
+
+    def __init__(self, program: Program, runners: list[LoadedStep | HostRegion]) -> None:
+        self.program = program
+        self.runners = runners
+
+
+class InferenceSession:
+    """Runs a model on a simulated NPU.
+
+    Args:
+        model: a path, the bytes of an ONNX model, an onnx.ModelProto, or a CompiledModel.
+        device: a name of ``onedispatch.devices()``; a CompiledModel brings its own.
+        precision: ``"fp32"`` computes what the model says.
+        fallback: ``"cpu"`` runs nodes that do not map on the host, ``"error"`` refuses them.
+        threads: host threads for the simulation and for host regions; None lets each choose.
+        shapes: concrete shapes for inputs with symbolic dimensions, to compile at once.
+        cache_size: programs kept for models whose shapes vary.
+
+    Raises:
+        ModelError, UnsupportedModelError, DeviceError, InputError: see ``compile``.
+
+    One session may be used from several threads (runs follow one another); several sessions
+    run side by side.
+    """
+
+    def __init__(
+        self,
+        model: ModelLike | models.CompiledModel,
+        device: str = "npu2",
+        precision: str = "fp32",
+        fallback: str = "cpu",
+        threads: int | None = None,
+        *,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        cache_size: int = models.CACHE_SIZE,
+    ) -> None:
+        if threads is not None and (not isinstance(threads, int) or threads < 1):
+            raise InputError("threads", repr(threads), "None or a number from 1 on")
+        if isinstance(model, models.CompiledModel):
+            models.check_options(precision, fallback)
+            chosen = find_device(device).name
+            if device != "npu2" and chosen != model.device:
+                raise InputError("device", repr(device), f"{model.device!r}, which the model was compiled for")
+            self._model = model
+            self._owned = False
+        else:
+            self._model = models.compile_model(
+                model, device, precision, fallback, shapes=shapes, cache_size=cache_size
+            )
+            self._owned = True
+        self._threads = threads
+        self._lock = threading.RLock()
+        self._device: DeviceSession | None = None
+        self._loaded: OrderedDict[str, _Loaded] = OrderedDict()
+        self._last_run: RunReport | None = None
+        self._inputs = {v.name: v for v in self._model.inputs}
+        self._outputs = {v.name: index for index, v in enumerate(self._model.outputs)}
+
+    # -- what the model is -----------------------------------------------------------------
+
+    def get_inputs(self) -> list[NodeArg]:
+        return [NodeArg.of(value) for value in self._model.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        return [NodeArg.of(value) for value in self._model.outputs]
+
+    @property
+    def device(self) -> str:
+        """The device's canonical name."""
+        return self._model.device
+
+    @property
+    def model(self) -> models.CompiledModel:
+        return self._model
+
+    @property
+    def placement(self) -> list[NodePlacement]:
+        """Where every node runs; empty until the first run where shapes are still open."""
+        return self._model.placement
+
+    @property
+    def last_run(self) -> RunReport | None:
+        """The report of the latest run of this session."""
+        return self._last_run
+
+    # -- running ---------------------------------------------------------------------------
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: object = None,
+    ) -> list[Any]:
+        """Computes outputs, all of them (None) or those named, in that order.
+
+        Raises:
+            InputError: a wrong, missing or unknown name, or a dtype or shape that does not fit.
+            TransactionError, SimulationError: the transaction cannot be run as it is.
+        """
+        start = time.perf_counter()
+        indices = self._wanted(output_names)
+        feed, shapes = self._checked(input_feed)
+        with self._lock:
+            key, program = self._model.program(shapes, feed)
+            loaded = self._load(key, program)
+            values: dict[str, Any] = {**feed, **program.constants}
+            reports = [self._step(runner, values) for runner in loaded.runners]
+            self._last_run = _summary(reports, time.perf_counter() - start)
+            return [values[program.sources[index]] for index in indices]
+
+    def _step(self, runner: LoadedStep | HostRegion, values: dict[str, Any]) -> RunReport:
+        start = time.perf_counter()
+        results, report = runner.run(values), getattr(runner, "report", None)
+        values.update(results)
+        if report is not None:
+            return report  # type: ignore[no-any-return]
+        return RunReport(0, 0, 0.0, host_seconds=time.perf_counter() - start)
+
+    def _load(self, key: str, program: Program) -> _Loaded:
+        loaded = self._loaded.get(key)
+        if loaded is None or loaded.program is not program:
+            loaded = _Loaded(program, [self._runner(step) for step in program.steps])
+            self._loaded[key] = loaded
+            while len(self._loaded) > self._model.cache_size:
+                self._loaded.popitem(last=False)
+        self._loaded.move_to_end(key)
+        return loaded
+
+    def _runner(self, step: DeviceStep | HostStep) -> LoadedStep | HostRegion:
+        if isinstance(step, HostStep):
+            from onedispatch.dispatch.host import HostRegion
+
+            return HostRegion(step.graph, step.graph.nodes, step.outputs, self._threads)
+        if self._device is None:
+            from onedispatch.dispatch.device import DeviceSession
+
+            self._device = DeviceSession(find_device(self._model.device), self._threads)
+        return self._device.load(step)
+
+    # -- checks ----------------------------------------------------------------------------
+
+    def _wanted(self, names: Sequence[str] | None) -> list[int]:
+        if not names:
+            return list(range(len(self._outputs)))
+        if isinstance(names, str):
+            names = [names]
+        for name in names:
+            if name not in self._outputs:
+                raise InputError("output_names", repr(name), f"None, or some of {list(self._outputs)}")
+        return [self._outputs[name] for name in names]
+
+    def _checked(self, feed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+        """The inputs as contiguous arrays, and the shapes of those that are tensors."""
+        if not isinstance(feed, Mapping):
+            raise InputError("input_feed", f"a {type(feed).__name__}", "a dict of input name to array")
+        wrong = [name for name in feed if name not in self._inputs]
+        missing = [
+            name
+            for name, value in self._inputs.items()
+            if name not in feed and not value.type.startswith("optional")
+        ]
+        if wrong or missing:
+            given = [f"unknown {name!r}" for name in wrong] + [f"no {name!r}" for name in missing]
+            raise InputError("input_feed", ", ".join(given), f"inputs {list(self._inputs)}")
+        arrays: dict[str, Any] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
+        symbols: dict[str, int] = {}
+        for name, value in self._inputs.items():
+            if value.dtype is None:
+                arrays[name] = feed.get(name)
+                continue
+            array = _as_array(value, feed[name])
+            shapes[name] = models.check_shape(value, array.shape, symbols)
+            arrays[name] = array
+        return arrays, shapes
+
+
+def _as_array(value: Value, given: Any) -> Array:
+    where = f"input {value.name!r}"
+    dtype = value.dtype
+    if not isinstance(given, np.ndarray | np.generic):
+        raise InputError(where, f"a {type(given).__name__}", f"a NumPy array, {value}", "use numpy.asarray")
+    array = np.asarray(given)
+    if dtype is not None and dtype.hasobject:
+        if array.dtype.kind not in "OUS":
+            raise InputError(where, f"dtype {array.dtype}", f"{value}", "give an array of strings")
+        return array.astype(np.object_) if array.dtype.kind != "O" else array
+    if array.dtype != dtype:
+        raise InputError(
+            where, f"dtype {array.dtype}", f"{dtype}, {value}", f"convert it with .astype(numpy.{dtype})"
+        )
+    return np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes scalars 1-d
+
+
+def _summary(reports: Sequence[RunReport], wall: float) -> RunReport:
+    """All steps of a run as one report; dispatches are counted through."""
+    ops: list[OpReport] = []
+    dispatches = 0
+    for report in reports:
+        ops += [
+            OpReport(op.name, op.op_type, op.nodes, op.cycles, op.dispatch + dispatches) for op in report.ops
+        ]
+        dispatches += report.dispatches
+
+    def total(of: Callable[[RunReport], int]) -> int:
+        return sum(of(report) for report in reports)
+
+    return RunReport(
+        dispatches,
+        total(lambda r: r.cycles),
+        sum(r.seconds for r in reports),
+        ops,
+        total(lambda r: r.ddr_bytes_read),
+        total(lambda r: r.ddr_bytes_written),
+        sum(r.host_seconds for r in reports),
+        wall,
+    )
