@@ -81,6 +81,6 @@ $(STAMPS)/demo $(STAMPS)/dev: $(STAMPS)/%: $(STAMPS)/tools $(SOURCES) pyproject.
 	@if [ -s .venv/python_include ]; then \
 	  include=$$(cat .venv/python_include); \
 	  export CPLUS_INCLUDE_PATH=$$include:$${include%/*}; \
-	  set -- -C cmake.define.Python_INCLUDE_DIR=$$include -C cmake.define.Python3_INCLUDE_DIR=$$include; \
-	fi; $(INSTALL) "$$@" '.[$*]'
+	  export CMAKE_ARGS="-DPython_INCLUDE_DIR=$$include -DPython3_INCLUDE_DIR=$$include"; \
+	fi; $(INSTALL) '.[$*]'
 	@touch $@
