@@ -220,6 +220,8 @@ _FUNCTIONS: Mapping[str, Any] = {
     "div": lambda a, b, x, y: x / y,
     "muladd": lambda a, b, x, y, z: x * y + z,
     "fill": lambda a, b: np.float32(a),
+    "max": lambda a, b, x, y: np.maximum(x, y),
+    "min": lambda a, b, x, y: np.minimum(x, y),
 }
 _ACTIVATIONS: Mapping[str, Any] = {
     "none": lambda x, a, b: x,
@@ -303,20 +305,29 @@ def map_leaky_relu(node: NodeSpec, lowering: Lowering) -> None:
     emit_activation(node, lowering, Activation("leakyrelu", float(node.attr("alpha", 0.01))))
 
 
-@maps("Clip", notes="constant bounds")
+@maps("Clip", notes="bounds constant or computed")
 def map_clip(node: NodeSpec, lowering: Lowering) -> None:
     low, high = float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
     if node.opset < 11:
         low, high = float(node.attr("min", low)), float(node.attr("max", high))
-    else:
-        low, high = _bound(node, 1, low), _bound(node, 2, high)
-    emit_activation(node, lowering, Activation("clip", low, high))
+        emit_activation(node, lowering, Activation("clip", low, high))
+        return
+    bounds = [node.input(1), node.input(2)]
+    if any(b is not None and b.value is None for b in bounds):
+        _computed_bounds(node, lowering, bounds)
+        return
+    values = [d if b is None else float(np.reshape(b.value, ())) for b, d in zip(bounds, (low, high), strict=True)]
+    emit_activation(node, lowering, Activation("clip", *values))
 
 
-def _bound(node: NodeSpec, index: int, default: float) -> float:
-    tensor = node.input(index)
-    if tensor is None:
-        return default
-    if tensor.value is None:
-        raise Unsupported("Clip with bounds computed at run time", "constant bounds, Min and Max")
-    return float(np.asarray(tensor.value).reshape(()))
+def _computed_bounds(
+    node: NodeSpec, lowering: Lowering, bounds: Sequence[TensorSpec | None]
+) -> None:
+    """Bounds that are only known at run time: a maximum, then a minimum."""
+    inputs, output = tensors_of(node)
+    value = inputs[0]
+    steps = [(f, b) for f, b in zip(("max", "min"), bounds, strict=True) if b is not None]
+    for i, (func, bound) in enumerate(steps):
+        target = output if i == len(steps) - 1 else lowering.temp(output.dtype, output.shape)
+        lowering.emit(Eltwise(node.name, func, [value, bound], target, lowering.device))
+        value = target

@@ -79,9 +79,8 @@ class MatMul(Operator):
         """(shape, element strides) of a tensor as [..., rows, columns]."""
         shape = list(tensor.shape)
         if len(shape) == 1:
-            shape = [shape[0], 1] if column else [1, shape[0]]
-            strides = [1, 1] if column else [tensor.row_pitch, 1]
-            return shape, strides
+            # the added dimension has one member: no stride, so that views leave it out
+            return ([shape[0], 1], [1, 0]) if column else ([1, shape[0]], [0, 1])
         pitch = tensor.row_pitch
         strides = [s * pitch for s in contiguous_strides(shape[:-1])] + [1]
         if transposed:
@@ -283,7 +282,18 @@ def _batch_strides(batch: Sequence[int], shape: Sequence[int], strides: Sequence
 @maps("MatMul", notes="any rank, broadcast batches")
 def map_matmul(node: NodeSpec, lowering: Lowering) -> None:
     (a, b), output = tensors_of(node)
-    lowering.emit(MatMul(node.name, a, b, output, lowering.device))
+    emit_product(node, lowering, a, b, output)
+
+
+def emit_product(
+    node: NodeSpec, lowering: Lowering, a: TensorSpec, b: TensorSpec, output: TensorSpec, **options: Any
+) -> None:
+    """A ``MatMul``, or zeros where the reduction is empty."""
+    k = a.shape[-2] if options.get("trans_a") else a.shape[-1]
+    if k == 0:
+        lowering.emit(Eltwise(node.name, "fill", [], output, lowering.device, alpha=0.0))
+    else:
+        lowering.emit(MatMul(node.name, a, b, output, lowering.device, **options))
 
 
 @maps("Gemm", notes="alpha, beta, transposed inputs; C constant or computed")
@@ -300,13 +310,13 @@ def map_gemm(node: NodeSpec, lowering: Lowering) -> None:
     n = output.shape[-1]
     row = c is not None and c.value is not None and c.size in (1, n) and (c.size == 1 or c.shape[-1] == n)
     if c is None or beta == 0.0:
-        lowering.emit(MatMul(node.name, a, b, output, lowering.device, **options))
-    elif row and b.is_const and c.value is not None:
+        emit_product(node, lowering, a, b, output, **options)
+    elif row and a.size and b.is_const and c.value is not None:
         bias = np.float32(beta) * np.broadcast_to(np.asarray(c.value, np.float32).reshape(-1), (n,))
-        lowering.emit(MatMul(node.name, a, b, output, lowering.device, bias=bias, **options))
+        emit_product(node, lowering, a, b, output, bias=bias, **options)
     else:
         product = lowering.temp(output.dtype, output.shape)
-        lowering.emit(MatMul(node.name, a, b, product, lowering.device, **options))
+        emit_product(node, lowering, a, b, product, **options)
         add = Eltwise(node.name, "add", [product, c], output, lowering.device, beta=beta)
         lowering.emit(add)
 
@@ -322,9 +332,7 @@ def map_matmul_integer(node: NodeSpec, lowering: Lowering) -> None:
     zeros = [_integer_zero(node.input(i)) for i in (2, 3)]
     if any(z is not None and z.size > 1 for z in zeros) and max(len(a.shape), len(b.shape)) > 2:
         raise Unsupported("zero points per row or column of batched matrices", "2-D A and B")
-    lowering.emit(
-        MatMul(node.name, a, b, output, lowering.device, a_zero=zeros[0], b_zero=zeros[1])
-    )
+    emit_product(node, lowering, a, b, output, a_zero=zeros[0], b_zero=zeros[1])
 
 
 def _integer_zero(tensor: TensorSpec | None) -> TensorSpec | None:

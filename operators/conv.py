@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution: an implicit matrix product per tile, or one channel at a time when depthwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.base import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
+from onedispatch.operators.cost import mac_cycles, window_cycles
+from onedispatch.operators.elementwise import apply_activation, is_activation, tensors_of
+from onedispatch.operators.index_space import (
+    OUTPUT,
+    Access,
+    Dim,
+    K,
+    Nest,
+    Operand,
+    Packed,
+    contiguous_strides,
+    strided_operand,
+)
+from onedispatch.operators.norm import ChannelAffine
+from onedispatch.operators.params import Activation
+from onedispatch.operators.registry import maps
+from onedispatch.operators.schedule import Schedule
+from onedispatch.operators.window import Window, spatial, window_of, windows
+from onedispatch.transactions import Device
+
+Array = np.ndarray[Any, Any]
+
+
+class Conv(Operator):
+    """``act(conv(X, W) + bias)``: X [N, C, (H,) W], constant W [M, C/groups, (kh,) kw], bias [M]."""
+
+    kind = "conv"
+
+    def __init__(
+        self,
+        name: str,
+        x: TensorSpec,
+        weights: TensorSpec,
+        bias: Array | None,
+        output: TensorSpec,
+        window: Window,
+        groups: int,
+        device: Device,
+        activation: Activation | None = None,
+    ) -> None:
+        super().__init__(name, [x, weights], output, device, activation)
+        self.x, self.weights, self.window, self.groups = x, weights, window, groups
+        self.bias = np.zeros(weights.shape[0], np.float32) if bias is None else bias
+
+    @property
+    def depthwise(self) -> bool:
+        return self.groups > 1 and self.groups == self.x.shape[1] == self.weights.shape[0]
+
+    def nests(self) -> list[Nest]:
+        if 0 in self.output.shape or 0 in self.x.shape:
+            return []
+        return [self._depthwise_nest() if self.depthwise else self._grouped_nest()]
+
+    # -- through the matrix kernel: dims n, g, co, oh, ow ---------------------------------------
+
+    def _grouped_nest(self) -> Nest:
+        n, c = self.x.shape[:2]
+        (h, w), (oh, ow) = spatial(self.x.shape), spatial(self.output.shape)
+        g, ci, co = self.groups, c // self.groups, self.weights.shape[0] // self.groups
+        single = {"max_tile": 1}
+        dims = (
+            Dim("n", n, **single), Dim("g", g, **single), Dim("co", co), Dim("oh", oh), Dim("ow", ow)
+        )
+        xs, ys = contiguous_strides((n, g, ci, h, w)), contiguous_strides((n, g, co, oh, ow))
+        accesses = [Access(0), Access(1), Access(K), self.window.access(3, 0), self.window.access(4, 1)]
+        x = strided_operand("x", 0, 4, list(zip((n, g, ci, h, w), xs, accesses, strict=True)))
+        out = strided_operand(
+            "out", OUTPUT, 4,
+            [(e, s, Access(d)) for d, (e, s) in enumerate(zip((n, g, co, oh, ow), ys, strict=True))],
+        )
+        taps = self.window.taps
+        packed = Packed("w", (1, 2, K), lambda t, kt: t[2] * (kt * taps + 1))
+
+        def cycles(t: Sequence[Any], kt: Any) -> Any:
+            outputs = t[2] * t[3] * t[4]
+            return mac_cycles(self.device, outputs * kt * taps, outputs, "f32")
+
+        return Nest(
+            "CONV", dims, (x, packed), out, lambda s: self._args(s, (2, 3, 4), K), cycles,
+            k_extent=ci, reduces=True,
+        )
+
+    def _args(self, s: Schedule, dims: Sequence[int], channel: int) -> Mapping[str, int | list[int]]:
+        co, oh, ow = dims
+        weights = s.tiles[co] * (s.k_tile if channel == K else 1) * self.window.taps
+        return {
+            ("dim_co" if channel == K else "dim_c"): co, "dim_oh": oh, "dim_ow": ow,
+            **self.window.words(),
+            "x": s.ref("x"), **self.window.axis_words(s, (channel, oh, ow)),
+            "w": s.ref("w"), "bias": s.ref("w") + 4 * weights, "act": self.activation.words(),
+        }
+
+    # -- depthwise: dims n, c, oh, ow ---------------------------------------------------------
+
+    def _depthwise_nest(self) -> Nest:
+        n, c = self.x.shape[:2]
+        (h, w), (oh, ow) = spatial(self.x.shape), spatial(self.output.shape)
+        dims = (Dim("n", n, max_tile=1), Dim("c", c), Dim("oh", oh), Dim("ow", ow))
+        accesses = [Access(0), Access(1), self.window.access(2, 0), self.window.access(3, 1)]
+        x = strided_operand(
+            "x", 0, 4, list(zip((n, c, h, w), contiguous_strides((n, c, h, w)), accesses, strict=True))
+        )
+        sizes = (n, c, oh, ow)
+        out = Operand(
+            "out", OUTPUT, 4, sizes, contiguous_strides(sizes), tuple(Access(d) for d in range(4))
+        )
+        taps = self.window.taps
+        packed = Packed("w", (1,), lambda t, _k: t[1] * (taps + 1))
+
+        def cycles(t: Sequence[Any], _k: Any) -> Any:
+            return window_cycles(self.device, t[1] * t[2] * t[3], taps)
+
+        return Nest("DWCONV", dims, (x, packed), out, lambda s: self._args(s, (1, 2, 3), 1), cycles)
+
+    # -- constants ----------------------------------------------------------------------------
+
+    def pack(self, operand: str, schedule: Schedule, out: Array) -> None:
+        if self.weights.value is None:
+            raise RuntimeError(f"{self.name}: {operand} is not constant")
+        if self.depthwise:
+            self._pack_depthwise(schedule, out.view(np.float32))
+        else:
+            self._pack_grouped(schedule, out.view(np.float32))
+
+    def _pack_grouped(self, s: Schedule, out: Array) -> None:
+        g, taps = self.groups, self.window.taps
+        co, ci = self.weights.shape[0] // g, self.weights.shape[1]
+        weights = np.asarray(self.weights.value, np.float32).reshape(g, co, ci, taps)
+        bias = self.bias.reshape(g, co)
+        tile, k_tile, steps = s.tiles[2], s.k_tile, s.inner_steps
+        chunks = out.reshape(g, s.grid[2], steps, -1)
+        for i in range(s.grid[2]):
+            at = min(i * tile, co - tile)
+            chunks[:, i, :, k_tile * taps * tile :] = bias[:, None, at : at + tile]
+            for k in range(steps):
+                first, count = k * k_tile, min(k_tile, ci - k * k_tile)
+                part = weights[:, at : at + tile, first : first + count]  # [g, co, ci, taps]
+                target = chunks[:, i, k, : count * taps * tile].reshape(g, count, taps, tile)
+                target[:] = part.transpose(0, 2, 3, 1)
+
+    def _pack_depthwise(self, s: Schedule, out: Array) -> None:
+        c, taps, tile = self.groups, self.window.taps, s.tiles[1]
+        weights = np.asarray(self.weights.value, np.float32).reshape(c, taps)
+        chunks = out.reshape(s.grid[1], -1)
+        for i in range(s.grid[1]):
+            at = min(i * tile, c - tile)
+            chunks[i, : tile * taps] = weights[at : at + tile].reshape(-1)
+            chunks[i, tile * taps :] = self.bias[at : at + tile]
+
+    # -- fusion, reference ----------------------------------------------------------------------
+
+    def absorb(self, consumer: Operator) -> Operator | None:
+        if self.activation.code != "none":
+            return None
+        weights, bias = self.weights, self.bias
+        if isinstance(consumer, ChannelAffine):
+            scale = consumer.scale.reshape(-1, *[1] * (len(weights.shape) - 1))
+            value = (np.asarray(weights.value, np.float32) * scale).astype(np.float32)
+            weights = TensorSpec(weights.name, weights.dtype, weights.shape, value)
+            bias = bias * consumer.scale + consumer.shift
+        elif not is_activation(consumer):
+            return None
+        return Conv(
+            self.name, self.x, weights, bias, consumer.output, self.window, self.groups,
+            self.device, consumer.activation,
+        )
+
+    def reference(self, *arrays: Array) -> Array:
+        x, weights = arrays[0], np.asarray(self.weights.value)
+        out = spatial(self.output.shape)
+        seen = windows(x.reshape(*x.shape[:2], *spatial(x.shape)), self.window, out, 0.0)
+        g = self.groups
+        seen = seen.reshape(x.shape[0], g, x.shape[1] // g, *out, *self.window.kernel)
+        kernel = weights.reshape(g, -1, x.shape[1] // g, *self.window.kernel)
+        y = np.einsum("ngcyxhw,gochw->ngoyx", seen, kernel, optimize=True)
+        y = y.reshape(x.shape[0], -1, *out) + self.bias.reshape(1, -1, 1, 1)
+        return apply_activation(self.activation, y.astype(np.float32)).reshape(self.output.shape)
+
+
+@maps("Conv", notes="1-D and 2-D, groups, dilations, any pads; constant weights and bias")
+def map_conv(node: NodeSpec, lowering: Lowering) -> None:
+    inputs, output = tensors_of(node)
+    x, weights = inputs[:2]
+    bias = node.input(2)
+    if weights.value is None or (bias is not None and bias.value is None):
+        raise Unsupported("Conv with weights computed at run time", "constant weights and bias")
+    window = window_of(node, x, weights.shape[2:], output)
+    shift = None if bias is None else np.asarray(bias.value, np.float32)
+    lowering.emit(
+        Conv(
+            node.name, x, weights, shift, output, window, int(node.attr("group", 1)), lowering.device
+        )
+    )

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BatchNormalization (a scale and a shift per channel) and LRN (a window over channels)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil, floor, prod
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.base import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
+from onedispatch.operators.cost import row_cycles
+from onedispatch.operators.elementwise import (
+    Eltwise,
+    View,
+    apply_activation,
+    is_activation,
+    tensors_of,
+)
+from onedispatch.operators.index_space import Nest
+from onedispatch.operators.params import Activation, f32
+from onedispatch.operators.registry import maps
+from onedispatch.operators.rows import middle_axis_args, middle_axis_nest
+from onedispatch.operators.schedule import Schedule
+from onedispatch.transactions import Device
+
+Array = np.ndarray[Any, Any]
+
+
+def channel_view(shape: Sequence[int]) -> View:
+    """A [C] tensor broadcast along dimension 1 of ``shape``."""
+    return View([1 if d == 1 and n != 1 else 0 for d, n in enumerate(shape)])
+
+
+class ChannelAffine(Eltwise):
+    """``act(x * scale + shift)`` with constants [C] along dimension 1."""
+
+    kind = "channel_affine"
+
+    def __init__(
+        self,
+        name: str,
+        x: TensorSpec,
+        scale: Array,
+        shift: Array,
+        output: TensorSpec,
+        device: Device,
+        activation: Activation | None = None,
+    ) -> None:
+        self.scale, self.shift = scale, shift
+        constants = [
+            TensorSpec(f"{output.name}//{part}", value.dtype, value.shape, value)
+            for part, value in (("scale", scale), ("shift", shift))
+        ]
+        own = View([prod(x.shape[d + 1 :]) if n != 1 else 0 for d, n in enumerate(x.shape)])
+        views = [own, channel_view(x.shape), channel_view(x.shape)]
+        super().__init__(
+            name, "muladd", [x, *constants], output, device, activation=activation, views=views
+        )
+
+    def absorb(self, consumer: Operator) -> Operator | None:
+        if self.activation.code != "none" or not is_activation(consumer):
+            return None
+        return ChannelAffine(
+            self.name, self.inputs[0], self.scale, self.shift, consumer.output, self.device,
+            consumer.activation,
+        )
+
+
+class Lrn(Operator):
+    """Local response normalisation of [N, C, ...] over ``size`` neighbouring channels."""
+
+    kind = "lrn"
+
+    def __init__(
+        self, name: str, x: TensorSpec, output: TensorSpec, device: Device, **attributes: float
+    ) -> None:
+        super().__init__(name, [x], output, device)
+        self.size = int(attributes["size"])
+        self.alpha, self.beta, self.bias = (attributes[k] for k in ("alpha", "beta", "bias"))
+
+    def nests(self) -> list[Nest]:
+        n, c, inner = self.output.shape[0], self.output.shape[1], prod(self.output.shape[2:])
+        if n * c * inner == 0:
+            return []
+        return [
+            middle_axis_nest(
+                "LRN", (n, c, inner), self._args,
+                lambda elements: row_cycles(self.device, elements, self.size + 24.0),
+            )
+        ]
+
+    def _args(self, schedule: Schedule) -> Mapping[str, int | list[int]]:
+        floats = {k: f32(v) for k, v in (("alpha", self.alpha), ("beta", self.beta), ("bias", self.bias))}
+        return {**middle_axis_args(schedule, self.output.shape[1]), "size": self.size, **floats}
+
+    def reference(self, *arrays: Array) -> Array:
+        x = arrays[0]
+        square, total = x * x, np.zeros_like(x)
+        before, after = floor((self.size - 1) / 2), ceil((self.size - 1) / 2)
+        for c in range(x.shape[1]):
+            total[:, c] = square[:, max(0, c - before) : c + after + 1].sum(axis=1)
+        scaled = np.float32(self.bias) + np.float32(self.alpha / self.size) * total
+        return apply_activation(self.activation, (x / scaled ** np.float32(self.beta)).astype(np.float32))
+
+
+@maps("BatchNormalization", notes="inference form")
+def map_batch_normalization(node: NodeSpec, lowering: Lowering) -> None:
+    inputs, output = tensors_of(node)
+    if node.attr("training_mode", 0) or any(x is not None for x in node.outputs[1:]):
+        raise Unsupported("BatchNormalization in training mode", "training_mode=0, one output")
+    if node.opset < 7 and not node.attr("is_test", 0):
+        raise Unsupported(f"BatchNormalization of opset {node.opset} in training mode", "is_test=1")
+    epsilon = float(node.attr("epsilon", 1e-5))
+    x, parameters = inputs[0], inputs[1:5]
+    values = [p.value for p in parameters]
+    if all(v is not None for v in values):
+        scale, offset, mean, variance = (np.asarray(v, np.float64) for v in values)
+        factor = scale / np.sqrt(variance + epsilon)
+        constants = factor.astype(np.float32), (offset - mean * factor).astype(np.float32)
+        lowering.emit(ChannelAffine(node.name, x, *constants, output, lowering.device))
+        return
+    _computed_parameters(node, lowering, inputs, output, epsilon)
+
+
+def _computed_parameters(
+    node: NodeSpec, lowering: Lowering, inputs: Sequence[TensorSpec], output: TensorSpec, epsilon: float
+) -> None:
+    """The same with parameters that are only known at run time: five element-wise steps."""
+    x, scale, offset, mean, variance = inputs[:5]
+    device, name, dtype = lowering.device, node.name, np.dtype(np.float32)
+
+    def temp() -> TensorSpec:
+        return lowering.temp(dtype, scale.shape)
+
+    small = lowering.const(np.full(scale.shape, epsilon, np.float32))
+    deviation, factor, centred, shift = temp(), temp(), temp(), temp()
+    root = Activation("sqrt")
+    lowering.emit(Eltwise(name, "add", [variance, small], deviation, device, activation=root))
+    lowering.emit(Eltwise(name, "div", [scale, deviation], factor, device))
+    lowering.emit(Eltwise(name, "mul", [mean, factor], centred, device))
+    lowering.emit(Eltwise(name, "sub", [offset, centred], shift, device))
+    own = View([prod(x.shape[d + 1 :]) if n != 1 else 0 for d, n in enumerate(x.shape)])
+    views = [own, channel_view(x.shape), channel_view(x.shape)]
+    lowering.emit(Eltwise(name, "muladd", [x, factor, shift], output, device, views=views))
+
+
+@maps("LRN", notes="all channels of a column must fit one core's memory")
+def map_lrn(node: NodeSpec, lowering: Lowering) -> None:
+    inputs, output = tensors_of(node)
+    defaults = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
+    attributes = {k: float(node.attr(k, v)) for k, v in defaults.items()}
+    size = int(node.attr("size", 0))
+    if size < 1:
+        raise Unsupported(f"LRN with size {size}", "size of 1 or more")
+    lowering.emit(Lrn(node.name, inputs[0], output, lowering.device, size=size, **attributes))

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators along one axis of [outer, length, inner]: Softmax, reductions, global pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.base import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
+from onedispatch.operators.cost import row_cycles
+from onedispatch.operators.elementwise import (
+    Eltwise,
+    View,
+    apply_activation,
+    is_activation,
+    tensors_of,
+)
+from onedispatch.operators.index_space import (
+    OUTPUT,
+    Access,
+    Dim,
+    K,
+    Nest,
+    Operand,
+    contiguous_strides,
+    strided_operand,
+)
+from onedispatch.operators.params import REDUCE_MODES, SCALAR_AXIS, Activation
+from onedispatch.operators.registry import maps
+from onedispatch.operators.schedule import Schedule
+from onedispatch.transactions import Device
+
+Array = np.ndarray[Any, Any]
+Args = Callable[[Schedule], Mapping[str, int | list[int]]]
+
+
+def middle_axis_nest(
+    kernel: str, sizes: tuple[int, int, int], args: Args, cycles: Callable[[Any], Any]
+) -> Nest:
+    """A nest over [outer, length, inner] whose chunks hold the whole middle axis."""
+    dims = (Dim("o", sizes[0]), Dim("length", sizes[1], whole=True), Dim("i", sizes[2]))
+    strides, access = contiguous_strides(sizes), tuple(Access(d) for d in range(3))
+    x = Operand("x", 0, 4, sizes, strides, access)
+    out = Operand("out", OUTPUT, 4, sizes, strides, access)
+    return Nest(kernel, dims, (x,), out, args, lambda t, _k: cycles(t[0] * t[1] * t[2]))
+
+
+def middle_axis_args(schedule: Schedule, length: int) -> dict[str, int | list[int]]:
+    return {"dim_o": 0, "dim_i": 2, "length": length, "x": schedule.ref("x")}
+
+
+class Softmax(Operator):
+    """Softmax (or its logarithm) over the middle axis of [outer, length, inner]."""
+
+    kind = "softmax"
+
+    def __init__(
+        self,
+        name: str,
+        x: TensorSpec,
+        output: TensorSpec,
+        sizes: tuple[int, int, int],
+        device: Device,
+        log: bool = False,
+    ) -> None:
+        super().__init__(name, [x], output, device)
+        self.sizes, self.log = sizes, log
+
+    def nests(self) -> list[Nest]:
+        if prod(self.sizes) == 0:
+            return []
+
+        def args(schedule: Schedule) -> Mapping[str, int | list[int]]:
+            return {**middle_axis_args(schedule, self.sizes[1]), "log": int(self.log)}
+
+        def cycles(elements: Any) -> Any:
+            return row_cycles(self.device, elements, 24.0)
+
+        return [middle_axis_nest("SOFTMAX", self.sizes, args, cycles)]
+
+    def reference(self, *arrays: Array) -> Array:
+        x = arrays[0].reshape(self.sizes)
+        shifted = x - x.max(axis=1, keepdims=True)
+        total = np.exp(shifted).sum(axis=1, keepdims=True)
+        y = shifted - np.log(total) if self.log else np.exp(shifted) / total
+        return y.astype(np.float32).reshape(self.output.shape)
+
+
+class Reduce(Operator):
+    """``act(reduce(x))`` over the middle axis of [outer, length, inner]; accumulates in steps."""
+
+    kind = "reduce"
+
+    def __init__(
+        self,
+        name: str,
+        mode: str,
+        x: TensorSpec,
+        output: TensorSpec,
+        sizes: tuple[int, int, int],
+        device: Device,
+        activation: Activation | None = None,
+    ) -> None:
+        super().__init__(name, [x], output, device, activation)
+        self.mode, self.sizes = mode, sizes
+
+    def nests(self) -> list[Nest]:
+        outer, length, inner = self.sizes
+        if outer * inner == 0:
+            return []
+        strides = contiguous_strides(self.sizes)
+        accesses = (Access(0), Access(K), Access(1))
+        x = strided_operand("x", 0, 4, list(zip(self.sizes, strides, accesses, strict=True)))
+        out = Operand("out", OUTPUT, 4, (outer, inner), (inner, 1), (Access(0), Access(1)))
+
+        def cycles(t: Sequence[Any], kt: Any) -> Any:
+            return row_cycles(self.device, t[0] * t[1] * kt, 1.0)
+
+        return [
+            Nest(
+                "REDUCE", (Dim("o", outer), Dim("i", inner)), (x,), out, self._args, cycles,
+                k_extent=length, reduces=True,
+            )
+        ]
+
+    def _args(self, s: Schedule) -> Mapping[str, int | list[int]]:
+        inner = s.axis("x", 1) if self.sizes[2] > 1 else SCALAR_AXIS
+        return {
+            "mode": REDUCE_MODES[self.mode], "dim_r": 0, "dim_i": 1, "x": s.ref("x"),
+            "x_r": s.axis("x", 0).words(), "x_k": s.axis("x", K).words(), "x_i": inner.words(),
+            "act": self.activation.words(),
+        }
+
+    def absorb(self, consumer: Operator) -> Operator | None:
+        if self.activation.code != "none" or not is_activation(consumer):
+            return None
+        return Reduce(
+            self.name, self.mode, self.inputs[0], consumer.output, self.sizes, self.device,
+            consumer.activation,
+        )
+
+    def reference(self, *arrays: Array) -> Array:
+        x = arrays[0].reshape(self.sizes)
+        y = _REDUCTIONS[self.mode](x)
+        return apply_activation(self.activation, np.asarray(y, np.float32)).reshape(self.output.shape)
+
+
+_REDUCTIONS: Mapping[str, Callable[[Array], Array]] = {
+    "sum": lambda x: x.sum(axis=1),
+    "mean": lambda x: x.mean(axis=1),
+    "max": lambda x: x.max(axis=1),
+    "min": lambda x: x.min(axis=1),
+    "sum_square": lambda x: (x * x).sum(axis=1),
+    "prod": lambda x: x.prod(axis=1),
+}
+
+
+# -- ONNX --------------------------------------------------------------------------------------
+
+
+@maps("Softmax", "LogSoftmax", notes="any axis, any length")
+def map_softmax(node: NodeSpec, lowering: Lowering) -> None:
+    (x,), output = tensors_of(node)
+    rank, flat = len(x.shape), node.opset < 13  # before opset 13 everything from the axis on
+    axis = int(node.attr("axis", 1 if flat else -1))
+    axis += rank if axis < 0 else 0
+    stop = rank if flat else axis + 1
+    sizes = (prod(x.shape[:axis]), prod(x.shape[axis:stop]), prod(x.shape[stop:]))
+    log = node.op_type == "LogSoftmax"
+    try:
+        lowering.emit(Softmax(node.name, x, output, sizes, lowering.device, log))
+    except Unsupported:
+        _softmax_in_steps(node, lowering, x, output, sizes, log)
+
+
+def _softmax_in_steps(
+    node: NodeSpec,
+    lowering: Lowering,
+    x: TensorSpec,
+    output: TensorSpec,
+    sizes: tuple[int, int, int],
+    log: bool,
+) -> None:
+    """For rows longer than a core holds: max, exp(x - max), sum, and the quotient."""
+    device, name, dtype = lowering.device, node.name, x.dtype
+    outer, _, inner = sizes
+    whole, column = View(contiguous_strides(sizes)), View((inner, 0, 1))
+
+    def step(func: str, tensors: Sequence[TensorSpec], target: TensorSpec, act: str = "none") -> None:
+        op = Eltwise(
+            name, func, tensors, target, device, activation=Activation(act),
+            views=[whole, column], shape=sizes, out_view=whole,
+        )
+        lowering.emit(op)
+
+    largest, total = (lowering.temp(dtype, (outer, inner)) for _ in range(2))
+    shifted, powers = lowering.temp(dtype, x.shape), lowering.temp(dtype, x.shape)
+    lowering.emit(Reduce(name, "max", x, largest, sizes, device))
+    if log:
+        step("sub", [x, largest], shifted)
+        step("sub", [x, largest], powers, "exp")
+        lowering.emit(Reduce(name, "sum", powers, total, sizes, device, Activation("log")))
+        step("sub", [shifted, total], output)
+    else:
+        step("sub", [x, largest], powers, "exp")
+        lowering.emit(Reduce(name, "sum", powers, total, sizes, device))
+        step("div", [powers, total], output)
+
+
+@maps("GlobalAveragePool", "GlobalMaxPool")
+def map_global_pool(node: NodeSpec, lowering: Lowering) -> None:
+    (x,), output = tensors_of(node)
+    sizes = (x.shape[0] * x.shape[1], prod(x.shape[2:]), 1)
+    mode = "mean" if node.op_type == "GlobalAveragePool" else "max"
+    if prod(sizes) == 0 and prod(output.shape):
+        raise Unsupported("pooling over an empty extent", "at least one element")
+    lowering.emit(Reduce(node.name, mode, x, output, sizes, lowering.device))
+
+
+REDUCE_OPS = {
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceSumSquare": "sum_square",
+    "ReduceProd": "prod",
+}
+
+
+@maps(*REDUCE_OPS, notes="neighbouring axes, constant")
+def map_reduce(node: NodeSpec, lowering: Lowering) -> None:
+    x, output = node.input(0), node.outputs[0]
+    listed, given = node.input(1), node.attr("axes")
+    if x is None or output is None or x.dtype != np.float32:
+        raise Unsupported(f"{node.op_type} of {x.dtype if x else 'nothing'}", "float32")
+    if listed is not None and listed.value is None:
+        raise Unsupported("axes computed at run time", "constant axes")
+    if listed is not None and listed.value is not None:
+        given = [int(v) for v in np.asarray(listed.value).reshape(-1)]
+    rank = len(x.shape)
+    if not given:
+        if node.attr("noop_with_empty_axes", 0):
+            lowering.emit(Eltwise(node.name, "copy", [x], output, lowering.device))
+            return
+        given = list(range(rank))
+    axes = sorted({int(a) % rank for a in given}) if rank else []
+    if axes and axes != list(range(axes[0], axes[-1] + 1)):
+        raise Unsupported(f"axes {axes} with gaps", "neighbouring axes, or several reductions")
+    first, stop = (axes[0], axes[-1] + 1) if axes else (0, 0)
+    sizes = (prod(x.shape[:first]), prod(x.shape[first:stop]), prod(x.shape[stop:]))
+    if sizes[1] == 0:
+        raise Unsupported("reduction over an empty extent", "at least one element")
+    lowering.emit(Reduce(node.name, REDUCE_OPS[node.op_type], x, output, sizes, lowering.device))
