@@ -109,7 +109,8 @@ def cpp_stage(jobs: int, sanitize: bool = False) -> Stage:
     build = BUILD / ("sanitize" if sanitize else "cpp")
     report = REPORTS / f"{build.name}.xml"
     stage = Stage(name)
-    configure = ["cmake", "-S", "cpp_ext", "-B", str(build), "-G", "Ninja", "-DONEDISPATCH_TESTS=ON"]
+    configure = ["cmake", "-S", "cpp_ext", "-B", str(build), "-G", "Ninja"]
+    configure += ["-DONEDISPATCH_TESTS=ON", "-DONEDISPATCH_PYTHON=OFF"]
     configure.append(f"-DCMAKE_BUILD_TYPE={'RelWithDebInfo' if sanitize else 'Release'}")
     configure.append(f"-DONEDISPATCH_SANITIZE={'ON' if sanitize else 'OFF'}")
     ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error"]
