@@ -56,6 +56,7 @@ format: $(STAMPS)/dev
 generate: $(STAMPS)/dev
 	$(BIN)/python -m onedispatch.operators.params cpp_ext/include/onedispatch/kernel_params.h
 	$(BIN)/python -m onedispatch.transactions.genheader cpp_ext/include/onedispatch
+	$(BIN)/python -m onedispatch.transactions.genreadme transactions/README.md
 
 generated: $(STAMPS)/dev
 	$(BIN)/pytest -q -p no:cacheprovider tests/arch/test_generated.py
