@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -17,8 +18,8 @@ from onedispatch.dispatch.passthrough import device_copy
 from onedispatch.dispatch.program import BUFFERS, DeviceStep, OpInfo, Slot
 from onedispatch.operators.base import Operator
 from onedispatch.operators.tensor import TensorSpec, Unsupported
-from onedispatch.transactions import ArgKind, ArgMap, Device
-from onedispatch.transactions import fuse as fusion
+from onedispatch.transactions import ArgKind, ArgMap, Bindings, Device, TransactionBuilder, fuse
+from onedispatch.transactions.fuse import FusePart
 
 IN, OUT, SCRATCH, CONST, PARAMS = range(5)
 
@@ -182,16 +183,19 @@ class _Emitter:
         """Bytes that the tensor needs: its own, or what an operator asks for beyond."""
         return max(self._wanted.get(name, 0), self.spec[name].device_bytes if name in self.spec else 0)
 
-    @property
+    @cached_property
     def _wanted(self) -> dict[str, int]:
-        if not hasattr(self, "_wanted_bytes"):
-            wanted: dict[str, int] = {}
-            for index, placed in enumerate(self.ops):
-                for entry, name in _tensor_entries(placed.operator):
-                    name = self.root(name) if name else _pad_name(index)
-                    wanted[name] = max(wanted.get(name, 0), entry.size)
-            self._wanted_bytes = wanted
-        return self._wanted_bytes
+        wanted: dict[str, int] = {}
+        for index, placed in enumerate(self.ops):
+            for entry in placed.operator.arg_map():
+                if entry.kind in (ArgKind.INPUT, ArgKind.OUTPUT):
+                    name = self.root(_tensor(placed.operator, entry).name)
+                elif entry.kind is ArgKind.SCRATCH_PAD:
+                    name = _pad_name(index)
+                else:
+                    continue
+                wanted[name] = max(wanted.get(name, 0), entry.size)
+        return wanted
 
     def _const(self, storage: _Storage) -> list[int]:
         """Packed constants of each operator, and constants that are read as they are."""
@@ -234,7 +238,37 @@ class _Emitter:
     def _fuse(
         self, storage: _Storage, const_at: Sequence[int], params_at: Sequence[int]
     ) -> tuple[bytes, list[OpInfo]]:
-        raise NotImplementedError
+        """One transaction with a timer mark before the first operator and after each."""
+        parts: list[FusePart] = [self._timer(0)]
+        infos = []
+        for index, placed in enumerate(self.ops):
+            op = placed.operator
+            entries = op.arg_map()
+            tensors = {
+                e.onnx_arg_idx: storage.at.get(self.root(_tensor(op, e).name), (SCRATCH, 0))
+                for e in entries
+                if e.kind in (ArgKind.INPUT, ArgKind.OUTPUT)
+            }
+            pad = storage.at.get(_pad_name(index), (SCRATCH, 0))[1]
+            bindings = Bindings(tensors, const_at[index], params_at[index], pad)
+            # Tensors without elements have no bytes and no place; their operator has no work.
+            entries = [e for e in entries if e.size]
+            try:
+                parts.append((op.transaction(), entries, bindings))
+                schedule = tuple(op.explain())
+            except Unsupported as error:
+                raise placed.refuse(error) from error
+            parts.append(self._timer(index + 1))
+            nodes = tuple(node.name for node in placed.nodes)
+            lines = tuple(_describe(op, e, bindings) for e in entries)
+            kind = op.kind or type(op).__name__
+            infos.append(OpInfo(op.name, kind, nodes, index + 1, lines, schedule))
+        return fuse(parts, dict(enumerate(storage.sizes))).to_bytes(), infos
+
+    def _timer(self, number: int) -> bytes:
+        builder = TransactionBuilder(self.device.device_generation, self.device.columns)
+        builder.record_timer(number)
+        return builder.to_bytes()
 
 
 class _Constants:
@@ -279,15 +313,22 @@ def _pad_name(index: int) -> str:
     return f"//scratch pad of op {index}"
 
 
-def _tensor_entries(operator: Operator) -> Iterable[tuple[ArgMap, str]]:
-    """Arg map entries of tensors with the tensor's name; "" for a scratch pad."""
-    consts = sum(e.kind is ArgKind.CONST_INPUT for e in operator.arg_map())
-    names = [t.name for t in operator.activations] + [""] * consts + [operator.output.name]
-    for entry in operator.arg_map():
-        if entry.kind in (ArgKind.INPUT, ArgKind.OUTPUT):
-            yield entry, names[entry.onnx_arg_idx]
-        elif entry.kind is ArgKind.SCRATCH_PAD:
-            yield entry, ""
+def _tensor(operator: Operator, entry: ArgMap) -> TensorSpec:
+    """The tensor that an INPUT or OUTPUT entry of the arg map stands for."""
+    if entry.kind is ArgKind.OUTPUT:
+        return operator.output
+    return operator.activations[entry.onnx_arg_idx]
 
 
-__all__ = ["BuildRefused", "emit_region", "fusion", "replace"]
+def _describe(operator: Operator, entry: ArgMap, bindings: Bindings) -> str:
+    """One arg map entry after fusion, for people."""
+    if entry.kind in (ArgKind.INPUT, ArgKind.OUTPUT):
+        argument, at = bindings.tensors[entry.onnx_arg_idx]
+        what = str(_tensor(operator, entry))
+    else:
+        argument = int(entry.kind)
+        what = "constants" if entry.kind is ArgKind.CONST_INPUT else "parameters"
+        at = {CONST: bindings.const, PARAMS: bindings.params}.get(argument, bindings.scratch)
+    return (
+        f"arg {entry.xrt_arg_idx} {entry.kind.name}: {BUFFERS[argument]}[{at}:{at + entry.size}] {what}"
+    )
