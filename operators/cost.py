@@ -2,7 +2,7 @@
 """Estimates of core cycles per kernel call, for choosing schedules.
 
 The simulator charges what its kernels say; these formulas follow the same constants
-(section ``kernel`` of the device descriptions) but only have to rank tilings.
+(section ``kernel`` of the device descriptions) and only have to rank tilings.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from onedispatch.transactions import Device
 
-CALL_CYCLES = 150  # function entry, address set-up, loop prologue
+_SPECIAL = ("sigmoid", "tanh", "exp", "sqrt", "erf", "log", "reciprocal")
 
 
 def _product(values: Sequence[Any]) -> Any:
@@ -22,26 +22,35 @@ def _product(values: Sequence[Any]) -> Any:
     return result
 
 
+def _words(device: Device, elements: Any, specials: float = 0.0) -> Any:
+    """Call cycles, the words through the vector unit, ``specials`` slow functions per element."""
+    per_element = 1.0 / device.constant("kernel.words_per_cycle")
+    per_special = device.constant("kernel.special_cycles_per_element")
+    return device.constant("kernel.call_cycles") + elements * (per_element + specials * per_special)
+
+
 def eltwise_cycles(device: Device, tiles: Sequence[Any], n_in: int, activation: str, func: str) -> Any:
     """Cycles of an element-wise call over a tile box of 4-byte elements."""
-    per_element = 0.25 if activation in ("none", "relu", "clip", "leakyrelu") else 2.0
-    if func in ("div", "pow"):
-        per_element += 1.0
-    return CALL_CYCLES + _product(tiles) * (per_element + n_in / 16)
+    specials = float(activation in _SPECIAL) + float(func in ("div", "pow"))
+    elements = _product(tiles)
+    return _words(device, elements, specials) + elements * n_in / 16
 
 
 def mac_cycles(device: Device, macs: Any, outputs: Any, dtype: str) -> Any:
     """Cycles of ``macs`` multiply-accumulates into ``outputs`` accumulators."""
-    fast = device.device_generation >= 4
-    peak = {"f32": 85.0 if fast else 42.0, "i8i32": 512.0 if fast else 256.0}[dtype]
-    return CALL_CYCLES + macs / peak + outputs * 0.13
+    kind = {"f32": "f32", "i8i32": "i8"}[dtype]
+    return (
+        device.constant(f"kernel.{kind}_call_cycles")
+        + macs / device.constant(f"kernel.{kind}_macs_per_cycle")
+        + outputs * device.constant(f"kernel.{kind}_output_cycles")
+    )
 
 
 def window_cycles(device: Device, outputs: Any, taps: int) -> Any:
     """Cycles of a pooling or depthwise call: ``taps`` per output element."""
-    return CALL_CYCLES + outputs * (0.25 + taps / 8)
+    return _words(device, outputs) + outputs * taps / device.constant("kernel.window_macs_per_cycle")
 
 
-def row_cycles(device: Device, elements: Any, passes: float) -> Any:
-    """Cycles of a kernel that walks its chunk ``passes`` times."""
-    return CALL_CYCLES + elements * passes / 8
+def row_cycles(device: Device, elements: Any, specials: float) -> Any:
+    """Cycles of a kernel that walks its chunk, with ``specials`` slow functions per element."""
+    return _words(device, elements, specials)

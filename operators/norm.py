@@ -87,7 +87,7 @@ class Lrn(Operator):
         return [
             middle_axis_nest(
                 "LRN", (n, c, inner), self._args,
-                lambda elements: row_cycles(self.device, elements, self.size + 24.0),
+                lambda elements: row_cycles(self.device, elements, 3.0),
             )
         ]
 

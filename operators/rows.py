@@ -77,7 +77,7 @@ class Softmax(Operator):
             return {**middle_axis_args(schedule, self.sizes[1]), "log": int(self.log)}
 
         def cycles(elements: Any) -> Any:
-            return row_cycles(self.device, elements, 24.0)
+            return row_cycles(self.device, elements, 2.0)
 
         return [middle_axis_nest("SOFTMAX", self.sizes, args, cycles)]
 
@@ -117,7 +117,7 @@ class Reduce(Operator):
         out = Operand("out", OUTPUT, 4, (outer, inner), (inner, 1), (Access(0), Access(1)))
 
         def cycles(t: Sequence[Any], kt: Any) -> Any:
-            return row_cycles(self.device, t[0] * t[1] * kt, 1.0)
+            return row_cycles(self.device, t[0] * t[1] * kt, 0.0)
 
         return [
             Nest(
