@@ -49,6 +49,11 @@ class Specs:
     graph: Graph
     bound: Mapping[str, Array]
     _known: dict[str, TensorSpec] = field(default_factory=dict)
+    _read: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        reads = {name for node in self.graph.nodes for name in node.reads}
+        self._read = frozenset(reads | self.graph.output_names)
 
     def of(self, name: str) -> TensorSpec:
         """The spec of an edge. Raises ``Unsupported`` where its shape or type is unknown."""
@@ -75,7 +80,8 @@ class Specs:
             node.domain,
             opset,
             [self.of(name) if name else None for name in node.inputs],
-            [self.of(name) if name else None for name in node.outputs],
+            # Outputs that nobody reads are absent: Dropout's mask, say, needs no operator.
+            [self.of(name) if name in self._read else None for name in node.outputs],
             node.attributes,
         )
 
