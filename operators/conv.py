@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -139,24 +140,26 @@ class Conv(Operator):
         weights = np.asarray(self.weights.value, np.float32).reshape(g, co, ci, taps)
         bias = self.bias.reshape(g, co)
         tile, k_tile, steps = s.tiles[2], s.k_tile, s.inner_steps
-        chunks = out.reshape(g, s.grid[2], steps, -1)
-        for i in range(s.grid[2]):
+        packed = s.packed("w")
+        chunks = out.reshape(s.slot_count(packed), -1)
+        for i, k in product(range(s.grid[2]), range(steps)):
             at = min(i * tile, co - tile)
-            chunks[:, i, :, k_tile * taps * tile :] = bias[:, None, at : at + tile]
-            for k in range(steps):
-                first, count = k * k_tile, min(k_tile, ci - k * k_tile)
-                part = weights[:, at : at + tile, first : first + count]  # [g, co, ci, taps]
-                target = chunks[:, i, k, : count * taps * tile].reshape(g, count, taps, tile)
-                target[:] = part.transpose(0, 2, 3, 1)
+            first, count = k * k_tile, min(k_tile, ci - k * k_tile)
+            slots = s.slot(packed, [np.arange(g), i], k)
+            part = weights[:, at : at + tile, first : first + count]  # [g, co, ci, taps]
+            used = count * taps * tile
+            chunks[slots, :used] = part.transpose(0, 2, 3, 1).reshape(g, used)
+            chunks[slots, k_tile * taps * tile :] = bias[:, at : at + tile]
 
     def _pack_depthwise(self, s: Schedule, out: Array) -> None:
         c, taps, tile = self.groups, self.window.taps, s.tiles[1]
         weights = np.asarray(self.weights.value, np.float32).reshape(c, taps)
-        chunks = out.reshape(s.grid[1], -1)
+        packed = s.packed("w")
+        chunks = out.reshape(s.slot_count(packed), -1)
         for i in range(s.grid[1]):
-            at = min(i * tile, c - tile)
-            chunks[i, : tile * taps] = weights[at : at + tile].reshape(-1)
-            chunks[i, tile * taps :] = self.bias[at : at + tile]
+            at, slot = min(i * tile, c - tile), s.slot(packed, [i])
+            chunks[slot, : tile * taps] = weights[at : at + tile].reshape(-1)
+            chunks[slot, tile * taps :] = self.bias[at : at + tile]
 
     # -- fusion, reference ----------------------------------------------------------------------
 

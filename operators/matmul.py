@@ -185,15 +185,18 @@ class MatMul(Operator):
         dn = len(schedule.nest.dims) - 1
         n_tile, k_tile, steps = schedule.tiles[dn], schedule.k_tile, schedule.inner_steps
         k, n = matrix.shape
-        chunks = out.reshape(schedule.grid[dn], steps, -1)
+        packed = schedule.packed(operand)
+        chunks = out.reshape(schedule.slot_count(packed), -1)
         used = n_tile * k_tile * self.itemsize
         for i in range(schedule.grid[dn]):
             at = min(i * n_tile, n - n_tile)
             part = np.zeros((steps * k_tile, n_tile), matrix.dtype)
             part[:k] = matrix[:, at : at + n_tile]
-            chunks[i, :, :used] = part.reshape(steps, -1).view(np.uint8)
+            slots = schedule.slot(packed, [i], np.arange(steps))
+            chunks[slots, :used] = part.reshape(steps, -1).view(np.uint8)
             if self.bias is not None:
-                chunks[i, :, -4 * n_tile :] = self.bias[at : at + n_tile].astype(np.float32).view(np.uint8)
+                bias = self.bias[at : at + n_tile].astype(np.float32)
+                chunks[slots, -4 * n_tile :] = bias.view(np.uint8)
 
     def _args(self, s: Schedule, dm: int, dn: int) -> Mapping[str, int | list[int]]:
         signed = (self.a.dtype == np.int8) | (self.b.dtype == np.int8) << 1

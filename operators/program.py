@@ -86,18 +86,11 @@ class NestProgram:
         at = const_at
         for operand in schedule.nest.inputs:
             if isinstance(operand, Packed):
-                size = schedule.words(operand) * 4 * self._grid_size(operand)
+                size = schedule.words(operand) * 4 * schedule.slot_count(operand)
                 self.packed.append((operand.name, at, size))
                 self._packed_at[operand.name] = at
                 at += size
         self.const_bytes = at - const_at
-
-    def _grid(self, operand: Packed) -> list[int]:
-        s = self.schedule
-        return [s.inner_steps if d == K else s.grid[d] for d in operand.dims]
-
-    def _grid_size(self, operand: Packed) -> int:
-        return int(np.prod(self._grid(operand), dtype=np.int64))
 
     # -- addresses -------------------------------------------------------------------------
 
@@ -121,11 +114,10 @@ class NestProgram:
         """Word offsets of the chunks for tile ``origins`` [n, dims] and reduction ``steps`` [n]."""
         s = self.schedule
         if isinstance(operand, Packed):
-            index = np.zeros(len(steps), np.int64)
-            for d, count in zip(operand.dims, self._grid(operand), strict=True):
-                tile = steps if d == K else -(-origins[:, d] // s.tiles[d])
-                index = index * count + tile
-            return self._packed_at[operand.name] // 4 + index * s.words(operand)
+            tiles = [-(-origins[:, d] // s.tiles[d]) for d in operand.dims if d != K]
+            slots = s.slot(operand, tiles, steps if K in operand.dims else 0)
+            at = np.zeros(len(steps), np.int64) + slots
+            return self._packed_at[operand.name] // 4 + at * s.words(operand)
         total = np.full(len(steps), operand.offset, np.int64)
         for access, axis, stride in zip(
             operand.access, operand.axes(s.nest, s.tiles, s.k_tile), operand.strides, strict=True

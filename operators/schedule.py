@@ -36,8 +36,11 @@ BUFFER_BYTES = 64 * 1024 - 512  # core data memory less the parameter block
 MAX_CANDIDATES = 200_000
 
 # Rough controller cycles; only their proportion to the work matters for choosing.
-COLUMN_SETUP_CYCLES = 6500
+COLUMN_SETUP_CYCLES = 2800
+CORE_SETUP_CYCLES = 900
 TASK_CYCLES = 400
+OTHERS_WEIGHT = 0.1
+IDLE_WEIGHT = 0.3  # an idle core is a chance missed where the estimate of compute is too low
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,41 @@ class Schedule:
         mesh = np.meshgrid(*axes, indexing="ij")
         return np.stack([m.reshape(-1) for m in mesh], axis=-1) if axes else np.zeros((1, 0), int)
 
+    # -- packed constants ------------------------------------------------------------------
+
+    def _slot_sizes(self, operand: Packed) -> tuple[list[tuple[int, int]], int, int]:
+        """((columns, outer tiles) per dimension, reduction steps, rows) of a packed operand."""
+        m = self.mapping
+        outer = [
+            (m.columns if d == m.col_dim else 1, self.counts[d]) for d in operand.dims if d != K
+        ]
+        steps = self.inner_steps if K in operand.dims else 1
+        return outer, steps, CORE_ROWS if m.row_dim in operand.dims else 1
+
+    def slot_count(self, operand: Packed) -> int:
+        """Chunk slots of a packed operand, a few of them unused where tiles do not divide."""
+        outer, steps, rows = self._slot_sizes(operand)
+        return prod(c * o for c, o in outer) * steps * rows
+
+    def slot(self, operand: Packed, tiles: Sequence[IntArray], step: IntArray = 0) -> IntArray:
+        """Where the chunk of ``tiles`` (indices, one per dimension but K) and ``step`` lies.
+
+        Chunks lie in the order in which a column takes them: column, outer tile, reduction
+        step, core row, so that a column's feed is one run through memory.
+        """
+        m = self.mapping
+        sizes, steps, rows = self._slot_sizes(operand)
+        dims = [d for d in operand.dims if d != K]
+        at: IntArray = 0
+        row: IntArray = 0
+        for d, index, (columns, outer) in zip(dims, tiles, sizes, strict=True):
+            rest = index
+            if d == m.row_dim:
+                row, rest = rest % CORE_ROWS, rest // CORE_ROWS
+            column, rest = (rest % columns, rest // columns) if d == m.col_dim else (0, rest)
+            at = (at * columns + column) * outer + rest
+        return (at * steps + step) * rows + row
+
     # -- ports ---------------------------------------------------------------------------
 
     @cached_property
@@ -176,6 +214,9 @@ class Schedule:
 
     def operand(self, name: str) -> Operand:
         return next(x for x in self.nest.strided_inputs if x.name == name)
+
+    def packed(self, name: str) -> Packed:
+        return next(x for x in self.nest.inputs if isinstance(x, Packed) and x.name == name)
 
     def axes(self, name: str) -> list[Axis]:
         return self.operand(name).axes(self.nest, self.tiles, self.k_tile)
@@ -384,13 +425,16 @@ def _cost(
     total = feed0 * sources + (feed1 + drain) * mapping.columns
     single = (2 * (words[0] + words[1]) + 2 * out) * 4 > BUFFER_BYTES
     compute = outer * inner * nest.cycles(tiles, k_tile) + np.where(single, outer * out, 0)
-    ddr = total * 4 / device.constants.get("ddr.bytes_per_cycle", 28.0)
-    slowest: np.ndarray[Any, Any] = np.maximum.reduce(
-        [compute, feed0 * served, feed1, drain, ddr.astype(np.int64)]
-    )
+    ddr = total * 4 / (device.constant("ddr.gigabytes_per_second") * 1e3 / device.constant("clock.array_mhz"))
+    loads = [compute, feed0 * served, feed1, drain, ddr.astype(np.int64)]
+    slowest: np.ndarray[Any, Any] = np.maximum.reduce(loads)
     fill = words[0] * served + words[1] + out
     tasks = (chunks[0] * served + chunks[1] + outer * rows) / 16
     too_many = np.where(outer * inner > 16384, 1e6 * (outer * inner / 16384), 0)
-    commands = mapping.columns * (COLUMN_SETUP_CYCLES + TASK_CYCLES * tasks)
-    result: np.ndarray[Any, Any] = slowest + 0.25 * np.minimum(ddr, slowest) + fill + commands + too_many
+    commands = mapping.columns * (COLUMN_SETUP_CYCLES + rows * CORE_SETUP_CYCLES + TASK_CYCLES * tasks)
+    # Resources contend: what is not the slowest still costs a little.
+    contention = OTHERS_WEIGHT * (sum(loads) - slowest)
+    used = mapping.columns * rows / (device.columns * CORE_ROWS)
+    idle = slowest * IDLE_WEIGHT * (1.0 - used)
+    result: np.ndarray[Any, Any] = slowest + contention + idle + fill + commands + too_many
     return result
