@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from onedispatch.transactions import bd, registers, spec
-from onedispatch.transactions.registers import Field, Register
+from onedispatch.transactions.registers import Field
 
 if TYPE_CHECKING:
     from onedispatch.transactions.transaction import Operation, Transaction
@@ -51,6 +52,7 @@ def describe(op: Operation) -> str:
     return "; ".join(line.strip() for line in _lines(op, False))
 
 
+@lru_cache(maxsize=1 << 14)
 def place(address: int) -> str:
     """``c2 r1 DMA_BD[3]`` for an address; the bare offset where no register is known."""
     column, row, offset = registers.split_address(address)
@@ -80,8 +82,7 @@ def _checksum(payload: bytes) -> str:
 
 def _write(op: Operation, full: bool) -> list[str]:
     del full
-    register = op.register
-    meaning = _meaning(op.reg, register, op.value) if register else ""
+    meaning = _meaning(op.reg, op.value)
     return [_operands(op.name, f"{place(op.reg):<26}", f"{op.value:#010x}", meaning).rstrip()]
 
 
@@ -101,7 +102,11 @@ def _masked(op: Operation, full: bool) -> list[str]:
     return [_operands(op.name, *parts)]
 
 
-def _meaning(address: int, register: Register, value: int) -> str:
+@lru_cache(maxsize=1 << 14)
+def _meaning(address: int, value: int) -> str:
+    register = registers.find_register(address)
+    if register is None:
+        return ""
     name = register.block.name
     kind = registers.kind_of_row(registers.split_address(address)[1])
     if kind is None or register.byte:
@@ -143,9 +148,19 @@ def _bds(kind: str, first: int, words: tuple[int, ...]) -> Iterable[str]:
         if len(part) < needed:
             yield "  " + " ".join(f"{word:08x}" for word in part)
             continue
-        decoded = bd.decode_bd(kind, part)
-        extra = "" if decoded.to_words() == list(part[:needed]) else " (and reserved bits)"
-        yield f"  bd {first + i}: {_values(decoded.__dict__, _DEFAULTS[kind])}{extra}"
+        yield f"  bd {first + i}: {_bd(kind, part[:needed])}"
+
+
+@lru_cache(maxsize=1 << 12)
+def _bd(kind: str, words: tuple[int, ...]) -> str:
+    decoded = bd.decode_bd(kind, words)
+    covered = registers.TILES[kind].bd_covered
+    extra = "".join(
+        f" reserved[{i}]={word & ~mask:#x}"
+        for i, (word, mask) in enumerate(zip(words, covered, strict=True))
+        if word & ~mask
+    )
+    return _values(vars(decoded), _DEFAULTS[kind]) + extra
 
 
 def _patch(op: Operation, full: bool) -> list[str]:

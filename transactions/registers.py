@@ -12,7 +12,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 COLUMN_SHIFT = 25
@@ -97,6 +97,14 @@ class TileMap:
     @cached_property
     def bd_field(self) -> Mapping[str, Field]:
         return MappingProxyType({field.name: field for field in self.bd_fields})
+
+    @cached_property
+    def bd_covered(self) -> tuple[int, ...]:
+        """Per BD word the bits that some field covers."""
+        covered = [0] * self.bd_words
+        for field in self.bd_fields:
+            covered[field.word] |= ((1 << field.width) - 1) << field.lsb
+        return tuple(covered)
 
     @cached_property
     def _sections(self) -> tuple[tuple[int, int, tuple[Block, ...]], ...]:
@@ -505,6 +513,7 @@ def split_address(address: int) -> tuple[int, int, int]:
     return address >> COLUMN_SHIFT, (address >> ROW_SHIFT) & ROW_MASK, address & OFFSET_MASK
 
 
+@lru_cache(maxsize=1 << 14)
 def find_register(address: int) -> Register | None:
     """The register at an address, None when the row or the offset means nothing."""
     _, row, offset = split_address(address)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 
 Version = tuple[int, int]
@@ -66,11 +67,12 @@ class Layout:
     def has_fixed_size(self) -> bool:
         return self.payload_at is None and len(self.sizes) == 1
 
+    @cached_property
+    def by_name(self) -> Mapping[str, Field]:
+        return MappingProxyType({field.name: field for field in self.fields})
+
     def field(self, name: str) -> Field:
-        for candidate in self.fields:
-            if candidate.name == name:
-                return candidate
-        raise KeyError(name)
+        return self.by_name[name]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -55,11 +55,13 @@ class Operation:
         return spec.name_of(self.code)
 
     def __getattr__(self, name: str) -> int:
-        if not name.startswith("_"):
-            for field in self._layout.fields:
-                if field.name == name:
-                    at = self.offset + field.offset
-                    return int.from_bytes(self._data[at : at + field.width], "little")
+        # Copying and pickling look for special names before the slots are filled.
+        if name.startswith("_") or name in self.__slots__:
+            raise AttributeError(name)
+        field = self._layout.by_name.get(name)
+        if field is not None:
+            at = self.offset + field.offset
+            return int.from_bytes(self._data[at : at + field.width], "little")
         raise AttributeError(f"{self.name} has no field {name!r}; it has {list(self.fields)}")
 
     @property
@@ -87,7 +89,7 @@ class Operation:
     @property
     def tile(self) -> tuple[int, int] | None:
         """(column, row) of the op's register, None for ops without one."""
-        if "reg" not in self.fields:
+        if "reg" not in self._layout.by_name:
             return None
         column, row, _ = registers.split_address(self.reg)
         return column, row
@@ -95,7 +97,7 @@ class Operation:
     @property
     def register(self) -> registers.Register | None:
         """What the op's address means, None where nothing is known."""
-        return registers.find_register(self.reg) if "reg" in self.fields else None
+        return registers.find_register(self.reg) if "reg" in self._layout.by_name else None
 
     def __str__(self) -> str:
         return listing.describe(self)
@@ -237,6 +239,9 @@ class Transaction:
             TransactionError: a field does not fit the other version, or there is no such version.
         """
         return Transaction.from_bytes(convert.converted(self, version))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Transaction.from_bytes, (self._data,))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Transaction) and self._data == other._data
