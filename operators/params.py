@@ -8,7 +8,8 @@ core runs (which buffers, which locks, which tiles); the rest belongs to one ker
 
 Groups used below
     port        4 words: address in core view, slot bytes, depth/locks/cadence, chunk bytes
-    dim         4 words: extent, tile, cc | cr<<8 | oc<<16, outer count
+    dim         4 words: extent, tile, cc | cr<<16 | oc<<20, outer count; the tile of step o
+                is column*cc + row*cr + o*oc
     axis        5 words: extent D, chunk extent E, stride, a | align<<16, b
     activation  3 words: code, alpha (f32), beta (f32)
     window      PortRef + axis groups of one tensor chunk

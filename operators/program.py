@@ -196,9 +196,9 @@ class NestProgram:
         for d in range(5):
             if d < len(s.nest.dims):
                 cc, cr, oc = s.strides(d)
-                words4 = [s.nest.dims[d].extent, s.tiles[d], cc | cr << 8 | oc << 16, s.counts[d]]
+                words4 = [s.nest.dims[d].extent, s.tiles[d], cc | cr << 16 | oc << 20, s.counts[d]]
             else:
-                words4 = [1, 1, 1 << 16, 1]
+                words4 = [1, 1, 1 << 20, 1]
             block.put(HEADER["dims"] + 4 * d, words4)
         block.put(HEADER["k_extent"], [s.nest.k_extent, s.k_tile])
         block.set_args(s.nest.args(s))

@@ -100,12 +100,15 @@ class Schedule:
         return min(CORE_ROWS, self.grid[row])
 
     def strides(self, dim: int) -> tuple[int, int, int]:
-        """(per column, per row, per outer step) increments of the tile coordinate."""
+        """(per column, per row, per outer step) increments of the tile coordinate.
+
+        A column takes a block of neighbouring tiles, its rows take them in turn: so a
+        column's feed walks through memory in one direction.
+        """
         m = self.mapping
-        both = dim == m.row_dim and dim == m.col_dim
-        cc = (CORE_ROWS if both else 1) if dim == m.col_dim else 0
-        cr = 1 if dim == m.row_dim else 0
-        return cc, cr, m.cores_along(dim)
+        rows = CORE_ROWS if dim == m.row_dim else 1
+        cc = self.counts[dim] * rows if dim == m.col_dim else 0
+        return cc, 1 if dim == m.row_dim else 0, rows
 
     def tile_origins(self, column: int, row: int) -> np.ndarray[Any, Any]:
         """Tile origins [outer steps, dims] that a core visits, in order (as the super kernel does)."""
@@ -145,11 +148,9 @@ class Schedule:
         at: IntArray = 0
         row: IntArray = 0
         for d, index, (columns, outer) in zip(dims, tiles, sizes, strict=True):
-            rest = index
             if d == m.row_dim:
-                row, rest = rest % CORE_ROWS, rest // CORE_ROWS
-            column, rest = (rest % columns, rest // columns) if d == m.col_dim else (0, rest)
-            at = (at * columns + column) * outer + rest
+                row, index = index % CORE_ROWS, index // CORE_ROWS
+            at = at * columns * outer + index
         return (at * steps + step) * rows + row
 
     # -- ports ---------------------------------------------------------------------------
@@ -257,10 +258,10 @@ class Schedule:
     def busy_cores(self) -> int:
         """Cores that have a tile of their own (others idle or redo the last tile)."""
         m = self.mapping
-        if m.row_dim is not None and m.row_dim == m.col_dim:
-            return min(self.grid[m.row_dim], CORE_ROWS * m.columns)
         rows = min(CORE_ROWS, self.grid[m.row_dim]) if m.row_dim is not None else 1
-        cols = min(m.columns, self.grid[m.col_dim]) if m.col_dim is not None else 1
+        cols = 1
+        if m.col_dim is not None:
+            cols = min(m.columns, -(-self.grid[m.col_dim] // self.strides(m.col_dim)[0]))
         return rows * cols
 
     def _idle_reason(self) -> str:

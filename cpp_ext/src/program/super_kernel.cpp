@@ -152,8 +152,8 @@ void SuperKernel::locate_tile() {
   for (uint32_t d = 0; d < kDims; ++d) {
     const uint32_t factors = words_[at::dims + 4 * d + 2];
     const uint64_t extent = setup_.dims[d].extent, tile = setup_.dims[d].tile;
-    const uint64_t wanted = uint64_t{core_.column} * (factors & 0xFF) + uint64_t{core_.row} * (factors >> 8 & 0xFF) +
-                            uint64_t{outer_[d]} * (factors >> 16);
+    const uint64_t wanted = uint64_t{core_.column} * (factors & 0xFFFF) + uint64_t{core_.row} * (factors >> 16 & 0xF) +
+                            uint64_t{outer_[d]} * (factors >> 20);
     const uint64_t index = std::min(wanted, (extent + tile - 1) / tile - 1);
     origin_[d] = static_cast<uint32_t>(std::min(index * tile, extent - tile));
   }
