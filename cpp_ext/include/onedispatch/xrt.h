@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host API, in the shape of XRT's: device, xclbin, hw_context, kernel, run, bo, runlist.
+// Handles are cheap to copy and keep alive what they refer to. Errors: DeviceError for wrong use,
+// ContainerError for xclbins, TransactionError and SimulationError from runs.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "onedispatch/device_description.h"
+#include "onedispatch/errors.h"
+#include "onedispatch/report.h"
+
+namespace onedispatch::xrt {
+
+enum class ert_cmd_state {
+  NEW = 1, QUEUED = 2, RUNNING = 3, COMPLETED = 4, ERROR = 5, ABORT = 6, SUBMITTED = 7,
+  TIMEOUT = 8, NORESPONSE = 9, SKERROR = 10, SKCRASHED = 11,
+};
+
+enum class sync_direction { TO_DEVICE = 0, FROM_DEVICE = 1 };
+
+struct uuid {
+  std::array<uint8_t, 16> bytes{};
+  std::string to_string() const;  // 32 hex digits in groups of 8-4-4-4-12
+  bool operator==(const uuid& other) const { return bytes == other.bytes; }
+};
+
+class xclbin {
+ public:
+  explicit xclbin(const std::string& path);
+  static xclbin from_bytes(const uint8_t* data, size_t size);
+
+  const std::vector<std::string>& kernels() const;
+  uuid get_uuid() const;
+  const std::string& device_name() const;
+
+  struct Content;
+  const std::shared_ptr<const Content>& content() const { return content_; }
+
+ private:
+  xclbin() = default;
+  std::shared_ptr<const Content> content_;
+};
+
+class device {
+ public:
+  explicit device(uint32_t index, std::string_view name = "npu2");  // index must be 0
+  explicit device(std::string_view name) : device(0, name) {}
+
+  const DeviceDescription& description() const;
+  // Changes a timing constant for contexts made from now on.
+  void set_constant(const std::string& key, double value);
+  // Host threads that run kernels: 0 all, 1 only the calling one. Results do not depend on it.
+  void set_threads(unsigned threads);
+  // Events without progress of the controller before a run counts as livelock.
+  void set_event_limit(uint64_t events);
+  uuid register_xclbin(const xclbin& binary);
+
+  struct State;
+  const std::shared_ptr<State>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+std::vector<std::string> enumerate_devices();
+
+// Memory that host and device share. Starts as zeros that count as unwritten: a run that reads
+// what neither write(), sync(TO_DEVICE) nor a DMA has touched ends with a SimulationError.
+class bo {
+ public:
+  enum flags : uint32_t { normal = 0, cacheable = 1u << 24, device_only = 1u << 28, host_only = 1u << 29, p2p = 1u << 30, svm = 1u << 27 };
+
+  bo(const device& owner, size_t bytes, uint32_t flags = host_only, uint32_t group = 0);
+  bo(const bo& parent, size_t bytes, size_t offset);  // a part; offset is a multiple of 4
+
+  uint8_t* map() const;  // page aligned
+  size_t size() const { return bytes_; }
+  uint64_t address() const;
+  uint32_t get_flags() const;
+  void write(const void* data, size_t bytes, size_t seek);
+  void read(void* data, size_t bytes, size_t skip) const;
+  void sync(sync_direction direction, size_t bytes, size_t offset);
+  void sync(sync_direction direction) { sync(direction, bytes_, 0); }
+
+  struct Memory;
+  const std::shared_ptr<Memory>& memory() const { return memory_; }
+  size_t offset() const { return offset_; }
+
+ private:
+  void check_range(const char* what, size_t bytes, size_t offset) const;
+  std::shared_ptr<Memory> memory_;
+  size_t bytes_ = 0, offset_ = 0;
+};
+
+// A partition of the array with its own state. Loads PDI 0 of the xclbin.
+class hw_context {
+ public:
+  hw_context(const device& owner, const uuid& id);
+  struct State;
+  const std::shared_ptr<State>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+class kernel;
+
+using argument = std::variant<std::monostate, uint64_t, bo>;
+
+class run {
+ public:
+  explicit run(const kernel& owner);
+  // 0: opcode (3), 1: instruction BO, 2: instruction count in words or bytes, 3...: data BOs.
+  void set_arg(uint32_t index, argument value);
+  // Executes on the calling thread; what goes wrong is kept for wait().
+  void start();
+  ert_cmd_state wait(uint32_t timeout_ms = 0);  // rethrows the error of the run
+  ert_cmd_state state() const;
+  const RunReport& report() const;  // of the last completed execution
+
+ private:
+  struct Execution;
+  std::shared_ptr<Execution> execution_;
+};
+
+class kernel {
+ public:
+  kernel(const hw_context& context, const std::string& name);
+  uint32_t group_id(uint32_t index) const;
+  const std::string& name() const { return name_; }
+  const hw_context& context() const { return context_; }
+
+ private:
+  hw_context context_;
+  std::string name_;
+};
+
+class runlist {
+ public:
+  explicit runlist(const hw_context& context);
+  void add(const run& added);
+  void execute();  // in order; stops at the first that fails
+  ert_cmd_state wait(uint32_t timeout_ms = 0);
+  void reset();
+
+ private:
+  hw_context context_;
+  std::vector<run> runs_;
+  bool executed_ = false;
+};
+
+}  // namespace onedispatch::xrt

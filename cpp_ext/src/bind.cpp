@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Python module _core: pyxrt's names over onedispatch::xrt. The only file that knows Python.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "onedispatch/xrt.h"
+
+namespace py = pybind11;
+namespace od = onedispatch;
+namespace xrt = onedispatch::xrt;
+
+namespace {
+
+// Raises a class of transactions/errors.py; the module is imported when an error is thrown.
+void raise(const char* type, const od::Complaint& c, const py::dict& more = py::dict()) {
+  const py::object cls = py::module_::import("onedispatch.transactions.errors").attr(type);
+  const py::object error = cls(c.where, c.given, c.accepted, c.remedy, **more);
+  PyErr_SetObject(cls.ptr(), error.ptr());
+}
+
+py::dict place(const od::OpRef& op) {
+  py::dict more;
+  if (op.index >= 0) {
+    more["op_index"] = op.index;
+    more["byte_offset"] = op.byte_offset;
+  }
+  return more;
+}
+
+void translate(std::exception_ptr thrown) {
+  try {
+    if (thrown) std::rethrow_exception(thrown);
+  } catch (const od::SimulationError& error) {
+    py::dict more = place(error.op);
+    if (error.column >= 0)
+      more["tile"] = "column " + std::to_string(error.column) + " row " + std::to_string(error.row);
+    more["register"] = error.register_name;
+    raise("SimulationError", error.complaint, more);
+    py::error_already_set set;  // fetches what raise() set, so that a field can be added
+    set.value().attr("kind") = error.kind;
+    set.restore();
+  } catch (const od::TransactionError& error) {
+    raise("TransactionError", error.complaint, place(error.op));
+  } catch (const od::ContainerError& error) {
+    raise("CompiledModelError", error.complaint);
+  } catch (const od::DeviceError& error) {
+    raise("DeviceError", error.complaint);
+  } catch (const std::invalid_argument& error) {
+    raise("DeviceError", {error.what(), "", "", ""});
+  } catch (const std::out_of_range& error) {
+    raise("DeviceError", {error.what(), "", "", ""});
+  }
+}
+
+py::dict to_dict(const od::RunReport& report) {
+  py::dict all;
+  all["cycles"] = report.cycles;
+  all["seconds"] = report.seconds;
+  all["operations"] = report.operations;
+  all["events"] = report.events;
+  all["kernel_calls"] = report.kernel_calls;
+  all["timers"] = report.timers;
+  all["ddr_bytes_read"] = report.ddr_read;
+  all["ddr_bytes_written"] = report.ddr_written;
+  all["registers"] = report.registers;
+  py::list channels, cores;
+  for (const auto& c : report.channels) {
+    py::dict one;
+    one["column"] = c.column;
+    one["row"] = c.row;
+    one["direction"] = c.mm2s ? "MM2S" : "S2MM";
+    one["channel"] = c.channel;
+    one["bytes"] = c.bytes;
+    one["busy"] = c.busy;
+    one["stall"] = c.stall;
+    channels.append(one);
+  }
+  for (const auto& c : report.cores) {
+    py::dict one;
+    one["column"] = c.column;
+    one["row"] = c.row;
+    one["busy"] = c.busy;
+    one["calls"] = c.calls;
+    cores.append(one);
+  }
+  all["channels"] = channels;
+  all["cores"] = cores;
+  return all;
+}
+
+// A contiguous buffer of any Python object that has one.
+class Bytes {
+ public:
+  Bytes(const py::handle& object, bool writable) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, (writable ? PyBUF_WRITABLE : 0) | PyBUF_ANY_CONTIGUOUS) != 0)
+      throw py::error_already_set();
+  }
+  ~Bytes() { PyBuffer_Release(&view_); }
+  Bytes(const Bytes&) = delete;
+  Bytes& operator=(const Bytes&) = delete;
+  void* data() const { return view_.buf; }
+  size_t size() const { return static_cast<size_t>(view_.len); }
+
+ private:
+  Py_buffer view_{};
+};
+
+xrt::argument to_argument(const py::handle& value) {
+  if (py::isinstance<xrt::bo>(value)) return value.cast<xrt::bo>();
+  if (py::isinstance<py::int_>(value)) return value.cast<uint64_t>();
+  throw py::type_error("a run argument is a bo or an int, not " + py::str(py::type::of(value)).cast<std::string>());
+}
+
+xrt::run call(const xrt::kernel& kernel, const py::args& args) {
+  xrt::run run(kernel);
+  for (size_t i = 0; i < args.size(); ++i) run.set_arg(static_cast<uint32_t>(i), to_argument(args[i]));
+  const py::gil_scoped_release release;
+  run.start();
+  return run;
+}
+
+xrt::bo make_bo(const py::object& owner, const py::object& second, const py::object& third, uint32_t group) {
+  if (py::isinstance<xrt::bo>(owner))
+    return xrt::bo(owner.cast<xrt::bo>(), second.cast<size_t>(), third.is_none() ? 0 : third.cast<size_t>());
+  const uint32_t flags = third.is_none() ? uint32_t{xrt::bo::host_only} : static_cast<uint32_t>(py::int_(third));
+  return xrt::bo(owner.cast<xrt::device>(), second.cast<size_t>(), flags, group);
+}
+
+void bind_device(py::module_& m) {
+  py::class_<xrt::uuid>(m, "uuid")
+      .def("to_string", &xrt::uuid::to_string)
+      .def("__str__", &xrt::uuid::to_string)
+      .def("__repr__", [](const xrt::uuid& id) { return "uuid(" + id.to_string() + ")"; })
+      .def("__eq__", [](const xrt::uuid& a, const xrt::uuid& b) { return a == b; })
+      .def("__hash__", [](const xrt::uuid& id) { return py::hash(py::str(id.to_string())); });
+  py::class_<xrt::xclbin> binary(m, "xclbin");
+  struct Kernel {
+    std::string name;
+  };
+  py::class_<Kernel>(binary, "xclbinkernel").def("get_name", [](const Kernel& k) { return k.name; });
+  binary
+      .def(py::init([](const py::object& source) {
+             if (PyObject_CheckBuffer(source.ptr()) != 0) {
+               const Bytes bytes(source, false);
+               return xrt::xclbin::from_bytes(static_cast<const uint8_t*>(bytes.data()), bytes.size());
+             }
+             return xrt::xclbin(py::module_::import("os").attr("fspath")(source).cast<std::string>());
+           }),
+           py::arg("source"))
+      .def("get_kernels",
+           [](const xrt::xclbin& x) {
+             std::vector<Kernel> kernels;
+             for (const std::string& name : x.kernels()) kernels.push_back(Kernel{name});
+             return kernels;
+           })
+      .def("get_uuid", &xrt::xclbin::get_uuid)
+      .def("get_xsa_name", &xrt::xclbin::device_name);
+  py::class_<xrt::device>(m, "device")
+      .def(py::init<uint32_t, std::string_view>(), py::arg("index") = 0, py::arg("name") = "npu2")
+      .def(py::init<std::string_view>(), py::arg("name"))
+      .def("register_xclbin", &xrt::device::register_xclbin, py::arg("xclbin"))
+      .def("set_constant", &xrt::device::set_constant, py::arg("key"), py::arg("value"))
+      .def("set_threads", &xrt::device::set_threads, py::arg("threads"))
+      .def("set_event_limit", &xrt::device::set_event_limit, py::arg("events"))
+      .def_property_readonly("name", [](const xrt::device& d) { return d.description().name; })
+      .def_property_readonly("xrt_name", [](const xrt::device& d) { return d.description().xrt_name; })
+      .def_property_readonly("columns", [](const xrt::device& d) { return d.description().columns; })
+      .def_property_readonly("core_rows", [](const xrt::device& d) { return d.description().core_rows; })
+      .def_property_readonly("device_generation", [](const xrt::device& d) { return d.description().device_generation; })
+      .def_property_readonly("constants", [](const xrt::device& d) { return d.description().constants; });
+  m.def("enumerate_devices", &xrt::enumerate_devices);
+}
+
+void bind_bo(py::module_& m) {
+  py::enum_<xrt::sync_direction>(m, "xclBOSyncDirection")
+      .value("XCL_BO_SYNC_BO_TO_DEVICE", xrt::sync_direction::TO_DEVICE)
+      .value("XCL_BO_SYNC_BO_FROM_DEVICE", xrt::sync_direction::FROM_DEVICE);
+  py::class_<xrt::bo> bo(m, "bo", py::buffer_protocol());
+  py::enum_<xrt::bo::flags>(bo, "flags", py::arithmetic())
+      .value("normal", xrt::bo::normal)
+      .value("cacheable", xrt::bo::cacheable)
+      .value("device_only", xrt::bo::device_only)
+      .value("host_only", xrt::bo::host_only)
+      .value("p2p", xrt::bo::p2p)
+      .value("svm", xrt::bo::svm)
+      .export_values();
+  bo.def(py::init(&make_bo), py::arg("owner"), py::arg("size"), py::arg("flags") = py::none(), py::arg("group") = 0)
+      .def_buffer([](const xrt::bo& b) {
+        return py::buffer_info(b.map(), 1, py::format_descriptor<uint8_t>::format(), static_cast<py::ssize_t>(b.size()));
+      })
+      .def("map", [](const py::object& self) {
+        // The memoryview holds self, and self holds the memory.
+        return py::reinterpret_steal<py::object>(PyMemoryView_FromObject(self.ptr()));
+      })
+      .def("write",
+           [](xrt::bo& b, const py::object& data, size_t seek) {
+             const Bytes bytes(data, false);
+             b.write(bytes.data(), bytes.size(), seek);
+           },
+           py::arg("data"), py::arg("seek") = 0)
+      .def("read",
+           [](const xrt::bo& b, std::optional<size_t> size, size_t skip) {
+             const size_t count = size.value_or(b.size() - std::min(skip, b.size()));
+             if (count > b.size()) b.read(nullptr, count, skip);  // throws, before memory is asked for
+             py::bytearray data(nullptr, 0);
+             if (PyByteArray_Resize(data.ptr(), static_cast<py::ssize_t>(count)) != 0) throw py::error_already_set();
+             b.read(PyByteArray_AsString(data.ptr()), count, skip);
+             return data;
+           },
+           py::arg("size") = py::none(), py::arg("skip") = 0)
+      .def("read_into",
+           [](const xrt::bo& b, const py::object& target, size_t skip) {
+             const Bytes bytes(target, true);
+             b.read(bytes.data(), bytes.size(), skip);
+           },
+           py::arg("target"), py::arg("skip") = 0)
+      .def("sync",
+           [](xrt::bo& b, xrt::sync_direction direction, std::optional<size_t> size, size_t offset) {
+             b.sync(direction, size.value_or(b.size() - std::min(offset, b.size())), offset);
+           },
+           py::arg("direction"), py::arg("size") = py::none(), py::arg("offset") = 0)
+      .def("size", &xrt::bo::size)
+      .def("address", &xrt::bo::address)
+      .def("get_flags", &xrt::bo::get_flags);
+}
+
+void bind_run(py::module_& m) {
+  using State = xrt::ert_cmd_state;
+  py::enum_<State>(m, "ert_cmd_state")
+      .value("ERT_CMD_STATE_NEW", State::NEW)
+      .value("ERT_CMD_STATE_QUEUED", State::QUEUED)
+      .value("ERT_CMD_STATE_RUNNING", State::RUNNING)
+      .value("ERT_CMD_STATE_COMPLETED", State::COMPLETED)
+      .value("ERT_CMD_STATE_ERROR", State::ERROR)
+      .value("ERT_CMD_STATE_ABORT", State::ABORT)
+      .value("ERT_CMD_STATE_SUBMITTED", State::SUBMITTED)
+      .value("ERT_CMD_STATE_TIMEOUT", State::TIMEOUT)
+      .value("ERT_CMD_STATE_NORESPONSE", State::NORESPONSE)
+      .value("ERT_CMD_STATE_SKERROR", State::SKERROR)
+      .value("ERT_CMD_STATE_SKCRASHED", State::SKCRASHED);
+  py::class_<xrt::hw_context>(m, "hw_context")
+      .def(py::init<const xrt::device&, const xrt::uuid&>(), py::arg("device"), py::arg("uuid"), py::call_guard<py::gil_scoped_release>());
+  py::class_<xrt::run>(m, "run")
+      .def(py::init<const xrt::kernel&>(), py::arg("kernel"))
+      .def("set_arg", [](xrt::run& r, uint32_t index, const py::object& value) { r.set_arg(index, to_argument(value)); },
+           py::arg("index"), py::arg("value"))
+      .def("start", &xrt::run::start, py::call_guard<py::gil_scoped_release>())
+      .def("wait", &xrt::run::wait, py::arg("timeout_ms") = 0)
+      .def("wait2", [](xrt::run& r) { r.wait(); })
+      .def("state", &xrt::run::state)
+      .def("report", [](const xrt::run& r) { return to_dict(r.report()); });
+  py::class_<xrt::kernel>(m, "kernel")
+      .def(py::init<const xrt::hw_context&, const std::string&>(), py::arg("context"), py::arg("name"))
+      .def("group_id", &xrt::kernel::group_id, py::arg("index"))
+      .def("__call__", &call);
+  py::class_<xrt::runlist>(m, "runlist")
+      .def(py::init<const xrt::hw_context&>(), py::arg("context"))
+      .def("add", &xrt::runlist::add, py::arg("run"))
+      .def("execute", &xrt::runlist::execute, py::call_guard<py::gil_scoped_release>())
+      .def("wait", &xrt::runlist::wait, py::arg("timeout_ms") = 0)
+      .def("reset", &xrt::runlist::reset);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_core, m) {
+  m.doc() = "A simulated AMD XDNA array behind pyxrt's names.";
+  py::register_exception_translator(&translate);
+  bind_device(m);
+  bind_bo(m);
+  bind_run(m);
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// The array: tiles, locks, DMAs, switches and cores, and the events that move them.
+// registers.cpp: the address decoder. dma.cpp: tasks, BDs, locks. stream.cpp: transfers.
+// routes.cpp: from a channel to its destinations. cores.cpp: programs. explain.cpp: diagnoses.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bd.h"
+#include "ddr.h"
+#include "event_queue.h"
+#include "memory.h"
+#include "onedispatch/core_program.h"
+#include "onedispatch/device_description.h"
+#include "onedispatch/errors.h"
+#include "timing.h"
+#include "workers.h"
+
+namespace onedispatch::sim {
+
+constexpr uint32_t kNone = ~0u;
+constexpr uint32_t kQueueDepth = 4;
+
+// Who waits for a lock.
+struct Waiter {
+  enum class Kind : uint8_t { kChannel, kCore } kind;
+  uint32_t index;
+};
+
+struct Lock {
+  int32_t value = 0;
+  std::vector<Waiter> waiters;  // in order of arrival
+};
+
+struct Task {
+  uint32_t start_bd = 0;
+  uint32_t repeat = 1;
+  bool token = false;
+  OpRef op;  // that pushed it
+};
+
+struct Destination {
+  uint32_t channel;
+  bool keeps_header;
+};
+
+// All S2MM channels that a stream reaches.
+struct Route {
+  std::vector<Destination> destinations;
+  std::vector<uint32_t> arbiters;  // tile * 8 + arbiter
+  uint32_t latency = 0;            // cycles of the longest branch
+};
+
+enum class ChannelState : uint8_t {
+  kIdle,     // no task
+  kAcquire,  // waits for a lock
+  kReady,    // has a BD; waits for the other side of the stream
+  kMoving,   // a segment is under way
+  kDelay,    // a BD without data passes
+};
+
+struct Channel {
+  uint32_t index = 0, tile = 0, number = 0;
+  bool mm2s = false;
+  uint32_t control = 0;
+
+  std::array<Task, kQueueDepth> queue{};
+  uint32_t queued = 0;
+  bool running = false;
+  Task task;
+  uint32_t repeats_left = 0;
+
+  ChannelState state = ChannelState::kIdle;
+  uint32_t bd_id = 0;
+  Bd bd;
+  Cursor cursor;
+  uint64_t words_left = 0;   // on the stream
+  uint64_t ready_time = 0;   // data may not flow before
+  uint32_t generation = 0;   // changes on reset; older events are dropped
+  uint32_t memory_tile = kNone;
+  uint64_t first_byte = 0, span_bytes = 0;  // what the BD touches in memory_tile
+  std::shared_ptr<DdrRegion> region;  // shim: the buffer of this BD
+  uint64_t ddr_overhead = 1;          // bytes of DDR traffic per byte moved, for short runs
+
+  // MM2S only.
+  std::shared_ptr<const Route> route;
+  bool packet_open = false;   // between a header and its TLAST; arbiters are held
+  bool header_due = false;    // the header of the open packet has not been sent
+  bool queued_for_arbiter = false;
+  uint64_t segment_words = 0;
+  uint64_t segment_start = 0;
+  bool header_segment = false;
+  uint64_t last_end = 0;      // of the previous segment
+
+  // S2MM only: sources that found this channel not ready.
+  std::vector<uint32_t> waiting_sources;
+
+  uint32_t tokens = 0;
+  uint64_t bytes = 0, busy = 0, active = 0, active_since = 0;
+};
+
+struct Switch {
+  std::vector<uint32_t> masters, slaves, slots;
+};
+
+struct Tile {
+  TileKind kind = TileKind::kCore;
+  uint32_t index = 0, column = 0, row = 0;
+  Memory memory;
+  std::vector<uint32_t> program;  // core: program memory, in words
+  std::vector<Lock> locks;
+  std::vector<BdWords> bds;
+  std::vector<OpRef> bd_writers;
+  uint32_t first_s2mm = 0, first_mm2s = 0, channels = 0;
+  std::array<uint32_t, 6> pad_values{};
+  Switch switches;
+  uint32_t mux = 0, demux = 0;
+  uint32_t core = kNone;
+  std::map<uint32_t, uint32_t> inert;  // registers that are accepted but do nothing
+};
+
+struct Core {
+  uint32_t index = 0, tile = 0;
+  uint32_t control = 0;
+  uint32_t generation = 0;
+  std::unique_ptr<CoreProgram> program;
+  enum class State : uint8_t { kStopped, kRunning, kAcquire, kCompute, kHalted } state = State::kStopped;
+  Action action;
+  std::shared_ptr<Job> job;   // in flight
+  bool woken_while_disabled = false;
+  uint64_t owed_cycles = 0;   // of lock operations, paid with the next compute
+  uint64_t busy = 0, calls = 0;
+};
+
+struct Options {
+  unsigned threads = 0;              // 0: all of the machine; 1: everything on the calling thread
+  uint64_t event_limit = 20'000'000;  // events without progress of the controller
+};
+
+class Array {
+ public:
+  Array(const DeviceDescription& device, const Options& options);
+  ~Array();
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+
+  // Forgets all state, as a reset of the partition does; time goes on.
+  void reset();
+
+  // The address decoder. `op` is remembered with BDs and tasks, for messages.
+  void write(uint64_t address, uint32_t value, OpRef op);
+  void write_block(uint64_t address, const uint8_t* words, uint32_t count, OpRef op);
+  uint32_t read(uint64_t address);  // may have side effects (lock requests)
+  uint32_t tile_of(uint64_t address) const;
+
+  void handle(const Event& event);
+
+  void set_regions(DdrRegions regions) { regions_ = std::move(regions); }
+  const DdrRegions& regions() const { return regions_; }
+
+  // Set when something that the controller may wait for has changed.
+  bool take_change(uint32_t tile);
+  Channel& channel(uint32_t tile, bool mm2s, uint32_t number);
+  Channel* find_channel(uint32_t column, uint32_t row, bool mm2s, uint32_t number);
+
+  const DeviceDescription& device() const { return device_; }
+  const Timing& timing() const { return timing_; }
+  const std::vector<Tile>& tiles() const { return tiles_; }
+  std::vector<Channel>& channels() { return channels_; }
+  const std::vector<Channel>& channels() const { return channels_; }
+  std::vector<Core>& cores() { return cores_; }
+
+  // One line per channel and core that is not idle: what it waits for, and who set that up.
+  std::string explain() const;
+  std::string tile_name(uint32_t tile) const;
+  std::string channel_name(const Channel& channel) const;
+
+  uint64_t now = 0;      // cycles
+  EventQueue events;
+  uint64_t effort = 0;   // events, and words moved / 256: the measure for livelocks
+  OpRef current_op;      // of the controller
+  uint64_t tokens_issued = 0;
+
+ private:
+  struct Access;  // a decoded address
+
+  // registers.cpp
+  Access decode(uint64_t address) const;
+  void write_register(const Access& access, uint32_t value, OpRef op);
+  void write_control(Channel& channel, uint32_t value, OpRef op);
+  uint32_t request_lock(Tile& tile, uint32_t offset);
+  uint32_t status_of(const Channel& channel) const;
+  uint32_t core_status(const Core& core) const;
+  void zero_memory(Tile& tile);
+  void write_memory(Tile& tile, uint32_t offset, const uint8_t* data, uint32_t bytes);
+
+  // dma.cpp
+  void push_task(Channel& channel, uint32_t value, OpRef op);
+  void start_task(Channel& channel, const Task& task, bool cold);
+  void begin_bd(Channel& channel, uint32_t bd, uint64_t delay);
+  void activate(Channel& channel);
+  void finish_bd(Channel& channel);
+  void next_task(Channel& channel);
+  void reset_channel(Channel& channel);
+  void bind_memory(Channel& channel, Shape shape);
+  void bind_ddr(Channel& channel, Shape shape);
+  Lock* lock_of_bd(const Channel& channel, uint32_t id, uint32_t* tile);
+  static bool can_acquire(const Lock& lock, int32_t value);
+  void take_lock(Lock& lock, uint32_t tile, int32_t value);
+  void add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const std::string& who, OpRef op);
+  void wake(Lock& lock, uint32_t tile);
+  [[noreturn]] void fail(const Channel& channel, const char* kind, Complaint complaint) const;
+
+  // stream.cpp
+  void try_start(Channel& source);
+  bool open_packet(Channel& source);
+  bool take_arbiters(Channel& source);
+  void release_arbiters(Channel& source);
+  void begin_segment(Channel& source, bool header, uint64_t words, uint64_t start);
+  void finish_segment(Channel& source);
+  void copy_segment(Channel& source, const Route& route, uint64_t words);
+  void deliver_header(Channel& source, const Route& route);
+  void ready(Channel& channel);
+  bool paused(const Channel& channel) const;
+  void settle_jobs(const Channel& channel);
+  [[noreturn]] void fail_unwritten(const Channel& source, uint64_t word) const;
+
+  // routes.cpp
+  std::shared_ptr<const Route> route_of(const Channel& source);
+  struct Walk;
+  void follow_slave(Walk& walk, uint32_t tile, uint32_t slave, uint32_t latency, bool drops) const;
+  void leave_tile(Walk& walk, uint32_t tile, uint32_t master, uint32_t latency, bool drops) const;
+  uint32_t source_slave(const Channel& source) const;
+  [[noreturn]] void fail_route(const Walk& walk, uint32_t tile, const std::string& port,
+                               const std::string& given, const std::string& accepted) const;
+
+  // cores.cpp
+  void write_core_control(Core& core, uint32_t value);
+  void stop_core(Core& core);
+  void start_core(Core& core);
+  void resume_core(Core& core);
+  bool perform(Core& core);
+  void finish_compute(Core& core);
+  Lock* lock_of_core(const Core& core, uint32_t view_id, uint32_t* id);
+  void begin_compute(Core& core);
+  void check_ranges(const Core& core) const;
+  void join(Core& core);
+  void join_overlapping(uint32_t tile, uint64_t first_byte, uint64_t bytes, bool writing);
+  [[noreturn]] void fail(const Core& core, const std::string& given, const std::string& accepted) const;
+
+  // explain.cpp
+  std::string explain_channel(const Channel& channel) const;
+  std::string explain_core(const Core& core) const;
+  std::string explain_chain(const Channel& channel) const;
+  std::string explain_lock(const Lock& lock, int32_t wanted) const;
+
+  void build();
+  uint32_t tile_index(uint32_t column, uint32_t row) const { return column * rows_ + row; }
+  const Tile* neighbour(const Tile& tile, int columns, int rows) const;
+  void changed(uint32_t tile) { changed_[tile] = 1; }
+
+  DeviceDescription device_;
+  Timing timing_;
+  Options options_;
+  uint32_t rows_ = 6;
+  std::vector<Tile> tiles_;
+  std::vector<Channel> channels_;
+  std::vector<Core> cores_;
+  std::vector<uint8_t> changed_;  // per tile
+  DdrRegions regions_;
+  DdrServer ddr_;
+  std::vector<std::shared_ptr<const Route>> routes_;  // cache: channel * 33 + (packet id or 32)
+  std::vector<uint32_t> arbiter_owner_;               // tile * 8 + arbiter -> channel or kNone
+  struct ArbiterRequest {
+    uint64_t time;
+    uint32_t channel;
+  };
+  std::vector<ArbiterRequest> arbiter_queue_;  // by time, then channel
+  std::vector<uint8_t> scratch_;               // of copy_segment
+};
+
+}  // namespace onedispatch::sim

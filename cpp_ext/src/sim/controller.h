@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command processor of a partition: executes transactions, one operation after the other.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "array.h"
+#include "onedispatch/report.h"
+#include "transaction.h"
+
+namespace onedispatch::sim {
+
+// Overlays by PDI id: transactions that configure the array.
+using Overlays = std::map<uint32_t, std::vector<uint8_t>>;
+
+class Simulator {
+ public:
+  // Loads overlay 0 when there is one. Throws TransactionError or SimulationError.
+  Simulator(const DeviceDescription& device, const Options& options, Overlays overlays);
+
+  // Runs a transaction on these kernel arguments. After an error the next run starts with a
+  // freshly loaded overlay 0.
+  RunReport run(const uint8_t* bytes, size_t size, DdrRegions arguments);
+
+  Array& array() { return array_; }
+  bool broken() const { return broken_; }
+
+ private:
+  enum class Wait : uint8_t { kNone, kPoll, kTokens, kMerge };
+
+  void load_overlay(uint32_t id);
+  void loop();
+  void step();
+  bool execute(const Op& op);  // false: blocked
+  bool execute_custom(const Op& op);
+  void execute_patch(const Op& op);
+  void execute_read_registers(const Op& op);
+  void execute_mask_write(const Op& op);
+  bool begin_poll(const Op& op);
+  bool begin_tokens(const Op& op);
+  bool poll();
+  bool take_tokens();
+  bool take_merged_tokens();
+  void retry();
+  uint64_t cost_of(const Op& op) const;
+  OpRef ref() const;
+  std::string describe_wait() const;
+  void check_finished() const;
+  void check_effort() const;
+  [[noreturn]] void unsupported(const Op& op, const std::string& accepted) const;
+
+  void begin_statistics();
+  void add_statistics();
+  void finish_report(uint64_t events_before);
+
+  Array array_;
+  Options options_;
+  Overlays overlays_;
+  bool broken_ = true;  // until an overlay is loaded
+
+  // Of the current run.
+  const Transaction* transaction_ = nullptr;
+  size_t next_ = 0;
+  bool done_ = false;
+  bool charge_ = true;  // false while an overlay is loaded: that costs a constant
+  Wait wait_ = Wait::kNone;
+  uint64_t poll_address_ = 0;
+  uint32_t poll_tile_ = 0, poll_value_ = 0, poll_mask_ = 0;
+  uint64_t tokens_seen_ = 0;
+  std::vector<Channel*> token_channels_;
+  uint32_t merge_tokens_ = 0, merge_columns_ = 0;
+  uint64_t extra_cost_ = 0;
+  uint64_t effort_mark_ = 0;
+  uint64_t start_ = 0;
+  RunReport report_;
+  struct Counters {
+    uint64_t bytes = 0, busy = 0, active = 0, calls = 0;
+  };
+  std::vector<Counters> channel_base_, channel_sum_, core_base_, core_sum_;
+};
+
+}  // namespace onedispatch::sim

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// DMA channels: tasks, BDs and the locks around them (aie-array.md section 2.6).
+#include <algorithm>
+
+#include "array.h"
+#include "bytes.h"
+#include "onedispatch/txn_format.h"
+
+namespace onedispatch::sim {
+
+void Array::fail(const Channel& c, const char* kind, Complaint complaint) const {
+  const Tile& tile = tiles_[c.tile];
+  SimulationError error(kind, std::move(complaint), static_cast<int>(tile.column), static_cast<int>(tile.row));
+  error.op = c.running ? c.task.op : current_op;
+  throw error;
+}
+
+void Array::push_task(Channel& c, uint32_t value, OpRef op) {
+  Task task;
+  const bool mem = tiles_[c.tile].kind == TileKind::kMem;
+  task.start_bd = static_cast<uint32_t>((mem ? reg::mem_queue::start_bd : reg::queue::start_bd).get(value));
+  task.repeat = static_cast<uint32_t>(reg::queue::repeat.get(value));
+  task.token = reg::queue::token.get(value) != 0;
+  task.op = op;
+  if (tiles_[c.tile].kind != TileKind::kShim && reg::channel::reset.get(c.control))
+    fail(c, "queue", {channel_name(c), "a task pushed while the channel is held in reset",
+                      "tasks after the reset bit is cleared", "Write 0 to the reset bit first."});
+  if (!c.running) return start_task(c, task, true);
+  if (c.queued == kQueueDepth) {
+    SimulationError error("queue",
+                          {channel_name(c) + " task queue", "a fifth waiting task (BD " + std::to_string(task.start_bd) +
+                               "); running: BD " + std::to_string(c.bd_id) + ", first pushed by op " + std::to_string(c.task.op.index),
+                           "4 waiting tasks", "Poll the channel's status, or wait for a token, before pushing more."},
+                          static_cast<int>(tiles_[c.tile].column), static_cast<int>(tiles_[c.tile].row));
+    error.op = op;
+    throw error;
+  }
+  c.queue[c.queued++] = task;
+  changed(c.tile);
+}
+
+void Array::start_task(Channel& c, const Task& task, bool cold) {
+  if (!c.running) c.active_since = now;
+  c.running = true;
+  c.task = task;
+  c.repeats_left = task.repeat;
+  changed(c.tile);
+  uint64_t delay = timing_.bd_setup + timing_.channel_start;
+  if (tiles_[c.tile].kind == TileKind::kShim) delay += cold ? timing_.shim_first[c.mm2s] : timing_.shim_next[c.mm2s];
+  begin_bd(c, task.start_bd, delay);
+}
+
+void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
+  const Tile& tile = tiles_[c.tile];
+  c.bd_id = bd_id;
+  if (bd_id >= tile.bds.size())
+    fail(c, "bd", {channel_name(c), "BD " + std::to_string(bd_id), "BD 0.." + std::to_string(tile.bds.size() - 1),
+                   "Name a BD that the tile has."});
+  if (tile.kind == TileKind::kMem && (bd_id >= 24) != ((c.number & 1) != 0))
+    fail(c, "bd", {channel_name(c), "BD " + std::to_string(bd_id),
+                   (c.number & 1) ? "BD 24..47 on odd channels" : "BD 0..23 on even channels",
+                   "Move the BD into the channel's half."});
+  c.bd = decode_bd(tile.kind, tile.bds[bd_id]);
+  if (!c.bd.valid)
+    fail(c, "bd", {channel_name(c) + " BD " + std::to_string(bd_id), "its valid bit is 0", "a BD that was written and is valid",
+                   "Write the BD before it is queued or chained."});
+  if (c.bd.compression)
+    fail(c, "unsupported", {channel_name(c) + " BD " + std::to_string(bd_id), "compression", "uncompressed BDs", "Clear the bit."});
+  c.ready_time = now + delay;
+  if (c.bd.acquire) {
+    uint32_t lock_tile = 0;
+    Lock* lock = lock_of_bd(c, c.bd.acquire_lock, &lock_tile);
+    if (!lock->waiters.empty() || !can_acquire(*lock, c.bd.acquire_value)) {
+      c.state = ChannelState::kAcquire;
+      lock->waiters.push_back(Waiter{Waiter::Kind::kChannel, c.index});
+      changed(c.tile);
+      if (lock->waiters.size() > 1) wake(*lock, lock_tile);
+      return;
+    }
+    take_lock(*lock, lock_tile, c.bd.acquire_value);
+  }
+  activate(c);
+}
+
+// The BD has its lock: find its memory, then wait for the other side of the stream.
+void Array::activate(Channel& c) {
+  changed(c.tile);
+  c.ready_time = std::max(c.ready_time, now);
+  const Shape shape = resolve(c.bd.shape);
+  const bool padded = has_padding(shape);
+  if (padded && !c.mm2s)
+    fail(c, "bd", {channel_name(c) + " BD " + std::to_string(c.bd_id), "padding", "padding on MM2S only", "Clear the padding fields."});
+  if (padded && !covers_dimensions(shape))
+    fail(c, "bd", {channel_name(c) + " BD " + std::to_string(c.bd_id), "a padded BD of " + std::to_string(shape.length) + " words",
+                   "a length that is a whole number of its wrapped dimensions", "Make length the product of the wraps."});
+  for (unsigned d = 0; d < kMaxDimensions; ++d) {
+    const Dimension& given = c.bd.shape.dims[d];
+    const bool unwrapped_below = d >= shape.count;
+    if ((unwrapped_below && (given.before || given.after)) || (given.size == 0 && given.after))
+      fail(c, "bd", {channel_name(c) + " BD " + std::to_string(c.bd_id), "padding at or above dimension " + std::to_string(d) + ", which has no wrap",
+                     "padding only up to the first dimension without wrap, and none after that one", "Give the dimension a wrap."});
+  }
+  c.words_left = stream_words(shape);
+  if (c.words_left == 0) {
+    // A BD without data only takes and gives locks.
+    c.state = ChannelState::kDelay;
+    events.push(std::max(now + 1, c.ready_time), EventKind::kBdDone, c.index, c.generation);
+    return;
+  }
+  if (tiles_[c.tile].kind == TileKind::kShim) {
+    bind_ddr(c, shape);
+  } else {
+    bind_memory(c, shape);
+  }
+  if (c.mm2s && !c.packet_open) {
+    c.route.reset();  // found again when the data starts: the switches may have changed
+    c.header_due = c.bd.packet;
+  }
+  c.state = ChannelState::kReady;
+  ready(c);
+}
+
+void Array::bind_memory(Channel& c, Shape shape) {
+  const Tile& own = tiles_[c.tile];
+  const Tile* target = &own;
+  uint64_t words = own.memory.bytes.size() / 4;
+  const uint64_t last = shape.base + furthest_word(shape);
+  const uint64_t given_base = shape.base;
+  if (own.kind == TileKind::kMem) {
+    // Three tiles side by side: west, own, east.
+    const int columns = static_cast<int>(std::min<uint64_t>(shape.base / words, 3)) - 1;
+    target = columns <= 1 ? neighbour(own, columns, 0) : nullptr;
+    shape.base %= words;
+  }
+  if (target == nullptr || shape.base + furthest_word(shape) >= words)
+    fail(c, "memory", {channel_name(c) + " BD " + std::to_string(c.bd_id) + " (written by op " +
+                           std::to_string(own.bd_writers[c.bd_id].index) + ")",
+                       "bytes " + hex(given_base * 4) + ".." + hex(last * 4 + 3),
+                       own.kind == TileKind::kMem ? "one memory tile of the view: west 0x0, own 0x80000, east 0x100000, 512 KB each"
+                                                  : "bytes 0x0..0xFFFF",
+                       "Check base, length, steps and iteration of the BD."});
+  Tile& tile = tiles_[target->index];
+  c.memory_tile = tile.index;
+  c.first_byte = shape.base * 4;
+  c.span_bytes = furthest_word(shape) * 4 + 4;
+  const uint32_t pad = own.kind == TileKind::kMem ? own.pad_values[c.number] : 0;
+  c.cursor = Cursor(shape, tile.memory.bytes.data(), &tile.memory.valid, pad);
+}
+
+void Array::bind_ddr(Channel& c, Shape shape) {
+  const Tile& own = tiles_[c.tile];
+  const uint64_t bytes = furthest_word(shape) * 4 + 4;
+  const uint64_t seen = c.bd.byte_address;
+  std::string buffers;
+  if (seen >= txn::DDR_APERTURE) {
+    const uint64_t address = seen - txn::DDR_APERTURE;
+    for (const auto& region : regions_) {
+      if (address < region->address || address - region->address >= region->bytes) continue;
+      if (bytes > region->bytes - (address - region->address)) {
+        buffers = "the buffer " + hex(region->address) + " of " + std::to_string(region->bytes) + " bytes that it starts in, at offset " +
+                  std::to_string(address - region->address);
+        break;
+      }
+      shape.base = (address - region->origin) / 4;
+      c.region = region;
+      c.cursor = Cursor(shape, region->data, region->valid, 0);
+      const uint64_t run = c.cursor.run_bytes();
+      const uint64_t burst = timing_.ddr_burst_bytes;
+      c.ddr_overhead = std::max<uint64_t>(1, ((run + burst - 1) / burst * burst + run / 2) / run);
+      return;
+    }
+  }
+  if (buffers.empty()) {
+    buffers = "a range inside one kernel argument:";
+    for (size_t i = 0; i < regions_.size(); ++i)
+      buffers += " arg " + std::to_string(i) + " " + hex(regions_[i]->address) + " +" + std::to_string(regions_[i]->bytes) + ",";
+    buffers += " each seen by the shim at +" + hex(txn::DDR_APERTURE);
+  }
+  fail(c, "ddr", {channel_name(c) + " BD " + std::to_string(c.bd_id) + " (written by op " + std::to_string(own.bd_writers[c.bd_id].index) + ")",
+                  std::to_string(bytes) + " bytes from address " + hex(seen), buffers,
+                  "Check the DDR_PATCH of this BD, its length and steps, and the size of the buffer."});
+}
+
+void Array::finish_bd(Channel& c) {
+  Tile& tile = tiles_[c.tile];
+  step_iteration(tile.kind, tile.bds[c.bd_id]);
+  c.region.reset();
+  c.memory_tile = kNone;
+  if (c.mm2s && c.packet_open && !c.bd.suppress_tlast && c.words_left == 0 && c.route) release_arbiters(c);
+  c.state = ChannelState::kDelay;
+  if (c.bd.release_value != 0) {
+    uint32_t lock_tile = 0;
+    Lock* lock = lock_of_bd(c, c.bd.release_lock, &lock_tile);
+    add_to_lock(*lock, lock_tile, c.bd.release_lock, c.bd.release_value, channel_name(c) + " BD " + std::to_string(c.bd_id), c.task.op);
+  }
+  if (c.bd.use_next) {
+    const uint64_t latency = tile.kind == TileKind::kShim ? timing_.shim_next[c.mm2s] : 0;
+    return begin_bd(c, c.bd.next, timing_.bd_chain + latency);
+  }
+  if (--c.repeats_left > 0) {
+    const uint64_t latency = tile.kind == TileKind::kShim ? timing_.shim_next[c.mm2s] : 0;
+    return begin_bd(c, c.task.start_bd, timing_.bd_setup + latency);
+  }
+  next_task(c);
+}
+
+void Array::next_task(Channel& c) {
+  if (c.task.token) {
+    ++c.tokens;
+    ++tokens_issued;
+  }
+  changed(c.tile);
+  if (c.queued == 0) {
+    c.running = false;
+    c.state = ChannelState::kIdle;
+    c.active += now - c.active_since;
+    return;
+  }
+  const Task task = c.queue[0];
+  std::move(c.queue.begin() + 1, c.queue.begin() + c.queued, c.queue.begin());
+  --c.queued;
+  start_task(c, task, false);
+}
+
+void Array::reset_channel(Channel& c) {
+  for (Tile& tile : tiles_) {
+    for (Lock& lock : tile.locks) {
+      lock.waiters.erase(std::remove_if(lock.waiters.begin(), lock.waiters.end(),
+                                        [&c](const Waiter& w) { return w.kind == Waiter::Kind::kChannel && w.index == c.index; }),
+                         lock.waiters.end());
+    }
+  }
+  if (c.mm2s) {
+    // The other sides of a cut segment go back to waiting; nothing of it was copied.
+    if (c.state == ChannelState::kMoving && c.route) {
+      for (const Destination& d : c.route->destinations) {
+        Channel& s2mm = channels_[d.channel];
+        if (s2mm.state == ChannelState::kMoving) s2mm.state = ChannelState::kReady;
+      }
+    }
+    release_arbiters(c);
+  } else {
+    // Sources that were sending to this channel start over with what is left.
+    for (Channel& source : channels_) {
+      if (source.state != ChannelState::kMoving || !source.mm2s || !source.route) continue;
+      const auto& list = source.route->destinations;
+      if (std::none_of(list.begin(), list.end(), [&c](const Destination& d) { return d.channel == c.index; })) continue;
+      for (const Destination& d : list)
+        if (channels_[d.channel].state == ChannelState::kMoving) channels_[d.channel].state = ChannelState::kReady;
+      ++source.generation;
+      source.state = ChannelState::kReady;
+      c.waiting_sources.push_back(source.index);
+    }
+  }
+  if (c.running) c.active += now - c.active_since;
+  ++c.generation;
+  c.running = false;
+  c.queued = 0;
+  c.state = ChannelState::kIdle;
+  c.words_left = 0;
+  c.tokens = 0;
+  c.region.reset();
+  c.memory_tile = kNone;
+  changed(c.tile);
+}
+
+Lock* Array::lock_of_bd(const Channel& c, uint32_t id, uint32_t* tile) {
+  const Tile& own = tiles_[c.tile];
+  const Tile* target = &own;
+  uint32_t local = id;
+  if (own.kind == TileKind::kMem) {
+    target = id < 192 ? neighbour(own, static_cast<int>(id / 64) - 1, 0) : nullptr;
+    local = id % 64;
+  }
+  if (target == nullptr || local >= target->locks.size())
+    fail(c, "lock", {channel_name(c) + " BD " + std::to_string(c.bd_id), "lock " + std::to_string(id),
+                     own.kind == TileKind::kMem ? "own 64..127, west 0..63 and east 128..191 where there is a neighbour" : "0..15",
+                     "Own locks of a memory tile count from 64 in its BDs."});
+  *tile = target->index;
+  return &tiles_[target->index].locks[local];
+}
+
+bool Array::can_acquire(const Lock& lock, int32_t value) {
+  return value < 0 ? lock.value >= -value : lock.value == value;
+}
+
+void Array::take_lock(Lock& lock, uint32_t tile, int32_t value) {
+  lock.value -= value < 0 ? -value : value;
+  changed(tile);
+  if (!lock.waiters.empty()) wake(lock, tile);
+}
+
+void Array::add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const std::string& who, OpRef op) {
+  const int32_t sum = lock.value + value;
+  if (sum < 0 || sum > static_cast<int32_t>(reg::LOCK_MAX)) {
+    SimulationError error("lock", {who + " releases lock " + std::to_string(id) + " of " + tile_name(tile),
+                                   std::to_string(lock.value) + " " + (value < 0 ? "- " : "+ ") + std::to_string(value < 0 ? -value : value),
+                                   "a result of 0..63", "Balance releases with acquires, or set the lock's value first."},
+                          static_cast<int>(tiles_[tile].column), static_cast<int>(tiles_[tile].row));
+    error.op = op;
+    throw error;
+  }
+  lock.value = sum;
+  changed(tile);
+  if (!lock.waiters.empty()) wake(lock, tile);
+}
+
+// Serves waiters in order of arrival; one that cannot be served yet does not block those behind.
+void Array::wake(Lock& lock, uint32_t tile) {
+  for (size_t i = 0; i < lock.waiters.size();) {
+    const Waiter waiter = lock.waiters[i];
+    const int32_t wanted = waiter.kind == Waiter::Kind::kChannel ? channels_[waiter.index].bd.acquire_value
+                                                                 : -cores_[waiter.index].action.value;
+    if (!can_acquire(lock, wanted)) {
+      ++i;
+      continue;
+    }
+    lock.waiters.erase(lock.waiters.begin() + static_cast<std::ptrdiff_t>(i));
+    lock.value -= wanted < 0 ? -wanted : wanted;
+    changed(tile);
+    if (waiter.kind == Waiter::Kind::kChannel) {
+      activate(channels_[waiter.index]);
+    } else {
+      Core& core = cores_[waiter.index];
+      core.state = Core::State::kRunning;
+      events.push(now, EventKind::kCore, core.index, core.generation);
+    }
+    i = 0;  // an equality waiter may be served by the new value
+  }
+}
+
+}  // namespace onedispatch::sim

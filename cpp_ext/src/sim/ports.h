@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ports of the stream switches: what a port index means, and what lies on its other side.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "bd.h"
+
+namespace onedispatch::sim {
+
+enum class Side : uint8_t { kCore, kDma, kControl, kFifo, kSouth, kWest, kNorth, kEast, kTrace };
+
+struct Port {
+  Side side;
+  uint32_t lane;
+};
+
+uint32_t port_count(TileKind kind, bool master);
+Port port_at(TileKind kind, bool master, uint32_t index);
+// Index of a port, or -1 when the tile has no such port.
+int port_index(TileKind kind, bool master, Port port);
+std::string port_name(TileKind kind, bool master, uint32_t index);
+
+}  // namespace onedispatch::sim

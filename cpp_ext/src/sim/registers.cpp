@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// The address decoder: every access to the array goes through here.
+#include <algorithm>
+
+#include "array.h"
+#include "bytes.h"
+#include "onedispatch/txn_format.h"
+#include "register_table.h"
+
+namespace onedispatch::sim {
+
+struct Array::Access {
+  uint32_t tile = 0;
+  uint32_t offset = 0;  // in the tile
+  const RegisterInfo* info = nullptr;
+};
+
+uint32_t Array::tile_of(uint64_t address) const {
+  const uint64_t column = address >> reg::COLUMN_SHIFT;
+  const uint32_t row = static_cast<uint32_t>(address >> reg::ROW_SHIFT) & reg::ROW_MASK;
+  if (column >= device_.columns || row >= rows_) {
+    throw SimulationError("address",
+                          {"address " + hex(address), "column " + std::to_string(column) + " row " + std::to_string(row),
+                           "columns 0.." + std::to_string(device_.columns - 1) + ", rows 0.." +
+                               std::to_string(rows_ - 1) + " of " + device_.name,
+                           "Compile for this device, or run on one that has the tile."});
+  }
+  return tile_index(static_cast<uint32_t>(column), row);
+}
+
+Array::Access Array::decode(uint64_t address) const {
+  Access access;
+  access.tile = tile_of(address);
+  access.offset = static_cast<uint32_t>(address) & reg::OFFSET_MASK;
+  const Tile& tile = tiles_[access.tile];
+  if (access.offset % 4 == 0) access.info = find_register(tile.kind, access.offset);
+  if (access.info != nullptr) return access;
+  throw SimulationError("register",
+                        {tile_name(access.tile), "offset " + hex(access.offset) + " (address " + hex(address) + ")",
+                         "the word-aligned registers and memories of this kind of tile (aie-array.md section 1)",
+                         "Check the register offset and the tile's row."},
+                        static_cast<int>(tile.column), static_cast<int>(tile.row));
+}
+
+void Array::write(uint64_t address, uint32_t value, OpRef op) { write_register(decode(address), value, op); }
+
+void Array::write_block(uint64_t address, const uint8_t* words, uint32_t count, OpRef op) {
+  if (count == 0) return;
+  const Access access = decode(address);
+  if (access.info->what == Treatment::kMemory) {
+    Tile& tile = tiles_[access.tile];
+    if (static_cast<uint64_t>(access.offset) + uint64_t{4} * count <= tile.memory.bytes.size()) {
+      write_memory(tile, access.offset, words, count * 4);
+      return;
+    }
+  }
+  for (uint32_t i = 0; i < count; ++i) write(address + uint64_t{4} * i, load32(words + size_t{4} * i), op);
+}
+
+void Array::write_memory(Tile& tile, uint32_t offset, const uint8_t* data, uint32_t bytes) {
+  join_overlapping(tile.index, offset, bytes, true);
+  std::memcpy(tile.memory.bytes.data() + offset, data, bytes);
+  tile.memory.valid.mark(offset / 4, bytes / 4);
+  changed(tile.index);
+}
+
+void Array::zero_memory(Tile& tile) {
+  const uint64_t bytes = tile.memory.bytes.size();
+  join_overlapping(tile.index, 0, bytes, true);
+  std::fill(tile.memory.bytes.begin(), tile.memory.bytes.end(), uint8_t{0});
+  tile.memory.valid.mark(0, bytes / 4);
+  changed(tile.index);
+}
+
+void Array::write_register(const Access& access, uint32_t value, OpRef op) {
+  Tile& tile = tiles_[access.tile];
+  const RegisterInfo& info = *access.info;
+  const uint32_t index = info.block.index(access.offset);
+  switch (info.what) {
+    case Treatment::kMemory: {
+      uint8_t word[4];
+      store32(word, value);
+      return write_memory(tile, access.offset, word, 4);
+    }
+    case Treatment::kProgram: tile.program[info.block.byte(access.offset) / 4] = value; return;
+    case Treatment::kBd:
+      tile.bds[index][info.block.byte(access.offset) / 4] = value;
+      tile.bd_writers[index] = op;
+      return;
+    case Treatment::kQueue: return push_task(channel(tile.index, info.mm2s, index), value, op);
+    case Treatment::kControl: return write_control(channel(tile.index, info.mm2s, index), value, op);
+    case Treatment::kPad:
+      if (value != 0 && device_.device_generation == 3)
+        throw SimulationError("unsupported", {tile_name(tile.index) + " pad value of MM2S" + std::to_string(index), hex(value),
+                                              "0 on " + device_.name + " (XDNA pads with zeros only)", "Use an XDNA2 device."},
+                              static_cast<int>(tile.column), static_cast<int>(tile.row));
+      tile.pad_values[index] = value;
+      return;
+    case Treatment::kLockValue:
+      if (value > reg::LOCK_MAX)
+        throw SimulationError("lock", {tile_name(tile.index) + " lock " + std::to_string(index), "value " + std::to_string(value),
+                                       "0..63", "Write a value that the 6-bit lock can hold."},
+                              static_cast<int>(tile.column), static_cast<int>(tile.row));
+      tile.locks[index].value = static_cast<int32_t>(value);
+      changed(tile.index);
+      return wake(tile.locks[index], tile.index);
+    case Treatment::kMaster:
+      tile.switches.masters[index] = value;
+      break;
+    case Treatment::kSlave: tile.switches.slaves[index] = value; break;
+    case Treatment::kSlot: tile.switches.slots[index] = value; break;
+    case Treatment::kMux: tile.mux = value; break;
+    case Treatment::kDemux: tile.demux = value; break;
+    case Treatment::kMemoryControl:
+      if (value & 1) zero_memory(tile);
+      return;
+    case Treatment::kCoreControl: return write_core_control(cores_[tile.core], value);
+    case Treatment::kLockFlags: return;  // write-to-clear; overflows are errors here, so they are never set
+    case Treatment::kInert: tile.inert[access.offset] = value; return;
+    case Treatment::kLockRequest: case Treatment::kStatus: case Treatment::kTimerLow: case Treatment::kTimerHigh:
+    case Treatment::kCoreStatus: case Treatment::kReadZero:
+      throw SimulationError("register", {tile_name(tile.index) + " register " + info.name, "a write",
+                                         "reads only", "Write a register that takes writes."},
+                            static_cast<int>(tile.column), static_cast<int>(tile.row));
+  }
+  // Only switch registers come here.
+  std::fill(routes_.begin(), routes_.end(), nullptr);
+}
+
+void Array::write_control(Channel& c, uint32_t value, OpRef op) {
+  const bool was_paused = paused(c);
+  c.control = value;
+  if (reg::channel::out_of_order.get(value) || reg::channel::compression.get(value) ||
+      reg::channel::finish_on_tlast.get(value))
+    fail(c, "unsupported", {channel_name(c) + " control (op " + std::to_string(op.index) + ")", hex(value),
+                            "no out-of-order mode, no compression, no finish-on-TLAST", "Use plain BDs."});
+  if (tiles_[c.tile].kind != TileKind::kShim) {
+    if (reg::channel::reset.get(value)) reset_channel(c);
+  } else if (was_paused && !paused(c)) {
+    ready(c);
+  }
+}
+
+uint32_t Array::status_of(const Channel& c) const {
+  uint32_t word = 0;
+  if (!c.running) return word;
+  word = reg::status::state.set(word, 1);
+  word = reg::status::running.set(word, 1);
+  word = reg::status::queue_size.set(word, c.queued);
+  word = reg::status::current_bd.set(word, c.bd_id);
+  if (c.state == ChannelState::kAcquire) word = reg::status::stalled_acquire.set(word, 1);
+  if (c.state == ChannelState::kReady) word = reg::status::stalled_stream.set(word, 1);
+  return word;
+}
+
+uint32_t Array::request_lock(Tile& tile, uint32_t offset) {
+  const uint32_t id = offset / reg::LOCK_REQUEST_STRIDE;
+  const uint32_t inside = offset % reg::LOCK_REQUEST_STRIDE;
+  const bool acquire = (inside & reg::LOCK_REQUEST_ACQUIRE) != 0;
+  const int32_t value = signed_bits(inside >> reg::LOCK_REQUEST_VALUE_SHIFT, 0, 7);
+  Lock& lock = tile.locks[id];
+  if (!acquire) {
+    add_to_lock(lock, tile.index, id, value, "lock request of the controller", current_op);
+    return 1;
+  }
+  if (!can_acquire(lock, value)) return 0;
+  take_lock(lock, tile.index, value);
+  return 1;
+}
+
+uint32_t Array::read(uint64_t address) {
+  const Access access = decode(address);
+  Tile& tile = tiles_[access.tile];
+  const RegisterInfo& info = *access.info;
+  const uint32_t index = info.block.index(access.offset);
+  switch (info.what) {
+    case Treatment::kMemory:
+      join_overlapping(tile.index, access.offset, 4, false);
+      return load32(tile.memory.bytes.data() + access.offset);
+    case Treatment::kProgram: return tile.program[info.block.byte(access.offset) / 4];
+    case Treatment::kBd: return tile.bds[index][info.block.byte(access.offset) / 4];
+    case Treatment::kControl: return channel(tile.index, info.mm2s, index).control;
+    case Treatment::kStatus: return status_of(channel(tile.index, info.mm2s, index));
+    case Treatment::kPad: return tile.pad_values[index];
+    case Treatment::kLockValue: return static_cast<uint32_t>(tile.locks[index].value);
+    case Treatment::kLockRequest: return request_lock(tile, access.offset - info.block.offset);
+    case Treatment::kMaster: return tile.switches.masters[index];
+    case Treatment::kSlave: return tile.switches.slaves[index];
+    case Treatment::kSlot: return tile.switches.slots[index];
+    case Treatment::kMux: return tile.mux;
+    case Treatment::kDemux: return tile.demux;
+    case Treatment::kTimerLow: return static_cast<uint32_t>(now);
+    case Treatment::kTimerHigh: return static_cast<uint32_t>(now >> 32);
+    case Treatment::kCoreControl: return cores_[tile.core].control;
+    case Treatment::kCoreStatus: return core_status(cores_[tile.core]);
+    case Treatment::kMemoryControl: case Treatment::kLockFlags: case Treatment::kQueue: case Treatment::kReadZero: return 0;
+    case Treatment::kInert: break;
+  }
+  const auto found = tile.inert.find(access.offset);
+  return found == tile.inert.end() ? 0 : found->second;
+}
+
+}  // namespace onedispatch::sim

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Timing constants of a device, read once from its description and turned into array cycles.
+// Meaning and source of each stand in transactions/devices/*.toml.
+#pragma once
+#include <cstdint>
+
+#include "onedispatch/device_description.h"
+
+namespace onedispatch::sim {
+
+struct Timing {
+  explicit Timing(const DeviceDescription& device);
+
+  double array_hz;
+  double words_per_cycle;       // of a stream port
+  double shim_words_per_cycle;  // of a shim DMA channel
+  uint32_t bd_setup, bd_chain, channel_start;
+  uint32_t shim_first[2], shim_next[2];  // latency of a shim BD; index 0 S2MM, 1 MM2S
+  uint32_t hop_tile, hop_link;
+  uint32_t core_lock;
+  double ddr_bytes_per_cycle;
+  uint64_t ddr_burst_bytes, ddr_segment_words;
+  // Controller, already in array cycles.
+  uint64_t write, blockwrite, blockwrite_word, maskwrite, other, launch, reconfigure;
+};
+
+}  // namespace onedispatch::sim

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices and buffer objects.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+
+#include "state.h"
+
+namespace onedispatch::xrt {
+namespace {
+
+constexpr size_t kPage = 4096;
+// Shim addresses have 48 bits and gain the DDR aperture.
+constexpr uint64_t kAddressEnd = 0x7FFF00000000ull;
+
+}  // namespace
+
+device::device(uint32_t index, std::string_view name) : state_(std::make_shared<State>()) {
+  if (index != 0)
+    throw DeviceError({"device", "index " + std::to_string(index), "0: one device is simulated", "Use device(0, name)."});
+  try {
+    state_->description = find_device(name);
+  } catch (const std::invalid_argument& error) {
+    throw DeviceError({"device", error.what(), "", ""});
+  }
+}
+
+const DeviceDescription& device::description() const { return state_->description; }
+
+void device::set_constant(const std::string& key, double value) {
+  const std::lock_guard<std::mutex> hold(state_->mutex);
+  const auto found = state_->description.constants.find(key);
+  if (found == state_->description.constants.end())
+    throw DeviceError({"device constant", "\"" + key + "\"", "\"section.key\" of the device file", "See transactions/devices."});
+  found->second = value;
+}
+
+void device::set_threads(unsigned threads) {
+  const std::lock_guard<std::mutex> hold(state_->mutex);
+  state_->options.threads = threads;
+}
+
+void device::set_event_limit(uint64_t events) {
+  const std::lock_guard<std::mutex> hold(state_->mutex);
+  state_->options.event_limit = events;
+}
+
+uuid device::register_xclbin(const xclbin& binary) {
+  const DeviceDescription wanted = [&] {
+    try {
+      return find_device(binary.device_name());
+    } catch (const std::invalid_argument& error) {
+      throw DeviceError({"xclbin", error.what(), "", ""});
+    }
+  }();
+  const std::lock_guard<std::mutex> hold(state_->mutex);
+  const DeviceDescription& own = state_->description;
+  if (wanted.device_generation != own.device_generation || wanted.columns > own.columns)
+    throw DeviceError({"register_xclbin", "an xclbin for " + wanted.name, "one for " + own.name + " or fewer columns of it", "Compile for this device."});
+  state_->registered[binary.get_uuid().to_string()] = binary.content();
+  return binary.get_uuid();
+}
+
+std::vector<std::string> enumerate_devices() { return device_names(); }
+
+bo::bo(const device& owner, size_t bytes, uint32_t flags, uint32_t) : memory_(std::make_shared<Memory>()), bytes_(bytes) {
+  if (bytes == 0 || bytes > (size_t{1} << 40))
+    throw DeviceError({"bo", std::to_string(bytes) + " bytes", "1 to 2^40 bytes", "Ask for what the argument needs."});
+  const size_t pages = (bytes + kPage - 1) / kPage * kPage;
+  // calloc leaves large blocks to the kernel's zero pages: memory is taken when it is touched.
+  auto* const block = static_cast<uint8_t*>(std::calloc(pages + kPage, 1));
+  if (block == nullptr) throw DeviceError({"bo", std::to_string(bytes) + " bytes", "as much as the host has", "Free buffers first."});
+  memory_->block = {block, std::free};
+  memory_->data = block + (kPage - reinterpret_cast<uintptr_t>(block) % kPage) % kPage;
+  memory_->bytes = bytes;
+  memory_->flags = flags;
+  memory_->valid = sim::ValidMap((pages + 3) / 4);
+  memory_->owner = owner.state();
+  const std::lock_guard<std::mutex> hold(owner.state()->mutex);
+  uint64_t& next = owner.state()->next_address;
+  if (next + pages + kPage > kAddressEnd)
+    throw DeviceError({"bo", "no simulated address left for " + std::to_string(bytes) + " bytes", "about 2^46 bytes per device object", "Make a new device object."});
+  memory_->address = next;
+  next += pages + kPage;  // a page that belongs to nobody catches small overruns
+}
+
+bo::bo(const bo& parent, size_t bytes, size_t offset) : memory_(parent.memory_), bytes_(bytes), offset_(parent.offset_ + offset) {
+  parent.check_range("sub-buffer", bytes, offset);
+  if (offset % 4 != 0 || bytes == 0)
+    throw DeviceError({"sub-buffer", std::to_string(bytes) + " bytes at " + std::to_string(offset), "at least 1 byte, at a multiple of 4", "Align the offset."});
+}
+
+void bo::check_range(const char* what, size_t bytes, size_t offset) const {
+  if (offset <= bytes_ && bytes <= bytes_ - offset) return;
+  throw DeviceError({std::string("bo ") + what, std::to_string(bytes) + " bytes at offset " + std::to_string(offset),
+                     "a range within its " + std::to_string(bytes_) + " bytes", "Check size and offset."});
+}
+
+uint8_t* bo::map() const { return memory_->data + offset_; }
+uint64_t bo::address() const { return memory_->address + offset_; }
+uint32_t bo::get_flags() const { return memory_->flags; }
+
+void bo::write(const void* data, size_t bytes, size_t seek) {
+  check_range("write", bytes, seek);
+  if (bytes == 0) return;
+  std::memcpy(map() + seek, data, bytes);
+  sync(sync_direction::TO_DEVICE, bytes, seek);
+}
+
+void bo::read(void* data, size_t bytes, size_t skip) const {
+  check_range("read", bytes, skip);
+  if (bytes > 0) std::memcpy(data, map() + skip, bytes);
+}
+
+void bo::sync(sync_direction direction, size_t bytes, size_t offset) {
+  check_range("sync", bytes, offset);
+  if (direction == sync_direction::FROM_DEVICE || bytes == 0) return;
+  const size_t first = (offset_ + offset) / 4;
+  memory_->valid.mark(first, (offset_ + offset + bytes + 3) / 4 - first);
+}
+
+}  // namespace onedispatch::xrt

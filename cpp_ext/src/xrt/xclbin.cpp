@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the container that transactions/xclbin.py writes; its docstring gives the layout.
+#include <fstream>
+#include <iterator>
+
+#include "sim/bytes.h"
+#include "state.h"
+
+namespace onedispatch::xrt {
+namespace {
+
+constexpr char kMagic[] = "ODXCLBIN";
+constexpr size_t kMagicBytes = 8, kHeadBytes = 80, kDeviceAt = 16, kDeviceBytes = 32, kUuidAt = 48, kCountsAt = 64;
+constexpr size_t kKernelBytes = 64, kEntryBytes = 16;
+constexpr uint32_t kVersion = 1, kMaxEntries = 4096;
+
+uint32_t crc32(const uint8_t* data, size_t size) {
+  static const std::array<uint32_t, 256> table = [] {
+    std::array<uint32_t, 256> made{};
+    for (uint32_t i = 0; i < 256; ++i) {
+      uint32_t value = i;
+      for (int bit = 0; bit < 8; ++bit) value = (value & 1) ? 0xEDB88320u ^ (value >> 1) : value >> 1;
+      made[i] = value;
+    }
+    return made;
+  }();
+  uint32_t crc = ~0u;
+  for (size_t i = 0; i < size; ++i) crc = table[(crc ^ data[i]) & 0xFF] ^ (crc >> 8);
+  return ~crc;
+}
+
+[[noreturn]] void refuse(const std::string& given, const std::string& accepted) {
+  throw ContainerError({"xclbin", given, accepted, "Write the file again with onedispatch.transactions.xclbin."});
+}
+
+std::string padded_text(const uint8_t* data, size_t size) {
+  size_t length = 0;
+  while (length < size && data[length] != 0) ++length;
+  return std::string(reinterpret_cast<const char*>(data), length);
+}
+
+void read_overlays(xclbin::Content& content, const uint8_t* data, size_t size, size_t at, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i, at += kEntryBytes) {
+    const uint32_t id = sim::load32(data + at);
+    const uint64_t bytes = sim::load32(data + at + 4);
+    const uint64_t offset = sim::load64(data + at + 8);
+    if (offset > size || bytes > size - offset)
+      refuse("PDI " + std::to_string(id) + " at " + std::to_string(offset) + " with " + std::to_string(bytes) + " bytes",
+             "PDIs inside the " + std::to_string(size) + " bytes of the container");
+    content.overlays[id].assign(data + offset, data + offset + bytes);
+  }
+  if (content.overlays.count(0) == 0) refuse("no PDI 0", "a container with PDI 0");
+}
+
+}  // namespace
+
+std::string uuid::to_string() const {
+  static const char* const digits = "0123456789abcdef";
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += digits[bytes[i] >> 4];
+    text += digits[bytes[i] & 15];
+  }
+  return text;
+}
+
+xclbin::xclbin(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ContainerError({"xclbin", "no readable file " + path, "the path of a container", "Check the path."});
+  const std::vector<char> data{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  *this = from_bytes(reinterpret_cast<const uint8_t*>(data.data()), data.size());
+}
+
+xclbin xclbin::from_bytes(const uint8_t* data, size_t size) {
+  if (size < kHeadBytes) refuse(std::to_string(size) + " bytes", "at least " + std::to_string(kHeadBytes) + " bytes");
+  if (std::memcmp(data, kMagic, kMagicBytes) != 0)
+    refuse("a file without the magic ODXCLBIN", "the simulator's own containers, not vendor xclbin files");
+  const uint32_t version = sim::load32(data + kMagicBytes), stated = sim::load32(data + kMagicBytes + 4);
+  if (version != kVersion) refuse("version " + std::to_string(version), "version 1");
+  if (stated != size) refuse(std::to_string(size) + " bytes of a container of " + std::to_string(stated), "the whole container");
+  const uint32_t kernels = sim::load32(data + kCountsAt), pdis = sim::load32(data + kCountsAt + 4);
+  const size_t table_at = kHeadBytes + size_t{kKernelBytes} * std::min(kernels, kMaxEntries + 1);
+  if (kernels == 0 || kernels > kMaxEntries || pdis > kMaxEntries || table_at + size_t{kEntryBytes} * pdis > size)
+    refuse(std::to_string(kernels) + " kernels and " + std::to_string(pdis) + " PDIs", "numbers that fit the size");
+  if (crc32(data + kHeadBytes, size - kHeadBytes) != sim::load32(data + kCountsAt + 8)) refuse("a CRC that does not match", "an undamaged container");
+
+  auto content = std::make_shared<Content>();
+  content->device = padded_text(data + kDeviceAt, kDeviceBytes);
+  std::copy(data + kUuidAt, data + kUuidAt + content->id.bytes.size(), content->id.bytes.begin());
+  for (uint32_t i = 0; i < kernels; ++i) content->kernels.push_back(padded_text(data + kHeadBytes + kKernelBytes * i, kKernelBytes));
+  read_overlays(*content, data, size, table_at, pdis);
+  xclbin made;
+  made.content_ = std::move(content);
+  return made;
+}
+
+const std::vector<std::string>& xclbin::kernels() const { return content_->kernels; }
+uuid xclbin::get_uuid() const { return content_->id; }
+const std::string& xclbin::device_name() const { return content_->device; }
+
+}  // namespace onedispatch::xrt
