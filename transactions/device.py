@@ -86,6 +86,7 @@ def read_description(path: Path) -> tuple[Device, str]:
             f"{section}.{key}": float(value)
             for section, entries in data.items()
             for key, value in entries.items()
+            if not isinstance(value, str)  # the C++ reader keeps strings apart too
         }
         device = _make(path.stem, head["columns"], head["core_rows"], head["device_generation"],
                        head["xrt_name"], constants)
