@@ -54,6 +54,15 @@ def test_devices_are_values() -> None:
     assert other.constant("clock.array_mhz") == 1000 and other != device
 
 
+def test_strings_of_a_description_are_no_constants(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(
+        "[device]\ncolumns = 2\ncore_rows = 4\ndevice_generation = 3\nxrt_name = 'x'\n"
+        "[clock]\nmhz = 5\nnote = 'guess'\n"
+    )
+    device, alias = read_description(tmp_path / "own.toml")
+    assert (device.name, dict(device.constants), alias) == ("own", {"clock.mhz": 5.0}, "")
+
+
 def test_device_errors(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="npu2_7col"):
         find_device("npu9")
@@ -64,7 +73,7 @@ def test_device_errors(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match=r"none\.toml"):
         read_description(tmp_path / "none.toml")
     for text in ("not toml [", "[device]\ncolumns = 4\n", "[device]\ncolumns = 4\ncore_rows = 4\n"
-                 "device_generation = 3\nxrt_name = 'x'\n[clock]\nmhz = 'fast'\n"):
+                 "device_generation = 3\nxrt_name = 'x'\n[clock]\nmhz = [1]\n"):
         (tmp_path / "bad.toml").write_text(text)
         with pytest.raises(DeviceError, match=r"bad\.toml"):
             read_description(tmp_path / "bad.toml")
