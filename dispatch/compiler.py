@@ -38,9 +38,7 @@ def compile_graph(
     while True:
         units = map_graph(special, device, values, refused, whole)
         strict = fallback == "error"
-        ends = hand_on(
-            special, values, device, on_device=strict or all(u.kind != "host" for u in units)
-        )
+        ends = hand_on(special, values, device, on_device=strict or all(u.kind != "host" for u in units))
         if strict:
             _insist(special, units, ends.refusals)
         regions = partition([*units, *ends.units], ends.sources)
@@ -107,9 +105,7 @@ def refused_model(name: str, lines: list[str]) -> UnsupportedModelError:
     )
 
 
-def _placement(
-    source: Graph, graph: Graph, regions: Sequence[Region]
-) -> tuple[NodePlacement, ...]:
+def _placement(source: Graph, graph: Graph, regions: Sequence[Region]) -> tuple[NodePlacement, ...]:
     """One row per node of the model, in the model's order."""
     rows: dict[str, NodePlacement] = {
         f.node: NodePlacement(f.node, f.op_type, "folded", f.reason) for f in graph.folded

@@ -39,7 +39,5 @@ def devices() -> list[DeviceInfo]:
         device = find_device(name)
         others = tuple(other for other in names if other != name)
         clock = device.constants.get("clock.array_mhz", 0.0)
-        infos.append(
-            DeviceInfo(name, device.columns, device.core_rows, device.xrt_name, clock, others)
-        )
+        infos.append(DeviceInfo(name, device.columns, device.core_rows, device.xrt_name, clock, others))
     return infos

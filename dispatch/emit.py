@@ -329,6 +329,4 @@ def _describe(operator: Operator, entry: ArgMap, bindings: Bindings) -> str:
         argument = int(entry.kind)
         what = "constants" if entry.kind is ArgKind.CONST_INPUT else "parameters"
         at = {CONST: bindings.const, PARAMS: bindings.params}.get(argument, bindings.scratch)
-    return (
-        f"arg {entry.xrt_arg_idx} {entry.kind.name}: {BUFFERS[argument]}[{at}:{at + entry.size}] {what}"
-    )
+    return f"arg {entry.xrt_arg_idx} {entry.kind.name}: {BUFFERS[argument]}[{at}:{at + entry.size}] {what}"

@@ -79,9 +79,7 @@ def sub_model(
     return model
 
 
-def infer_values(
-    graph: Graph, bound: Mapping[str, Value], hints: Mapping[str, Array]
-) -> dict[str, Value]:
+def infer_values(graph: Graph, bound: Mapping[str, Value], hints: Mapping[str, Array]) -> dict[str, Value]:
     """Types and shapes of all edges, with graph inputs as ``bound`` says.
 
     ``hints`` are values known beyond the graph's constants. Large weights take part by their

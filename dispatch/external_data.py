@@ -32,7 +32,9 @@ def external_array(tensor: TensorProto, folder: Path | None) -> np.ndarray[Any, 
         raise ModelError(where, f"packed {dtype} elements", "elements of whole bytes")
     count = prod(tensor.dims)
     needed = count * dtype.itemsize
-    offset, length = (_number(where, entries, key, default) for key, default in (("offset", 0), ("length", needed)))
+    offset, length = (
+        _number(where, entries, key, default) for key, default in (("offset", 0), ("length", needed))
+    )
     available = path.stat().st_size
     if length != needed or offset + length > available:
         raise ModelError(

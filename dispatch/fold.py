@@ -22,8 +22,7 @@ from onedispatch.dispatch.host import HostRegion
 from onedispatch.transactions.errors import ModelError
 
 _RANDOM = frozenset(
-    "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform "
-    "RandomUniformLike".split()
+    "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
 )
 
 # Operands whose values decide an output shape: op_type -> input positions.
@@ -116,16 +115,12 @@ def fold_constants(graph: Graph) -> Graph:
     return _evaluate(graph, foldable, graph.constants, "all its inputs are constant")
 
 
-def specialise(
-    graph: Graph, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
-) -> Graph:
+def specialise(graph: Graph, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> Graph:
     """The graph for concrete input shapes and values of shape-deciding inputs.
 
     Shapes of all edges are inferred as far as they can be; shape arithmetic is folded.
     """
-    bound = {
-        v.name: replace(v, shape=shapes[v.name]) if v.name in shapes else v for v in graph.inputs
-    }
+    bound = {v.name: replace(v, shape=shapes[v.name]) if v.name in shapes else v for v in graph.inputs}
     hints: dict[str, Array] = dict(values)
     graph = replace(graph, inputs=tuple(bound[v.name] for v in graph.inputs))
     while True:
@@ -180,9 +175,7 @@ def _operand_cone(graph: Graph) -> set[str]:
     return cone
 
 
-def _evaluate(
-    graph: Graph, nodes: list[Node], known: Mapping[str, Array], reason: str
-) -> Graph:
+def _evaluate(graph: Graph, nodes: list[Node], known: Mapping[str, Array], reason: str) -> Graph:
     """The graph with ``nodes`` replaced by their values."""
     chosen = {id(node) for node in nodes}
     rest = [node for node in graph.nodes if id(node) not in chosen]
@@ -253,7 +246,6 @@ def _shape_value(graph: Graph, node: Node) -> Array:
         return np.asarray(np.prod(shape, dtype=np.int64), np.int64)
     start, end = node.attributes.get("start", 0), node.attributes.get("end", len(shape))
     return np.asarray(shape[slice(start, end)], np.int64)
-
 
 
 def may_fold(graph: Graph, deciding: Collection[str]) -> frozenset[str]:

@@ -86,9 +86,7 @@ class Value:
     def is_concrete(self) -> bool:
         """A tensor whose every dimension is known."""
         return (
-            self.dtype is not None
-            and self.shape is not None
-            and all(isinstance(d, int) for d in self.shape)
+            self.dtype is not None and self.shape is not None and all(isinstance(d, int) for d in self.shape)
         )
 
     @property
@@ -211,9 +209,7 @@ def sort_nodes(nodes: Iterable[Node], defined: Iterable[str]) -> tuple[Node, ...
     return _kahn(pending, missing, readers)
 
 
-def _kahn(
-    pending: list[Node], missing: list[int], readers: dict[str, list[int]]
-) -> tuple[Node, ...]:
+def _kahn(pending: list[Node], missing: list[int], readers: dict[str, list[int]]) -> tuple[Node, ...]:
     import heapq
 
     ready = [index for index, count in enumerate(missing) if count == 0]

@@ -7,7 +7,8 @@ loaded for a model that lives on the device as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,11 +18,13 @@ from onedispatch.dispatch.graph import Array, Graph, Node, Value
 from onedispatch.transactions.errors import ModelError
 
 _INLINE_BYTES = 1 << 29  # constants beyond this are fed, since protobuf ends at 2 GB
-_RUNTIME_KINDS = "fiub"  # dtypes that onnxruntime's Python binding takes from NumPy, and strings
 
 
 class Evaluator(Protocol):
     def run(self, feed: Mapping[str, Any]) -> list[Any]: ...
+
+
+_Piece = tuple[tuple[str, ...], tuple[str, ...], Evaluator]  # names in, names out, who computes
 
 
 class HostRegion:
@@ -44,6 +47,7 @@ class HostRegion:
         self.inputs = tuple(name for name in reads if name not in graph.constants)
         self.outputs = tuple(outputs)
         self._constants = {name: graph.constants[name] for name in reads if name in graph.constants}
+        self._source = (graph, tuple(nodes))
         self.where = "on onnxruntime"
         self._evaluators = self._build(graph, nodes, threads, optimise)
 
@@ -51,21 +55,48 @@ class HostRegion:
         """Computes the region's outputs from the values of its inputs."""
         known: dict[str, Any] = {name: values[name] for name in self.inputs}
         known.update(self._constants)
+        try:
+            return self._compute(known)
+        except ModelError:
+            # onnxruntime has kernels that refuse what ONNX allows, which shows only now.
+            if not self._refine():
+                raise
+        return self._compute(known)
+
+    def _compute(self, known: dict[str, Any]) -> dict[str, Any]:
         for names, results, evaluator in self._evaluators:
             arrays = evaluator.run({name: known[name] for name in names})
             known.update(zip(results, arrays, strict=True))
         return {name: known[name] for name in self.outputs}
 
+    def _refine(self) -> bool:
+        """Moves the whole region to the reference evaluator; False if that is where it is."""
+        if all(isinstance(evaluator, _Reference) for _, _, evaluator in self._evaluators):
+            return False
+        graph, nodes = self._source
+        try:
+            self._evaluators = [
+                self._reference(graph, node, results) for node, results in self._results(nodes)
+            ]
+        except ModelError:
+            return False
+        self.where = "on onnx's reference evaluator"
+        return True
+
+    def _results(self, nodes: Sequence[Node]) -> Iterator[tuple[Node, list[str]]]:
+        """Each node with those of its outputs that somebody needs."""
+        for index, node in enumerate(nodes):
+            later = {name for other in nodes[index + 1 :] for name in other.reads}
+            yield node, [n for n in node.writes if n in later or n in self.outputs]
+
     def _build(
         self, graph: Graph, nodes: Sequence[Node], threads: int | None, optimise: bool
-    ) -> list[tuple[tuple[str, ...], tuple[str, ...], Evaluator]]:
+    ) -> list[_Piece]:
         whole = self._piece(graph, nodes, self.outputs, threads, optimise)
         if whole is not None:
             return [whole]
         pieces = []
-        for index, node in enumerate(nodes):
-            later = {name for other in nodes[index + 1 :] for name in other.reads}
-            results = [n for n in node.writes if n in later or n in self.outputs]
+        for node, results in self._results(nodes):
             piece = self._piece(graph, [node], results, threads, optimise)
             if piece is None:
                 piece = self._reference(graph, node, results)
@@ -80,7 +111,7 @@ class HostRegion:
         outputs: Sequence[str],
         threads: int | None,
         optimise: bool,
-    ) -> tuple[tuple[str, ...], tuple[str, ...], Evaluator] | None:
+    ) -> _Piece | None:
         """The nodes on onnxruntime, or None where it has no kernel for one of them."""
         made = {name for node in nodes for name in node.writes}
         reads = list(dict.fromkeys(n for node in nodes for n in node.reads if n not in made))
@@ -95,9 +126,7 @@ class HostRegion:
             return None
         return tuple(v.name for v in fed), tuple(outputs), evaluator
 
-    def _reference(
-        self, graph: Graph, node: Node, outputs: Sequence[str]
-    ) -> tuple[tuple[str, ...], tuple[str, ...], Evaluator]:
+    def _reference(self, graph: Graph, node: Node, outputs: Sequence[str]) -> _Piece:
         values = [graph.value(n) for n in node.reads]
         model = sub_model(graph, [node], values, [graph.value(n) for n in outputs], {})
         return node.reads, tuple(outputs), _Reference(model, node, outputs)
@@ -108,7 +137,7 @@ def _foreign(value: Value) -> bool:
     dtype = value.dtype
     if dtype is None:  # sequences and the like pass; so does what onnxruntime has to infer itself
         return value.type.startswith("tensor")
-    return dtype.kind not in _RUNTIME_KINDS and dtype.kind != "O"
+    return dtype.isbuiltin != 1  # those of ml_dtypes
 
 
 def _inlined(constants: Mapping[str, Array]) -> dict[str, Array]:
@@ -129,13 +158,20 @@ class _Runtime:
     def run(self, feed: Mapping[str, Any]) -> list[Any]:
         try:
             return list(self._session.run(self._outputs, dict(feed)))
-        except Exception as error:  # onnxruntime's binding raises many kinds
+        except _runtime_errors() as error:
             raise ModelError("a host region on onnxruntime", str(error).strip()) from error
 
 
-def _runtime(
-    model: bytes, outputs: Sequence[str], threads: int | None, optimise: bool
-) -> Evaluator | None:
+@cache
+def _runtime_errors() -> tuple[type[Exception], ...]:
+    """What onnxruntime's binding raises: classes of its own without a common base, and builtins."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    own = [v for v in vars(state).values() if isinstance(v, type) and issubclass(v, Exception)]
+    return (*own, RuntimeError, ValueError, TypeError)
+
+
+def _runtime(model: bytes, outputs: Sequence[str], threads: int | None, optimise: bool) -> Evaluator | None:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -147,7 +183,7 @@ def _runtime(
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception:  # its binding raises many kinds; the caller says so when nothing else helps
+    except _runtime_errors():  # no kernel, say; the reference evaluator comes next
         return None
     return _Runtime(session, outputs)
 

@@ -53,7 +53,9 @@ def _read(model: ModelLike) -> tuple[ModelProto, Path | None]:
         try:
             data = path.read_bytes()
         except OSError as error:
-            raise ModelError(str(path), error.strerror or str(error), "an ONNX file that can be read") from error
+            raise ModelError(
+                str(path), error.strerror or str(error), "an ONNX file that can be read"
+            ) from error
         except ValueError as error:
             raise ModelError("the model's path", str(error), "a path") from error
         return _parse(data, str(path)), path.resolve().parent
@@ -173,7 +175,9 @@ class _Importer:
             else:
                 array = numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError) as error:
-            raise ModelError(f"tensor {tensor.name!r}", str(error), "a tensor whose data fits its shape") from error
+            raise ModelError(
+                f"tensor {tensor.name!r}", str(error), "a tensor whose data fits its shape"
+            ) from error
         if array.flags.writeable:
             array.flags.writeable = False
         return array

@@ -115,7 +115,9 @@ def map_graph(
 def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refusal:
     mapping = registry.mapping_for(node.domain, node.op_type)
     if mapping is None:
-        return Refusal(f"no device operator for {node.domain or 'ai.onnx'}.{node.op_type}", "see `onedispatch ops`")
+        return Refusal(
+            f"no device operator for {node.domain or 'ai.onnx'}.{node.op_type}", "see `onedispatch ops`"
+        )
     ops, aliases = len(lowering.ops), len(lowering.aliases)
     try:
         spec = specs.node(node)
@@ -134,12 +136,16 @@ def _op_unit(nodes: tuple[Node, ...], op: Operator) -> Unit:
     return Unit("op", nodes, reads, (op.output.name,), operator=op)
 
 
-def _in_order(
-    ops: list[Unit], node: Node, aliases: Sequence[tuple[TensorSpec, TensorSpec]]
-) -> list[Unit]:
+def _in_order(ops: list[Unit], node: Node, aliases: Sequence[tuple[TensorSpec, TensorSpec]]) -> list[Unit]:
     """Aliases among the operators of one node, each after what it renames."""
     pending = [
-        Unit("alias", (node,), () if source.is_const else (source.name,), (output.name,), alias=(output, source))
+        Unit(
+            "alias",
+            (node,),
+            () if source.is_const else (source.name,),
+            (output.name,),
+            alias=(output, source),
+        )
         for output, source in aliases
     ]
     pending += ops
@@ -153,9 +159,7 @@ def _in_order(
     return ordered
 
 
-def absorb(
-    units: Sequence[Unit], outputs: frozenset[str], whole: Collection[str] = ()
-) -> list[Unit]:
+def absorb(units: Sequence[Unit], outputs: frozenset[str], whole: Collection[str] = ()) -> list[Unit]:
     """Merges operators into the producer of one of their inputs until nothing changes.
 
     A producer may absorb its reader when nobody else needs the value between them; the
@@ -169,9 +173,7 @@ def absorb(
             return [unit for unit in live if unit is not None]
 
 
-def _absorb_once(
-    live: list[Unit | None], outputs: frozenset[str], whole: Collection[str]
-) -> None:
+def _absorb_once(live: list[Unit | None], outputs: frozenset[str], whole: Collection[str]) -> None:
     readers: dict[str, int] = {}
     for unit in live:
         for name in unit.reads if unit else ():

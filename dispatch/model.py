@@ -56,7 +56,9 @@ class CompiledModel:
 
     # -- programs --------------------------------------------------------------------------
 
-    def program(self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> tuple[str, Program]:
+    def program(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
+    ) -> tuple[str, Program]:
         """The program for these input shapes and its key, compiled if it is the first of its kind.
 
         Raises ``UnsupportedModelError`` in strict mode, ``InputError`` for shapes that a

@@ -43,9 +43,7 @@ def device_copy(source: TensorSpec, output: TensorSpec, device: Device) -> Opera
     return Copy(f"{output.name}//copy", inputs=[same], output=output, device=device)
 
 
-def hand_on(
-    graph: Graph, values: Mapping[str, Array], device: Device, *, on_device: bool
-) -> Outputs:
+def hand_on(graph: Graph, values: Mapping[str, Array], device: Device, *, on_device: bool) -> Outputs:
     """Outputs that no node makes, as aliases on the device where that is possible."""
     made = {name for node in graph.nodes for name in node.writes}
     specs = Specs(graph, values)

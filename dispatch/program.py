@@ -99,7 +99,8 @@ Step = DeviceStep | HostStep
 class Program:
     """A model for concrete input shapes.
 
-    ``sources`` names, for each output, the value that it is. ``constants`` are outputs of the model that no step makes, since they are known already
+    ``sources`` names, for each output, the value that it is. ``constants`` are
+    outputs of the model that no step makes, since they are known already
     (only where the host may take part).
     """
 

@@ -82,7 +82,9 @@ class InferenceSession:
             models.check_options(precision, fallback)
             chosen = find_device(device).name
             if device != "npu2" and chosen != model.device:
-                raise InputError("device", repr(device), f"{model.device!r}, which the model was compiled for")
+                raise InputError(
+                    "device", repr(device), f"{model.device!r}, which the model was compiled for"
+                )
             self._model = model
             self._owned = False
         else:
