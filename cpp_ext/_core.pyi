@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated array behind pyxrt's names.
+
+Errors are classes of ``onedispatch.transactions.errors``: ``DeviceError`` for wrong use,
+``CompiledModelError`` for xclbins, ``TransactionError`` and ``SimulationError`` from runs
+(raised by ``run.wait``; a ``SimulationError`` also has ``kind``, such as "deadlock").
+"""
+
+import enum
+import os
+from typing import Any, ClassVar, overload
+
+from typing_extensions import Buffer
+
+class ert_cmd_state(enum.IntEnum):
+    ERT_CMD_STATE_NEW = 1
+    ERT_CMD_STATE_QUEUED = 2
+    ERT_CMD_STATE_RUNNING = 3
+    ERT_CMD_STATE_COMPLETED = 4
+    ERT_CMD_STATE_ERROR = 5
+    ERT_CMD_STATE_ABORT = 6
+    ERT_CMD_STATE_SUBMITTED = 7
+    ERT_CMD_STATE_TIMEOUT = 8
+    ERT_CMD_STATE_NORESPONSE = 9
+    ERT_CMD_STATE_SKERROR = 10
+    ERT_CMD_STATE_SKCRASHED = 11
+
+class xclBOSyncDirection(enum.IntEnum):
+    XCL_BO_SYNC_BO_TO_DEVICE = 0
+    XCL_BO_SYNC_BO_FROM_DEVICE = 1
+
+class uuid:
+    def to_string(self) -> str: ...
+
+class xclbin:
+    """Kernel names and overlays: a path, or the bytes that ``transactions.Xclbin`` writes."""
+
+    class xclbinkernel:
+        def get_name(self) -> str: ...
+
+    def __init__(self, source: str | os.PathLike[str] | Buffer) -> None: ...
+    def get_kernels(self) -> list[xclbin.xclbinkernel]: ...
+    def get_uuid(self) -> uuid: ...
+    def get_xsa_name(self) -> str:
+        """The device that it was made for."""
+
+class device:
+    """``device(0, "npu2")`` or ``device("npu2")``; the only index is 0."""
+
+    @overload
+    def __init__(self, index: int = 0, name: str = "npu2") -> None: ...
+    @overload
+    def __init__(self, name: str) -> None: ...
+    def register_xclbin(self, xclbin: xclbin) -> uuid: ...
+    def set_constant(self, key: str, value: float) -> None:
+        """Change a timing constant ("ddr.gigabytes_per_second") for contexts made from now on."""
+    def set_threads(self, threads: int) -> None:
+        """Host threads that run kernels: 0 all, 1 the calling one. Results do not depend on it."""
+    def set_event_limit(self, events: int) -> None:
+        """Simulator events without progress of the controller that count as livelock."""
+    @property
+    def name(self) -> str: ...
+    @property
+    def xrt_name(self) -> str: ...
+    @property
+    def columns(self) -> int: ...
+    @property
+    def core_rows(self) -> int: ...
+    @property
+    def device_generation(self) -> int: ...
+    @property
+    def constants(self) -> dict[str, float]: ...
+
+def enumerate_devices() -> list[str]: ...
+
+class bo:
+    """Memory that host and device share: ``bo(device, bytes[, flags[, group]])``.
+
+    ``bo(parent, bytes, offset)`` is a part of another one (offset: a multiple of 4). Starts as
+    zeros that count as unwritten: a run that reads what neither ``write``, ``sync`` to the device
+    nor a DMA has touched ends with a ``SimulationError``.
+    """
+
+    class flags(enum.IntEnum):
+        normal = 0
+        cacheable = 16777216
+        svm = 134217728
+        device_only = 268435456
+        host_only = 536870912
+        p2p = 1073741824
+
+    normal: ClassVar[flags]
+    cacheable: ClassVar[flags]
+    svm: ClassVar[flags]
+    device_only: ClassVar[flags]
+    host_only: ClassVar[flags]
+    p2p: ClassVar[flags]
+
+    def __init__(self, owner: device | bo, size: int, flags: int | None = None, group: int = 0) -> None: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def map(self) -> memoryview:
+        """A writable view of the bytes; keeps the memory alive. Call ``sync`` after writing."""
+    def write(self, data: Buffer, seek: int = 0) -> None:
+        """Copy bytes in, from byte ``seek`` on; includes the sync to the device."""
+    def read(self, size: int | None = None, skip: int = 0) -> bytearray: ...
+    def read_into(self, target: Buffer, skip: int = 0) -> None:
+        """Copy bytes out into a writable buffer, which says how many."""
+    def sync(self, direction: xclBOSyncDirection, size: int | None = None, offset: int = 0) -> None: ...
+    def size(self) -> int: ...
+    def address(self) -> int: ...
+    def get_flags(self) -> int: ...
+
+class hw_context:
+    """A partition of the array with its own state; loads PDI 0 of the xclbin."""
+
+    def __init__(self, device: device, uuid: uuid) -> None: ...
+
+class run:
+    def __init__(self, kernel: kernel) -> None: ...
+    def set_arg(self, index: int, value: bo | int) -> None: ...
+    def start(self) -> None:
+        """Execute. What goes wrong is kept for ``wait``; the interpreter lock is released."""
+    def wait(self, timeout_ms: int = 0) -> ert_cmd_state:
+        """The state after the run; raises what went wrong in it."""
+    def wait2(self) -> None: ...
+    def state(self) -> ert_cmd_state: ...
+    def report(self) -> dict[str, Any]:
+        """What the last completed run did.
+
+        cycles (array clock), seconds, operations, events (of the simulator), kernel_calls,
+        timers [(id, cycle)], ddr_bytes_read and ddr_bytes_written (per kernel argument),
+        channels [{column, row, direction, channel, bytes, busy, stall}],
+        cores [{column, row, busy, calls}], registers [(address, value)] of READ_REGS.
+        """
+
+class kernel:
+    """``kernel(3, instruction_bo, count, *bos)`` sets the arguments and starts a run.
+
+    ``count`` is the transaction's size in words or in bytes.
+    """
+
+    def __init__(self, context: hw_context, name: str) -> None: ...
+    def group_id(self, index: int) -> int: ...
+    def __call__(self, *args: bo | int) -> run: ...
+
+class runlist:
+    def __init__(self, context: hw_context) -> None: ...
+    def add(self, run: run) -> None: ...
+    def execute(self) -> None:
+        """Run all in order; stops at the first that fails."""
+    def wait(self, timeout_ms: int = 0) -> ert_cmd_state: ...
+    def reset(self) -> None: ...
