@@ -20,6 +20,7 @@ OD_INLINE void store_i(void* p, I v) { __builtin_memcpy(p, &v, sizeof v); }
 OD_INLINE I load_part_i(const int32_t* p, int n) { return (I)load_part(reinterpret_cast<const float*>(p), n); }
 OD_INLINE void store_part_i(int32_t* p, I v, int n) { store_part(reinterpret_cast<float*>(p), (F)v, n); }
 OD_INLINE I add_wrap(I a, I b) { return (I)((U)a + (U)b); }
+OD_INLINE I sub_wrap(I a, I b) { return (I)((U)a - (U)b); }
 OD_INLINE I mul_wrap(I a, I b) { return (I)((U)a * (U)b); }
 
 OD_INLINE F absolute(F x) { return (F)((I)x & splat_i(0x7FFFFFFF)); }

@@ -21,13 +21,14 @@ OD_INLINE F exp_f(F x) {
   x = select(x < splat(-104.5f), splat(-104.5f), x);
   const F magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
   const F shifted = fma(x, splat(1.44269504f), magic);
-  const I n = (I)shifted - (I)magic;
+  const I n = sub_wrap((I)shifted, (I)magic);
   const F whole = shifted - magic;
   F r = fma(whole, splat(-kLn2High), x);
   r = fma(whole, splat(-kLn2Low), r);
   const F p = fma(r * r, polynomial(c, r), r) + splat(1.0f);
   const I half = n >> 1;  // two factors, so that denormals and infinity come out right
-  return p * (F)((half + 127) << 23) * (F)((n - half + 127) << 23);
+  const U low = (U)half + 127u, high = (U)n - (U)half + 127u;
+  return p * (F)(low << 23) * (F)(high << 23);
 }
 
 OD_INLINE F log_f(F x) {
@@ -35,7 +36,7 @@ OD_INLINE F log_f(F x) {
                          1.419969585e-01f, -1.316418644e-01f, 1.277911363e-01f, -7.646101491e-02f};
   const I tiny = x < splat(1.17549435e-38f);
   const F scaled = select(tiny, x * splat(8388608.0f), x);
-  const I bits = (I)scaled - splat_i(0x3F3504F3);  // exponent and mantissa relative to sqrt(1/2)
+  const I bits = sub_wrap((I)scaled, splat_i(0x3F3504F3));  // exponent and mantissa relative to sqrt(1/2)
   const I exponent = (bits >> 23) - (tiny & splat_i(23));
   const F f = (F)((bits & splat_i(0x007FFFFF)) + splat_i(0x3F3504F3)) - splat(1.0f);
   const F e = __builtin_convertvector(exponent, F);

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: Apache-2.0
+// GEMM, CONV and DWCONV against scalar loops over whole tensors.
+#include "test_kernels_support.h"
+
+namespace onedispatch::kernels::testing {
+namespace {
+
+namespace act = params::activation;
+
+Axis chunk_axis(int extent, int chunk, int a = 1, int b = 0, int align = 1) {
+  Axis axis;
+  axis.extent = extent;
+  axis.chunk = chunk;
+  axis.a = a;
+  axis.b = b;
+  axis.align = align;
+  return axis;
+}
+
+// Strides of a chunk with a gap after its rows; `order` lists the axes from inner to outer.
+void lay_out(std::vector<Axis*> order, Random& random, bool inner_gap) {
+  int64_t stride = inner_gap ? random.in(1, 3) : 1;
+  for (Axis* axis : order) {
+    axis->stride = stride;
+    stride = stride * axis->chunk + (random.chance(30) ? random.in(1, 3) : 0);
+  }
+}
+
+struct GemmShape {
+  int M, N, K;
+  Dim m, n;
+  Axis a_m, a_k, b_k, b_n;
+};
+
+GemmShape random_gemm(Random& random, Block& block) {
+  GemmShape g{};
+  g.M = random.in(1, 50);
+  g.N = random.in(1, 90);
+  g.K = random.in(1, 70);
+  g.m = {static_cast<uint32_t>(g.M), static_cast<uint32_t>(random.in(1, g.M))};
+  g.n = {static_cast<uint32_t>(g.N), static_cast<uint32_t>(random.in(1, g.N))};
+  const int tile_k = random.in(1, g.K);
+  block.reduction(static_cast<uint32_t>(g.K), static_cast<uint32_t>(tile_k));
+  block.setup.dims[1] = g.m;
+  block.setup.dims[3] = g.n;
+  g.a_m = chunk_axis(g.M, static_cast<int>(g.m.tile));
+  g.a_k = chunk_axis(g.K, std::min(g.K, tile_k + 3), 1, 0, random.chance(50) ? 4 : 1);
+  g.b_k = chunk_axis(g.K, std::min(g.K, tile_k + 3), 1, 0, random.chance(50) ? 4 : 1);
+  g.b_n = chunk_axis(g.N, static_cast<int>(g.n.tile));
+  std::vector<Axis*> a{&g.a_k, &g.a_m}, b{&g.b_n, &g.b_k};
+  if (random.chance(50)) std::swap(a[0], a[1]);
+  if (random.chance(50)) std::swap(b[0], b[1]);
+  lay_out(a, random, random.chance(20));
+  lay_out(b, random, random.chance(20));
+  return g;
+}
+
+void put_gemm(Block& block, const GemmShape& g, uint32_t dtype) {
+  namespace arg = params::gemm;
+  block.put(arg::dtype, dtype);
+  block.put(arg::dim_m, 1);
+  block.put(arg::dim_n, 3);
+  block.axis(arg::a_m, g.a_m);
+  block.axis(arg::a_k, g.a_k);
+  block.axis(arg::b_k, g.b_k);
+  block.axis(arg::b_n, g.b_n);
+  for (const uint32_t word : {arg::bias, arg::a_zero, arg::b_zero}) block.put(word, params::kAbsent);
+  block.out.assign(static_cast<size_t>(g.m.tile * g.n.tile) * 4, 0xEE);
+}
+
+void gemm_f32_case(uint32_t seed) {
+  namespace arg = params::gemm;
+  Random random(seed);
+  Block block;
+  const GemmShape g = random_gemm(random, block);
+  const auto A = random.values(static_cast<size_t>(g.M * g.K)), B = random.values(static_cast<size_t>(g.K * g.N));
+  const auto bias = random.values(static_cast<size_t>(g.N));
+  const bool has_bias = random.chance(50);
+  const float alpha = random.chance(50) ? 1.0f : 0.75f;
+  const uint32_t code = random.chance(50) ? act::none_ : act::leakyrelu_;
+  put_gemm(block, g, params::dtype::f32);
+  block.put(arg::act, code);
+  block.put(arg::act + 1, bits(0.25f));
+  block.put(arg::alpha, bits(alpha));
+  std::array<uint32_t, kDims> origin{};
+  origin[1] = tile_origin(g.m, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(g.m)) - 1)));
+  origin[3] = tile_origin(g.n, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(g.n)) - 1)));
+  for (uint32_t k = 0; k < block.setup.inner_steps; ++k) {
+    const int64_t first = k * block.setup.k_tile;
+    block.in[0].clear();
+    block.in[1].clear();
+    block.put(arg::a, block.append(0, cut(A, {g.a_m, g.a_k}, {origin[1], first})));
+    block.put(arg::b, block.append(1, cut(B, {g.b_k, g.b_n}, {first, origin[3]})));
+    if (has_bias) {
+      Axis axis = chunk_axis(g.N, static_cast<int>(g.n.tile));
+      axis.stride = 1;
+      block.put(arg::bias, block.append(1, cut(bias, {axis}, {origin[3]})));
+      block.axis(arg::bias_n, axis);
+    }
+    block.run(*block.prepare(params::kernel_id::GEMM), origin, k);
+  }
+  for (uint32_t m = 0; m < g.m.tile; ++m) {
+    for (uint32_t n = 0; n < g.n.tile; ++n) {
+      double sum = 0, size = 0;
+      for (int k = 0; k < g.K; ++k) {
+        const double product = double{A[(origin[1] + m) * g.K + k]} * B[k * g.N + origin[3] + n];
+        sum += product;
+        size += std::abs(product);
+      }
+      const double want = alpha * sum + (has_bias ? bias[origin[3] + n] : 0.0f);
+      expect_close(block.f32_out(m * g.n.tile + n), scalar_activation(code, 0.25, 0, want), 4e-7 * (size + 4),
+                   "m " + std::to_string(m) + " n " + std::to_string(n));
+    }
+  }
+}
+
+TEST(Gemm, MatchesScalarLoop) {
+  on_every_level([] {
+    for (uint32_t seed = 0; seed < 200 && !::testing::Test::HasFailure(); ++seed) {
+      SCOPED_TRACE(seed);
+      gemm_f32_case(seed);
+    }
+  });
+}
+
+int32_t widened(uint8_t x, bool is_signed) { return is_signed ? static_cast<int8_t>(x) : x; }
+
+std::vector<uint8_t> random_bytes(Random& random, size_t n) {
+  std::vector<uint8_t> v(n);
+  const int style = random.in(0, 3);  // extremes are where saturating instructions go wrong
+  for (auto& x : v) x = static_cast<uint8_t>(style == 0 ? 0x80 : style == 1 ? (random.chance(50) ? 0xFF : 0x7F) : random.in(0, 255));
+  return v;
+}
+
+void gemm_i8_case(uint32_t seed) {
+  namespace arg = params::gemm;
+  Random random(seed);
+  Block block;
+  const GemmShape g = random_gemm(random, block);
+  const auto A = random_bytes(random, static_cast<size_t>(g.M * g.K)), B = random_bytes(random, static_cast<size_t>(g.K * g.N));
+  const bool a_signed = random.chance(50), b_signed = random.chance(50), has_bias = random.chance(50);
+  const int a_zeros = random.in(0, 2), b_zeros = random.in(0, 2);  // none, per tensor, per row or column
+  const auto az = random_bytes(random, static_cast<size_t>(g.M)), bz = random_bytes(random, static_cast<size_t>(g.N));
+  std::vector<int32_t> bias(static_cast<size_t>(g.N));
+  for (auto& x : bias) x = static_cast<int32_t>(random.word());
+  put_gemm(block, g, params::dtype::i8i32);
+  block.put(arg::signed_bits, static_cast<uint32_t>(a_signed | b_signed << 1));
+  std::array<uint32_t, kDims> origin{};
+  origin[1] = tile_origin(g.m, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(g.m)) - 1)));
+  origin[3] = tile_origin(g.n, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(g.n)) - 1)));
+  const auto zero_point = [&](uint32_t ref, uint32_t axis_word, const std::vector<uint8_t>& zeros, int kind, const Dim& dim, int64_t at) {
+    if (kind == 0) return;
+    Axis axis = kind == 1 ? chunk_axis(1, 1) : chunk_axis(static_cast<int>(dim.extent), static_cast<int>(dim.tile));
+    axis.stride = kind - 1;
+    block.put(ref, block.append(1, kind == 1 ? std::vector<uint8_t>{zeros[0]} : cut(zeros, {axis}, {at})));
+    block.axis(axis_word, axis);
+  };
+  for (uint32_t k = 0; k < block.setup.inner_steps; ++k) {
+    const int64_t first = k * block.setup.k_tile;
+    block.in[0].clear();
+    block.in[1].clear();
+    block.put(arg::a, block.append(0, cut(A, {g.a_m, g.a_k}, {origin[1], first})));
+    block.put(arg::b, block.append(1, cut(B, {g.b_k, g.b_n}, {first, origin[3]})));
+    zero_point(arg::a_zero, arg::a_zero_m, az, a_zeros, g.m, origin[1]);
+    zero_point(arg::b_zero, arg::b_zero_n, bz, b_zeros, g.n, origin[3]);
+    if (has_bias) {
+      Axis axis = chunk_axis(g.N, static_cast<int>(g.n.tile));
+      axis.stride = 1;
+      block.put(arg::bias, block.append(1, cut(bias, {axis}, {origin[3]})));
+      block.axis(arg::bias_n, axis);
+    }
+    block.run(*block.prepare(params::kernel_id::GEMM), origin, k);
+  }
+  for (uint32_t m = 0; m < g.m.tile; ++m) {
+    for (uint32_t n = 0; n < g.n.tile; ++n) {
+      const int32_t zero_a = a_zeros == 0 ? 0 : widened(az[a_zeros == 1 ? 0 : origin[1] + m], a_signed);
+      const int32_t zero_b = b_zeros == 0 ? 0 : widened(bz[b_zeros == 1 ? 0 : origin[3] + n], b_signed);
+      int64_t sum = has_bias ? bias[origin[3] + n] : 0;
+      for (int k = 0; k < g.K; ++k) {
+        sum += int64_t{widened(A[(origin[1] + m) * g.K + k], a_signed) - zero_a} * (widened(B[k * g.N + origin[3] + n], b_signed) - zero_b);
+      }
+      ASSERT_EQ(block.i32_out(m * g.n.tile + n), static_cast<int32_t>(static_cast<uint64_t>(sum))) << "m " << m << " n " << n;
+    }
+  }
+}
+
+TEST(Gemm, BytesAreExact) {
+  on_every_level([] {
+    for (uint32_t seed = 0; seed < 300 && !::testing::Test::HasFailure(); ++seed) {
+      SCOPED_TRACE(seed);
+      gemm_i8_case(seed);
+    }
+  });
+}
+
+TEST(Gemm, EmptyReductionGivesBias) {
+  namespace arg = params::gemm;
+  on_every_level([] {
+    Block block;
+    block.setup.dims[0] = {3, 3};
+    block.setup.dims[1] = {5, 5};
+    block.reduction(0, 0);
+    block.put(arg::dim_n, 1);
+    for (const uint32_t word : {arg::a, arg::b, arg::a_zero, arg::b_zero}) block.put(word, params::kAbsent);
+    for (const uint32_t word : {arg::a_m, arg::a_k, arg::b_k, arg::b_n}) block.axis(word, chunk_axis(0, 0));
+    block.put(arg::alpha, bits(1.0f));
+    block.put(arg::bias, block.append(0, std::vector<float>{4.0f}));
+    block.axis(arg::bias_n, chunk_axis(1, 1));
+    block.out.assign(60, 0xEE);
+    block.run(*block.prepare(params::kernel_id::GEMM), {});
+    for (size_t i = 0; i < 15; ++i) EXPECT_EQ(block.f32_out(i), 4.0f);
+  });
+}
+
+struct WindowShape {
+  int kh, kw, sh, sw, dh, dw, top, left, H, W, C;
+  Dim c, oh, ow;
+  Axis x_c, x_h, x_w;
+};
+
+// Words 41..65, the tile of index dims 1, 2, 3, and the chunk's axes.
+WindowShape random_window(Random& random, Block& block, bool reduced_channels) {
+  WindowShape s{};
+  int* const steps[] = {&s.kh, &s.kw, &s.sh, &s.sw, &s.dh, &s.dw};
+  for (int* step : steps) *step = random.chance(40) ? 1 : random.in(1, 3);
+  s.top = random.in(0, s.kh);
+  s.left = random.in(0, s.kw);
+  s.H = random.in(1, 12) + (s.kh - 1) * s.dh;
+  s.W = random.in(1, 40) + (s.kw - 1) * s.dw;
+  s.C = random.in(1, 9);
+  const auto outputs = [&](int size, int taps, int stride, int step, int pad) {
+    return static_cast<uint32_t>((size + pad + random.in(0, taps) - (taps - 1) * step - 1) / stride + 1);
+  };
+  const uint32_t rows = outputs(s.H, s.kh, s.sh, s.dh, s.top), columns = outputs(s.W, s.kw, s.sw, s.dw, s.left);
+  s.oh = {rows, static_cast<uint32_t>(random.in(1, static_cast<int>(rows)))};
+  s.ow = {columns, static_cast<uint32_t>(random.chance(50) ? static_cast<int>(columns) : random.in(1, static_cast<int>(columns)))};
+  const int co = random.in(1, 20);
+  s.c = {static_cast<uint32_t>(co), static_cast<uint32_t>(random.in(1, co))};
+  const auto along = [&](int extent, const Dim& dim, int taps, int stride, int step, int pad) {
+    const int align = random.chance(30) ? 4 : 1;
+    const int span = (static_cast<int>(dim.tile) - 1) * stride + (taps - 1) * step + align;
+    return chunk_axis(extent, std::min(extent, span), stride, -pad, align);
+  };
+  s.x_h = along(s.H, s.oh, s.kh, s.sh, s.dh, s.top);
+  s.x_w = along(s.W, s.ow, s.kw, s.sw, s.dw, s.left);
+  if (reduced_channels) {
+    const int tile = random.in(1, s.C);
+    block.reduction(static_cast<uint32_t>(s.C), static_cast<uint32_t>(tile));
+    s.x_c = chunk_axis(s.C, tile);
+  } else {
+    s.C = co;
+    s.x_c = chunk_axis(co, static_cast<int>(s.c.tile));
+  }
+  if (random.chance(70)) {
+    lay_out({&s.x_w, &s.x_h, &s.x_c}, random, random.chance(20));
+  } else {
+    lay_out({&s.x_c, &s.x_w, &s.x_h}, random, false);
+  }
+  namespace arg = params::conv;
+  const uint32_t words[] = {1, 2, 3};
+  for (uint32_t i = 0; i < 3; ++i) block.put(arg::dim_co + i, words[i]);
+  for (uint32_t i = 0; i < 6; ++i) block.put(arg::kh + i, static_cast<uint32_t>(*steps[i]));
+  block.axis(arg::x_c, s.x_c);
+  block.axis(arg::x_h, s.x_h);
+  block.axis(arg::x_w, s.x_w);
+  block.setup.dims[1] = s.c;
+  block.setup.dims[2] = s.oh;
+  block.setup.dims[3] = s.ow;
+  block.out.assign(static_cast<size_t>(s.c.tile * s.oh.tile * s.ow.tile) * 4, 0xEE);
+  return s;
+}
+
+std::array<uint32_t, kDims> random_origin(Random& random, const Block& block) {
+  std::array<uint32_t, kDims> origin{};
+  for (size_t d = 0; d < kDims; ++d) {
+    const Dim& dim = block.setup.dims[d];
+    origin[d] = tile_origin(dim, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(dim)) - 1)));
+  }
+  return origin;
+}
+
+// Calls visit(tap, value) for the taps of one output and channel that are not padding.
+template <class Visit>
+void visit_window(const WindowShape& s, const std::vector<float>& X, int64_t c, int64_t oh, int64_t ow, Visit visit) {
+  for (int y = 0; y < s.kh; ++y) {
+    for (int x = 0; x < s.kw; ++x) {
+      const int64_t h = oh * s.sh - s.top + y * s.dh, w = ow * s.sw - s.left + x * s.dw;
+      if (h < 0 || w < 0 || h >= s.H || w >= s.W) continue;
+      visit(y * s.kw + x, X[static_cast<size_t>((c * s.H + h) * s.W + w)]);
+    }
+  }
+}
+
+void conv_case(uint32_t seed) {
+  namespace arg = params::conv;
+  Random random(seed);
+  Block block;
+  const WindowShape s = random_window(random, block, true);
+  const int taps = s.kh * s.kw, T = static_cast<int>(s.c.tile), outputs = static_cast<int>(s.c.extent);
+  const auto X = random.values(static_cast<size_t>(s.C * s.H * s.W)), W = random.values(static_cast<size_t>(outputs * s.C * taps));
+  const auto bias = random.values(static_cast<size_t>(outputs));
+  const auto origin = random_origin(random, block);
+  const bool has_bias = random.chance(50);
+  block.put(arg::act, act::relu_);
+  block.put(arg::bias, params::kAbsent);
+  for (uint32_t k = 0; k < block.setup.inner_steps; ++k) {
+    const int64_t first = k * block.setup.k_tile;
+    block.in[0].clear();
+    block.in[1].clear();
+    block.put(arg::x, block.append(0, cut(X, {s.x_c, s.x_h, s.x_w}, {first, origin[2], origin[3]})));
+    std::vector<float> weights(block.setup.k_tile * static_cast<size_t>(taps * T), 0.0f);
+    for (size_t row = 0; row < block.setup.k_tile * static_cast<size_t>(taps); ++row) {
+      const auto channel = static_cast<size_t>(first) + row / static_cast<size_t>(taps);
+      for (size_t co = 0; co < s.c.tile && channel < static_cast<size_t>(s.C); ++co) {
+        weights[row * s.c.tile + co] = W[((origin[1] + co) * static_cast<size_t>(s.C) + channel) * static_cast<size_t>(taps) + row % static_cast<size_t>(taps)];
+      }
+    }
+    block.put(arg::w, block.append(1, weights));
+    if (has_bias) block.put(arg::bias, block.append(1, std::vector<float>(bias.begin() + origin[1], bias.begin() + origin[1] + T)));
+    block.run(*block.prepare(params::kernel_id::CONV), origin, k);
+  }
+  size_t at = 0;
+  for (uint32_t co = 0; co < s.c.tile; ++co) {
+    for (uint32_t oh = 0; oh < s.oh.tile; ++oh) {
+      for (uint32_t ow = 0; ow < s.ow.tile; ++ow, ++at) {
+        double sum = has_bias ? bias[origin[1] + co] : 0.0f, size = 1;
+        for (int c = 0; c < s.C; ++c) {
+          visit_window(s, X, c, origin[2] + oh, origin[3] + ow, [&](int tap, float x) {
+            const double product = double{x} * W[((origin[1] + co) * static_cast<size_t>(s.C) + static_cast<size_t>(c)) * static_cast<size_t>(taps) + static_cast<size_t>(tap)];
+            sum += product;
+            size += std::abs(product);
+          });
+        }
+        expect_close(block.f32_out(at), std::max(sum, 0.0), 4e-7 * size, "output " + std::to_string(at));
+      }
+    }
+  }
+}
+
+TEST(Conv, MatchesScalarLoop) {
+  on_every_level([] {
+    for (uint32_t seed = 0; seed < 300 && !::testing::Test::HasFailure(); ++seed) {
+      SCOPED_TRACE(seed);
+      conv_case(seed);
+    }
+  });
+}
+
+void depthwise_case(uint32_t seed) {
+  namespace arg = params::dwconv;
+  Random random(seed);
+  Block block;
+  const WindowShape s = random_window(random, block, false);
+  const auto taps = static_cast<size_t>(s.kh * s.kw);
+  const auto X = random.values(static_cast<size_t>(s.C * s.H * s.W));
+  const auto weights = random.values(s.c.tile * taps), bias = random.values(s.c.tile);
+  const auto origin = random_origin(random, block);
+  block.put(arg::x, block.append(0, cut(X, {s.x_c, s.x_h, s.x_w}, {origin[1], origin[2], origin[3]})));
+  block.put(arg::w, block.append(1, weights));
+  block.put(arg::bias, block.append(1, bias));
+  block.run(*block.prepare(params::kernel_id::DWCONV), origin);
+  size_t at = 0;
+  for (uint32_t c = 0; c < s.c.tile; ++c) {
+    for (uint32_t oh = 0; oh < s.oh.tile; ++oh) {
+      for (uint32_t ow = 0; ow < s.ow.tile; ++ow, ++at) {
+        double sum = bias[c], size = 2;
+        visit_window(s, X, origin[1] + c, origin[2] + oh, origin[3] + ow, [&](int tap, float x) {
+          sum += double{x} * weights[c * taps + static_cast<size_t>(tap)];
+          size += std::abs(double{x} * weights[c * taps + static_cast<size_t>(tap)]);
+        });
+        expect_close(block.f32_out(at), sum, 4e-7 * size, "output " + std::to_string(at));
+      }
+    }
+  }
+}
+
+TEST(DepthwiseConv, MatchesScalarLoop) {
+  on_every_level([] {
+    for (uint32_t seed = 0; seed < 200 && !::testing::Test::HasFailure(); ++seed) {
+      SCOPED_TRACE(seed);
+      depthwise_case(seed);
+    }
+  });
+}
+
+void pool_case(uint32_t seed) {
+  namespace arg = params::pool;
+  Random random(seed);
+  Block block;
+  const WindowShape s = random_window(random, block, false);
+  auto X = random.values(static_cast<size_t>(s.C * s.H * s.W));
+  if (random.chance(30)) X[static_cast<size_t>(random.in(0, static_cast<int>(X.size()) - 1))] = kNan;
+  if (random.chance(30)) X[static_cast<size_t>(random.in(0, static_cast<int>(X.size()) - 1))] = -kInfinity;
+  const auto origin = random_origin(random, block);
+  const auto mode = static_cast<uint32_t>(random.in(0, 2));
+  const int bottom = random.in(0, 2), right = random.in(0, 2);
+  const int pads[] = {s.top, s.left, bottom, right};
+  block.put(arg::mode, mode);
+  for (uint32_t i = 0; i < 4; ++i) block.put(arg::pad_top + i, static_cast<uint32_t>(pads[i]));
+  block.put(arg::x, block.append(0, cut(X, {s.x_c, s.x_h, s.x_w}, {origin[1], origin[2], origin[3]})));
+  block.run(*block.prepare(params::kernel_id::POOL), origin);
+  size_t at = 0;
+  for (uint32_t c = 0; c < s.c.tile; ++c) {
+    for (uint32_t oh = 0; oh < s.oh.tile; ++oh) {
+      for (uint32_t ow = 0; ow < s.ow.tile; ++ow, ++at) {
+        float top = std::numeric_limits<float>::lowest();
+        double sum = 0;
+        int inside = 0, counted = 0;
+        visit_window(s, X, origin[1] + c, origin[2] + oh, origin[3] + ow, [&](int, float x) {
+          if (!(top > x) && x != -kInfinity) top = x;
+          sum += x;
+          ++inside;
+        });
+        for (int y = 0; y < s.kh; ++y) {
+          for (int x = 0; x < s.kw; ++x) {
+            const int64_t h = int64_t{origin[2] + oh} * s.sh - s.top + y * s.dh, w = int64_t{origin[3] + ow} * s.sw - s.left + x * s.dw;
+            counted += h < s.H + bottom && w < s.W + right;
+          }
+        }
+        const double want = mode == 0 ? top : sum / (mode == 1 ? inside : counted);
+        expect_close(block.f32_out(at), want, mode == 0 ? 0 : 2e-6, "output " + std::to_string(at));
+      }
+    }
+  }
+}
+
+TEST(Pool, MatchesScalarLoop) {
+  on_every_level([] {
+    for (uint32_t seed = 0; seed < 400 && !::testing::Test::HasFailure(); ++seed) {
+      SCOPED_TRACE(seed);
+      pool_case(seed);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace onedispatch::kernels::testing

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// One kernel call in a test: a parameter block under construction, chunks of exactly their size (so
+// that an address sanitizer sees every step too far), and tensors that the chunks are cut from.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "../../cpp_ext/src/kernels/kernel.h"
+#include "../../cpp_ext/src/kernels/simd.h"
+
+namespace onedispatch::kernels::testing {
+
+inline const char* const kLevels[] = {"portable", "avx2", "avx512"};
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Runs `body` once per SIMD level that this machine has.
+inline void on_every_level(const std::function<void()>& body) {
+  for (const char* level : kLevels) {
+    if (!use_simd(level)) continue;
+    SCOPED_TRACE(level);
+    body();
+  }
+}
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : engine_(seed) {}
+  int in(int low, int high) { return std::uniform_int_distribution<int>(low, high)(engine_); }
+  bool chance(int percent) { return in(1, 100) <= percent; }
+  float value() { return std::uniform_real_distribution<float>(-2, 2)(engine_); }
+  std::vector<float> values(size_t n) {
+    std::vector<float> v(n);
+    for (float& x : v) x = value();
+    return v;
+  }
+  uint32_t word() { return static_cast<uint32_t>(engine_()); }
+
+ private:
+  std::mt19937 engine_;
+};
+
+inline uint32_t bits(float x) {
+  uint32_t word;
+  std::memcpy(&word, &x, 4);
+  return word;
+}
+inline uint32_t port(uint32_t number, uint32_t offset) { return number << 24 | offset; }
+
+struct Block {
+  std::array<uint32_t, params::kWords> words{};
+  Setup setup;
+  std::vector<uint8_t> in[2];
+  std::vector<uint8_t> out;
+
+  Block() {
+    setup.timing.call_cycles = setup.timing.f32_call_cycles = setup.timing.i8_call_cycles = 10;
+    for (auto& dim : setup.dims) dim = {1, 1};
+  }
+  void put(uint32_t at, uint32_t value) { words[at] = value; }
+  void axis(uint32_t at, const Axis& a) {
+    words[at] = static_cast<uint32_t>(a.extent);
+    words[at + 1] = static_cast<uint32_t>(a.chunk);
+    words[at + 2] = static_cast<uint32_t>(a.stride);
+    words[at + 3] = static_cast<uint32_t>(a.a | a.align << 16);
+    words[at + 4] = static_cast<uint32_t>(a.b);
+  }
+  void reduction(uint32_t extent, uint32_t tile) {
+    setup.k_extent = extent;
+    setup.k_tile = tile;
+    setup.inner_steps = extent == 0 ? 1 : (extent + tile - 1) / tile;
+  }
+  template <class T>
+  uint32_t append(uint32_t port_number, const std::vector<T>& data) {  // returns its PortRef
+    auto& to = in[port_number];
+    const size_t at = to.size();
+    to.resize(at + (data.size() * sizeof(T) + 3) / 4 * 4);
+    if (!data.empty()) std::memcpy(to.data() + at, data.data(), data.size() * sizeof(T));
+    return port(port_number, static_cast<uint32_t>(at));
+  }
+  std::unique_ptr<const Kernel> prepare(uint32_t id) {
+    setup.words = words.data();
+    for (size_t i = 0; i < 2; ++i) setup.chunk_bytes[i] = static_cast<uint32_t>(in[i].size());
+    setup.chunk_bytes[2] = static_cast<uint32_t>(out.size());
+    return find_kernel(id)->prepare(setup);
+  }
+  // Step `k` of the tile at `origin`, with fresh copies of the chunks.
+  void run(const Kernel& kernel, const std::array<uint32_t, kDims>& origin, uint32_t k = 0) {
+    Call call;
+    call.origin = origin;
+    call.k_index = k;
+    call.k_first = k * setup.k_tile;
+    call.k_count = std::min(setup.k_tile, setup.k_extent - std::min(call.k_first, setup.k_extent));
+    call.k_last = k + 1 == setup.inner_steps;
+    for (size_t i = 0; i < 2; ++i) call.in[i] = in[i].data();
+    call.out = out.data();
+    kernel.check(call);
+    EXPECT_GT(kernel.cycles(call), 0u);
+    kernel.run(call);
+  }
+  float f32_out(size_t i) const {
+    float x;
+    std::memcpy(&x, out.data() + 4 * i, 4);
+    return x;
+  }
+  int32_t i32_out(size_t i) const {
+    int32_t x;
+    std::memcpy(&x, out.data() + 4 * i, 4);
+    return x;
+  }
+};
+
+// Origin of tile `index` of a dimension, edge tiles shifted back.
+inline uint32_t tile_origin(const Dim& dim, uint32_t index) {
+  return std::min(index * dim.tile, dim.extent - dim.tile);
+}
+inline uint32_t tiles(const Dim& dim) { return (dim.extent + dim.tile - 1) / dim.tile; }
+
+// Cuts the chunk of `axes` at `origins` out of a row-major tensor.
+template <class T>
+std::vector<T> cut(const std::vector<T>& tensor, const std::vector<Axis>& axes, const std::vector<int64_t>& origins) {
+  size_t size = 1;
+  for (const Axis& a : axes) size += static_cast<size_t>((a.chunk - 1) * a.stride);
+  std::vector<T> chunk(size, T(77));  // what lies between is never to be read
+  std::vector<int64_t> at(axes.size());
+  for (;;) {
+    size_t from = 0, to = 0;
+    for (size_t d = 0; d < axes.size(); ++d) {
+      from = from * static_cast<size_t>(axes[d].extent) + static_cast<size_t>(axes[d].origin(origins[d]) + at[d]);
+      to += static_cast<size_t>(at[d] * axes[d].stride);
+    }
+    chunk[to] = tensor[from];
+    size_t d = axes.size();
+    while (d-- > 0 && ++at[d] == axes[d].chunk) at[d] = 0;
+    if (d == static_cast<size_t>(-1)) return chunk;
+  }
+}
+
+inline void expect_close(float got, double want, double bound, const std::string& where) {
+  if (std::isnan(want)) {
+    EXPECT_TRUE(std::isnan(got)) << where << ": " << got << " instead of NaN";
+  } else if (std::isinf(want) || std::isinf(got)) {
+    EXPECT_EQ(got, static_cast<float>(want)) << where;
+  } else {
+    EXPECT_LE(std::abs(got - want), bound) << where << ": " << got << " instead of " << want;
+  }
+}
+
+inline double scalar_activation(uint32_t code, double alpha, double beta, double x) {
+  namespace act = params::activation;
+  switch (code) {
+    case act::relu_: return x < 0 ? 0 : x;
+    case act::leakyrelu_: return x < 0 ? alpha * x : x;
+    case act::clip_: return std::isnan(x) ? x : std::min(std::max(x, alpha), beta);
+    case act::sigmoid_: return 1 / (1 + std::exp(-x));
+    case act::tanh_: return std::tanh(x);
+    case act::exp_: return std::exp(x);
+    case act::sqrt_: return std::sqrt(x);
+    case act::erf_: return std::erf(x);
+    case act::abs_: return std::abs(x);
+    case act::neg_: return -x;
+    case act::log_: return std::log(x);
+    case act::reciprocal_: return 1 / x;
+    default: return x;
+  }
+}
+
+}  // namespace onedispatch::kernels::testing

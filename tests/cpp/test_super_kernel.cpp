@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// The super kernel's state machine under a fake lock environment, and hostile parameter blocks.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "onedispatch/core_program.h"
+#include "onedispatch/kernel_params.h"
+
+namespace onedispatch {
+namespace {
+
+namespace at = params::header;
+using Kind = Action::Kind;
+
+uint32_t fnv(const std::vector<uint32_t>& words) {
+  uint32_t hash = 0x811C9DC5;
+  for (const uint32_t word : words) {
+    for (int i = 0; i < 4; ++i) hash = (hash ^ (word >> (8 * i) & 0xFF)) * 0x01000193;
+  }
+  return hash;
+}
+
+std::vector<uint32_t> image() {
+  std::vector<uint32_t> words{0x4B53444F, 1, 1, 1};
+  words.push_back(fnv(words));
+  return words;
+}
+
+using Words = std::vector<uint32_t>;
+
+// A core without a simulator: actions are recorded, jobs run at once.
+class FakeCore {
+ public:
+  explicit FakeCore(uint32_t column = 0, uint32_t row = 0) : memory_(kCoreMemoryBytes) {
+    const auto words = image();
+    program_ = start_program(words.data(), static_cast<uint32_t>(words.size()), {memory_.data(), column, row},
+                             find_device("npu2"));
+  }
+  uint8_t* memory() { return memory_.data(); }
+  void load(const Words& words) { std::memcpy(memory_.data(), words.data(), params::kWords * 4); }
+  float f32(uint32_t address) const {
+    float x;
+    std::memcpy(&x, memory_.data() + address, 4);
+    return x;
+  }
+
+  // One op, from waiting for the block to handing it back; "a56 c r57" per action.
+  std::string run(int most = 100000) {
+    std::string trace;
+    for (int i = 0; i < most; ++i) {
+      const Action action = program_->resume();
+      switch (action.kind) {
+        case Kind::kAcquire: trace += " a" + std::to_string(action.lock); break;
+        case Kind::kRelease: trace += " r" + std::to_string(action.lock); break;
+        case Kind::kCompute: compute(action), trace += " c"; break;
+        case Kind::kHalt: return trace + " halt";
+      }
+      if (action.kind == Kind::kRelease && action.lock == 62) return trace.substr(1);
+    }
+    return trace.substr(1);
+  }
+
+  std::vector<MemoryRange> reads, writes;  // of all jobs so far
+  uint64_t cycles = 0;
+  int jobs = 0;
+
+ private:
+  void compute(const Action& action) {
+    for (const MemoryRange& range : action.reads) ASSERT_LE(range.offset + range.bytes, kCoreMemoryBytes);
+    for (const MemoryRange& range : action.writes) ASSERT_LE(range.offset + range.bytes, kCoreMemoryBytes);
+    reads.insert(reads.end(), action.reads.begin(), action.reads.end());
+    writes.insert(writes.end(), action.writes.begin(), action.writes.end());
+    cycles += action.cycles;
+    ++jobs;
+    action.job();
+  }
+  std::vector<uint8_t> memory_;
+  std::unique_ptr<CoreProgram> program_;
+};
+
+void put_port(Words& w, uint32_t first, uint32_t address, uint32_t slot, uint32_t depth, uint32_t full, uint32_t empty,
+              uint32_t cadence, uint32_t bytes) {
+  w[first] = 0x70000 + address;
+  w[first + 1] = slot;
+  w[first + 2] = depth | full << 8 | empty << 16 | cadence << 24;
+  w[first + 3] = bytes;
+}
+
+void put_dim(Words& w, uint32_t d, uint32_t extent, uint32_t tile, uint32_t cc, uint32_t cr, uint32_t oc, uint32_t count) {
+  const uint32_t word = at::dims + 4 * d;
+  w[word] = extent;
+  w[word + 1] = tile;
+  w[word + 2] = cc | cr << 8 | oc << 16;
+  w[word + 3] = count;
+}
+
+// Sum over K = 10 by steps of 4 of x[k][4 columns]: 3 inner steps, 2 x 3 outer tiles.
+Words reduction_block() {
+  namespace arg = params::reduce;
+  Words w(params::kWords, 0);
+  w[at::magic] = params::kMagic;
+  w[at::kernel] = params::kernel_id::REDUCE;
+  w[at::row_mask] = 0xF;
+  w[at::inner_steps] = 3;
+  put_port(w, at::port_in0, 0x1000, 64, 2, 49, 48, params::cadence::step, 64);
+  put_port(w, at::port_in1, 0x2000, 0, 1, 59, 58, params::cadence::once, 32);
+  put_port(w, at::port_out, 0x3000, 16, 2, 54, 55, params::cadence::tile, 16);
+  for (uint32_t d = 0; d < 5; ++d) put_dim(w, d, 1, 1, 0, 0, 0, 1);
+  put_dim(w, 0, 2, 1, 0, 0, 1, 2);
+  put_dim(w, 4, 10, 4, 0, 0, 1, 3);
+  w[at::k_extent] = 10;
+  w[at::k_tile] = 4;
+  w[arg::dim_i] = 4;
+  const auto axis = [&](uint32_t word, uint32_t extent, uint32_t chunk, uint32_t stride) {
+    w[word] = extent, w[word + 1] = chunk, w[word + 2] = stride, w[word + 3] = 1 | 1 << 16;
+  };
+  axis(arg::x_r, 2, 1, 16);
+  axis(arg::x_k, 10, 4, 4);
+  axis(arg::x_i, 10, 4, 1);
+  return w;
+}
+
+TEST(SuperKernel, WalksTilesAndStepsInOrder) {
+  FakeCore core;
+  core.load(reduction_block());
+  for (uint32_t i = 0; i < 32; ++i) std::memcpy(core.memory() + 0x1000 + 4 * i, "\0\0\x80\x3f", 4);  // 1.0f
+  std::string want = "a63";
+  for (int tile = 0; tile < 6; ++tile) {
+    for (int step = 0; step < 3; ++step) {
+      want += std::string(step == 0 ? " a54" : "") + " a49" + (tile + step == 0 ? " a59" : "") + " c r48";
+    }
+    want += " r55";
+  }
+  want += " r58 r62";
+  EXPECT_EQ(core.run(), want);
+  EXPECT_EQ(core.jobs, 18);
+  // Slots alternate per port, starting at 0.
+  EXPECT_EQ(core.reads[0].offset, 0x1000u);
+  EXPECT_EQ(core.writes[0].offset, 0x3000u);
+  EXPECT_EQ(core.writes[3].offset, 0x3010u);
+  EXPECT_EQ(core.f32(0x3000), 10.0f);  // 4 + 4 + 2: the last step's chunk is shifted back, not repeated
+  EXPECT_EQ(core.f32(0x3010), 10.0f);
+  // A second op starts at slot 0 again.
+  core.writes.clear();
+  EXPECT_EQ(core.run(), want);
+  EXPECT_EQ(core.writes[0].offset, 0x3000u);
+}
+
+TEST(SuperKernel, MaskedRowOnlyHandsTheBlockBack) {
+  FakeCore core(0, 2);
+  Words w = reduction_block();
+  w[at::row_mask] = 0xB;
+  core.load(w);
+  EXPECT_EQ(core.run(), "a63 r62");
+}
+
+// ELTWISE copy whose tile origin does not show in the data: origins are observed through REDUCE's
+// check, which refuses a chunk that does not hold the tile.
+TEST(SuperKernel, ClampsTilesOfFarCores) {
+  FakeCore core(7, 3);
+  Words w = reduction_block();
+  put_dim(w, 4, 10, 4, 1, 4, 1, 3);  // index 19 and more: clamped to tile 2 at origin 6
+  core.load(w);
+  EXPECT_NO_THROW(core.run());
+  EXPECT_EQ(core.jobs, 18);
+}
+
+template <class Body>
+std::string message_of(Body body) {
+  try {
+    body();
+  } catch (const ProgramError& error) {
+    return error.what;
+  }
+  return "";
+}
+
+std::string refusal(uint32_t word, uint32_t value) {
+  FakeCore core;
+  Words w = reduction_block();
+  w[word] = value;
+  core.load(w);
+  return message_of([&] { core.run(); });
+}
+
+TEST(SuperKernel, NamesTheWordAndItsValue) {
+  const std::pair<uint32_t, uint32_t> cases[] = {
+      {at::magic, 5}, {at::kernel, 99}, {at::inner_steps, 2}, {at::port_in0, 0x70100}, {at::port_in0 + 1, 32},
+      {at::port_in0 + 2, 0x01303100}, {at::port_in0 + 2, 0x01303102 + (63 << 8) - (49 << 8)}, {at::port_in0 + 2, 0x09303102},
+      {at::port_in1 + 3, 0x10000}, {at::dims, 0}, {at::dims + 1, 3}, {at::dims + 3, 0}, {at::k_tile, 11},
+      {params::reduce::mode, 17}, {params::reduce::x, 0x02000000}, {params::reduce::x, 62}, {params::reduce::x_k + 3, 1},
+      {params::reduce::act, 13}, {params::reduce::dim_i, 5}};
+  for (const auto& [word, value] : cases) {
+    const std::string text = refusal(word, value);
+    EXPECT_NE(text.find("word " + std::to_string(word)), std::string::npos) << word << ": " << text;
+    EXPECT_NE(text.find(std::to_string(value)), std::string::npos) << word << ": " << text;
+  }
+  EXPECT_NE(refusal(params::reduce::x_k + 2, 5), "");  // a span beyond the chunk
+  EXPECT_NE(refusal(params::reduce::x_k + 4, 1), "");  // a chunk that does not hold the step
+}
+
+TEST(SuperKernel, RefusesImagesThatAreNotItsOwn) {
+  std::vector<uint8_t> memory(kCoreMemoryBytes);
+  const auto refused = [&](std::vector<uint32_t> words) {
+    return message_of([&] { start_program(words.data(), static_cast<uint32_t>(words.size()), {memory.data(), 0, 0}, find_device("npu1")); });
+  };
+  EXPECT_EQ(refused(image()), "");
+  EXPECT_NE(refused({}), "");
+  EXPECT_NE(refused({0, 0, 0, 0, 0}), "");
+  auto words = image();
+  words[4] ^= 1;
+  EXPECT_NE(refused(words).find("hash"), std::string::npos);
+  words = {0x4B53444F, 1, 2, 1};
+  words.push_back(fnv(words));
+  EXPECT_NE(refused(words).find("version 2"), std::string::npos);
+}
+
+// cycles() of one int8 call against the published MAC/cycle of single-core kernels.
+double i8_rate(const char* device, uint32_t m, uint32_t k, uint32_t n) {
+  namespace arg = params::gemm;
+  std::vector<uint8_t> memory(kCoreMemoryBytes);
+  const auto program_image = image();
+  auto program = start_program(program_image.data(), 5, {memory.data(), 0, 0}, find_device(device));
+  Words w(params::kWords, 0);
+  w[at::magic] = params::kMagic;
+  w[at::kernel] = params::kernel_id::GEMM;
+  w[at::row_mask] = 1;
+  w[at::inner_steps] = 1;
+  put_port(w, at::port_in0, 0x200, 0, 1, 49, 48, params::cadence::step, m * k);
+  put_port(w, at::port_in1, 0x200, 0, 1, 51, 50, params::cadence::step, k * n);
+  put_port(w, at::port_out, 0x200, 0, 1, 52, 53, params::cadence::tile, m * n * 4);
+  for (uint32_t d = 0; d < 5; ++d) put_dim(w, d, 1, 1, 0, 0, 0, 1);
+  put_dim(w, 0, m, m, 0, 0, 1, 1);
+  put_dim(w, 1, n, n, 0, 0, 1, 1);
+  w[at::k_extent] = w[at::k_tile] = k;
+  w[arg::dtype] = params::dtype::i8i32;
+  w[arg::dim_n] = 1;
+  w[arg::b] = 1u << 24;
+  for (const uint32_t word : {arg::bias, arg::a_zero, arg::b_zero}) w[word] = params::kAbsent;
+  const auto axis = [&](uint32_t word, uint32_t extent, uint32_t stride) {
+    w[word] = w[word + 1] = extent, w[word + 2] = stride, w[word + 3] = 1 | 1 << 16;
+  };
+  axis(arg::a_m, m, k);
+  axis(arg::a_k, k, 1);
+  axis(arg::b_k, k, n);
+  axis(arg::b_n, n, 1);
+  std::memcpy(memory.data(), w.data(), params::kWords * 4);
+  for (;;) {
+    const Action action = program->resume();
+    if (action.kind == Kind::kCompute) return static_cast<double>(m * k * n) / static_cast<double>(action.cycles);
+  }
+}
+
+TEST(SuperKernel, TimingMeetsThePublishedKernels) {
+  EXPECT_NEAR(i8_rate("npu2", 96, 64, 96), 256.0, 1);
+  EXPECT_NEAR(i8_rate("npu2", 48, 280, 48), 384.0, 1);
+  EXPECT_NEAR(i8_rate("npu1", 80, 88, 96), 146.0, 1);
+  EXPECT_NEAR(i8_rate("npu1", 48, 280, 48), 192.0, 1);
+}
+
+Words hostile_block(std::mt19937& random) {
+  Words w = reduction_block();
+  w[at::kernel] = 1 + random() % 8;
+  if (w[at::kernel] != params::kernel_id::REDUCE) w[at::inner_steps] = 1, w[at::k_extent] = random() % 2 ? 4 : 0;
+  const uint32_t interesting[] = {0, 1, 2, 3, 4, 5, 7, 16, 63, 64, 65, 0xFF, 0x100, 0x8000, 0x10000, 0x10001, 0x7FFFFFFF,
+                                  0x80000000, 0xFFFFFFFF, 0x01000000, 0x01000004, 0x00010001, 0x00040001};
+  const bool small = random() % 4 != 0;
+  for (uint32_t word = params::reduce::mode; word < params::kWords; ++word) {
+    if (w[at::kernel] == params::kernel_id::REDUCE && random() % 8 != 0) continue;
+    w[word] = small ? random() % 5 : interesting[random() % std::size(interesting)];
+    if (random() % 3 == 0) w[word] = 1 | 1 << 16;
+  }
+  for (uint32_t i = 41; i < 44 && random() % 4 != 0; ++i) w[i] = i - 39;  // dims 2, 3, 4
+  if (random() % 2 == 0) w[at::port_out + 3] = 16384, w[at::port_out + 1] = 16384;
+  if (random() % 2 == 0) w[at::port_in0 + 3] = 8192, w[at::port_in0 + 1] = 8192;
+  const int changes = static_cast<int>(random() % 4);
+  for (int i = 0; i < changes; ++i) w[random() % params::kWords] = interesting[random() % std::size(interesting)];
+  return w;
+}
+
+TEST(SuperKernel, HostileBlocksAreRefusedOrHarmless) {
+  std::mt19937 random(7);
+  int refused = 0, ran = 0;
+  for (int i = 0; i < 20000; ++i) {
+    FakeCore core(static_cast<uint32_t>(random() % 8), static_cast<uint32_t>(random() % 4));
+    if (i % 10 == 0) {
+      Words noise(params::kWords);
+      for (auto& word : noise) word = static_cast<uint32_t>(random());
+      noise[at::magic] = params::kMagic;
+      core.load(noise);
+    } else {
+      core.load(hostile_block(random));
+    }
+    try {
+      core.run(40);
+      ++ran;
+    } catch (const ProgramError& error) {
+      EXPECT_FALSE(error.what.empty());
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 1000);
+  EXPECT_GT(ran, 200);
+  RecordProperty("ran", ran);
+}
+
+}  // namespace
+}  // namespace onedispatch
