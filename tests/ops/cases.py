@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table: every operator case, one list."""
+
+from __future__ import annotations
+
+from tests.ops import cases_elementwise, cases_movement, cases_products, cases_windows
+from tests.ops.case import Case
+
+CASES: list[Case] = [
+    *cases_products.CASES,
+    *cases_windows.CASES,
+    *cases_elementwise.CASES,
+    *cases_movement.CASES,
+]
+
+# The operators of the specification: the table has cases of each.
+OPERATORS = frozenset(
+    """
+    MatMul Gemm Conv Add Sub Mul Div Sum Relu LeakyRelu Clip Sigmoid Tanh Exp Sqrt Erf MaxPool
+    AveragePool GlobalAveragePool BatchNormalization LRN Softmax Concat Transpose Reshape Flatten
+    Squeeze Unsqueeze Identity Dropout MatMulInteger
+    """.split()
+)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases of the element-wise operators and of Softmax."""
+
+from __future__ import annotations
+
+from tests.ops.case import Case, case, f32, value, weight
+
+SMALL_DEVICES = ("npu1", "npu2_1col", "npu1_2col")
+BINARY = ("Add", "Sub", "Mul", "Div")
+UNARY = ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Exp", "Sqrt", "Erf")
+
+# Shapes that every unary operator sees: scalars, ranks 1 to 6, primes, batch 37, empty ones.
+SHAPES = [(), (1,), (7,), (1009,), (37, 10), (1, 3, 5, 7), (2, 3, 1, 5, 1, 7), (131, 257), (0,), (2, 0, 3)]
+
+# Pairs for broadcasting, most of them both ways round.
+PAIRS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((), ()), ((7,), ()), ((), (3, 5)), ((1,), (1,)), ((37,), (1,)), ((3, 5), (5,)), ((3, 1), (1, 5)),
+    ((3, 1), (5,)), ((2, 3, 4), (3, 1)), ((2, 3, 4), (2, 1, 4)), ((2, 3, 4), (1, 3, 1)),
+    ((1, 67, 7, 7), (67, 1, 1)), ((37, 3, 5, 5), (1, 3, 1, 1)), ((2, 1, 4, 1, 6), (3, 1, 5, 1)),
+    ((2, 1, 3, 1, 2, 1), (1, 3, 1, 4, 1, 5)), ((101, 103), (101, 103)), ((1, 1, 1, 1), (7,)),
+    ((5, 1, 1009), (1009,)), ((1013, 1), (1, 31)), ((0,), (1,)), ((3, 0), (3, 1)), ((2, 0, 3), (2, 0, 3)),
+    ((9, 4000), (9, 1)),
+]  # fmt: skip
+
+
+def binary() -> list[Case]:
+    cases = []
+    for index, (a, b) in enumerate(PAIRS):
+        for op in BINARY if index % 3 == 0 else (BINARY[index % 4],):
+            cases.append(case(op, f32(*a), f32(*b, kind="positive")))
+        op = BINARY[(index + 1) % 4]
+        cases.append(case(op, f32(*b), weight(*a, kind="positive")))
+    for op in BINARY:
+        cases += [
+            case(op, f32(9, 11, kind="special"), f32(9, 11, kind="special"), note="both"),
+            case(op, f32(9, 11, kind="special"), f32(1, kind="normal")),
+            case(op, f32(9, 11), value(0.0), note="zero"),
+            case(op, f32(9, 11), value(float("inf")), note="infinity"),
+            case(op, weight(9, 1), f32(9, 11)),
+            case(op, f32(2, 3), f32(3), opset=7),
+            case(op, f32(2, 3), f32(3), opset=13),
+        ]
+        cases += case(op, f32(37, 1, 61), f32(5, 1)).on(*SMALL_DEVICES)
+    return cases
+
+
+def sums() -> list[Case]:
+    return [
+        case("Sum", f32(37, 5)),
+        case("Sum", f32()),
+        case("Sum", f32(3, 4), f32(3, 4)),
+        case("Sum", f32(3, 4), f32(4), f32(3, 1)),
+        case("Sum", f32(1, 4), f32(3, 1), f32(2, 1, 1), f32()),
+        case("Sum", f32(37, 101), weight(101), f32(37, 101), f32(1)),
+        case("Sum", f32(0, 4), f32(4)),
+        case("Sum", f32(3, 4, kind="special"), f32(3, 4, kind="special"), f32(4)),
+        case("Sum", f32(3, 4), f32(3, 4), opset=8),
+        *case("Sum", f32(7, 31), f32(31), f32(7, 31)).on(*SMALL_DEVICES),
+    ]
+
+
+def unary() -> list[Case]:
+    cases = []
+    for op in UNARY:
+        for shape in SHAPES:
+            cases.append(case(op, f32(*shape, kind="positive" if op == "Sqrt" else "wide")))
+        cases.append(case(op, f32(9, 31, kind="special")))
+        cases.append(case(op, f32(3, 7, kind="positive"), opset=9))
+        cases += case(op, f32(37, 101, kind="positive")).on(*SMALL_DEVICES)
+    cases += [
+        case("LeakyRelu", f32(37, 11), alpha=0.3),
+        case("LeakyRelu", f32(37, 11), alpha=-1.5),
+        case("LeakyRelu", f32(37, 11), alpha=0.0),
+        case("Sqrt", f32(37, 11), note="negative"),
+        case("Exp", f32(37, 11, kind="wide"), opset=6),
+    ]
+    return cases
+
+
+def clips() -> list[Case]:
+    low, high = value(-0.5), value(0.75)
+    cases = [
+        case("Clip", f32(*shape), low, high) for shape in [(), (1,), (37, 11), (2, 3, 4, 5), (0, 3), (4099,)]
+    ]
+    cases += [
+        case("Clip", f32(37, 11)),
+        case("Clip", f32(37, 11), low, note="low"),
+        case("Clip", f32(37, 11), None, high, note="high"),
+        case("Clip", f32(37, 11), high, low, note="crossed"),
+        case("Clip", f32(37, 11), f32(), value(2.0)),
+        case("Clip", f32(37, 11), value(-0.5, const=False), value(0.75, const=False), note="computed"),
+        case("Clip", f32(37, 11), value(-0.5, const=False), note="computed-low"),
+        case("Clip", f32(37, 11), None, value(0.25, const=False), note="computed-high"),
+        case("Clip", f32(9, 31, kind="special"), low, high),
+        case("Clip", f32(9, 31, kind="special"), note="no-bounds"),
+        case("Clip", f32(9, 31, kind="special"), value(-0.5, const=False), value(0.5, const=False)),
+        case("Clip", f32(9, 31), value(float("-inf")), value(float("inf")), note="infinite"),
+        case("Clip", f32(9, 31), value(0.0), value(6.0), note="relu6"),
+        case("Clip", f32(9, 31), opset=6, min=0.0, max=6.0),
+        case("Clip", f32(9, 31), opset=6),
+        *case("Clip", f32(37, 61), low, high).on(*SMALL_DEVICES),
+    ]
+    return cases
+
+
+def softmax() -> list[Case]:
+    cases = [
+        case("Softmax", f32(*shape), axis=axis)
+        for shape, axis in [
+            ((1,), 0), ((7,), -1), ((37, 10), -1), ((37, 10), 0), ((3, 5, 7), 1), ((2, 3, 4, 5), 2),
+            ((2, 1, 3, 1, 2, 3), 4), ((1, 1000), 1), ((5, 4099), 1), ((2, 30011), 1), ((4099, 3), 0),
+            ((101, 103), 1), ((0, 4), 1), ((3, 1), 1),
+        ]
+    ]  # fmt: skip
+    cases += [
+        case("Softmax", f32(37, 10)),
+        case("Softmax", f32(2, 3, 4), opset=11, axis=1),
+        case("Softmax", f32(2, 3, 4), opset=11, axis=0),
+        case("Softmax", f32(2, 3, 4), opset=9),
+        case("Softmax", f32(9, 31, kind="wide"), axis=-1),
+        case("Softmax", f32(9, 31, kind="special"), axis=-1),
+        case("Softmax", value([[3e38, -3e38, 0.0], [1e30, 1e30, 1e30]], const=False), axis=1, note="huge"),
+        case("Softmax", value([[float("-inf"), 0.0, 1.0]], const=False), axis=1, note="infinity"),
+        *case("Softmax", f32(37, 61), axis=1).on(*SMALL_DEVICES),
+        *case("Softmax", f32(5, 37, 3), axis=1).on(*SMALL_DEVICES),
+    ]
+    return cases
+
+
+CASES = [*binary(), *sums(), *unary(), *clips(), *softmax()]

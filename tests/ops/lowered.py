@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A case's node mapped to device operators, without the dispatcher in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.base import Lowering, NodeSpec, Operator, TensorSpec
+from onedispatch.operators.registry import mapping_for
+from onedispatch.transactions import find_device
+from tests.ops.case import Array, Case
+
+Execute = Callable[[Operator, Sequence[Array]], Array]
+
+
+def lower(case: Case) -> Lowering:
+    """What the node's mapping function emits.
+
+    Raises:
+        Unsupported: no device operator takes the node; KeyError: none is registered at all.
+    """
+    mapping = mapping_for(case.domain, case.op_type)
+    if mapping is None:
+        raise KeyError(f"nothing maps {case.op_type}")
+    inputs = [
+        None if x is None or a is None else TensorSpec(f"x{i}", a.dtype, a.shape, a if x.const else None)
+        for i, (x, a) in enumerate(zip(case.inputs, case.arrays, strict=True))
+    ]
+    outputs = [TensorSpec(f"y{i}", y.dtype, y.shape) for i, y in enumerate(case.expected)]
+    node = NodeSpec("node", case.op_type, case.domain, case.opset, inputs, outputs, case.attributes)
+    lowering = Lowering(find_device(case.device))
+    lowering.begin(node)
+    mapping.function(node, lowering)
+    return lowering
+
+
+def evaluate(case: Case, execute: Execute) -> Array:
+    """The node's answer, every device operator computed by ``execute``."""
+    lowering = lower(case)
+    values: dict[str, Array] = dict(case.feed)
+
+    def of(tensor: TensorSpec) -> Array:
+        return values[tensor.name] if tensor.value is None else np.asarray(tensor.value)
+
+    for _, op in lowering.ops:
+        result = execute(op, [of(tensor) for tensor in op.inputs])
+        values[op.output.name] = result.reshape(op.output.shape)
+    for output, source in lowering.aliases:
+        values[output.name] = of(source).reshape(output.shape)
+    return values["y0"]
+
+
+def reference(op: Operator, arrays: Sequence[Array]) -> Array:
+    """``Execute`` by the operator's own NumPy definition."""
+    with np.errstate(all="ignore"):
+        result: Array = op.reference(*arrays)
+    return result
+
+
+def device_bytes(tensor: TensorSpec, array: np.ndarray[Any, Any]) -> bytes:
+    """``array`` as it lies in device memory: rows of narrow types padded to words."""
+    rows = array.reshape(-1, tensor.shape[-1] if tensor.shape else 1)
+    padded = np.zeros((rows.shape[0], tensor.row_pitch), array.dtype)
+    padded[:, : rows.shape[1]] = rows
+    return padded.tobytes()

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every operator's NumPy ``reference()`` is onnxruntime's answer, and its transaction is sound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onedispatch.operators.registry import all_mappings
+from onedispatch.transactions import ArgKind, Transaction
+from tests.ops.case import Case, check
+from tests.ops.cases import CASES, OPERATORS
+from tests.ops.lowered import evaluate, lower, reference
+
+
+def test_the_table_has_cases_of_every_operator_and_no_case_twice() -> None:
+    assert {case.op_type for case in CASES} == OPERATORS
+    ids = [case.id for case in CASES]
+    assert len(ids) == len(set(ids)), sorted({x for x in ids if ids.count(x) > 1})
+    assert {m.op_type for m in all_mappings()} >= OPERATORS
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_reference_equals_onnxruntime(case: Case) -> None:
+    check(evaluate(case, reference), case.expected[0], case.allowed)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_transaction_reads_and_validates(case: Case) -> None:
+    """Decodes, has no finding against the arg map's sizes, and the arg map is consistent."""
+    for _, op in lower(case).ops:
+        entries = op.arg_map()
+        sizes = {entry.xrt_arg_idx: entry.offset + entry.size for entry in entries}
+        transaction = Transaction.from_bytes(op.transaction())
+        assert not transaction.validate(sizes)
+        assert transaction.header.columns <= op.device.columns
+        assert (len(transaction) > 0) == bool(op.schedules)
+        kinds = [entry.kind for entry in entries]
+        assert kinds.count(ArgKind.OUTPUT) == 1
+        assert kinds.count(ArgKind.INPUT) == len(op.activations)
+        consts = op.format_const_params()
+        assert consts.dtype == np.uint8 and consts.nbytes == op.const_bytes
+        by_kind = {entry.kind: entry.size for entry in entries}
+        assert by_kind.get(ArgKind.CONST_INPUT, 0) == consts.nbytes
+        assert by_kind.get(ArgKind.CONST_KERNEL_PARAM_INPUT, 0) == len(op.super_kernel_params())
+        assert len(op.super_kernel_params()) == 512 * len(op.schedules)
