@@ -187,7 +187,7 @@ class Conv(Operator):
         seen = seen.reshape(x.shape[0], g, x.shape[1] // g, *out, *self.window.kernel)
         kernel = weights.reshape(g, -1, x.shape[1] // g, *self.window.kernel)
         y = np.einsum("ngcyxhw,gochw->ngoyx", seen, kernel, optimize=True)
-        y = y.reshape(x.shape[0], -1, *out) + self.bias.reshape(1, -1, 1, 1)
+        y = y.reshape(x.shape[0], weights.shape[0], *out) + self.bias.reshape(1, -1, 1, 1)
         return apply_activation(self.activation, y.astype(np.float32)).reshape(self.output.shape)
 
 
