@@ -311,5 +311,11 @@ TEST(Lrn, MatchesScalarLoop) {
   });
 }
 
+TEST(Hostile, Elements) {
+  run_hostile(eltwise_case);
+  run_hostile(reduce_case);
+  run_hostile(softmax_case);
+}
+
 }  // namespace
 }  // namespace onedispatch::kernels::testing

@@ -433,5 +433,15 @@ TEST(Pool, MatchesScalarLoop) {
   });
 }
 
+TEST(Hostile, MatrixProducts) {
+  run_hostile(gemm_f32_case);
+  run_hostile(gemm_i8_case);
+}
+TEST(Hostile, Windows) {
+  run_hostile(conv_case);
+  run_hostile(depthwise_case);
+  run_hostile(pool_case);
+}
+
 }  // namespace
 }  // namespace onedispatch::kernels::testing

@@ -61,6 +61,8 @@ struct Block {
   Setup setup;
   std::vector<uint8_t> in[2];
   std::vector<uint8_t> out;
+  uint32_t kernel_id = 0;
+  static inline int mutations = 0;  // hostile variants of every call, see run_mutated
 
   Block() {
     setup.timing.call_cycles = setup.timing.f32_call_cycles = setup.timing.i8_call_cycles = 10;
@@ -88,6 +90,7 @@ struct Block {
     return port(port_number, static_cast<uint32_t>(at));
   }
   std::unique_ptr<const Kernel> prepare(uint32_t id) {
+    kernel_id = id;
     setup.words = words.data();
     for (size_t i = 0; i < 2; ++i) setup.chunk_bytes[i] = static_cast<uint32_t>(in[i].size());
     setup.chunk_bytes[2] = static_cast<uint32_t>(out.size());
@@ -106,7 +109,35 @@ struct Block {
     kernel.check(call);
     EXPECT_GT(kernel.cycles(call), 0u);
     kernel.run(call);
+    for (int i = 0; i < mutations; ++i) run_mutated(call, static_cast<uint32_t>(i));
   }
+  // The same call with some argument words replaced: it must be refused or stay inside its chunks,
+  // which are exactly as large as they say (the sanitizer build watches).
+  void run_mutated(Call call, uint32_t seed) const {
+    Block other = *this;
+    Random random(seed * 977 + words[45] + words[61]);
+    const uint32_t values[] = {0, 1, 2, 3, 5, 16, 17, 64, 255, 4096, 65535, 65536, 0x00010001, 0x00040002,
+                               0x7FFFFFFF, 0x80000000, 0xFFFFFFF0, 0xFFFFFFFE, params::kAbsent, 0x01000000, 0x01000004};
+    const int changes = random.in(1, 3);
+    for (int i = 0; i < changes; ++i) {
+      const auto at = static_cast<size_t>(random.in(40, 90));
+      other.words[at] = random.chance(50) ? values[random.in(0, 20)] : words[at] + static_cast<uint32_t>(random.in(-2, 2));
+    }
+    if (random.chance(20)) other.setup.dims[static_cast<size_t>(random.in(0, 4))].tile += 1;
+    for (size_t i = 0; i < 2; ++i) call.in[i] = other.in[i].empty() ? nullptr : other.in[i].data();
+    call.out = other.out.data();
+    try {
+      const auto kernel = other.prepare(kernel_id);
+      kernel->check(call);
+      (void)kernel->cycles(call);
+      kernel->run(call);
+      ++survived;
+    } catch (const ProgramError& error) {
+      EXPECT_FALSE(error.what.empty());
+      ++refused;
+    }
+  }
+  static inline int survived = 0, refused = 0;
   float f32_out(size_t i) const {
     float x;
     std::memcpy(&x, out.data() + 4 * i, 4);
@@ -124,6 +155,18 @@ inline uint32_t tile_origin(const Dim& dim, uint32_t index) {
   return std::min(index * dim.tile, dim.extent - dim.tile);
 }
 inline uint32_t tiles(const Dim& dim) { return (dim.extent + dim.tile - 1) / dim.tile; }
+
+// Runs a case for many seeds with hostile variants of each of its calls.
+inline void run_hostile(void (*one_case)(uint32_t)) {
+  Block::mutations = 40;
+  Block::survived = Block::refused = 0;
+  on_every_level([&] {
+    for (uint32_t seed = 1000; seed < 1060; ++seed) one_case(seed);
+  });
+  Block::mutations = 0;
+  EXPECT_GT(Block::refused, 100);
+  EXPECT_GT(Block::survived, 100);
+}
 
 // Cuts the chunk of `axes` at `origins` out of a row-major tensor.
 template <class T>

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host speed of the kernels on chunks as operators make them: one call of a prepared kernel, all
+// packing included. Usage: bench_kernels [portable|avx2|avx512]
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../../../cpp_ext/src/kernels/kernel.h"
+#include "../../../cpp_ext/src/kernels/simd.h"
+
+using namespace onedispatch;
+using namespace onedispatch::kernels;
+
+namespace {
+
+struct Bench {
+  std::string name;
+  uint32_t kernel = 0;
+  double work = 0;       // operations (or elements) per call
+  const char* unit = "GFLOP/s";
+  std::vector<uint32_t> words = std::vector<uint32_t>(params::kWords, 0);
+  Setup setup;
+  std::vector<float> in0 = std::vector<float>(16384, 0.5f), in1 = in0, out = in0;
+
+  void axis(uint32_t at, uint32_t extent, uint32_t stride, uint32_t a = 1, int b = 0) {
+    words[at] = words[at + 1] = extent;
+    words[at + 2] = stride;
+    words[at + 3] = a | 1 << 16;
+    words[at + 4] = static_cast<uint32_t>(b);
+  }
+};
+
+Bench gemm(uint32_t m, uint32_t n, uint32_t k, bool transposed_b, bool bytes) {
+  namespace arg = params::gemm;
+  Bench b;
+  b.name = std::string("gemm ") + (bytes ? "i8 " : "f32 ") + std::to_string(m) + "x" + std::to_string(n) + "x" +
+           std::to_string(k) + (transposed_b ? " B^T" : "");
+  b.kernel = params::kernel_id::GEMM;
+  b.work = 2.0 * m * n * k;
+  b.setup.dims[0] = {m, m};
+  b.setup.dims[1] = {n, n};
+  b.setup.k_extent = b.setup.k_tile = k;
+  b.words[arg::dtype] = bytes;
+  b.words[arg::signed_bits] = 3;
+  b.words[arg::dim_n] = 1;
+  b.words[arg::b] = 1u << 24;
+  for (const uint32_t word : {arg::bias, arg::a_zero, arg::b_zero}) b.words[word] = params::kAbsent;
+  b.axis(arg::a_m, m, k);
+  b.axis(arg::a_k, k, 1);
+  b.axis(arg::b_k, k, transposed_b ? 1 : n);
+  b.axis(arg::b_n, n, transposed_b ? k : 1);
+  const float one = 1.0f;
+  std::memcpy(&b.words[arg::alpha], &one, 4);
+  return b;
+}
+
+void window(Bench& b, uint32_t c, uint32_t rows, uint32_t columns, uint32_t channels, uint32_t k, uint32_t stride) {
+  namespace arg = params::conv;
+  for (uint32_t i = 0; i < 3; ++i) b.words[arg::dim_co + i] = i;
+  b.setup.dims[0] = {c, c};
+  b.setup.dims[1] = {rows, rows};
+  b.setup.dims[2] = {columns, columns};
+  const uint32_t steps[] = {k, k, stride, stride, 1, 1};
+  for (uint32_t i = 0; i < 6; ++i) b.words[arg::kh + i] = steps[i];
+  const uint32_t pad = k / 2, H = (rows - 1) * stride + k - 2 * pad, W = (columns - 1) * stride + k - 2 * pad;
+  b.axis(arg::x_w, W, 1, stride, -static_cast<int>(pad));
+  b.axis(arg::x_h, H, W, stride, -static_cast<int>(pad));
+  b.axis(arg::x_c, channels, H * W);
+}
+
+Bench conv(uint32_t co, uint32_t rows, uint32_t columns, uint32_t ci, uint32_t k, uint32_t stride) {
+  namespace arg = params::conv;
+  Bench b;
+  b.name = "conv co " + std::to_string(co) + ", " + std::to_string(rows) + "x" + std::to_string(columns) + ", ci " +
+           std::to_string(ci) + ", " + std::to_string(k) + "x" + std::to_string(k) + "/" + std::to_string(stride);
+  b.kernel = params::kernel_id::CONV;
+  b.work = 2.0 * co * rows * columns * ci * k * k;
+  window(b, co, rows, columns, ci, k, stride);
+  b.setup.k_extent = b.setup.k_tile = ci;
+  b.words[arg::w] = 1u << 24;
+  b.words[arg::bias] = params::kAbsent;
+  b.words[arg::act] = params::activation::relu_;
+  return b;
+}
+
+Bench windowed(uint32_t kernel, const char* name, uint32_t c, uint32_t rows, uint32_t columns, uint32_t k, uint32_t stride) {
+  Bench b;
+  b.name = std::string(name) + " c " + std::to_string(c) + ", " + std::to_string(rows) + "x" + std::to_string(columns) +
+           ", " + std::to_string(k) + "x" + std::to_string(k) + "/" + std::to_string(stride);
+  b.kernel = kernel;
+  const bool depthwise = kernel == params::kernel_id::DWCONV;
+  b.work = (depthwise ? 2.0 : 1.0) * c * rows * columns * k * k;
+  if (!depthwise) b.unit = "G taps/s";
+  window(b, c, rows, columns, c, k, stride);
+  if (depthwise) b.words[params::dwconv::w] = b.words[params::dwconv::bias] = 1u << 24;
+  return b;
+}
+
+Bench eltwise(const char* name, uint32_t func, uint32_t inputs, uint32_t act, uint32_t rows, uint32_t columns, bool transposed) {
+  namespace arg = params::eltwise;
+  Bench b;
+  b.name = std::string("eltwise ") + name + " " + std::to_string(rows) + "x" + std::to_string(columns);
+  b.kernel = params::kernel_id::ELTWISE;
+  b.work = static_cast<double>(rows) * columns;
+  b.unit = "G elements/s";
+  b.setup.dims[3] = {rows, rows};
+  b.setup.dims[4] = {columns, columns};
+  b.words[arg::func] = func;
+  b.words[arg::n_in] = inputs;
+  b.words[arg::act] = act;
+  const float one = 1.0f;
+  std::memcpy(&b.words[arg::alpha], &one, 4);
+  std::memcpy(&b.words[arg::beta], &one, 4);
+  for (uint32_t i = 0; i < inputs; ++i) {
+    const uint32_t word = arg::inputs + 8 * i;
+    b.words[word] = (i & 1) << 24;
+    b.words[word + 4] = transposed ? 1 : columns;
+    b.words[word + 5] = transposed ? rows : 1;
+  }
+  return b;
+}
+
+Bench lines(uint32_t kernel, const char* name, uint32_t outer, uint32_t length, uint32_t inner) {
+  namespace arg = params::softmax;
+  Bench b;
+  b.name = std::string(name) + " " + std::to_string(outer) + "x" + std::to_string(length) + "x" + std::to_string(inner);
+  b.kernel = kernel;
+  b.work = static_cast<double>(outer) * length * inner;
+  b.unit = "G elements/s";
+  b.setup.dims[0] = {outer, outer};
+  b.setup.dims[1] = {inner, inner};
+  b.words[arg::dim_i] = 1;
+  b.words[arg::length] = length;
+  if (kernel == params::kernel_id::LRN) {
+    const float values[] = {1e-4f, 0.75f, 1.0f};
+    b.words[params::lrn::size] = 5;
+    std::memcpy(&b.words[params::lrn::alpha], values, sizeof values);
+  }
+  return b;
+}
+
+Bench reduce(uint32_t rows, uint32_t k, uint32_t columns) {
+  namespace arg = params::reduce;
+  Bench b;
+  b.name = "reduce sum " + std::to_string(rows) + "x" + std::to_string(k) + "x" + std::to_string(columns);
+  b.kernel = params::kernel_id::REDUCE;
+  b.work = static_cast<double>(rows) * k * columns;
+  b.unit = "G elements/s";
+  b.setup.dims[0] = {rows, rows};
+  b.setup.dims[1] = {columns, columns};
+  b.setup.k_extent = b.setup.k_tile = k;
+  b.words[arg::dim_i] = 1;
+  b.axis(arg::x_r, rows, k * columns);
+  b.axis(arg::x_k, k, columns);
+  b.axis(arg::x_i, columns, columns == 1 ? 0 : 1);
+  return b;
+}
+
+double rate(Bench& b) {
+  b.setup.words = b.words.data();
+  b.setup.chunk_bytes = {65536, 65536, 65536};
+  const auto kernel = find_kernel(b.kernel)->prepare(b.setup);
+  Call call;
+  call.k_count = b.setup.k_extent;
+  call.in = {reinterpret_cast<const uint8_t*>(b.in0.data()), reinterpret_cast<const uint8_t*>(b.in1.data())};
+  call.out = reinterpret_cast<uint8_t*>(b.out.data());
+  kernel->check(call);
+  double best = 0;
+  for (int round = 0; round < 5; ++round) {
+    int calls = 0;
+    const auto start = std::chrono::steady_clock::now();
+    double seconds = 0;
+    while (seconds < 0.02) {
+      for (int i = 0; i < 16; ++i, ++calls) kernel->run(call);
+      seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+    best = std::max(best, b.work * calls / seconds * 1e-9);
+  }
+  return best;
+}
+
+// Independent fused multiply-adds of the level's own product kernel, all from L1: the practical peak.
+double peak() {
+  std::vector<float> a(48 * 96, 0.5f), b(96 * 48, 0.5f), c(48 * 48);
+  const GemmF32 g{a.data(), 96, 1, b.data(), 48, c.data(), 48, 48, 48, 96, false};
+  double best = 0;
+  for (int round = 0; round < 20; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < 2000; ++i) simd().gemm_f32(g);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    best = std::max(best, 2.0 * 48 * 48 * 96 * 2000 / seconds * 1e-9);
+  }
+  return best;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1 && !use_simd(argv[1])) {
+    std::fprintf(stderr, "%s: not a level of this processor; known: portable, avx2, avx512\n", argv[1]);
+    return 2;
+  }
+  namespace id = params::kernel_id;
+  namespace fn = params::eltwise_func;
+  namespace act = params::activation;
+  std::printf("level %s, product tile alone %.1f GFLOP/s\n", simd().name, peak());
+  std::vector<Bench> all = {
+      gemm(64, 64, 32, false, false), gemm(64, 64, 64, false, false), gemm(64, 64, 128, false, false),
+      gemm(64, 64, 64, true, false), gemm(1, 256, 64, false, false), gemm(64, 64, 64, false, true),
+      gemm(96, 96, 64, false, true), gemm(96, 96, 64, true, true),
+      conv(64, 2, 56, 16, 1, 1), conv(64, 2, 56, 64, 1, 1), conv(64, 2, 56, 8, 3, 1), conv(64, 1, 112, 8, 3, 1),
+      conv(64, 8, 14, 8, 3, 1), conv(64, 7, 7, 8, 3, 1), conv(64, 2, 28, 16, 1, 2), conv(64, 2, 28, 8, 3, 2),
+      conv(64, 2, 56, 3, 7, 2), conv(32, 8, 14, 4, 5, 1),
+      windowed(id::DWCONV, "dwconv", 16, 8, 56, 3, 1), windowed(id::DWCONV, "dwconv", 16, 14, 14, 3, 1),
+      windowed(id::DWCONV, "dwconv", 16, 14, 14, 3, 2), windowed(id::POOL, "max pool", 16, 8, 56, 3, 1),
+      windowed(id::POOL, "max pool", 16, 7, 28, 3, 2), windowed(id::POOL, "max pool", 32, 8, 28, 2, 2),
+      eltwise("add", fn::add_, 2, act::none_, 64, 128, false), eltwise("add relu", fn::add_, 2, act::relu_, 64, 128, false),
+      eltwise("sigmoid", fn::copy_, 1, act::sigmoid_, 64, 128, false), eltwise("tanh", fn::copy_, 1, act::tanh_, 64, 128, false),
+      eltwise("erf", fn::copy_, 1, act::erf_, 64, 128, false), eltwise("exp", fn::copy_, 1, act::exp_, 64, 128, false),
+      eltwise("transpose", fn::copy_, 1, act::none_, 64, 128, true), eltwise("add", fn::add_, 2, act::none_, 512, 7, true),
+      lines(id::SOFTMAX, "softmax", 64, 128, 1), lines(id::SOFTMAX, "softmax", 1, 128, 64), lines(id::LRN, "lrn", 1, 64, 128),
+      reduce(128, 128, 1), reduce(4, 64, 64)};
+  for (Bench& bench : all) {
+    try {
+      std::printf("%-40s %9.2f %s\n", bench.name.c_str(), rate(bench), bench.unit);
+    } catch (const ProgramError& error) {
+      std::printf("%-40s %s\n", bench.name.c_str(), error.what.c_str());
+    }
+  }
+  return 0;
+}
