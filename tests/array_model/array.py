@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The array: tiles, their registers, their cores, and a scheduler that has no idea of time.
+
+Everything that acts is a coroutine (an *agent*): the controller, every DMA channel, every core.
+A round gives each agent one step: one register write, one word, one lock. Agents never see each
+other; they meet at locks, streams and registers. Rounds go on until the controller is done.
+When a whole round changes nothing while the controller waits, nothing ever will: **deadlock**.
+
+The order of agents within a round means nothing. A sound program gives the same bytes for every
+order; ``Array(shuffle=seed)`` tries another one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+from array_model.controller import Controller
+from array_model.dma import MM2S, S2MM, Channel, Steps
+from array_model.locks import Lock, read_request_window
+from array_model.memory import HostMemory, Memory, ModelFault
+from array_model.switch import Arbiters, Route, Switch, trace
+from onedispatch.transactions import registers
+from onedispatch.transactions.bd import BufferDescriptor
+from onedispatch.transactions.transaction import Transaction
+
+MAX_ROUNDS = 2_000_000
+CHANNELS = {"shim": 2, "mem": 6, "core": 2}
+CORE_LOCK_VIEW = registers.CORE_VIEW_LOCKS
+_ENABLE, _RESET = 1, 2
+
+
+class Deadlock(ModelFault):
+    """Nothing can move while the controller waits."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("deadlock", text)
+
+
+class Core:
+    """What a program on a core may touch: its own data memory and its own locks, nothing else."""
+
+    def __init__(self, tile: Tile) -> None:
+        self.column, self.row = tile.column, tile.row - registers.FIRST_CORE_ROW
+        self.name = f"{tile.name} core"
+        self.memory = tile.memory
+        self._locks = tile.locks
+        self.waits_for = ""
+
+    def _lock(self, view_id: int) -> Lock:
+        if not CORE_LOCK_VIEW <= view_id < CORE_LOCK_VIEW + len(self._locks):
+            raise ModelFault("core", f"{self.name}: lock {view_id} is not its own")
+        return self._locks[view_id - CORE_LOCK_VIEW]
+
+    def acquire(self, view_id: int, count: int = 1) -> Steps:
+        """``yield from core.acquire(48 + id)``: wait until the lock holds ``count``, and take it."""
+        self.waits_for = f"lock {view_id - CORE_LOCK_VIEW}"
+        while not self._lock(view_id).try_acquire(-count):
+            yield False
+        self.waits_for = ""
+        yield True
+
+    def release(self, view_id: int, count: int = 1) -> Steps:
+        self._lock(view_id).release(count)
+        yield True
+
+
+Program = Callable[[Core], Steps]
+Loader = Callable[[Sequence[int]], Program]
+"""Finds the program that the words of program memory name; ModelFault when there is none."""
+
+
+def no_programs(image: Sequence[int]) -> Program:
+    raise ModelFault("core", f"program memory holds no known program: {[hex(w) for w in image[:4]]}")
+
+
+class Tile:
+    """One tile of any kind: what it has, and its register decoder."""
+
+    def __init__(self, array: Array, column: int, row: int) -> None:
+        self.array, self.column, self.row = array, column, row
+        self.kind = registers.kind_of_row(row) or "core"
+        self.map = registers.TILES[self.kind]
+        self.name = f"({column},{row})"
+        self.memory = Memory(f"the memory of {self.name}", self.map.memory_bytes // 4)
+        block = self.map.block
+        self.locks = [Lock(f"{self.name}/{i}") for i in range(block["LOCK_VALUE"].count)]
+        self.bds = [[0] * self.map.bd_words for _ in range(block["DMA_BD"].count)]
+        self.switch = Switch(self.map)
+        self.s2mm = [Channel(self, S2MM, n) for n in range(CHANNELS[self.kind])]
+        self.mm2s = [Channel(self, MM2S, n) for n in range(CHANNELS[self.kind])]
+        self.program_memory = [0] * (0x4000 // 4)
+        self.core_control = 0
+        self.core = Core(self)
+        self.core_steps: Steps | None = None
+        self.other: dict[int, int] = {}
+        """Registers that exist but do nothing here."""
+
+    def lock_of_bd(self, number: int) -> Lock:
+        """A lock as a BD names it: a memory tile's BD counts west, own, east."""
+        if self.kind != "mem":
+            return self.locks[number]
+        side, local = divmod(number, 64)
+        tile = self.array.tiles.get((self.column + side - 1, self.row)) if side < 3 else None
+        if tile is None:
+            raise ModelFault("lock", f"{self.name}: lock {number} of a BD")
+        return tile.locks[local]
+
+    # -- registers -----------------------------------------------------------------------------
+
+    def _find(self, offset: int) -> registers.Register:
+        found = self.map.find(offset)
+        if found is None or offset % 4:
+            raise ModelFault("register", f"{self.name} has nothing at offset {offset:#x}")
+        return found
+
+    def _channel(self, name: str, index: int) -> Channel:
+        return (self.s2mm if "S2MM" in name else self.mm2s)[index]
+
+    def write(self, offset: int, word: int) -> None:
+        """One word into a register or into memory."""
+        found = self._find(offset)
+        name, index = found.block.name, found.index
+        if name == "MEMORY":
+            self.memory.store(offset // 4, word)
+        elif name == "PROGRAM_MEMORY":
+            self.program_memory[found.byte // 4] = word
+        elif name == "DMA_BD":
+            self.bds[index][found.byte // 4] = word
+        elif name in ("DMA_S2MM_QUEUE", "DMA_MM2S_QUEUE"):
+            self._channel(name, index).push(word)
+        elif name in ("DMA_S2MM_CTRL", "DMA_MM2S_CTRL"):
+            self._channel(name, index).write_control(word)
+        elif name == "DMA_MM2S_PAD_VALUE":
+            self.mm2s[index].pad_value = word
+        elif name == "LOCK_VALUE":
+            self.locks[index].set(word)
+        elif name == "MEMORY_CONTROL":
+            if word & 1:
+                self.memory.zero()
+        elif name == "CORE_CONTROL":
+            self._control_core(word)
+        elif not self._write_switch(name, index, word):
+            self.other[offset] = word
+
+    def _write_switch(self, name: str, index: int, word: int) -> bool:
+        switch = self.switch
+        if name == "MUX":
+            switch.mux = word
+        elif name == "DEMUX":
+            switch.demux = word
+        elif name == "SWITCH_MASTER":
+            switch.masters[index] = word
+        elif name == "SWITCH_SLAVE":
+            switch.slaves[index] = word
+        elif name == "SWITCH_SLOT":
+            switch.slots[index] = word
+        else:
+            return False
+        self.array.routes.clear()
+        return True
+
+    def read(self, offset: int) -> int:
+        """One word from a register or from memory. Reading the request window has an effect."""
+        found = self._find(offset)
+        name, index = found.block.name, found.index
+        if name == "MEMORY":
+            return int(self.memory.words[offset // 4])
+        if name == "DMA_BD":
+            return self.bds[index][found.byte // 4]
+        if name in ("DMA_S2MM_STATUS", "DMA_MM2S_STATUS"):
+            return self._channel(name, index).status()
+        if name in ("DMA_S2MM_CTRL", "DMA_MM2S_CTRL"):
+            return self._channel(name, index).control
+        if name == "DMA_MM2S_PAD_VALUE":
+            return self.mm2s[index].pad_value
+        if name == "LOCK_VALUE":
+            return self.locks[index].value
+        if name == "LOCK_REQUEST":
+            return read_request_window(self.locks, self.kind, offset)
+        if name == "CORE_CONTROL":
+            return self.core_control
+        if name == "PROGRAM_MEMORY":
+            return self.program_memory[found.byte // 4]
+        return self.other.get(offset, 0)
+
+    # -- the core ------------------------------------------------------------------------------
+
+    def _control_core(self, word: int) -> None:
+        """Reset ends the program; enable starts it, or lets a disabled one go on."""
+        self.core_control = word
+        if word & _RESET:
+            self.core_steps = None
+        elif word & _ENABLE and self.core_steps is None:
+            self.core_steps = self.array.loader(self.program_memory)(self.core)
+
+    def step_core(self) -> bool:
+        if self.core_steps is None or not self.core_control & _ENABLE:
+            return False
+        return next(self.core_steps, False)
+
+
+class Array:
+    """A partition of ``columns`` columns.
+
+    Args:
+        columns: width of the partition.
+        loader: which program an image in program memory names.
+        shuffle: seed for another order of agents in every round; None keeps one order.
+    """
+
+    def __init__(self, columns: int, loader: Loader = no_programs, shuffle: int | None = None) -> None:
+        self.columns, self.loader = columns, loader
+        self._random = random.Random(shuffle) if shuffle is not None else None
+        self.overlays: Mapping[int, bytes] = {}
+        self.rounds = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Everything as after power-up: unwritten memories, locks 0, no routes, no cores."""
+        self.host = HostMemory()
+        self.arbiters = Arbiters()
+        self.routes: dict[tuple[Channel, int | None], Route] = {}
+        self.tiles: dict[tuple[int, int], Tile] = {}
+        for column in range(self.columns):
+            for row in range(registers.FIRST_CORE_ROW + registers.CORE_ROWS):
+                self.tiles[column, row] = Tile(self, column, row)
+
+    # -- addresses -----------------------------------------------------------------------------
+
+    def tile_at(self, address: int) -> tuple[Tile, int]:
+        column, row, offset = registers.split_address(address)
+        tile = self.tiles.get((column, row))
+        if tile is None:
+            raise ModelFault("address", f"{address:#x} is column {column} row {row}")
+        return tile, offset
+
+    def write(self, address: int, word: int) -> None:
+        tile, offset = self.tile_at(address)
+        tile.write(offset, word)
+
+    def read(self, address: int) -> int:
+        tile, offset = self.tile_at(address)
+        return tile.read(offset)
+
+    def mem_view(self, tile: Tile, address: int) -> tuple[Memory, int]:
+        """A word address in a memory tile's BD: west neighbour, own, east neighbour."""
+        side, local = divmod(address, len(tile.memory.words))
+        neighbour = self.tiles.get((tile.column + side - 1, tile.row)) if side < 3 else None
+        if neighbour is None:
+            raise ModelFault("memory", f"{tile.name}: byte {address * 4:#x} of a memory tile's view")
+        return neighbour.memory, local
+
+    def route_of(self, channel: Channel, descriptor: BufferDescriptor) -> Route:
+        """Where the stream of a BD goes, as the switches are set now."""
+        packet_id = descriptor.packet_id if descriptor.enable_packet else None
+        key = (channel, packet_id)
+        if key not in self.routes:
+            self.routes[key] = trace(self, channel, packet_id)
+        return self.routes[key]
+
+    # -- running -------------------------------------------------------------------------------
+
+    def load(self, overlay: bytes) -> None:
+        """Configure the array by an overlay, before any run: register writes only, in order."""
+        for _ in Controller(self, Transaction.from_bytes(overlay)).steps:
+            pass
+
+    def run(self, transaction: bytes, buffers: Sequence[bytes | int] = ()) -> list[bytes]:
+        """Run to the end of the transaction; returns the bytes of all buffers.
+
+        Raises:
+            ModelFault: what the program does wrong; ``Deadlock`` when nothing can move.
+        """
+        self.host = HostMemory(buffers)
+        for channel in self.channels():
+            channel.tokens = 0
+        controller = Controller(self, Transaction.from_bytes(transaction))
+        while not controller.done:
+            self._round(controller)
+        self._check_finished()
+        return [memory.words.tobytes() for memory in self.host.buffers]
+
+    def channels(self) -> list[Channel]:
+        return [c for tile in self.tiles.values() for c in (*tile.s2mm, *tile.mm2s)]
+
+    def _round(self, controller: Controller) -> None:
+        agents: list[Callable[[], bool]] = [lambda: next(controller.steps, True)]
+        for tile in self.tiles.values():
+            agents += [channel_step(c) for c in (*tile.s2mm, *tile.mm2s) if c.queue or c.running]
+            if tile.core_steps is not None:
+                agents.append(tile.step_core)
+        if self._random is not None:
+            self._random.shuffle(agents)
+            # Some agents sleep in some rounds, so that paces differ, too.
+            awake = [a for a in agents if self._random.random() < 0.7]
+            agents = awake + agents if not any([a() for a in awake]) else []
+        moved = [agent() for agent in agents]
+        if agents and not any(moved):
+            raise Deadlock(self.explain(controller))
+        self.rounds += 1
+        if self.rounds > MAX_ROUNDS:
+            raise ModelFault("livelock", self.explain(controller))
+
+    def _check_finished(self) -> None:
+        """Writes to host memory that are still under way when the run ends would be lost."""
+        late = [c.name for c in self.channels() if c.tile.kind == "shim" and c.direction == S2MM and c.running]
+        if late:
+            raise ModelFault("data_loss", f"unfinished at the end of the transaction: {late}")
+
+    def explain(self, controller: Controller) -> str:
+        """Who waits for what."""
+        waits = [controller.waits_for]
+        waits += [f"{c.name} BD {c.current_bd}: {c.waits_for}" for c in self.channels() if c.waits_for]
+        waits += [f"{t.core.name}: {t.core.waits_for}" for t in self.tiles.values() if t.core.waits_for]
+        return "; ".join(waits)
+
+
+def channel_step(channel: Channel) -> Callable[[], bool]:
+    """The next step of a channel; looked up late, since a reset gives it a new coroutine."""
+    return lambda: next(channel.steps, False)

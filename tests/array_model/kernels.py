@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels in plain NumPy: what a core computes in one call. Two of the eight, as examples.
+
+A kernel reads chunks from the in slots, and writes its tile into the out slot in the order of
+the index dimensions. It sees the core's own memory and the parameter block, nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from array_model.memory import Memory, ModelFault
+from onedispatch.operators import params
+
+F32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: where the chunks are, which tile it is, and which part of the reduction."""
+
+    memory: Memory
+    words: list[int]
+    inputs: tuple[int, int]
+    out: int
+    origins: tuple[int, ...]
+    k_first: int
+    k_count: int
+    is_first: bool
+    is_last: bool
+
+    def arg(self, kernel: str, name: str) -> int:
+        return self.words[params.ARGS[kernel][name]]
+
+    def arg_f32(self, kernel: str, name: str) -> np.float32:
+        return as_f32(self.arg(kernel, name))
+
+    def tile(self, dim: int) -> int:
+        return self.words[params.HEADER["dims"] + 4 * dim + 1]
+
+    def byte(self, port_ref: int) -> int:
+        """Where in own memory a PortRef points now."""
+        return self.inputs[port_ref >> 24] + (port_ref & 0xFFFFFF)
+
+    def load(self, byte: int, dtype: npt.DTypeLike) -> Any:
+        return self.memory.block(byte, 1, dtype)[0]
+
+
+def as_f32(word: int) -> np.float32:
+    return np.float32(np.array([word], np.uint32).view(np.float32)[0])
+
+
+@dataclass(frozen=True)
+class LocalAxis:
+    """Five words: how a chunk lies along one tensor dimension."""
+
+    extent: int
+    chunk: int
+    stride: int
+    a: int
+    align: int
+    b: int
+
+    @classmethod
+    def at(cls, call: Call, kernel: str, name: str) -> LocalAxis:
+        w = call.words[params.ARGS[kernel][name] :][:5]
+        b = w[4] - 2**32 if w[4] >> 31 else w[4]
+        return cls(w[0], w[1], w[2], w[3] & 0xFFFF, max(1, w[3] >> 16), b)
+
+    def local(self, origin: int, coordinate: int) -> int:
+        """Element offset of ``coordinate`` in the chunk of the tile (or step) at ``origin``."""
+        if self.stride == 0:
+            return 0
+        wanted = self.a * origin + self.b
+        wanted -= wanted % self.align
+        first = min(max(wanted, 0), self.extent - self.chunk)
+        if not first <= coordinate < first + self.chunk:
+            raise ModelFault("core", f"coordinate {coordinate} is not in the chunk [{first}, +{self.chunk})")
+        return (coordinate - first) * self.stride
+
+
+def activate(call: Call, kernel: str, x: F32) -> F32:
+    """The activation whose three words are the kernel's ``act``."""
+    at = params.ARGS[kernel]["act"]
+    code, alpha, beta = call.words[at], as_f32(call.words[at + 1]), as_f32(call.words[at + 2])
+    functions: Mapping[str, Callable[[], Any]] = {
+        "none": lambda: x,
+        "relu": lambda: np.maximum(x, 0),
+        "leakyrelu": lambda: np.where(x < 0, alpha * x, x),
+        "clip": lambda: np.minimum(np.maximum(x, alpha), beta),
+        "sigmoid": lambda: 1 / (1 + np.exp(-x)),
+        "tanh": lambda: np.tanh(x),
+        "exp": lambda: np.exp(x),
+        "sqrt": lambda: np.sqrt(x),
+        "erf": lambda: np.vectorize(math.erf)(x),
+        "abs": lambda: np.abs(x),
+        "neg": lambda: -x,
+        "log": lambda: np.log(x),
+        "reciprocal": lambda: 1 / x,
+    }
+    name = next(name for name, number in params.ACTIVATIONS.items() if number == code)
+    with np.errstate(all="ignore"):
+        return np.asarray(functions[name](), np.float32)
+
+
+def eltwise(call: Call) -> None:
+    """act(func(inputs)) over a box of five dimensions; a stride of 0 repeats an element."""
+    sizes = [call.tile(d) for d in range(5)]
+    index = np.indices(sizes).reshape(5, -1)
+    x: list[F32] = []
+    for i in range(call.arg("ELTWISE", "n_in")):
+        at = params.ARGS["ELTWISE"]["inputs"] + 8 * i
+        strides = np.array(call.words[at + 1 : at + 6])
+        base = call.byte(call.words[at])
+        x.append(np.array([call.load(base + 4 * int(e), np.float32) for e in strides @ index], np.float32))
+    alpha, beta = call.arg_f32("ELTWISE", "alpha"), call.arg_f32("ELTWISE", "beta")
+    functions: Mapping[str, Callable[[], Any]] = {
+        "copy": lambda: x[0],
+        "add": lambda: alpha * x[0] + beta * x[1],
+        "sub": lambda: x[0] - x[1],
+        "mul": lambda: x[0] * x[1],
+        "div": lambda: x[0] / x[1],
+        "muladd": lambda: x[0] * x[1] + x[2],
+        "fill": lambda: np.full(index.shape[1], alpha),
+        "max": lambda: np.maximum(x[0], x[1]),
+        "min": lambda: np.minimum(x[0], x[1]),
+        "pow": lambda: np.power(x[0], x[1]),
+    }
+    func = call.arg("ELTWISE", "func")
+    name = next(name for name, number in params.ELTWISE_FUNCS.items() if number == func)
+    with np.errstate(all="ignore"):
+        result = np.asarray(functions[name](), np.float32)
+    call.memory.store_block(call.out, activate(call, "ELTWISE", result))
+
+
+def matrix(
+    call: Call, name: str, axes: tuple[str, str], origins: tuple[int, int], counts: tuple[int, int], dtype: npt.DTypeLike
+) -> npt.NDArray[Any]:
+    """The part of a matrix that one call reads, element by element."""
+    base = call.byte(call.arg("GEMM", name))
+    rows, columns = (LocalAxis.at(call, "GEMM", axis) for axis in axes)
+    size = np.dtype(dtype).itemsize
+    result = np.zeros(counts, dtype)
+    for i in range(counts[0]):
+        for j in range(counts[1]):
+            element = rows.local(origins[0], origins[0] + i) + columns.local(origins[1], origins[1] + j)
+            result[i, j] = call.load(base + element * size, dtype)
+    return result
+
+
+def vector(call: Call, name: str, axis: str, origin: int, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """A bias or zero points along one dimension; zeros where the block says "absent"."""
+    if call.arg("GEMM", name) == params.ABSENT:
+        return np.zeros(count, dtype)
+    base = call.byte(call.arg("GEMM", name))
+    along = LocalAxis.at(call, "GEMM", axis)
+    size = np.dtype(dtype).itemsize
+    return np.array([call.load(base + along.local(origin, origin + i) * size, dtype) for i in range(count)])
+
+
+def gemm(call: Call) -> None:
+    """C = act(alpha * A @ B + bias) in f32, or (A - a_zero) @ (B - b_zero) from bytes to int32."""
+    dm, dn = call.arg("GEMM", "dim_m"), call.arg("GEMM", "dim_n")
+    m, n, om, on = call.tile(dm), call.tile(dn), call.origins[dm], call.origins[dn]
+    k, count = call.k_first, max(0, call.k_count)
+    floats = call.arg("GEMM", "dtype") == params.DTYPES["f32"]
+    signs = call.arg("GEMM", "signed_bits")
+    a_type, b_type = (np.float32 if floats else np.int8 if signs >> i & 1 else np.uint8 for i in (0, 1))
+    a = matrix(call, "a", ("a_m", "a_k"), (om, k), (m, count), a_type)
+    b = matrix(call, "b", ("b_k", "b_n"), (k, on), (count, n), b_type)
+    if floats:
+        total = a @ b
+    else:
+        a_zero = vector(call, "a_zero", "a_zero_m", om, m, a_type).astype(np.int32)
+        b_zero = vector(call, "b_zero", "b_zero_n", on, n, b_type).astype(np.int32)
+        total = (a.astype(np.int32) - a_zero[:, None]) @ (b.astype(np.int32) - b_zero)
+    if not call.is_first:
+        total = total + call.memory.block(call.out, m * n, total.dtype).reshape(m, n)
+    if call.is_last:
+        if floats:
+            total = call.arg_f32("GEMM", "alpha") * total
+        total = total + vector(call, "bias", "bias_n", on, n, total.dtype)
+        total = activate(call, "GEMM", total) if floats else total
+    call.memory.store_block(call.out, total)
+
+
+KERNELS: Mapping[int, Callable[[Call], None]] = {
+    params.KERNELS["ELTWISE"]: eltwise,
+    params.KERNELS["GEMM"]: gemm,
+}

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The super kernel: the program that every core runs, as a coroutine.
+
+It waits for a parameter block, runs the loop that the block describes, gives the block back,
+and starts again. The block's words are those of ``operators/params.py``. Per outer tile:
+acquire an out slot; for every reduction step acquire the inputs as their cadence says, call the
+kernel, release; then release the out slot. Slots of a port are used in turn, from 0 for each op.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from array_model.array import Core, Program
+from array_model.dma import Steps
+from array_model.kernels import KERNELS, Call
+from array_model.memory import ModelFault
+from onedispatch.operators import params
+from onedispatch.transactions.registers import CORE_VIEW_MEMORY
+
+IMAGE = (0x4B53444F, 1, 1)
+PARAMS_EMPTY, PARAMS_FULL = 48 + 14, 48 + 15
+
+
+def load_program(image: Sequence[int]) -> Program:
+    """The program that an image names: magic, id, ABI version, words that follow, FNV-1a hash."""
+    digest = 0x811C9DC5
+    for word in image[:4]:
+        for byte in int(word).to_bytes(4, "little"):
+            digest = (digest ^ byte) * 0x01000193 % 2**32
+    if tuple(image[:3]) != IMAGE or image[4] != digest:
+        raise ModelFault("core", f"no such program: {[hex(w) for w in image[:5]]}")
+    return super_kernel
+
+
+@dataclass
+class Port:
+    """A ring of slots in data memory, with the locks that say which are empty and full."""
+
+    address: int
+    slot_bytes: int
+    depth: int
+    acquire: int
+    release: int
+    cadence: int
+    slot: int = 0
+    held: bool = False
+
+    @classmethod
+    def from_words(cls, words: Sequence[int]) -> Port:
+        config = words[2]
+        return cls(
+            words[0] - CORE_VIEW_MEMORY, words[1], config & 0xFF, config >> 8 & 0xFF, config >> 16 & 0xFF,
+            config >> 24,
+        )
+
+    @property
+    def at(self) -> int:
+        """Byte offset of the present slot in own data memory."""
+        return self.address + self.slot * self.slot_bytes
+
+    def take(self, core: Core) -> Steps:
+        if self.cadence != params.CADENCE_NONE and not self.held:
+            yield from core.acquire(self.acquire)
+            self.held = True
+
+    def give(self, core: Core) -> Steps:
+        if self.held:
+            yield from core.release(self.release)
+            self.held = False
+            self.slot = (self.slot + 1) % self.depth
+
+
+def super_kernel(core: Core) -> Steps:
+    while True:
+        yield from core.acquire(PARAMS_FULL)
+        words = [int(w) for w in core.memory.block(0, params.WORDS, np.uint32)]
+        if words[params.HEADER["magic"]] != params.MAGIC:
+            raise ModelFault("core", f"{core.name}: parameter block magic {words[0]:#x}")
+        if words[params.HEADER["row_mask"]] >> core.row & 1:
+            yield from run_op(core, words)
+        yield from core.release(PARAMS_EMPTY)
+
+
+def run_op(core: Core, words: list[int]) -> Steps:
+    """One operation: all tiles of this core, all reduction steps of each."""
+    head = params.HEADER
+    in0, in1, out = (Port.from_words(words[head[f"port_{p}"] :]) for p in ("in0", "in1", "out"))
+    kernel = KERNELS.get(words[head["kernel"]])
+    if kernel is None:
+        raise ModelFault("core", f"{core.name}: kernel {words[head['kernel']]} is not modelled")
+    steps = words[head["inner_steps"]]
+    for origins in tile_origins(core, words):
+        yield from out.take(core)
+        for k in range(steps):
+            last = k == steps - 1
+            yield from in0.take(core)
+            yield from in1.take(core)
+            first = k * words[head["k_tile"]]
+            count = min(words[head["k_tile"]], words[head["k_extent"]] - first)
+            kernel(Call(core.memory, words, (in0.at, in1.at), out.at, origins, first, count, k == 0, last))
+            yield True
+            for port in (in0, in1):
+                if port.cadence == params.CADENCE_STEP or (last and port.cadence == params.CADENCE_TILE):
+                    yield from port.give(core)
+        if out.cadence != params.CADENCE_ONCE:
+            yield from out.give(core)
+    for port in (in0, in1, out):
+        yield from port.give(core)
+
+
+def tile_origins(core: Core, words: list[int]) -> Iterator[tuple[int, ...]]:
+    """Origins of the tiles that this core visits, dimension 0 outermost.
+
+    A tile that would overhang is shifted back: edge work is done twice, nothing is cut.
+    """
+    per_dim: list[list[int]] = []
+    for d in range(5):
+        extent, tile, factors, count = words[params.HEADER["dims"] + 4 * d :][:4]
+        per_column, per_row, per_step = factors & 0xFF, factors >> 8 & 0xFF, factors >> 16
+        origins = []
+        for o in range(count):
+            index = core.column * per_column + core.row * per_row + o * per_step
+            index = min(index, -(-extent // tile) - 1)
+            origins.append(min(index * tile, extent - tile))
+        per_dim.append(origins)
+    product: Any = itertools.product(*per_dim)
+    yield from product
