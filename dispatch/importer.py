@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX in, ``Graph`` out: the only file that reads ONNX models.
 
-Whatever is wrong with the file, the result is a ``ModelError``. Weights are moved out of
-the protobuf one by one, so that at no time more than about two copies of them are alive.
+Whatever is wrong with the file, the result is a ``ModelError``. The protobuf is only read,
+and gone when the import ends, so that no more than two copies of the weights are alive.
 """
 
 from __future__ import annotations
@@ -41,11 +41,9 @@ def import_model(model: ModelLike) -> Graph:
 
 
 def _read(model: ModelLike) -> tuple[ModelProto, Path | None]:
-    """The model as a proto of our own, and the folder that external data may come from."""
+    """The model as a proto, and the folder that external data may come from."""
     if isinstance(model, ModelProto):
-        own = ModelProto()
-        own.CopyFrom(model)
-        return own, None
+        return _whole(model, "the given ModelProto"), None  # nothing below writes to it
     if isinstance(model, bytes | bytearray | memoryview):
         return _parse(bytes(model), "the given bytes"), None
     if isinstance(model, str | os.PathLike):
@@ -70,10 +68,14 @@ def _parse(data: bytes, where: str) -> ModelProto:
         proto.ParseFromString(data)
     except Exception as error:  # protobuf's DecodeError differs between its implementations
         raise ModelError(where, f"{len(data)} bytes that are no ONNX protobuf", "an ONNX model") from error
+    return _whole(proto, f"{where} ({len(data)} bytes)")
+
+
+def _whole(proto: ModelProto, where: str) -> ModelProto:
     if not proto.HasField("graph") or not proto.opset_import or proto.ir_version <= 0:
         raise ModelError(
             where,
-            f"{len(data)} bytes without graph, operator set or IR version",
+            "a model without graph, operator set or IR version",
             "an ONNX model",
             "check that the file is complete",
         )
@@ -104,7 +106,7 @@ def with_attributes(graph: Graph) -> Graph:
 
 
 class _Importer:
-    """One import: consumes ``proto``, taking its weights out as it goes."""
+    """One import; ``proto`` is read, never written."""
 
     def __init__(self, proto: ModelProto, folder: Path | None) -> None:
         self.proto = proto
@@ -146,26 +148,14 @@ class _Importer:
         return prune(graph.with_nodes(graph.nodes))
 
     def _take_initializers(self) -> None:
+        """IR versions below 4 list initializers as inputs too; they are constants all the same."""
         source = self.proto.graph
         for tensor in source.initializer:
             if not tensor.name or tensor.name in self.constants:
                 raise ModelError("an initializer", f"the name {tensor.name!r}", "a unique name")
             self.constants[tensor.name] = self.array(tensor)
-            for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
-                tensor.ClearField(name)  # type: ignore[arg-type]
-        del source.initializer[:]
         for sparse in source.sparse_initializer:
             self.constants[sparse.values.name] = _dense(sparse)
-        del source.sparse_initializer[:]
-        # IR versions below 4 list initializers as inputs; for the checker they now are just that.
-        listed = {v.name for v in source.input}
-        for name, array in self.constants.items():
-            if name not in listed:
-                source.input.append(
-                    onnx.helper.make_tensor_value_info(
-                        name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
-                    )
-                )
 
     def array(self, tensor: TensorProto) -> Array:
         """The tensor's values, read-only."""

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: ``onedispatch run | compile | inspect | bench | ops | devices | txn``."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from onedispatch.dispatch import cli_bench, cli_info, cli_models, cli_transactions
+from onedispatch.dispatch.cli_output import errors
+from onedispatch.transactions.errors import OneDispatchError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help=(
+        "Run ONNX models as one transaction on a simulated AMD XDNA NPU.\n\n"
+        "Would my model run there, how much of it, how fast, and why not the rest?\n\n"
+        "  [bold]onedispatch inspect model.onnx[/]            placement, buffers, schedules\n\n"
+        "  [bold]onedispatch run model.onnx --random[/]       one run, with its report\n\n"
+        "  [bold]onedispatch bench light_resnet50[/]          our time beside onnxruntime's\n\n"
+        "  [bold]onedispatch compile model.onnx -o m.od[/]    a file that runs without ONNX\n\n"
+        "  [bold]onedispatch txn dump m.od[/]                 what is sent to the array"
+    ),
+)
+txn = typer.Typer(no_args_is_help=True, help="Look into transactions: what is sent to the array.")
+
+app.command("run")(cli_models.run)
+app.command("compile")(cli_models.compile)
+app.command("inspect")(cli_models.inspect)
+app.command("bench")(cli_bench.bench)
+app.command("ops")(cli_info.ops)
+app.command("devices")(cli_info.devices)
+txn.command("dump")(cli_transactions.dump)
+app.add_typer(txn, name="txn")
+
+
+def main() -> None:
+    """Entry point: errors of ours are one message and exit code 1, not a traceback."""
+    try:
+        app()
+    except OneDispatchError as error:
+        errors.print(
+            f"{type(error).__name__}: {error}", style="red", markup=False, highlight=False, soft_wrap=True
+        )
+        sys.exit(1)
+    except BrokenPipeError:  # `| head` closed the pipe
+        sys.stderr.close()
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()
