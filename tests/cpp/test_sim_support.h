@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the simulator's tests share: writing transactions, descriptors and routes; a rig to run them.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "onedispatch/txn_format.h"
+#include "sim/controller.h"
+#include "sim/ports.h"
+
+namespace onedispatch::sim::testing {
+
+inline uint64_t tile_address(uint32_t column, uint32_t row, uint32_t offset) {
+  return (uint64_t{column} << reg::COLUMN_SHIFT) | (uint64_t{row} << reg::ROW_SHIFT) | offset;
+}
+
+// Appends operations of version 0.1 or 1.0.
+class Builder {
+ public:
+  explicit Builder(bool v1 = false, uint32_t columns = 1) : v1_(v1), columns_(columns) { bytes_.resize(txn::Header::size); }
+
+  Builder& write(uint64_t address, uint32_t value) {
+    return v1_ ? words({0, low(address), value}) : words({0, 0, low(address), 0, value, 24});
+  }
+  Builder& block(uint64_t address, const std::vector<uint32_t>& payload) {
+    const auto size = static_cast<uint32_t>(payload.size() * 4);
+    if (v1_) {
+      words({1, low(address), 12 + size});
+    } else {
+      words({1, 0, low(address), 16 + size});
+    }
+    for (const uint32_t word : payload) word_out(word);
+    return *this;  // counted by words()
+  }
+  Builder& mask_write(uint64_t address, uint32_t value, uint32_t mask) { return masked(3, address, value, mask); }
+  Builder& poll(uint64_t address, uint32_t value, uint32_t mask) { return masked(4, address, value, mask); }
+  Builder& token(uint32_t column, uint32_t row, bool mm2s, uint32_t channel, uint32_t columns = 1) {
+    return words({128, 16, static_cast<uint32_t>(mm2s) | row << 8 | column << 16, 1u << 8 | columns << 16 | channel << 24});
+  }
+  Builder& patch(uint32_t column, uint32_t bd, uint32_t argument, uint64_t offset) {
+    const uint32_t at = low(tile_address(column, 0, reg::shim::DMA_BD.at(bd) + 4));
+    if (v1_) return words({129, 24, at, argument, low(offset), static_cast<uint32_t>(offset >> 32)});
+    return words({129, 48, 0, 0, 0, 0, at, 0, argument, 0, low(offset), static_cast<uint32_t>(offset >> 32)});
+  }
+  Builder& timer(uint32_t id) { return words({131, 12, id}); }
+  Builder& load_pdi(uint32_t id) { return words({8 | id << 16, 0, 0, 0}); }
+  Builder& merge_sync(uint32_t tokens, uint32_t columns) { return words({132, 16, tokens | columns << 8, 0}); }
+  Builder& words(std::initializer_list<uint32_t> list) {
+    for (const uint32_t word : list) word_out(word);
+    ++count_;
+    return *this;
+  }
+
+  std::vector<uint8_t> bytes() const {
+    std::vector<uint8_t> all = bytes_;
+    all[0] = v1_ ? 1 : 0;
+    all[1] = v1_ ? 0 : 1;
+    all[2] = 4;
+    all[3] = 6;
+    all[4] = static_cast<uint8_t>(columns_);
+    all[5] = 1;
+    store32(&all[8], count_);
+    store32(&all[12], static_cast<uint32_t>(all.size()));
+    return all;
+  }
+
+ private:
+  static uint32_t low(uint64_t value) { return static_cast<uint32_t>(value); }
+  void word_out(uint32_t word) {
+    bytes_.resize(bytes_.size() + 4);
+    store32(&bytes_[bytes_.size() - 4], word);
+  }
+  Builder& masked(uint32_t code, uint64_t address, uint32_t value, uint32_t mask) {
+    return v1_ ? words({code, low(address), value, mask}) : words({code, 0, low(address), 0, value, mask, 28});
+  }
+
+  bool v1_;
+  uint32_t columns_;
+  uint32_t count_ = 0;
+  std::vector<uint8_t> bytes_;
+};
+
+// A descriptor in words; fields by name from bd::shim, bd::mem, bd::core.
+using BdList = std::vector<std::pair<Field, int64_t>>;
+inline std::vector<uint32_t> make_bd(uint32_t words, const BdList& fields) {
+  std::vector<uint32_t> bd(words, 0);
+  for (const auto& [field, value] : fields) bd[field.word] = field.set(bd[field.word], value);
+  return bd;
+}
+inline std::vector<uint32_t> shim_bd(BdList fields) {
+  fields.emplace_back(bd::shim::valid, 1);
+  return make_bd(8, fields);
+}
+inline std::vector<uint32_t> mem_bd(uint32_t byte, uint32_t words, BdList fields = {}) {
+  fields.emplace_back(bd::mem::valid, 1);
+  fields.emplace_back(bd::mem::base, (byte + reg::mem::kOwnMemoryView) / 4);
+  fields.emplace_back(bd::mem::length, words);
+  return make_bd(8, fields);
+}
+inline std::vector<uint32_t> core_bd(uint32_t byte, uint32_t words, BdList fields = {}) {
+  fields.emplace_back(bd::core::valid, 1);
+  fields.emplace_back(bd::core::base, byte / 4);
+  fields.emplace_back(bd::core::length, words);
+  return make_bd(6, fields);
+}
+inline uint32_t task(uint32_t bd, uint32_t repeat = 1, bool token = false) {
+  return bd | (repeat - 1) << 16 | (token ? 1u << 31 : 0u);
+}
+
+// Writes circuit and packet routes.
+struct Router {
+  Builder& b;
+  uint32_t block(TileKind kind, bool master) const {
+    if (kind == TileKind::kShim) return master ? reg::shim::SWITCH_MASTER.offset : reg::shim::SWITCH_SLAVE.offset;
+    if (kind == TileKind::kMem) return master ? reg::mem::SWITCH_MASTER.offset : reg::mem::SWITCH_SLAVE.offset;
+    return master ? reg::core::SWITCH_MASTER.offset : reg::core::SWITCH_SLAVE.offset;
+  }
+  static TileKind kind(uint32_t row) { return row == 0 ? TileKind::kShim : row == 1 ? TileKind::kMem : TileKind::kCore; }
+  void circuit(uint32_t column, uint32_t row, Port from, Port to) const {
+    const auto slave = static_cast<uint32_t>(port_index(kind(row), false, from));
+    const auto master = static_cast<uint32_t>(port_index(kind(row), true, to));
+    b.write(tile_address(column, row, block(kind(row), false) + 4 * slave), 1u << 31);
+    b.write(tile_address(column, row, block(kind(row), true) + 4 * master), 1u << 31 | slave);
+  }
+  void packet_slave(uint32_t column, uint32_t row, Port from, uint32_t slot, uint32_t id, uint32_t arbiter, uint32_t msel) const {
+    const auto slave = static_cast<uint32_t>(port_index(kind(row), false, from));
+    const uint32_t slots = block(kind(row), false) + 0x100;
+    b.write(tile_address(column, row, block(kind(row), false) + 4 * slave), 3u << 30);
+    b.write(tile_address(column, row, slots + 16 * slave + 4 * slot), arbiter | msel << 4 | 1u << 8 | 0x1Fu << 16 | id << 24);
+  }
+  void packet_master(uint32_t column, uint32_t row, Port to, uint32_t arbiter, uint32_t msels, bool drop) const {
+    const auto master = static_cast<uint32_t>(port_index(kind(row), true, to));
+    b.write(tile_address(column, row, block(kind(row), true) + 4 * master), 3u << 30 | (drop ? 0x80u : 0u) | msels << 3 | arbiter);
+  }
+};
+
+// Shim MM2S0 -> mem S2MM0 and mem MM2S5 -> shim S2MM0, as the overlay of the operators does.
+inline void lay_feed_and_drain(Builder& b, uint32_t column) {
+  const Router r{b};
+  b.write(tile_address(column, 0, reg::shim::MUX.offset), 1u << 10 | 1u << 14);
+  b.write(tile_address(column, 0, reg::shim::DEMUX.offset), 1u << 4 | 1u << 6);
+  r.circuit(column, 0, {Side::kSouth, 3}, {Side::kNorth, 0});
+  r.circuit(column, 1, {Side::kSouth, 0}, {Side::kDma, 0});
+  r.circuit(column, 1, {Side::kDma, 5}, {Side::kSouth, 0});
+  r.circuit(column, 0, {Side::kNorth, 0}, {Side::kSouth, 2});
+}
+
+struct Buffer {
+  std::vector<uint8_t> bytes;
+  ValidMap valid;
+  std::shared_ptr<DdrRegion> region;
+
+  explicit Buffer(uint32_t words, uint64_t address) : bytes(size_t{4} * words), valid(words) {
+    region = std::make_shared<DdrRegion>();
+    region->address = region->origin = address;
+    region->bytes = bytes.size();
+    region->data = bytes.data();
+    region->valid = &valid;
+  }
+  uint32_t get(uint32_t word) const { return load32(&bytes[size_t{4} * word]); }
+  void set(uint32_t word, uint32_t value) {
+    store32(&bytes[size_t{4} * word], value);
+    valid.mark(word, 1);
+  }
+  void count_up(uint32_t first = 1000) {
+    for (uint32_t i = 0; i < bytes.size() / 4; ++i) set(i, first + i);
+  }
+};
+
+// A simulator with buffers: two of 64 Ki words unless told otherwise.
+struct Rig {
+  explicit Rig(Overlays overlays = {}, const char* name = "npu2_2col", Options options = inline_options())
+      : simulator(find_device(name), options, std::move(overlays)) {
+    add(1 << 16);
+    add(1 << 16);
+  }
+  static Options inline_options() {
+    Options options;
+    options.threads = 1;
+    options.event_limit = 200'000;
+    return options;
+  }
+  Buffer& add(uint32_t words) {
+    buffers.push_back(std::make_unique<Buffer>(words, 0x4000000000ull + buffers.size() * 0x10000000ull));
+    return *buffers.back();
+  }
+  RunReport run(const Builder& builder) {
+    const std::vector<uint8_t> bytes = builder.bytes();
+    DdrRegions regions;
+    for (const auto& buffer : buffers) {
+      regions.push_back(std::make_shared<DdrRegion>(*buffer->region));
+    }
+    return simulator.run(bytes.data(), bytes.size(), regions);
+  }
+  // The error that a run ends with; fails the test when there is none.
+  SimulationError error(const Builder& builder) {
+    try {
+      run(builder);
+    } catch (const SimulationError& error) {
+      return error;
+    }
+    ADD_FAILURE() << "the run succeeded";
+    return SimulationError("none", {});
+  }
+  uint32_t peek(uint32_t column, uint32_t row, uint32_t byte) { return simulator.array().read(tile_address(column, row, byte)); }
+
+  std::vector<std::unique_ptr<Buffer>> buffers;
+  Simulator simulator;
+};
+
+}  // namespace onedispatch::sim::testing
