@@ -32,7 +32,9 @@ class Conv final : public Kernel {
   int64_t channel(const Call& call) const {
     return window_.x_c.local(call.k_first, call.k_first, call.k_count, "CONV channels");
   }
+  struct Columns;
   void accumulate_planes(const Call& call, GemmF32& g) const;
+  void accumulate_gathered(const Call& call, GemmF32& g, const float* x) const;
 
   Window window_;
   PortRef w_, bias_;
@@ -61,40 +63,62 @@ uint64_t Conv::cycles(const Call& call) const {
   return static_cast<uint64_t>(std::ceil(total));
 }
 
-// Blocks of whole channels where they fit, else blocks of a channel's taps.
-void Conv::accumulate_planes(const Call& call, GemmF32& g) const {
-  const float* x = window_.x.f32_in(call) + channel(call);
-  const int taps = window_.taps();
-  const ptrdiff_t row = (window_.pixels() + kOverrun - 1) / kOverrun * kOverrun;
-  const int block = std::max<int>(1, static_cast<int>(kColumnBlock / static_cast<size_t>(row)));
-  auto* columns = static_cast<float*>(scratch(kScratchColumns, (static_cast<size_t>(row) * static_cast<size_t>(block) + kOverrun) * 4));
-  g.b = columns;
-  g.b_k = row;
-  g.k = 0;
-  const auto flush = [&] {
+// The columns of one GEMM: `add` appends rows, and what is there is multiplied when full.
+struct Conv::Columns {
+  GemmF32& g;
+  ptrdiff_t row;
+  int block;
+  float* data;
+
+  Columns(GemmF32& gemm, int pixels) : g(gemm), row((pixels + kOverrun - 1) / kOverrun * kOverrun) {
+    block = std::max<int>(1, static_cast<int>(kColumnBlock / static_cast<size_t>(row)));
+    const size_t elements = static_cast<size_t>(row) * static_cast<size_t>(block) + kOverrun;
+    data = static_cast<float*>(scratch(kScratchColumns, elements * 4));
+    g.b = data;
+    g.b_k = row;
+    g.k = 0;
+  }
+  float* next() { return data + g.k * row; }
+  void flush() {
     if (g.k == 0) return;
     simd().gemm_f32(g);
     g.a += g.k * g.a_k;
     g.k = 0;
     g.accumulate = true;
-  };
-  window_.fill_border(call, 0.0f);
-  for (uint32_t c = 0; c < call.k_count; ++c) {
-    window_.fill_channel(call, x + c * window_.x_c.stride);
-    Taps all = window_.plane_taps();
-    all.out_row = row;
-    for (int tap = 0; tap < taps;) {
-      if (g.k == block || (g.k + taps > block && tap == 0)) flush();
-      Taps some = all;
-      some.offsets += tap;
-      some.taps = std::min(taps - tap, block - g.k);
-      some.out = columns + g.k * row;
+  }
+};
+
+// Blocks of whole channels where they fit, else blocks of a channel's taps.
+void Conv::accumulate_planes(const Call& call, GemmF32& g) const {
+  const int taps = window_.taps();
+  Columns columns(g, window_.pixels());
+  const float* x = window_.x.f32_in(call) + channel(call);
+  window_.for_channels(call, x, static_cast<int>(call.k_count), 0.0f, [&](int, Taps some) {
+    const int32_t* offsets = some.offsets;
+    some.out_row = columns.row;
+    if (g.k + taps > columns.block) columns.flush();
+    for (int tap = 0; tap < taps; tap += some.taps) {
+      if (g.k == columns.block) columns.flush();
+      some.offsets = offsets + tap;
+      some.taps = std::min(taps - tap, columns.block - g.k);
+      some.out = columns.next();
       simd().im2col(some);
       g.k += some.taps;
-      tap += some.taps;
     }
+  });
+  columns.flush();
+}
+
+// 1x1 windows with a stride: the outputs' elements are gathered, channel by channel.
+void Conv::accumulate_gathered(const Call& call, GemmF32& g, const float* x) const {
+  Columns columns(g, window_.pixels());
+  for (uint32_t c = 0; c < call.k_count; ++c) {
+    if (g.k == columns.block) columns.flush();
+    simd().copy_rows(x + c * window_.x_c.stride, window_.sh * window_.x_h.stride, window_.sw * window_.x_w.stride,
+                     columns.next(), window_.columns, window_.rows, window_.columns);
+    ++g.k;
   }
-  flush();
+  columns.flush();
 }
 
 void Conv::run(const Call& call) const {
@@ -112,13 +136,16 @@ void Conv::run(const Call& call) const {
   }
   if (call.k_count == 0) {
     simd().gemm_f32(g);
-  } else if (window_.direct(call)) {
-    const int64_t h = window_.first_row(call) - window_.x_h.origin(call.origin[window_.dim_h]);
-    const int64_t w = window_.first_column(call) - window_.x_w.origin(call.origin[window_.dim_w]);
-    g.b = window_.x.f32_in(call) + channel(call) + h * window_.x_h.stride + w;
-    g.b_k = window_.x_c.stride;
-    g.k = static_cast<int>(call.k_count);
-    simd().gemm_f32(g);
+  } else if (int64_t first = 0; window_.single_tap(call, first)) {
+    const float* x = window_.x.f32_in(call) + channel(call) + first;
+    if (window_.contiguous()) {
+      g.b = x;
+      g.b_k = window_.x_c.stride;
+      g.k = static_cast<int>(call.k_count);
+      simd().gemm_f32(g);
+    } else {
+      accumulate_gathered(call, g, x);
+    }
   } else {
     accumulate_planes(call, g);
   }

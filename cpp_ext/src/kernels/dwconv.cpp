@@ -40,14 +40,12 @@ class DepthwiseConv final : public Kernel {
     const float* x = window_.x.f32_in(call) + window_.channel(call);
     const float* weights = w_.f32_in(call);
     auto* out = reinterpret_cast<float*>(call.out);
-    window_.fill_border(call, 0.0f);
-    for (int c = 0; c < window_.tile_c; ++c) {
-      window_.fill_channel(call, x + c * window_.x_c.stride);
-      Taps taps = window_.plane_taps();
+    window_.for_channels(call, x, window_.tile_c, 0.0f, [&](int c, Taps taps) {
       taps.out = out + static_cast<ptrdiff_t>(c) * window_.pixels();
       taps.out_row = window_.columns;
-      simd().taps_mac(taps, weights + static_cast<ptrdiff_t>(c) * window_.taps(), bias_.present ? bias_.f32_in(call)[c] : 0.0f);
-    }
+      const float bias = bias_.present ? bias_.f32_in(call)[c] : 0.0f;
+      simd().taps_mac(taps, weights + static_cast<ptrdiff_t>(c) * window_.taps(), bias);
+    });
     activation_.apply(out, static_cast<size_t>(window_.tile_c) * static_cast<size_t>(window_.pixels()));
   }
 

@@ -22,6 +22,18 @@ OD_INLINE F combine(F a, F b) {
   return a + b;
 }
 
+// All lanes combined, by halves.
+template <uint32_t Mode, int Width = kLanes / 2>
+OD_INLINE float across(F v) {
+  const F other = __builtin_shuffle(v, (lane_index() + Width) & (kLanes - 1));
+  const F both = combine<Mode>(v, other);
+  if constexpr (Width > 1) {
+    return across<Mode, Width / 2>(both);
+  } else {
+    return both[0];
+  }
+}
+
 template <uint32_t Mode>
 static float reduce_row_as(const float* x, int n) {
   F acc[4] = {identity<Mode>(), identity<Mode>(), identity<Mode>(), identity<Mode>()};
@@ -31,16 +43,12 @@ static float reduce_row_as(const float* x, int n) {
     for (int j = 0; j < 4; ++j) acc[j] = combine<Mode>(acc[j], enter<Mode>(load(x + i + j * kLanes)));
   }
   for (; i + kLanes <= n; i += kLanes) acc[0] = combine<Mode>(acc[0], enter<Mode>(load(x + i)));
-  const F all = combine<Mode>(combine<Mode>(acc[0], acc[1]), combine<Mode>(acc[2], acc[3]));
-  F tail = identity<Mode>();
-  for (int j = 0; i < n; ++i, ++j) tail[j] = enter<Mode>(splat(x[i]))[0];
-  F lanes = combine<Mode>(all, tail);
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    F other = identity<Mode>();
-    for (int j = 0; j < width; ++j) other[j] = lanes[j + width];
-    lanes = combine<Mode>(lanes, other);
+  if (i < n) {
+    const F tail = enter<Mode>(load_part(x + i, n - i));
+    acc[1] = combine<Mode>(acc[1], select(lane_index() < splat_i(n - i), tail, identity<Mode>()));
   }
-  return lanes[0];
+  const F all = combine<Mode>(combine<Mode>(acc[0], acc[1]), combine<Mode>(acc[2], acc[3]));
+  return across<Mode>(all);
 }
 
 template <uint32_t Mode>
@@ -93,13 +101,12 @@ static void softmax_row(bool log, const float* x, float* y, int n) {
     sums = sums + e;
     store(y + i, e);
   }
-  float total = 0;
   if (i < n) {
     const F e = exp_f(load_part(x + i, n - i) - shift);
     store_part(y + i, e, n - i);
-    for (int j = 0; j < n - i; ++j) total += e[j];
+    sums = sums + select(lane_index() < splat_i(n - i), e, F{});
   }
-  for (int j = 0; j < kLanes; ++j) total += sums[j];
+  const float total = across<params::reduce_mode::sum>(sums);
   if (log) {
     const F log_total = log_f(splat(total));
     map_one(x, y, static_cast<size_t>(n), [&](F v) { return (v - shift) - log_total; });

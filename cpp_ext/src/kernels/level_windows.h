@@ -2,13 +2,51 @@
 // Window operations over padded planes (window.h): im2col, depthwise products, pooling.
 namespace onedispatch::kernels::OD_LEVEL {
 
+// The first n < kLanes lanes, without a masked store: loads that follow soon could not be served
+// from one before it has left the store buffer.
+template <int Width = kLanes / 2>
+OD_INLINE void store_pieces(float* y, F v, int n) {
+  if (n & Width) {
+    __builtin_memcpy(y, &v, Width * sizeof *y);
+    y += Width;
+    v = __builtin_shuffle(v, (lane_index() + Width) & (kLanes - 1));
+  }
+  if constexpr (Width > 1) store_pieces<Width / 2>(y, v, n);
+}
+
 // y[i] = x[i * stride]; reads nothing beyond x[(n - 1) * stride].
-static void copy_strided(const float* x, ptrdiff_t stride, float* y, int n) {
+OD_INLINE void copy_run(const float* x, ptrdiff_t stride, float* y, int n) {
   int i = 0;
+  if (stride == 1) {
+    for (; i + kLanes <= n; i += kLanes) store(y + i, load(x + i));
+    if (i == n) return;
+    if (n > kLanes) {
+      store(y + n - kLanes, load(x + n - kLanes));
+    } else {
+      store_pieces(y, load_part(x, n), n);
+    }
+    return;
+  }
   if (stride == 2) {
     for (; i + kLanes < n; i += kLanes) store(y + i, even_lanes(load(x + 2 * i), load(x + 2 * i + kLanes)));
+    if (n >= kLanes) i = n - kLanes;
+    const int left = 2 * (n - i) - 1;  // the last of these elements is the last that exists
+    const F low = left < kLanes ? load_part(x + 2 * i, left) : load(x + 2 * i);
+    const F high = left > kLanes ? load_part(x + 2 * i + kLanes, left - kLanes) : F{};
+    if (n >= kLanes) {
+      store(y + i, even_lanes(low, high));
+    } else {
+      store_pieces(y, even_lanes(low, high), n);
+    }
+    return;
   }
   for (; i < n; ++i) y[i] = x[i * stride];
+}
+
+static void copy_strided(const float* x, ptrdiff_t stride, float* y, int n) { copy_run(x, stride, y, n); }
+
+static void copy_rows(const float* x, ptrdiff_t x_row, ptrdiff_t stride, float* y, ptrdiff_t y_row, int rows, int n) {
+  for (int r = 0; r < rows; ++r) copy_run(x + r * x_row, stride, y + r * y_row, n);
 }
 
 // One row of output pixels per tap. Each run is written in whole vectors: what is too much is

@@ -37,10 +37,8 @@ class Pool final : public Kernel {
     auto* out = reinterpret_cast<float*>(call.out);
     const auto pixels = static_cast<size_t>(window_.pixels());
     const float* counts = maximum ? nullptr : cell_counts(call);
-    window_.fill_border(call, maximum ? -std::numeric_limits<float>::infinity() : 0.0f);
-    for (int c = 0; c < window_.tile_c; ++c) {
-      window_.fill_channel(call, x + c * window_.x_c.stride);
-      Taps taps = window_.plane_taps();
+    const float padding = maximum ? -std::numeric_limits<float>::infinity() : 0.0f;
+    window_.for_channels(call, x, window_.tile_c, padding, [&](int c, Taps taps) {
       taps.out = out + static_cast<size_t>(c) * pixels;
       taps.out_row = window_.columns;
       if (maximum) {
@@ -49,7 +47,7 @@ class Pool final : public Kernel {
         simd().taps_sum(taps);
         simd().binary(params::eltwise_func::div_, taps.out, 1, counts, 1, taps.out, pixels);
       }
-    }
+    });
     activation_.apply(out, static_cast<size_t>(window_.tile_c) * pixels);
   }
 

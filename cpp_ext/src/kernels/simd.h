@@ -75,6 +75,7 @@ struct SimdLevel {
   void (*affine)(const float* x, float scale, float shift, float* y, size_t n);  // y == x allowed
   void (*transpose)(const float* x, ptrdiff_t x_row, int rows, int columns, float* y, ptrdiff_t y_row);
   void (*copy_strided)(const float* x, ptrdiff_t stride, float* y, int n);
+  void (*copy_rows)(const float* x, ptrdiff_t x_row, ptrdiff_t stride, float* y, ptrdiff_t y_row, int rows, int n);
   void (*im2col)(const Taps&);
   void (*taps_mac)(const Taps&, const float* weights, float bias);
   void (*taps_max)(const Taps&);
@@ -96,6 +97,6 @@ bool use_simd(std::string_view name);
 // At least `bytes` of this thread's memory, 64-byte aligned, kept until its next request for the
 // same slot. Contents are zero at first and then whatever the slot held before.
 void* scratch(int slot, size_t bytes);
-enum ScratchSlot { kScratchPlane, kScratchColumns, kScratchPackA, kScratchPackB, kScratchSums, kScratchRow, kScratchSlots };
+enum ScratchSlot { kScratchPlane, kScratchPlan, kScratchColumns, kScratchPackA, kScratchPackB, kScratchSums, kScratchRow, kScratchSlots };
 
 }  // namespace onedispatch::kernels

@@ -82,20 +82,21 @@ void Window::check(const Call& call) const {
   require_held(x_w, call.origin[dim_w], w, w + int64_t{columns - 1} * sw + int64_t{kw - 1} * dw, "window input columns");
 }
 
-bool Window::direct(const Call& call) const {
+bool Window::single_tap(const Call& call, int64_t& first) const {
   const int64_t h = first_row(call), w = first_column(call);
-  return kh == 1 && kw == 1 && sh == 1 && sw == 1 && h >= 0 && w >= 0 && h + rows <= x_h.extent &&
-         w + columns <= x_w.extent && x_w.stride == 1 && (rows == 1 || x_h.stride == columns);
+  first = (h - x_h.origin(call.origin[dim_h])) * x_h.stride + (w - x_w.origin(call.origin[dim_w])) * x_w.stride;
+  return taps() == 1 && h >= 0 && w >= 0 && h + int64_t{rows - 1} * sh < x_h.extent &&
+         w + int64_t{columns - 1} * sw < x_w.extent;
 }
 
-float* Window::plane() const {
-  const size_t elements = static_cast<size_t>(plane_rows_) * static_cast<size_t>(sw) * static_cast<size_t>(phase_columns_);
-  return static_cast<float*>(scratch(kScratchPlane, (elements + kOverrun) * 4));
+float* Window::plane(int slot) const {
+  const size_t elements = plane_elements() + kOverrun;
+  return static_cast<float*>(scratch(kScratchPlane, elements * 2 * 4)) + static_cast<size_t>(slot) * elements;
 }
 
-Taps Window::plane_taps() const {
+Taps Window::plane_taps(int slot) const {
   Taps taps{};
-  taps.plane = plane();
+  taps.plane = plane(slot);
   taps.plane_row = static_cast<ptrdiff_t>(sh) * sw * phase_columns_;
   taps.offsets = offsets_.data();
   taps.taps = this->taps();
@@ -121,33 +122,46 @@ void Window::fill_border(const Call& call, float padding) const {
     any = any || r.end - r.first < phase_columns_;
   }
   if (!any) return;
-  float* to = plane();
-  std::fill(to, to + static_cast<size_t>(plane_rows_) * static_cast<size_t>(sw) * static_cast<size_t>(phase_columns_), padding);
+  for (int slot = 0; slot < 2; ++slot) std::fill(plane(slot), plane(slot) + plane_elements(), padding);
 }
 
-void Window::fill_channel(const Call& call, const float* channel) const {
+Window::Plan Window::plan_copies(const Call& call) const {
   const int64_t h = first_row(call), w = first_column(call);
   const int64_t origin_h = x_h.origin(call.origin[dim_h]), origin_w = x_w.origin(call.origin[dim_w]);
   const Range lines = inside(h, 1, plane_rows_, x_h.extent);
+  const ptrdiff_t line = static_cast<ptrdiff_t>(sw) * phase_columns_;
+  const int step = kh == 1 ? sh : 1;  // one-line windows use every sh-th row, others most rows
+  auto* copies = static_cast<Copy*>(
+      scratch(kScratchPlan, sizeof(Copy) * static_cast<size_t>(sw) * static_cast<size_t>(plane_rows_)));
+  int count = 0;
   for (int p = 0; p < sw; ++p) {
     if (phase_used_[static_cast<size_t>(p)] == 0) continue;
     // Columns past the last tap may not be in the chunk: they are never read.
     const int64_t needed = (int64_t{columns - 1} * sw + int64_t{kw - 1} * dw - p) / sw + 1;
     const Range r = inside(w + p, sw, needed, x_w.extent);
-    const int count = static_cast<int>(r.end - r.first);
-    if (count == 0) continue;
-    const int64_t from = (w + p + r.first * sw - origin_w) * x_w.stride;
-    float* to = plane() + static_cast<ptrdiff_t>(p) * phase_columns_ + r.first;
-    for (int64_t y = lines.first; y < lines.end; ++y) {
-      if (row_used_[static_cast<size_t>(y)] == 0) continue;
-      const float* source = channel + (h + y - origin_h) * x_h.stride + from;
-      float* target = to + y * sw * phase_columns_;
-      if (sw * x_w.stride == 1) {
-        std::memcpy(target, source, static_cast<size_t>(count) * 4);
-      } else {
-        simd().copy_strided(source, sw * x_w.stride, target, count);
+    if (r.end == r.first) continue;
+    const int64_t from = (h - origin_h) * x_h.stride + (w + p + r.first * sw - origin_w) * x_w.stride;
+    for (int64_t y = lines.first; y < lines.end;) {
+      if (row_used_[static_cast<size_t>(y)] == 0) {
+        ++y;
+        continue;
       }
+      int64_t end = y + step;
+      while (end < lines.end && row_used_[static_cast<size_t>(end)] != 0) end += step;
+      copies[count++] = {from + y * x_h.stride, p * ptrdiff_t{phase_columns_} + r.first + y * line,
+                         step * x_h.stride, step * line,
+                         static_cast<int>((end - y) / step), static_cast<int>(r.end - r.first)};
+      y = end;
     }
+  }
+  return {copies, count};
+}
+
+void Window::fill_channel(const Plan& plan, const float* channel, float* plane) const {
+  const ptrdiff_t stride = sw * x_w.stride;
+  for (int i = 0; i < plan.count; ++i) {
+    const Copy& c = plan.copies[i];
+    simd().copy_rows(channel + c.source, c.source_row, stride, plane + c.target, c.target_row, c.rows, c.columns);
   }
 }
 

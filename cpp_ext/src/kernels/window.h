@@ -33,21 +33,48 @@ class Window {
   int64_t channel(const Call& call) const;
   // Throws ProgramError unless the chunk holds all coordinates that are not padding.
   void check(const Call& call) const;
-  // The tile is the chunk itself, row by row: no plane is needed (1x1, stride 1, no padding).
-  bool direct(const Call& call) const;
+  // One tap and no padding: outputs are input elements, and no plane is needed. `first` becomes
+  // the position of the first one in its channel.
+  bool single_tap(const Call& call, int64_t& first) const;
+  // With a single tap: the outputs of a channel lie together in the chunk.
+  bool contiguous() const {
+    return sw * x_w.stride == 1 && (rows == 1 || sh * x_h.stride == columns);
+  }
 
-  // Fills the plane of one channel in scratch and describes its taps. The border is written once
-  // per call, by `fill_border`.
-  Taps plane_taps() const;
-  void fill_border(const Call& call, float padding) const;
-  void fill_channel(const Call& call, const float* channel) const;
+  // Calls use(channel index, taps over its plane) for `channels` channels that start at `first`.
+  // Two planes in scratch take turns: the next one is filled before the last is used, so that its
+  // stores have left the core's store buffer by then.
+  template <class Use>
+  void for_channels(const Call& call, const float* first, int channels, float padding, Use use) const {
+    fill_border(call, padding);
+    const Plan plan = plan_copies(call);
+    for (int c = 0; c <= channels; ++c) {
+      if (c < channels) fill_channel(plan, first + c * x_c.stride, plane(c % 2));
+      if (c > 0) use(c - 1, plane_taps((c - 1) % 2));
+    }
+  }
 
  private:
   struct Range {  // outputs of a plane line that lie inside the tensor
     int64_t first, end;
   };
+  struct Copy {  // rows of one phase that go from a channel to its plane in one go
+    ptrdiff_t source, target, source_row, target_row;
+    int rows, columns;
+  };
+  struct Plan {  // the same for all channels of a call; lies in scratch
+    const Copy* copies;
+    int count;
+  };
   Range inside(int64_t coordinate, int64_t step, int64_t count, int64_t extent) const;
-  float* plane() const;
+  float* plane(int slot) const;
+  size_t plane_elements() const {
+    return static_cast<size_t>(plane_rows_) * static_cast<size_t>(sw) * static_cast<size_t>(phase_columns_);
+  }
+  Taps plane_taps(int slot) const;
+  void fill_border(const Call& call, float padding) const;
+  Plan plan_copies(const Call& call) const;
+  void fill_channel(const Plan& plan, const float* channel, float* plane) const;
 
   int plane_rows_ = 1;
   int phase_columns_ = 1;  // columns of one phase
