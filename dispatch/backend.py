@@ -21,7 +21,7 @@ from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupl
 from onedispatch.dispatch.session import InferenceSession
 
 
-class OneDispatchRep(BackendRep):  # type: ignore[misc]
+class OneDispatchRep(BackendRep):
     """A model that is ready to run; ``session`` has placement and reports."""
 
     def __init__(self, session: InferenceSession) -> None:
@@ -41,7 +41,7 @@ class OneDispatchRep(BackendRep):  # type: ignore[misc]
         return tuple(namedtupledict("Outputs", names)(*outputs))
 
 
-class OneDispatchBackend(Backend):  # type: ignore[misc]
+class OneDispatchBackend(Backend):
     """Prepares models and runs single nodes."""
 
     @classmethod
@@ -78,11 +78,12 @@ class OneDispatchBackend(Backend):  # type: ignore[misc]
             )
             for name, array in zip(names, arrays, strict=True)
         ]
+        # Types of the outputs are left open: importing infers them.
         made = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name]
         opsets = [onnx.helper.make_opsetid(node.domain, version)]
         graph = onnx.helper.make_graph([node], "node", typed, made)
         model = onnx.helper.make_model(graph, opset_imports=opsets)
-        return cls.run_model(_with_output_types(model), arrays, device, **kwargs)
+        return cls.run_model(model, arrays, device, **kwargs)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
@@ -94,11 +95,6 @@ class OneDispatchBackend(Backend):  # type: ignore[misc]
             return bool(Device(device).type == DeviceType.CPU)
         except (AttributeError, ValueError):
             return False
-
-
-def _with_output_types(model: onnx.ModelProto) -> onnx.ModelProto:
-    inferred = onnx.shape_inference.infer_shapes(model)
-    return inferred
 
 
 prepare = OneDispatchBackend.prepare

@@ -100,7 +100,7 @@ def _aligned(size: int) -> int:
 
 
 def _bytes_of(array: Array) -> memoryview:
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 class Reader:

@@ -25,7 +25,7 @@ core = _core  # for ``xrt``, which re-exports its names
 
 _OPCODE = 3
 _FIRST_BUFFER = 3  # kernel arguments before the five buffers: opcode, instructions, their size
-_SMALLEST = 4096  # bytes of a buffer object; an empty argument still needs one
+_SMALLEST = 4  # bytes of a buffer object; an empty argument still needs one
 _TO_DEVICE = _core.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
 _FROM_DEVICE = _core.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
 
@@ -139,7 +139,8 @@ def _buffer(device: Any, size: int, flags: Any, group: int) -> Any:
 
 
 def _map(buffer: Any) -> Array:
-    return np.frombuffer(buffer.map(), np.uint8)
+    image: Array = np.frombuffer(buffer.map(), np.uint8)
+    return image
 
 
 def _fill(buffer: Any, data: Array) -> None:
@@ -151,7 +152,8 @@ def _fill(buffer: Any, data: Array) -> None:
 def _read(slot: Slot, image: Array) -> Array:
     if not slot.nbytes:
         return np.empty(slot.shape, slot.dtype)
-    return slot.view(image).reshape(slot.shape).copy()
+    values: Array = np.array(slot.view(image)).reshape(slot.shape)  # a copy: the buffer is used again
+    return values
 
 
 def _not_written(slots: Sequence[Slot]) -> SimulationError:

@@ -67,6 +67,7 @@ class _Emitter:
         self.source: dict[str, TensorSpec] = {}  # alias -> what it renames
         self.spec: dict[str, TensorSpec] = {}  # every tensor that the region touches
         self.ops: list[_Placed] = []
+        self.delivered: dict[str, str] = {}  # output -> the tensor whose bytes leave under its name
         for unit in region.units:
             if unit.alias is not None:
                 output, source = unit.alias
@@ -122,7 +123,10 @@ class _Emitter:
             )
 
     def _own_outputs(self) -> None:
-        """Gives every output bytes of its own that an operator writes: copies where needed."""
+        """Gives every output bytes of its own that an operator writes: copies where needed.
+
+        Copies come last; operators of the region go on reading the original.
+        """
         made = {placed.operator.output.name for placed in self.ops}
         taken: set[str] = set()
         # An operator's own output name first; then the first alias of a root.
@@ -131,12 +135,15 @@ class _Emitter:
             spec = self.spec[name]
             if spec.size == 0 or (root in made and root not in taken):
                 taken.add(root)
+                self.delivered[name] = root
                 continue
             origin = self.spec[root]
             nodes = tuple(n for unit in self.region.units if name in unit.writes for n in unit.nodes)
-            self.source.pop(name, None)
+            own = TensorSpec(f"{name}//own", spec.dtype, spec.shape)
+            self.spec[own.name] = own
+            self.delivered[name] = own.name
             try:
-                copy = device_copy(origin, spec, self.device)
+                copy = device_copy(origin, own, self.device)
             except Unsupported as error:
                 raise BuildRefused([n.name for n in nodes], Refusal(error.reason, error.nearest)) from error
             self.ops.append(_Placed(copy, nodes))
@@ -153,9 +160,9 @@ class _Emitter:
 
     def _outputs(self, storage: _Storage) -> tuple[Slot, ...]:
         wanted = [n for n in self.region.outputs if self.spec[n].size]
-        plan = memory.pack((n, self._bytes(self.root(n))) for n in wanted)
+        plan = memory.pack((n, self._bytes(self.delivered[n])) for n in wanted)
         storage.sizes[OUT] = plan.size
-        storage.at.update({self.root(n): (OUT, plan.offsets[n]) for n in wanted})
+        storage.at.update({self.delivered[n]: (OUT, plan.offsets[n]) for n in wanted})
         empty = tuple(_slot(self.spec[n], 0) for n in self.region.outputs if not self.spec[n].size)
         return tuple(_slot(self.spec[n], plan.offsets[n]) for n in wanted) + empty
 

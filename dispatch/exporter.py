@@ -102,9 +102,22 @@ def infer_values(graph: Graph, bound: Mapping[str, Value], hints: Mapping[str, A
     found: dict[str, Value] = {
         name: Value(name, value.type) for name, value in graph.values.items() if value.type
     }
+    if any(not info.type.tensor_type.HasField("shape") for info in inferred.output):
+        _contradiction(model)
     for info in (*inferred.value_info, *inferred.output):
         value = value_of(info)
         if value.type:
             found[value.name] = value
     found.update(values)
     return found
+
+
+def _contradiction(model: ModelProto) -> None:
+    """Lenient inference passes over shapes that cannot be; the strict one names the node."""
+    try:
+        onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        text = str(error).strip()
+        # Nested errors come from bodies of functions, whose inference has gaps of its own.
+        if "[ShapeInferenceError]" in text and text.count("Inference error(s)") == 1:
+            raise ModelError("shape inference", text, "shapes and types that fit together") from error

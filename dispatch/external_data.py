@@ -50,7 +50,7 @@ def external_array(tensor: TensorProto, folder: Path | None) -> np.ndarray[Any, 
 
 
 def _bits(data_type: int) -> int:
-    packed = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.FLOAT4E2M1: 4}
+    packed: dict[int, int] = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.FLOAT4E2M1: 4}
     if data_type in packed:
         return packed[data_type]
     return np.dtype(helper.tensor_dtype_to_np_dtype(data_type)).itemsize * 8

@@ -335,7 +335,6 @@ def type_text(kind: TypeProto) -> str:
 
 def _element(number: int) -> str:
     try:
-        name = TensorProto.DataType.Name(number).lower()  # type: ignore[arg-type]
+        return str(TensorProto.DataType.Name(number)).lower()
     except ValueError as error:
         raise ModelError("a tensor type", f"element type {number}", "one that ONNX has") from error
-    return {"float": "float", "undefined": "undefined"}.get(name, name)

@@ -10,14 +10,21 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from onedispatch.dispatch.container import Reader, Writer
 from onedispatch.dispatch.graph import Array, Graph, Value
 from onedispatch.dispatch.program import NodePlacement, Program
-from onedispatch.dispatch.serialise import graph_from, graph_to, program_from, program_to
+from onedispatch.dispatch.serialise import (
+    graph_from,
+    graph_to,
+    program_from,
+    program_to,
+    value_from,
+    value_to,
+)
 from onedispatch.transactions import find_device
 from onedispatch.transactions.errors import (
     CompiledModelError,
@@ -140,18 +147,14 @@ class CompiledModel:
                 "device": self.device,
                 "precision": self.precision,
                 "fallback": self.fallback,
-                "inputs": [[v.name, v.type, _plain_shape(v)] for v in self.inputs],
-                "outputs": [[v.name, v.type, _plain_shape(v)] for v in self.outputs],
+                "inputs": [value_to(v) for v in self.inputs],
+                "outputs": [value_to(v) for v in self.outputs],
                 "deciding": sorted(self.deciding),
                 "cache_size": self.cache_size,
                 "programs": [[key, program_to(writer, p)] for key, p in self.programs.items()],
                 "source": None if self.source is None else graph_to(writer, self.source),
             }
         writer.write(path, description)
-
-
-def _plain_shape(value: Value) -> list[Any] | None:
-    return None if value.shape is None else list(value.shape)
 
 
 def program_key(shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> str:
@@ -191,8 +194,8 @@ def _from(reader: Reader) -> CompiledModel:
         find_device(plain["device"]).name,
         str(plain["precision"]),
         _fallback(plain["fallback"]),
-        tuple(Value(name, kind, shape and tuple(shape)) for name, kind, shape in plain["inputs"]),
-        tuple(Value(name, kind, shape and tuple(shape)) for name, kind, shape in plain["outputs"]),
+        tuple(value_from(v) for v in plain["inputs"]),
+        tuple(value_from(v) for v in plain["outputs"]),
         frozenset(plain["deciding"]),
         graph,
         int(plain["cache_size"]),
@@ -264,10 +267,11 @@ def bind_shapes(
                 "shapes", f"{name!r}: {shape}", f"lists of sizes for inputs {', '.join(sorted(names))}"
             )
     bound = {}
+    symbols: dict[str, int] = {}
     for value in inputs:
-        shape = shapes.get(value.name)
-        if shape is not None:
-            bound[value.name] = check_shape(value, tuple(int(d) for d in shape), {})
+        wanted = shapes.get(value.name)
+        if wanted is not None:
+            bound[value.name] = check_shape(value, tuple(int(d) for d in wanted), symbols)
         elif value.is_concrete:
             bound[value.name] = value.concrete_shape
         else:

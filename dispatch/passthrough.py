@@ -40,7 +40,7 @@ def device_copy(source: TensorSpec, output: TensorSpec, device: Device) -> Opera
         raise Unsupported("there is no device copy operator", "outputs that a node computes") from error
     value = None if source.value is None else source.value.reshape(output.shape)
     same = replace(source, shape=output.shape, value=value)
-    return Copy(f"{output.name}//copy", inputs=[same], output=output, device=device)
+    return Copy(f"copy of {source.name}", inputs=[same], output=output, device=device)
 
 
 def hand_on(graph: Graph, values: Mapping[str, Array], device: Device, *, on_device: bool) -> Outputs:

@@ -23,8 +23,8 @@ Plain = dict[str, Any]
 
 def program_to(writer: Writer, program: Program) -> Plain:
     return {
-        "inputs": [_value_to(v) for v in program.inputs],
-        "outputs": [_value_to(v) for v in program.outputs],
+        "inputs": [value_to(v) for v in program.inputs],
+        "outputs": [value_to(v) for v in program.outputs],
         "sources": list(program.sources),
         "steps": [_step_to(writer, step) for step in program.steps],
         "placement": [[p.node, p.op_type, p.device, p.reason] for p in program.placement],
@@ -34,8 +34,8 @@ def program_to(writer: Writer, program: Program) -> Plain:
 
 def program_from(reader: Reader, plain: Plain) -> Program:
     return Program(
-        tuple(_value_from(v) for v in plain["inputs"]),
-        tuple(_value_from(v) for v in plain["outputs"]),
+        tuple(value_from(v) for v in plain["inputs"]),
+        tuple(value_from(v) for v in plain["outputs"]),
         tuple(plain["sources"]),
         tuple(_step_from(reader, step) for step in plain["steps"]),
         tuple(NodePlacement(*row) for row in plain["placement"]),
@@ -47,10 +47,10 @@ def graph_to(writer: Writer, graph: Graph) -> Plain:
     return {
         "name": graph.name,
         "nodes": [_node_to(node) for node in graph.nodes],
-        "inputs": [_value_to(v) for v in graph.inputs],
-        "outputs": [_value_to(v) for v in graph.outputs],
+        "inputs": [value_to(v) for v in graph.inputs],
+        "outputs": [value_to(v) for v in graph.outputs],
         "constants": {name: writer.array(array) for name, array in graph.constants.items()},
-        "values": [_value_to(v) for v in graph.values.values()],
+        "values": [value_to(v) for v in graph.values.values()],
         "opsets": dict(graph.opsets),
         "ir_version": graph.ir_version,
         "folded": [[f.node, f.op_type, f.reason] for f in graph.folded],
@@ -59,12 +59,12 @@ def graph_to(writer: Writer, graph: Graph) -> Plain:
 
 
 def graph_from(reader: Reader, plain: Plain) -> Graph:
-    values = [_value_from(v) for v in plain["values"]]
+    values = [value_from(v) for v in plain["values"]]
     return Graph(
         plain["name"],
         tuple(_node_from(node) for node in plain["nodes"]),
-        tuple(_value_from(v) for v in plain["inputs"]),
-        tuple(_value_from(v) for v in plain["outputs"]),
+        tuple(value_from(v) for v in plain["inputs"]),
+        tuple(value_from(v) for v in plain["outputs"]),
         {name: reader.array(head) for name, head in plain["constants"].items()},
         {v.name: v for v in values},
         dict(plain["opsets"]),
@@ -74,11 +74,11 @@ def graph_from(reader: Reader, plain: Plain) -> Graph:
     )
 
 
-def _value_to(value: Value) -> list[Any]:
+def value_to(value: Value) -> list[Any]:
     return [value.name, value.type, None if value.shape is None else list(value.shape)]
 
 
-def _value_from(plain: list[Any]) -> Value:
+def value_from(plain: list[Any]) -> Value:
     name, kind, shape = plain
     return Value(name, kind, None if shape is None else tuple(shape))
 

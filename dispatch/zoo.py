@@ -161,8 +161,10 @@ def _draw(rng: np.random.Generator, role: str, node: NodeProto | None, shape: Se
     if role == "one":
         return (1 + 0.1 * np.clip(values, -3, 3)).astype(np.float32)
     if role == "weight" and node is not None and len(shape) > 1:
-        return values * np.float32(np.sqrt(2 / _fan_in(node, shape)))
-    return values * np.float32(0.05)
+        values *= np.float32(np.sqrt(2 / _fan_in(node, shape)))
+    else:
+        values *= np.float32(0.05)
+    return values
 
 
 def _fan_in(node: NodeProto, shape: Sequence[int]) -> int:

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folding: constants and shape arithmetic only, and nothing that an output shows."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onedispatch.dispatch.fold import deciding_inputs, fold_constants, specialise
+from onedispatch.dispatch.graph import Graph
+from onedispatch.dispatch.importer import import_model
+from onedispatch.transactions.errors import ModelError
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+
+
+def graph_of(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, tuple[int, list[int | str]]],
+    outputs: list[str],
+    **weights: np.ndarray,
+) -> Graph:
+    ins = [helper.make_tensor_value_info(n, kind, shape) for n, (kind, shape) in inputs.items()]
+    outs = [helper.make_empty_tensor_value_info(n) for n in outputs]
+    tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "g", ins, outs, tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return fold_constants(import_model(model))
+
+
+def node(op: str, reads: str, writes: str, **attributes: object) -> onnx.NodeProto:
+    return helper.make_node(op, reads.split(), writes.split(), name=op.lower(), **attributes)
+
+
+def types(graph: Graph) -> list[str]:
+    return [n.op_type for n in graph.nodes]
+
+
+def test_constants_are_computed_once() -> None:
+    graph = graph_of(
+        [node("Add", "a b", "c"), node("Mul", "c c", "d"), node("Add", "x d", "y")],
+        {"x": (FLOAT, [2])},
+        ["y"],
+        a=np.float32([1, 2]),
+        b=np.float32([10, 20]),
+    )
+    assert types(graph) == ["Add"]
+    np.testing.assert_array_equal(graph.constants["d"], [121, 484])
+    assert set(graph.constants) == {"d"}
+
+
+def test_random_nodes_are_left_alone() -> None:
+    graph = graph_of(
+        [node("RandomNormal", "", "r", shape=[2]), node("Add", "x r", "y")], {"x": (FLOAT, [2])}, ["y"]
+    )
+    assert types(graph) == ["RandomNormal", "Add"]
+
+
+SHAPE_CHAIN = [
+    node("Shape", "x", "s"),
+    node("Gather", "s zero", "n"),
+    node("Concat", "n minus", "t", axis=0),
+    node("Reshape", "x t", "y"),
+]
+CHAIN_WEIGHTS = {"zero": np.int64([0]), "minus": np.int64([-1])}
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+def test_shape_arithmetic_folds_for_concrete_shapes(batch: int) -> None:
+    graph = graph_of(SHAPE_CHAIN, {"x": (FLOAT, ["N", 3, 4])}, ["y"], **CHAIN_WEIGHTS)
+    assert len(graph.nodes) == 4
+    special = specialise(graph, {"x": (batch, 3, 4)}, {})
+    assert types(special) == ["Reshape"]
+    assert special.value("y").shape == (batch, 12)
+
+
+def test_a_shape_that_is_an_output_is_not_folded() -> None:
+    graph = graph_of([node("Shape", "x", "y")], {"x": (FLOAT, [2, 3])}, ["y"])
+    assert types(specialise(graph, {"x": (2, 3)}, {})) == ["Shape"]
+
+
+def test_inputs_that_decide_shapes_are_found_and_bound() -> None:
+    graph = graph_of(
+        [node("Concat", "s rest", "t", axis=0), node("Reshape", "x t", "y")],
+        {"x": (FLOAT, [4, 6]), "s": (INT64, [1])},
+        ["y"],
+        rest=np.int64([-1]),
+    )
+    assert deciding_inputs(graph) == {"s"}
+    special = specialise(graph, {"x": (4, 6), "s": (1,)}, {"s": np.int64([8])})
+    assert types(special) == ["Reshape"]
+    assert special.value("y").shape == (8, 3)
+
+
+def test_an_input_that_decides_shapes_folds_no_data_path() -> None:
+    """``s`` is also data: the node that computes with it stays."""
+    graph = graph_of(
+        [node("Reshape", "x s", "y"), node("Add", "s s", "z")],
+        {"x": (FLOAT, [4, 6]), "s": (INT64, [2])},
+        ["y", "z"],
+    )
+    special = specialise(graph, {"x": (4, 6), "s": (2,)}, {"s": np.int64([8, 3])})
+    assert types(special) == ["Reshape", "Add"]
+
+
+def test_a_float_computation_behind_a_shape_does_not_bind_its_input() -> None:
+    graph = graph_of(
+        [node("Cast", "f", "i", to=INT64), node("Reshape", "x i", "y")],
+        {"x": (FLOAT, [4]), "f": (FLOAT, [2])},
+        ["y"],
+    )
+    assert deciding_inputs(graph) == frozenset()
+
+
+def test_shapes_that_contradict_are_a_model_error() -> None:
+    graph = graph_of(
+        [node("MatMul", "x w", "y")], {"x": (FLOAT, ["N", 4])}, ["y"], w=np.zeros((5, 2), np.float32)
+    )
+    with pytest.raises(ModelError, match="inference"):
+        specialise(graph, {"x": (1, 4)}, {})
