@@ -42,6 +42,9 @@ UNARY = {
 }
 
 
+MAX_PARTS = 64  # nests that one operator may become
+
+
 class View:
     """Where a tensor lies for an element-wise nest: strides per index dimension, and an offset."""
 
@@ -70,6 +73,31 @@ def collapse(shape: Sequence[int], views: Sequence[View]) -> tuple[list[int], li
     if not sizes:
         return [1], [[0 if i < len(views) - 1 else 1] for i in range(len(views))]
     return sizes, strides
+
+
+def peel(
+    sizes: list[int], strides: list[list[int]], most: int
+) -> list[tuple[list[int], list[list[int]], list[int]]]:
+    """(sizes, strides per view, offset per view) of parts with at most ``most`` dimensions.
+
+    The smallest dimensions are walked by one nest after the other. Raises ``Unsupported`` when
+    that takes more than ``MAX_PARTS``.
+    """
+    if len(sizes) <= most:
+        return [(sizes, strides, [0] * len(strides))]
+    cut = min(range(len(sizes)), key=lambda d: sizes[d])
+    rest = [size for d, size in enumerate(sizes) if d != cut]
+    inner = peel(rest, [[s for d, s in enumerate(view) if d != cut] for view in strides], most)
+    if sizes[cut] * len(inner) > MAX_PARTS:
+        raise Unsupported(
+            f"{len(sizes)} dimensions {sizes} that cannot be joined",
+            f"at most {most} after joining neighbours, or small ones",
+        )
+    return [
+        (part, views, [offset + i * view[cut] for offset, view in zip(offsets, strides, strict=True)])
+        for i in range(sizes[cut])
+        for part, views, offsets in inner
+    ]
 
 
 class Eltwise(Operator):
@@ -103,17 +131,33 @@ class Eltwise(Operator):
         for tensor in (*self.inputs, self.output):
             if tensor.dtype.itemsize != 4:
                 raise Unsupported(f"{tensor.name} is {tensor.dtype}", "4-byte elements (float32)")
-        sizes, _ = collapse(self.shape, [*self.views, self.out_view])
-        if len(sizes) > MAX_DIMS:
-            raise Unsupported(
-                f"shape {list(self.shape)} has {len(sizes)} dimensions that cannot be joined",
-                f"at most {MAX_DIMS} after joining neighbours",
-            )
+        self._parts(self.shape, self.views, self.out_view)
 
     def nests(self) -> list[Nest]:
         if prod(self.shape) == 0:
             return []
-        return [self.nest(self.shape, self.views, self.out_view, range(len(self.inputs)))]
+        return self.part_nests(self.shape, self.views, self.out_view, range(len(self.inputs)))
+
+    @staticmethod
+    def _parts(
+        shape: Sequence[int], views: Sequence[View], out_view: View
+    ) -> list[tuple[list[int], list[View]]]:
+        """The index space in pieces that a nest can walk: shape, and the views with the output's last."""
+        every = [*views, out_view]
+        sizes, strides = collapse(shape, every)
+        return [
+            (part, [View(s, v.offset + at) for s, v, at in zip(steps, every, offsets, strict=True)])
+            for part, steps, offsets in peel(sizes, strides, MAX_DIMS)
+        ]
+
+    def part_nests(
+        self, shape: Sequence[int], views: Sequence[View], out_view: View, tensors: Sequence[int]
+    ) -> list[Nest]:
+        """As ``nest``, for index spaces of any rank."""
+        return [
+            self.nest(part, seen[:-1], seen[-1], tensors)
+            for part, seen in self._parts(shape, views, out_view)
+        ]
 
     def nest(
         self, shape: Sequence[int], views: Sequence[View], out_view: View, tensors: Sequence[int]

@@ -17,10 +17,11 @@ from onedispatch.operators.elementwise import (
     apply_activation,
     collapse,
     is_activation,
-
+    peel,
     tensors_of,
 )
 from onedispatch.operators.index_space import (
+    MAX_DIMS,
     OUTPUT,
     Access,
     Dim,
@@ -105,9 +106,10 @@ class MatMul(Operator):
             m, batch = m * prod(batch), []
             views = [View([]), View([]), View([])]
         sizes, strides = collapse(batch, views) if prod(batch) > 1 else ([], [[], [], []])
-        if len(sizes) > 3:
-            raise Unsupported(f"{len(sizes)} batch dimensions that cannot be joined", "at most 3")
-        return [self._nest(sizes, strides, (m, k, n), (a_strides, b_strides))]
+        return [
+            self._nest(part, steps, offsets, (m, k, n), (a_strides, b_strides))
+            for part, steps, offsets in peel(sizes, strides, MAX_DIMS - 2)
+        ]
 
     def _rows_join(self, batch: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> bool:
         whole = list(shape[:-2]) == list(batch)
@@ -118,6 +120,7 @@ class MatMul(Operator):
         self,
         sizes: Sequence[int],
         strides: Sequence[Sequence[int]],
+        offsets: Sequence[int],
         mkn: tuple[int, int, int],
         matrices: tuple[Sequence[int], Sequence[int]],
     ) -> Nest:
@@ -130,16 +133,18 @@ class MatMul(Operator):
         a = strided_operand(
             "a", 0, self.itemsize,
             [*batches[0], self._along(m, am, dm), self._along(k, ak, K)],
+            offsets[0],
         )
         b: Operand | Packed
         if self.packs_b:
             b = Packed("b", (dn, K), lambda t, kt: self._packed_words(t[dn], kt))
         else:
             b = strided_operand(
-                "b", 1, self.itemsize, [*batches[1], self._along(k, bk, K), self._along(n, bn, dn)]
+                "b", 1, self.itemsize, [*batches[1], self._along(k, bk, K), self._along(n, bn, dn)],
+                offsets[1],
             )
         out = strided_operand(
-            "out", OUTPUT, 4, [*batches[2], (m, n, Access(dm)), (n, 1, Access(dn))]
+            "out", OUTPUT, 4, [*batches[2], (m, n, Access(dm)), (n, 1, Access(dn))], offsets[2]
         )
         zeros = [
             self._zero(name, tensor, index, dim, extent)

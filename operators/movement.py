@@ -48,7 +48,9 @@ class Move(Eltwise):
         super().__init__(name, "copy", inputs, output, device, views=views)
 
     def nests(self) -> list[Nest]:
-        return [self.nest(p.shape, [p.view], p.out_view, [p.tensor]) for p in self.parts]
+        return [
+            nest for p in self.parts for nest in self.part_nests(p.shape, [p.view], p.out_view, [p.tensor])
+        ]
 
     def absorb(self, consumer: Any) -> None:
         return None
