@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tests.ops.case import EXACT, Case, case, f32, integers, value, weight
 
 SMALL_DEVICES = ("npu1", "npu2_1col", "npu1_2col")
@@ -117,7 +119,10 @@ def matmul_integer() -> list[Case]:
         case("MatMulInteger", integers("int8", 128, 256), integers("int8", 256, 96, const=True)),
         case("MatMulInteger", integers("int8", 67, 257), integers("int8", 257, 131, const=True)),
         case("MatMulInteger", integers("int8", 0, 4), integers("int8", 4, 3)),
-        case("MatMulInteger", integers("int8", 3, 0), integers("int8", 0, 4)),
+        # onnxruntime leaves the output of an empty reduction as it finds it
+        case(
+            "MatMulInteger", integers("int8", 3, 0), integers("int8", 0, 4), answer=np.zeros((3, 4), np.int32)
+        ),
     ]
     cases += case("MatMulInteger", a8, b8, zero_a, note="zero-a").on(*SMALL_DEVICES)
     assert all(c.allowed == EXACT for c in cases)
