@@ -69,10 +69,12 @@ class Move(Eltwise):
 
 
 def Copy(name: str, inputs: Sequence[TensorSpec], output: TensorSpec, device: Device) -> Move:
-    """The one input as it is, under another name. Element types of four bytes."""
-    source = inputs[0]
-    whole = View((1,))
-    return Move(name, [source], output, device, [Part(0, (source.size,), whole, whole)])
+    """The one input as it is, under another name. Narrow types are moved as words, padding included."""
+    source, target, whole = inputs[0], output, View((1,))
+    if source.dtype.itemsize < 4 and source.value is None:
+        words = (np.dtype(np.uint32), (source.device_bytes // 4,))
+        source, target = TensorSpec(source.name, *words), TensorSpec(output.name, *words)
+    return Move(name, [source], target, device, [Part(0, (source.size,), whole, whole)])
 
 
 def _need_words(node: NodeSpec, *tensors: TensorSpec | None) -> None:
