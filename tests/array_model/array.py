@@ -15,18 +15,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from array_model.controller import Controller
-from array_model.dma import MM2S, S2MM, Channel, Steps
-from array_model.locks import Lock, read_request_window
-from array_model.memory import HostMemory, Memory, ModelFault
-from array_model.switch import Arbiters, Route, Switch, trace
 from onedispatch.transactions import registers
 from onedispatch.transactions.bd import BufferDescriptor
 from onedispatch.transactions.transaction import Transaction
+from tests.array_model.controller import Controller
+from tests.array_model.dma import MM2S, S2MM, Channel, Steps
+from tests.array_model.locks import Lock, read_request_window
+from tests.array_model.memory import HostMemory, Memory, ModelFault
+from tests.array_model.switch import Arbiters, Route, Switch, trace
 
-MAX_ROUNDS = 2_000_000
 CHANNELS = {"shim": 2, "mem": 6, "core": 2}
 CORE_LOCK_VIEW = registers.CORE_VIEW_LOCKS
+XDNA = 3
 _ENABLE, _RESET = 1, 2
 
 
@@ -132,6 +132,8 @@ class Tile:
         elif name in ("DMA_S2MM_CTRL", "DMA_MM2S_CTRL"):
             self._channel(name, index).write_control(word)
         elif name == "DMA_MM2S_PAD_VALUE":
+            if word and self.array.generation == XDNA:
+                raise ModelFault("unsupported", f"{self.name}: XDNA pads with zeros only")
             self.mm2s[index].pad_value = word
         elif name == "LOCK_VALUE":
             self.locks[index].set(word)
@@ -206,13 +208,26 @@ class Array:
     Args:
         columns: width of the partition.
         loader: which program an image in program memory names.
-        shuffle: seed for another order of agents in every round; None keeps one order.
+        shuffle: seed for another order and another pace of the agents; None: all take turns.
+        generation: 3 XDNA, 4 XDNA2.
+        max_rounds: so many rounds are a livelock.
     """
 
-    def __init__(self, columns: int, loader: Loader = no_programs, shuffle: int | None = None) -> None:
-        self.columns, self.loader = columns, loader
+    def __init__(
+        self,
+        columns: int,
+        loader: Loader = no_programs,
+        shuffle: int | None = None,
+        generation: int = 4,
+        max_rounds: int = 2_000_000,
+    ) -> None:
+        self.columns, self.loader, self.generation = columns, loader, generation
+        self._max_rounds = max_rounds
         self._random = random.Random(shuffle) if shuffle is not None else None
+        self._pace: dict[str, float] = {}
         self.overlays: Mapping[int, bytes] = {}
+        self.registers_read: list[tuple[int, int]] = []
+        """(address, value) of the READ_REGS operations of the last run."""
         self.rounds = 0
         self.reset()
 
@@ -279,28 +294,32 @@ class Array:
         while not controller.done:
             self._round(controller)
         self._check_finished()
+        self.registers_read = controller.registers
         return [memory.words.tobytes() for memory in self.host.buffers]
 
     def channels(self) -> list[Channel]:
         return [c for tile in self.tiles.values() for c in (*tile.s2mm, *tile.mm2s)]
 
     def _round(self, controller: Controller) -> None:
-        agents: list[Callable[[], bool]] = [lambda: next(controller.steps, True)]
+        agents: list[tuple[str, Callable[[], bool]]] = [("controller", lambda: next(controller.steps, True))]
         for tile in self.tiles.values():
-            agents += [channel_step(c) for c in (*tile.s2mm, *tile.mm2s) if c.queue or c.running]
+            agents += [(c.name, c.step) for c in (*tile.s2mm, *tile.mm2s) if c.queue or c.running]
             if tile.core_steps is not None:
-                agents.append(tile.step_core)
-        if self._random is not None:
-            self._random.shuffle(agents)
-            # Some agents sleep in some rounds, so that paces differ, too.
-            awake = [a for a in agents if self._random.random() < 0.7]
-            agents = awake + agents if not any([a() for a in awake]) else []
-        moved = [agent() for agent in agents]
-        if agents and not any(moved):
+                agents.append((tile.core.name, tile.step_core))
+        if not any([step() for _, step in self._awake(agents)]) and not any([step() for _, step in agents]):
             raise Deadlock(self.explain(controller))
         self.rounds += 1
-        if self.rounds > MAX_ROUNDS:
+        if self.rounds > self._max_rounds:
             raise ModelFault("livelock", self.explain(controller))
+
+    def _awake(self, agents: list[tuple[str, Callable[[], bool]]]) -> list[tuple[str, Callable[[], bool]]]:
+        """The agents that act in this round: all of them, or a random part in random order."""
+        if self._random is None:
+            return agents
+        pace = {name: self._pace.setdefault(name, self._random.choice((1.0, 0.5, 0.05))) for name, _ in agents}
+        awake = [agent for agent in agents if self._random.random() < pace[agent[0]]]
+        self._random.shuffle(awake)
+        return awake
 
     def _check_finished(self) -> None:
         """Writes to host memory that are still under way when the run ends would be lost."""
@@ -315,7 +334,3 @@ class Array:
         waits += [f"{t.core.name}: {t.core.waits_for}" for t in self.tiles.values() if t.core.waits_for]
         return "; ".join(waits)
 
-
-def channel_step(channel: Channel) -> Callable[[], bool]:
-    """The next step of a channel; looked up late, since a reset gives it a new coroutine."""
-    return lambda: next(channel.steps, False)

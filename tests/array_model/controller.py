@@ -18,13 +18,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from array_model.memory import ModelFault
 from onedispatch.transactions import bd, registers
 from onedispatch.transactions.transaction import Operation, Transaction
+from tests.array_model.memory import ModelFault
 
 if TYPE_CHECKING:
-    from array_model.array import Array
-    from array_model.dma import Channel, Steps
+    from tests.array_model.array import Array
+    from tests.array_model.dma import Channel, Steps
 
 IGNORED = ("NOOP", "PREEMPT", "RECORD_TIMER", "TIMER_134")
 

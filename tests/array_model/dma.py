@@ -32,13 +32,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from array_model.memory import Memory, ModelFault
 from onedispatch.transactions import bd, registers
 from onedispatch.transactions.bd import BufferDescriptor, CoreBd, MemBd, ShimBd
+from tests.array_model.memory import Memory, ModelFault
 
 if TYPE_CHECKING:
-    from array_model.array import Tile
-    from array_model.switch import Route
+    from tests.array_model.array import Tile
+    from tests.array_model.switch import Route
 
 S2MM, MM2S = 0, 1
 Steps = Iterator[bool]
@@ -204,6 +204,10 @@ class Channel:
             "current_bd": self.current_bd,
         }
         return bd.pack_fields(self.name, registers.STATUS_FIELDS, values, 1)[0]
+
+    def step(self) -> bool:
+        """One step of the coroutine; a reset gives the channel a new one."""
+        return next(self.steps, False)
 
     # -- the coroutine -------------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from array_model.memory import Memory, ModelFault
 from onedispatch.operators import params
+from tests.array_model.memory import Memory, ModelFault
 
 F32 = npt.NDArray[np.float32]
 

@@ -16,8 +16,8 @@ whether it succeeded. That is why a poll may never read once more after it has s
 
 from __future__ import annotations
 
-from array_model.memory import ModelFault
 from onedispatch.transactions import bd, registers
+from tests.array_model.memory import ModelFault
 
 
 class Lock:

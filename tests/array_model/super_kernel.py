@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from array_model.array import Core, Program
-from array_model.dma import Steps
-from array_model.kernels import KERNELS, Call
-from array_model.memory import ModelFault
 from onedispatch.operators import params
 from onedispatch.transactions.registers import CORE_VIEW_MEMORY
+from tests.array_model.array import Core, Program
+from tests.array_model.dma import Steps
+from tests.array_model.kernels import KERNELS, Call
+from tests.array_model.memory import ModelFault
 
 IMAGE = (0x4B53444F, 1, 1)
 PARAMS_EMPTY, PARAMS_FULL = 48 + 14, 48 + 15
@@ -122,7 +122,7 @@ def tile_origins(core: Core, words: list[int]) -> Iterator[tuple[int, ...]]:
     per_dim: list[list[int]] = []
     for d in range(5):
         extent, tile, factors, count = words[params.HEADER["dims"] + 4 * d :][:4]
-        per_column, per_row, per_step = factors & 0xFF, factors >> 8 & 0xFF, factors >> 16
+        per_column, per_row, per_step = factors & 0xFFFF, factors >> 16 & 0xF, factors >> 20
         origins = []
         for o in range(count):
             index = core.column * per_column + core.row * per_row + o * per_step

@@ -27,12 +27,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from array_model.memory import ModelFault
 from onedispatch.transactions import bd, registers
+from tests.array_model.memory import ModelFault
 
 if TYPE_CHECKING:
-    from array_model.array import Array, Tile
-    from array_model.dma import Channel
+    from tests.array_model.array import Array, Tile
+    from tests.array_model.dma import Channel
 
 MUX_DMA = 1
 ArbiterKey = tuple[int, int, int]
