@@ -108,7 +108,7 @@ def infer_values(graph: Graph, bound: Mapping[str, Value], hints: Mapping[str, A
         value = value_of(info)
         if value.type:
             found[value.name] = value
-    found.update(values)
+    found.update({v.name: bound.get(v.name, v) for v in graph.inputs})
     return found
 
 

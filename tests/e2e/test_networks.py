@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real networks with random weights, strictly on the device, beside onnxruntime."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import onedispatch as od
+from onedispatch.dispatch import zoo
+
+pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "batch", "image"),
+    [
+        ("light_squeezenet", None, None),
+        ("light_squeezenet", 3, 187),
+        ("light_resnet50", None, None),
+        ("light_resnet50", 3, None),
+        ("light_vgg19", None, None),
+        ("light_vgg19", 3, None),
+    ],
+)
+def test_a_network_in_one_dispatch(name: str, batch: int | None, image: int | None) -> None:
+    model = zoo.randomised(zoo.find_model(name), seed=3, batch=batch, image=image)
+    feed = zoo.random_input(model, seed=4)
+    runtime = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,) = runtime.run(None, feed)
+    del runtime
+    assert wanted.std() > 0
+    session = od.InferenceSession(model, fallback="error")
+    (found,) = session.run(None, feed)
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() < 1e-3 * np.abs(wanted).max()
+    assert session.last_run is not None and session.last_run.dispatches == 1
+    assert {p.device for p in session.placement} <= {"npu", "folded"}
+
+
+@pytest.mark.slow
+def test_bench_of_resnet50_keeps_its_promises() -> None:
+    """Compile time and memory; the ratio is printed for the reader, machines being busy at times."""
+    command = [sys.executable, "-m", "onedispatch.dispatch.cli", "bench", "light_resnet50", "--json"]
+    done = subprocess.run([*command, "--runs", "3"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    print(result)
+    assert result["compile_seconds"] < 10
+    assert result["peak_bytes"] < 4 * result["model_bytes"] + 500e6
+    assert result["largest_error"] < 1e-3
+    assert result["dispatches"] == 1
+
+
+def test_scratch_is_near_its_lower_bound() -> None:
+    compiled = od.compile(zoo.randomised(zoo.find_model("light_squeezenet")), fallback="error")
+    (program,) = compiled.programs.values()
+    (step,) = program.device_steps
+    assert step.scratch_bound <= step.sizes[2] <= 1.2 * step.scratch_bound
+
+
+def test_random_weights_are_seeded() -> None:
+    model = zoo.find_model("light_squeezenet")
+    one, two, other = (zoo.randomised(model, seed).SerializeToString() for seed in (1, 1, 2))
+    assert one == two != other
