@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the onnx package's node tests of our operators are expected to do, in one place.
+
+Every test whose nodes are all of ``OPERATORS`` must run in strict mode, except those listed
+here with the reason that the error has to give. Nothing is skipped.
+"""
+
+from __future__ import annotations
+
+OPERATORS = frozenset(
+    """
+    MatMul Gemm Conv Add Sub Mul Div Sum Relu LeakyRelu Clip Sigmoid Tanh Exp Sqrt Erf MaxPool
+    AveragePool GlobalAveragePool BatchNormalization LRN Softmax Concat Transpose Reshape Flatten
+    Squeeze Unsqueeze Identity Dropout MatMulInteger
+    """.split()
+)
+
+_INTEGERS = "int8 int16 uint8 uint16 uint32 uint64".split()
+
+REFUSED: dict[str, str] = {
+    **{
+        f"test_{op}_{dtype}": rf"{op.capitalize()} of {dtype} "
+        for op in ("add", "sub", "mul", "div")
+        for dtype in _INTEGERS
+    },
+    "test_div_int32_trunc": "Div of int32 ",
+    **{f"test_clip_default_int8_{which}": "Clip of int8 " for which in ("min", "max", "inbounds")},
+    "test_maxpool_2d_uint8": "MaxPool of uint8 ",
+    **{
+        f"test_averagepool_3d_{which}": "AveragePool over 3 spatial dimensions"
+        for which in (
+            "default",
+            "dilations_small",
+            *(
+                f"dilations_large_count_include_pad_is_{pad}_ceil_mode_is_{ceil}"
+                for pad in (0, 1)
+                for ceil in (True, False)
+            ),
+        )
+    },
+    **{
+        f"test_maxpool_3d_{which}": "MaxPool over 3 spatial dimensions"
+        for which in ("default", "dilations", "dilations_use_ref_impl", "dilations_use_ref_impl_large")
+    },
+    **{
+        f"test_maxpool_with_argmax_2d_precomputed_{which}": "MaxPool with its Indices output"
+        for which in ("pads", "strides")
+    },
+    "test_identity_opt": r"optional\(seq\(tensor\(float\)\)\) \(nearest: tensors\)",
+    "test_identity_sequence": r"seq\(tensor\(float\)\) \(nearest: tensors\)",
+    **{f"test_batchnorm_{which}_training_mode": "training mode" for which in ("example", "epsilon")},
+    **{
+        f"test_{which}_mask{ratio}": "Dropout with its mask output"
+        for which, ratio in (
+            ("dropout_default", ""),
+            ("dropout_default", "_ratio"),
+            ("training_dropout_default", ""),
+            ("training_dropout", ""),
+            ("training_dropout_zero_ratio", ""),
+        )
+    },
+    **{
+        f"test_training_dropout{which}": "Dropout in training mode" for which in ("", "_default", "_zero_ratio")
+    },
+}
+
+# The onnx package gives a convolution's weights as an input. The device takes them as constants, so
+# these tests run twice: as they are, refused; and with the weights as initializers, run.
+CONSTANT_WEIGHTS: dict[str, str] = {
+    f"test_{name}": "Conv with weights computed at run time"
+    for name in (
+        "basic_conv_with_padding",
+        "basic_conv_without_padding",
+        "conv_with_strides_padding",
+        "conv_with_strides_no_padding",
+        "conv_with_strides_and_asymmetric_padding",
+        "conv_with_autopad_same",
+    )
+}
+
+# Tests of our operators that the oldest supported onnx has; newer ones have more.
+AT_LEAST = 140

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The onnx package's own node tests, through ``onedispatch.backend``, every node on the device."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from onedispatch import UnsupportedModelError, backend
+from tests.onnx_node.expected import AT_LEAST, CONSTANT_WEIGHTS, OPERATORS, REFUSED
+
+
+def _load() -> dict[str, Any]:
+    """Node tests whose operators are all ours, by name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the package computes its own edge cases while loading
+        from onnx.backend.test.loader import load_model_tests
+
+        tests = load_model_tests(kind="node")
+    ours = {}
+    for test in tests:
+        ops = {(node.domain, node.op_type) for node in test.model.graph.node}
+        if ops and all(domain in ("", "ai.onnx") and op in OPERATORS for domain, op in ops):
+            ours[test.name] = test
+    return ours
+
+
+TESTS = _load()
+LISTED = {**REFUSED, **CONSTANT_WEIGHTS}
+STRICT = sorted(TESTS.keys() - LISTED.keys())
+
+
+def test_the_lists_are_true() -> None:
+    """Each operator has node tests that run, and no listed name is unknown."""
+    assert not LISTED.keys() - TESTS.keys()
+    assert len(STRICT) >= AT_LEAST
+    covered = {node.op_type for name in STRICT for node in TESTS[name].model.graph.node}
+    assert covered == OPERATORS - {"Conv"}
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_runs_in_strict_mode(name: str) -> None:
+    test = TESTS[name]
+    run_data_sets(test, test.model, test.data_sets)
+
+
+@pytest.mark.parametrize("name", sorted(LISTED))
+def test_is_refused_with_the_listed_reason(name: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=LISTED[name]):
+        prepared = backend.prepare(TESTS[name].model, "CPU", fallback="error")
+        for inputs, _ in TESTS[name].data_sets:  # sequences are refused when their length is known
+            prepared.run([x if isinstance(x, list) else _array(x) for x in inputs])
+
+
+@pytest.mark.parametrize("name", sorted(CONSTANT_WEIGHTS))
+def test_convolution_with_its_weights_as_constants(name: str) -> None:
+    test = TESTS[name]
+    for inputs, outputs in test.data_sets:
+        model = onnx.ModelProto()
+        model.CopyFrom(test.model)
+        for info, array in list(zip(model.graph.input, inputs, strict=True))[1:]:
+            model.graph.initializer.append(numpy_helper.from_array(_array(array), info.name))
+        del model.graph.input[1:]
+        run_data_sets(test, model, [(inputs[:1], outputs)])
+
+
+def run_data_sets(test: Any, model: onnx.ModelProto, data_sets: Sequence[Any]) -> None:
+    """Runs the model on each data set and compares by the test's own tolerances."""
+    prepared = backend.prepare(model, "CPU", fallback="error")
+    assert data_sets
+    for inputs, expected in data_sets:
+        outputs = prepared.run([_array(x) for x in inputs])
+        # a model without nodes for the device (all of it constant) would prove nothing
+        assert prepared.session.last_run.dispatches == 1
+        assert len(outputs) == len(expected)
+        for actual, wanted in zip(outputs, expected, strict=True):
+            wanted = _array(wanted)
+            assert actual.dtype == wanted.dtype and actual.shape == wanted.shape
+            np.testing.assert_allclose(actual, wanted, rtol=test.rtol, atol=test.atol)
+
+
+def _array(value: Any) -> np.ndarray[Any, Any]:
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    return np.asarray(value)
