@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line as far as it needs no simulator, and the public face of the package."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from typer.testing import CliRunner
+
+import onedispatch as od
+from onedispatch.dispatch.cli import app
+from onedispatch.dispatch.cli_output import parse_inputs, parse_shapes
+from onedispatch.dispatch.report import OpReport, RunReport
+
+COMMANDS = (["run"], ["compile"], ["inspect"], ["bench"], ["ops"], ["devices"], ["txn"], ["txn", "dump"])
+
+
+def invoke(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 8]) for n in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="act")], "g", ends[:1], ends[1:])
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_teaches(command: Sequence[str]) -> None:
+    assert len(invoke(*command, "--help")) > 150
+
+
+def test_json_lists() -> None:
+    assert {"Conv", "MatMul", "Relu"} <= {row["op_type"] for row in json.loads(invoke("ops", "--json"))}
+    names = {row["name"]: row for row in json.loads(invoke("devices", "--json"))}
+    assert names["npu2"]["columns"] == 8 and "strix" in names["npu2"]["aliases"]
+    assert "Relu" in invoke("ops", "relu") and "phoenix" in invoke("devices")
+
+
+def test_compile_inspect_and_dump(model: Path, tmp_path: Path) -> None:
+    target = str(tmp_path / "m.od")
+    told = json.loads(invoke("compile", str(model), "-o", target, "--shape", "x=4,8", "--json"))
+    assert told["placement"] == {"npu": 1}
+    (program,) = json.loads(invoke("inspect", target, "--json"))
+    assert program["placement"][0]["node"] == "act"
+    (dispatch,) = program["dispatches"]
+    assert dispatch["operators"][0]["schedule"] and dispatch["operators"][0]["arguments"]
+    assert dispatch["buffers"]["in"] >= 4 * 8 * 4
+    assert "DDR_PATCH" in invoke("txn", "dump", target)
+    assert json.loads(invoke("txn", "dump", target, "--json"))["operations"] > 3
+    assert "act" in invoke("inspect", str(model), "--full")
+
+
+def test_errors_are_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    for arguments in (["inspect", "absent.onnx"], ["txn", "dump", "absent.bin"], ["run", "light_nothing"]):
+        command = [sys.executable, "-m", "onedispatch.dispatch.cli", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert "Error" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_shapes_and_inputs_of_the_command_line(tmp_path: Path) -> None:
+    assert parse_shapes(["x=1,3,224,224", "s="]) == {"x": (1, 3, 224, 224), "s": ()}
+    for text in ("x", "=1", "x=a", "x=1,-2"):
+        with pytest.raises(od.InputError, match="--shape"):
+            parse_shapes([text])
+    (tmp_path / "bad.npy").write_bytes(b"nonsense")
+    for text in ("x=absent.npy", f"x={tmp_path / 'bad.npy'}", str(tmp_path / "bad.npy")):
+        with pytest.raises(od.InputError, match="--input"):
+            parse_inputs([text])
+
+
+def test_importing_the_package_is_light() -> None:
+    code = (
+        "import sys, onedispatch; print(sorted({'onnx', 'onnxruntime', 'typer', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_public_names_exist() -> None:
+    for name in od.__all__:
+        if name != "xrt":  # needs the extension
+            assert getattr(od, name) is not None
+    assert set(od.__all__) <= set(dir(od))
+    with pytest.raises(AttributeError):
+        _ = od.nonsense
+    assert issubclass(od.UnsupportedModelError, od.OneDispatchError)
+    assert next(str(d) for d in od.devices()).startswith("npu1: 4 columns")
+
+
+def test_a_report_for_people_and_for_scripts() -> None:
+    report = RunReport(1, 1000, 1e-6, [OpReport("conv1", "conv", ("a", "b"), 750)], 64, 32)
+    text = str(report)
+    assert "75.0%" in text and "conv1" in text and "1,000 cycles" in text
+    assert report.as_dict()["ops"][0]["nodes"] == ("a", "b")
