@@ -34,8 +34,8 @@ struct GemmShape {
 
 GemmShape random_gemm(Random& random, Block& block) {
   GemmShape g{};
-  g.M = random.in(1, 50);
-  g.N = random.in(1, 90);
+  g.M = random.chance(15) ? 1 : random.in(1, 50);
+  g.N = g.M == 1 ? random.in(1, 300) : random.in(1, 90);
   g.K = random.in(1, 70);
   g.m = {static_cast<uint32_t>(g.M), static_cast<uint32_t>(random.in(1, g.M))};
   g.n = {static_cast<uint32_t>(g.N), static_cast<uint32_t>(random.in(1, g.N))};

@@ -19,7 +19,7 @@
 
 namespace onedispatch::kernels::testing {
 
-inline const char* const kLevels[] = {"portable", "avx2", "avx512"};
+inline const char* const kLevels[] = {"portable", "avx2", "avxvnni", "avx512"};
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 

@@ -34,6 +34,9 @@ std::vector<uint32_t> image() {
 
 using Words = std::vector<uint32_t>;
 
+constexpr uint32_t kLoopOrder = 38;          // word: a dimension per nibble, outermost in the lowest
+constexpr uint32_t kAsNumbered = 0x43210;
+
 // A core without a simulator: actions are recorded, jobs run at once.
 class FakeCore {
  public:
@@ -67,6 +70,7 @@ class FakeCore {
   }
 
   std::vector<MemoryRange> reads, writes;  // of all jobs so far
+  std::vector<float> results;  // first value of the out chunk after each job
   uint64_t cycles = 0;
   int jobs = 0;
 
@@ -79,6 +83,7 @@ class FakeCore {
     cycles += action.cycles;
     ++jobs;
     action.job();
+    results.push_back(f32(action.writes.front().offset));
   }
   std::vector<uint8_t> memory_;
   std::unique_ptr<CoreProgram> program_;
@@ -96,7 +101,7 @@ void put_dim(Words& w, uint32_t d, uint32_t extent, uint32_t tile, uint32_t cc, 
   const uint32_t word = at::dims + 4 * d;
   w[word] = extent;
   w[word + 1] = tile;
-  w[word + 2] = cc | cr << 8 | oc << 16;
+  w[word + 2] = cc | cr << 16 | oc << 20;
   w[word + 3] = count;
 }
 
@@ -108,6 +113,7 @@ Words reduction_block() {
   w[at::kernel] = params::kernel_id::REDUCE;
   w[at::row_mask] = 0xF;
   w[at::inner_steps] = 3;
+  w[kLoopOrder] = kAsNumbered;
   put_port(w, at::port_in0, 0x1000, 64, 2, 49, 48, params::cadence::step, 64);
   put_port(w, at::port_in1, 0x2000, 0, 1, 59, 58, params::cadence::once, 32);
   put_port(w, at::port_out, 0x3000, 16, 2, 54, 55, params::cadence::tile, 16);
@@ -160,8 +166,39 @@ TEST(SuperKernel, MaskedRowOnlyHandsTheBlockBack) {
   EXPECT_EQ(core.run(), "a63 r62");
 }
 
-// ELTWISE copy whose tile origin does not show in the data: origins are observed through REDUCE's
-// check, which refuses a chunk that does not hold the tile.
+// reduction_block() with a chunk that holds both rows (ones and twos) and one step of K = 4: the
+// sums tell which row a tile was of.
+std::vector<float> rows_visited(uint32_t loop_order, uint32_t row_factors, uint32_t column, uint32_t row) {
+  FakeCore core(column, row);
+  Words w = reduction_block();
+  put_port(w, at::port_in0, 0x1000, 0, 1, 49, 48, params::cadence::step, 128);
+  w[kLoopOrder] = loop_order;
+  w[at::dims + 2] = row_factors;
+  w[at::inner_steps] = 1;
+  w[at::k_extent] = 4;
+  w[params::reduce::x_k] = 4;
+  w[params::reduce::x_r + 1] = 2;
+  core.load(w);
+  const float one = 1, two = 2;
+  for (uint32_t i = 0; i < 32; ++i) std::memcpy(core.memory() + 0x1000 + 4 * i, i < 16 ? &one : &two, 4);
+  core.run();
+  return core.results;
+}
+
+TEST(SuperKernel, LoopsInTheOrderThatTheBlockGives) {
+  EXPECT_EQ(rows_visited(kAsNumbered, 1 << 20, 0, 0), (std::vector<float>{4, 4, 4, 8, 8, 8}));
+  EXPECT_EQ(rows_visited(0x03214, 1 << 20, 0, 0), (std::vector<float>{4, 8, 4, 8, 4, 8}));
+}
+
+TEST(SuperKernel, PlacesTilesByColumnAndRow) {
+  const std::vector<float> first(6, 4), second(6, 8);
+  EXPECT_EQ(rows_visited(kAsNumbered, 1, 0, 3), first);
+  EXPECT_EQ(rows_visited(kAsNumbered, 1, 1, 0), second);
+  EXPECT_EQ(rows_visited(kAsNumbered, 1, 7, 0), second);  // clamped
+  EXPECT_EQ(rows_visited(kAsNumbered, 1 << 16, 3, 0), first);
+  EXPECT_EQ(rows_visited(kAsNumbered, 1 << 16, 0, 1), second);
+}
+
 TEST(SuperKernel, ClampsTilesOfFarCores) {
   FakeCore core(7, 3);
   Words w = reduction_block();
@@ -193,7 +230,7 @@ TEST(SuperKernel, NamesTheWordAndItsValue) {
   const std::pair<uint32_t, uint32_t> cases[] = {
       {at::magic, 5}, {at::kernel, 99}, {at::inner_steps, 2}, {at::port_in0, 0x70100}, {at::port_in0 + 1, 32},
       {at::port_in0 + 2, 0x01303100}, {at::port_in0 + 2, 0x01303102 + (63 << 8) - (49 << 8)}, {at::port_in0 + 2, 0x09303102},
-      {at::port_in1 + 3, 0x10000}, {at::dims, 0}, {at::dims + 1, 3}, {at::dims + 3, 0}, {at::k_tile, 11},
+      {at::port_in1 + 3, 0x10000}, {at::dims, 0}, {at::dims + 1, 3}, {at::dims + 3, 0}, {at::k_tile, 11}, {kLoopOrder, 0x43211},
       {params::reduce::mode, 17}, {params::reduce::x, 0x02000000}, {params::reduce::x, 62}, {params::reduce::x_k + 3, 1},
       {params::reduce::act, 13}, {params::reduce::dim_i, 5}};
   for (const auto& [word, value] : cases) {
@@ -232,6 +269,7 @@ double i8_rate(const char* device, uint32_t m, uint32_t k, uint32_t n) {
   w[at::kernel] = params::kernel_id::GEMM;
   w[at::row_mask] = 1;
   w[at::inner_steps] = 1;
+  w[kLoopOrder] = kAsNumbered;
   put_port(w, at::port_in0, 0x200, 0, 1, 49, 48, params::cadence::step, m * k);
   put_port(w, at::port_in1, 0x200, 0, 1, 51, 50, params::cadence::step, k * n);
   put_port(w, at::port_out, 0x200, 0, 1, 52, 53, params::cadence::tile, m * n * 4);

@@ -63,7 +63,10 @@ OD_INLINE int panel_vectors(int vectors) { return vectors == 4 ? 2 : vectors < 3
 
 static void gemm_f32(const GemmF32& g) {
   constexpr int kRows[4] = {kBigM, 4, 2, 1};
-  for (int n = 0; n < g.n;) {
+  int n = 0;
+  // A single row needs more columns at a time, or it waits for its own sums.
+  for (; g.m == 1 && n + 8 * kLanes <= g.n; n += 8 * kLanes) tile_f32<1, 8, false>(g, g.a, g.b + n, g.c + n, kLanes);
+  while (n < g.n) {
     const int vectors = panel_vectors((g.n - n + kLanes - 1) / kLanes);
     const int width = vectors * kLanes < g.n - n ? vectors * kLanes : g.n - n;
     const int part = width - (vectors - 1) * kLanes;

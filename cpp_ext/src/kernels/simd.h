@@ -89,7 +89,7 @@ struct SimdLevel {
                   float beta, float* y, int n);
 };
 
-// The level in use. ONEDISPATCH_SIMD=portable|avx2|avx512 in the environment asks for a lower one.
+// The level in use. ONEDISPATCH_SIMD=portable|avx2|avxvnni|avx512 in the environment asks for a lower one.
 const SimdLevel& simd();
 // Tests and benchmarks only, while no kernel runs: returns false when the processor lacks the level.
 bool use_simd(std::string_view name);

@@ -12,36 +12,9 @@
 
 #pragma GCC target("avx2,fma,bmi,bmi2")
 
-namespace onedispatch::kernels::avx2 {
-#define OD_INLINE [[gnu::always_inline]] static inline
-constexpr int kLanes = 8;
-constexpr int kBigM = 4;  // rows of the register tile
-constexpr bool kVnni = false;
-using F = float __attribute__((vector_size(32)));
-using I = int32_t __attribute__((vector_size(32)));
-
-OD_INLINE __m256i lane_mask(int n) {
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
-OD_INLINE F splat(float x) { return (F)_mm256_set1_ps(x); }
-OD_INLINE I splat_i(int32_t x) { return (I)_mm256_set1_epi32(x); }
-OD_INLINE F load_part(const float* p, int n) { return (F)_mm256_maskload_ps(p, lane_mask(n)); }
-OD_INLINE void store_part(float* p, F v, int n) { _mm256_maskstore_ps(p, lane_mask(n), (__m256)v); }
-OD_INLINE F fma(F a, F b, F c) { return (F)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
-OD_INLINE F root(F x) { return (F)_mm256_sqrt_ps((__m256)x); }
-// Two products of int16, added to each lane.
-OD_INLINE I dot(I acc, I a, I b) { return (I)_mm256_add_epi32((__m256i)acc, _mm256_madd_epi16((__m256i)a, (__m256i)b)); }
-OD_INLINE I widen_bytes(const uint8_t* p) {
-  return (I)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-}
-OD_INLINE I lane_index() { return I{0, 1, 2, 3, 4, 5, 6, 7}; }
-OD_INLINE F even_lanes(F a, F b) {
-  const __m256 mixed = _mm256_shuffle_ps((__m256)a, (__m256)b, 0x88);  // per 128 bits: a a b b
-  return (F)_mm256_permute4x64_pd((__m256d)mixed, 0xD8);
-}
-}  // namespace onedispatch::kernels::avx2
-
 #define OD_LEVEL avx2
+#define OD_VNNI 0
+#include "level_avx2.h"
 #include "level_base.h"
 #include "level_gemm.h"
 #include "level_math.h"

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// AVX2 with FMA and AVX-VNNI. All standard headers come before the target pragma, so that no shared inline
+// function is compiled for a processor that may not be there.
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include <cstring>
+#include <limits>
+
+#include "onedispatch/kernel_params.h"
+#include "simd.h"
+
+#pragma GCC target("avx2,fma,bmi,bmi2,avxvnni")
+
+#define OD_LEVEL avxvnni
+#define OD_VNNI 1
+#include "level_avx2.h"
+#include "level_base.h"
+#include "level_gemm.h"
+#include "level_math.h"
+#include "level_rows.h"
+#include "level_windows.h"
+#include "level_table.h"
+#endif
