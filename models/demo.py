@@ -66,8 +66,11 @@ def show_placement(console: Console, session: od.InferenceSession) -> None:
     console.print(table)
 
 
-def show_run(console: Console, report: od.RunReport, images: int) -> None:
-    """What one run cost, in the time of the modelled machine."""
+def show_run(console: Console, session: od.InferenceSession, images: int) -> None:
+    """What the last run cost, in the time of the modelled machine."""
+    report = session.last_run
+    if report is None:
+        raise RuntimeError("show_run comes after session.run")
     table = Table(title=f"Last run ({images} image{'s' if images > 1 else ''})", title_justify="left")
     table.add_column("what")
     table.add_column("how much", justify="right")
@@ -108,12 +111,12 @@ def main() -> int:
     pick = np.random.default_rng(17).choice(np.flatnonzero(held_out), SHOWN, replace=False)
     show_answers(console, session, images[pick], labels[pick])
     show_placement(console, session)
-    show_run(console, session.last_run, 1)
+    show_run(console, session, 1)
 
     started = time.perf_counter()
     ours, theirs = classify_all(console, session, images)
     seconds = time.perf_counter() - started
-    show_run(console, session.last_run, len(images) % BATCH or BATCH)
+    show_run(console, session, len(images) % BATCH or BATCH)
     right = ours == labels
     console.print(
         f"accuracy {right.mean():.2%} of {len(images):,} images, "
