@@ -46,13 +46,13 @@ def test_a_network_in_one_dispatch(name: str, batch: int | None, image: int | No
 
 @pytest.mark.slow
 def test_bench_of_resnet50_keeps_its_promises() -> None:
-    """Compile time and memory; the ratio is printed for the reader, machines being busy at times."""
+    """Compile time (of the processor: machines are busy at times), memory, error."""
     command = [sys.executable, "-m", "onedispatch.dispatch.cli", "bench", "light_resnet50", "--json"]
     done = subprocess.run([*command, "--runs", "3"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     print(result)
-    assert result["compile_seconds"] < 10
+    assert result["compile_cpu_seconds"] < 10
     assert result["peak_bytes"] < 4 * result["model_bytes"] + 500e6
     assert result["largest_error"] < 1e-3
     assert result["dispatches"] == 1
