@@ -60,7 +60,8 @@ REFUSED: dict[str, str] = {
         )
     },
     **{
-        f"test_training_dropout{which}": "Dropout in training mode" for which in ("", "_default", "_zero_ratio")
+        f"test_training_dropout{which}": "Dropout in training mode"
+        for which in ("", "_default", "_zero_ratio")
     },
 }
 

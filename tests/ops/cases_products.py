@@ -129,5 +129,4 @@ def matmul_integer() -> list[Case]:
     return cases
 
 
-
 CASES = [*matmul(), *gemm(), *matmul_integer()]

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host program for one device operator: overlay, transaction and buffers to the simulated NPU.
+
+The road of the dispatcher, in the open: every part can be replaced, which is what tests of wrong
+transactions need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from onedispatch import xrt
+from onedispatch.operators.base import Operator
+from onedispatch.operators.overlay import overlay_transaction
+from onedispatch.transactions import ArgKind, Device, Xclbin
+from tests.ops.case import Array
+from tests.ops.lowered import device_bytes
+
+OPCODE = 3  # "execute this transaction" of the NPU's firmware
+FIRST_BUFFER = 3
+SMALLEST = 64  # bytes of a buffer that no entry of the arg map names
+FILL = 0xA5  # what the output buffer holds before the run
+TO_DEVICE = xrt.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
+FROM_DEVICE = xrt.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
+
+
+def run_buffers(
+    device: Device, transaction: bytes, buffers: Sequence[bytes], overlay: bytes | None = None
+) -> list[bytes]:
+    """Runs ``transaction`` on ``buffers`` (kernel arguments in order); all of them afterwards.
+
+    Raises:
+        OneDispatchError: the simulator refuses the overlay or the run.
+    """
+    npu = xrt.device(0, device.name)
+    pdi = overlay_transaction(device) if overlay is None else overlay
+    binary = xrt.xclbin(Xclbin(device.name, {0: pdi}).to_bytes())
+    npu.register_xclbin(binary)
+    context = xrt.hw_context(npu, binary.get_uuid())
+    kernel = xrt.kernel(context, binary.get_kernels()[0].get_name())
+    instructions = xrt.bo(npu, len(transaction), xrt.bo.cacheable, kernel.group_id(1))
+    instructions.write(transaction, 0)
+    instructions.sync(TO_DEVICE)
+    held = []
+    for data in buffers:
+        bo = xrt.bo(npu, len(data), xrt.bo.host_only, kernel.group_id(FIRST_BUFFER))
+        bo.write(data, 0)
+        bo.sync(TO_DEVICE)
+        held.append(bo)
+    state = kernel(OPCODE, instructions, len(transaction), *held).wait()
+    assert state == xrt.ert_cmd_state.ERT_CMD_STATE_COMPLETED
+    for bo in held:
+        bo.sync(FROM_DEVICE)
+    return [bytes(bo.read(len(data), 0)) for bo, data in zip(held, buffers, strict=True)]
+
+
+def buffers_of(op: Operator, arrays: Sequence[Array]) -> list[bytes]:
+    """The buffers of the operator's own arguments; ``arrays`` are all its inputs."""
+    given = {t.name: a for t, a in zip(op.inputs, arrays, strict=True)}
+    reads = [device_bytes(t, given[t.name]) for t in op.activations]
+    entries = op.arg_map()
+    buffers = [bytes([FILL]) * SMALLEST] * (1 + max(entry.xrt_arg_idx for entry in entries))
+    for entry in entries:
+        data = {
+            ArgKind.OUTPUT: lambda e: bytes([FILL]) * e.size,
+            ArgKind.INPUT: lambda e: reads[e.onnx_arg_idx],
+            ArgKind.CONST_INPUT: lambda e: op.format_const_params().tobytes(),
+            ArgKind.CONST_KERNEL_PARAM_INPUT: lambda e: op.super_kernel_params(),
+        }[entry.kind](entry)
+        assert entry.offset == 0 and len(data) == entry.size
+        buffers[entry.xrt_arg_idx] = data.ljust(SMALLEST, bytes([FILL]))
+    return buffers
+
+
+def execute(op: Operator, arrays: Sequence[Array]) -> Array:
+    """``Execute`` on the simulated array, by the operator's own transaction."""
+    after = run_buffers(op.device, op.transaction(), buffers_of(op, arrays))
+    return output_of(op, after[0])
+
+
+def output_of(op: Operator, data: bytes) -> Array:
+    """The output in its argument's bytes, row padding dropped."""
+    tensor = op.output
+    if not tensor.size:
+        return np.zeros(tensor.shape, tensor.dtype)
+    flat = np.frombuffer(data[: tensor.device_bytes], tensor.dtype)
+    rows = flat.reshape(-1, tensor.row_pitch)[:, : tensor.shape[-1] if tensor.shape else 1]
+    return rows.reshape(tensor.shape)
