@@ -47,7 +47,8 @@ PARAM_LOCKS = (14, 15)
 CORE_PARAM_BD = 15
 CORE_BUFFERS_AT = PARAM_WORDS * 4
 
-MEM_RINGS = 30  # lock pairs (2i, 2i + 1), two slots each
+MEM_RINGS = 30  # lock pairs (2i, 2i + 1)
+RING_SLOTS = 2
 MEM_PARAM_LOCKS = (62, 63)
 MEM_PARAM_IN_BD, MEM_PARAM_OUT_BD = 47, 23
 MEM_PARAM_AT = 0x7FE00
@@ -129,7 +130,7 @@ def _mem(builder: TransactionBuilder, column: int) -> None:
         tile.circuit(f"NORTH_{row}", f"DMA_{2 + row}")
     tile.circuit("DMA_5", "SOUTH_0")
     for ring in range(MEM_RINGS):
-        tile.lock(2 * ring, 2)
+        tile.lock(2 * ring, RING_SLOTS)
         tile.lock(2 * ring + 1, 0)
     empty, full = MEM_PARAM_LOCKS
     tile.lock(empty, 1)
@@ -204,14 +205,15 @@ def mem_bd(
     slots: int = 1,
     next_bd: int | None = None,
     packet: int | None = None,
+    count: int = 1,
 ) -> list[int]:
-    """The same in a memory tile; ``packet`` prepends a header with that id."""
+    """The same in a memory tile, ``count`` at once; ``packet`` prepends a header with that id."""
     return MemBd.at(
         base,
         words,
         iteration=(words, slots) if slots > 1 else None,
-        acquire=(acquire, -1),
-        release=(release, 1),
+        acquire=(acquire, -count),
+        release=(release, count),
         next_bd=next_bd,
         packet_id=packet,
     ).to_words()

@@ -83,6 +83,7 @@ HEADER = {
     "dims": 16,
     "k_extent": 36,
     "k_tile": 37,
+    "loop_order": 38,  # dimension per nibble, outermost loop in the lowest one
 }
 ARGS: dict[str, dict[str, int]] = {
     # inputs: n_in x 8 words {PortRef, element stride per index dim 0..4, 0, 0}; 0 = broadcast

@@ -38,6 +38,7 @@ IN0_SEND_BD = (24, 4, 25, 5)  # MM2S1..4
 IN1_FILL_BD, IN1_SEND_BD = 26, 6  # S2MM1, MM2S0
 OUT_FILL_BD = (8, 27, 9, 28)  # S2MM2..5
 OUT_SEND_BD = 32  # MM2S5: a chain over the active rows
+HELD_BD = 16  # a held port's second send BD lies this much further
 # Memory-tile rings (pairs of locks): in0 by row, in1, out by row.
 IN1_RING, OUT_RING = 4, 5
 
@@ -150,13 +151,17 @@ class NestProgram:
         operands = s.ports[port]
         inner = s.inner_steps if s.cadence(port) == CADENCE_STEP else 1
         outer = s.outer_steps if s.cadence(port) in (CADENCE_STEP, CADENCE_TILE) else 1
+        fetched = slice(0, outer, s.holds[port].repeat)
         per_row = []
         for row in rows:
-            origins = np.repeat(s.tile_origins(column, row)[:outer], inner, axis=0)
-            steps = np.tile(np.arange(inner), outer)
+            origins = np.repeat(s.tile_origins(column, row)[fetched], inner, axis=0)
+            steps = np.tile(np.arange(inner), len(origins) // inner)
             columns = [self.offsets(x, origins, steps) for x in operands]
             per_row.append(np.stack(columns, axis=-1))
-        sequence = np.stack(per_row, axis=1).reshape(-1, len(operands))
+        # A memory tile takes a panel for one row, then one for the next.
+        group = s.holds[port].chunks
+        panels = np.stack(per_row).reshape(len(rows), -1, group, len(operands))
+        sequence = panels.transpose(1, 0, 2, 3).reshape(-1, len(operands))
         return chunk_tasks(sequence, [self.box(x) for x in operands]), [
             self._argument(x) for x in operands
         ]
@@ -200,7 +205,9 @@ class NestProgram:
             else:
                 words4 = [1, 1, 1 << 20, 1]
             block.put(HEADER["dims"] + 4 * d, words4)
-        block.put(HEADER["k_extent"], [s.nest.k_extent, s.k_tile])
+        order = [*s.mapping.order, *range(len(s.nest.dims), 5)]
+        nibbles = sum(d << 4 * level for level, d in enumerate(order))
+        block.put(HEADER["k_extent"], [s.nest.k_extent, s.k_tile, nibbles])
         block.set_args(s.nest.args(s))
         return block.to_bytes()
 
@@ -214,6 +221,7 @@ class _Emitter:
     program: NestProgram
     params_at: int
     pushes: list[Push] = field(default_factory=list)
+    restore: list[tuple[int, int]] = field(default_factory=list)
 
     def emit(self) -> None:
         columns = self.program.schedule.mapping.columns
@@ -224,6 +232,8 @@ class _Emitter:
                 self._core(column, row)
             self._shim(column)
         self._flow(columns)
+        for address, value in self.restore:
+            self.builder.write(address, value)
 
     def _address(self, column: int, row: int, block: str, index: int = 0) -> int:
         kind = ("shim", "mem")[row] if row < 2 else "core"
@@ -242,13 +252,13 @@ class _Emitter:
         for row in range(CORE_ROWS):
             push(Push(-1, 0, column, 2 + row, S2MM, 1, 1, overlay.CORE_PARAM_BD))
 
-    def _static(self, rank: int, queue: tuple[int, int, int, int], bd: int, count: int, port: int) -> None:
-        """Push ``bd`` ``count`` times, in segments that a queue entry can repeat."""
-        s = self.program.schedule
-        per_step = 1 if port < 2 and s.cadence(port) == CADENCE_STEP else s.inner_steps
-        for first in range(0, count, MAX_REPEAT):
-            repeat = min(MAX_REPEAT, count - first)
-            self.pushes.append(Push(first * per_step, rank, *queue, repeat, bd))
+    def _static(
+        self, rank: int, queue: tuple[int, int, int, int], bd: int, count: int, per_run: int, first: int = 0
+    ) -> None:
+        """Push ``bd`` ``count`` times; one run covers ``per_run`` steps of the work from ``first`` on."""
+        for done in range(0, count, MAX_REPEAT):
+            repeat = min(MAX_REPEAT, count - done)
+            self.pushes.append(Push(first + done * per_run, rank, *queue, repeat, bd))
 
     def _core(self, column: int, row: int) -> None:
         s = self.program.schedule
@@ -263,47 +273,91 @@ class _Emitter:
             acquire, release = (full, empty) if port == 2 else (empty, full)
             bd = overlay.core_bd(at, words, acquire, release, depth)
             self.builder.blockwrite(self._address(column, 2 + row, "DMA_BD", port), bd)
-            self._static(0, (column, 2 + row, *queues[port]), port, counts[port], port)
+            self._static(0, (column, 2 + row, *queues[port]), port, counts[port], s.steps_per_chunk(port))
 
     def _mem_tile(self, column: int) -> None:
         s = self.program.schedule
-        bds: dict[int, list[int]] = {}
-        at = 0
-
-        def ring(number: int, words: int) -> tuple[int, int, int]:
-            nonlocal at
-            start = at
-            at += 2 * words * 4
-            if at > overlay.MEM_PARAM_AT:
-                raise RuntimeError(f"memory tile rings need {at} bytes of {overlay.MEM_PARAM_AT}")
-            return start, 2 * number, 2 * number + 1
-
+        self.bds: dict[int, list[int]] = {}
+        self.mem_at = 0
         rows = self.program.rows_served(column)
-        words0, words1 = s.port_words(0), s.port_words(1)
         packet = overlay.ROW_PACKET if s.mapping.rowcast else overlay.OWN_PACKET
         if s.chunks(0) and rows:
             for i, row in enumerate(rows):
-                start, empty, full = ring(row, words0)
                 following = IN0_FILL_BD + i + 1 if i + 1 < len(rows) else None
-                bds[IN0_FILL_BD + i] = overlay.mem_bd(start, words0, empty, full, 2, following)
-                bds[IN0_SEND_BD[row]] = overlay.mem_bd(start, words0, full, empty, 2, None, packet)
-                self._static(2, (column, 1, MM2S, 1 + row), IN0_SEND_BD[row], s.chunks(0), 0)
-            self._static(1, (column, 1, S2MM, 0), IN0_FILL_BD, s.chunks(0), 0)
+                bds = (IN0_FILL_BD + i, IN0_SEND_BD[row])
+                self._ring(column, 0, row, bds, (MM2S, 1 + row), following, packet)
+            self._fill(column, 0, (S2MM, 0), IN0_FILL_BD)
         if s.chunks(1):
-            start, empty, full = ring(IN1_RING, words1)
-            bds[IN1_FILL_BD] = overlay.mem_bd(start, words1, empty, full, 2)
-            bds[IN1_SEND_BD] = overlay.mem_bd(start, words1, full, empty, 2)
-            self._static(1, (column, 1, S2MM, 1), IN1_FILL_BD, s.chunks(1), 1)
-            self._static(2, (column, 1, MM2S, 0), IN1_SEND_BD, s.chunks(1), 1)
+            self._ring(column, 1, IN1_RING, (IN1_FILL_BD, IN1_SEND_BD), (MM2S, 0), None, None)
+            self._fill(column, 1, (S2MM, 1), IN1_FILL_BD)
         for row in range(s.active_rows):
-            start, empty, full = ring(OUT_RING + row, s.out_words)
+            start, empty, full = self._buffer(OUT_RING + row, 2 * s.out_words)
             following = OUT_SEND_BD + row + 1 if row + 1 < s.active_rows else None
-            bds[OUT_FILL_BD[row]] = overlay.mem_bd(start, s.out_words, empty, full, 2)
-            bds[OUT_SEND_BD + row] = overlay.mem_bd(start, s.out_words, full, empty, 2, following)
-            self._static(1, (column, 1, S2MM, 2 + row), OUT_FILL_BD[row], s.outer_steps, 2)
-        self._static(2, (column, 1, MM2S, 5), OUT_SEND_BD, s.outer_steps, 2)
-        for first, words in _adjacent(bds):
+            self.bds[OUT_FILL_BD[row]] = overlay.mem_bd(start, s.out_words, empty, full, 2)
+            self.bds[OUT_SEND_BD + row] = overlay.mem_bd(start, s.out_words, full, empty, 2, following)
+            self._static(1, (column, 1, S2MM, 2 + row), OUT_FILL_BD[row], s.outer_steps, s.inner_steps)
+        self._static(2, (column, 1, MM2S, 5), OUT_SEND_BD, s.outer_steps, s.inner_steps)
+        for first, words in _adjacent(self.bds):
             self.builder.blockwrite(self._address(column, 1, "DMA_BD", first), words)
+
+    def _buffer(self, ring: int, words: int) -> tuple[int, int, int]:
+        """(byte address, empty lock, full lock) of a ring's memory."""
+        start = self.mem_at
+        self.mem_at += words * 4
+        if self.mem_at > overlay.MEM_PARAM_AT:
+            raise RuntimeError(f"memory tile rings need {self.mem_at} bytes of {overlay.MEM_PARAM_AT}")
+        return start, 2 * ring, 2 * ring + 1
+
+    def _fill(self, column: int, port: int, channel: tuple[int, int], bd: int) -> None:
+        s = self.program.schedule
+        hold = s.holds[port]
+        runs = s.chunks(port) // (hold.chunks * hold.repeat)
+        per_run = s.steps_per_chunk(port) * hold.chunks * hold.repeat
+        self._static(1, (column, 1, *channel), bd, runs, per_run)
+
+    def _ring(
+        self,
+        column: int,
+        port: int,
+        ring: int,
+        bds: tuple[int, int],
+        send: tuple[int, int],
+        following: int | None,
+        packet: int | None,
+    ) -> None:
+        """One input ring of a memory tile: its fill BD, its send BDs, and the tasks that send.
+
+        A held panel is filled once (taking ``repeat`` empties, giving ``repeat`` fulls) and sent
+        ``repeat`` times, each time taking a full and giving an empty.
+        """
+        s = self.program.schedule
+        hold, per_chunk = s.holds[port], s.steps_per_chunk(port)
+        words = s.port_words(port) * hold.chunks
+        start, empty, full = self._buffer(ring, words * hold.slots)
+        fill_bd, send_bd = bds
+        count = hold.repeat
+        self.bds[fill_bd] = overlay.mem_bd(start, words, empty, full, hold.slots, following, None, count)
+        if hold.repeat == 1:
+            self.bds[send_bd] = overlay.mem_bd(start, words, full, empty, hold.slots, None, packet)
+            runs = s.chunks(port) // hold.chunks
+            self._static(2, (column, 1, *send), send_bd, runs, hold.chunks * per_chunk)
+            return
+        self._held_lock(column, empty, hold.slots * hold.repeat)
+        numbers = (send_bd, send_bd + HELD_BD)
+        for slot in range(hold.slots):
+            at = start + slot * words * 4
+            self.bds[numbers[slot]] = overlay.mem_bd(at, words, full, empty, 1, None, packet)
+        panels = s.chunks(port) // (hold.chunks * hold.repeat)
+        for panel in range(panels):
+            first = panel * hold.chunks * hold.repeat * per_chunk
+            bd = numbers[panel % hold.slots]
+            self._static(2, (column, 1, *send), bd, hold.repeat, hold.chunks * per_chunk, first)
+
+    def _held_lock(self, column: int, lock: int, value: int) -> None:
+        """Set a ring's empties for this nest; put back when the nest is done."""
+        address = self._address(column, 1, "LOCK_VALUE", lock)
+        self.builder.write(address, value)
+        self.restore.append((address, overlay.RING_SLOTS))
 
     def _shim(self, column: int) -> None:
         program, s = self.program, self.program.schedule
@@ -312,9 +366,10 @@ class _Emitter:
             if not s.chunks(port) or not served:
                 continue
             tasks, arguments = program.feed(port, column, served)
-            per_step = 1 if s.cadence(port) == CADENCE_STEP else s.inner_steps
+            hold, per_chunk = s.holds[port], s.steps_per_chunk(port)
             for task in tasks:
-                step = task.first // len(served) * per_step
+                panel = task.first // (len(served) * hold.chunks)
+                step = panel * hold.chunks * hold.repeat * per_chunk
                 chain = tuple(arguments[i] for i in task.operands)
                 self.pushes.append(
                     Push(step, 3, column, 0, MM2S, port, task.repeat, 0, task.patterns, chain)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -33,6 +33,10 @@ from onedispatch.transactions import Device
 
 CORE_ROWS = 4
 BUFFER_BYTES = 64 * 1024 - 512  # core data memory less the parameter block
+MEM_WORDS = (512 * 1024 - 512) // 4  # memory tile less the parameter ring
+MAX_PANEL_WORDS = (1 << 17) - 1  # length field of a memory-tile BD
+MAX_LOCK = 63
+GROUP_WORDS, MIN_PANELS = 12288, 8  # size and number of panels worth grouping chunks into
 MAX_CANDIDATES = 200_000
 
 # Rough controller cycles; only their proportion to the work matters for choosing.
@@ -40,6 +44,7 @@ COLUMN_SETUP_CYCLES = 2800
 CORE_SETUP_CYCLES = 900
 TASK_CYCLES = 400
 OTHERS_WEIGHT = 0.1
+ORDERED_MAPPINGS = 6
 IDLE_WEIGHT = 0.3  # an idle core is a chance missed where the estimate of compute is too low
 
 
@@ -52,10 +57,27 @@ class Mapping:
     columns: int
     in1: frozenset[str]  # operands that arrive by column broadcast
     rowcast: bool  # in0 arrives by row broadcast
+    order: tuple[int, ...] = ()  # loop order, outermost first
 
     def cores_along(self, dim: int) -> int:
         along = CORE_ROWS if dim == self.row_dim else 1
         return along * (self.columns if dim == self.col_dim else 1)
+
+
+@dataclass(frozen=True)
+class Hold:
+    """What a memory tile keeps of a port: panels of ``chunks``, each sent ``repeat`` times.
+
+    A panel of several chunks that is sent once is a deep buffer: it rides out the times when
+    device memory serves others.
+    """
+
+    chunks: int
+    repeat: int
+    slots: int
+
+
+STREAM = Hold(1, 1, 2)  # nothing is kept: chunks pass through two slots
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,13 +134,14 @@ class Schedule:
 
     def tile_origins(self, column: int, row: int) -> np.ndarray[Any, Any]:
         """Tile origins [outer steps, dims] that a core visits, in order (as the super kernel does)."""
-        axes = []
+        axes: list[np.ndarray[Any, Any]] = []
         for d, (count, tile) in enumerate(zip(self.counts, self.tiles, strict=True)):
             cc, cr, oc = self.strides(d)
             index = np.minimum(column * cc + row * cr + np.arange(count) * oc, self.grid[d] - 1)
             axes.append(np.minimum(index * tile, self.nest.dims[d].extent - tile))
-        mesh = np.meshgrid(*axes, indexing="ij")
-        return np.stack([m.reshape(-1) for m in mesh], axis=-1) if axes else np.zeros((1, 0), int)
+        order = self.mapping.order
+        mesh = np.meshgrid(*[axes[d] for d in order], indexing="ij")
+        return np.stack([mesh[order.index(d)].reshape(-1) for d in range(len(axes))], axis=-1)
 
     # -- packed constants ------------------------------------------------------------------
 
@@ -189,6 +212,58 @@ class Schedule:
             CADENCE_STEP: self.outer_steps * self.inner_steps,
         }
         return by_cadence[self.cadence(port)]
+
+    def steps_per_chunk(self, port: int) -> int:
+        """Reduction steps that one chunk of a port lasts (port 2: the output)."""
+        return 1 if port < 2 and self.cadence(port) == CADENCE_STEP else self.inner_steps
+
+    @cached_property
+    def rows_served(self) -> int:
+        """The most core rows that one column's in0 feed serves."""
+        return -(-CORE_ROWS // self.device.columns) if self.mapping.rowcast else self.active_rows
+
+    @cached_property
+    def holds(self) -> tuple[Hold, Hold]:
+        """What the memory tiles keep of in0 and in1 while inner loops repeat it."""
+        words = [self.port_words(p) for p in (0, 1)]
+        rows = [self.rows_served, 1]
+        free = MEM_WORDS - 2 * (words[0] * rows[0] + words[1] + self.out_words * self.active_rows)
+        holds = [STREAM, STREAM]
+        for port in (1, 0):
+            repeat = self._repeats(port)
+            chunks = self.inner_steps if self.cadence(port) == CADENCE_STEP else 1
+            panels = self.chunks(port) // (chunks * repeat)
+            slots = 2 if panels > 1 else 1
+            need = (slots * chunks - 2) * words[port] * rows[port]
+            fits = need <= free and chunks * words[port] <= MAX_PANEL_WORDS
+            if repeat > 1 and fits and slots * repeat <= MAX_LOCK:
+                holds[port] = Hold(chunks, repeat, slots)
+                free -= need
+        for port in (0, 1):
+            if holds[port] == STREAM:
+                group = self._group(port, free)
+                holds[port] = Hold(group, 1, 2)
+                free -= 2 * (group - 1) * words[port] * rows[port]
+        return holds[0], holds[1]
+
+    def _group(self, port: int, free: int) -> int:
+        """Chunks per panel of a port that only passes through: a few of many."""
+        words, total = self.port_words(port), self.chunks(port)
+        rows = self.rows_served if port == 0 else 1
+        most = min(total // MIN_PANELS, GROUP_WORDS // max(words, 1), 1 + free // max(2 * words * rows, 1))
+        return next((g for g in range(most, 1, -1) if total % g == 0), 1)
+
+    def _repeats(self, port: int) -> int:
+        """How often the innermost loops run over the same chunks of a port."""
+        depends = frozenset[int]().union(*(x.depends_on() for x in self.ports[port]))
+        repeats = 1
+        if not self.ports[port] or self.cadence(port) == CADENCE_ONCE:
+            return repeats
+        for d in reversed(self.mapping.order):
+            if d in depends:
+                break
+            repeats *= self.counts[d]
+        return repeats
 
     def port_depth(self, port: int) -> int:
         return 2 if self.chunks(port) > 1 else 1
@@ -322,16 +397,31 @@ def _search(nest: Nest, device: Device) -> tuple[Mapping, tuple[int, ...], int, 
             "a smaller innermost extent or window",
         )
     tiles, k_tile = [t[fits] for t in tiles], k_tile[fits]
-    best: tuple[float, Mapping, int] | None = None
-    for mapping in _mappings(nest, device):
+    judged: list[tuple[float, Mapping, int]] = []
+
+    def judge(mapping: Mapping) -> None:
         cost = _cost(nest, device, mapping, tiles, k_tile)
         at = int(np.argmin(cost))
-        if best is None or cost[at] < best[0]:
-            best = (float(cost[at]), mapping, at)
-    if best is None or not np.isfinite(best[0]):
+        judged.append((float(cost[at]), mapping, at))
+
+    for mapping in _mappings(nest, device):
+        judge(mapping)
+    # Other loop orders only pay where the plain one already does well.
+    for _, mapping, _ in sorted(judged, key=lambda j: j[0])[:ORDERED_MAPPINGS]:
+        for order in _orders(nest):
+            judge(replace(mapping, order=order))
+    estimate, mapping, at = min(judged, key=lambda j: j[0])
+    if not np.isfinite(estimate):
         raise Unsupported("no mapping of the index space to the array fits", "smaller extents")
-    estimate, mapping, at = best
     return mapping, tuple(int(t[at]) for t in tiles), int(k_tile[at]), int(estimate)
+
+
+def _orders(nest: Nest) -> Iterator[tuple[int, ...]]:
+    """Loop orders other than the plain one: each dimension that is cut, made innermost."""
+    plain = tuple(range(len(nest.dims)))
+    cut = [d for d in plain if nest.dims[d].extent > 1 and not nest.dims[d].whole]
+    for d in cut[:-1]:
+        yield (*(other for other in plain if other != d), d)
 
 
 def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: int) -> list[int]:
@@ -389,7 +479,7 @@ def _mappings(nest: Nest, device: Device) -> Iterator[Mapping]:
             in0 = [x for x in nest.inputs if x.name not in in1]
             apart = row_dim != col_dim and columns == device.columns > 1
             rowcast = apart and bool(in0) and not any(col_dim in x.depends_on() for x in in0)
-            yield Mapping(row_dim, col_dim, columns, in1, rowcast)
+            yield Mapping(row_dim, col_dim, columns, in1, rowcast, tuple(range(len(nest.dims))))
 
 
 def _cost(
@@ -407,30 +497,39 @@ def _cost(
     inner = np.maximum(1, -(-nest.k_extent // k_tile)) if nest.reduces else np.ones_like(k_tile)
     out = nest.output.chunk_words(nest, tiles, k_tile)
     zero = np.zeros_like(k_tile)
-    words, chunks = [zero, zero], [zero, zero]
+    words, chunks, panels, repeats = ([zero, zero] for _ in range(4))
     for port in (0, 1):
         operands = [x for x in nest.inputs if (x.name in mapping.in1) == (port == 1)]
+        if not operands:
+            continue
         for x in operands:
             words[port] = words[port] + x.chunk_words(nest, tiles, k_tile)
-        depends = frozenset[int]().union(*(x.depends_on() for x in operands)) if operands else frozenset()
+        depends = frozenset[int]().union(*(x.depends_on() for x in operands))
         looped = np.zeros(k_tile.shape, bool)
         for d in depends - {K}:
             looped = looped | (counts[d] > 1)
-        chunks[port] = np.where(looped, outer, 1) if operands else zero
-        if K in depends:
-            chunks[port] = np.where(inner > 1, outer * inner, chunks[port])
+        panels[port] = np.where((inner > 1) & (K in depends), inner, 1)
+        chunks[port] = np.where(looped | (panels[port] > 1), outer * panels[port], 1)
+        repeats[port] = np.ones_like(k_tile)
+        for d in reversed(mapping.order):
+            if d in depends:
+                break
+            repeats[port] = repeats[port] * counts[d]
+        repeats[port] = np.where(chunks[port] > 1, repeats[port], 1)
     served = -(-CORE_ROWS // device.columns) if mapping.rowcast else rows
-    feed0, feed1 = chunks[0] * words[0], chunks[1] * words[1]
+    held = _held(words, chunks, panels, repeats, served, out * rows)
+    feed0, feed1 = chunks[0] // held[0] * words[0], chunks[1] // held[1] * words[1]
+    sent = np.maximum(chunks[0] * words[0], chunks[1] * words[1])
     drain = outer * out * rows
     sources = CORE_ROWS if mapping.rowcast else rows * mapping.columns
     total = feed0 * sources + (feed1 + drain) * mapping.columns
     single = (2 * (words[0] + words[1]) + 2 * out) * 4 > BUFFER_BYTES
     compute = outer * inner * nest.cycles(tiles, k_tile) + np.where(single, outer * out, 0)
     ddr = total * 4 / (device.constant("ddr.gigabytes_per_second") * 1e3 / device.constant("clock.array_mhz"))
-    loads = [compute, feed0 * served, feed1, drain, ddr.astype(np.int64)]
+    loads = [compute, feed0 * served, feed1, drain, sent, ddr.astype(np.int64)]
     slowest: np.ndarray[Any, Any] = np.maximum.reduce(loads)
     fill = words[0] * served + words[1] + out
-    tasks = (chunks[0] * served + chunks[1] + outer * rows) / 16
+    tasks = (chunks[0] // held[0] * served + chunks[1] // held[1] + outer * rows) / 16
     too_many = np.where(outer * inner > 16384, 1e6 * (outer * inner / 16384), 0)
     commands = mapping.columns * (COLUMN_SETUP_CYCLES + rows * CORE_SETUP_CYCLES + TASK_CYCLES * tasks)
     # Resources contend: what is not the slowest still costs a little.
@@ -439,3 +538,26 @@ def _cost(
     idle = slowest * IDLE_WEIGHT * (1.0 - used)
     result: np.ndarray[Any, Any] = slowest + contention + idle + fill + commands + too_many
     return result
+
+
+def _held(
+    words: Sequence[IntArray],
+    chunks: Sequence[IntArray],
+    panels: Sequence[IntArray],
+    repeats: Sequence[IntArray],
+    served: int,
+    out_words: IntArray,
+) -> list[IntArray]:
+    """Per port: how often a chunk is sent per fetch, as ``Schedule.holds`` will decide."""
+    rows = (served, 1)
+    free = MEM_WORDS - 2 * (words[0] * served + words[1] + out_words)
+    held: list[IntArray] = [1, 1]
+    for port in (1, 0):
+        repeat = np.maximum(repeats[port], 1)
+        slots = np.where(chunks[port] > panels[port] * repeat, 2, 1)
+        need = (slots * panels[port] - 2) * words[port] * rows[port]
+        fits = (need <= free) & (panels[port] * words[port] <= MAX_PANEL_WORDS)
+        keep = (repeat > 1) & fits & (slots * repeat <= MAX_LOCK)
+        held[port] = np.where(keep, repeat, 1)
+        free = free - np.where(keep, need, 0)
+    return held

@@ -78,6 +78,7 @@ constexpr uint32_t port_out = 12;
 constexpr uint32_t dims = 16;
 constexpr uint32_t k_extent = 36;
 constexpr uint32_t k_tile = 37;
+constexpr uint32_t loop_order = 38;
 }  // namespace header
 namespace eltwise {
 constexpr uint32_t func = 40;

@@ -128,6 +128,16 @@ void SuperKernel::read_dims() {
     outer_count_[d] = word_in(setup_, word + 3, (name + " outer count").c_str(), 1, kMaxCount);
     setup_.dims[d] = {extent, tile};
   }
+  const uint32_t order = words_[at::loop_order];
+  std::array<bool, kDims> seen{};
+  for (uint32_t level = 0; level < kDims; ++level) {
+    const uint32_t d = order >> (4 * level) & 0xF;
+    if (d >= kDims || seen[d]) {
+      reject(setup_, at::loop_order, "loop order", "accepted: the dimensions 0 to 4, each in one of the five low nibbles");
+    }
+    seen[d] = true;
+    loop_order_[level] = d;
+  }
 }
 
 void SuperKernel::read_reduction() {
@@ -214,9 +224,10 @@ void SuperKernel::queue_call(bool first, bool last) {
   queue_.push_back(std::move(action));
 }
 
-// Counts the outer loops, dimension 0 outermost; false after the last tile.
+// Counts the outer loops, the last of the loop order innermost; false after the last tile.
 bool SuperKernel::next_outer() {
-  for (uint32_t d = kDims; d-- > 0;) {
+  for (uint32_t level = kDims; level-- > 0;) {
+    const uint32_t d = loop_order_[level];
     if (++outer_[d] < outer_count_[d]) return true;
     outer_[d] = 0;
   }

@@ -58,7 +58,7 @@ class SuperKernel final : public CoreProgram {
   kernels::Setup setup_;
   std::shared_ptr<const kernels::Kernel> kernel_;
   std::array<Port, 3> ports_;
-  std::array<uint32_t, kernels::kDims> outer_count_{}, outer_{}, origin_{};
+  std::array<uint32_t, kernels::kDims> outer_count_{}, outer_{}, origin_{}, loop_order_{};
   uint32_t step_ = 0;
 };
 
