@@ -81,7 +81,7 @@ static void gemm_f32(const GemmF32& g) {
 // 32-bit words, so also groups of four bytes. Whole kLanes x kLanes blocks by shuffles.
 template <int Step>
 OD_INLINE void transpose_step(I (&v)[kLanes]) {
-  I low, high;  // shuffle masks: blocks of Step lanes of a and b interleaved
+  I low{}, high{};  // shuffle masks: blocks of Step lanes of a and b interleaved
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) {
     const bool odd = (i / Step) % 2 != 0;
