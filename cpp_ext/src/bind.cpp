@@ -111,7 +111,8 @@ class Bytes {
 xrt::argument to_argument(const py::handle& value) {
   if (py::isinstance<xrt::bo>(value)) return value.cast<xrt::bo>();
   if (py::isinstance<py::int_>(value)) return value.cast<uint64_t>();
-  throw py::type_error("a run argument is a bo or an int, not " + py::str(py::type::of(value)).cast<std::string>());
+  throw py::type_error("a run argument is a bo or an int, not " +
+                       py::str(py::type::of(value)).cast<std::string>());
 }
 
 xrt::run call(const xrt::kernel& kernel, const py::args& args) {
@@ -125,7 +126,8 @@ xrt::run call(const xrt::kernel& kernel, const py::args& args) {
 xrt::bo make_bo(const py::object& owner, const py::object& second, const py::object& third, uint32_t group) {
   if (py::isinstance<xrt::bo>(owner))
     return xrt::bo(owner.cast<xrt::bo>(), second.cast<size_t>(), third.is_none() ? 0 : third.cast<size_t>());
-  const uint32_t flags = third.is_none() ? uint32_t{xrt::bo::host_only} : static_cast<uint32_t>(py::int_(third));
+  const uint32_t flags =
+      third.is_none() ? uint32_t{xrt::bo::host_only} : static_cast<uint32_t>(py::int_(third));
   return xrt::bo(owner.cast<xrt::device>(), second.cast<size_t>(), flags, group);
 }
 
@@ -169,7 +171,8 @@ void bind_device(py::module_& m) {
       .def_property_readonly("xrt_name", [](const xrt::device& d) { return d.description().xrt_name; })
       .def_property_readonly("columns", [](const xrt::device& d) { return d.description().columns; })
       .def_property_readonly("core_rows", [](const xrt::device& d) { return d.description().core_rows; })
-      .def_property_readonly("device_generation", [](const xrt::device& d) { return d.description().device_generation; })
+      .def_property_readonly("device_generation",
+                             [](const xrt::device& d) { return d.description().device_generation; })
       .def_property_readonly("constants", [](const xrt::device& d) { return d.description().constants; });
   m.def("enumerate_devices", &xrt::enumerate_devices);
 }
@@ -187,41 +190,49 @@ void bind_bo(py::module_& m) {
       .value("p2p", xrt::bo::p2p)
       .value("svm", xrt::bo::svm)
       .export_values();
-  bo.def(py::init(&make_bo), py::arg("owner"), py::arg("size"), py::arg("flags") = py::none(), py::arg("group") = 0)
+  bo.def(py::init(&make_bo), py::arg("owner"), py::arg("size"), py::arg("flags") = py::none(),
+         py::arg("group") = 0)
       .def_buffer([](const xrt::bo& b) {
-        return py::buffer_info(b.map(), 1, py::format_descriptor<uint8_t>::format(), static_cast<py::ssize_t>(b.size()));
+        return py::buffer_info(b.map(), 1, py::format_descriptor<uint8_t>::format(),
+                               static_cast<py::ssize_t>(b.size()));
       })
-      .def("map", [](const py::object& self) {
-        // The memoryview holds self, and self holds the memory.
-        return py::reinterpret_steal<py::object>(PyMemoryView_FromObject(self.ptr()));
-      })
-      .def("write",
-           [](xrt::bo& b, const py::object& data, size_t seek) {
-             const Bytes bytes(data, false);
-             b.write(bytes.data(), bytes.size(), seek);
-           },
-           py::arg("data"), py::arg("seek") = 0)
-      .def("read",
-           [](const xrt::bo& b, std::optional<size_t> size, size_t skip) {
-             const size_t count = size.value_or(b.size() - std::min(skip, b.size()));
-             if (count > b.size()) b.read(nullptr, count, skip);  // throws, before memory is asked for
-             py::bytearray data(nullptr, 0);
-             if (PyByteArray_Resize(data.ptr(), static_cast<py::ssize_t>(count)) != 0) throw py::error_already_set();
-             b.read(PyByteArray_AsString(data.ptr()), count, skip);
-             return data;
-           },
-           py::arg("size") = py::none(), py::arg("skip") = 0)
-      .def("read_into",
-           [](const xrt::bo& b, const py::object& target, size_t skip) {
-             const Bytes bytes(target, true);
-             b.read(bytes.data(), bytes.size(), skip);
-           },
-           py::arg("target"), py::arg("skip") = 0)
-      .def("sync",
-           [](xrt::bo& b, xrt::sync_direction direction, std::optional<size_t> size, size_t offset) {
-             b.sync(direction, size.value_or(b.size() - std::min(offset, b.size())), offset);
-           },
-           py::arg("direction"), py::arg("size") = py::none(), py::arg("offset") = 0)
+      .def("map",
+           [](const py::object& self) {
+             // The memoryview holds self, and self holds the memory.
+             return py::reinterpret_steal<py::object>(PyMemoryView_FromObject(self.ptr()));
+           })
+      .def(
+          "write",
+          [](xrt::bo& b, const py::object& data, size_t seek) {
+            const Bytes bytes(data, false);
+            b.write(bytes.data(), bytes.size(), seek);
+          },
+          py::arg("data"), py::arg("seek") = 0)
+      .def(
+          "read",
+          [](const xrt::bo& b, std::optional<size_t> size, size_t skip) {
+            const size_t count = size.value_or(b.size() - std::min(skip, b.size()));
+            if (count > b.size()) b.read(nullptr, count, skip);  // throws, before memory is asked for
+            py::bytearray data(nullptr, 0);
+            if (PyByteArray_Resize(data.ptr(), static_cast<py::ssize_t>(count)) != 0)
+              throw py::error_already_set();
+            b.read(PyByteArray_AsString(data.ptr()), count, skip);
+            return data;
+          },
+          py::arg("size") = py::none(), py::arg("skip") = 0)
+      .def(
+          "read_into",
+          [](const xrt::bo& b, const py::object& target, size_t skip) {
+            const Bytes bytes(target, true);
+            b.read(bytes.data(), bytes.size(), skip);
+          },
+          py::arg("target"), py::arg("skip") = 0)
+      .def(
+          "sync",
+          [](xrt::bo& b, xrt::sync_direction direction, std::optional<size_t> size, size_t offset) {
+            b.sync(direction, size.value_or(b.size() - std::min(offset, b.size())), offset);
+          },
+          py::arg("direction"), py::arg("size") = py::none(), py::arg("offset") = 0)
       .def("size", &xrt::bo::size)
       .def("address", &xrt::bo::address)
       .def("get_flags", &xrt::bo::get_flags);
@@ -242,11 +253,14 @@ void bind_run(py::module_& m) {
       .value("ERT_CMD_STATE_SKERROR", State::SKERROR)
       .value("ERT_CMD_STATE_SKCRASHED", State::SKCRASHED);
   py::class_<xrt::hw_context>(m, "hw_context")
-      .def(py::init<const xrt::device&, const xrt::uuid&>(), py::arg("device"), py::arg("uuid"), py::call_guard<py::gil_scoped_release>());
+      .def(py::init<const xrt::device&, const xrt::uuid&>(), py::arg("device"), py::arg("uuid"),
+           py::call_guard<py::gil_scoped_release>());
   py::class_<xrt::run>(m, "run")
       .def(py::init<const xrt::kernel&>(), py::arg("kernel"))
-      .def("set_arg", [](xrt::run& r, uint32_t index, const py::object& value) { r.set_arg(index, to_argument(value)); },
-           py::arg("index"), py::arg("value"))
+      .def(
+          "set_arg",
+          [](xrt::run& r, uint32_t index, const py::object& value) { r.set_arg(index, to_argument(value)); },
+          py::arg("index"), py::arg("value"))
       .def("start", &xrt::run::start, py::call_guard<py::gil_scoped_release>())
       .def("wait", &xrt::run::wait, py::arg("timeout_ms") = 0)
       .def("wait2", [](xrt::run& r) { r.wait(); })

@@ -44,7 +44,8 @@ void parse_value(DeviceFile& file, const std::string& key, const std::string& va
   char* end = nullptr;
   const double number = std::strtod(digits.c_str(), &end);
   if (digits.empty() || *end != '\0')
-    throw std::invalid_argument("device file line " + std::to_string(line) + ": " + key + " = " + value + "; accepted: a number or a \"string\"");
+    throw std::invalid_argument("device file line " + std::to_string(line) + ": " + key + " = " + value +
+                                "; accepted: a number or a \"string\"");
   file.numbers[key] = number;
 }
 
@@ -64,8 +65,10 @@ DeviceFile parse(std::string_view text) {
     }
     const size_t equals = line.find('=');
     if (equals == std::string::npos)
-      throw std::invalid_argument("device file line " + std::to_string(number) + ": " + line + "; accepted: [section] or key = value");
-    parse_value(file, section + "." + trimmed(std::string_view(line).substr(0, equals)), trimmed(std::string_view(line).substr(equals + 1)), number);
+      throw std::invalid_argument("device file line " + std::to_string(number) + ": " + line +
+                                  "; accepted: [section] or key = value");
+    parse_value(file, section + "." + trimmed(std::string_view(line).substr(0, equals)),
+                trimmed(std::string_view(line).substr(equals + 1)), number);
   }
   return file;
 }
@@ -85,7 +88,8 @@ std::string text(const DeviceFile& file, const std::string& key) {
 
 double DeviceDescription::at(const std::string& key) const {
   const auto found = constants.find(key);
-  if (found == constants.end()) throw std::out_of_range("device " + name + " has no constant \"" + key + "\"");
+  if (found == constants.end())
+    throw std::out_of_range("device " + name + " has no constant \"" + key + "\"");
   return found->second;
 }
 
@@ -94,7 +98,8 @@ std::vector<std::string> device_names() {
   for (size_t i = 0; i < device_file_count(); ++i) {
     const uint32_t columns = whole(parse(device_file(i).text), "device.columns");
     names.emplace_back(device_file(i).name);
-    for (uint32_t c = 1; c < columns; ++c) names.push_back(std::string(device_file(i).name) + "_" + std::to_string(c) + "col");
+    for (uint32_t c = 1; c < columns; ++c)
+      names.push_back(std::string(device_file(i).name) + "_" + std::to_string(c) + "col");
   }
   return names;
 }
@@ -120,7 +125,8 @@ DeviceDescription find_device(std::string_view name) {
   }
   std::string known;
   for (const std::string& candidate : device_names()) known += (known.empty() ? "" : ", ") + candidate;
-  throw std::invalid_argument("no device \"" + std::string(name) + "\"; accepted: " + known + ", phoenix, strix");
+  throw std::invalid_argument("no device \"" + std::string(name) + "\"; accepted: " + known +
+                              ", phoenix, strix");
 }
 
 }  // namespace onedispatch

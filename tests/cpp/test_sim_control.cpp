@@ -11,7 +11,9 @@ namespace onedispatch::sim::testing {
 namespace {
 
 uint64_t lock_request(uint32_t lock, int32_t value, bool acquire) {
-  return tile_address(0, 1, reg::mem::LOCK_REQUEST.at(lock) + (acquire ? 0x200u : 0u) + ((static_cast<uint32_t>(value) & 0x7F) << 2));
+  return tile_address(0, 1,
+                      reg::mem::LOCK_REQUEST.at(lock) + (acquire ? 0x200u : 0u) +
+                          ((static_cast<uint32_t>(value) & 0x7F) << 2));
 }
 const uint64_t kLock5 = tile_address(0, 1, reg::mem::LOCK_VALUE.at(5));
 const uint64_t kMemIn = tile_address(0, 1, reg::mem::DMA_S2MM_QUEUE.at(0));
@@ -60,15 +62,19 @@ TEST(Controller, MergeSyncCountsTokens) {
 TEST(Controller, DeadlockSaysWhoWaitsForWhat) {
   Rig rig;
   Builder b;
-  b.block(mem_bd_at(0), mem_bd(0, 16, {{bd::mem::acquire_enable, 1}, {bd::mem::acquire_lock, 70}, {bd::mem::acquire_value, -2},
-                                       {bd::mem::use_next, 1}, {bd::mem::next_bd, 0}}));
+  b.block(mem_bd_at(0), mem_bd(0, 16,
+                               {{bd::mem::acquire_enable, 1},
+                                {bd::mem::acquire_lock, 70},
+                                {bd::mem::acquire_value, -2},
+                                {bd::mem::use_next, 1},
+                                {bd::mem::next_bd, 0}}));
   b.write(kMemIn, task(0)).token(0, 1, false, 0);
   const SimulationError error = rig.error(b);
   EXPECT_EQ(error.kind, "deadlock");
   EXPECT_EQ(error.op.index, 2);
   const std::string text = error.what();
-  for (const char* part : {"operation 2, TCT", "mem tile column 0 row 1 S2MM0", "waits for lock 6", "value 0, wanted >= 2",
-                           "written by op 0", "queued by op 1", "loops for ever"})
+  for (const char* part : {"operation 2, TCT", "mem tile column 0 row 1 S2MM0", "waits for lock 6",
+                           "value 0, wanted >= 2", "written by op 0", "queued by op 1", "loops for ever"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
 }
 
@@ -132,8 +138,19 @@ TEST(Transactions, MalformedOnesAreRefused) {
     EXPECT_THROW(rig.simulator.run(bytes.data(), bytes.size(), {}), TransactionError);
   };
   const std::vector<uint8_t> good = Builder().timer(1).write(kLock5, 1).bytes();
-  for (size_t size = 0; size < good.size(); ++size) refused({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)});
-  for (const auto& [at, value] : {std::pair<size_t, uint8_t>{0, 9}, {2, 3}, {4, 0}, {4, 9}, {8, 7}, {12, 17}, {16, 2}, {16, 14}, {16, 250}, {20, 3}, {28 + 20, 9}}) {
+  for (size_t size = 0; size < good.size(); ++size)
+    refused({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)});
+  for (const auto& [at, value] : {std::pair<size_t, uint8_t>{0, 9},
+                                  {2, 3},
+                                  {4, 0},
+                                  {4, 9},
+                                  {8, 7},
+                                  {12, 17},
+                                  {16, 2},
+                                  {16, 14},
+                                  {16, 250},
+                                  {20, 3},
+                                  {28 + 20, 9}}) {
     std::vector<uint8_t> bad = good;
     bad[at] = value;
     refused(bad);
@@ -156,32 +173,53 @@ class HostileTransactions : public ::testing::TestWithParam<int> {
   }
   uint64_t address() {
     const uint32_t row = pick(6);
-    const uint32_t offset = row == 0 ? register_of(reg::shim::kBlocks) : row == 1 ? register_of(reg::mem::kBlocks) : register_of(reg::core::kBlocks);
+    const uint32_t offset = row == 0   ? register_of(reg::shim::kBlocks)
+                            : row == 1 ? register_of(reg::mem::kBlocks)
+                                       : register_of(reg::core::kBlocks);
     return tile_address(pick(2), row, offset);
   }
-  uint32_t word() { return pick(3) == 0 ? static_cast<uint32_t>(random_()) : static_cast<uint32_t>(random_() & random_() & random_()) | pick(2) << 31; }
+  uint32_t word() {
+    return pick(3) == 0 ? static_cast<uint32_t>(random_())
+                        : static_cast<uint32_t>(random_() & random_() & random_()) | pick(2) << 31;
+  }
   // A descriptor that is mostly sound, so that runs get somewhere.
   void descriptor(Builder& b) {
     const uint32_t column = pick(2), bd = pick(4);
     const int64_t length = pick(200);
     if (pick(2) == 0) {
       b.block(tile_address(column, 0, reg::shim::DMA_BD.at(bd)),
-              shim_bd({{bd::shim::length, length}, {bd::shim::d0_wrap, pick(5)}, {bd::shim::d0_step, 1 + pick(3)}, {bd::shim::d1_step, 1 + pick(90)},
-                       {bd::shim::use_next, pick(3) == 0}, {bd::shim::next_bd, pick(4)}, {bd::shim::iteration_wrap, 1 + pick(3)},
-                       {bd::shim::iteration_step, 1 + pick(9)}, {bd::shim::enable_packet, pick(8) == 0}}));
+              shim_bd({{bd::shim::length, length},
+                       {bd::shim::d0_wrap, pick(5)},
+                       {bd::shim::d0_step, 1 + pick(3)},
+                       {bd::shim::d1_step, 1 + pick(90)},
+                       {bd::shim::use_next, pick(3) == 0},
+                       {bd::shim::next_bd, pick(4)},
+                       {bd::shim::iteration_wrap, 1 + pick(3)},
+                       {bd::shim::iteration_step, 1 + pick(9)},
+                       {bd::shim::enable_packet, pick(8) == 0}}));
       b.patch(column, bd, pick(8) == 0 ? 1 : 0, pick(1000) * 4);
-      b.write(tile_address(column, 0, pick(3) == 0 ? reg::shim::DMA_S2MM_QUEUE.at(0) : reg::shim::DMA_MM2S_QUEUE.at(0)), task(bd, 1 + pick(4), true));
+      b.write(tile_address(column, 0,
+                           pick(3) == 0 ? reg::shim::DMA_S2MM_QUEUE.at(0) : reg::shim::DMA_MM2S_QUEUE.at(0)),
+              task(bd, 1 + pick(4), true));
       return;
     }
     const bool out = pick(3) == 0;
     const uint32_t id = bd + (out ? 24 : 0);
     b.block(tile_address(column, 1, reg::mem::DMA_BD.at(id)),
             mem_bd(pick(0x2000) * 4, static_cast<uint32_t>(length),
-                   {{bd::mem::d0_wrap, pick(6)}, {bd::mem::d0_step, 1 + pick(9)}, {bd::mem::d1_wrap, pick(4)}, {bd::mem::d0_zeros_before, pick(9) == 0},
-                    {bd::mem::acquire_enable, pick(4) == 0}, {bd::mem::acquire_lock, 64 + pick(3)}, {bd::mem::acquire_value, static_cast<int64_t>(pick(3)) - 2},
-                    {bd::mem::release_lock, 64 + pick(3)}, {bd::mem::release_value, pick(3)}, {bd::mem::use_next, pick(3) == 0},
+                   {{bd::mem::d0_wrap, pick(6)},
+                    {bd::mem::d0_step, 1 + pick(9)},
+                    {bd::mem::d1_wrap, pick(4)},
+                    {bd::mem::d0_zeros_before, pick(9) == 0},
+                    {bd::mem::acquire_enable, pick(4) == 0},
+                    {bd::mem::acquire_lock, 64 + pick(3)},
+                    {bd::mem::acquire_value, static_cast<int64_t>(pick(3)) - 2},
+                    {bd::mem::release_lock, 64 + pick(3)},
+                    {bd::mem::release_value, pick(3)},
+                    {bd::mem::use_next, pick(3) == 0},
                     {bd::mem::next_bd, pick(4) + (out ? 24 : 0)}}));
-    b.write(tile_address(column, 1, out ? reg::mem::DMA_MM2S_QUEUE.at(5) : reg::mem::DMA_S2MM_QUEUE.at(0)), task(id, 1 + pick(4), true));
+    b.write(tile_address(column, 1, out ? reg::mem::DMA_MM2S_QUEUE.at(5) : reg::mem::DMA_S2MM_QUEUE.at(0)),
+            task(id, 1 + pick(4), true));
   }
   Builder transaction() {
     Builder b(pick(2) == 0, 2);
@@ -189,8 +227,10 @@ class HostileTransactions : public ::testing::TestWithParam<int> {
       lay_feed_and_drain(b, column);
       b.block(tile_address(column, 1, 0), std::vector<uint32_t>(0x2400, 5));
       for (uint32_t bd = 0; bd < 4; ++bd) {
-        b.block(tile_address(column, 0, reg::shim::DMA_BD.at(bd)), shim_bd({{bd::shim::length, pick(100)}})).patch(column, bd, 0, 0);
-        for (const uint32_t id : {bd, bd + 24}) b.block(tile_address(column, 1, reg::mem::DMA_BD.at(id)), mem_bd(0, pick(100)));
+        b.block(tile_address(column, 0, reg::shim::DMA_BD.at(bd)), shim_bd({{bd::shim::length, pick(100)}}))
+            .patch(column, bd, 0, 0);
+        for (const uint32_t id : {bd, bd + 24})
+          b.block(tile_address(column, 1, reg::mem::DMA_BD.at(id)), mem_bd(0, pick(100)));
       }
     }
     const uint32_t wild = pick(4);
@@ -268,7 +308,8 @@ TEST(Contexts, TwoThreadsDoNotDisturbEachOther) {
     for (int i = 0; i < 20; ++i) {
       Builder b;
       lay_feed_and_drain(b, 0);
-      b.block(tile_address(0, 0, reg::shim::DMA_BD.at(0)), shim_bd({{bd::shim::length, 3000}})).patch(0, 0, 0, 0);
+      b.block(tile_address(0, 0, reg::shim::DMA_BD.at(0)), shim_bd({{bd::shim::length, 3000}}))
+          .patch(0, 0, 0, 0);
       b.block(tile_address(0, 1, reg::mem::DMA_BD.at(0)), mem_bd(0, 3000)).write(kMemIn, task(0, 1, true));
       b.write(tile_address(0, 0, reg::shim::DMA_MM2S_QUEUE.at(0)), task(0)).token(0, 1, false, 0);
       *cycles = rig.run(b).cycles;

@@ -24,11 +24,15 @@ Builder feed(uint32_t words, bool v1 = false, BdList more = {}) {
 // Argument 0 -> memory tile -> argument 1, words 0..words.
 Builder round_trip(uint32_t words, bool v1 = false) {
   Builder b = feed(words, v1);
-  const BdList take = {{bd::mem::acquire_enable, 1}, {bd::mem::acquire_lock, 65}, {bd::mem::acquire_value, -1}};
+  const BdList take = {
+      {bd::mem::acquire_enable, 1}, {bd::mem::acquire_lock, 65}, {bd::mem::acquire_value, -1}};
   b.block(mem_bd_at(0), mem_bd(0x100, words, {{bd::mem::release_lock, 65}, {bd::mem::release_value, 1}}));
   b.block(mem_bd_at(24), mem_bd(0x100, words, take));
   b.block(shim_bd_at(1), shim_bd({{bd::shim::length, words}})).patch(0, 1, 1, 0);
-  b.write(kMemOut, task(24)).write(kMemIn, task(0)).write(kShimWrite, task(1, 1, true)).write(kShimRead, task(0));
+  b.write(kMemOut, task(24))
+      .write(kMemIn, task(0))
+      .write(kShimWrite, task(1, 1, true))
+      .write(kShimRead, task(0));
   return b.token(0, 0, false, 0);
 }
 
@@ -84,13 +88,25 @@ TEST(Dma, PaddingAndItsValue) {
   Builder b = feed(6);
   b.write(tile_address(0, 1, reg::mem::DMA_MM2S_PAD_VALUE.at(5)), 77);
   b.block(mem_bd_at(0), mem_bd(0, 6, {{bd::mem::release_lock, 64}, {bd::mem::release_value, 1}}));
-  b.block(mem_bd_at(24), mem_bd(0, 6, {{bd::mem::d0_wrap, 3}, {bd::mem::d1_wrap, 2}, {bd::mem::d1_step, 3}, {bd::mem::d0_zeros_before, 1},
-                                       {bd::mem::d0_zeros_after, 1}, {bd::mem::d1_zeros_after, 1}, {bd::mem::acquire_enable, 1},
-                                       {bd::mem::acquire_lock, 64}, {bd::mem::acquire_value, -1}}));
+  b.block(mem_bd_at(24), mem_bd(0, 6,
+                                {{bd::mem::d0_wrap, 3},
+                                 {bd::mem::d1_wrap, 2},
+                                 {bd::mem::d1_step, 3},
+                                 {bd::mem::d0_zeros_before, 1},
+                                 {bd::mem::d0_zeros_after, 1},
+                                 {bd::mem::d1_zeros_after, 1},
+                                 {bd::mem::acquire_enable, 1},
+                                 {bd::mem::acquire_lock, 64},
+                                 {bd::mem::acquire_value, -1}}));
   b.block(shim_bd_at(1), shim_bd({{bd::shim::length, 15}})).patch(0, 1, 1, 0);
-  b.write(kMemOut, task(24)).write(kMemIn, task(0)).write(kShimWrite, task(1, 1, true)).write(kShimRead, task(0)).token(0, 0, false, 0);
+  b.write(kMemOut, task(24))
+      .write(kMemIn, task(0))
+      .write(kShimWrite, task(1, 1, true))
+      .write(kShimRead, task(0))
+      .token(0, 0, false, 0);
   rig.run(b);
-  const std::vector<uint32_t> expected = {77, 1000, 1001, 1002, 77, 77, 1003, 1004, 1005, 77, 77, 77, 77, 77, 77};
+  const std::vector<uint32_t> expected = {77,   1000, 1001, 1002, 77, 77, 1003, 1004,
+                                          1005, 77,   77,   77,   77, 77, 77};
   for (uint32_t i = 0; i < expected.size(); ++i) EXPECT_EQ(rig.buffers[1]->get(i), expected[i]) << i;
 }
 
@@ -98,8 +114,12 @@ TEST(Dma, ABdWithoutDataTakesAndGivesLocks) {
   Rig rig;
   Builder b;
   b.write(tile_address(0, 1, reg::mem::LOCK_VALUE.at(3)), 5);
-  b.block(mem_bd_at(0), mem_bd(0, 0, {{bd::mem::acquire_enable, 1}, {bd::mem::acquire_lock, 67}, {bd::mem::acquire_value, -2},
-                                      {bd::mem::release_lock, 68}, {bd::mem::release_value, 7}}));
+  b.block(mem_bd_at(0), mem_bd(0, 0,
+                               {{bd::mem::acquire_enable, 1},
+                                {bd::mem::acquire_lock, 67},
+                                {bd::mem::acquire_value, -2},
+                                {bd::mem::release_lock, 68},
+                                {bd::mem::release_value, 7}}));
   b.write(kMemIn, task(0, 2, true)).token(0, 1, false, 0);
   rig.run(b);
   EXPECT_EQ(rig.peek(0, 1, reg::mem::LOCK_VALUE.at(3)), 1u);
@@ -121,7 +141,8 @@ TEST(Dma, NeighbouringMemoryTile) {
   rig.buffers[0]->count_up();
   Builder b = feed(4);
   // East neighbour: bytes from 0x100000 on in the BD's view, lock 128 + 2.
-  b.block(mem_bd_at(0), mem_bd(0x80000 + 0x40, 4, {{bd::mem::release_lock, 130}, {bd::mem::release_value, 1}}));
+  b.block(mem_bd_at(0),
+          mem_bd(0x80000 + 0x40, 4, {{bd::mem::release_lock, 130}, {bd::mem::release_value, 1}}));
   b.write(kMemIn, task(0, 1, true)).write(kShimRead, task(0)).token(0, 1, false, 0);
   rig.run(b);
   EXPECT_EQ(rig.peek(1, 1, 0x40), 1000u);
@@ -169,7 +190,9 @@ TEST(DmaErrors, MemoryThatNobodyWrote) {
 TEST(DmaErrors, NoRoute) {
   Rig rig;
   Builder b;
-  b.block(mem_bd_at(0), mem_bd(0, 8)).write(tile_address(0, 1, reg::mem::DMA_MM2S_QUEUE.at(0)), task(0)).token(0, 1, true, 0);
+  b.block(mem_bd_at(0), mem_bd(0, 8))
+      .write(tile_address(0, 1, reg::mem::DMA_MM2S_QUEUE.at(0)), task(0))
+      .token(0, 1, true, 0);
   const SimulationError error = rig.error(b);
   EXPECT_EQ(error.kind, "route");
   EXPECT_NE(std::string(error.what()).find("DMA slave 0"), std::string::npos) << error.what();
@@ -179,9 +202,19 @@ TEST(DmaErrors, InvalidBdWrongHalfAndPartialPadding) {
   const auto kind = [](Builder b) { return Rig().error(b.token(0, 1, false, 0)).kind; };
   EXPECT_EQ(kind(Builder().write(kMemIn, task(3))), "bd");
   EXPECT_EQ(kind(Builder().block(mem_bd_at(30), mem_bd(0, 4)).write(kMemIn, task(30))), "bd");
-  EXPECT_EQ(kind(Builder().block(mem_bd_at(24), mem_bd(0, 5, {{bd::mem::d0_wrap, 3}, {bd::mem::d0_zeros_after, 1}})).write(kMemOut, task(24))), "bd");
-  EXPECT_EQ(kind(Builder().block(mem_bd_at(24), mem_bd(0, 5, {{bd::mem::d0_zeros_after, 1}})).write(kMemOut, task(24))), "bd");
-  EXPECT_EQ(kind(Builder().block(mem_bd_at(0), mem_bd(0, 5, {{bd::mem::d0_zeros_before, 1}})).write(kMemIn, task(0))), "bd");
+  EXPECT_EQ(
+      kind(Builder()
+               .block(mem_bd_at(24), mem_bd(0, 5, {{bd::mem::d0_wrap, 3}, {bd::mem::d0_zeros_after, 1}}))
+               .write(kMemOut, task(24))),
+      "bd");
+  EXPECT_EQ(kind(Builder()
+                     .block(mem_bd_at(24), mem_bd(0, 5, {{bd::mem::d0_zeros_after, 1}}))
+                     .write(kMemOut, task(24))),
+            "bd");
+  EXPECT_EQ(kind(Builder()
+                     .block(mem_bd_at(0), mem_bd(0, 5, {{bd::mem::d0_zeros_before, 1}}))
+                     .write(kMemIn, task(0))),
+            "bd");
 }
 
 TEST(DmaErrors, LockOverflow) {

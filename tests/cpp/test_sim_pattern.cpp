@@ -62,7 +62,8 @@ TEST_P(Patterns, GatherAgreesWithTheWordModel) {
     const auto expected = addresses(s);
     ASSERT_EQ(stream_words(s), expected.size());
     uint64_t highest = 0;
-    for (const int64_t at : expected) highest = std::max<uint64_t>(highest, at < 0 ? 0 : static_cast<uint64_t>(at));
+    for (const int64_t at : expected)
+      highest = std::max<uint64_t>(highest, at < 0 ? 0 : static_cast<uint64_t>(at));
     ASSERT_EQ(s.base + furthest_word(s), std::max<uint64_t>(highest, s.base));
     Memory memory(static_cast<uint32_t>(highest + 1) * 4);
     for (uint32_t i = 0; i <= highest; ++i) store32(&memory.bytes[size_t{4} * i], i);
@@ -135,7 +136,9 @@ TEST(ValidMap, RangesAcrossGroups) {
 TEST(Bd, IterationCounterWrapsInItsOwnRegister) {
   BdWords words{};
   words[bd::core::iteration_wrap.word] = bd::core::iteration_wrap.set(0, 3);
-  const auto current = [&] { return bd::core::iteration_current.get(words[bd::core::iteration_current.word]); };
+  const auto current = [&] {
+    return bd::core::iteration_current.get(words[bd::core::iteration_current.word]);
+  };
   step_iteration(TileKind::kCore, words);
   step_iteration(TileKind::kCore, words);
   EXPECT_EQ(current(), 2);

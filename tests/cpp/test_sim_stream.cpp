@@ -5,10 +5,13 @@
 namespace onedispatch::sim::testing {
 namespace {
 
-constexpr Port kSouth0{Side::kSouth, 0}, kNorth0{Side::kNorth, 0}, kEast0{Side::kEast, 0}, kWest0{Side::kWest, 0};
+constexpr Port kSouth0{Side::kSouth, 0}, kNorth0{Side::kNorth, 0}, kEast0{Side::kEast, 0},
+    kWest0{Side::kWest, 0};
 constexpr Port kDma0{Side::kDma, 0}, kDma1{Side::kDma, 1};
 
-uint64_t core_queue(uint32_t column, uint32_t row) { return tile_address(column, row, reg::core::DMA_S2MM_QUEUE.at(0)); }
+uint64_t core_queue(uint32_t column, uint32_t row) {
+  return tile_address(column, row, reg::core::DMA_S2MM_QUEUE.at(0));
+}
 
 // Writes `words` counting words into the memory tile and a BD that sends them on MM2S0.
 void source(Builder& b, uint32_t column, uint32_t words, uint32_t first, BdList more = {}) {
@@ -17,7 +20,9 @@ void source(Builder& b, uint32_t column, uint32_t words, uint32_t first, BdList 
   b.block(tile_address(column, 1, 0x1000), data);
   b.block(tile_address(column, 1, reg::mem::DMA_BD.at(0)), mem_bd(0x1000, words, std::move(more)));
 }
-void send(Builder& b, uint32_t column) { b.write(tile_address(column, 1, reg::mem::DMA_MM2S_QUEUE.at(0)), task(0)); }
+void send(Builder& b, uint32_t column) {
+  b.write(tile_address(column, 1, reg::mem::DMA_MM2S_QUEUE.at(0)), task(0));
+}
 
 void receive(Builder& b, uint32_t column, uint32_t row, uint32_t words, uint32_t byte = 0x200) {
   b.block(tile_address(column, row, reg::core::DMA_BD.at(0)), core_bd(byte, words));
@@ -51,8 +56,10 @@ TEST(Stream, ABroadcastGoesAtThePaceOfTheSlowest) {
   r.circuit(0, 3, kSouth0, kDma0);
   source(b, 0, 100, 500);
   receive(b, 0, 2, 100);
-  b.block(tile_address(0, 3, reg::core::DMA_BD.at(0)),
-          core_bd(0x200, 100, {{bd::core::acquire_enable, 1}, {bd::core::acquire_lock, 3}, {bd::core::acquire_value, -1}}));
+  b.block(
+      tile_address(0, 3, reg::core::DMA_BD.at(0)),
+      core_bd(0x200, 100,
+              {{bd::core::acquire_enable, 1}, {bd::core::acquire_lock, 3}, {bd::core::acquire_value, -1}}));
   b.write(core_queue(0, 3), task(0, 1, true));
   send(b, 0);
   for (int i = 0; i < 100; ++i) b.timer(1);
@@ -75,7 +82,9 @@ void lay_packets(Builder& b, bool drop) {
   r.packet_master(1, 2, kDma0, 5, 0b0100, true);
 }
 
-BdList packet(uint32_t id) { return {{bd::mem::enable_packet, 1}, {bd::mem::packet_id, id}, {bd::mem::packet_type, 2}}; }
+BdList packet(uint32_t id) {
+  return {{bd::mem::enable_packet, 1}, {bd::mem::packet_id, id}, {bd::mem::packet_type, 2}};
+}
 
 TEST(Stream, PacketsFindTheirTiles) {
   Rig rig;
@@ -180,16 +189,22 @@ INSTANTIATE_TEST_SUITE_P(
     Stream, BadRoutes,
     ::testing::Values(
         BadRoute{"no_slot", [](Builder& b) { lay_packets(b, true); }, "no slot matches"},
-        BadRoute{"no_master", [](Builder& b) { b.write(tile_address(0, 1, reg::mem::SWITCH_SLAVE.at(0)), 1u << 31); }, "no master port"},
+        BadRoute{"no_master",
+                 [](Builder& b) { b.write(tile_address(0, 1, reg::mem::SWITCH_SLAVE.at(0)), 1u << 31); },
+                 "no master port"},
         BadRoute{"not_enabled", [](Builder& b) { Router{b}.circuit(0, 1, kDma0, kNorth0); }, "not enabled"},
-        BadRoute{"edge", [](Builder& b) {
+        BadRoute{"edge",
+                 [](Builder& b) {
                    Router{b}.circuit(0, 1, kDma0, kNorth0);
                    Router{b}.circuit(0, 2, kSouth0, kWest0);
-                 }, "leaves the array"},
-        BadRoute{"core_port", [](Builder& b) {
+                 },
+                 "leaves the array"},
+        BadRoute{"core_port",
+                 [](Builder& b) {
                    Router{b}.circuit(0, 1, kDma0, kNorth0);
                    Router{b}.circuit(0, 2, kSouth0, {Side::kCore, 0});
-                 }, "lead to a DMA"}),
+                 },
+                 "lead to a DMA"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Stream, APacketRouteThatComesBackIsNamed) {

@@ -23,7 +23,9 @@ inline uint64_t tile_address(uint32_t column, uint32_t row, uint32_t offset) {
 // Appends operations of version 0.1 or 1.0.
 class Builder {
  public:
-  explicit Builder(bool v1 = false, uint32_t columns = 1) : v1_(v1), columns_(columns) { bytes_.resize(txn::Header::size); }
+  explicit Builder(bool v1 = false, uint32_t columns = 1) : v1_(v1), columns_(columns) {
+    bytes_.resize(txn::Header::size);
+  }
 
   Builder& write(uint64_t address, uint32_t value) {
     return v1_ ? words({0, low(address), value}) : words({0, 0, low(address), 0, value, 24});
@@ -38,10 +40,13 @@ class Builder {
     for (const uint32_t word : payload) word_out(word);
     return *this;  // counted by words()
   }
-  Builder& mask_write(uint64_t address, uint32_t value, uint32_t mask) { return masked(3, address, value, mask); }
+  Builder& mask_write(uint64_t address, uint32_t value, uint32_t mask) {
+    return masked(3, address, value, mask);
+  }
   Builder& poll(uint64_t address, uint32_t value, uint32_t mask) { return masked(4, address, value, mask); }
   Builder& token(uint32_t column, uint32_t row, bool mm2s, uint32_t channel, uint32_t columns = 1) {
-    return words({128, 16, static_cast<uint32_t>(mm2s) | row << 8 | column << 16, 1u << 8 | columns << 16 | channel << 24});
+    return words({128, 16, static_cast<uint32_t>(mm2s) | row << 8 | column << 16,
+                  1u << 8 | columns << 16 | channel << 24});
   }
   Builder& patch(uint32_t column, uint32_t bd, uint32_t argument, uint64_t offset) {
     const uint32_t at = low(tile_address(column, 0, reg::shim::DMA_BD.at(bd) + 4));
@@ -50,7 +55,9 @@ class Builder {
   }
   Builder& timer(uint32_t id) { return words({131, 12, id}); }
   Builder& load_pdi(uint32_t id) { return words({8 | id << 16, 0, 0, 0}); }
-  Builder& merge_sync(uint32_t tokens, uint32_t columns) { return words({132, 16, tokens | columns << 8, 0}); }
+  Builder& merge_sync(uint32_t tokens, uint32_t columns) {
+    return words({132, 16, tokens | columns << 8, 0});
+  }
   Builder& words(std::initializer_list<uint32_t> list) {
     for (const uint32_t word : list) word_out(word);
     ++count_;
@@ -77,7 +84,8 @@ class Builder {
     store32(&bytes_[bytes_.size() - 4], word);
   }
   Builder& masked(uint32_t code, uint64_t address, uint32_t value, uint32_t mask) {
-    return v1_ ? words({code, low(address), value, mask}) : words({code, 0, low(address), 0, value, mask, 28});
+    return v1_ ? words({code, low(address), value, mask})
+               : words({code, 0, low(address), 0, value, mask, 28});
   }
 
   bool v1_;
@@ -117,26 +125,34 @@ inline uint32_t task(uint32_t bd, uint32_t repeat = 1, bool token = false) {
 struct Router {
   Builder& b;
   uint32_t block(TileKind kind, bool master) const {
-    if (kind == TileKind::kShim) return master ? reg::shim::SWITCH_MASTER.offset : reg::shim::SWITCH_SLAVE.offset;
-    if (kind == TileKind::kMem) return master ? reg::mem::SWITCH_MASTER.offset : reg::mem::SWITCH_SLAVE.offset;
+    if (kind == TileKind::kShim)
+      return master ? reg::shim::SWITCH_MASTER.offset : reg::shim::SWITCH_SLAVE.offset;
+    if (kind == TileKind::kMem)
+      return master ? reg::mem::SWITCH_MASTER.offset : reg::mem::SWITCH_SLAVE.offset;
     return master ? reg::core::SWITCH_MASTER.offset : reg::core::SWITCH_SLAVE.offset;
   }
-  static TileKind kind(uint32_t row) { return row == 0 ? TileKind::kShim : row == 1 ? TileKind::kMem : TileKind::kCore; }
+  static TileKind kind(uint32_t row) {
+    return row == 0 ? TileKind::kShim : row == 1 ? TileKind::kMem : TileKind::kCore;
+  }
   void circuit(uint32_t column, uint32_t row, Port from, Port to) const {
     const auto slave = static_cast<uint32_t>(port_index(kind(row), false, from));
     const auto master = static_cast<uint32_t>(port_index(kind(row), true, to));
     b.write(tile_address(column, row, block(kind(row), false) + 4 * slave), 1u << 31);
     b.write(tile_address(column, row, block(kind(row), true) + 4 * master), 1u << 31 | slave);
   }
-  void packet_slave(uint32_t column, uint32_t row, Port from, uint32_t slot, uint32_t id, uint32_t arbiter, uint32_t msel) const {
+  void packet_slave(uint32_t column, uint32_t row, Port from, uint32_t slot, uint32_t id, uint32_t arbiter,
+                    uint32_t msel) const {
     const auto slave = static_cast<uint32_t>(port_index(kind(row), false, from));
     const uint32_t slots = block(kind(row), false) + 0x100;
     b.write(tile_address(column, row, block(kind(row), false) + 4 * slave), 3u << 30);
-    b.write(tile_address(column, row, slots + 16 * slave + 4 * slot), arbiter | msel << 4 | 1u << 8 | 0x1Fu << 16 | id << 24);
+    b.write(tile_address(column, row, slots + 16 * slave + 4 * slot),
+            arbiter | msel << 4 | 1u << 8 | 0x1Fu << 16 | id << 24);
   }
-  void packet_master(uint32_t column, uint32_t row, Port to, uint32_t arbiter, uint32_t msels, bool drop) const {
+  void packet_master(uint32_t column, uint32_t row, Port to, uint32_t arbiter, uint32_t msels,
+                     bool drop) const {
     const auto master = static_cast<uint32_t>(port_index(kind(row), true, to));
-    b.write(tile_address(column, row, block(kind(row), true) + 4 * master), 3u << 30 | (drop ? 0x80u : 0u) | msels << 3 | arbiter);
+    b.write(tile_address(column, row, block(kind(row), true) + 4 * master),
+            3u << 30 | (drop ? 0x80u : 0u) | msels << 3 | arbiter);
   }
 };
 
@@ -208,7 +224,9 @@ struct Rig {
     ADD_FAILURE() << "the run succeeded";
     return SimulationError("none", {});
   }
-  uint32_t peek(uint32_t column, uint32_t row, uint32_t byte) { return simulator.array().read(tile_address(column, row, byte)); }
+  uint32_t peek(uint32_t column, uint32_t row, uint32_t byte) {
+    return simulator.array().read(tile_address(column, row, byte));
+  }
 
   std::vector<std::unique_ptr<Buffer>> buffers;
   Simulator simulator;

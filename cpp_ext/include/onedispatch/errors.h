@@ -40,8 +40,11 @@ class TransactionError : public std::runtime_error {
 class SimulationError : public std::runtime_error {
  public:
   SimulationError(std::string kind_, Complaint parts, int column_ = -1, int row_ = -1)
-      : std::runtime_error(parts.text()), kind(std::move(kind_)), complaint(std::move(parts)),
-        column(column_), row(row_) {}
+      : std::runtime_error(parts.text()),
+        kind(std::move(kind_)),
+        complaint(std::move(parts)),
+        column(column_),
+        row(row_) {}
 
   // "address", "register", "lock", "bd", "queue", "route", "memory", "ddr", "core", "pdi",
   // "deadlock", "livelock", "data_loss", "unsupported".
@@ -55,16 +58,14 @@ class SimulationError : public std::runtime_error {
 // Wrong use of the host API: no such device, kernel, argument, or a range outside a BO.
 class DeviceError : public std::runtime_error {
  public:
-  explicit DeviceError(Complaint parts)
-      : std::runtime_error(parts.text()), complaint(std::move(parts)) {}
+  explicit DeviceError(Complaint parts) : std::runtime_error(parts.text()), complaint(std::move(parts)) {}
   Complaint complaint;
 };
 
 // An xclbin that cannot be read: foreign, damaged, or of another version.
 class ContainerError : public std::runtime_error {
  public:
-  explicit ContainerError(Complaint parts)
-      : std::runtime_error(parts.text()), complaint(std::move(parts)) {}
+  explicit ContainerError(Complaint parts) : std::runtime_error(parts.text()), complaint(std::move(parts)) {}
   Complaint complaint;
 };
 

@@ -19,8 +19,17 @@
 namespace onedispatch::xrt {
 
 enum class ert_cmd_state {
-  NEW = 1, QUEUED = 2, RUNNING = 3, COMPLETED = 4, ERROR = 5, ABORT = 6, SUBMITTED = 7,
-  TIMEOUT = 8, NORESPONSE = 9, SKERROR = 10, SKCRASHED = 11,
+  NEW = 1,
+  QUEUED = 2,
+  RUNNING = 3,
+  COMPLETED = 4,
+  ERROR = 5,
+  ABORT = 6,
+  SUBMITTED = 7,
+  TIMEOUT = 8,
+  NORESPONSE = 9,
+  SKERROR = 10,
+  SKCRASHED = 11,
 };
 
 enum class sync_direction { TO_DEVICE = 0, FROM_DEVICE = 1 };
@@ -75,7 +84,14 @@ std::vector<std::string> enumerate_devices();
 // what neither write(), sync(TO_DEVICE) nor a DMA has touched ends with a SimulationError.
 class bo {
  public:
-  enum flags : uint32_t { normal = 0, cacheable = 1u << 24, device_only = 1u << 28, host_only = 1u << 29, p2p = 1u << 30, svm = 1u << 27 };
+  enum flags : uint32_t {
+    normal = 0,
+    cacheable = 1u << 24,
+    device_only = 1u << 28,
+    host_only = 1u << 29,
+    p2p = 1u << 30,
+    svm = 1u << 27
+  };
 
   bo(const device& owner, size_t bytes, uint32_t flags = host_only, uint32_t group = 0);
   bo(const bo& parent, size_t bytes, size_t offset);  // a part; offset is a multiple of 4

@@ -16,8 +16,11 @@ std::string hex(uint64_t value) {
 }
 
 Array::Array(const DeviceDescription& device, const Options& options)
-    : device_(device), timing_(device), options_(options),
-      rows_(reg::FIRST_CORE_ROW + device.core_rows), ddr_(timing_.ddr_bytes_per_cycle) {
+    : device_(device),
+      timing_(device),
+      options_(options),
+      rows_(reg::FIRST_CORE_ROW + device.core_rows),
+      ddr_(timing_.ddr_bytes_per_cycle) {
   build();
 }
 
@@ -91,7 +94,10 @@ void Array::build() {
     }
   }
   changed_.assign(tiles_.size(), 0);
-  routes_.assign(channels_.size() * 33, nullptr);
+  routes_.clear();
+  routes_.resize(channels_.size() * 33);
+  old_routes_.clear();
+  routes_known_ = false;
   arbiter_owner_.assign(tiles_.size() * reg::ARBITERS, kNone);
   arbiter_queue_.clear();
 }

@@ -78,29 +78,35 @@ struct Channel {
   uint32_t bd_id = 0;
   Bd bd;
   Cursor cursor;
-  uint64_t words_left = 0;   // on the stream
-  uint64_t ready_time = 0;   // data may not flow before
-  uint32_t generation = 0;   // changes on reset; older events are dropped
+  uint64_t words_left = 0;  // on the stream
+  uint64_t ready_time = 0;  // data may not flow before
+  uint32_t generation = 0;  // changes on reset; older events are dropped
   uint32_t memory_tile = kNone;
   uint64_t first_byte = 0, span_bytes = 0;  // what the BD touches in memory_tile
-  std::shared_ptr<DdrRegion> region;  // shim: the buffer of this BD
-  uint64_t ddr_overhead = 1;          // bytes of DDR traffic per byte moved, for short runs
+  std::shared_ptr<DdrRegion> region;        // shim: the buffer of this BD
+  uint64_t ddr_overhead = 1;                // bytes of DDR traffic per byte moved, for short runs
 
   // MM2S only.
-  std::shared_ptr<const Route> route;
-  bool packet_open = false;   // between a header and its TLAST; arbiters are held
-  bool header_due = false;    // the header of the open packet has not been sent
+  const Route* route = nullptr;  // found when the data of a packet, or of a BD, starts
+  bool packet_open = false;      // between a header and its TLAST; arbiters are held
+  bool header_due = false;       // the header of the open packet has not been sent
   bool queued_for_arbiter = false;
   uint64_t segment_words = 0;
   uint64_t segment_start = 0;
   bool header_segment = false;
-  uint64_t last_end = 0;      // of the previous segment
+  uint64_t last_end = 0;  // of the previous segment
 
-  // S2MM only: sources that found this channel not ready.
+  // S2MM only: sources that found this channel not ready. The buffer is kept between uses.
   std::vector<uint32_t> waiting_sources;
 
   uint32_t tokens = 0;
   uint64_t bytes = 0, busy = 0, active = 0, active_since = 0;
+};
+
+// Who adds to a lock: a channel, a core, or else the controller. For messages.
+struct Releaser {
+  const Channel* channel = nullptr;
+  const struct Core* core = nullptr;
 };
 
 struct Switch {
@@ -130,14 +136,14 @@ struct Core {
   std::unique_ptr<CoreProgram> program;
   enum class State : uint8_t { kStopped, kRunning, kAcquire, kCompute, kHalted } state = State::kStopped;
   Action action;
-  std::shared_ptr<Job> job;   // in flight
+  std::shared_ptr<Job> job;  // in flight
   bool woken_while_disabled = false;
-  uint64_t owed_cycles = 0;   // of lock operations, paid with the next compute
+  uint64_t owed_cycles = 0;  // of lock operations, paid with the next compute
   uint64_t busy = 0, calls = 0;
 };
 
 struct Options {
-  unsigned threads = 0;              // 0: all of the machine; 1: everything on the calling thread
+  unsigned threads = 0;               // 0: all of the machine; 1: everything on the calling thread
   uint64_t event_limit = 20'000'000;  // events without progress of the controller
 };
 
@@ -179,10 +185,10 @@ class Array {
   std::string tile_name(uint32_t tile) const;
   std::string channel_name(const Channel& channel) const;
 
-  uint64_t now = 0;      // cycles
+  uint64_t now = 0;  // cycles
   EventQueue events;
-  uint64_t effort = 0;   // events, and words moved / 256: the measure for livelocks
-  OpRef current_op;      // of the controller
+  uint64_t effort = 0;  // events, and words moved / 256: the measure for livelocks
+  OpRef current_op;     // of the controller
   uint64_t tokens_issued = 0;
 
  private:
@@ -191,6 +197,8 @@ class Array {
   // registers.cpp
   Access decode(uint64_t address) const;
   void write_register(const Access& access, uint32_t value, OpRef op);
+  [[noreturn]] void refuse_write(const Access& access, const char* kind, const std::string& given,
+                                 const std::string& accepted) const;
   void write_control(Channel& channel, uint32_t value, OpRef op);
   uint32_t request_lock(Tile& tile, uint32_t offset);
   uint32_t status_of(const Channel& channel) const;
@@ -211,7 +219,7 @@ class Array {
   Lock* lock_of_bd(const Channel& channel, uint32_t id, uint32_t* tile);
   static bool can_acquire(const Lock& lock, int32_t value);
   void take_lock(Lock& lock, uint32_t tile, int32_t value);
-  void add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const std::string& who, OpRef op);
+  void add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who);
   void wake(Lock& lock, uint32_t tile);
   [[noreturn]] void fail(const Channel& channel, const char* kind, Complaint complaint) const;
 
@@ -230,7 +238,8 @@ class Array {
   [[noreturn]] void fail_unwritten(const Channel& source, uint64_t word) const;
 
   // routes.cpp
-  std::shared_ptr<const Route> route_of(const Channel& source);
+  const Route* route_of(const Channel& source);
+  void forget_routes();
   struct Walk;
   void follow_slave(Walk& walk, uint32_t tile, uint32_t slave, uint32_t latency, bool drops) const;
   void leave_tile(Walk& walk, uint32_t tile, uint32_t master, uint32_t latency, bool drops) const;
@@ -273,8 +282,10 @@ class Array {
   std::vector<uint8_t> changed_;  // per tile
   DdrRegions regions_;
   DdrServer ddr_;
-  std::vector<std::shared_ptr<const Route>> routes_;  // cache: channel * 33 + (packet id or 32)
-  std::vector<uint32_t> arbiter_owner_;               // tile * 8 + arbiter -> channel or kNone
+  std::vector<std::unique_ptr<const Route>> routes_;      // cache: channel * 33 + (packet id or 32)
+  std::vector<std::unique_ptr<const Route>> old_routes_;  // of before a switch write; may be in use
+  bool routes_known_ = false;                             // the cache is not empty
+  std::vector<uint32_t> arbiter_owner_;                   // tile * 8 + arbiter -> channel or kNone
   struct ArbiterRequest {
     uint64_t time;
     uint32_t channel;

@@ -12,25 +12,25 @@ Number get(const Field& field, const BdWords& words) {
 }
 
 // Fields that all three kinds have, under the same names in three namespaces.
-#define ONEDISPATCH_COMMON_FIELDS(ns)                                                 \
-  bd.shape.length = get(ns::length, w);                                               \
-  bd.shape.dims[0].step = get(ns::d0_step, w);                                        \
-  bd.shape.dims[0].size = get(ns::d0_wrap, w);                                        \
-  bd.shape.dims[1].step = get(ns::d1_step, w);                                        \
-  bd.shape.dims[1].size = get(ns::d1_wrap, w);                                        \
-  bd.shape.dims[2].step = get(ns::d2_step, w);                                        \
-  bd.valid = get(ns::valid, w) != 0;                                                  \
-  bd.acquire = get(ns::acquire_enable, w) != 0;                                       \
-  bd.acquire_lock = get(ns::acquire_lock, w);                                         \
-  bd.acquire_value = get<int32_t>(ns::acquire_value, w);                              \
-  bd.release_lock = get(ns::release_lock, w);                                         \
-  bd.release_value = get<int32_t>(ns::release_value, w);                              \
-  bd.use_next = get(ns::use_next, w) != 0;                                            \
-  bd.next = get(ns::next_bd, w);                                                      \
-  bd.packet = get(ns::enable_packet, w) != 0;                                         \
-  bd.packet_id = get(ns::packet_id, w);                                               \
-  bd.packet_type = get(ns::packet_type, w);                                           \
-  bd.suppress_tlast = get(ns::suppress_tlast, w) != 0;                                \
+#define ONEDISPATCH_COMMON_FIELDS(ns)                    \
+  bd.shape.length = get(ns::length, w);                  \
+  bd.shape.dims[0].step = get(ns::d0_step, w);           \
+  bd.shape.dims[0].size = get(ns::d0_wrap, w);           \
+  bd.shape.dims[1].step = get(ns::d1_step, w);           \
+  bd.shape.dims[1].size = get(ns::d1_wrap, w);           \
+  bd.shape.dims[2].step = get(ns::d2_step, w);           \
+  bd.valid = get(ns::valid, w) != 0;                     \
+  bd.acquire = get(ns::acquire_enable, w) != 0;          \
+  bd.acquire_lock = get(ns::acquire_lock, w);            \
+  bd.acquire_value = get<int32_t>(ns::acquire_value, w); \
+  bd.release_lock = get(ns::release_lock, w);            \
+  bd.release_value = get<int32_t>(ns::release_value, w); \
+  bd.use_next = get(ns::use_next, w) != 0;               \
+  bd.next = get(ns::next_bd, w);                         \
+  bd.packet = get(ns::enable_packet, w) != 0;            \
+  bd.packet_id = get(ns::packet_id, w);                  \
+  bd.packet_type = get(ns::packet_type, w);              \
+  bd.suppress_tlast = get(ns::suppress_tlast, w) != 0;   \
   const uint64_t iteration = get<uint64_t>(ns::iteration_current, w) * get<uint64_t>(ns::iteration_step, w)
 
 Bd decode_shim(const BdWords& w) {
@@ -89,12 +89,9 @@ Bd decode_bd(TileKind kind, const BdWords& words) {
 
 void step_iteration(TileKind kind, BdWords& words) {
   switch (kind) {
-    case TileKind::kShim:
-      return advance(bd::shim::iteration_current, bd::shim::iteration_wrap, words);
-    case TileKind::kMem:
-      return advance(bd::mem::iteration_current, bd::mem::iteration_wrap, words);
-    case TileKind::kCore:
-      return advance(bd::core::iteration_current, bd::core::iteration_wrap, words);
+    case TileKind::kShim: return advance(bd::shim::iteration_current, bd::shim::iteration_wrap, words);
+    case TileKind::kMem: return advance(bd::mem::iteration_current, bd::mem::iteration_wrap, words);
+    case TileKind::kCore: return advance(bd::core::iteration_current, bd::core::iteration_wrap, words);
   }
 }
 

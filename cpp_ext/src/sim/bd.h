@@ -14,11 +14,11 @@ enum class TileKind : uint8_t { kShim, kMem, kCore };
 using BdWords = std::array<uint32_t, 8>;
 
 struct Bd {
-  Shape shape;                 // base in words of the BD's own address view, iteration applied
-  uint64_t byte_address = 0;   // shim only: where the pattern starts
+  Shape shape;                // base in words of the BD's own address view, iteration applied
+  uint64_t byte_address = 0;  // shim only: where the pattern starts
   bool valid = false;
   bool acquire = false;
-  uint32_t acquire_lock = 0;   // in the BD's lock view
+  uint32_t acquire_lock = 0;  // in the BD's lock view
   int32_t acquire_value = 0;
   uint32_t release_lock = 0;
   int32_t release_value = 0;

@@ -23,8 +23,10 @@ void Simulator::load_overlay(uint32_t id) {
   const auto found = overlays_.find(id);
   if (found == overlays_.end()) {
     std::string known;
-    for (const auto& overlay : overlays_) known += (known.empty() ? "" : ", ") + std::to_string(overlay.first);
-    throw SimulationError("pdi", {"LOADPDI", "PDI " + std::to_string(id), known.empty() ? "none: the xclbin holds no PDI" : "PDI " + known,
+    for (const auto& overlay : overlays_)
+      known += (known.empty() ? "" : ", ") + std::to_string(overlay.first);
+    throw SimulationError("pdi", {"LOADPDI", "PDI " + std::to_string(id),
+                                  known.empty() ? "none: the xclbin holds no PDI" : "PDI " + known,
                                   "Add the overlay to the xclbin."});
   }
   const Transaction overlay(found->second.data(), found->second.size(), array_.device());
@@ -36,7 +38,8 @@ void Simulator::load_overlay(uint32_t id) {
   try {
     for (next_ = 0; next_ < overlay.ops().size(); ++next_) {
       const Op& op = overlay.ops()[next_];
-      if (op.code == txn::op::DDR_PATCH || op.code == txn::op::TCT || op.code == txn::op::MERGE_SYNC || op.code == txn::op::LOADPDI)
+      if (op.code == txn::op::DDR_PATCH || op.code == txn::op::TCT || op.code == txn::op::MERGE_SYNC ||
+          op.code == txn::op::LOADPDI)
         unsupported(op, "register writes in an overlay");
       if (outer == nullptr) array_.current_op = OpRef{static_cast<int64_t>(next_), op.offset};
       if (!execute(op)) {
@@ -100,8 +103,10 @@ RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments
 void Simulator::loop() {
   while (!done_) {
     if (array_.events.empty()) {
-      throw SimulationError("deadlock", {describe_wait(), "no event is left that could change that:" + array_.explain(),
-                                         "transactions whose waits end", "Look for the lock, stream or token that nobody serves."});
+      throw SimulationError(
+          "deadlock",
+          {describe_wait(), "no event is left that could change that:" + array_.explain(),
+           "transactions whose waits end", "Look for the lock, stream or token that nobody serves."});
     }
     const Event event = array_.events.pop();
     if (event.kind == EventKind::kController) {
@@ -117,8 +122,12 @@ void Simulator::loop() {
 
 void Simulator::check_effort() const {
   if (array_.effort - effort_mark_ <= options_.event_limit) return;
-  throw SimulationError("livelock", {describe_wait(), std::to_string(options_.event_limit) + " events without progress of the controller:" + array_.explain(),
-                                     "transactions whose waits end", "Look for a BD chain or a program that loops without being held by a lock."});
+  throw SimulationError("livelock",
+                        {describe_wait(),
+                         std::to_string(options_.event_limit) +
+                             " events without progress of the controller:" + array_.explain(),
+                         "transactions whose waits end",
+                         "Look for a BD chain or a program that loops without being held by a lock."});
 }
 
 void Simulator::step() {
@@ -159,11 +168,13 @@ uint64_t Simulator::cost_of(const Op& op) const {
 bool Simulator::execute(const Op& op) {
   switch (op.code) {
     case txn::op::WRITE:
-      array_.write(OD_FIELD(op, WRITE, reg), static_cast<uint32_t>(OD_FIELD(op, WRITE, value)), array_.current_op);
+      array_.write(OD_FIELD(op, WRITE, reg), static_cast<uint32_t>(OD_FIELD(op, WRITE, value)),
+                   array_.current_op);
       return true;
     case txn::op::BLOCKWRITE: {
       const uint32_t head = transaction_->is_v1() ? V1::BLOCKWRITE::payload_at : V0::BLOCKWRITE::payload_at;
-      array_.write_block(OD_FIELD(op, BLOCKWRITE, reg), transaction_->at(op) + head, (op.size - head) / 4, array_.current_op);
+      array_.write_block(OD_FIELD(op, BLOCKWRITE, reg), transaction_->at(op) + head, (op.size - head) / 4,
+                         array_.current_op);
       return true;
     }
     case txn::op::MASKWRITE: execute_mask_write(op); return true;
@@ -188,7 +199,9 @@ bool Simulator::execute_custom(const Op& op) {
     case txn::op::DDR_PATCH: execute_patch(op); return true;
     case txn::op::READ_REGS: execute_read_registers(op); return true;
     case txn::op::RECORD_TIMER:
-      if (charge_) report_.timers.emplace_back(static_cast<uint32_t>(OD_FIELD(op, RECORD_TIMER, id)), array_.now - start_);
+      if (charge_)
+        report_.timers.emplace_back(static_cast<uint32_t>(OD_FIELD(op, RECORD_TIMER, id)),
+                                    array_.now - start_);
       return true;
     case txn::op::TIMER_134: return true;
     default: unsupported(op, "operations with published semantics");
@@ -196,8 +209,10 @@ bool Simulator::execute_custom(const Op& op) {
 }
 
 void Simulator::unsupported(const Op& op, const std::string& accepted) const {
-  SimulationError error("unsupported", {"operation " + std::to_string(next_), Transaction::name_of(op.code) + " (opcode " + std::to_string(op.code) + ")",
-                                        accepted, "Leave the operation out."});
+  SimulationError error(
+      "unsupported", {"operation " + std::to_string(next_),
+                      Transaction::name_of(op.code) + " (opcode " + std::to_string(op.code) + ")", accepted,
+                      "Leave the operation out."});
   error.op = OpRef{static_cast<int64_t>(next_), op.offset};
   throw error;
 }
@@ -234,7 +249,8 @@ bool Simulator::begin_tokens(const Op& op) {
   }
   const auto word = static_cast<uint32_t>(OD_FIELD(op, TCT, word));
   const auto config = static_cast<uint32_t>(OD_FIELD(op, TCT, config));
-  const auto column = static_cast<uint32_t>(reg::tct::column.get(word)), row = static_cast<uint32_t>(reg::tct::row.get(word));
+  const auto column = static_cast<uint32_t>(reg::tct::column.get(word)),
+             row = static_cast<uint32_t>(reg::tct::row.get(word));
   const auto columns = std::max<uint32_t>(1, static_cast<uint32_t>(reg::tct::columns.get(config)));
   const auto rows = std::max<uint32_t>(1, static_cast<uint32_t>(reg::tct::rows.get(config)));
   const auto number = static_cast<uint32_t>(reg::tct::channel.get(config));
@@ -243,8 +259,11 @@ bool Simulator::begin_tokens(const Op& op) {
     for (uint32_t r = row; r < row + rows; ++r) {
       Channel* channel = array_.find_channel(c, r, reg::tct::direction.get(word) != 0, number);
       if (channel == nullptr)
-        throw SimulationError("address", {"TCT", "column " + std::to_string(c) + " row " + std::to_string(r) + " channel " + std::to_string(number),
-                                          "channels of the device", "Check column, row, their counts and the channel."});
+        throw SimulationError("address",
+                              {"TCT",
+                               "column " + std::to_string(c) + " row " + std::to_string(r) + " channel " +
+                                   std::to_string(number),
+                               "channels of the device", "Check column, row, their counts and the channel."});
       token_channels_.push_back(channel);
     }
   }
@@ -254,7 +273,9 @@ bool Simulator::begin_tokens(const Op& op) {
 }
 
 bool Simulator::take_tokens() {
-  if (std::any_of(token_channels_.begin(), token_channels_.end(), [](const Channel* c) { return c->tokens == 0; })) return false;
+  if (std::any_of(token_channels_.begin(), token_channels_.end(),
+                  [](const Channel* c) { return c->tokens == 0; }))
+    return false;
   for (Channel* channel : token_channels_) --channel->tokens;
   return true;
 }
@@ -296,27 +317,34 @@ void Simulator::execute_patch(const Op& op) {
   const uint64_t offset = OD_FIELD(op, DDR_PATCH, arg_offset);
   const uint32_t tile = array_.tile_of(address);
   const uint32_t in_tile = static_cast<uint32_t>(address) & reg::OFFSET_MASK;
-  if (array_.tiles()[tile].kind != TileKind::kShim || !reg::shim::DMA_BD.contains(in_tile) || reg::shim::DMA_BD.byte(in_tile) != 4)
-    throw SimulationError("address", {"DDR_PATCH", "address " + hex(address), "word 1 of a BD of a shim tile", "Patch 0x1D004 + 0x20 * BD of row 0."});
+  if (array_.tiles()[tile].kind != TileKind::kShim || !reg::shim::DMA_BD.contains(in_tile) ||
+      reg::shim::DMA_BD.byte(in_tile) != 4)
+    throw SimulationError("address", {"DDR_PATCH", "address " + hex(address), "word 1 of a BD of a shim tile",
+                                      "Patch 0x1D004 + 0x20 * BD of row 0."});
   const auto& regions = array_.regions();
   if (argument >= regions.size())
-    throw SimulationError("ddr", {"DDR_PATCH", "kernel argument " + std::to_string(argument), std::to_string(regions.size()) + " arguments were given",
+    throw SimulationError("ddr", {"DDR_PATCH", "kernel argument " + std::to_string(argument),
+                                  std::to_string(regions.size()) + " arguments were given",
                                   "Pass the buffer to the kernel, or correct the index."});
   const DdrRegion& region = *regions[argument];
   if (offset % 4 != 0 || offset > region.bytes)
-    throw SimulationError("ddr", {"DDR_PATCH of kernel argument " + std::to_string(argument), "offset " + std::to_string(offset),
-                                  "a multiple of 4 within its " + std::to_string(region.bytes) + " bytes", "Check the arg map of the operator."});
+    throw SimulationError("ddr", {"DDR_PATCH of kernel argument " + std::to_string(argument),
+                                  "offset " + std::to_string(offset),
+                                  "a multiple of 4 within its " + std::to_string(region.bytes) + " bytes",
+                                  "Check the arg map of the operator."});
   const uint64_t value = region.address + offset + txn::DDR_APERTURE;
   array_.write(address, static_cast<uint32_t>(value), array_.current_op);
   const uint32_t high = array_.read(address + 4);
-  array_.write(address + 4, (high & 0xFFFF0000u) | static_cast<uint32_t>((value >> 32) & 0xFFFFu), array_.current_op);
+  array_.write(address + 4, (high & 0xFFFF0000u) | static_cast<uint32_t>((value >> 32) & 0xFFFFu),
+               array_.current_op);
 }
 
 void Simulator::execute_read_registers(const Op& op) {
   const uint64_t count = OD_FIELD(op, READ_REGS, count);
   const uint32_t room = (op.size - V0::READ_REGS::payload_at) / 8;
   if (count > room)
-    throw TransactionError({"READ_REGS", std::to_string(count) + " addresses", "up to " + std::to_string(room) + ", as its size says", "Correct count or size."},
+    throw TransactionError({"READ_REGS", std::to_string(count) + " addresses",
+                            "up to " + std::to_string(room) + ", as its size says", "Correct count or size."},
                            array_.current_op);
   for (uint32_t i = 0; i < count; ++i) {
     const uint64_t address = load64(transaction_->at(op) + V0::READ_REGS::payload_at + size_t{8} * i);
@@ -328,11 +356,12 @@ std::string Simulator::describe_wait() const {
   const std::string op = "operation " + std::to_string(next_);
   if (wait_ == Wait::kPoll) {
     const Tile& tile = array_.tiles()[poll_tile_];
-    return op + ", MASKPOLL, waits for " + array_.tile_name(tile.index) + " offset " + hex(poll_address_ & reg::OFFSET_MASK) + " & " + hex(poll_mask_) +
-           " == " + hex(poll_value_);
+    return op + ", MASKPOLL, waits for " + array_.tile_name(tile.index) + " offset " +
+           hex(poll_address_ & reg::OFFSET_MASK) + " & " + hex(poll_mask_) + " == " + hex(poll_value_);
   }
   if (wait_ == Wait::kMerge)
-    return op + ", MERGE_SYNC, waits for " + std::to_string(merge_tokens_) + " tokens of " + std::to_string(merge_columns_) + " columns";
+    return op + ", MERGE_SYNC, waits for " + std::to_string(merge_tokens_) + " tokens of " +
+           std::to_string(merge_columns_) + " columns";
   if (wait_ == Wait::kTokens) {
     std::string text = op + ", TCT, waits for a token of";
     for (const Channel* channel : token_channels_)
@@ -347,11 +376,13 @@ void Simulator::check_finished() const {
   std::string open;
   for (const Channel& channel : array_.channels())
     if (!channel.mm2s && channel.running && array_.tiles()[channel.tile].kind == TileKind::kShim)
-      open += (open.empty() ? "" : "; ") + array_.channel_name(channel) + " (queued by op " + std::to_string(channel.task.op.index) + ", " +
-              std::to_string(channel.words_left) + " words left)";
+      open += (open.empty() ? "" : "; ") + array_.channel_name(channel) + " (queued by op " +
+              std::to_string(channel.task.op.index) + ", " + std::to_string(channel.words_left) +
+              " words left)";
   if (open.empty()) return;
   throw SimulationError("data_loss", {"end of the transaction", "unfinished writes to host memory: " + open,
-                                      "every shim S2MM task done before the last operation", "Wait for their tokens (TCT) or poll their status."});
+                                      "every shim S2MM task done before the last operation",
+                                      "Wait for their tokens (TCT) or poll their status."});
 }
 
 }  // namespace onedispatch::sim

@@ -14,15 +14,17 @@ namespace {
 constexpr unsigned kActionsAtOnce = 256;
 
 bool overlap(const MemoryRange& range, uint64_t first, uint64_t bytes) {
-  return range.bytes > 0 && bytes > 0 && range.offset < first + bytes && first < uint64_t{range.offset} + range.bytes;
+  return range.bytes > 0 && bytes > 0 && range.offset < first + bytes &&
+         first < uint64_t{range.offset} + range.bytes;
 }
 
 }  // namespace
 
 void Array::fail(const Core& core, const std::string& given, const std::string& accepted) const {
   const Tile& tile = tiles_[core.tile];
-  SimulationError error("core", {"program of " + tile_name(core.tile), given, accepted,
-                                 "Check the overlay that loaded it and the parameter block that it read."},
+  SimulationError error("core",
+                        {"program of " + tile_name(core.tile), given, accepted,
+                         "Check the overlay that loaded it and the parameter block that it read."},
                         static_cast<int>(tile.column), static_cast<int>(tile.row));
   error.op = current_op;
   throw error;
@@ -46,7 +48,9 @@ void Array::stop_core(Core& core) {
     for (Tile& tile : tiles_)
       for (Lock& lock : tile.locks)
         lock.waiters.erase(std::remove_if(lock.waiters.begin(), lock.waiters.end(),
-                                          [&core](const Waiter& w) { return w.kind == Waiter::Kind::kCore && w.index == core.index; }),
+                                          [&core](const Waiter& w) {
+                                            return w.kind == Waiter::Kind::kCore && w.index == core.index;
+                                          }),
                            lock.waiters.end());
   }
   core.program.reset();
@@ -60,7 +64,8 @@ void Array::start_core(Core& core) {
   Tile& tile = tiles_[core.tile];
   const CoreView view{tile.memory.bytes.data(), tile.column, tile.row - reg::FIRST_CORE_ROW};
   try {
-    core.program = start_program(tile.program.data(), static_cast<uint32_t>(tile.program.size()), view, device_);
+    core.program =
+        start_program(tile.program.data(), static_cast<uint32_t>(tile.program.size()), view, device_);
   } catch (const ProgramError& error) {
     fail(core, error.what, "a program image in program memory before the core is enabled");
   }
@@ -110,7 +115,7 @@ bool Array::perform(Core& core) {
     case Action::Kind::kRelease: {
       Lock* lock = lock_of_core(core, action.lock, &id);
       core.owed_cycles += timing_.core_lock;
-      add_to_lock(*lock, core.tile, id, action.value, "program of " + tile_name(core.tile), current_op);
+      add_to_lock(*lock, core.tile, id, action.value, Releaser{nullptr, &core});
       return true;
     }
     case Action::Kind::kCompute: return begin_compute(core), false;
@@ -144,7 +149,8 @@ void Array::finish_compute(Core& core) {
   join(core);
   Memory& memory = tiles_[core.tile].memory;
   for (const MemoryRange& range : core.action.writes)
-    if (range.bytes > 0) memory.valid.mark(range.offset / 4, (uint64_t{range.offset} % 4 + range.bytes + 3) / 4);
+    if (range.bytes > 0)
+      memory.valid.mark(range.offset / 4, (uint64_t{range.offset} % 4 + range.bytes + 3) / 4);
   core.state = Core::State::kRunning;
   changed(core.tile);
 }
@@ -171,7 +177,8 @@ void Array::join_overlapping(uint32_t tile, uint64_t first_byte, uint64_t bytes,
   const auto touches = [&](const MemoryRange& range) { return overlap(range, first_byte, bytes); };
   const auto& writes = core.action.writes;
   const auto& reads = core.action.reads;
-  if (std::any_of(writes.begin(), writes.end(), touches) || (writing && std::any_of(reads.begin(), reads.end(), touches)))
+  if (std::any_of(writes.begin(), writes.end(), touches) ||
+      (writing && std::any_of(reads.begin(), reads.end(), touches)))
     join(core);
 }
 
@@ -179,7 +186,8 @@ void Array::check_ranges(const Core& core) const {
   const Memory& memory = tiles_[core.tile].memory;
   const auto check_bounds = [&](const MemoryRange& range) {
     if (uint64_t{range.offset} + range.bytes > memory.bytes.size())
-      fail(core, "bytes " + hex(range.offset) + " +" + std::to_string(range.bytes), "own data memory, 0x0..0xFFFF");
+      fail(core, "bytes " + hex(range.offset) + " +" + std::to_string(range.bytes),
+           "own data memory, 0x0..0xFFFF");
   };
   for (const MemoryRange& range : core.action.writes) check_bounds(range);
   for (const MemoryRange& range : core.action.reads) {
@@ -189,8 +197,9 @@ void Array::check_ranges(const Core& core) const {
     const uint64_t count = (range.offset % 4 + range.bytes + 3) / 4;
     const uint64_t bad = memory.valid.first_unwritten(first, count);
     if (bad != first + count)
-      fail(core, "a kernel call that reads byte " + hex(bad * 4) + " of its data memory (range " + hex(range.offset) + " +" +
-                     std::to_string(range.bytes) + "), which nobody has written",
+      fail(core,
+           "a kernel call that reads byte " + hex(bad * 4) + " of its data memory (range " +
+               hex(range.offset) + " +" + std::to_string(range.bytes) + "), which nobody has written",
            "memory that a DMA, the host or a kernel wrote before");
   }
 }
@@ -208,7 +217,8 @@ Lock* Array::lock_of_core(const Core& core, uint32_t view_id, uint32_t* id) {
 }
 
 uint32_t Array::core_status(const Core& core) const {
-  uint32_t word = reg::core_status::enabled.set(0, static_cast<int64_t>(reg::core_control::enable.get(core.control)));
+  uint32_t word =
+      reg::core_status::enabled.set(0, static_cast<int64_t>(reg::core_control::enable.get(core.control)));
   word = reg::core_status::reset.set(word, static_cast<int64_t>(reg::core_control::reset.get(core.control)));
   if (core.state == Core::State::kAcquire) word = reg::core_status::lock_stall.set(word, 8);  // own = east
   if (core.state == Core::State::kHalted) word = reg::core_status::done.set(word, 1);

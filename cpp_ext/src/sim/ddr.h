@@ -13,7 +13,7 @@ namespace onedispatch::sim {
 struct DdrRegion {
   uint64_t address = 0;  // as the host sees it, without the aperture
   uint64_t bytes = 0;
-  uint64_t origin = 0;   // address of data[0]; differs from address in a sub-buffer
+  uint64_t origin = 0;  // address of data[0]; differs from address in a sub-buffer
   uint8_t* data = nullptr;
   ValidMap* valid = nullptr;
   std::shared_ptr<void> keep_alive;

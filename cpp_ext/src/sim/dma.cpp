@@ -10,7 +10,8 @@ namespace onedispatch::sim {
 
 void Array::fail(const Channel& c, const char* kind, Complaint complaint) const {
   const Tile& tile = tiles_[c.tile];
-  SimulationError error(kind, std::move(complaint), static_cast<int>(tile.column), static_cast<int>(tile.row));
+  SimulationError error(kind, std::move(complaint), static_cast<int>(tile.column),
+                        static_cast<int>(tile.row));
   error.op = c.running ? c.task.op : current_op;
   throw error;
 }
@@ -23,15 +24,18 @@ void Array::push_task(Channel& c, uint32_t value, OpRef op) {
   task.token = reg::queue::token.get(value) != 0;
   task.op = op;
   if (tiles_[c.tile].kind != TileKind::kShim && reg::channel::reset.get(c.control))
-    fail(c, "queue", {channel_name(c), "a task pushed while the channel is held in reset",
-                      "tasks after the reset bit is cleared", "Write 0 to the reset bit first."});
+    fail(c, "queue",
+         {channel_name(c), "a task pushed while the channel is held in reset",
+          "tasks after the reset bit is cleared", "Write 0 to the reset bit first."});
   if (!c.running) return start_task(c, task, true);
   if (c.queued == kQueueDepth) {
-    SimulationError error("queue",
-                          {channel_name(c) + " task queue", "a fifth waiting task (BD " + std::to_string(task.start_bd) +
-                               "); running: BD " + std::to_string(c.bd_id) + ", first pushed by op " + std::to_string(c.task.op.index),
-                           "4 waiting tasks", "Poll the channel's status, or wait for a token, before pushing more."},
-                          static_cast<int>(tiles_[c.tile].column), static_cast<int>(tiles_[c.tile].row));
+    SimulationError error(
+        "queue",
+        {channel_name(c) + " task queue",
+         "a fifth waiting task (BD " + std::to_string(task.start_bd) + "); running: BD " +
+             std::to_string(c.bd_id) + ", first pushed by op " + std::to_string(c.task.op.index),
+         "4 waiting tasks", "Poll the channel's status, or wait for a token, before pushing more."},
+        static_cast<int>(tiles_[c.tile].column), static_cast<int>(tiles_[c.tile].row));
     error.op = op;
     throw error;
   }
@@ -46,7 +50,8 @@ void Array::start_task(Channel& c, const Task& task, bool cold) {
   c.repeats_left = task.repeat;
   changed(c.tile);
   uint64_t delay = timing_.bd_setup + timing_.channel_start;
-  if (tiles_[c.tile].kind == TileKind::kShim) delay += cold ? timing_.shim_first[c.mm2s] : timing_.shim_next[c.mm2s];
+  if (tiles_[c.tile].kind == TileKind::kShim)
+    delay += cold ? timing_.shim_first[c.mm2s] : timing_.shim_next[c.mm2s];
   begin_bd(c, task.start_bd, delay);
 }
 
@@ -54,18 +59,23 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
   const Tile& tile = tiles_[c.tile];
   c.bd_id = bd_id;
   if (bd_id >= tile.bds.size())
-    fail(c, "bd", {channel_name(c), "BD " + std::to_string(bd_id), "BD 0.." + std::to_string(tile.bds.size() - 1),
-                   "Name a BD that the tile has."});
+    fail(c, "bd",
+         {channel_name(c), "BD " + std::to_string(bd_id), "BD 0.." + std::to_string(tile.bds.size() - 1),
+          "Name a BD that the tile has."});
   if (tile.kind == TileKind::kMem && (bd_id >= 24) != ((c.number & 1) != 0))
-    fail(c, "bd", {channel_name(c), "BD " + std::to_string(bd_id),
-                   (c.number & 1) ? "BD 24..47 on odd channels" : "BD 0..23 on even channels",
-                   "Move the BD into the channel's half."});
+    fail(c, "bd",
+         {channel_name(c), "BD " + std::to_string(bd_id),
+          (c.number & 1) ? "BD 24..47 on odd channels" : "BD 0..23 on even channels",
+          "Move the BD into the channel's half."});
   c.bd = decode_bd(tile.kind, tile.bds[bd_id]);
   if (!c.bd.valid)
-    fail(c, "bd", {channel_name(c) + " BD " + std::to_string(bd_id), "its valid bit is 0", "a BD that was written and is valid",
-                   "Write the BD before it is queued or chained."});
+    fail(c, "bd",
+         {channel_name(c) + " BD " + std::to_string(bd_id), "its valid bit is 0",
+          "a BD that was written and is valid", "Write the BD before it is queued or chained."});
   if (c.bd.compression)
-    fail(c, "unsupported", {channel_name(c) + " BD " + std::to_string(bd_id), "compression", "uncompressed BDs", "Clear the bit."});
+    fail(c, "unsupported",
+         {channel_name(c) + " BD " + std::to_string(bd_id), "compression", "uncompressed BDs",
+          "Clear the bit."});
   c.ready_time = now + delay;
   if (c.bd.acquire) {
     uint32_t lock_tile = 0;
@@ -89,16 +99,24 @@ void Array::activate(Channel& c) {
   const Shape shape = resolve(c.bd.shape);
   const bool padded = has_padding(shape);
   if (padded && !c.mm2s)
-    fail(c, "bd", {channel_name(c) + " BD " + std::to_string(c.bd_id), "padding", "padding on MM2S only", "Clear the padding fields."});
+    fail(c, "bd",
+         {channel_name(c) + " BD " + std::to_string(c.bd_id), "padding", "padding on MM2S only",
+          "Clear the padding fields."});
   if (padded && !covers_dimensions(shape))
-    fail(c, "bd", {channel_name(c) + " BD " + std::to_string(c.bd_id), "a padded BD of " + std::to_string(shape.length) + " words",
-                   "a length that is a whole number of its wrapped dimensions", "Make length the product of the wraps."});
+    fail(c, "bd",
+         {channel_name(c) + " BD " + std::to_string(c.bd_id),
+          "a padded BD of " + std::to_string(shape.length) + " words",
+          "a length that is a whole number of its wrapped dimensions",
+          "Make length the product of the wraps."});
   for (unsigned d = 0; d < kMaxDimensions; ++d) {
     const Dimension& given = c.bd.shape.dims[d];
     const bool unwrapped_below = d >= shape.count;
     if ((unwrapped_below && (given.before || given.after)) || (given.size == 0 && given.after))
-      fail(c, "bd", {channel_name(c) + " BD " + std::to_string(c.bd_id), "padding at or above dimension " + std::to_string(d) + ", which has no wrap",
-                     "padding only up to the first dimension without wrap, and none after that one", "Give the dimension a wrap."});
+      fail(c, "bd",
+           {channel_name(c) + " BD " + std::to_string(c.bd_id),
+            "padding at or above dimension " + std::to_string(d) + ", which has no wrap",
+            "padding only up to the first dimension without wrap, and none after that one",
+            "Give the dimension a wrap."});
   }
   c.words_left = stream_words(shape);
   if (c.words_left == 0) {
@@ -113,7 +131,7 @@ void Array::activate(Channel& c) {
     bind_memory(c, shape);
   }
   if (c.mm2s && !c.packet_open) {
-    c.route.reset();  // found again when the data starts: the switches may have changed
+    c.route = nullptr;  // found again when the data starts: the switches may have changed
     c.header_due = c.bd.packet;
   }
   c.state = ChannelState::kReady;
@@ -133,12 +151,14 @@ void Array::bind_memory(Channel& c, Shape shape) {
     shape.base %= words;
   }
   if (target == nullptr || shape.base + furthest_word(shape) >= words)
-    fail(c, "memory", {channel_name(c) + " BD " + std::to_string(c.bd_id) + " (written by op " +
-                           std::to_string(own.bd_writers[c.bd_id].index) + ")",
-                       "bytes " + hex(given_base * 4) + ".." + hex(last * 4 + 3),
-                       own.kind == TileKind::kMem ? "one memory tile of the view: west 0x0, own 0x80000, east 0x100000, 512 KB each"
-                                                  : "bytes 0x0..0xFFFF",
-                       "Check base, length, steps and iteration of the BD."});
+    fail(c, "memory",
+         {channel_name(c) + " BD " + std::to_string(c.bd_id) + " (written by op " +
+              std::to_string(own.bd_writers[c.bd_id].index) + ")",
+          "bytes " + hex(given_base * 4) + ".." + hex(last * 4 + 3),
+          own.kind == TileKind::kMem
+              ? "one memory tile of the view: west 0x0, own 0x80000, east 0x100000, 512 KB each"
+              : "bytes 0x0..0xFFFF",
+          "Check base, length, steps and iteration of the BD."});
   Tile& tile = tiles_[target->index];
   c.memory_tile = tile.index;
   c.first_byte = shape.base * 4;
@@ -157,8 +177,8 @@ void Array::bind_ddr(Channel& c, Shape shape) {
     for (const auto& region : regions_) {
       if (address < region->address || address - region->address >= region->bytes) continue;
       if (bytes > region->bytes - (address - region->address)) {
-        buffers = "the buffer " + hex(region->address) + " of " + std::to_string(region->bytes) + " bytes that it starts in, at offset " +
-                  std::to_string(address - region->address);
+        buffers = "the buffer " + hex(region->address) + " of " + std::to_string(region->bytes) +
+                  " bytes that it starts in, at offset " + std::to_string(address - region->address);
         break;
       }
       shape.base = (address - region->origin) / 4;
@@ -173,12 +193,15 @@ void Array::bind_ddr(Channel& c, Shape shape) {
   if (buffers.empty()) {
     buffers = "a range inside one kernel argument:";
     for (size_t i = 0; i < regions_.size(); ++i)
-      buffers += " arg " + std::to_string(i) + " " + hex(regions_[i]->address) + " +" + std::to_string(regions_[i]->bytes) + ",";
+      buffers += " arg " + std::to_string(i) + " " + hex(regions_[i]->address) + " +" +
+                 std::to_string(regions_[i]->bytes) + ",";
     buffers += " each seen by the shim at +" + hex(txn::DDR_APERTURE);
   }
-  fail(c, "ddr", {channel_name(c) + " BD " + std::to_string(c.bd_id) + " (written by op " + std::to_string(own.bd_writers[c.bd_id].index) + ")",
-                  std::to_string(bytes) + " bytes from address " + hex(seen), buffers,
-                  "Check the DDR_PATCH of this BD, its length and steps, and the size of the buffer."});
+  fail(c, "ddr",
+       {channel_name(c) + " BD " + std::to_string(c.bd_id) + " (written by op " +
+            std::to_string(own.bd_writers[c.bd_id].index) + ")",
+        std::to_string(bytes) + " bytes from address " + hex(seen), buffers,
+        "Check the DDR_PATCH of this BD, its length and steps, and the size of the buffer."});
 }
 
 void Array::finish_bd(Channel& c) {
@@ -191,7 +214,7 @@ void Array::finish_bd(Channel& c) {
   if (c.bd.release_value != 0) {
     uint32_t lock_tile = 0;
     Lock* lock = lock_of_bd(c, c.bd.release_lock, &lock_tile);
-    add_to_lock(*lock, lock_tile, c.bd.release_lock, c.bd.release_value, channel_name(c) + " BD " + std::to_string(c.bd_id), c.task.op);
+    add_to_lock(*lock, lock_tile, c.bd.release_lock, c.bd.release_value, Releaser{&c, nullptr});
   }
   if (c.bd.use_next) {
     const uint64_t latency = tile.kind == TileKind::kShim ? timing_.shim_next[c.mm2s] : 0;
@@ -226,7 +249,9 @@ void Array::reset_channel(Channel& c) {
   for (Tile& tile : tiles_) {
     for (Lock& lock : tile.locks) {
       lock.waiters.erase(std::remove_if(lock.waiters.begin(), lock.waiters.end(),
-                                        [&c](const Waiter& w) { return w.kind == Waiter::Kind::kChannel && w.index == c.index; }),
+                                        [&c](const Waiter& w) {
+                                          return w.kind == Waiter::Kind::kChannel && w.index == c.index;
+                                        }),
                          lock.waiters.end());
     }
   }
@@ -244,9 +269,11 @@ void Array::reset_channel(Channel& c) {
     for (Channel& source : channels_) {
       if (source.state != ChannelState::kMoving || !source.mm2s || !source.route) continue;
       const auto& list = source.route->destinations;
-      if (std::none_of(list.begin(), list.end(), [&c](const Destination& d) { return d.channel == c.index; })) continue;
+      if (std::none_of(list.begin(), list.end(), [&c](const Destination& d) { return d.channel == c.index; }))
+        continue;
       for (const Destination& d : list)
-        if (channels_[d.channel].state == ChannelState::kMoving) channels_[d.channel].state = ChannelState::kReady;
+        if (channels_[d.channel].state == ChannelState::kMoving)
+          channels_[d.channel].state = ChannelState::kReady;
       ++source.generation;
       source.state = ChannelState::kReady;
       c.waiting_sources.push_back(source.index);
@@ -273,9 +300,11 @@ Lock* Array::lock_of_bd(const Channel& c, uint32_t id, uint32_t* tile) {
     local = id % 64;
   }
   if (target == nullptr || local >= target->locks.size())
-    fail(c, "lock", {channel_name(c) + " BD " + std::to_string(c.bd_id), "lock " + std::to_string(id),
-                     own.kind == TileKind::kMem ? "own 64..127, west 0..63 and east 128..191 where there is a neighbour" : "0..15",
-                     "Own locks of a memory tile count from 64 in its BDs."});
+    fail(c, "lock",
+         {channel_name(c) + " BD " + std::to_string(c.bd_id), "lock " + std::to_string(id),
+          own.kind == TileKind::kMem ? "own 64..127, west 0..63 and east 128..191 where there is a neighbour"
+                                     : "0..15",
+          "Own locks of a memory tile count from 64 in its BDs."});
   *tile = target->index;
   return &tiles_[target->index].locks[local];
 }
@@ -290,14 +319,21 @@ void Array::take_lock(Lock& lock, uint32_t tile, int32_t value) {
   if (!lock.waiters.empty()) wake(lock, tile);
 }
 
-void Array::add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const std::string& who, OpRef op) {
+void Array::add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who) {
   const int32_t sum = lock.value + value;
   if (sum < 0 || sum > static_cast<int32_t>(reg::LOCK_MAX)) {
-    SimulationError error("lock", {who + " releases lock " + std::to_string(id) + " of " + tile_name(tile),
-                                   std::to_string(lock.value) + " " + (value < 0 ? "- " : "+ ") + std::to_string(value < 0 ? -value : value),
-                                   "a result of 0..63", "Balance releases with acquires, or set the lock's value first."},
-                          static_cast<int>(tiles_[tile].column), static_cast<int>(tiles_[tile].row));
-    error.op = op;
+    std::string name = "the controller";
+    if (who.channel != nullptr)
+      name = channel_name(*who.channel) + " BD " + std::to_string(who.channel->bd_id);
+    if (who.core != nullptr) name = "the program of " + tile_name(who.core->tile);
+    SimulationError error(
+        "lock",
+        {name + " releases lock " + std::to_string(id) + " of " + tile_name(tile),
+         std::to_string(lock.value) + " " + (value < 0 ? "- " : "+ ") +
+             std::to_string(value < 0 ? -value : value),
+         "a result of 0..63", "Balance releases with acquires, or set the lock's value first."},
+        static_cast<int>(tiles_[tile].column), static_cast<int>(tiles_[tile].row));
+    error.op = who.channel != nullptr ? who.channel->task.op : current_op;
     throw error;
   }
   lock.value = sum;

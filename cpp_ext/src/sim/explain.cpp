@@ -9,7 +9,8 @@
 namespace onedispatch::sim {
 
 std::string Array::explain_lock(const Lock& lock, int32_t wanted) const {
-  return " (value " + std::to_string(lock.value) + ", wanted " + (wanted < 0 ? ">= " + std::to_string(-wanted) : "== " + std::to_string(wanted)) + ")";
+  return " (value " + std::to_string(lock.value) + ", wanted " +
+         (wanted < 0 ? ">= " + std::to_string(-wanted) : "== " + std::to_string(wanted)) + ")";
 }
 
 // The BDs that a task walks, and whether they loop.
@@ -53,7 +54,9 @@ std::string Array::explain_channel(const Channel& c) const {
       } else {
         text += "waits to send, " + words + "; not ready:";
         for (const Destination& d : c.route ? c.route->destinations : std::vector<Destination>{})
-          if (channels_[d.channel].state != ChannelState::kReady) text += " " + channel_name(channels_[d.channel]) + (channels_[d.channel].running ? "" : " (no task)");
+          if (channels_[d.channel].state != ChannelState::kReady)
+            text +=
+                " " + channel_name(channels_[d.channel]) + (channels_[d.channel].running ? "" : " (no task)");
       }
       if (paused(c)) text += " (paused)";
       break;
@@ -62,7 +65,8 @@ std::string Array::explain_channel(const Channel& c) const {
     case ChannelState::kIdle: text += "idle"; break;
   }
   text += "; BD " + std::to_string(c.bd_id);
-  if (c.bd_id < tile.bd_writers.size()) text += " written by op " + std::to_string(tile.bd_writers[c.bd_id].index);
+  if (c.bd_id < tile.bd_writers.size())
+    text += " written by op " + std::to_string(tile.bd_writers[c.bd_id].index);
   text += ", task queued by op " + std::to_string(c.task.op.index);
   if (c.queued > 0) text += ", " + std::to_string(c.queued) + " more waiting";
   const std::string chain = explain_chain(c);
@@ -70,7 +74,8 @@ std::string Array::explain_channel(const Channel& c) const {
 }
 
 std::string Array::explain_core(const Core& core) const {
-  if (core.state != Core::State::kAcquire) return core.state == Core::State::kCompute ? tile_name(core.tile) + ": computes" : "";
+  if (core.state != Core::State::kAcquire)
+    return core.state == Core::State::kCompute ? tile_name(core.tile) + ": computes" : "";
   const uint32_t id = core.action.lock % reg::core::kLocks;
   return tile_name(core.tile) + ": its program waits for lock " + std::to_string(id) +
          explain_lock(tiles_[core.tile].locks[id], -core.action.value);

@@ -15,24 +15,33 @@ uint64_t group_mask(uint64_t low, uint64_t count) {
 }  // namespace
 
 void ValidMap::mark(uint64_t first, uint64_t count) {
-  while (count > 0) {
-    const uint64_t low = first & 63;
-    const uint64_t here = std::min<uint64_t>(count, 64 - low);
-    bits_[first >> 6] |= group_mask(low, here);
-    first += here;
-    count -= here;
+  uint64_t* group = bits_.data() + (first >> 6);
+  const uint64_t low = first & 63;
+  if (low + count <= 64) {
+    if (count > 0) *group |= group_mask(low, count);
+    return;
   }
+  *group++ |= group_mask(low, 64 - low);
+  count -= 64 - low;
+  std::fill(group, group + count / 64, ~0ull);
+  if (count % 64 != 0) group[count / 64] |= group_mask(0, count % 64);
+}
+
+bool ValidMap::all_written(uint64_t first, uint64_t count) const {
+  const uint64_t* group = bits_.data() + (first >> 6);
+  const uint64_t low = first & 63;
+  const auto holds = [](uint64_t value, uint64_t mask) { return (value & mask) == mask; };
+  if (low + count <= 64) return count == 0 || holds(*group, group_mask(low, count));
+  if (!holds(*group++, group_mask(low, 64 - low))) return false;
+  count -= 64 - low;
+  uint64_t missing = 0;  // no early exit: the loop is vectorised, and data is nearly always there
+  for (uint64_t i = 0; i < count / 64; ++i) missing |= ~group[i];
+  return missing == 0 && (count % 64 == 0 || holds(group[count / 64], group_mask(0, count % 64)));
 }
 
 uint64_t ValidMap::first_unwritten(uint64_t first, uint64_t count) const {
   const uint64_t end = first + count;
-  while (first < end) {
-    const uint64_t low = first & 63;
-    const uint64_t here = std::min<uint64_t>(end - first, 64 - low);
-    const uint64_t mask = group_mask(low, here);
-    if ((bits_[first >> 6] & mask) != mask) break;
-    first += here;
-  }
+  if (all_written(first, count)) return end;
   while (first < end && (bits_[first >> 6] >> (first & 63) & 1)) ++first;
   return first;
 }

@@ -15,9 +15,7 @@ class ValidMap {
   void forget() { bits_.assign(bits_.size(), 0); }
   // The first word of the range that nobody wrote, or first + count when all were.
   uint64_t first_unwritten(uint64_t first, uint64_t count) const;
-  bool all_written(uint64_t first, uint64_t count) const {
-    return first_unwritten(first, count) == first + count;
-  }
+  bool all_written(uint64_t first, uint64_t count) const;
   uint64_t words() const { return words_; }
 
  private:

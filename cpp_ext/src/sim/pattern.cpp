@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "bytes.h"
 
@@ -80,7 +81,10 @@ uint64_t stream_words(const Shape& resolved) {
 }
 
 Cursor::Cursor(const Shape& resolved, uint8_t* memory, ValidMap* valid, uint32_t pad_value)
-    : memory_(memory), valid_(valid), origin_(resolved.base), padded_(has_padding(resolved)),
+    : memory_(memory),
+      valid_(valid),
+      origin_(resolved.base),
+      padded_(has_padding(resolved)),
       pad_value_(pad_value) {
   if (padded_) {
     shape_ = resolved;
@@ -120,13 +124,13 @@ void Cursor::next_run() {
 }
 
 // Whole one-word runs along the innermost outer dimension: the case of a transposing pattern.
-template <bool kGather>
-uint64_t Cursor::strided(uint8_t* data, uint64_t words, uint64_t step, uint64_t* done) {
+template <typename Byte>
+uint64_t Cursor::strided(Byte* data, uint64_t words, uint64_t step, uint64_t* done) {
   const uint64_t count = std::min(words, outer_[0].size - index_[0]);
   uint64_t at = address();
   uint64_t unwritten = kAllWritten;
   for (uint64_t i = 0; i < count; ++i, at += step) {
-    if (kGather) {
+    if constexpr (!std::is_const_v<Byte>) {
       if (!valid_->all_written(at, 1) && unwritten == kAllWritten) unwritten = at;
       store32(data + 4 * i, load32(memory_ + 4 * at));
     } else {
@@ -141,18 +145,18 @@ uint64_t Cursor::strided(uint8_t* data, uint64_t words, uint64_t step, uint64_t*
   return unwritten;
 }
 
-template <bool kGather>
-uint64_t Cursor::walk(uint8_t* data, uint64_t words) {
+template <typename Byte>
+uint64_t Cursor::walk(Byte* data, uint64_t words) {
   uint64_t unwritten = kAllWritten;
   while (words > 0) {
     uint64_t here = 0;
     uint64_t bad = kAllWritten;
     if (run_ == 1 && outer_count_ > 0) {
-      bad = strided<kGather>(data, words, outer_[0].step, &here);
+      bad = strided(data, words, outer_[0].step, &here);
     } else {
       here = std::min(words, run_ - position_);
       const uint64_t at = address();
-      if (kGather) {
+      if constexpr (!std::is_const_v<Byte>) {
         const uint64_t found = valid_->first_unwritten(at, here);
         if (found != at + here) bad = found;
         copy_words(data, memory_ + 4 * at, here);
@@ -189,15 +193,19 @@ uint64_t Cursor::gather_padded(uint8_t* out, uint64_t words) {
       if (inside) row += (i - dim.before) * dim.step;
     }
     const uint64_t here = std::min(words, row_words - in_row);
-    for (uint64_t k = 0; k < here; ++k) {
+    for (uint64_t k = 0; k < here;) {
       const uint64_t i = in_row + k;
-      uint32_t value = pad_value_;
       if (inside && i >= d0.before && i < d0.before + d0.size) {
+        const uint64_t count = d0.step == 1 ? std::min(here - k, d0.before + d0.size - i) : 1;
         const uint64_t at = row + (i - d0.before) * d0.step;
-        if (unwritten == kAllWritten && !valid_->all_written(at, 1)) unwritten = at;
-        value = load32(memory_ + 4 * at);
+        const uint64_t found = valid_->first_unwritten(at, count);
+        if (unwritten == kAllWritten && found != at + count) unwritten = found;
+        copy_words(out + 4 * k, memory_ + 4 * at, count);
+        k += count;
+      } else {
+        store32(out + 4 * k, pad_value_);
+        ++k;
       }
-      store32(out + 4 * k, value);
     }
     out += 4 * here;
     words -= here;
@@ -207,13 +215,10 @@ uint64_t Cursor::gather_padded(uint8_t* out, uint64_t words) {
 }
 
 uint64_t Cursor::gather(uint8_t* out, uint64_t words) {
-  return padded_ ? gather_padded(out, words) : walk<true>(out, words);
+  return padded_ ? gather_padded(out, words) : walk(out, words);
 }
 
-void Cursor::scatter(const uint8_t* in, uint64_t words) {
-  // walk<false> only reads through this pointer.
-  walk<false>(const_cast<uint8_t*>(in), words);
-}
+void Cursor::scatter(const uint8_t* in, uint64_t words) { walk(in, words); }
 
 uint8_t* Cursor::contiguous(uint64_t words) const {
   if (padded_ || words > run_ - position_) return nullptr;

@@ -11,9 +11,9 @@ namespace onedispatch::sim {
 
 // One address dimension as the BD states it. Innermost first.
 struct Dimension {
-  uint64_t size = 0;   // 0: no wrap at this level, so this is the outermost one
-  uint64_t step = 1;   // words
-  uint32_t before = 0; // padding, in words (D0), D0-rows (D1), D1-planes (D2)
+  uint64_t size = 0;    // 0: no wrap at this level, so this is the outermost one
+  uint64_t step = 1;    // words
+  uint32_t before = 0;  // padding, in words (D0), D0-rows (D1), D1-planes (D2)
   uint32_t after = 0;
 };
 
@@ -59,11 +59,12 @@ class Cursor {
   bool padded() const { return padded_; }
 
  private:
-  template <bool kGather>
-  uint64_t walk(uint8_t* data, uint64_t words);
+  // Byte is uint8_t to gather into, const uint8_t to scatter from.
+  template <typename Byte>
+  uint64_t walk(Byte* data, uint64_t words);
   uint64_t gather_padded(uint8_t* out, uint64_t words);
-  template <bool kGather>
-  uint64_t strided(uint8_t* data, uint64_t words, uint64_t step, uint64_t* done);
+  template <typename Byte>
+  uint64_t strided(Byte* data, uint64_t words, uint64_t step, uint64_t* done);
   uint64_t address() const { return origin_ + offset_ + position_; }
   void next_run();
 

@@ -15,18 +15,18 @@ struct Groups {
 };
 
 // Order of the ports = order of their registers (aie-array.md section 4).
-constexpr Group kCoreMasters[] = {{Side::kCore, 1}, {Side::kDma, 2}, {Side::kControl, 1}, {Side::kFifo, 1},
-                                  {Side::kSouth, 4}, {Side::kWest, 4}, {Side::kNorth, 6}, {Side::kEast, 4}};
-constexpr Group kCoreSlaves[] = {{Side::kCore, 1}, {Side::kDma, 2}, {Side::kControl, 1}, {Side::kFifo, 1},
-                                 {Side::kSouth, 6}, {Side::kWest, 4}, {Side::kNorth, 4}, {Side::kEast, 4},
-                                 {Side::kTrace, 2}};
+constexpr Group kCoreMasters[] = {{Side::kCore, 1},  {Side::kDma, 2},  {Side::kControl, 1}, {Side::kFifo, 1},
+                                  {Side::kSouth, 4}, {Side::kWest, 4}, {Side::kNorth, 6},   {Side::kEast, 4}};
+constexpr Group kCoreSlaves[] = {{Side::kCore, 1},  {Side::kDma, 2},   {Side::kControl, 1},
+                                 {Side::kFifo, 1},  {Side::kSouth, 6}, {Side::kWest, 4},
+                                 {Side::kNorth, 4}, {Side::kEast, 4},  {Side::kTrace, 2}};
 constexpr Group kMemMasters[] = {{Side::kDma, 6}, {Side::kControl, 1}, {Side::kSouth, 4}, {Side::kNorth, 6}};
-constexpr Group kMemSlaves[] = {{Side::kDma, 6}, {Side::kControl, 1}, {Side::kSouth, 6}, {Side::kNorth, 4},
-                                {Side::kTrace, 1}};
-constexpr Group kShimMasters[] = {{Side::kControl, 1}, {Side::kFifo, 1}, {Side::kSouth, 6}, {Side::kWest, 4},
-                                  {Side::kNorth, 6}, {Side::kEast, 4}};
+constexpr Group kMemSlaves[] = {
+    {Side::kDma, 6}, {Side::kControl, 1}, {Side::kSouth, 6}, {Side::kNorth, 4}, {Side::kTrace, 1}};
+constexpr Group kShimMasters[] = {{Side::kControl, 1}, {Side::kFifo, 1},  {Side::kSouth, 6},
+                                  {Side::kWest, 4},    {Side::kNorth, 6}, {Side::kEast, 4}};
 constexpr Group kShimSlaves[] = {{Side::kControl, 1}, {Side::kFifo, 1}, {Side::kSouth, 8}, {Side::kWest, 4},
-                                 {Side::kNorth, 4}, {Side::kEast, 4}, {Side::kTrace, 1}};
+                                 {Side::kNorth, 4},   {Side::kEast, 4}, {Side::kTrace, 1}};
 
 template <uint32_t N>
 constexpr Groups groups(const Group (&table)[N]) {

@@ -12,17 +12,16 @@ using T = Treatment;
 #define OD_MM2S(ns, block, what) {T::what, true, reg::ns::block, #block}
 
 // What all three kinds of tile have, most used first: the search is linear.
-#define OD_SHARED(ns)                                                                        \
-  OD_REG(ns, DMA_BD, kBd), OD_REG(ns, DMA_S2MM_QUEUE, kQueue),                               \
-      OD_MM2S(ns, DMA_MM2S_QUEUE, kQueue), OD_REG(ns, DMA_S2MM_STATUS, kStatus),             \
-      OD_MM2S(ns, DMA_MM2S_STATUS, kStatus), OD_REG(ns, LOCK_REQUEST, kLockRequest),         \
-      OD_REG(ns, LOCK_VALUE, kLockValue), OD_REG(ns, DMA_S2MM_CTRL, kControl),               \
-      OD_MM2S(ns, DMA_MM2S_CTRL, kControl), OD_REG(ns, SWITCH_MASTER, kMaster),              \
-      OD_REG(ns, SWITCH_SLAVE, kSlave), OD_REG(ns, SWITCH_SLOT, kSlot),                      \
-      OD_REG(ns, SWITCH_MERGE, kInert), OD_REG(ns, LOCK_OVERFLOW, kLockFlags),               \
-      OD_REG(ns, LOCK_UNDERFLOW, kLockFlags), OD_REG(ns, TIMER_CONTROL, kInert),             \
-      OD_REG(ns, TIMER_LOW, kTimerLow), OD_REG(ns, TIMER_HIGH, kTimerHigh),                  \
-      OD_REG(ns, DMA_S2MM_WRITE_COUNT, kReadZero), OD_REG(ns, DMA_S2MM_FOT_COUNT, kReadZero), \
+#define OD_SHARED(ns)                                                                                       \
+  OD_REG(ns, DMA_BD, kBd), OD_REG(ns, DMA_S2MM_QUEUE, kQueue), OD_MM2S(ns, DMA_MM2S_QUEUE, kQueue),         \
+      OD_REG(ns, DMA_S2MM_STATUS, kStatus), OD_MM2S(ns, DMA_MM2S_STATUS, kStatus),                          \
+      OD_REG(ns, LOCK_REQUEST, kLockRequest), OD_REG(ns, LOCK_VALUE, kLockValue),                           \
+      OD_REG(ns, DMA_S2MM_CTRL, kControl), OD_MM2S(ns, DMA_MM2S_CTRL, kControl),                            \
+      OD_REG(ns, SWITCH_MASTER, kMaster), OD_REG(ns, SWITCH_SLAVE, kSlave), OD_REG(ns, SWITCH_SLOT, kSlot), \
+      OD_REG(ns, SWITCH_MERGE, kInert), OD_REG(ns, LOCK_OVERFLOW, kLockFlags),                              \
+      OD_REG(ns, LOCK_UNDERFLOW, kLockFlags), OD_REG(ns, TIMER_CONTROL, kInert),                            \
+      OD_REG(ns, TIMER_LOW, kTimerLow), OD_REG(ns, TIMER_HIGH, kTimerHigh),                                 \
+      OD_REG(ns, DMA_S2MM_WRITE_COUNT, kReadZero), OD_REG(ns, DMA_S2MM_FOT_COUNT, kReadZero),               \
       OD_REG(ns, MODULE_CLOCK, kInert), OD_REG(ns, MODULE_RESET, kInert)
 
 constexpr RegisterInfo kShim[] = {

@@ -9,8 +9,25 @@
 namespace onedispatch::sim {
 
 enum class Treatment : uint8_t {
-  kMemory, kProgram, kBd, kControl, kQueue, kStatus, kPad, kLockValue, kLockRequest, kLockFlags,
-  kMaster, kSlave, kSlot, kMux, kDemux, kTimerLow, kTimerHigh, kMemoryControl, kCoreControl,
+  kMemory,
+  kProgram,
+  kBd,
+  kControl,
+  kQueue,
+  kStatus,
+  kPad,
+  kLockValue,
+  kLockRequest,
+  kLockFlags,
+  kMaster,
+  kSlave,
+  kSlot,
+  kMux,
+  kDemux,
+  kTimerLow,
+  kTimerHigh,
+  kMemoryControl,
+  kCoreControl,
   kCoreStatus,
   kReadZero,  // read-only, not modelled
   kInert,     // legal, kept, without effect: clocks, resets, timer control, merge, debug

@@ -19,11 +19,11 @@ uint32_t Array::tile_of(uint64_t address) const {
   const uint64_t column = address >> reg::COLUMN_SHIFT;
   const uint32_t row = static_cast<uint32_t>(address >> reg::ROW_SHIFT) & reg::ROW_MASK;
   if (column >= device_.columns || row >= rows_) {
-    throw SimulationError("address",
-                          {"address " + hex(address), "column " + std::to_string(column) + " row " + std::to_string(row),
-                           "columns 0.." + std::to_string(device_.columns - 1) + ", rows 0.." +
-                               std::to_string(rows_ - 1) + " of " + device_.name,
-                           "Compile for this device, or run on one that has the tile."});
+    throw SimulationError("address", {"address " + hex(address),
+                                      "column " + std::to_string(column) + " row " + std::to_string(row),
+                                      "columns 0.." + std::to_string(device_.columns - 1) + ", rows 0.." +
+                                          std::to_string(rows_ - 1) + " of " + device_.name,
+                                      "Compile for this device, or run on one that has the tile."});
   }
   return tile_index(static_cast<uint32_t>(column), row);
 }
@@ -35,11 +35,12 @@ Array::Access Array::decode(uint64_t address) const {
   const Tile& tile = tiles_[access.tile];
   if (access.offset % 4 == 0) access.info = find_register(tile.kind, access.offset);
   if (access.info != nullptr) return access;
-  throw SimulationError("register",
-                        {tile_name(access.tile), "offset " + hex(access.offset) + " (address " + hex(address) + ")",
-                         "the word-aligned registers and memories of this kind of tile (aie-array.md section 1)",
-                         "Check the register offset and the tile's row."},
-                        static_cast<int>(tile.column), static_cast<int>(tile.row));
+  throw SimulationError(
+      "register",
+      {tile_name(access.tile), "offset " + hex(access.offset) + " (address " + hex(address) + ")",
+       "the word-aligned registers and memories of this kind of tile (aie-array.md section 1)",
+       "Check the register offset and the tile's row."},
+      static_cast<int>(tile.column), static_cast<int>(tile.row));
 }
 
 void Array::write(uint64_t address, uint32_t value, OpRef op) { write_register(decode(address), value, op); }
@@ -72,6 +73,19 @@ void Array::zero_memory(Tile& tile) {
   changed(tile.index);
 }
 
+void Array::refuse_write(const Access& access, const char* kind, const std::string& given,
+                         const std::string& accepted) const {
+  const Tile& tile = tiles_[access.tile];
+  SimulationError error(
+      kind,
+      {"write to " + tile_name(tile.index) + " register " + access.info->name + " (offset " +
+           hex(access.offset) + ")",
+       given, accepted, "Correct the value or the address."},
+      static_cast<int>(tile.column), static_cast<int>(tile.row));
+  error.register_name = access.info->name;
+  throw error;
+}
+
 void Array::write_register(const Access& access, uint32_t value, OpRef op) {
   Tile& tile = tiles_[access.tile];
   const RegisterInfo& info = *access.info;
@@ -91,22 +105,15 @@ void Array::write_register(const Access& access, uint32_t value, OpRef op) {
     case Treatment::kControl: return write_control(channel(tile.index, info.mm2s, index), value, op);
     case Treatment::kPad:
       if (value != 0 && device_.device_generation == 3)
-        throw SimulationError("unsupported", {tile_name(tile.index) + " pad value of MM2S" + std::to_string(index), hex(value),
-                                              "0 on " + device_.name + " (XDNA pads with zeros only)", "Use an XDNA2 device."},
-                              static_cast<int>(tile.column), static_cast<int>(tile.row));
+        refuse_write(access, "unsupported", hex(value), "0 on " + device_.name + ": XDNA pads with zeros only");
       tile.pad_values[index] = value;
       return;
     case Treatment::kLockValue:
-      if (value > reg::LOCK_MAX)
-        throw SimulationError("lock", {tile_name(tile.index) + " lock " + std::to_string(index), "value " + std::to_string(value),
-                                       "0..63", "Write a value that the 6-bit lock can hold."},
-                              static_cast<int>(tile.column), static_cast<int>(tile.row));
+      if (value > reg::LOCK_MAX) refuse_write(access, "lock", "value " + std::to_string(value), "0..63");
       tile.locks[index].value = static_cast<int32_t>(value);
       changed(tile.index);
       return wake(tile.locks[index], tile.index);
-    case Treatment::kMaster:
-      tile.switches.masters[index] = value;
-      break;
+    case Treatment::kMaster: tile.switches.masters[index] = value; break;
     case Treatment::kSlave: tile.switches.slaves[index] = value; break;
     case Treatment::kSlot: tile.switches.slots[index] = value; break;
     case Treatment::kMux: tile.mux = value; break;
@@ -117,14 +124,16 @@ void Array::write_register(const Access& access, uint32_t value, OpRef op) {
     case Treatment::kCoreControl: return write_core_control(cores_[tile.core], value);
     case Treatment::kLockFlags: return;  // write-to-clear; overflows are errors here, so they are never set
     case Treatment::kInert: tile.inert[access.offset] = value; return;
-    case Treatment::kLockRequest: case Treatment::kStatus: case Treatment::kTimerLow: case Treatment::kTimerHigh:
-    case Treatment::kCoreStatus: case Treatment::kReadZero:
-      throw SimulationError("register", {tile_name(tile.index) + " register " + info.name, "a write",
-                                         "reads only", "Write a register that takes writes."},
-                            static_cast<int>(tile.column), static_cast<int>(tile.row));
+    case Treatment::kLockRequest:
+    case Treatment::kStatus:
+    case Treatment::kTimerLow:
+    case Treatment::kTimerHigh:
+    case Treatment::kCoreStatus:
+    case Treatment::kReadZero:
+      refuse_write(access, "register", "a write", "reads only");
   }
   // Only switch registers come here.
-  std::fill(routes_.begin(), routes_.end(), nullptr);
+  forget_routes();
 }
 
 void Array::write_control(Channel& c, uint32_t value, OpRef op) {
@@ -132,8 +141,9 @@ void Array::write_control(Channel& c, uint32_t value, OpRef op) {
   c.control = value;
   if (reg::channel::out_of_order.get(value) || reg::channel::compression.get(value) ||
       reg::channel::finish_on_tlast.get(value))
-    fail(c, "unsupported", {channel_name(c) + " control (op " + std::to_string(op.index) + ")", hex(value),
-                            "no out-of-order mode, no compression, no finish-on-TLAST", "Use plain BDs."});
+    fail(c, "unsupported",
+         {channel_name(c) + " control (op " + std::to_string(op.index) + ")", hex(value),
+          "no out-of-order mode, no compression, no finish-on-TLAST", "Use plain BDs."});
   if (tiles_[c.tile].kind != TileKind::kShim) {
     if (reg::channel::reset.get(value)) reset_channel(c);
   } else if (was_paused && !paused(c)) {
@@ -160,7 +170,7 @@ uint32_t Array::request_lock(Tile& tile, uint32_t offset) {
   const int32_t value = signed_bits(inside >> reg::LOCK_REQUEST_VALUE_SHIFT, 0, 7);
   Lock& lock = tile.locks[id];
   if (!acquire) {
-    add_to_lock(lock, tile.index, id, value, "lock request of the controller", current_op);
+    add_to_lock(lock, tile.index, id, value, Releaser{});
     return 1;
   }
   if (!can_acquire(lock, value)) return 0;
@@ -193,7 +203,10 @@ uint32_t Array::read(uint64_t address) {
     case Treatment::kTimerHigh: return static_cast<uint32_t>(now >> 32);
     case Treatment::kCoreControl: return cores_[tile.core].control;
     case Treatment::kCoreStatus: return core_status(cores_[tile.core]);
-    case Treatment::kMemoryControl: case Treatment::kLockFlags: case Treatment::kQueue: case Treatment::kReadZero: return 0;
+    case Treatment::kMemoryControl:
+    case Treatment::kLockFlags:
+    case Treatment::kQueue:
+    case Treatment::kReadZero: return 0;
     case Treatment::kInert: break;
   }
   const auto found = tile.inert.find(access.offset);

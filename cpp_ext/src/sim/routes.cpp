@@ -28,8 +28,9 @@ void Array::fail_route(const Walk& walk, uint32_t tile, const std::string& port,
                        const std::string& accepted) const {
   std::string stream = "stream of " + channel_name(*walk.source);
   if (walk.packet) stream += ", packet id " + std::to_string(walk.id);
-  fail(*walk.source, "route", {stream + ", at " + tile_name(tile) + " " + port, given, accepted,
-                               "Program the stream switches on the way before the channel starts."});
+  fail(*walk.source, "route",
+       {stream + ", at " + tile_name(tile) + " " + port, given, accepted,
+        "Program the stream switches on the way before the channel starts."});
 }
 
 uint32_t Array::source_slave(const Channel& c) const {
@@ -39,22 +40,33 @@ uint32_t Array::source_slave(const Channel& c) const {
   return reg::SHIM_MM2S_SLAVES[c.number];
 }
 
-std::shared_ptr<const Route> Array::route_of(const Channel& c) {
+// A switch register was written. Transfers under way keep the route that they began with.
+void Array::forget_routes() {
+  if (!routes_known_) return;
+  for (auto& route : routes_)
+    if (route) old_routes_.push_back(std::move(route));
+  routes_known_ = false;
+}
+
+const Route* Array::route_of(const Channel& c) {
   auto& cached = routes_[c.index * kRoutesPerChannel + (c.bd.packet ? c.bd.packet_id : 32)];
-  if (cached) return cached;
-  auto route = std::make_shared<Route>();
+  if (cached) return cached.get();
+  auto route = std::make_unique<Route>();
   Walk walk{&c, c.bd.packet, c.bd.packet_id, route.get(), {}};
   const Tile& tile = tiles_[c.tile];
   if (tile.kind == TileKind::kShim) {
     const auto selected = (c.number == 0 ? reg::mux::south_3 : reg::mux::south_7).get(tile.mux);
     if (selected != kMuxDma)
-      fail_route(walk, c.tile, "MUX register", "South slave " + std::string(c.number == 0 ? "3" : "7") + " set to " + std::to_string(selected),
-                 "1 (DMA)");
+      fail_route(
+          walk, c.tile, "MUX register",
+          "South slave " + std::string(c.number == 0 ? "3" : "7") + " set to " + std::to_string(selected),
+          "1 (DMA)");
   }
   follow_slave(walk, c.tile, source_slave(c), 0, false);
   std::sort(route->arbiters.begin(), route->arbiters.end());
   cached = std::move(route);
-  return cached;
+  routes_known_ = true;
+  return cached.get();
 }
 
 void Array::follow_slave(Walk& walk, uint32_t tile_id, uint32_t slave, uint32_t latency, bool drops) const {
@@ -69,7 +81,8 @@ void Array::follow_slave(Walk& walk, uint32_t tile_id, uint32_t slave, uint32_t 
     fail_route(walk, tile_id, port, "the port is not enabled (" + hex(value) + ")", "an enabled slave port");
   const bool packet = reg::switch_slave::packet.get(value) != 0;
   if (packet && !walk.packet)
-    fail_route(walk, tile_id, port, "a stream without packet header", "packets on a packet-switched port; headers in the data are not supported");
+    fail_route(walk, tile_id, port, "a stream without packet header",
+               "packets on a packet-switched port; headers in the data are not supported");
   latency += timing_.hop_tile;
 
   uint32_t arbiter = kNone, msel = 0;
@@ -80,7 +93,8 @@ void Array::follow_slave(Walk& walk, uint32_t tile_id, uint32_t slave, uint32_t 
     arbiter = static_cast<uint32_t>(reg::switch_slot::arbiter.get(slot));
     msel = static_cast<uint32_t>(reg::switch_slot::msel.get(slot));
   }
-  if (packet && arbiter == kNone) fail_route(walk, tile_id, port, "no slot matches the packet id", "a slot with (id & mask) == its id");
+  if (packet && arbiter == kNone)
+    fail_route(walk, tile_id, port, "no slot matches the packet id", "a slot with (id & mask) == its id");
   if (packet) {
     const uint32_t key = tile_id * reg::ARBITERS + arbiter;
     auto& all = walk.route->arbiters;
@@ -100,10 +114,11 @@ void Array::follow_slave(Walk& walk, uint32_t tile_id, uint32_t slave, uint32_t 
     leave_tile(walk, tile_id, m, latency, drops || (packet && reg::switch_master::drop_header.get(master)));
   }
   if (!any)
-    fail_route(walk, tile_id, port,
-               packet ? "no master port takes arbiter " + std::to_string(arbiter) + " msel " + std::to_string(msel)
-                      : "no master port takes this slave",
-               "a master port that leads on");
+    fail_route(
+        walk, tile_id, port,
+        packet ? "no master port takes arbiter " + std::to_string(arbiter) + " msel " + std::to_string(msel)
+               : "no master port takes this slave",
+        "a master port that leads on");
 }
 
 void Array::leave_tile(Walk& walk, uint32_t tile_id, uint32_t master, uint32_t latency, bool drops) const {
@@ -129,15 +144,28 @@ void Array::leave_tile(Walk& walk, uint32_t tile_id, uint32_t master, uint32_t l
   int columns = 0, rows = 0;
   Side arrives = Side::kSouth;
   switch (port.side) {
-    case Side::kNorth: rows = 1; arrives = Side::kSouth; break;
-    case Side::kSouth: rows = -1; arrives = Side::kNorth; break;
-    case Side::kEast: columns = 1; arrives = Side::kWest; break;
-    case Side::kWest: columns = -1; arrives = Side::kEast; break;
+    case Side::kNorth:
+      rows = 1;
+      arrives = Side::kSouth;
+      break;
+    case Side::kSouth:
+      rows = -1;
+      arrives = Side::kNorth;
+      break;
+    case Side::kEast:
+      columns = 1;
+      arrives = Side::kWest;
+      break;
+    case Side::kWest:
+      columns = -1;
+      arrives = Side::kEast;
+      break;
     default: fail_route(walk, tile_id, name, "a stream into this port", "ports that lead to a DMA");
   }
   const Tile* next = neighbour(tile, columns, rows);
   const int slave = next == nullptr ? -1 : port_index(next->kind, false, Port{arrives, port.lane});
-  if (slave < 0) fail_route(walk, tile_id, name, "a stream that leaves the array", "ports with a tile on the other side");
+  if (slave < 0)
+    fail_route(walk, tile_id, name, "a stream that leaves the array", "ports with a tile on the other side");
   follow_slave(walk, next->index, static_cast<uint32_t>(slave), latency + timing_.hop_link, drops);
 }
 

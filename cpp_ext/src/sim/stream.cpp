@@ -18,7 +18,12 @@ bool Array::paused(const Channel& c) const {
 void Array::ready(Channel& c) {
   if (c.mm2s) return try_start(c);
   if (c.waiting_sources.empty()) return;
-  const std::vector<uint32_t> sources = std::move(c.waiting_sources);
+  if (c.waiting_sources.size() == 1) {  // nearly always
+    Channel& source = channels_[c.waiting_sources[0]];
+    c.waiting_sources.clear();
+    return try_start(source);
+  }
+  const std::vector<uint32_t> sources = c.waiting_sources;
   c.waiting_sources.clear();
   for (const uint32_t source : sources) try_start(channels_[source]);
 }
@@ -54,7 +59,8 @@ void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t star
   if (shim) words = std::min(words, timing_.ddr_segment_words);
 
   const double rate = shim ? timing_.shim_words_per_cycle : timing_.words_per_cycle;
-  uint64_t end = start + (rate == 1.0 ? words : static_cast<uint64_t>(std::ceil(static_cast<double>(words) / rate)));
+  uint64_t end =
+      start + (rate == 1.0 ? words : static_cast<uint64_t>(std::ceil(static_cast<double>(words) / rate)));
   if (s.header_due && !header) {
     ++end;  // the header passes, and every destination drops it
     s.header_due = false;
@@ -79,7 +85,7 @@ void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t star
 }
 
 void Array::finish_segment(Channel& s) {
-  const std::shared_ptr<const Route> route = s.route;  // s may take another one below
+  const Route* const route = s.route;  // s may take another one below
   const uint64_t words = s.segment_words;
   const uint64_t took = now - s.segment_start;
   const bool header = s.header_segment;
@@ -150,7 +156,8 @@ void Array::copy_segment(Channel& s, const Route& route, uint64_t words) {
   for (const Destination& d : route.destinations) {
     const Channel& c = channels_[d.channel];
     settle_jobs(c);
-    shares_memory = shares_memory || (c.memory_tile != kNone && c.memory_tile == s.memory_tile) || (c.region && s.region);
+    shares_memory =
+        shares_memory || (c.memory_tile != kNone && c.memory_tile == s.memory_tile) || (c.region && s.region);
   }
   const uint8_t* from = shares_memory ? nullptr : s.cursor.contiguous(words);
   uint64_t unwritten;
@@ -182,17 +189,19 @@ void Array::copy_segment(Channel& s, const Route& route, uint64_t words) {
 }
 
 void Array::fail_unwritten(const Channel& s, uint64_t word) const {
-  std::string place = "byte " + hex(word * 4) + " of " + (s.memory_tile == kNone ? "" : tile_name(s.memory_tile));
+  std::string place =
+      "byte " + hex(word * 4) + " of " + (s.memory_tile == kNone ? "" : tile_name(s.memory_tile));
   if (s.region) {
     size_t argument = 0;
     while (argument < regions_.size() && regions_[argument] != s.region) ++argument;
-    place = "byte " + std::to_string(s.region->origin + word * 4 - s.region->address) + " of kernel argument " +
-            std::to_string(argument);
+    place = "byte " + std::to_string(s.region->origin + word * 4 - s.region->address) +
+            " of kernel argument " + std::to_string(argument);
   }
-  fail(s, "memory", {channel_name(s) + " BD " + std::to_string(s.bd_id) + " (written by op " +
-                         std::to_string(tiles_[s.tile].bd_writers[s.bd_id].index) + ") reads",
-                     place + ", which nobody has written", "memory that the host, a DMA or a core wrote before",
-                     "Check the BD's address and length, the locks that order it, and that the host synced the buffer."});
+  fail(s, "memory",
+       {channel_name(s) + " BD " + std::to_string(s.bd_id) + " (written by op " +
+            std::to_string(tiles_[s.tile].bd_writers[s.bd_id].index) + ") reads",
+        place + ", which nobody has written", "memory that the host, a DMA or a core wrote before",
+        "Check the BD's address and length, the locks that order it, and that the host synced the buffer."});
 }
 
 bool Array::open_packet(Channel& s) {
@@ -203,7 +212,8 @@ bool Array::open_packet(Channel& s) {
 
 bool Array::take_arbiters(Channel& s) {
   const auto& wanted = s.route->arbiters;
-  const bool free = std::all_of(wanted.begin(), wanted.end(), [this](uint32_t a) { return arbiter_owner_[a] == kNone; });
+  const bool free =
+      std::all_of(wanted.begin(), wanted.end(), [this](uint32_t a) { return arbiter_owner_[a] == kNone; });
   if (free) {
     for (const uint32_t a : wanted) arbiter_owner_[a] = s.index;
     return true;
@@ -214,7 +224,8 @@ bool Array::take_arbiters(Channel& s) {
     const auto later = [](const ArbiterRequest& a, const ArbiterRequest& b) {
       return a.time != b.time ? a.time < b.time : a.channel < b.channel;
     };
-    arbiter_queue_.insert(std::upper_bound(arbiter_queue_.begin(), arbiter_queue_.end(), request, later), request);
+    arbiter_queue_.insert(std::upper_bound(arbiter_queue_.begin(), arbiter_queue_.end(), request, later),
+                          request);
   }
   return false;
 }

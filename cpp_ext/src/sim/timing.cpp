@@ -52,7 +52,8 @@ Timing::Timing(const DeviceDescription& d)
   maskwrite = scaled("controller.maskwrite_cycles");
   other = scaled("controller.other_cycles");
   launch = scaled("controller.launch_cycles");
-  reconfigure = static_cast<uint64_t>(std::llround(positive(d, "controller.reconfigure_us") * 1e-6 * array_hz));
+  reconfigure =
+      static_cast<uint64_t>(std::llround(positive(d, "controller.reconfigure_us") * 1e-6 * array_hz));
 }
 
 }  // namespace onedispatch::sim

@@ -19,7 +19,8 @@ constexpr uint64_t kAddressEnd = 0x7FFF00000000ull;
 
 device::device(uint32_t index, std::string_view name) : state_(std::make_shared<State>()) {
   if (index != 0)
-    throw DeviceError({"device", "index " + std::to_string(index), "0: one device is simulated", "Use device(0, name)."});
+    throw DeviceError(
+        {"device", "index " + std::to_string(index), "0: one device is simulated", "Use device(0, name)."});
   try {
     state_->description = find_device(name);
   } catch (const std::invalid_argument& error) {
@@ -33,7 +34,8 @@ void device::set_constant(const std::string& key, double value) {
   const std::lock_guard<std::mutex> hold(state_->mutex);
   const auto found = state_->description.constants.find(key);
   if (found == state_->description.constants.end())
-    throw DeviceError({"device constant", "\"" + key + "\"", "\"section.key\" of the device file", "See transactions/devices."});
+    throw DeviceError({"device constant", "\"" + key + "\"", "\"section.key\" of the device file",
+                       "See transactions/devices."});
   found->second = value;
 }
 
@@ -58,20 +60,25 @@ uuid device::register_xclbin(const xclbin& binary) {
   const std::lock_guard<std::mutex> hold(state_->mutex);
   const DeviceDescription& own = state_->description;
   if (wanted.device_generation != own.device_generation || wanted.columns > own.columns)
-    throw DeviceError({"register_xclbin", "an xclbin for " + wanted.name, "one for " + own.name + " or fewer columns of it", "Compile for this device."});
+    throw DeviceError({"register_xclbin", "an xclbin for " + wanted.name,
+                       "one for " + own.name + " or fewer columns of it", "Compile for this device."});
   state_->registered[binary.get_uuid().to_string()] = binary.content();
   return binary.get_uuid();
 }
 
 std::vector<std::string> enumerate_devices() { return device_names(); }
 
-bo::bo(const device& owner, size_t bytes, uint32_t flags, uint32_t) : memory_(std::make_shared<Memory>()), bytes_(bytes) {
+bo::bo(const device& owner, size_t bytes, uint32_t flags, uint32_t)
+    : memory_(std::make_shared<Memory>()), bytes_(bytes) {
   if (bytes == 0 || bytes > (size_t{1} << 40))
-    throw DeviceError({"bo", std::to_string(bytes) + " bytes", "1 to 2^40 bytes", "Ask for what the argument needs."});
+    throw DeviceError(
+        {"bo", std::to_string(bytes) + " bytes", "1 to 2^40 bytes", "Ask for what the argument needs."});
   const size_t pages = (bytes + kPage - 1) / kPage * kPage;
   // calloc leaves large blocks to the kernel's zero pages: memory is taken when it is touched.
   auto* const block = static_cast<uint8_t*>(std::calloc(pages + kPage, 1));
-  if (block == nullptr) throw DeviceError({"bo", std::to_string(bytes) + " bytes", "as much as the host has", "Free buffers first."});
+  if (block == nullptr)
+    throw DeviceError(
+        {"bo", std::to_string(bytes) + " bytes", "as much as the host has", "Free buffers first."});
   memory_->block = {block, std::free};
   memory_->data = block + (kPage - reinterpret_cast<uintptr_t>(block) % kPage) % kPage;
   memory_->bytes = bytes;
@@ -81,20 +88,24 @@ bo::bo(const device& owner, size_t bytes, uint32_t flags, uint32_t) : memory_(st
   const std::lock_guard<std::mutex> hold(owner.state()->mutex);
   uint64_t& next = owner.state()->next_address;
   if (next + pages + kPage > kAddressEnd)
-    throw DeviceError({"bo", "no simulated address left for " + std::to_string(bytes) + " bytes", "about 2^46 bytes per device object", "Make a new device object."});
+    throw DeviceError({"bo", "no simulated address left for " + std::to_string(bytes) + " bytes",
+                       "about 2^46 bytes per device object", "Make a new device object."});
   memory_->address = next;
   next += pages + kPage;  // a page that belongs to nobody catches small overruns
 }
 
-bo::bo(const bo& parent, size_t bytes, size_t offset) : memory_(parent.memory_), bytes_(bytes), offset_(parent.offset_ + offset) {
+bo::bo(const bo& parent, size_t bytes, size_t offset)
+    : memory_(parent.memory_), bytes_(bytes), offset_(parent.offset_ + offset) {
   parent.check_range("sub-buffer", bytes, offset);
   if (offset % 4 != 0 || bytes == 0)
-    throw DeviceError({"sub-buffer", std::to_string(bytes) + " bytes at " + std::to_string(offset), "at least 1 byte, at a multiple of 4", "Align the offset."});
+    throw DeviceError({"sub-buffer", std::to_string(bytes) + " bytes at " + std::to_string(offset),
+                       "at least 1 byte, at a multiple of 4", "Align the offset."});
 }
 
 void bo::check_range(const char* what, size_t bytes, size_t offset) const {
   if (offset <= bytes_ && bytes <= bytes_ - offset) return;
-  throw DeviceError({std::string("bo ") + what, std::to_string(bytes) + " bytes at offset " + std::to_string(offset),
+  throw DeviceError({std::string("bo ") + what,
+                     std::to_string(bytes) + " bytes at offset " + std::to_string(offset),
                      "a range within its " + std::to_string(bytes_) + " bytes", "Check size and offset."});
 }
 

@@ -8,10 +8,10 @@
 namespace onedispatch::xrt {
 namespace {
 
-constexpr uint64_t kOpcode = 3;              // "transaction": the only one
+constexpr uint64_t kOpcode = 3;  // "transaction": the only one
 constexpr uint32_t kFirstData = txn::KERNEL_ARGUMENT_OFFSET;
 constexpr uint32_t kMaxArguments = kFirstData + 16;
-constexpr size_t kWrapperBytes = 8;          // DynamicDispatch puts {0, size + 8} in front
+constexpr size_t kWrapperBytes = 8;  // DynamicDispatch puts {0, size + 8} in front
 
 struct Instructions {
   const uint8_t* data;
@@ -21,7 +21,8 @@ struct Instructions {
 // The transaction in an instruction buffer; `count` is in words or in bytes.
 Instructions find_transaction(const bo& buffer, uint64_t count) {
   const auto refuse = [](const std::string& given, const std::string& accepted) {
-    throw TransactionError({"instruction buffer", given, accepted, "Pass the transaction's size in words or bytes."});
+    throw TransactionError(
+        {"instruction buffer", given, accepted, "Pass the transaction's size in words or bytes."});
   };
   Instructions found{buffer.map(), buffer.size()};
   size_t wrapper = 0;
@@ -30,12 +31,16 @@ Instructions find_transaction(const bo& buffer, uint64_t count) {
     found.data += wrapper;
     found.size -= wrapper;
   }
-  if (found.size < txn::Header::size) refuse(std::to_string(found.size) + " bytes", "at least a header of 16 bytes");
+  if (found.size < txn::Header::size)
+    refuse(std::to_string(found.size) + " bytes", "at least a header of 16 bytes");
   const uint64_t size = sim::load32(found.data + txn::Header::byte_size.offset);
-  if (size > found.size) refuse("a transaction of " + std::to_string(size) + " bytes in a buffer of " + std::to_string(found.size), "a buffer that holds it");
+  if (size > found.size)
+    refuse("a transaction of " + std::to_string(size) + " bytes in a buffer of " + std::to_string(found.size),
+           "a buffer that holds it");
   const uint64_t total = size + wrapper;
   if (count != total && count != (total + 3) / 4 && count != size && count != (size + 3) / 4)
-    refuse("a count of " + std::to_string(count), std::to_string(total) + " bytes or " + std::to_string((total + 3) / 4) + " words");
+    refuse("a count of " + std::to_string(count),
+           std::to_string(total) + " bytes or " + std::to_string((total + 3) / 4) + " words");
   found.size = size;
   return found;
 }
@@ -61,7 +66,9 @@ hw_context::hw_context(const device& owner, const uuid& id) : state_(std::make_s
     const auto& registered = owner.state()->registered;
     const auto found = registered.find(id.to_string());
     if (found == registered.end())
-      throw DeviceError({"hw_context", "uuid " + id.to_string(), std::to_string(registered.size()) + " registered xclbins", "Call device.register_xclbin first."});
+      throw DeviceError({"hw_context", "uuid " + id.to_string(),
+                         std::to_string(registered.size()) + " registered xclbins",
+                         "Call device.register_xclbin first."});
     state_->binary = found->second;
     description = owner.state()->description;
     options = owner.state()->options;
@@ -83,7 +90,9 @@ kernel::kernel(const hw_context& context, const std::string& name) : context_(co
 }
 
 uint32_t kernel::group_id(uint32_t index) const {
-  if (index >= kMaxArguments) throw DeviceError({"group_id", "argument " + std::to_string(index), "0.." + std::to_string(kMaxArguments - 1), "See the kernel's arguments."});
+  if (index >= kMaxArguments)
+    throw DeviceError({"group_id", "argument " + std::to_string(index),
+                       "0.." + std::to_string(kMaxArguments - 1), "See the kernel's arguments."});
   return index;
 }
 
@@ -96,12 +105,14 @@ struct run::Execution {
 
   void execute() {
     const auto* opcode = at<uint64_t>(0, "opcode");
-    if (*opcode != kOpcode) throw DeviceError({"run argument 0", "opcode " + std::to_string(*opcode), "3", "Call kernel(3, ...)."});
+    if (*opcode != kOpcode)
+      throw DeviceError({"run argument 0", "opcode " + std::to_string(*opcode), "3", "Call kernel(3, ...)."});
     const bo* instructions = at<bo>(1, "instruction BO");
     const auto* count = at<uint64_t>(2, "instruction count");
     const Instructions found = find_transaction(*instructions, *count);
     sim::DdrRegions regions;
-    for (uint32_t i = kFirstData; i < arguments.size(); ++i) regions.push_back(region_of(*at<bo>(i, "data BO")));
+    for (uint32_t i = kFirstData; i < arguments.size(); ++i)
+      regions.push_back(region_of(*at<bo>(i, "data BO")));
     const std::lock_guard<std::mutex> hold(context->mutex);
     report = context->simulator->run(found.data, found.size, std::move(regions));
   }
@@ -110,17 +121,22 @@ struct run::Execution {
   const Value* at(uint32_t index, const char* what) const {
     const Value* value = index < arguments.size() ? std::get_if<Value>(&arguments[index]) : nullptr;
     if (value == nullptr)
-      throw DeviceError({"run argument " + std::to_string(index), index < arguments.size() && arguments[index].index() != 0 ? "another type" : "nothing",
-                         what, "Set it before start."});
+      throw DeviceError(
+          {"run argument " + std::to_string(index),
+           index < arguments.size() && arguments[index].index() != 0 ? "another type" : "nothing", what,
+           "Set it before start."});
     return value;
   }
 };
 
-run::run(const kernel& owner) : execution_(std::make_shared<Execution>()) { execution_->context = owner.context().state(); }
+run::run(const kernel& owner) : execution_(std::make_shared<Execution>()) {
+  execution_->context = owner.context().state();
+}
 
 void run::set_arg(uint32_t index, argument value) {
   if (index >= kMaxArguments)
-    throw DeviceError({"set_arg", "argument " + std::to_string(index), "0.." + std::to_string(kMaxArguments - 1), "See the kernel's arguments."});
+    throw DeviceError({"set_arg", "argument " + std::to_string(index),
+                       "0.." + std::to_string(kMaxArguments - 1), "See the kernel's arguments."});
   if (index >= execution_->arguments.size()) execution_->arguments.resize(index + 1);
   execution_->arguments[index] = std::move(value);
 }

@@ -10,7 +10,8 @@ namespace onedispatch::xrt {
 namespace {
 
 constexpr char kMagic[] = "ODXCLBIN";
-constexpr size_t kMagicBytes = 8, kHeadBytes = 80, kDeviceAt = 16, kDeviceBytes = 32, kUuidAt = 48, kCountsAt = 64;
+constexpr size_t kMagicBytes = 8, kHeadBytes = 80, kDeviceAt = 16, kDeviceBytes = 32, kUuidAt = 48,
+                 kCountsAt = 64;
 constexpr size_t kKernelBytes = 64, kEntryBytes = 16;
 constexpr uint32_t kVersion = 1, kMaxEntries = 4096;
 
@@ -30,7 +31,8 @@ uint32_t crc32(const uint8_t* data, size_t size) {
 }
 
 [[noreturn]] void refuse(const std::string& given, const std::string& accepted) {
-  throw ContainerError({"xclbin", given, accepted, "Write the file again with onedispatch.transactions.xclbin."});
+  throw ContainerError(
+      {"xclbin", given, accepted, "Write the file again with onedispatch.transactions.xclbin."});
 }
 
 std::string padded_text(const uint8_t* data, size_t size) {
@@ -45,7 +47,8 @@ void read_overlays(xclbin::Content& content, const uint8_t* data, size_t size, s
     const uint64_t bytes = sim::load32(data + at + 4);
     const uint64_t offset = sim::load64(data + at + 8);
     if (offset > size || bytes > size - offset)
-      refuse("PDI " + std::to_string(id) + " at " + std::to_string(offset) + " with " + std::to_string(bytes) + " bytes",
+      refuse("PDI " + std::to_string(id) + " at " + std::to_string(offset) + " with " +
+                 std::to_string(bytes) + " bytes",
              "PDIs inside the " + std::to_string(size) + " bytes of the container");
     content.overlays[id].assign(data + offset, data + offset + bytes);
   }
@@ -67,28 +70,37 @@ std::string uuid::to_string() const {
 
 xclbin::xclbin(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw ContainerError({"xclbin", "no readable file " + path, "the path of a container", "Check the path."});
+  if (!file)
+    throw ContainerError(
+        {"xclbin", "no readable file " + path, "the path of a container", "Check the path."});
   const std::vector<char> data{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   *this = from_bytes(reinterpret_cast<const uint8_t*>(data.data()), data.size());
 }
 
 xclbin xclbin::from_bytes(const uint8_t* data, size_t size) {
-  if (size < kHeadBytes) refuse(std::to_string(size) + " bytes", "at least " + std::to_string(kHeadBytes) + " bytes");
+  if (size < kHeadBytes)
+    refuse(std::to_string(size) + " bytes", "at least " + std::to_string(kHeadBytes) + " bytes");
   if (std::memcmp(data, kMagic, kMagicBytes) != 0)
     refuse("a file without the magic ODXCLBIN", "the simulator's own containers, not vendor xclbin files");
   const uint32_t version = sim::load32(data + kMagicBytes), stated = sim::load32(data + kMagicBytes + 4);
   if (version != kVersion) refuse("version " + std::to_string(version), "version 1");
-  if (stated != size) refuse(std::to_string(size) + " bytes of a container of " + std::to_string(stated), "the whole container");
+  if (stated != size)
+    refuse(std::to_string(size) + " bytes of a container of " + std::to_string(stated),
+           "the whole container");
   const uint32_t kernels = sim::load32(data + kCountsAt), pdis = sim::load32(data + kCountsAt + 4);
   const size_t table_at = kHeadBytes + size_t{kKernelBytes} * std::min(kernels, kMaxEntries + 1);
-  if (kernels == 0 || kernels > kMaxEntries || pdis > kMaxEntries || table_at + size_t{kEntryBytes} * pdis > size)
-    refuse(std::to_string(kernels) + " kernels and " + std::to_string(pdis) + " PDIs", "numbers that fit the size");
-  if (crc32(data + kHeadBytes, size - kHeadBytes) != sim::load32(data + kCountsAt + 8)) refuse("a CRC that does not match", "an undamaged container");
+  if (kernels == 0 || kernels > kMaxEntries || pdis > kMaxEntries ||
+      table_at + size_t{kEntryBytes} * pdis > size)
+    refuse(std::to_string(kernels) + " kernels and " + std::to_string(pdis) + " PDIs",
+           "numbers that fit the size");
+  if (crc32(data + kHeadBytes, size - kHeadBytes) != sim::load32(data + kCountsAt + 8))
+    refuse("a CRC that does not match", "an undamaged container");
 
   auto content = std::make_shared<Content>();
   content->device = padded_text(data + kDeviceAt, kDeviceBytes);
   std::copy(data + kUuidAt, data + kUuidAt + content->id.bytes.size(), content->id.bytes.begin());
-  for (uint32_t i = 0; i < kernels; ++i) content->kernels.push_back(padded_text(data + kHeadBytes + kKernelBytes * i, kKernelBytes));
+  for (uint32_t i = 0; i < kernels; ++i)
+    content->kernels.push_back(padded_text(data + kHeadBytes + kKernelBytes * i, kKernelBytes));
   read_overlays(*content, data, size, table_at, pdis);
   xclbin made;
   made.content_ = std::move(content);
