@@ -7,6 +7,7 @@ only renames bytes), or a node that stays on the host, with its reason.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -116,7 +117,7 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
     mapping = registry.mapping_for(node.domain, node.op_type)
     if mapping is None:
         return Refusal(
-            f"no device operator for {node.domain or 'ai.onnx'}.{node.op_type}", "see `onedispatch ops`"
+            f"no device operator for {node.domain or 'ai.onnx'}.{node.op_type}", _nearest(node.op_type)
         )
     ops, aliases = len(lowering.ops), len(lowering.aliases)
     try:
@@ -129,6 +130,12 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
         return Refusal(error.reason, error.nearest)
     new_ops = [op for _, op in lowering.ops[ops:]]
     return _in_order([_op_unit((node,), op) for op in new_ops], node, lowering.aliases[aliases:])
+
+
+def _nearest(op_type: str) -> str:
+    """Mapped operators of a similar name, and where to find the others."""
+    names = [mapping.op_type for mapping in registry.all_mappings()]
+    return ", ".join([*difflib.get_close_matches(op_type, names, 2), "or what `onedispatch ops` lists"])
 
 
 def _op_unit(nodes: tuple[Node, ...], op: Operator) -> Unit:
