@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes operator cases for the C++ tests: what a build leaves behind for a host program.
+
+    python -m tests.cpp.make_cases build/cases
+
+Per case: NAME.xclbin (the overlay), NAME.txn (the operator's transaction), NAME.params,
+NAME.const (constants in device layout), NAME.weights (raw values that the test has to know:
+constants as ONNX has them, row-major, little-endian) and NAME.case, a text of `key value...` lines:
+
+    operator Conv
+    device npu2
+    tolerance ULP SCALE ABSOLUTE
+    argument INDEX output BYTES            | kernel arguments, in order
+    argument INDEX input BYTES TENSOR      | TENSOR counts the `input` lines below
+    argument INDEX fixed BYTES OFFSET      | constant that is read as it is, at OFFSET of NAME.weights
+    argument INDEX const BYTES
+    argument INDEX params BYTES
+    input DTYPE FILL RANK EXTENT...        | ONNX inputs in order; FILL: normal, positive, integer
+    input DTYPE weights OFFSET RANK EXTENT...   | ... a constant, values at OFFSET of NAME.weights
+    input absent
+    output DTYPE RANK EXTENT...
+    ints NAME VALUE...                     | attributes
+    float NAME VALUE
+    text NAME VALUE
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+if __package__ in (None, ""):
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from onedispatch.operators.base import Operator
+from onedispatch.operators.movement import Copy
+from onedispatch.operators.overlay import overlay_transaction
+from onedispatch.transactions import ArgKind, Xclbin, find_device
+from tests.ops.case import Case, case, f32, integers, value, weight
+from tests.ops.lowered import device_bytes, lower
+
+SMALL = ("npu1", "npu2_2col")
+POOL = {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 0, 2, 1]}
+HALF = {"kernel_shape": [2, 2], "strides": [2, 2]}
+
+
+def batch(*shape: int) -> Case:
+    c = shape[1]
+    constants = [weight(c), weight(c), weight(c), weight(c, kind="positive")]
+    return case("BatchNormalization", f32(*shape), *constants, epsilon=0.01)
+
+
+def products() -> list[Case]:
+    u8, i8 = integers("uint8", 5, 19), integers("int8", 19, 11, const=True)
+    return [
+        case("MatMul", f32(1, 1), weight(1, 1)),
+        case("MatMul", f32(37, 61), weight(61, 29)),
+        *case("MatMul", f32(37, 61), f32(61, 29)).on("npu2", *SMALL),
+        case("MatMul", f32(2, 3, 5), f32(2, 5, 7)),
+        case("MatMul", f32(3, 1, 4, 6), f32(2, 6, 5)),
+        case("Gemm", f32(37, 61), weight(61, 29), weight(29)),
+        case("Gemm", f32(13, 7), weight(5, 13), weight(5), transA=1, transB=1, alpha=0.5, beta=-2.0),
+        *case("Gemm", f32(3, 61), weight(29, 61), transB=1).on(*SMALL),
+        case("MatMulInteger", integers("int8", 37, 64), integers("int8", 64, 10)),
+        case("MatMulInteger", u8, i8, value(131, "uint8"), value(-3, "int8")),
+        *case("MatMulInteger", u8, i8, value(7, "uint8"), integers("int8", 11, const=True)).on("npu2", *SMALL),
+    ]
+
+
+def windows() -> list[Case]:
+    image = f32(2, 6, 13, 11)
+    convolution = case("Conv", image, weight(4, 6, 3, 3), weight(4), pads=[1, 0, 2, 1], strides=[2, 1])
+    return [
+        convolution,
+        *convolution.on(*SMALL),
+        case("Conv", f32(1, 1, 1, 1), weight(1, 1, 1, 1)),
+        case("Conv", image, weight(9, 6, 1, 1)),
+        case("Conv", image, weight(4, 3, 3, 3), group=2, dilations=[2, 1]),
+        case("Conv", image, weight(6, 1, 3, 5), weight(6), group=6, pads=[1, 2, 1, 2]),
+        case("Conv", f32(37, 2, 31), weight(3, 2, 4), weight(3), pads=[2, 1], strides=[3]),
+        *(case(op, image, **POOL) for op in ("MaxPool", "AveragePool")),
+        case("AveragePool", image, count_include_pad=1, **POOL),
+        *(one for op in ("MaxPool", "AveragePool") for one in case(op, f32(37, 1, 8, 8), **HALF).on(*SMALL)),
+        *(case("GlobalAveragePool", f32(*s)) for s in [(1, 1, 1, 1), (37, 3, 5, 7), (2, 5, 101)]),
+        *(batch(*s) for s in [(1, 1, 1, 1), (37, 3, 5, 5), (2, 67, 7, 3)]),
+        *batch(2, 5, 9, 3).on(*SMALL),
+        case("LRN", f32(1, 1, 1, 1), size=1),
+        case("LRN", f32(2, 11, 5, 7), size=5, alpha=0.5, beta=0.5, bias=2.0),
+        *case("LRN", f32(1, 7, 3, 5), size=3, alpha=0.1).on(*SMALL),
+    ]
+
+
+def elements() -> list[Case]:
+    cases = []
+    for op in ("Add", "Sub", "Mul", "Div"):
+        pairs = [((), ()), ((37, 101), (37, 101)), ((2, 3, 4), (3, 1)), ((5, 1), (1, 31)), ((7,), (2, 1, 7))]
+        cases += [case(op, f32(*a), f32(*b, kind="positive")) for a, b in pairs]
+        cases += case(op, f32(9, 31), f32(31, kind="positive")).on(*SMALL)
+    cases += [case("Sum", f32(37, 5), f32(5)), case("Sum", f32(2, 1, 3), f32(4, 1)), case("Sum", f32(11))]
+    for op in ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Exp", "Sqrt", "Erf"):
+        kind = "positive" if op == "Sqrt" else "normal"
+        cases += [case(op, f32(*shape, kind=kind)) for shape in [(), (1009,), (37, 3, 5)]]
+        cases += case(op, f32(61, 7, kind=kind)).on(*SMALL)
+    cases += case("LeakyRelu", f32(37, 11), alpha=0.3).on("npu2")
+    cases += case("Clip", f32(37, 11), value(-0.5), value(0.75)).on("npu2", *SMALL)
+    cases += [case("Softmax", f32(*s), axis=a) for s, a in [((7,), 0), ((37, 10), 1), ((3, 5, 7), 1)]]
+    cases += case("Softmax", f32(5, 61), axis=1).on(*SMALL)
+    return cases
+
+
+def movements() -> list[Case]:
+    shape = value([5, 7, 3], "int64")
+    return [
+        *case("Concat", f32(3, 4, 5), f32(3, 1, 5), f32(3, 7, 5), axis=1).on("npu2", *SMALL),
+        case("Concat", f32(3), f32(4), axis=0),
+        *case("Transpose", f32(3, 4, 5), perm=[2, 0, 1]).on("npu2", *SMALL),
+        case("Transpose", f32(37, 101), perm=[1, 0]),
+        case("Transpose", f32(2, 3, 2, 3, 2, 3), perm=[5, 4, 3, 2, 1, 0]),
+        case("Reshape", f32(15, 7), shape),
+        case("Flatten", f32(2, 3, 5)),
+        case("Squeeze", f32(1, 37, 1)),
+        case("Unsqueeze", f32(37, 3), value([1], "int64")),
+        case("Identity", f32(37, 3)),
+        case("Identity", integers("int8", 3, 5)),
+        case("Dropout", f32(37, 3)),
+    ]
+
+
+CASES = [*products(), *windows(), *elements(), *movements()]
+
+
+def only_operator(case: Case) -> Operator:
+    """The one device operator of the case; for a node that moves no data, the copy that a model of
+    this node alone needs."""
+    lowering = lower(case)
+    if lowering.aliases:
+        ((output, source),) = lowering.aliases
+        return Copy("copy", [source], output, lowering.device)
+    ((_, op),) = lowering.ops
+    return op
+
+
+def write(case: Case, folder: Path, name: str) -> None:
+    op = only_operator(case)
+    overlay = Xclbin(case.device, {0: overlay_transaction(find_device(case.device))})
+    weights = bytearray()
+
+    def keep(data: bytes) -> int:
+        at = len(weights)
+        weights.extend(data + bytes(-len(data) % 4))
+        return at
+
+    allowed = case.allowed
+    lines = [
+        f"operator {case.op_type}",
+        f"device {case.device}",
+        f"tolerance {allowed.ulp} {allowed.scale} {allowed.absolute}",
+    ]
+    for entry in op.arg_map():
+        text = f"argument {entry.xrt_arg_idx} "
+        if entry.kind is ArgKind.OUTPUT:
+            text += f"output {entry.size}"
+        elif entry.kind is ArgKind.INPUT:
+            tensor = op.activations[entry.onnx_arg_idx]
+            if tensor.value is not None:
+                text += f"fixed {entry.size} {keep(device_bytes(tensor, np.asarray(tensor.value)))}"
+            else:
+                text += f"input {entry.size} {tensor.name.removeprefix('x')}"
+        elif entry.kind is ArgKind.CONST_INPUT:
+            text += f"const {entry.size}"
+        else:
+            text += f"params {entry.size}"
+        lines.append(text)
+    for x, array in zip(case.inputs, case.arrays, strict=True):
+        if x is None or array is None:
+            lines.append("input absent")
+            continue
+        extents = " ".join(map(str, (array.ndim, *array.shape)))
+        if x.const:
+            lines.append(f"input {array.dtype} weights {keep(array.tobytes())} {extents}")
+        else:
+            lines.append(f"input {array.dtype} {x.kind} {extents}")
+    result = case.expected[0]
+    lines.append(" ".join(map(str, ("output", result.dtype, result.ndim, *result.shape))))
+    for key, given in case.attributes.items():
+        kind = {float: "float", str: "text"}.get(type(given), "ints")
+        values = given if isinstance(given, list) else [given]
+        lines.append(f"{kind} {key} {' '.join(map(str, values))}")
+    files = {
+        "xclbin": overlay.to_bytes(),
+        "txn": op.transaction(),
+        "params": op.super_kernel_params(),
+        "const": op.format_const_params().tobytes(),
+        "weights": bytes(weights),
+        "case": ("\n".join(lines) + "\n").encode(),
+    }
+    for suffix, data in files.items():
+        (folder / f"{name}.{suffix}").write_bytes(data)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Writes operator cases for the C++ tests.")
+    parser.add_argument("folder", type=Path)
+    folder: Path = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        if old.suffix in {".xclbin", ".txn", ".params", ".const", ".weights", ".case"}:
+            old.unlink()
+    for number, one in enumerate(CASES):
+        write(one, folder, f"{number:03d}_{one.op_type}_{one.device}")
+    print(f"{len(CASES)} cases in {folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operator cases written by tests/cpp/make_cases.py: reads one, fills its inputs, runs the
+// transaction through the host API and hands out values that scalar loops can compare with.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "onedispatch/xrt.h"
+
+namespace onedispatch::operator_tests {
+
+using Shape = std::vector<int64_t>;
+
+// A tensor in ONNX's shape. Doubles hold every float32, int8 and int32 exactly.
+struct Tensor {
+  std::string dtype;
+  Shape shape;
+  std::vector<double> values;
+  bool absent = false;
+
+  int64_t size() const {
+    int64_t n = 1;
+    for (const int64_t extent : shape) n *= extent;
+    return n;
+  }
+  int64_t rank() const { return static_cast<int64_t>(shape.size()); }
+  size_t width() const { return dtype == "int8" || dtype == "uint8" ? 1 : 4; }
+  int64_t index(const Shape& at) const {
+    int64_t flat = 0;
+    for (size_t d = 0; d < at.size(); ++d) flat = flat * shape[d] + at[d];
+    return flat;
+  }
+  double operator()(const Shape& at) const { return values.at(static_cast<size_t>(index(at))); }
+  double& operator()(const Shape& at) { return values.at(static_cast<size_t>(index(at))); }
+  // The element that `at`, an index of a larger shape, reads by ONNX's broadcasting.
+  double broadcast(const Shape& at) const {
+    Shape own(shape.size());
+    for (size_t d = 0; d < shape.size(); ++d) {
+      own[d] = shape[d] == 1 ? 0 : at[at.size() - shape.size() + d];
+    }
+    return (*this)(own);
+  }
+};
+
+// Calls use(index) for every index of `shape`, row-major.
+inline void for_each(const Shape& shape, const std::function<void(const Shape&)>& use) {
+  Shape at(shape.size(), 0);
+  for (const int64_t extent : shape) {
+    if (extent == 0) return;
+  }
+  for (;;) {
+    use(at);
+    size_t d = shape.size();
+    while (d > 0 && ++at[d - 1] == shape[d - 1]) at[--d] = 0;
+    if (d == 0) return;
+  }
+}
+
+inline std::vector<uint8_t> read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error("cannot read " + path.string());
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// Element `at` of little-endian data.
+inline double load(const std::string& dtype, const uint8_t* data, size_t at) {
+  if (dtype == "int8") return static_cast<int8_t>(data[at]);
+  if (dtype == "uint8") return data[at];
+  uint32_t word = 0;
+  for (int byte = 3; byte >= 0; --byte) word = word << 8 | data[4 * at + static_cast<size_t>(byte)];
+  if (dtype == "float32") {
+    float value;
+    std::memcpy(&value, &word, 4);
+    return static_cast<double>(value);
+  }
+  if (dtype == "int32") return static_cast<int32_t>(word);
+  if (dtype == "int64") return static_cast<int32_t>(word);
+  throw std::runtime_error("dtype " + dtype);
+}
+
+inline void store(const std::string& dtype, double value, uint8_t* data, size_t at) {
+  if (dtype == "int8" || dtype == "uint8") {
+    data[at] = static_cast<uint8_t>(static_cast<int>(value));
+    return;
+  }
+  const float narrow = static_cast<float>(value);
+  uint32_t word;
+  std::memcpy(&word, &narrow, 4);
+  for (size_t byte = 0; byte < 4; ++byte) data[4 * at + byte] = static_cast<uint8_t>(word >> (8 * byte));
+}
+
+class OperatorCase {
+ public:
+  explicit OperatorCase(const std::filesystem::path& manifest) : base_(manifest) {
+    base_.replace_extension();
+    weights_ = file("weights");
+    std::ifstream text(manifest);
+    for (std::string line; std::getline(text, line);) read_line(line);
+    if (output.dtype.empty()) throw std::runtime_error(manifest.string() + " has no output");
+  }
+
+  std::string name() const { return base_.filename().string(); }
+  const std::string& op_type() const { return op_type_; }
+  const Tensor& input(size_t i) const { return inputs.at(i); }
+  bool has(size_t i) const { return i < inputs.size() && !inputs[i].absent; }
+
+  Shape ints(const std::string& key, Shape otherwise = {}) const {
+    const auto found = ints_.find(key);
+    return found == ints_.end() ? otherwise : found->second;
+  }
+  double number(const std::string& key, double otherwise) const {
+    const auto found = floats_.find(key);
+    // attributes are float32 in a model
+    return static_cast<double>(static_cast<float>(found == floats_.end() ? otherwise : found->second));
+  }
+
+  // What the array computes: one kernel run of the operator's transaction.
+  Tensor run() const {
+    xrt::device device(0, device_);
+    const xrt::xclbin binary(base_.string() + ".xclbin");
+    device.register_xclbin(binary);
+    const xrt::hw_context context(device, binary.get_uuid());
+    const xrt::kernel kernel(context, binary.kernels().front());
+    const std::vector<uint8_t> txn = file("txn");
+    const uint32_t group = kernel.group_id(3);
+    xrt::run run(kernel);
+    run.set_arg(0, uint64_t{3});
+    run.set_arg(1, buffer(device, txn, kernel.group_id(1), xrt::bo::cacheable));
+    run.set_arg(2, uint64_t{txn.size()});
+    xrt::bo result(device, 4, xrt::bo::host_only, group);
+    for (uint32_t i = 0; i < argument_count(); ++i) {
+      const auto entry = arguments_.find(i);
+      const std::vector<uint8_t> bytes = entry == arguments_.end() ? std::vector<uint8_t>(4) : content(entry->second);
+      const xrt::bo bo = buffer(device, bytes, group, xrt::bo::host_only);
+      if (i == output_argument_) result = bo;
+      run.set_arg(3 + i, bo);
+    }
+    run.start();
+    if (run.wait() != xrt::ert_cmd_state::COMPLETED) throw std::runtime_error(name() + " did not complete");
+    result.sync(xrt::sync_direction::FROM_DEVICE);
+    return output_from(result);
+  }
+
+  // Expects what the array computes to be `expected` within the case's tolerance.
+  void expect(const Tensor& expected) const {
+    const Tensor actual = run();
+    ASSERT_EQ(actual.shape, expected.shape);
+    double largest = 0;
+    for (const double value : expected.values) largest = std::max(largest, std::abs(value));
+    for (size_t i = 0; i < expected.values.size(); ++i) {
+      const double wanted = expected.values[i];
+      const double spacing = std::max(std::abs(wanted) * 0x1p-23, 0x1p-149);
+      const double allowed = std::max({absolute_, scale_ * largest, ulp_ * spacing});
+      // Half a spacing of rounding the expected value itself to float32.
+      const double near = allowed + (output.dtype == "float32" ? spacing / 2 : 0);
+      ASSERT_LE(std::abs(actual.values[i] - wanted), near)
+          << "element " << i << " of " << expected.values.size() << ": " << actual.values[i] << ", expected " << wanted;
+    }
+  }
+
+  // A tensor like the output, each element what `compute` says of its index.
+  void expect_each(const std::function<double(const Shape&)>& compute) const {
+    Tensor expected = output;
+    expected.values.assign(static_cast<size_t>(output.size()), 0);
+    for_each(output.shape, [&](const Shape& at) { expected(at) = compute(at); });
+    expect(expected);
+  }
+
+  std::vector<Tensor> inputs;
+  Tensor output;
+
+ private:
+  struct Argument {
+    std::string kind;
+    size_t bytes = 0, reference = 0;
+  };
+
+  std::vector<uint8_t> file(const char* suffix) const { return read_file(base_.string() + "." + suffix); }
+  uint32_t argument_count() const { return arguments_.rbegin()->first + 1; }
+
+  static xrt::bo buffer(const xrt::device& device, const std::vector<uint8_t>& bytes, uint32_t group, uint32_t flags) {
+    xrt::bo bo(device, std::max<size_t>(bytes.size(), 4), flags, group);
+    if (!bytes.empty()) bo.write(bytes.data(), bytes.size(), 0);
+    bo.sync(xrt::sync_direction::TO_DEVICE);
+    return bo;
+  }
+
+  // Rows of narrow types are padded to words in device memory.
+  static size_t row_pitch(const Tensor& tensor) {
+    const size_t last = tensor.shape.empty() ? 1 : static_cast<size_t>(tensor.shape.back());
+    const size_t per_word = 4 / tensor.width();
+    return (last + per_word - 1) / per_word * per_word;
+  }
+
+  std::vector<uint8_t> content(const Argument& argument) const {
+    if (argument.kind == "const" || argument.kind == "params") return file(argument.kind.c_str());
+    std::vector<uint8_t> bytes(argument.bytes, argument.kind == "output" ? 0xA5 : 0);
+    if (argument.kind == "fixed") {
+      std::memcpy(bytes.data(), weights_.data() + argument.reference, argument.bytes);
+    } else if (argument.kind == "input") {
+      const Tensor& tensor = input(argument.reference);
+      const size_t last = tensor.shape.empty() ? 1 : static_cast<size_t>(tensor.shape.back()), pitch = row_pitch(tensor);
+      for (size_t i = 0; i < tensor.values.size(); ++i) {
+        store(tensor.dtype, tensor.values[i], bytes.data(), i / last * pitch + i % last);
+      }
+    }
+    return bytes;
+  }
+
+  Tensor output_from(const xrt::bo& bo) const {
+    Tensor result = output;
+    const size_t last = result.shape.empty() ? 1 : static_cast<size_t>(result.shape.back()), pitch = row_pitch(result);
+    for (size_t i = 0; i < static_cast<size_t>(result.size()); ++i) {
+      result.values.push_back(load(result.dtype, bo.map(), i / last * pitch + i % last));
+    }
+    return result;
+  }
+
+  void read_line(const std::string& line) {
+    std::istringstream words(line);
+    std::string key;
+    words >> key;
+    if (key == "operator") words >> op_type_;
+    if (key == "device") words >> device_;
+    if (key == "tolerance") words >> ulp_ >> scale_ >> absolute_;
+    if (key == "argument") {
+      uint32_t index = 0;
+      Argument argument;
+      words >> index >> argument.kind >> argument.bytes >> argument.reference;
+      arguments_[index] = argument;
+      if (argument.kind == "output") output_argument_ = index;
+    }
+    if (key == "input") read_input(words);
+    if (key == "output") {
+      words >> output.dtype;
+      output.shape = read_shape(words);
+    }
+    std::string attribute;
+    if (key == "ints") {
+      words >> attribute;
+      ints_[attribute] = Shape(std::istream_iterator<int64_t>(words), {});
+    }
+    if (key == "float") words >> attribute >> floats_[attribute];
+  }
+
+  static Shape read_shape(std::istream& words) {
+    size_t rank = 0;
+    words >> rank;
+    Shape shape(rank);
+    for (int64_t& extent : shape) words >> extent;
+    return shape;
+  }
+
+  void read_input(std::istream& words) {
+    Tensor tensor;
+    std::string fill;
+    words >> tensor.dtype;
+    if (tensor.dtype == "absent") {
+      tensor.absent = true;
+      inputs.push_back(tensor);
+      return;
+    }
+    words >> fill;
+    size_t at = 0;
+    if (fill == "weights") words >> at;
+    tensor.shape = read_shape(words);
+    std::mt19937 random(1 + static_cast<unsigned>(inputs.size()));
+    for (size_t i = 0; i < static_cast<size_t>(tensor.size()); ++i) {
+      const double unit = static_cast<double>(random() >> 8) * 0x1p-24;  // [0, 1), exact in float32
+      double value = 4 * unit - 2;
+      if (fill == "positive") value = 0.25 + 2 * unit;
+      if (tensor.dtype == "int8") value = std::floor(256 * unit) - 128;
+      if (tensor.dtype == "uint8") value = std::floor(256 * unit);
+      if (fill == "weights") {
+        const size_t scale = tensor.dtype == "int64" ? 2 : 1;
+        value = load(tensor.dtype, weights_.data() + at, i * scale);
+      } else if (tensor.dtype == "float32") {
+        value = static_cast<double>(static_cast<float>(value));
+      }
+      tensor.values.push_back(value);
+    }
+    inputs.push_back(tensor);
+  }
+
+  std::filesystem::path base_;
+  std::string op_type_, device_;
+  double ulp_ = 0, scale_ = 0, absolute_ = 0;
+  std::map<uint32_t, Argument> arguments_;
+  uint32_t output_argument_ = 0;
+  std::map<std::string, Shape> ints_;
+  std::map<std::string, double> floats_;
+  std::vector<uint8_t> weights_;
+};
+
+// Where the cases are: the environment, else what the build was told.
+inline std::filesystem::path cases_folder() {
+  const char* given = std::getenv("ONEDISPATCH_CASES");
+  if (given != nullptr) return given;
+#ifdef ONEDISPATCH_CASES
+  return ONEDISPATCH_CASES;
+#else
+  return "build/cases";
+#endif
+}
+
+// Runs `test` on every case of `op_type`; fails where there is none.
+inline void each_case(const std::string& op_type, const std::function<void(const OperatorCase&)>& test) {
+  const std::filesystem::path folder = cases_folder();
+  ASSERT_TRUE(std::filesystem::is_directory(folder))
+      << folder << " is missing: run `python -m tests.cpp.make_cases " << folder.string() << "`";
+  std::vector<std::filesystem::path> manifests;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.path().extension() == ".case" && name.find("_" + op_type + "_") != std::string::npos) {
+      manifests.push_back(entry.path());
+    }
+  }
+  std::sort(manifests.begin(), manifests.end());
+  ASSERT_FALSE(manifests.empty()) << "no case of " << op_type << " in " << folder;
+  for (const auto& manifest : manifests) {
+    const OperatorCase one(manifest);
+    ASSERT_EQ(one.op_type(), op_type);
+    SCOPED_TRACE(one.name());
+    ASSERT_NO_THROW(test(one));
+  }
+}
+
+}  // namespace onedispatch::operator_tests
