@@ -91,21 +91,22 @@ def randomised(
     weights.update(made)
     roles = _roles(graph, weights)
     rng = np.random.default_rng(seed)
-    kept = [t for t in graph.initializer if t.name not in weights]
-    fresh = [numpy_helper.from_array(_draw(rng, *roles[n], s), n) for n, s in weights.items() if n in roles]
-    del graph.initializer[:]
-    graph.initializer.extend([*kept, *fresh])
     nodes = [node for node in graph.node if not made.keys() & set(node.output)]
     del graph.node[:]
     graph.node.extend(nodes)
+    used = {name for node in nodes for name in node.input} | {v.name for v in graph.output}
+    kept = [t for t in graph.initializer if t.name in used and t.name not in weights]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    for name, shape in weights.items():
+        if name in roles:
+            _add(graph, name, _draw(rng, *roles[name], shape))
     names = {t.name for t in graph.initializer}
-    used = {name for node in nodes for name in node.input}
     inputs = [v for v in graph.input if v.name not in names and v.name in used]
     del graph.input[:]
     graph.input.extend(inputs)
     del graph.value_info[:]
     _resize(graph, batch, image)
-    _drop_unused(graph)
     return result
 
 
@@ -118,6 +119,15 @@ def random_input(model: ModelProto, seed: int = 0) -> dict[str, Array]:
         dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         feed[value.name] = rng.standard_normal(shape).astype(dtype)
     return feed
+
+
+def _add(graph: onnx.GraphProto, name: str, array: Array) -> None:
+    """A float initializer, written in place: a copied one would stay in the arena twice."""
+    tensor = graph.initializer.add()
+    tensor.name = name
+    tensor.data_type = TensorProto.FLOAT
+    tensor.dims.extend(array.shape)
+    tensor.raw_data = array.tobytes()
 
 
 def _drop_softmax(graph: onnx.GraphProto) -> None:
@@ -203,10 +213,3 @@ def _free_reshape(tensor: TensorProto, old: int | None, batch: int | None, image
     if image is not None and shape.size == 2 and shape[1] > 0:
         shape[1] = -1
     tensor.CopyFrom(numpy_helper.from_array(shape, tensor.name))
-
-
-def _drop_unused(graph: onnx.GraphProto) -> None:
-    used = {name for node in graph.node for name in node.input} | {v.name for v in graph.output}
-    kept = [t for t in graph.initializer if t.name in used]
-    del graph.initializer[:]
-    graph.initializer.extend(kept)
