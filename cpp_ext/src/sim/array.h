@@ -291,6 +291,7 @@ class Array {
     uint32_t channel;
   };
   std::vector<ArbiterRequest> arbiter_queue_;  // by time, then channel
+  uint64_t job_nanoseconds_ = 0;  // moving average of host time per kernel call
   std::vector<uint8_t> scratch_;               // of copy_segment
 };
 

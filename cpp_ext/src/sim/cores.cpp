@@ -13,6 +13,10 @@ namespace {
 // A program may do this many things in no time before time must pass.
 constexpr unsigned kActionsAtOnce = 256;
 
+// Handing a shorter kernel call to another thread costs more than it saves. Host time decides only
+// where a call runs, never what it does or how long it takes in the simulation.
+constexpr uint64_t kWorthAThread = 20'000;  // nanoseconds
+
 bool overlap(const MemoryRange& range, uint64_t first, uint64_t bytes) {
   return range.bytes > 0 && bytes > 0 && range.offset < first + bytes &&
          first < uint64_t{range.offset} + range.bytes;
@@ -136,7 +140,7 @@ void Array::begin_compute(Core& core) {
   if (core.action.job) {
     core.job = std::make_shared<Job>();
     core.job->work = std::move(core.action.job);
-    if (options_.threads == 1) {
+    if (options_.threads == 1 || job_nanoseconds_ < kWorthAThread) {
       join(core);
     } else {
       WorkerPool::shared().submit(core.job);
@@ -160,6 +164,8 @@ void Array::join(Core& core) {
   const std::shared_ptr<Job> job = std::move(core.job);
   core.job.reset();
   WorkerPool::shared().wait(*job);
+  job_nanoseconds_ += job->nanoseconds / 16;
+  job_nanoseconds_ -= job_nanoseconds_ / 16;
   if (!job->error) return;
   try {
     std::rethrow_exception(job->error);

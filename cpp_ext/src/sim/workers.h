@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -16,6 +17,7 @@ namespace onedispatch::sim {
 struct Job {
   std::function<void()> work;
   std::exception_ptr error;
+  uint64_t nanoseconds = 0;  // that the work took; set when done
   enum State : int { kQueued, kRunning, kDone };
   std::atomic<int> state{kQueued};
 };
@@ -31,12 +33,15 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   void submit(std::shared_ptr<Job> job);
-  // Returns when the job is done. Does not throw: see Job::error.
+  // Runs the job on the calling thread, unless somebody has begun it; returns when it is done. Does not throw: see Job::error.
   void wait(Job& job);
 
  private:
   void serve();
   static void run(Job& job);
+  static bool claim(Job& job);
+  std::shared_ptr<Job> steal();
+  void finish(Job& job);
 
   std::mutex mutex_;
   std::condition_variable work_ready_, job_done_;
