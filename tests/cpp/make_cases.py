@@ -55,6 +55,7 @@ def batch(*shape: int) -> Case:
 
 def products() -> list[Case]:
     u8, i8 = integers("uint8", 5, 19), integers("int8", 19, 11, const=True)
+    per_column = integers("int8", 11, const=True)
     return [
         case("MatMul", f32(1, 1), weight(1, 1)),
         case("MatMul", f32(37, 61), weight(61, 29)),
@@ -66,7 +67,7 @@ def products() -> list[Case]:
         *case("Gemm", f32(3, 61), weight(29, 61), transB=1).on(*SMALL),
         case("MatMulInteger", integers("int8", 37, 64), integers("int8", 64, 10)),
         case("MatMulInteger", u8, i8, value(131, "uint8"), value(-3, "int8")),
-        *case("MatMulInteger", u8, i8, value(7, "uint8"), integers("int8", 11, const=True)).on("npu2", *SMALL),
+        *case("MatMulInteger", u8, i8, value(7, "uint8"), per_column).on("npu2", *SMALL),
     ]
 
 

@@ -176,7 +176,7 @@ def _broken(found: dict[str, set[str]]) -> set[str]:
 def test_the_routes_that_data_takes_matter_and_no_others(add: Bench) -> None:
     found = add.outcomes(edits.register_writes(add.overlay, "SWITCH_MASTER", 0, lambda v: 0), overlay=True)
     broken = _broken(found)
-    assert ROUTES <= broken
+    assert broken >= ROUTES
     # a broadcast waits for all its targets: every core's parameters are part of the road
     assert broken - ROUTES <= {f"core{row}-{port}" for row in (2, 3, 4, 5) for port in ("DMA_1", "NORTH_0")}
     assert found[SAME]

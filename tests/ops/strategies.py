@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random operator cases: shapes and attributes per family, as Hypothesis strategies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from tests.ops.case import Case, Input, case, f32, integers, value, weight
+
+DEVICES = st.sampled_from(["npu2", "npu2", "npu1", "npu2_1col", "npu2_3col", "npu1_2col"])
+SMALL = st.integers(1, 12)
+SIDE = st.one_of(st.integers(1, 9), st.integers(1, 70), st.sampled_from([127, 128, 257]))
+LONG = st.one_of(SIDE, st.sampled_from([1009, 4096, 4099]))
+
+
+def shapes(rank: int = 6, most: int = 6000, empty: bool = True) -> st.SearchStrategy[tuple[int, ...]]:
+    """Shapes of up to ``rank`` dimensions and ``most`` elements; now and then an empty one."""
+    side = st.one_of(st.integers(1, 7), LONG)
+    drawn = st.lists(side, max_size=rank).map(tuple).filter(lambda s: np.prod(s) <= most)
+    if not empty:
+        return drawn
+    return st.one_of(drawn, drawn, drawn, drawn.map(lambda s: (*s[:2], 0, *s[3:])[: max(len(s), 1)]))
+
+
+def _input(shape: tuple[int, ...], const: bool) -> Input:
+    return weight(*shape) if const else f32(*shape)
+
+
+@st.composite
+def matmul(draw: st.DrawFn) -> Case:
+    m, k, n = draw(SIDE), draw(LONG), draw(SIDE)
+    batch = draw(st.lists(st.integers(1, 3), max_size=3))
+    lead_a = [draw(st.sampled_from([1, b])) for b in batch][draw(st.integers(0, 2)) :]
+    lead_b = [draw(st.sampled_from([1, b])) for b in batch][draw(st.integers(0, 3)) :]
+    a, b = (*lead_a, m, k), (*lead_b, k, n)
+    assume(np.prod(a) <= 40000 and np.prod(b) <= 40000 and m * n * k * np.prod(batch) < 4e6)
+    return case("MatMul", f32(*a), _input(b, draw(st.booleans())), device=draw(DEVICES))
+
+
+@st.composite
+def gemm(draw: st.DrawFn) -> Case:
+    m, k, n = draw(SIDE), draw(SIDE), draw(SIDE)
+    ta, tb = draw(st.booleans()), draw(st.booleans())
+    a, b = ((k, m) if ta else (m, k)), ((n, k) if tb else (k, n))
+    c = draw(st.sampled_from([None, (), (n,), (1, n), (m, 1), (m, n)]))
+    factors = {key: draw(st.sampled_from([1.0, 0.5, -1.5])) for key in ("alpha", "beta")}
+    inputs = [f32(*a), _input(b, draw(st.booleans()))]
+    inputs += [] if c is None else [_input(c, draw(st.booleans()))]
+    return case("Gemm", *inputs, transA=int(ta), transB=int(tb), device=draw(DEVICES), **factors)
+
+
+@st.composite
+def matmul_integer(draw: st.DrawFn) -> Case:
+    m, k, n = draw(SIDE), draw(LONG), draw(SIDE)
+    assume(k * n <= 100000)
+    kinds = draw(st.sampled_from([("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8")]))
+    lead = tuple(draw(st.lists(st.integers(1, 3), max_size=1)))
+    const = draw(st.booleans())
+    zeros: list[Input | None] = [
+        value(draw(st.integers(0, 100)), kind) if draw(st.booleans()) else None for kind in kinds
+    ]
+    a, b = integers(kinds[0], *lead, m, k), integers(kinds[1], k, n, const=const)
+    return case("MatMulInteger", a, b, *zeros, device=draw(DEVICES))
+
+
+@st.composite
+def _window(draw: st.DrawFn, size: tuple[int, ...]) -> dict[str, Any]:
+    """Attributes of a window that fits ``size`` at least once."""
+    kernel = [draw(st.integers(1, 5)) for _ in size]
+    strides = [draw(st.integers(1, 4)) for _ in size]
+    dilations = [draw(st.sampled_from([1, 1, 2, 3])) for _ in size]
+    pads = [draw(st.integers(0, k - 1)) for k in kernel * 2]
+    rank = len(size)
+    for d in range(rank):
+        assume(size[d] + pads[d] + pads[d + rank] >= (kernel[d] - 1) * dilations[d] + 1)
+    return {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads}
+
+
+@st.composite
+def conv(draw: st.DrawFn) -> Case:
+    size = tuple(draw(st.lists(st.integers(1, 40), min_size=1, max_size=2)))
+    attributes = draw(_window(size))
+    group = draw(st.sampled_from([1, 1, 1, 2, 3, 5]))
+    inside, outside = draw(SMALL), draw(st.sampled_from([1, 1, 2, 7]))
+    if draw(st.booleans()):
+        inside, group = 1, draw(st.integers(2, 20))  # depthwise
+    n, c, m = draw(st.sampled_from([1, 2, 3])), inside * group, outside * group
+    bias = [weight(m)] if draw(st.booleans()) else []
+    weights = weight(m, inside, *attributes["kernel_shape"])
+    return case("Conv", f32(n, c, *size), weights, *bias, group=group, device=draw(DEVICES), **attributes)
+
+
+@st.composite
+def pool(draw: st.DrawFn) -> Case:
+    size = tuple(draw(st.lists(st.integers(1, 40), min_size=1, max_size=2)))
+    attributes = draw(_window(size))
+    op = draw(st.sampled_from(["MaxPool", "AveragePool"]))
+    if op == "AveragePool":
+        attributes["count_include_pad"] = draw(st.integers(0, 1))
+    shape = (draw(st.integers(1, 3)), draw(st.integers(1, 20)), *size)
+    return case(op, f32(*shape), device=draw(DEVICES), **attributes)
+
+
+@st.composite
+def binary(draw: st.DrawFn) -> Case:
+    shape = draw(shapes())
+    op = draw(st.sampled_from(["Add", "Sub", "Mul", "Div", "Sum"]))
+
+    def narrowed() -> tuple[int, ...]:
+        own = tuple(draw(st.sampled_from([n, n, 1])) if n != 0 else n for n in shape)
+        return own[draw(st.integers(0, len(own))) :]
+
+    kinds = ("special", "special") if draw(st.integers(0, 3)) == 0 else ("normal", "positive")
+    inputs = [f32(*narrowed(), kind=kinds[0]), f32(*narrowed(), kind=kinds[1])]
+    return case(op, *inputs, device=draw(DEVICES))
+
+
+@st.composite
+def unary(draw: st.DrawFn) -> Case:
+    op = draw(st.sampled_from(["Relu", "LeakyRelu", "Sigmoid", "Tanh", "Exp", "Sqrt", "Erf", "Identity"]))
+    kind = draw(st.sampled_from(["wide", "positive", "special"]))
+    return case(op, f32(*draw(shapes()), kind=kind), device=draw(DEVICES))
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> Case:
+    shape = draw(shapes(4, empty=False).filter(lambda s: len(s) > 0))
+    return case("Softmax", f32(*shape), axis=draw(st.integers(-len(shape), len(shape) - 1)), device=draw(DEVICES))
+
+
+@st.composite
+def channels(draw: st.DrawFn) -> Case:
+    """BatchNormalization, LRN, GlobalAveragePool of [N, C, ...]."""
+    inner = draw(st.lists(st.integers(1, 20), min_size=1, max_size=2))
+    n, c = draw(st.integers(1, 5)), draw(st.one_of(st.integers(1, 9), SIDE))
+    op = draw(st.sampled_from(["BatchNormalization", "LRN", "GlobalAveragePool"]))
+    if op == "LRN":
+        size = draw(st.sampled_from([1, 3, 5, 9]))
+        image = f32(n, c, inner[0], inner[-1])
+        return case("LRN", image, size=size, alpha=draw(st.sampled_from([1e-4, 0.3])), device=draw(DEVICES))
+    x = f32(n, c, *inner, kind="positive")
+    if op == "GlobalAveragePool":
+        return case(op, x, device=draw(DEVICES))
+    const = draw(st.booleans())
+    make = weight if const else f32
+    kinds = ("normal", "normal", "normal", "positive")
+    return case(op, x, *(make(c, kind=kind) for kind in kinds), device=draw(DEVICES))
+
+
+@st.composite
+def movement(draw: st.DrawFn) -> Case:
+    shape = draw(shapes(5, 3000).filter(lambda s: len(s) > 0))
+    if draw(st.booleans()):
+        return case("Transpose", f32(*shape), perm=draw(st.permutations(range(len(shape)))), device=draw(DEVICES))
+    axis = draw(st.integers(0, len(shape) - 1))
+    parts = draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
+    inputs = [f32(*shape[:axis], n, *shape[axis + 1 :]) for n in parts]
+    return case("Concat", *inputs, axis=axis, device=draw(DEVICES))
+
+
+FAMILIES: dict[str, st.SearchStrategy[Case]] = {
+    "matmul": matmul(),
+    "gemm": gemm(),
+    "matmul_integer": matmul_integer(),
+    "conv": conv(),
+    "pool": pool(),
+    "binary": binary(),
+    "unary": unary(),
+    "rows": rows(),
+    "channels": channels(),
+    "movement": movement(),
+}
