@@ -65,6 +65,8 @@ class Core:
         yield True
 
 
+Agent = tuple[str, Callable[[], bool]]
+"""A name, and the function that does its next step and says whether it did anything."""
 Program = Callable[[Core], Steps]
 Loader = Callable[[Sequence[int]], Program]
 """Finds the program that the words of program memory name; ModelFault when there is none."""
@@ -301,29 +303,35 @@ class Array:
         return [c for tile in self.tiles.values() for c in (*tile.s2mm, *tile.mm2s)]
 
     def _round(self, controller: Controller) -> None:
-        agents: list[tuple[str, Callable[[], bool]]] = [("controller", lambda: next(controller.steps, True))]
+        agents: list[Agent] = [("controller", lambda: next(controller.steps, True))]
         for tile in self.tiles.values():
             agents += [(c.name, c.step) for c in (*tile.s2mm, *tile.mm2s) if c.queue or c.running]
             if tile.core_steps is not None:
                 agents.append((tile.core.name, tile.step_core))
-        if not any([step() for _, step in self._awake(agents)]) and not any([step() for _, step in agents]):
+        # Lists, not generators: every agent steps, also after one that has moved.
+        moved = [step() for _, step in self._awake(agents)]
+        if not any(moved):
+            moved = [step() for _, step in agents]
+        if not any(moved):
             raise Deadlock(self.explain(controller))
         self.rounds += 1
         if self.rounds > self._max_rounds:
             raise ModelFault("livelock", self.explain(controller))
 
-    def _awake(self, agents: list[tuple[str, Callable[[], bool]]]) -> list[tuple[str, Callable[[], bool]]]:
+    def _awake(self, agents: list[Agent]) -> list[Agent]:
         """The agents that act in this round: all of them, or a random part in random order."""
         if self._random is None:
             return agents
-        pace = {name: self._pace.setdefault(name, self._random.choice((1.0, 0.5, 0.05))) for name, _ in agents}
-        awake = [agent for agent in agents if self._random.random() < pace[agent[0]]]
+        for name, _ in agents:
+            self._pace.setdefault(name, self._random.choice((1.0, 0.5, 0.05)))
+        awake = [agent for agent in agents if self._random.random() < self._pace[agent[0]]]
         self._random.shuffle(awake)
         return awake
 
     def _check_finished(self) -> None:
         """Writes to host memory that are still under way when the run ends would be lost."""
-        late = [c.name for c in self.channels() if c.tile.kind == "shim" and c.direction == S2MM and c.running]
+        shims = [c for c in self.channels() if c.tile.kind == "shim" and c.direction == S2MM]
+        late = [c.name for c in shims if c.running]
         if late:
             raise ModelFault("data_loss", f"unfinished at the end of the transaction: {late}")
 

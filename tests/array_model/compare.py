@@ -63,7 +63,8 @@ def run_cpp(device: Device, overlay: bytes, transaction: bytes, buffers: Sequenc
     binary = core.xclbin(Xclbin(device.name, {0: overlay}).to_bytes())
     simulated.register_xclbin(binary)
     try:
-        kernel = core.kernel(core.hw_context(simulated, binary.get_uuid()), binary.get_kernels()[0].get_name())
+        context = core.hw_context(simulated, binary.get_uuid())
+        kernel = core.kernel(context, binary.get_kernels()[0].get_name())
         instructions = core.bo(simulated, len(transaction), core.bo.cacheable, kernel.group_id(1))
         instructions.write(transaction)
         bos = []

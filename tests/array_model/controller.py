@@ -99,7 +99,7 @@ class Controller:
                 tile = self.array.tiles.get((column, row))
                 inside = tile.mm2s if tile and fields["direction"] else tile.s2mm if tile else []
                 if fields["channel"] >= len(inside):
-                    raise ModelFault("address", f"TCT of column {column} row {row} channel {fields['channel']}")
+                    raise ModelFault("address", f"TCT of ({column},{row}) channel {fields['channel']}")
                 channels.append(inside[fields["channel"]])
         while any(channel.tokens == 0 for channel in channels):
             yield False

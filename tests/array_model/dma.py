@@ -130,12 +130,15 @@ def stream(descriptor: BufferDescriptor) -> list[int | None]:
     return [None if offset is None else iteration + offset for offset in walked]
 
 
-def stepped(descriptor: BufferDescriptor) -> BufferDescriptor:
-    """The BD after one execution."""
-    following = descriptor.iteration_current + 1
-    if following >= descriptor.iteration_wrap:
+def step_iteration(tile_map: registers.TileMap, words: list[int]) -> None:
+    """Count one execution in a BD's register words; all other bits stay as they are."""
+    fields = bd.unpack_fields(tile_map.bd_fields, words)
+    following = fields["iteration_current"] + 1
+    if following >= fields["iteration_wrap"]:
         following = 0
-    return dataclasses.replace(descriptor, iteration_current=following)
+    field = tile_map.bd_field["iteration_current"]
+    mask = (1 << field.width) - 1 << field.lsb
+    words[field.word] = words[field.word] & ~mask | following << field.lsb
 
 
 @dataclass(frozen=True)
@@ -260,10 +263,9 @@ class Channel:
         words = stream(descriptor)
         self._check_places(descriptor, words)
         if words:
-            yield from self._send(descriptor, words) if self.direction == MM2S else self._take(descriptor, words)
-        number = self.current_bd
-        kept = bd.decode_bd(self.tile.kind, self.tile.bds[number])
-        self.tile.bds[number] = stepped(kept).to_words()
+            move = self._send if self.direction == MM2S else self._take
+            yield from move(descriptor, words)
+        step_iteration(self.tile.map, self.tile.bds[self.current_bd])
         if descriptor.release_value:
             self.tile.lock_of_bd(descriptor.release_lock).release(descriptor.release_value)
         yield True
@@ -274,7 +276,7 @@ class Channel:
             raise ModelFault("bd", f"{self.name}: padding on S2MM")
         memories = {id(self.place(descriptor, word)[0]) for word in words if word is not None}
         if len(memories) > 1:
-            raise ModelFault("memory", f"{self.name}: BD {self.current_bd} crosses from one memory into another")
+            raise ModelFault("memory", f"{self.name}: BD {self.current_bd} crosses a border of memories")
 
     def place(self, descriptor: BufferDescriptor, offset: int) -> tuple[Memory, int]:
         """The memory, and the word in it, that ``offset`` words from the BD's base mean."""

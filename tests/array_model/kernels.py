@@ -53,7 +53,8 @@ class Call:
 
 
 def as_f32(word: int) -> np.float32:
-    return np.float32(np.array([word], np.uint32).view(np.float32)[0])
+    value: np.float32 = np.array([word], np.uint32).view(np.float32)[0]
+    return value
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,12 @@ def eltwise(call: Call) -> None:
 
 
 def matrix(
-    call: Call, name: str, axes: tuple[str, str], origins: tuple[int, int], counts: tuple[int, int], dtype: npt.DTypeLike
+    call: Call,
+    name: str,
+    axes: tuple[str, str],
+    origins: tuple[int, int],
+    counts: tuple[int, int],
+    dtype: npt.DTypeLike,
 ) -> npt.NDArray[Any]:
     """The part of a matrix that one call reads, element by element."""
     base = call.byte(call.arg("GEMM", name))
@@ -154,7 +160,9 @@ def matrix(
     return result
 
 
-def vector(call: Call, name: str, axis: str, origin: int, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def vector(
+    call: Call, name: str, axis: str, origin: int, count: int, dtype: npt.DTypeLike
+) -> npt.NDArray[Any]:
     """A bias or zero points along one dimension; zeros where the block says "absent"."""
     if call.arg("GEMM", name) == params.ABSENT:
         return np.zeros(count, dtype)

@@ -64,7 +64,8 @@ class Memory:
         end = byte + count * np.dtype(dtype).itemsize
         for address in range(byte // 4, (end + 3) // 4):
             self.load(address)
-        return self.words.view(np.uint8)[byte:end].view(dtype).copy()
+        items: npt.NDArray[Any] = self.words.view(np.uint8)[byte:end].view(dtype).copy()
+        return items
 
     def store_block(self, byte: int, values: npt.NDArray[Any]) -> None:
         """Store an array of 4-byte items from byte ``byte`` on."""

@@ -65,12 +65,19 @@ class Tree:
         return Node(self.source, f"DMA_{self.channel}")
 
 
-SIDES = {"NORTH": (0, 1, "SOUTH"), "SOUTH": (0, -1, "NORTH"), "EAST": (1, 0, "WEST"), "WEST": (-1, 0, "EAST")}
+Writes = list[tuple[int, list[int]]]
+"""(address, words)"""
+SIDES = {
+    "NORTH": (0, 1, "SOUTH"),
+    "SOUTH": (0, -1, "NORTH"),
+    "EAST": (1, 0, "WEST"),
+    "WEST": (-1, 0, "EAST"),
+}
 
 
 class Router:
-    def __init__(self, choose: Choose, columns: int) -> None:
-        self.choose, self.columns = choose, columns
+    def __init__(self, choose: Choose, columns: int, share: bool) -> None:
+        self.choose, self.columns, self.share = choose, columns, share
         self._masters: set[tuple[Place, str]] = set()
         self._msels: dict[tuple[Place, int], int] = {}
         self._mux: dict[Place, int] = {}
@@ -172,15 +179,16 @@ class Router:
         found = registers.TILES[place.kind].block[block]
         return place.address + found.offset + index * found.stride, [word]
 
-    def _circuit_node(self, node: Node, here: dict[int | None, frozenset[str]]) -> list[tuple[int, list[int]]]:
+    def _circuit_node(self, node: Node, here: dict[int | None, frozenset[str]]) -> Writes:
         tile = registers.TILES[node.place.kind]
         slave = tile.slave(node.slave)
         writes = [self._write(node.place, "SWITCH_SLAVE", slave, switch_slave())]
         for master in sorted(frozenset().union(*here.values())):
-            writes.append(self._write(node.place, "SWITCH_MASTER", tile.master(master), circuit_master(slave)))
+            word = circuit_master(slave)
+            writes.append(self._write(node.place, "SWITCH_MASTER", tile.master(master), word))
         return writes
 
-    def _packet_node(self, tree: Tree, node: Node, here: dict[int, frozenset[str]]) -> list[tuple[int, list[int]]]:
+    def _packet_node(self, tree: Tree, node: Node, here: dict[int, frozenset[str]]) -> Writes:
         tile = registers.TILES[node.place.kind]
         slave = tile.slave(node.slave)
         sets = sorted(set(here.values()), key=sorted)
@@ -201,11 +209,10 @@ class Router:
         return writes
 
     def _arbiter(self, place: Place, msels: int) -> tuple[int, int]:
-        """An arbiter with so many free msels, and the first of them; two nodes may share one."""
-        start = self.choose.int(0, 1)
-        for arbiter in range(start, registers.ARBITERS):
+        """An arbiter with so many free msels, and the first of them; with ``share`` two may meet."""
+        for arbiter in range(registers.ARBITERS):
             used = self._msels.get((place, arbiter), 0)
-            if used + msels <= registers.MSELS:
+            if used + msels <= registers.MSELS and (self.share or used == 0):
                 self._msels[place, arbiter] = used + msels
                 return arbiter, used
         raise ValueError("no arbiter is free")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -115,9 +114,10 @@ def run_op(core: Core, words: list[int]) -> Steps:
 
 
 def tile_origins(core: Core, words: list[int]) -> Iterator[tuple[int, ...]]:
-    """Origins of the tiles that this core visits, dimension 0 outermost.
+    """Origins of the tiles that this core visits.
 
-    A tile that would overhang is shifted back: edge work is done twice, nothing is cut.
+    The loop order names a dimension per nibble, the outermost loop in the lowest one. A tile
+    that would overhang is shifted back: edge work is done twice, nothing is cut.
     """
     per_dim: list[list[int]] = []
     for d in range(5):
@@ -129,5 +129,9 @@ def tile_origins(core: Core, words: list[int]) -> Iterator[tuple[int, ...]]:
             index = min(index, -(-extent // tile) - 1)
             origins.append(min(index * tile, extent - tile))
         per_dim.append(origins)
-    product: Any = itertools.product(*per_dim)
-    yield from product
+    order = [words[params.HEADER["loop_order"]] >> 4 * level & 0xF for level in range(5)]
+    if sorted(order) != list(range(5)):
+        raise ModelFault("core", f"{core.name}: loop order {order}")
+    for origins_in_order in itertools.product(*(per_dim[d] for d in order)):
+        by_dim = dict(zip(order, origins_in_order, strict=True))
+        yield tuple(by_dim[d] for d in range(5))

@@ -9,7 +9,8 @@ the same slave; that is a broadcast.
 **Packet**: the slave looks at the header, the first word of a packet. The first enabled slot
 with (header id & mask) == id gives an arbiter and an msel; all masters of that arbiter whose
 msel mask has that bit repeat the packet (so one slot can broadcast, too). An arbiter serves one
-packet at a time, whichever slave it comes from, until TLAST. A master with "drop header"
+packet at a time, whichever slave it comes from, until TLAST; then the one that has waited
+longest. A master with "drop header"
 swallows the header word.
 
 **Links**: North master i is South slave i of the tile above, South master i is North slave i of
@@ -37,7 +38,12 @@ if TYPE_CHECKING:
 MUX_DMA = 1
 ArbiterKey = tuple[int, int, int]
 """(column, row, arbiter)"""
-_TOWARDS = {"NORTH": (0, 1, "SOUTH"), "SOUTH": (0, -1, "NORTH"), "EAST": (1, 0, "WEST"), "WEST": (-1, 0, "EAST")}
+_TOWARDS = {
+    "NORTH": (0, 1, "SOUTH"),
+    "SOUTH": (0, -1, "NORTH"),
+    "EAST": (1, 0, "WEST"),
+    "WEST": (-1, 0, "EAST"),
+}
 
 
 class Switch:
@@ -66,19 +72,30 @@ class Route:
 
 
 class Arbiters:
-    """Which packet each arbiter serves."""
+    """Which packet each arbiter serves, and who waits. Who asked first is served first."""
 
     def __init__(self) -> None:
         self._owner: dict[ArbiterKey, Channel] = {}
+        self._waiting: dict[Channel, set[ArbiterKey]] = {}
 
     def take(self, wanted: set[ArbiterKey], who: Channel) -> bool:
-        """All of ``wanted`` for ``who``, or none."""
-        if any(self._owner.get(key, who) is not who for key in wanted):
+        """All of ``wanted`` for ``who``, or none; then ``who`` waits in the queue."""
+        self._waiting.setdefault(who, wanted)
+        taken = set(self._owner)
+        for channel, keys in self._waiting.items():
+            if channel is who:
+                break
+            if not keys & set(self._owner):
+                taken |= keys  # could go on now, and came before
+        if wanted & taken:
             return False
+        del self._waiting[who]
         self._owner.update(dict.fromkeys(wanted, who))
         return True
 
     def release(self, who: Channel) -> None:
+        """The packet is through, or its channel was reset."""
+        self._waiting.pop(who, None)
         for key in [key for key, owner in self._owner.items() if owner is who]:
             del self._owner[key]
 
@@ -116,6 +133,8 @@ class _Walk:
         word = bd.unpack_fields(registers.SLAVE_FIELDS, [tile.switch.slaves[port]])
         if not word["enable"]:
             raise ModelFault("route", f"{where} is not enabled")
+        if word["packet"] and dropped:
+            raise ModelFault("route", f"{where} wants packets, and their header was dropped before")
         masters = self._packet(tile, port, where) if word["packet"] else self._circuit(tile, port)
         if not masters:
             raise ModelFault("route", f"{where} leads to no master")

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Generated operators on the model: right results, and the same bytes as the C++ simulator.
+
+The schedules are forced to many tilings and mappings that the scheduler would not choose for
+such small shapes: row broadcast, column broadcast, edge tiles, reductions in steps.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onedispatch.operators.base import Operator, TensorSpec
+from onedispatch.operators.elementwise import Eltwise
+from onedispatch.operators.matmul import MatMul
+from onedispatch.operators.overlay import overlay_transaction
+from onedispatch.operators.schedule import Schedule, _mappings
+from onedispatch.transactions import ArgKind, Device, find_device
+from tests.array_model.compare import run_cpp, run_model
+from tests.array_model.super_kernel import load_program
+
+Array = np.ndarray[Any, Any]
+F32 = np.dtype(np.float32)
+DEVICES = ("npu2_1col", "npu1_2col", "npu1_3col", "npu2_4col", "npu1", "npu2")
+MAX_STEPS = 150
+
+
+def spec(name: str, *shape: int, dtype: Any = F32, value: Array | None = None) -> TensorSpec:
+    return TensorSpec(name, np.dtype(dtype), shape, value)
+
+
+def whole(rng: np.random.Generator, *shape: int, dtype: Any = np.float32) -> Array:
+    """Small whole numbers: sums of their products are exact in f32 in any order."""
+    return rng.integers(0 if np.dtype(dtype) == np.uint8 else -8, 8, shape).astype(dtype)
+
+
+def buffers_of(operator: Operator, arrays: list[Array]) -> list[bytes | int]:
+    """The kernel arguments in the order of the arg map; arguments that nobody uses are small."""
+    read = [array for i, array in enumerate(arrays) if i in operator._read_inputs]
+    entries = operator.arg_map()
+    buffers: list[bytes | int] = [4] * (1 + max(entry.xrt_arg_idx for entry in entries))
+    for entry in entries:
+        if entry.kind is ArgKind.OUTPUT:
+            buffers[entry.xrt_arg_idx] = entry.size
+        elif entry.kind is ArgKind.INPUT:
+            buffers[entry.xrt_arg_idx] = read[entry.onnx_arg_idx].tobytes()
+        elif entry.kind is ArgKind.CONST_KERNEL_PARAM_INPUT:
+            buffers[entry.xrt_arg_idx] = operator.super_kernel_params()
+        else:
+            buffers[entry.xrt_arg_idx] = operator.format_const_params().tobytes()
+    return buffers
+
+
+def check(operator: Operator, arrays: list[Array], shuffle: int | None = None) -> None:
+    device = operator.device
+    overlay, transaction = overlay_transaction(device), operator.transaction()
+    buffers = buffers_of(operator, arrays)
+    model = run_model(device, overlay, transaction, buffers, load_program, shuffle)
+    assert model.kind == "ok", model.text
+    size = operator.output.device_bytes
+    result = np.frombuffer(model.buffers[0][:size], operator.output.dtype).reshape(operator.output.shape)
+    np.testing.assert_array_equal(result, operator.reference(*arrays), err_msg="\n".join(operator.explain()))
+    cpp = run_cpp(device, overlay, transaction, buffers)
+    assert cpp.kind == "ok", cpp.text
+    assert model.buffers == cpp.buffers, "\n".join(operator.explain())
+
+
+def force(operator: Operator, choose: random.Random) -> None:
+    """Replace the operator's schedules by arbitrary legal ones."""
+    forced = []
+    for nest in operator._nests:
+        mapping = choose.choice(list(_mappings(nest, operator.device)))
+        for _ in range(1000):
+            tiles = [choose.randint(1, min(d.max_tile, d.extent)) for d in nest.dims]
+            pairs = zip(nest.dims, tiles, strict=True)
+            tiles = [d.extent if d.whole or t % d.multiple else t for d, t in pairs]
+            k_tile = 1
+            if nest.reduces:
+                k_tile = choose.randint(1, nest.k_extent)
+                k_tile = min(nest.k_extent, -(-k_tile // nest.k_multiple) * nest.k_multiple)
+            schedule = Schedule(nest, operator.device, mapping, tuple(tiles), k_tile, 0)
+            if schedule.outer_steps * schedule.inner_steps <= MAX_STEPS:
+                forced.append(schedule)
+                break
+        else:
+            pytest.skip("no short schedule was found")
+    operator.__dict__["schedules"] = forced
+
+
+def eltwise(choose: random.Random, rng: np.random.Generator, device: Device) -> tuple[Operator, list[Array]]:
+    shape = [choose.randint(1, 9) for _ in range(choose.randint(1, 4))]
+    other = [n if choose.random() < 0.6 else 1 for n in shape][choose.randrange(len(shape)) :]
+    inputs = [spec("a", *shape), spec("b", *other)]
+    arrays = [whole(rng, *shape), whole(rng, *other)]
+    func = choose.choice(["add", "sub", "mul", "max", "muladd"])
+    if func == "muladd":
+        inputs.append(spec("c", *shape[-1:]))
+        arrays.append(whole(rng, *shape[-1:]))
+    return Eltwise("op", func, inputs, spec("out", *shape), device), arrays
+
+
+def matmul(choose: random.Random, rng: np.random.Generator, device: Device) -> tuple[Operator, list[Array]]:
+    m, k, n = (choose.randint(1, 17) for _ in range(3))
+    a, b = whole(rng, m, k), whole(rng, k, n)
+    out = spec("out", m, n)
+    form = choose.choice(["plain", "constant", "transposed", "batched"])
+    if form == "constant":
+        bias = whole(rng, n) if choose.random() < 0.5 else None
+        constant = spec("b", k, n, value=b)
+        return MatMul("op", spec("a", m, k), constant, out, device, bias=bias), [a, b]
+    if form == "transposed":
+        inputs = spec("a", k, m), spec("b", n, k)
+        operator = MatMul("op", *inputs, out, device, trans_a=True, trans_b=True, alpha=0.5)
+        return operator, [np.ascontiguousarray(a.T), np.ascontiguousarray(b.T)]
+    if form == "batched":
+        x, y = choose.randint(1, 3), choose.randint(1, 3)
+        a, b = whole(rng, x, 1, m, k), whole(rng, y, k, n)
+        inputs = spec("a", x, 1, m, k), spec("b", y, k, n)
+        return MatMul("op", *inputs, spec("out", x, y, m, n), device), [a, b]
+    return MatMul("op", spec("a", m, k), spec("b", k, n), out, device), [a, b]
+
+
+def integers(choose: random.Random, rng: np.random.Generator, device: Device) -> tuple[Operator, list[Array]]:
+    m, k, n = choose.randint(1, 12), 4 * choose.randint(1, 4), 4 * choose.randint(1, 4)
+    types = [choose.choice([np.int8, np.uint8]) for _ in range(2)]
+    a, b = whole(rng, m, k, dtype=types[0]), whole(rng, k, n, dtype=types[1])
+    out = spec("out", m, n, dtype=np.int32)
+    inputs = spec("a", m, k, dtype=types[0]), spec("b", k, n, dtype=types[1])
+    return MatMul("op", *inputs, out, device), [a, b]
+
+
+@pytest.mark.parametrize("device", ["npu2_1col", "npu1_2col", "npu2"])
+def test_small_operators_as_scheduled(device: str, rng: np.random.Generator) -> None:
+    found = find_device(device)
+    add = Eltwise("add", "add", [spec("a", 7, 5), spec("b", 7, 1)], spec("out", 7, 5), found)
+    check(add, [whole(rng, 7, 5), whole(rng, 7, 1)])
+    product = MatMul("product", spec("a", 5, 9), spec("b", 9, 6), spec("out", 5, 6), found)
+    check(product, [whole(rng, 5, 9), whole(rng, 9, 6)])
+    larger = MatMul("larger", spec("a", 40, 33), spec("b", 33, 50), spec("out", 40, 50), found)
+    check(larger, [whole(rng, 40, 33), whole(rng, 33, 50)])
+
+
+@pytest.mark.parametrize("make", [eltwise, matmul, integers])
+@pytest.mark.parametrize("seed", range(12))
+def test_operators_with_forced_schedules(make: Any, seed: int) -> None:
+    choose, rng = random.Random(seed), np.random.default_rng(seed)
+    operator, arrays = make(choose, rng, find_device(DEVICES[seed % len(DEVICES)]))
+    force(operator, choose)
+    check(operator, arrays, shuffle=seed if seed % 3 == 0 else None)
