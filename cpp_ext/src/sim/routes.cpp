@@ -84,7 +84,8 @@ void Array::follow_slave(Walk& walk, uint32_t tile_id, uint32_t slave, uint32_t 
     fail_route(walk, tile_id, port, "a stream without packet header",
                "packets on a packet-switched port; headers in the data are not supported");
   if (packet && drops)
-    fail_route(walk, tile_id, port, "a packet whose header an earlier master dropped", "headers dropped only behind the last packet-switched port");
+    fail_route(walk, tile_id, port, "a packet whose header an earlier master dropped",
+               "headers dropped only behind the last packet-switched port");
   latency += timing_.hop_tile;
 
   uint32_t arbiter = kNone, msel = 0;
