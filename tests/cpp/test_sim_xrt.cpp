@@ -135,7 +135,8 @@ TEST(Xrt, EveryDamagedByteOfAContainerIsRefused) {
     bad[at] ^= 0x41;
     EXPECT_THROW(xclbin::from_bytes(bad.data(), bad.size()), ContainerError) << at;
   }
-  for (size_t size = 0; size < good.size(); ++size) EXPECT_THROW(xclbin::from_bytes(good.data(), size), ContainerError);
+  for (size_t size = 0; size < good.size(); ++size)
+    EXPECT_THROW(xclbin::from_bytes(good.data(), size), ContainerError);
 }
 
 TEST(Xrt, ADamagedNameOfAContainerIsRefusedByTheDevice) {
