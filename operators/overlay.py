@@ -206,12 +206,16 @@ def mem_bd(
     next_bd: int | None = None,
     packet: int | None = None,
     count: int = 1,
+    slot_words: int = 0,
 ) -> list[int]:
-    """The same in a memory tile, ``count`` at once; ``packet`` prepends a header with that id."""
+    """The same in a memory tile: locks move by ``count``, slots lie ``slot_words`` apart.
+
+    ``packet`` prepends a packet header with that id.
+    """
     return MemBd.at(
         base,
         words,
-        iteration=(words, slots) if slots > 1 else None,
+        iteration=(slot_words or words, slots) if slots > 1 else None,
         acquire=(acquire, -count),
         release=(release, count),
         next_bd=next_bd,

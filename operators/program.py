@@ -10,7 +10,7 @@ output has reached device memory.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -20,28 +20,19 @@ import numpy as np
 from onedispatch.operators import overlay
 from onedispatch.operators.access_pattern import ChunkTask, Dims, Pattern, chunk_tasks
 from onedispatch.operators.index_space import K, Operand, Packed
+from onedispatch.operators.mem_tile import MAX_REPEAT, MM2S, S2MM, MemTile
 from onedispatch.operators.params import CADENCE_STEP, CADENCE_TILE, HEADER, ParamBlock
 from onedispatch.operators.schedule import CORE_ROWS, Schedule
 from onedispatch.transactions import Device, ShimBd, TransactionBuilder, queue_word
 from onedispatch.transactions import registers as reg
 
-S2MM, MM2S = 0, 1
 QUEUE_TASKS = reg.QUEUE_DEPTH
-MAX_REPEAT = 256
 PARAM_SHIM_BD = 15
+# Of pushes that the work needs at the same time, feeds come first (rank 0), then memory tiles
+# (1, 2): so memory tiles fill while the controller still configures the cores.
+CORE_RANK, DRAIN_RANK = 3, 4
 # Shim BDs of each channel; a task takes as many as its chain is long.
 SHIM_BDS = {(MM2S, 0): range(0, 6), (MM2S, 1): range(6, 10), (S2MM, 0): range(10, 15)}
-
-# Memory-tile BDs: even channels may use 0-23, odd ones 24-47.
-IN0_FILL_BD = 0  # S2MM0: a chain over the rows served
-IN0_SEND_BD = (24, 4, 25, 5)  # MM2S1..4
-IN1_FILL_BD, IN1_SEND_BD = 26, 6  # S2MM1, MM2S0
-OUT_FILL_BD = (8, 27, 9, 28)  # S2MM2..5
-OUT_SEND_BD = 32  # MM2S5: a chain over the active rows
-HELD_BD = 16  # a held port's second send BD lies this much further
-# Memory-tile rings (pairs of locks): in0 by row, in1, out by row.
-IN1_RING, OUT_RING = 4, 5
-
 
 @dataclass(frozen=True)
 class Emitted:
@@ -222,6 +213,7 @@ class _Emitter:
     params_at: int
     pushes: list[Push] = field(default_factory=list)
     restore: list[tuple[int, int]] = field(default_factory=list)
+    core_bds: list[tuple[int, list[int]]] = field(default_factory=list)
 
     def emit(self) -> None:
         columns = self.program.schedule.mapping.columns
@@ -246,19 +238,11 @@ class _Emitter:
     def _params(self, column: int) -> None:
         push = self.pushes.append
         pattern = Pattern(self.params_at // 4, ((overlay.PARAM_WORDS, 1),))
-        push(Push(-1, 3, column, 0, MM2S, 1, 1, PARAM_SHIM_BD, (pattern,), (self.params_argument,)))
+        push(Push(-1, 0, column, 0, MM2S, 1, 1, PARAM_SHIM_BD, (pattern,), (self.params_argument,)))
         push(Push(-1, 1, column, 1, S2MM, 1, 1, overlay.MEM_PARAM_IN_BD))
         push(Push(-1, 2, column, 1, MM2S, 0, 1, overlay.MEM_PARAM_OUT_BD))
         for row in range(CORE_ROWS):
-            push(Push(-1, 0, column, 2 + row, S2MM, 1, 1, overlay.CORE_PARAM_BD))
-
-    def _static(
-        self, rank: int, queue: tuple[int, int, int, int], bd: int, count: int, per_run: int, first: int = 0
-    ) -> None:
-        """Push ``bd`` ``count`` times; one run covers ``per_run`` steps of the work from ``first`` on."""
-        for done in range(0, count, MAX_REPEAT):
-            repeat = min(MAX_REPEAT, count - done)
-            self.pushes.append(Push(first + done * per_run, rank, *queue, repeat, bd))
+            push(Push(0, CORE_RANK, column, 2 + row, S2MM, 1, 1, overlay.CORE_PARAM_BD))
 
     def _core(self, column: int, row: int) -> None:
         s = self.program.schedule
@@ -272,92 +256,23 @@ class _Emitter:
                 continue
             acquire, release = (full, empty) if port == 2 else (empty, full)
             bd = overlay.core_bd(at, words, acquire, release, depth)
-            self.builder.blockwrite(self._address(column, 2 + row, "DMA_BD", port), bd)
-            self._static(0, (column, 2 + row, *queues[port]), port, counts[port], s.steps_per_chunk(port))
+            self.core_bds.append((self._address(column, 2 + row, "DMA_BD", port), bd))
+            per_run = s.steps_per_chunk(port)
+            for done in range(0, counts[port], MAX_REPEAT):
+                repeat = min(MAX_REPEAT, counts[port] - done)
+                push = Push(done * per_run, CORE_RANK, column, 2 + row, *queues[port], repeat, port)
+                self.pushes.append(push)
 
     def _mem_tile(self, column: int) -> None:
-        s = self.program.schedule
-        self.bds: dict[int, list[int]] = {}
-        self.mem_at = 0
-        rows = self.program.rows_served(column)
-        packet = overlay.ROW_PACKET if s.mapping.rowcast else overlay.OWN_PACKET
-        if s.chunks(0) and rows:
-            for i, row in enumerate(rows):
-                following = IN0_FILL_BD + i + 1 if i + 1 < len(rows) else None
-                bds = (IN0_FILL_BD + i, IN0_SEND_BD[row])
-                self._ring(column, 0, row, bds, (MM2S, 1 + row), following, packet)
-            self._fill(column, 0, (S2MM, 0), IN0_FILL_BD)
-        if s.chunks(1):
-            self._ring(column, 1, IN1_RING, (IN1_FILL_BD, IN1_SEND_BD), (MM2S, 0), None, None)
-            self._fill(column, 1, (S2MM, 1), IN1_FILL_BD)
-        for row in range(s.active_rows):
-            start, empty, full = self._buffer(OUT_RING + row, 2 * s.out_words)
-            following = OUT_SEND_BD + row + 1 if row + 1 < s.active_rows else None
-            self.bds[OUT_FILL_BD[row]] = overlay.mem_bd(start, s.out_words, empty, full, 2)
-            self.bds[OUT_SEND_BD + row] = overlay.mem_bd(start, s.out_words, full, empty, 2, following)
-            self._static(1, (column, 1, S2MM, 2 + row), OUT_FILL_BD[row], s.outer_steps, s.inner_steps)
-        self._static(2, (column, 1, MM2S, 5), OUT_SEND_BD, s.outer_steps, s.inner_steps)
-        for first, words in _adjacent(self.bds):
+        tile = MemTile(self.program.schedule, self.program.rows_served(column))
+        for first, words in tile.writes():
             self.builder.blockwrite(self._address(column, 1, "DMA_BD", first), words)
-
-    def _buffer(self, ring: int, words: int) -> tuple[int, int, int]:
-        """(byte address, empty lock, full lock) of a ring's memory."""
-        start = self.mem_at
-        self.mem_at += words * 4
-        if self.mem_at > overlay.MEM_PARAM_AT:
-            raise RuntimeError(f"memory tile rings need {self.mem_at} bytes of {overlay.MEM_PARAM_AT}")
-        return start, 2 * ring, 2 * ring + 1
-
-    def _fill(self, column: int, port: int, channel: tuple[int, int], bd: int) -> None:
-        s = self.program.schedule
-        hold = s.holds[port]
-        runs = s.chunks(port) // (hold.chunks * hold.repeat)
-        per_run = s.steps_per_chunk(port) * hold.chunks * hold.repeat
-        self._static(1, (column, 1, *channel), bd, runs, per_run)
-
-    def _ring(
-        self,
-        column: int,
-        port: int,
-        ring: int,
-        bds: tuple[int, int],
-        send: tuple[int, int],
-        following: int | None,
-        packet: int | None,
-    ) -> None:
-        """One input ring of a memory tile: its fill BD, its send BDs, and the tasks that send.
-
-        A held panel is filled once (taking ``repeat`` empties, giving ``repeat`` fulls) and sent
-        ``repeat`` times, each time taking a full and giving an empty.
-        """
-        s = self.program.schedule
-        hold, per_chunk = s.holds[port], s.steps_per_chunk(port)
-        words = s.port_words(port) * hold.chunks
-        start, empty, full = self._buffer(ring, words * hold.slots)
-        fill_bd, send_bd = bds
-        count = hold.repeat
-        self.bds[fill_bd] = overlay.mem_bd(start, words, empty, full, hold.slots, following, None, count)
-        if hold.repeat == 1:
-            self.bds[send_bd] = overlay.mem_bd(start, words, full, empty, hold.slots, None, packet)
-            runs = s.chunks(port) // hold.chunks
-            self._static(2, (column, 1, *send), send_bd, runs, hold.chunks * per_chunk)
-            return
-        self._held_lock(column, empty, hold.slots * hold.repeat)
-        numbers = (send_bd, send_bd + HELD_BD)
-        for slot in range(hold.slots):
-            at = start + slot * words * 4
-            self.bds[numbers[slot]] = overlay.mem_bd(at, words, full, empty, 1, None, packet)
-        panels = s.chunks(port) // (hold.chunks * hold.repeat)
-        for panel in range(panels):
-            first = panel * hold.chunks * hold.repeat * per_chunk
-            bd = numbers[panel % hold.slots]
-            self._static(2, (column, 1, *send), bd, hold.repeat, hold.chunks * per_chunk, first)
-
-    def _held_lock(self, column: int, lock: int, value: int) -> None:
-        """Set a ring's empties for this nest; put back when the nest is done."""
-        address = self._address(column, 1, "LOCK_VALUE", lock)
-        self.builder.write(address, value)
-        self.restore.append((address, overlay.RING_SLOTS))
+        for lock, value in tile.locks:
+            address = self._address(column, 1, "LOCK_VALUE", lock)
+            self.builder.write(address, value)
+            self.restore.append((address, overlay.RING_SLOTS))
+        for t in tile.tasks:
+            self.pushes.append(Push(t.step, t.rank, column, 1, t.direction, t.channel, t.repeat, t.bd))
 
     def _shim(self, column: int) -> None:
         program, s = self.program, self.program.schedule
@@ -372,11 +287,12 @@ class _Emitter:
                 step = panel * hold.chunks * hold.repeat * per_chunk
                 chain = tuple(arguments[i] for i in task.operands)
                 self.pushes.append(
-                    Push(step, 3, column, 0, MM2S, port, task.repeat, 0, task.patterns, chain)
+                    Push(step, 0, column, 0, MM2S, port, task.repeat, 0, task.patterns, chain)
                 )
         for task in program.drain(column):
             step = task.first // s.active_rows * s.inner_steps
-            self.pushes.append(Push(step, 3, column, 0, S2MM, 0, task.repeat, 0, task.patterns, (0,)))
+            drain = Push(step, DRAIN_RANK, column, 0, S2MM, 0, task.repeat, 0, task.patterns, (0,))
+            self.pushes.append(drain)
 
     # -- dynamic part: pushes with flow control -----------------------------------------------
 
@@ -392,6 +308,8 @@ class _Emitter:
         seen: dict[tuple[int, int, int, int], int] = defaultdict(int)
         free: dict[tuple[int, int, int, int], deque[int]] = {}
         for push in order:
+            if push.rank >= CORE_RANK:
+                self._configure_cores()
             queue, number = push.queue, seen[push.queue]
             seen[queue] += 1
             if number >= limit[queue]:
@@ -407,6 +325,11 @@ class _Emitter:
             block = "DMA_S2MM_QUEUE" if push.direction == S2MM else "DMA_MM2S_QUEUE"
             self.builder.write(self._address(push.column, push.row, block, push.channel), word)
         self.builder.tct("S2MM", 0, 0, 0, columns=columns)
+
+    def _configure_cores(self) -> None:
+        for address, words in self.core_bds:
+            self.builder.blockwrite(address, words)
+        self.core_bds.clear()
 
     def _wait(self, queue: tuple[int, int, int, int]) -> None:
         column, row, direction, channel = queue
@@ -438,22 +361,6 @@ def _shim_words(pattern: Pattern, following: int | None) -> list[int]:
         next_bd=following,
         burst=2,
     ).to_words()
-
-
-def _adjacent(bds: Mapping[int, list[int]]) -> Iterator[tuple[int, list[int]]]:
-    """BDs joined into runs of neighbours: (first BD, words)."""
-    run: tuple[int, list[int]] | None = None
-    previous = -2
-    for number in sorted(bds):
-        if run is not None and number == previous + 1:
-            run[1].extend(bds[number])
-        else:
-            if run is not None:
-                yield run
-            run = (number, list(bds[number]))
-        previous = number
-    if run is not None:
-        yield run
 
 
 def emit_program(programs: list[NestProgram], device: Device, params_argument: int) -> Emitted:

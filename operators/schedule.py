@@ -36,13 +36,15 @@ BUFFER_BYTES = 64 * 1024 - 512  # core data memory less the parameter block
 MEM_WORDS = (512 * 1024 - 512) // 4  # memory tile less the parameter ring
 MAX_PANEL_WORDS = (1 << 17) - 1  # length field of a memory-tile BD
 MAX_LOCK = 63
+BURST_BYTES = 64
+PANEL_PARTS = 4
 GROUP_WORDS, MIN_PANELS = 12288, 8  # size and number of panels worth grouping chunks into
 MAX_CANDIDATES = 200_000
 
 # Rough controller cycles; only their proportion to the work matters for choosing.
 COLUMN_SETUP_CYCLES = 2800
 CORE_SETUP_CYCLES = 900
-TASK_CYCLES = 400
+TASK_CYCLES = 600
 OTHERS_WEIGHT = 0.1
 ORDERED_MAPPINGS = 6
 IDLE_WEIGHT = 0.3  # an idle core is a chance missed where the estimate of compute is too low
@@ -66,18 +68,23 @@ class Mapping:
 
 @dataclass(frozen=True)
 class Hold:
-    """What a memory tile keeps of a port: panels of ``chunks``, each sent ``repeat`` times.
+    """What a memory tile keeps of a port: panels of chunks, each sent ``repeat`` times.
 
-    A panel of several chunks that is sent once is a deep buffer: it rides out the times when
-    device memory serves others.
+    ``parts`` are the chunks of a panel's pieces that have locks of their own. A panel of
+    several chunks that is sent once is a deep buffer: it rides out the times when device
+    memory serves others.
     """
 
-    chunks: int
+    parts: tuple[int, ...]
     repeat: int
     slots: int
 
+    @property
+    def chunks(self) -> int:
+        return sum(self.parts)
 
-STREAM = Hold(1, 1, 2)  # nothing is kept: chunks pass through two slots
+
+STREAM = Hold((1,), 1, 2)  # nothing is kept: chunks pass through two slots
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,24 +232,46 @@ class Schedule:
     @cached_property
     def holds(self) -> tuple[Hold, Hold]:
         """What the memory tiles keep of in0 and in1 while inner loops repeat it."""
+        return self._memory[0]
+
+    @property
+    def out_parts(self) -> tuple[int, ...]:
+        """Words of the pieces in which memory tiles take an out chunk: two halves save memory."""
+        return self._memory[1]
+
+    @cached_property
+    def _memory(self) -> tuple[tuple[Hold, Hold], tuple[int, ...]]:
+        whole, halves = (self.out_words,), (-(-self.out_words // 2), self.out_words // 2)
+        plain = self._hold(2 * self.out_words)
+        if self.out_words > 1 and not any(h.repeat > 1 for h in plain):
+            lean = self._hold(self.out_words)
+            if any(h.repeat > 1 for h in lean):
+                return lean, halves
+        return plain, whole
+
+    def _hold(self, out_words: int) -> tuple[Hold, Hold]:
+        """The holds of both ports when a row's out ring takes ``out_words``."""
         words = [self.port_words(p) for p in (0, 1)]
         rows = [self.rows_served, 1]
-        free = MEM_WORDS - 2 * (words[0] * rows[0] + words[1] + self.out_words * self.active_rows)
+        free = MEM_WORDS - 2 * (words[0] * rows[0] + words[1]) - out_words * self.active_rows
         holds = [STREAM, STREAM]
         for port in (1, 0):
             repeat = self._repeats(port)
             chunks = self.inner_steps if self.cadence(port) == CADENCE_STEP else 1
             panels = self.chunks(port) // (chunks * repeat)
-            slots = 2 if panels > 1 else 1
-            need = (slots * chunks - 2) * words[port] * rows[port]
-            fits = need <= free and chunks * words[port] <= MAX_PANEL_WORDS
-            if repeat > 1 and fits and slots * repeat <= MAX_LOCK:
-                holds[port] = Hold(chunks, repeat, slots)
-                free -= need
+            pieces = min(chunks, PANEL_PARTS if rows[port] == 1 else 1)
+            parts = tuple(chunks // pieces + (i < chunks % pieces) for i in range(pieces))
+            for slots in (2, 1) if panels > 1 else (1,):
+                need = (slots * chunks - 2) * words[port] * rows[port]
+                fits = need <= free and parts[0] * words[port] <= MAX_PANEL_WORDS
+                if repeat > 1 and fits and slots * repeat <= MAX_LOCK:
+                    holds[port] = Hold(parts, repeat, slots)
+                    free -= need
+                    break
         for port in (0, 1):
             if holds[port] == STREAM:
                 group = self._group(port, free)
-                holds[port] = Hold(group, 1, 2)
+                holds[port] = Hold((group,), 1, 2)
                 free -= 2 * (group - 1) * words[port] * rows[port]
         return holds[0], holds[1]
 
@@ -498,12 +527,15 @@ def _cost(
     out = nest.output.chunk_words(nest, tiles, k_tile)
     zero = np.zeros_like(k_tile)
     words, chunks, panels, repeats = ([zero, zero] for _ in range(4))
+    fetched = [zero, zero]  # words that device memory spends on a chunk
     for port in (0, 1):
         operands = [x for x in nest.inputs if (x.name in mapping.in1) == (port == 1)]
         if not operands:
             continue
         for x in operands:
-            words[port] = words[port] + x.chunk_words(nest, tiles, k_tile)
+            chunk = x.chunk_words(nest, tiles, k_tile)
+            words[port] = words[port] + chunk
+            fetched[port] = fetched[port] + chunk * _burst_factor(x, nest, tiles, k_tile)
         depends = frozenset[int]().union(*(x.depends_on() for x in operands))
         looped = np.zeros(k_tile.shape, bool)
         for d in depends - {K}:
@@ -522,22 +554,50 @@ def _cost(
     sent = np.maximum(chunks[0] * words[0], chunks[1] * words[1])
     drain = outer * out * rows
     sources = CORE_ROWS if mapping.rowcast else rows * mapping.columns
-    total = feed0 * sources + (feed1 + drain) * mapping.columns
+    total = chunks[0] // held[0] * fetched[0] * sources + mapping.columns * (
+        chunks[1] // held[1] * fetched[1] + drain * _burst_factor(nest.output, nest, tiles, k_tile)
+    )
     single = (2 * (words[0] + words[1]) + 2 * out) * 4 > BUFFER_BYTES
-    compute = outer * inner * nest.cycles(tiles, k_tile) + np.where(single, outer * out, 0)
+    compute = outer * inner * nest.cycles(tiles, k_tile)
     ddr = total * 4 / (device.constant("ddr.gigabytes_per_second") * 1e3 / device.constant("clock.array_mhz"))
     loads = [compute, feed0 * served, feed1, drain, sent, ddr.astype(np.int64)]
     slowest: np.ndarray[Any, Any] = np.maximum.reduce(loads)
     fill = words[0] * served + words[1] + out
-    tasks = (chunks[0] // held[0] * served + chunks[1] // held[1] + outer * rows) / 16
+    ragged_k = nest.k_extent % k_tile != 0 if nest.reduces else np.zeros(k_tile.shape, bool)
+    groups = [chunks[p] // held[p] // np.maximum(panels[p], 1) for p in (0, 1)]
+    per_group = np.where(ragged_k, 1.5, 0.25)
+    tasks = groups[0] * served * per_group + groups[1] * per_group + outer * rows / 8
     too_many = np.where(outer * inner > 16384, 1e6 * (outer * inner / 16384), 0)
     commands = mapping.columns * (COLUMN_SETUP_CYCLES + rows * CORE_SETUP_CYCLES + TASK_CYCLES * tasks)
     # Resources contend: what is not the slowest still costs a little.
     contention = OTHERS_WEIGHT * (sum(loads) - slowest)
     used = mapping.columns * rows / (device.columns * CORE_ROWS)
     idle = slowest * IDLE_WEIGHT * (1.0 - used)
-    result: np.ndarray[Any, Any] = slowest + contention + idle + fill + commands + too_many
+    # A single out buffer stops the core, and with it its inputs, while it drains.
+    stalls = np.where(single, outer * out, 0)
+    result: np.ndarray[Any, Any] = slowest + stalls + contention + idle + fill + commands + too_many
     return result
+
+
+def _burst_factor(
+    operand: Operand | Packed, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray
+) -> IntArray:
+    """How much more device memory spends on a chunk whose runs are shorter than a burst."""
+    if isinstance(operand, Packed) or not operand.shape:
+        return 1.0
+    run = np.zeros_like(k_tile) + operand.itemsize
+    expected = 1
+    shape = operand.chunk_shape(nest, tiles, k_tile)
+    whole = np.ones(k_tile.shape, bool)
+    for count, extent, stride in zip(
+        reversed(shape), reversed(operand.shape), reversed(operand.strides), strict=True
+    ):
+        if stride != expected:
+            break
+        run = np.where(whole, run * count, run)
+        whole = whole & (count == extent)
+        expected = stride * extent
+    return np.maximum(1.0, BURST_BYTES / run)
 
 
 def _held(
@@ -550,14 +610,13 @@ def _held(
 ) -> list[IntArray]:
     """Per port: how often a chunk is sent per fetch, as ``Schedule.holds`` will decide."""
     rows = (served, 1)
-    free = MEM_WORDS - 2 * (words[0] * served + words[1] + out_words)
+    free = MEM_WORDS - 2 * (words[0] * served + words[1]) - out_words
     held: list[IntArray] = [1, 1]
     for port in (1, 0):
         repeat = np.maximum(repeats[port], 1)
-        slots = np.where(chunks[port] > panels[port] * repeat, 2, 1)
-        need = (slots * panels[port] - 2) * words[port] * rows[port]
-        fits = (need <= free) & (panels[port] * words[port] <= MAX_PANEL_WORDS)
-        keep = (repeat > 1) & fits & (slots * repeat <= MAX_LOCK)
+        need = (panels[port] - 2) * words[port] * rows[port]  # one slot
+        fits = (need <= free) & (panels[port] * words[port] <= PANEL_PARTS * MAX_PANEL_WORDS)
+        keep = (repeat > 1) & fits & (repeat <= MAX_LOCK)
         held[port] = np.where(keep, repeat, 1)
         free = free - np.where(keep, need, 0)
     return held
