@@ -29,6 +29,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,8 +44,8 @@ from tests.ops.case import Case, case, f32, integers, value, weight
 from tests.ops.lowered import device_bytes, lower
 
 SMALL = ("npu1", "npu2_2col")
-POOL = {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 0, 2, 1]}
-HALF = {"kernel_shape": [2, 2], "strides": [2, 2]}
+POOL: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 0, 2, 1]}
+HALF: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
 
 
 def batch(*shape: int) -> Case:

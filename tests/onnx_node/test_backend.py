@@ -25,6 +25,8 @@ def _load() -> dict[str, Any]:
         tests = load_model_tests(kind="node")
     ours = {}
     for test in tests:
+        if test.model is None:
+            continue  # named by a file, which node tests are not
         ops = {(node.domain, node.op_type) for node in test.model.graph.node}
         if ops and all(domain in ("", "ai.onnx") and op in OPERATORS for domain, op in ops):
             ours[test.name] = test
@@ -77,7 +79,8 @@ def run_data_sets(test: Any, model: onnx.ModelProto, data_sets: Sequence[Any]) -
     for inputs, expected in data_sets:
         outputs = prepared.run([_array(x) for x in inputs])
         # a model without nodes for the device (all of it constant) would prove nothing
-        assert prepared.session.last_run.dispatches == 1
+        report = prepared.session.last_run
+        assert report is not None and report.dispatches == 1
         assert len(outputs) == len(expected)
         for actual, wanted in zip(outputs, expected, strict=True):
             wanted = _array(wanted)

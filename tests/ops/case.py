@@ -109,8 +109,8 @@ TOLERANCES: dict[str, Tolerance] = {
     "Exp": Tolerance(ulp=4),
     "AveragePool": Tolerance(scale=5e-7),
     "GlobalAveragePool": Tolerance(scale=5e-7),
-    "BatchNormalization": Tolerance(scale=1e-6),
-    "LRN": Tolerance(scale=1e-6),
+    "BatchNormalization": Tolerance(scale=1e-6, absolute=5e-7),  # x * scale and shift may cancel
+    "LRN": Tolerance(scale=3e-6),  # onnxruntime carries a running sum over the channels
     "Softmax": Tolerance(scale=5e-7),
 }
 

@@ -97,7 +97,7 @@ def pools() -> list[Case]:
         cases += [case(op, f32(*shape), **attributes) for op in ("MaxPool", "AveragePool")]
         if attributes.keys() & {"pads", "ceil_mode"} or "SAME" in attributes.get("auto_pad", ""):
             cases.append(case("AveragePool", f32(*shape), count_include_pad=1, **attributes))
-    window = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+    window: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
     cases += [
         # Which of a window's values stands beside a NaN depends on onnxruntime's vector width, so NaN
         # goes through windows of one; infinities through all.

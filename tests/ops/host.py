@@ -63,12 +63,14 @@ def buffers_of(op: Operator, arrays: Sequence[Array]) -> list[bytes]:
     entries = op.arg_map()
     buffers = [bytes([FILL]) * SMALLEST] * (1 + max(entry.xrt_arg_idx for entry in entries))
     for entry in entries:
-        data = {
-            ArgKind.OUTPUT: lambda e: bytes([FILL]) * e.size,
-            ArgKind.INPUT: lambda e: reads[e.onnx_arg_idx],
-            ArgKind.CONST_INPUT: lambda e: op.format_const_params().tobytes(),
-            ArgKind.CONST_KERNEL_PARAM_INPUT: lambda e: op.super_kernel_params(),
-        }[entry.kind](entry)
+        if entry.kind is ArgKind.INPUT:
+            data = reads[entry.onnx_arg_idx]
+        else:
+            data = {
+                ArgKind.OUTPUT: bytes([FILL]) * entry.size,
+                ArgKind.CONST_INPUT: op.format_const_params().tobytes(),
+                ArgKind.CONST_KERNEL_PARAM_INPUT: op.super_kernel_params(),
+            }[entry.kind]
         assert entry.offset == 0 and len(data) == entry.size
         buffers[entry.xrt_arg_idx] = data.ljust(SMALLEST, bytes([FILL]))
     return buffers

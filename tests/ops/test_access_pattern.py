@@ -19,7 +19,9 @@ MOST_WORDS = 60_000
 DETERMINISTIC = settings(max_examples=300, derandomize=True, deadline=None, database=None)
 
 COUNT = st.one_of(st.integers(1, 6), st.sampled_from([31, 64, 65, 257, 1023, 1024, 1031, 2048, 4099]))
-STRIDE = st.one_of(st.integers(1, 9), st.sampled_from([64, 1000, 4099, (1 << 20) - 1, 1 << 20, (1 << 20) + 1]))
+STRIDE = st.one_of(
+    st.integers(1, 9), st.sampled_from([64, 1000, 4099, (1 << 20) - 1, 1 << 20, (1 << 20) + 1])
+)
 
 
 @st.composite
