@@ -190,7 +190,8 @@ def test_the_locks_in_use_matter_and_no_others(add: Bench) -> None:
     assert emptied >= PARAMETER_LOCKS
     filled = edits.register_writes(add.overlay, "LOCK_VALUE", 0, lambda v: v + 1 if v == 0 else v)
     broken = _broken(add.outcomes(filled, overlay=True))
-    for name in CORE_LOCKS | PARAMETER_LOCKS:
+    # not the memory tile's: there the parameters may be in place before anyone asks for them
+    for name in CORE_LOCKS:
         tile, lock = name.split("-")
         assert f"{tile}-{int(lock) + 1}" in broken  # the full side of the pair
 
