@@ -27,6 +27,9 @@ from tests.array_model.switch import Arbiters, Route, Switch, trace
 CHANNELS = {"shim": 2, "mem": 6, "core": 2}
 CORE_LOCK_VIEW = registers.CORE_VIEW_LOCKS
 XDNA = 3
+PACES = (1.0, 0.3, 0.03, 0.003)
+CONTROLLER_LAST = -1
+"""As ``shuffle``: the controller acts only when nothing else can, as if writes took ages."""
 _ENABLE, _RESET = 1, 2
 
 
@@ -225,6 +228,7 @@ class Array:
     ) -> None:
         self.columns, self.loader, self.generation = columns, loader, generation
         self._max_rounds = max_rounds
+        self._shuffle = shuffle
         self._random = random.Random(shuffle) if shuffle is not None else None
         self._pace: dict[str, float] = {}
         self.overlays: Mapping[int, bytes] = {}
@@ -323,7 +327,9 @@ class Array:
         if self._random is None:
             return agents
         for name, _ in agents:
-            self._pace.setdefault(name, self._random.choice((1.0, 0.5, 0.05)))
+            self._pace.setdefault(name, self._random.choice(PACES))
+        if self._shuffle == CONTROLLER_LAST:
+            self._pace["controller"] = 0.0
         awake = [agent for agent in agents if self._random.random() < self._pace[agent[0]]]
         self._random.shuffle(awake)
         return awake
@@ -341,4 +347,3 @@ class Array:
         waits += [f"{c.name} BD {c.current_bd}: {c.waits_for}" for c in self.channels() if c.waits_for]
         waits += [f"{t.core.name}: {t.core.waits_for}" for t in self.tiles.values() if t.core.waits_for]
         return "; ".join(waits)
-

@@ -54,7 +54,11 @@ class Port:
     def from_words(cls, words: Sequence[int]) -> Port:
         config = words[2]
         return cls(
-            words[0] - CORE_VIEW_MEMORY, words[1], config & 0xFF, config >> 8 & 0xFF, config >> 16 & 0xFF,
+            words[0] - CORE_VIEW_MEMORY,
+            words[1],
+            config & 0xFF,
+            config >> 8 & 0xFF,
+            config >> 16 & 0xFF,
             config >> 24,
         )
 
