@@ -403,7 +403,7 @@ void pool_case(uint32_t seed) {
   for (uint32_t c = 0; c < s.c.tile; ++c) {
     for (uint32_t oh = 0; oh < s.oh.tile; ++oh) {
       for (uint32_t ow = 0; ow < s.ow.tile; ++ow, ++at) {
-        float top = std::numeric_limits<float>::lowest();
+        float top = -kInfinity;
         double sum = 0;
         int inside = 0, counted = 0;
         visit_window(s, X, origin[1] + c, origin[2] + oh, origin[3] + ow, [&](int, float x) {

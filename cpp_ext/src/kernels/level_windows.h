@@ -99,12 +99,11 @@ static void taps_mac(const Taps& t, const float* weights, float bias) {
   all_taps(t, splat(bias), [&](F acc, F x, int tap) { return fma(splat(weights[tap]), x, acc); });
 }
 
-// As onnxruntime: starts at the lowest finite value, a later value replaces a NaN. The padding is
-// -infinity and changes nothing, not even a NaN.
+// As ONNX: the largest of nothing but -infinity is -infinity. As onnxruntime: a later value replaces
+// a NaN. The padding is -infinity too and changes nothing, not even a NaN.
 static void taps_max(const Taps& t) {
   const F padding = splat(-kInf);
-  all_taps(t, splat(std::numeric_limits<float>::lowest()),
-           [&](F acc, F x, int) { return select((acc > x) | (x == padding), acc, x); });
+  all_taps(t, padding, [&](F acc, F x, int) { return select((acc > x) | (x == padding), acc, x); });
 }
 
 static void taps_sum(const Taps& t) {
