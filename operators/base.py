@@ -17,7 +17,8 @@ import numpy as np
 from onedispatch.operators.index_space import Nest
 from onedispatch.operators.params import Activation
 from onedispatch.operators.program import NestProgram, emit_program
-from onedispatch.operators.schedule import Schedule, schedule_nest
+from onedispatch.operators.schedule import Schedule
+from onedispatch.operators.search import schedule_nest
 from onedispatch.operators.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.transactions import ArgKind, ArgMap, Device
 
@@ -91,9 +92,7 @@ class Operator:
         """
         reads = self.activations
         entries = [ArgMap(ArgKind.OUTPUT, 0, len(reads), 0, self.output.device_bytes)]
-        entries += [
-            ArgMap(ArgKind.INPUT, 1 + i, i, 0, tensor.device_bytes) for i, tensor in enumerate(reads)
-        ]
+        entries += [ArgMap(ArgKind.INPUT, 1 + i, i, 0, tensor.device_bytes) for i, tensor in enumerate(reads)]
         if self.const_bytes:
             entries.append(ArgMap(ArgKind.CONST_INPUT, 1 + len(reads), 0, 0, self.const_bytes))
         params = len(self.super_kernel_params())

@@ -70,14 +70,14 @@ class Conv(Operator):
         (h, w), (oh, ow) = spatial(self.x.shape), spatial(self.output.shape)
         g, ci, co = self.groups, c // self.groups, self.weights.shape[0] // self.groups
         single = {"max_tile": 1}
-        dims = (
-            Dim("n", n, **single), Dim("g", g, **single), Dim("co", co), Dim("oh", oh), Dim("ow", ow)
-        )
+        dims = (Dim("n", n, **single), Dim("g", g, **single), Dim("co", co), Dim("oh", oh), Dim("ow", ow))
         xs, ys = contiguous_strides((n, g, ci, h, w)), contiguous_strides((n, g, co, oh, ow))
         accesses = [Access(0), Access(1), Access(K), self.window.access(3, 0), self.window.access(4, 1)]
         x = strided_operand("x", 0, 4, list(zip((n, g, ci, h, w), xs, accesses, strict=True)))
         out = strided_operand(
-            "out", OUTPUT, 4,
+            "out",
+            OUTPUT,
+            4,
             [(e, s, Access(d)) for d, (e, s) in enumerate(zip((n, g, co, oh, ow), ys, strict=True))],
         )
         taps = self.window.taps
@@ -88,18 +88,29 @@ class Conv(Operator):
             return mac_cycles(self.device, outputs * kt * taps, outputs, "f32")
 
         return Nest(
-            "CONV", dims, (x, packed), out, lambda s: self._args(s, (2, 3, 4), K), cycles,
-            k_extent=ci, reduces=True,
+            "CONV",
+            dims,
+            (x, packed),
+            out,
+            lambda s: self._args(s, (2, 3, 4), K),
+            cycles,
+            k_extent=ci,
+            reduces=True,
         )
 
     def _args(self, s: Schedule, dims: Sequence[int], channel: int) -> Mapping[str, int | list[int]]:
         co, oh, ow = dims
         weights = s.tiles[co] * (s.k_tile if channel == K else 1) * self.window.taps
         return {
-            ("dim_co" if channel == K else "dim_c"): co, "dim_oh": oh, "dim_ow": ow,
+            ("dim_co" if channel == K else "dim_c"): co,
+            "dim_oh": oh,
+            "dim_ow": ow,
             **self.window.words(),
-            "x": s.ref("x"), **self.window.axis_words(s, (channel, oh, ow)),
-            "w": s.ref("w"), "bias": s.ref("w") + 4 * weights, "act": self.activation.words(),
+            "x": s.ref("x"),
+            **self.window.axis_words(s, (channel, oh, ow)),
+            "w": s.ref("w"),
+            "bias": s.ref("w") + 4 * weights,
+            "act": self.activation.words(),
         }
 
     # -- depthwise: dims n, c, oh, ow ---------------------------------------------------------
@@ -113,9 +124,7 @@ class Conv(Operator):
             "x", 0, 4, list(zip((n, c, h, w), contiguous_strides((n, c, h, w)), accesses, strict=True))
         )
         sizes = (n, c, oh, ow)
-        out = Operand(
-            "out", OUTPUT, 4, sizes, contiguous_strides(sizes), tuple(Access(d) for d in range(4))
-        )
+        out = Operand("out", OUTPUT, 4, sizes, contiguous_strides(sizes), tuple(Access(d) for d in range(4)))
         taps = self.window.taps
         packed = Packed("w", (1,), lambda t, _k: t[1] * (taps + 1))
 
@@ -175,8 +184,15 @@ class Conv(Operator):
         elif not is_activation(consumer):
             return None
         return Conv(
-            self.name, self.x, weights, bias, consumer.output, self.window, self.groups,
-            self.device, consumer.activation,
+            self.name,
+            self.x,
+            weights,
+            bias,
+            consumer.output,
+            self.window,
+            self.groups,
+            self.device,
+            consumer.activation,
         )
 
     def reference(self, *arrays: Array) -> Array:
@@ -201,7 +217,5 @@ def map_conv(node: NodeSpec, lowering: Lowering) -> None:
     window = window_of(node, x, weights.shape[2:], output)
     shift = None if bias is None else np.asarray(bias.value, np.float32)
     lowering.emit(
-        Conv(
-            node.name, x, weights, shift, output, window, int(node.attr("group", 1)), lowering.device
-        )
+        Conv(node.name, x, weights, shift, output, window, int(node.attr("group", 1)), lowering.device)
     )

@@ -198,9 +198,17 @@ class Eltwise(Operator):
         if self.activation.code != "none" or not is_activation(consumer):
             return None
         return Eltwise(
-            self.name, self.func, self.inputs, consumer.output, self.device,
-            alpha=self.alpha, beta=self.beta, activation=consumer.activation,
-            views=self.views, shape=self.shape, out_view=self.out_view,
+            self.name,
+            self.func,
+            self.inputs,
+            consumer.output,
+            self.device,
+            alpha=self.alpha,
+            beta=self.beta,
+            activation=consumer.activation,
+            views=self.views,
+            shape=self.shape,
+            out_view=self.out_view,
         )
 
     def reference(self, *arrays: Array) -> Array:
@@ -251,7 +259,11 @@ def is_activation(op: Operator) -> bool:
         and op.func == "copy"
         and len(op.inputs) == 1
         and op.inputs[0].shape == op.output.shape == op.shape
-        and op.views[0].strides == op.out_view.strides
+        and all(
+            a == b
+            for a, b, n in zip(op.views[0].strides, op.out_view.strides, op.shape, strict=True)
+            if n > 1
+        )
         and op.activation.code != "none"
     )
 
@@ -360,13 +372,13 @@ def map_clip(node: NodeSpec, lowering: Lowering) -> None:
     if any(b is not None and b.value is None for b in bounds):
         _computed_bounds(node, lowering, bounds)
         return
-    values = [d if b is None else float(np.reshape(b.value, ())) for b, d in zip(bounds, (low, high), strict=True)]
+    values = [
+        d if b is None else float(np.reshape(b.value, ())) for b, d in zip(bounds, (low, high), strict=True)
+    ]
     emit_activation(node, lowering, Activation("clip", *values))
 
 
-def _computed_bounds(
-    node: NodeSpec, lowering: Lowering, bounds: Sequence[TensorSpec | None]
-) -> None:
+def _computed_bounds(node: NodeSpec, lowering: Lowering, bounds: Sequence[TensorSpec | None]) -> None:
     """Bounds that are only known at run time: a maximum, then a minimum."""
     inputs, output = tensors_of(node)
     value = inputs[0]

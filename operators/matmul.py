@@ -131,7 +131,9 @@ class MatMul(Operator):
         batches = [[(s, strides[t][d], Access(d)) for d, s in enumerate(sizes)] for t in range(3)]
         (am, ak), (bk, bn) = matrices[0][-2:], matrices[1][-2:]
         a = strided_operand(
-            "a", 0, self.itemsize,
+            "a",
+            0,
+            self.itemsize,
             [*batches[0], self._along(m, am, dm), self._along(k, ak, K)],
             offsets[0],
         )
@@ -140,7 +142,10 @@ class MatMul(Operator):
             b = Packed("b", (dn, K), lambda t, kt: self._packed_words(t[dn], kt))
         else:
             b = strided_operand(
-                "b", 1, self.itemsize, [*batches[1], self._along(k, bk, K), self._along(n, bn, dn)],
+                "b",
+                1,
+                self.itemsize,
+                [*batches[1], self._along(k, bk, K), self._along(n, bn, dn)],
                 offsets[1],
             )
         out = strided_operand(
@@ -160,8 +165,15 @@ class MatMul(Operator):
             return mac_cycles(self.device, outputs * kt, outputs, self.dtype)
 
         return Nest(
-            "GEMM", dims, (a, b, *zeros), out, lambda s: self._args(s, dm, dn), cycles,
-            k_extent=k, k_multiple=per_word, reduces=True,
+            "GEMM",
+            dims,
+            (a, b, *zeros),
+            out,
+            lambda s: self._args(s, dm, dn),
+            cycles,
+            k_extent=k,
+            k_multiple=per_word,
+            reduces=True,
         )
 
     def _along(self, extent: int, stride: int, dim: int) -> tuple[int, int, Access]:
@@ -169,14 +181,14 @@ class MatMul(Operator):
             return extent, stride, Access(dim)
         return -(-extent // 4) * 4, stride, Access(dim, align=4)
 
-    def _zero(
-        self, name: str, tensor: TensorSpec, index: int, dim: int, extent: int
-    ) -> Operand | Packed:
+    def _zero(self, name: str, tensor: TensorSpec, index: int, dim: int, extent: int) -> Operand | Packed:
         """A zero point: one for the tensor, or one per row (A) or column (B)."""
         if tensor.size == 1:
             return Operand(name, index, 1, (4,), (1,), (Access(None),))
         if tensor.size != extent:
-            raise Unsupported(f"zero point {tensor.name} of shape {list(tensor.shape)}", f"1 or {extent} values")
+            raise Unsupported(
+                f"zero point {tensor.name} of shape {list(tensor.shape)}", f"1 or {extent} values"
+            )
         return Operand(name, index, 1, (-(-extent // 4) * 4,), (1,), (Access(dim, align=4),))
 
     def _packed_words(self, n_tile: Any, k_tile: Any) -> Any:
@@ -213,11 +225,20 @@ class MatMul(Operator):
         if self.bias is not None:
             bias = s.ref("b") + 4 * (-(-(s.tiles[dn] * s.k_tile * self.itemsize) // 4))
         args: dict[str, int | list[int]] = {
-            "dtype": DTYPES[self.dtype], "signed_bits": int(signed), "dim_m": dm, "dim_n": dn,
-            "a": s.ref("a"), "a_m": s.axis("a", dm).words(), "a_k": s.axis("a", K).words(),
-            "b": s.ref("b"), "b_k": b_k.words(), "b_n": b_n.words(),
-            "bias": bias, "bias_n": s.packed_axis(dn).words(),
-            "act": self.activation.words(), "alpha": f32(self.alpha),
+            "dtype": DTYPES[self.dtype],
+            "signed_bits": int(signed),
+            "dim_m": dm,
+            "dim_n": dn,
+            "a": s.ref("a"),
+            "a_m": s.axis("a", dm).words(),
+            "a_k": s.axis("a", K).words(),
+            "b": s.ref("b"),
+            "b_k": b_k.words(),
+            "b_n": b_n.words(),
+            "bias": bias,
+            "bias_n": s.packed_axis(dn).words(),
+            "act": self.activation.words(),
+            "alpha": f32(self.alpha),
         }
         for name, tensor, dim in (("a_zero", self.a_zero, dm), ("b_zero", self.b_zero, dn)):
             axis: Axis = SCALAR_AXIS
@@ -241,8 +262,16 @@ class MatMul(Operator):
         else:
             return None
         return MatMul(
-            self.name, self.a, self.b, consumer.output, self.device, bias=bias, alpha=self.alpha,
-            trans_a=self.trans_a, trans_b=self.trans_b, activation=activation,
+            self.name,
+            self.a,
+            self.b,
+            consumer.output,
+            self.device,
+            bias=bias,
+            alpha=self.alpha,
+            trans_a=self.trans_a,
+            trans_b=self.trans_b,
+            activation=activation,
         )
 
     def _bias_of(self, consumer: Operator) -> Array | None:
@@ -348,5 +377,3 @@ def _integer_zero(tensor: TensorSpec | None) -> TensorSpec | None:
     if tensor is None or (tensor.value is not None and not np.any(tensor.value)):
         return None
     return tensor
-
-

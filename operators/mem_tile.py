@@ -74,7 +74,9 @@ class MemTile:
             raise RuntimeError(f"memory tile rings need {self._bytes} bytes of {overlay.MEM_PARAM_AT}")
         return start
 
-    def _push(self, rank: int, direction: int, channel: int, bd: int, runs: int, per_run: int, at: int = 0) -> None:
+    def _push(
+        self, rank: int, direction: int, channel: int, bd: int, runs: int, per_run: int, at: int = 0
+    ) -> None:
         """``runs`` runs, each worth ``per_run`` steps from ``at`` on, as tasks a queue can hold."""
         for done in range(0, runs, MAX_REPEAT):
             repeat = min(MAX_REPEAT, runs - done)
@@ -86,13 +88,13 @@ class MemTile:
         """A port's rings: one fill chain over all of ``sends`` (channel, packet id)."""
         s, hold = self.schedule, self.schedule.holds[port]
         fill = self._take(FEED[port], len(sends) * len(hold.parts))
-        following = {a: b for a, b in pairwise(fill)}
+        following = dict(pairwise(fill))
         panel_steps = s.steps_per_chunk(port) * hold.chunks * hold.repeat
         panels = s.chunks(port) // (hold.chunks * hold.repeat)
         for i, (channel, packet) in enumerate(sends):
             mine = fill[i * len(hold.parts) : (i + 1) * len(hold.parts)]
             self._input_ring(port, hold, mine, following, channel, packet, panels, panel_steps)
-        self._push(1, S2MM, FEED[port], fill[0], panels, panel_steps)
+        self._push(0, S2MM, FEED[port], fill[0], panels, panel_steps)
 
     def _input_ring(
         self,
@@ -112,14 +114,20 @@ class MemTile:
         locks = [self._ring() for _ in hold.parts]
         for j, (number, (empty, full)) in enumerate(zip(fill, locks, strict=True)):
             self.bds[number] = overlay.mem_bd(
-                at[j], words * hold.parts[j], empty, full, hold.slots,
-                next_bd=following.get(number), count=hold.repeat, slot_words=panel,
+                at[j],
+                words * hold.parts[j],
+                empty,
+                full,
+                hold.slots,
+                next_bd=following.get(number),
+                count=hold.repeat,
+                slot_words=panel,
             )
         if hold.repeat == 1:  # one part: the slots take turns by iteration
             (number,) = self._take(channel, 1)
-            (empty, full), = locks
+            ((empty, full),) = locks
             self.bds[number] = overlay.mem_bd(start, panel, full, empty, hold.slots, packet=packet)
-            self._push(2, MM2S, channel, number, panels, panel_steps)
+            self._push(1, MM2S, channel, number, panels, panel_steps)
             return
         self.locks += [(empty, hold.slots * hold.repeat) for empty, _ in locks]
         chains = []
@@ -128,13 +136,17 @@ class MemTile:
             nexts: list[int | None] = [*numbers[1:], None]
             for j, (number, (empty, full)) in enumerate(zip(numbers, locks, strict=True)):
                 self.bds[number] = overlay.mem_bd(
-                    at[j] + 4 * slot * panel, words * hold.parts[j], full, empty,
-                    next_bd=nexts[j], packet=packet,
+                    at[j] + 4 * slot * panel,
+                    words * hold.parts[j],
+                    full,
+                    empty,
+                    next_bd=nexts[j],
+                    packet=packet,
                 )
             chains.append(numbers[0])
         for n in range(panels):
             steps = panel_steps // hold.repeat
-            self._push(2, MM2S, channel, chains[n % hold.slots], hold.repeat, steps, n * panel_steps)
+            self._push(1, MM2S, channel, chains[n % hold.slots], hold.repeat, steps, n * panel_steps)
 
     # -- outputs ---------------------------------------------------------------------------
 
@@ -143,12 +155,12 @@ class MemTile:
         s = self.schedule
         rows, parts = range(s.active_rows), s.out_parts
         drain = self._take(DRAIN, len(rows) * len(parts))
-        following = {a: b for a, b in pairwise(drain)}
+        following = dict(pairwise(drain))
         slots = overlay.RING_SLOTS // len(parts)
         for row in rows:
             start, (empty, full) = self._memory(slots * s.out_words), self._ring()
             fill = self._take(OUT_FILL + row, len(parts))
-            nexts = {a: b for a, b in pairwise(fill)}
+            nexts = dict(pairwise(fill))
             send = drain[row * len(parts) : (row + 1) * len(parts)]
             for words, first, taken, given in zip(
                 parts, accumulate(parts, initial=0), fill, send, strict=False
@@ -156,8 +168,8 @@ class MemTile:
                 at = start + 4 * first
                 self.bds[taken] = overlay.mem_bd(at, words, empty, full, slots, nexts.get(taken))
                 self.bds[given] = overlay.mem_bd(at, words, full, empty, slots, following.get(given))
-            self._push(1, S2MM, OUT_FILL + row, fill[0], s.outer_steps, s.inner_steps)
-        self._push(2, MM2S, DRAIN, drain[0], s.outer_steps, s.inner_steps)
+            self._push(0, S2MM, OUT_FILL + row, fill[0], s.outer_steps, s.inner_steps)
+        self._push(1, MM2S, DRAIN, drain[0], s.outer_steps, s.inner_steps)
 
     def writes(self) -> Iterator[tuple[int, list[int]]]:
         """Buffer descriptors joined into runs of neighbours: (first BD, words)."""

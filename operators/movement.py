@@ -80,7 +80,9 @@ def Copy(name: str, inputs: Sequence[TensorSpec], output: TensorSpec, device: De
 def _need_words(node: NodeSpec, *tensors: TensorSpec | None) -> None:
     for tensor in tensors:
         if tensor is not None and tensor.dtype.itemsize != 4:
-            raise Unsupported(f"{node.op_type} of {tensor.dtype}", "4-byte elements: " + ", ".join(FOUR_BYTES))
+            raise Unsupported(
+                f"{node.op_type} of {tensor.dtype}", "4-byte elements: " + ", ".join(FOUR_BYTES)
+            )
 
 
 @maps("Concat", dtypes=FOUR_BYTES)
@@ -115,8 +117,14 @@ def map_transpose(node: NodeSpec, lowering: Lowering) -> None:
 
 
 @maps(
-    "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout",
-    dtypes=("any",), notes="no data moves",
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Identity",
+    "Dropout",
+    dtypes=("any",),
+    notes="no data moves",
 )
 def map_alias(node: NodeSpec, lowering: Lowering) -> None:
     x, output = node.input(0), node.outputs[0]

@@ -55,15 +55,18 @@ class ChannelAffine(Eltwise):
         ]
         own = View([prod(x.shape[d + 1 :]) if n != 1 else 0 for d, n in enumerate(x.shape)])
         views = [own, channel_view(x.shape), channel_view(x.shape)]
-        super().__init__(
-            name, "muladd", [x, *constants], output, device, activation=activation, views=views
-        )
+        super().__init__(name, "muladd", [x, *constants], output, device, activation=activation, views=views)
 
     def absorb(self, consumer: Operator) -> Operator | None:
         if self.activation.code != "none" or not is_activation(consumer):
             return None
         return ChannelAffine(
-            self.name, self.inputs[0], self.scale, self.shift, consumer.output, self.device,
+            self.name,
+            self.inputs[0],
+            self.scale,
+            self.shift,
+            consumer.output,
+            self.device,
             consumer.activation,
         )
 
@@ -86,7 +89,9 @@ class Lrn(Operator):
             return []
         return [
             middle_axis_nest(
-                "LRN", (n, c, inner), self._args,
+                "LRN",
+                (n, c, inner),
+                self._args,
                 lambda elements: row_cycles(self.device, elements, 3.0),
             )
         ]

@@ -52,7 +52,9 @@ class Pool(Operator):
             "x", 0, 4, list(zip(sizes, contiguous_strides(sizes), accesses, strict=True))
         )
         out = strided_operand(
-            "out", OUTPUT, 4,
+            "out",
+            OUTPUT,
+            4,
             [(e, s, Access(d)) for d, (e, s) in enumerate(zip(outs, contiguous_strides(outs), strict=True))],
         )
 
@@ -64,17 +66,30 @@ class Pool(Operator):
     def _args(self, s: Schedule) -> Mapping[str, int | list[int]]:
         top, left, bottom, right = self.window.pads
         return {
-            "dim_c": 0, "dim_oh": 1, "dim_ow": 2, **self.window.words(),
-            "x": s.ref("x"), **self.window.axis_words(s, (0, 1, 2)),
-            "mode": POOL_MODES[self.mode], "act": self.activation.words(),
-            "pad_top": top, "pad_left": left, "pad_bottom": bottom, "pad_right": right,
+            "dim_c": 0,
+            "dim_oh": 1,
+            "dim_ow": 2,
+            **self.window.words(),
+            "x": s.ref("x"),
+            **self.window.axis_words(s, (0, 1, 2)),
+            "mode": POOL_MODES[self.mode],
+            "act": self.activation.words(),
+            "pad_top": top,
+            "pad_left": left,
+            "pad_bottom": bottom,
+            "pad_right": right,
         }
 
     def absorb(self, consumer: Operator) -> Operator | None:
         if self.activation.code != "none" or not is_activation(consumer):
             return None
         return Pool(
-            self.name, self.mode, self.inputs[0], consumer.output, self.window, self.device,
+            self.name,
+            self.mode,
+            self.inputs[0],
+            consumer.output,
+            self.window,
+            self.device,
             consumer.activation,
         )
 

@@ -28,11 +28,12 @@ from onedispatch.transactions import registers as reg
 
 QUEUE_TASKS = reg.QUEUE_DEPTH
 PARAM_SHIM_BD = 15
-# Of pushes that the work needs at the same time, feeds come first (rank 0), then memory tiles
-# (1, 2): so memory tiles fill while the controller still configures the cores.
-CORE_RANK, DRAIN_RANK = 3, 4
+# Of pushes that the work needs at the same time, memory tiles come first (ranks 0 and 1), then
+# their feeds: so memory tiles fill while the controller still configures the cores.
+FEED_RANK, CORE_RANK, DRAIN_RANK = 2, 3, 4
 # Shim BDs of each channel; a task takes as many as its chain is long.
-SHIM_BDS = {(MM2S, 0): range(0, 6), (MM2S, 1): range(6, 10), (S2MM, 0): range(10, 15)}
+SHIM_BDS = {(MM2S, 0): range(6), (MM2S, 1): range(6, 10), (S2MM, 0): range(10, 15)}
+
 
 @dataclass(frozen=True)
 class Emitted:
@@ -153,9 +154,7 @@ class NestProgram:
         group = s.holds[port].chunks
         panels = np.stack(per_row).reshape(len(rows), -1, group, len(operands))
         sequence = panels.transpose(1, 0, 2, 3).reshape(-1, len(operands))
-        return chunk_tasks(sequence, [self.box(x) for x in operands]), [
-            self._argument(x) for x in operands
-        ]
+        return chunk_tasks(sequence, [self.box(x) for x in operands]), [self._argument(x) for x in operands]
 
     def drain(self, column: int) -> list[ChunkTask]:
         """Shim tasks that write the out chunks of a column's active rows."""
@@ -238,9 +237,9 @@ class _Emitter:
     def _params(self, column: int) -> None:
         push = self.pushes.append
         pattern = Pattern(self.params_at // 4, ((overlay.PARAM_WORDS, 1),))
-        push(Push(-1, 0, column, 0, MM2S, 1, 1, PARAM_SHIM_BD, (pattern,), (self.params_argument,)))
-        push(Push(-1, 1, column, 1, S2MM, 1, 1, overlay.MEM_PARAM_IN_BD))
-        push(Push(-1, 2, column, 1, MM2S, 0, 1, overlay.MEM_PARAM_OUT_BD))
+        push(Push(-1, FEED_RANK, column, 0, MM2S, 1, 1, PARAM_SHIM_BD, (pattern,), (self.params_argument,)))
+        push(Push(-1, 0, column, 1, S2MM, 1, 1, overlay.MEM_PARAM_IN_BD))
+        push(Push(-1, 1, column, 1, MM2S, 0, 1, overlay.MEM_PARAM_OUT_BD))
         for row in range(CORE_ROWS):
             push(Push(0, CORE_RANK, column, 2 + row, S2MM, 1, 1, overlay.CORE_PARAM_BD))
 
@@ -287,7 +286,7 @@ class _Emitter:
                 step = panel * hold.chunks * hold.repeat * per_chunk
                 chain = tuple(arguments[i] for i in task.operands)
                 self.pushes.append(
-                    Push(step, 0, column, 0, MM2S, port, task.repeat, 0, task.patterns, chain)
+                    Push(step, FEED_RANK, column, 0, MM2S, port, task.repeat, 0, task.patterns, chain)
                 )
         for task in program.drain(column):
             step = task.first // s.active_rows * s.inner_steps
@@ -354,9 +353,10 @@ def _shim_words(pattern: Pattern, following: int | None) -> list[int]:
     return ShimBd.at(
         0,
         pattern.words,
-        [(step, count) for count, step in pattern.dims] if len(pattern.dims) == 3 else
+        [(step, count) for count, step in pattern.dims]
+        if len(pattern.dims) == 3
         # below the last dimension the outermost used one is bounded by the length, not by a wrap
-        [(step, count) for count, step in pattern.dims[:-1]] + [(pattern.dims[-1][1], 0)],
+        else [(step, count) for count, step in pattern.dims[:-1]] + [(pattern.dims[-1][1], 0)],
         iteration=(step, wrap) if wrap > 1 else None,
         next_bd=following,
         burst=2,

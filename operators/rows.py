@@ -121,16 +121,27 @@ class Reduce(Operator):
 
         return [
             Nest(
-                "REDUCE", (Dim("o", outer), Dim("i", inner)), (x,), out, self._args, cycles,
-                k_extent=length, reduces=True,
+                "REDUCE",
+                (Dim("o", outer), Dim("i", inner)),
+                (x,),
+                out,
+                self._args,
+                cycles,
+                k_extent=length,
+                reduces=True,
             )
         ]
 
     def _args(self, s: Schedule) -> Mapping[str, int | list[int]]:
         inner = s.axis("x", 1) if self.sizes[2] > 1 else SCALAR_AXIS
         return {
-            "mode": REDUCE_MODES[self.mode], "dim_r": 0, "dim_i": 1, "x": s.ref("x"),
-            "x_r": s.axis("x", 0).words(), "x_k": s.axis("x", K).words(), "x_i": inner.words(),
+            "mode": REDUCE_MODES[self.mode],
+            "dim_r": 0,
+            "dim_i": 1,
+            "x": s.ref("x"),
+            "x_r": s.axis("x", 0).words(),
+            "x_k": s.axis("x", K).words(),
+            "x_i": inner.words(),
             "act": self.activation.words(),
         }
 
@@ -138,7 +149,12 @@ class Reduce(Operator):
         if self.activation.code != "none" or not is_activation(consumer):
             return None
         return Reduce(
-            self.name, self.mode, self.inputs[0], consumer.output, self.sizes, self.device,
+            self.name,
+            self.mode,
+            self.inputs[0],
+            consumer.output,
+            self.sizes,
+            self.device,
             consumer.activation,
         )
 
@@ -191,8 +207,15 @@ def _softmax_in_steps(
 
     def step(func: str, tensors: Sequence[TensorSpec], target: TensorSpec, act: str = "none") -> None:
         op = Eltwise(
-            name, func, tensors, target, device, activation=Activation(act),
-            views=[whole, column], shape=sizes, out_view=whole,
+            name,
+            func,
+            tensors,
+            target,
+            device,
+            activation=Activation(act),
+            views=[whole, column],
+            shape=sizes,
+            out_view=whole,
         )
         lowering.emit(op)
 

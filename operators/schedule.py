@@ -1,24 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an index space to tiles, cores and ports: the shared scheduler.
+"""A nest with its tiles chosen and its work laid over columns, rows, ports and loops.
 
-All tilings of a nest are judged at once (NumPy arrays of candidates), for every way of
-laying index dimensions over the columns and rows of the array, by a simple model of the
-slowest resource. The best one is a ``Schedule``.
+``search`` finds a nest's schedule; what it means for chunks, memory tiles and cores is here.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from onedispatch.operators.index_space import K, IntArray, Nest, Operand, Packed
+from onedispatch.operators.index_space import IntArray, K, Nest, Operand, Packed
 from onedispatch.operators.params import (
     CADENCE_NONE,
     CADENCE_ONCE,
@@ -28,7 +24,6 @@ from onedispatch.operators.params import (
     Axis,
     port_ref,
 )
-from onedispatch.operators.tensor import Unsupported
 from onedispatch.transactions import Device
 
 CORE_ROWS = 4
@@ -36,18 +31,8 @@ BUFFER_BYTES = 64 * 1024 - 512  # core data memory less the parameter block
 MEM_WORDS = (512 * 1024 - 512) // 4  # memory tile less the parameter ring
 MAX_PANEL_WORDS = (1 << 17) - 1  # length field of a memory-tile BD
 MAX_LOCK = 63
-BURST_BYTES = 64
 PANEL_PARTS = 4
 GROUP_WORDS, MIN_PANELS = 12288, 8  # size and number of panels worth grouping chunks into
-MAX_CANDIDATES = 200_000
-
-# Rough controller cycles; only their proportion to the work matters for choosing.
-COLUMN_SETUP_CYCLES = 2800
-CORE_SETUP_CYCLES = 900
-TASK_CYCLES = 600
-OTHERS_WEIGHT = 0.1
-ORDERED_MAPPINGS = 6
-IDLE_WEIGHT = 0.3  # an idle core is a chance missed where the estimate of compute is too low
 
 
 @dataclass(frozen=True)
@@ -155,9 +140,7 @@ class Schedule:
     def _slot_sizes(self, operand: Packed) -> tuple[list[tuple[int, int]], int, int]:
         """((columns, outer tiles) per dimension, reduction steps, rows) of a packed operand."""
         m = self.mapping
-        outer = [
-            (m.columns if d == m.col_dim else 1, self.counts[d]) for d in operand.dims if d != K
-        ]
+        outer = [(m.columns if d == m.col_dim else 1, self.counts[d]) for d in operand.dims if d != K]
         steps = self.inner_steps if K in operand.dims else 1
         return outer, steps, CORE_ROWS if m.row_dim in operand.dims else 1
 
@@ -376,247 +359,3 @@ class Schedule:
         if tiles < total:
             return f": only {tiles} tiles; smaller ones would cost more in commands than they save"
         return ": using more columns would cost more in commands and traffic than it saves"
-
-
-_CHOICES: OrderedDict[Hashable, tuple[Mapping, tuple[int, ...], int, int]] = OrderedDict()
-_CHOICES_KEPT = 4096
-
-
-def schedule_nest(nest: Nest, device: Device) -> Schedule:
-    """The best schedule of ``nest`` on ``device``; equal nests are searched once per process.
-
-    Raises ``Unsupported`` when not even the smallest tile fits into a core's memory.
-    """
-    key = (_signature(nest), device)
-    choice = _CHOICES.get(key)
-    if choice is None:
-        choice = _search(nest, device)
-        _CHOICES[key] = choice
-        if len(_CHOICES) > _CHOICES_KEPT:
-            _CHOICES.popitem(last=False)
-    mapping, tiles, k_tile, estimate = choice
-    return Schedule(nest, device, mapping, tiles, k_tile, estimate)
-
-
-def _signature(nest: Nest) -> Hashable:
-    """What a schedule depends on; functions are told apart by what they say of two tilings."""
-    probes = []
-    for tile in (1, 7):
-        tiles = [np.array([min(tile, d.extent)]) for d in nest.dims]
-        k_tile = np.array([min(tile, max(nest.k_extent, 1))])
-        sizes = [int(np.ravel(x.chunk_words(nest, tiles, k_tile))[0]) for x in nest.inputs]
-        probes.append((*sizes, float(np.ravel(nest.cycles(tiles, k_tile))[0])))
-    inputs = tuple(
-        (x.shape, x.strides, x.access, x.itemsize) if isinstance(x, Operand) else x.dims
-        for x in nest.inputs
-    )
-    names = tuple(x.name for x in nest.inputs)
-    out = (nest.output.shape, nest.output.strides, nest.output.access, nest.output.itemsize)
-    reduction = (nest.reduces, nest.k_extent, nest.k_multiple, nest.k_whole)
-    return nest.kernel, nest.dims, names, inputs, out, reduction, tuple(probes)
-
-
-def _search(nest: Nest, device: Device) -> tuple[Mapping, tuple[int, ...], int, int]:
-    tiles, k_tile = _candidates(nest)
-    fits = _fitting(nest, tiles, k_tile)
-    if not fits.any():
-        need = int(_buffer_words(nest, [t[:1] for t in tiles], k_tile[:1])[0]) * 4
-        raise Unsupported(
-            f"the smallest tile needs {need} bytes of a core's {BUFFER_BYTES} byte data memory",
-            "a smaller innermost extent or window",
-        )
-    tiles, k_tile = [t[fits] for t in tiles], k_tile[fits]
-    judged: list[tuple[float, Mapping, int]] = []
-
-    def judge(mapping: Mapping) -> None:
-        cost = _cost(nest, device, mapping, tiles, k_tile)
-        at = int(np.argmin(cost))
-        judged.append((float(cost[at]), mapping, at))
-
-    for mapping in _mappings(nest, device):
-        judge(mapping)
-    # Other loop orders only pay where the plain one already does well.
-    for _, mapping, _ in sorted(judged, key=lambda j: j[0])[:ORDERED_MAPPINGS]:
-        for order in _orders(nest):
-            judge(replace(mapping, order=order))
-    estimate, mapping, at = min(judged, key=lambda j: j[0])
-    if not np.isfinite(estimate):
-        raise Unsupported("no mapping of the index space to the array fits", "smaller extents")
-    return mapping, tuple(int(t[at]) for t in tiles), int(k_tile[at]), int(estimate)
-
-
-def _orders(nest: Nest) -> Iterator[tuple[int, ...]]:
-    """Loop orders other than the plain one: each dimension that is cut, made innermost."""
-    plain = tuple(range(len(nest.dims)))
-    cut = [d for d in plain if nest.dims[d].extent > 1 and not nest.dims[d].whole]
-    for d in cut[:-1]:
-        yield (*(other for other in plain if other != d), d)
-
-
-def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: int) -> list[int]:
-    """Candidate tile sizes: the extent, its even shares, and powers of two."""
-    if whole or extent <= multiple:
-        return [extent]
-    wanted = {extent // s + (extent % s > 0) for s in (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 64)}
-    wanted |= {1 << b for b in range(17)} | {48, 96}
-    limit = min(extent, max_tile)
-    rounded = {min(-(-w // multiple) * multiple, extent) for w in wanted}
-    choices = sorted(w for w in rounded if w <= limit)
-    if len(choices) > many:
-        picks = np.unique(np.linspace(0, len(choices) - 1, many).astype(int))
-        choices = [choices[i] for i in picks]
-    return choices or [min(multiple, extent)]
-
-
-def _candidates(nest: Nest) -> tuple[list[IntArray], IntArray]:
-    many = {0: 30, 1: 30, 2: 24, 3: 14, 4: 10, 5: 8}[sum(d.extent > 1 and not d.whole for d in nest.dims)]
-    per_dim = [_tile_choices(d.extent, d.whole, d.multiple, d.max_tile, many) for d in nest.dims]
-    k_choices = [1]
-    if nest.reduces and nest.k_extent > 0:
-        k_choices = _tile_choices(nest.k_extent, nest.k_whole, nest.k_multiple, 1 << 30, 14)
-    while prod(map(len, per_dim)) * len(k_choices) > MAX_CANDIDATES:
-        longest = max(per_dim, key=len)
-        del longest[1:-1:2]
-    mesh = np.meshgrid(*[np.array(c, np.int64) for c in [*per_dim, k_choices]], indexing="ij")
-    flat = [m.reshape(-1) for m in mesh]
-    return flat[:-1], flat[-1]
-
-
-def _buffer_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
-    """Core memory of the leanest form: double-buffered inputs, single output."""
-    inputs = sum(x.chunk_words(nest, tiles, k_tile) for x in nest.inputs)
-    return np.zeros_like(k_tile) + 2 * inputs + nest.output.chunk_words(nest, tiles, k_tile)
-
-
-def _fitting(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> np.ndarray[Any, Any]:
-    fits: np.ndarray[Any, Any] = _buffer_words(nest, tiles, k_tile) * 4 <= BUFFER_BYTES
-    return fits
-
-
-def _mappings(nest: Nest, device: Device) -> Iterator[Mapping]:
-    """Every way of laying dimensions over the array that the overlay's routes can serve."""
-    cut = [d for d, dim in enumerate(nest.dims) if dim.extent > 1 and not dim.whole]
-    axes: list[int | None] = [None, *cut]
-    widths = sorted({c for c in (1, 2, 4, 8, device.columns) if c <= device.columns})
-    for row_dim, col_dim, columns in product(axes, axes, widths):
-        if (col_dim is None) != (columns == 1):
-            continue
-        shared = [x for x in nest.inputs if row_dim is None or row_dim not in x.depends_on()]
-        for in1 in {frozenset[str](), frozenset(x.name for x in shared)}:
-            if row_dim is None and in1:
-                continue  # one row works: nothing to broadcast
-            in0 = [x for x in nest.inputs if x.name not in in1]
-            apart = row_dim != col_dim and columns == device.columns > 1
-            rowcast = apart and bool(in0) and not any(col_dim in x.depends_on() for x in in0)
-            yield Mapping(row_dim, col_dim, columns, in1, rowcast, tuple(range(len(nest.dims))))
-
-
-def _cost(
-    nest: Nest, device: Device, mapping: Mapping, tiles: Sequence[IntArray], k_tile: IntArray
-) -> np.ndarray[Any, Any]:
-    """Modelled cycles of every candidate under ``mapping``."""
-    rows = 1 if mapping.row_dim is None else CORE_ROWS
-    counts = []
-    for d, dim in enumerate(nest.dims):
-        per_core = tiles[d] * mapping.cores_along(d)
-        counts.append(-(-dim.extent // per_core))
-    outer = np.ones_like(k_tile)
-    for count in counts:
-        outer = outer * count
-    inner = np.maximum(1, -(-nest.k_extent // k_tile)) if nest.reduces else np.ones_like(k_tile)
-    out = nest.output.chunk_words(nest, tiles, k_tile)
-    zero = np.zeros_like(k_tile)
-    words, chunks, panels, repeats = ([zero, zero] for _ in range(4))
-    fetched = [zero, zero]  # words that device memory spends on a chunk
-    for port in (0, 1):
-        operands = [x for x in nest.inputs if (x.name in mapping.in1) == (port == 1)]
-        if not operands:
-            continue
-        for x in operands:
-            chunk = x.chunk_words(nest, tiles, k_tile)
-            words[port] = words[port] + chunk
-            fetched[port] = fetched[port] + chunk * _burst_factor(x, nest, tiles, k_tile)
-        depends = frozenset[int]().union(*(x.depends_on() for x in operands))
-        looped = np.zeros(k_tile.shape, bool)
-        for d in depends - {K}:
-            looped = looped | (counts[d] > 1)
-        panels[port] = np.where((inner > 1) & (K in depends), inner, 1)
-        chunks[port] = np.where(looped | (panels[port] > 1), outer * panels[port], 1)
-        repeats[port] = np.ones_like(k_tile)
-        for d in reversed(mapping.order):
-            if d in depends:
-                break
-            repeats[port] = repeats[port] * counts[d]
-        repeats[port] = np.where(chunks[port] > 1, repeats[port], 1)
-    served = -(-CORE_ROWS // device.columns) if mapping.rowcast else rows
-    held = _held(words, chunks, panels, repeats, served, out * rows)
-    feed0, feed1 = chunks[0] // held[0] * words[0], chunks[1] // held[1] * words[1]
-    sent = np.maximum(chunks[0] * words[0], chunks[1] * words[1])
-    drain = outer * out * rows
-    sources = CORE_ROWS if mapping.rowcast else rows * mapping.columns
-    total = chunks[0] // held[0] * fetched[0] * sources + mapping.columns * (
-        chunks[1] // held[1] * fetched[1] + drain * _burst_factor(nest.output, nest, tiles, k_tile)
-    )
-    single = (2 * (words[0] + words[1]) + 2 * out) * 4 > BUFFER_BYTES
-    compute = outer * inner * nest.cycles(tiles, k_tile)
-    ddr = total * 4 / (device.constant("ddr.gigabytes_per_second") * 1e3 / device.constant("clock.array_mhz"))
-    loads = [compute, feed0 * served, feed1, drain, sent, ddr.astype(np.int64)]
-    slowest: np.ndarray[Any, Any] = np.maximum.reduce(loads)
-    fill = words[0] * served + words[1] + out
-    ragged_k = nest.k_extent % k_tile != 0 if nest.reduces else np.zeros(k_tile.shape, bool)
-    groups = [chunks[p] // held[p] // np.maximum(panels[p], 1) for p in (0, 1)]
-    per_group = np.where(ragged_k, 1.5, 0.25)
-    tasks = groups[0] * served * per_group + groups[1] * per_group + outer * rows / 8
-    too_many = np.where(outer * inner > 16384, 1e6 * (outer * inner / 16384), 0)
-    commands = mapping.columns * (COLUMN_SETUP_CYCLES + rows * CORE_SETUP_CYCLES + TASK_CYCLES * tasks)
-    # Resources contend: what is not the slowest still costs a little.
-    contention = OTHERS_WEIGHT * (sum(loads) - slowest)
-    used = mapping.columns * rows / (device.columns * CORE_ROWS)
-    idle = slowest * IDLE_WEIGHT * (1.0 - used)
-    # A single out buffer stops the core, and with it its inputs, while it drains.
-    stalls = np.where(single, outer * out, 0)
-    result: np.ndarray[Any, Any] = slowest + stalls + contention + idle + fill + commands + too_many
-    return result
-
-
-def _burst_factor(
-    operand: Operand | Packed, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray
-) -> IntArray:
-    """How much more device memory spends on a chunk whose runs are shorter than a burst."""
-    if isinstance(operand, Packed) or not operand.shape:
-        return 1.0
-    run = np.zeros_like(k_tile) + operand.itemsize
-    expected = 1
-    shape = operand.chunk_shape(nest, tiles, k_tile)
-    whole = np.ones(k_tile.shape, bool)
-    for count, extent, stride in zip(
-        reversed(shape), reversed(operand.shape), reversed(operand.strides), strict=True
-    ):
-        if stride != expected:
-            break
-        run = np.where(whole, run * count, run)
-        whole = whole & (count == extent)
-        expected = stride * extent
-    return np.maximum(1.0, BURST_BYTES / run)
-
-
-def _held(
-    words: Sequence[IntArray],
-    chunks: Sequence[IntArray],
-    panels: Sequence[IntArray],
-    repeats: Sequence[IntArray],
-    served: int,
-    out_words: IntArray,
-) -> list[IntArray]:
-    """Per port: how often a chunk is sent per fetch, as ``Schedule.holds`` will decide."""
-    rows = (served, 1)
-    free = MEM_WORDS - 2 * (words[0] * served + words[1]) - out_words
-    held: list[IntArray] = [1, 1]
-    for port in (1, 0):
-        repeat = np.maximum(repeats[port], 1)
-        need = (panels[port] - 2) * words[port] * rows[port]  # one slot
-        fits = (need <= free) & (panels[port] * words[port] <= PANEL_PARTS * MAX_PANEL_WORDS)
-        keep = (repeat > 1) & fits & (repeat <= MAX_LOCK)
-        held[port] = np.where(keep, repeat, 1)
-        free = free - np.where(keep, need, 0)
-    return held

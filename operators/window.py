@@ -59,9 +59,7 @@ def window_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: Tens
     """
     rank = len(x.shape) - 2
     if rank not in (1, 2):
-        raise Unsupported(
-            f"{node.op_type} over {rank} spatial dimensions", "one or two spatial dimensions"
-        )
+        raise Unsupported(f"{node.op_type} over {rank} spatial dimensions", "one or two spatial dimensions")
     strides = [int(v) for v in node.attr("strides") or [1] * rank]
     dilations = [int(v) for v in node.attr("dilations") or [1] * rank]
     pads = [int(v) for v in node.attr("pads") or [0] * (2 * rank)]
