@@ -15,7 +15,7 @@ from tests.ops.case import Case, check
 from tests.ops.lowered import evaluate, lower, reference
 from tests.ops.strategies import FAMILIES
 
-EXAMPLES = 40
+EXAMPLES = 80
 MEM_TILE_BYTES = 512 * 1024
 BOUNDED = settings(
     max_examples=EXAMPLES,
