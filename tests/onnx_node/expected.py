@@ -7,14 +7,6 @@ here with the reason that the error has to give. Nothing is skipped.
 
 from __future__ import annotations
 
-OPERATORS = frozenset(
-    """
-    MatMul Gemm Conv Add Sub Mul Div Sum Relu LeakyRelu Clip Sigmoid Tanh Exp Sqrt Erf MaxPool
-    AveragePool GlobalAveragePool BatchNormalization LRN Softmax Concat Transpose Reshape Flatten
-    Squeeze Unsqueeze Identity Dropout MatMulInteger
-    """.split()
-)
-
 _INTEGERS = "int8 int16 uint8 uint16 uint32 uint64".split()
 
 REFUSED: dict[str, str] = {

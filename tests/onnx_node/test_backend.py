@@ -13,7 +13,8 @@ import pytest
 from onnx import numpy_helper
 
 from onedispatch import UnsupportedModelError, backend
-from tests.onnx_node.expected import AT_LEAST, CONSTANT_WEIGHTS, OPERATORS, REFUSED
+from tests.onnx_node.expected import AT_LEAST, CONSTANT_WEIGHTS, REFUSED
+from tests.ops.case import OPERATORS
 
 
 def _load() -> dict[str, Any]:

@@ -20,6 +20,16 @@ from onnx import helper, numpy_helper
 
 Array = np.ndarray[Any, Any]
 OPSET = 21
+
+# The operators of the specification: the table has cases of each, onnx's node tests cover each.
+OPERATORS = frozenset(
+    """
+    MatMul Gemm Conv Add Sub Mul Div Sum Relu LeakyRelu Clip Sigmoid Tanh Exp Sqrt Erf MaxPool
+    AveragePool GlobalAveragePool BatchNormalization LRN Softmax Concat Transpose Reshape Flatten
+    Squeeze Unsqueeze Identity Dropout MatMulInteger
+    """.split()
+)
+
 # Sums see no huge values: where those overflow depends on the order of summation.
 NONFINITE = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-40, 1.0)
 MIXES = {

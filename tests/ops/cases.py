@@ -12,12 +12,3 @@ CASES: list[Case] = [
     *cases_elementwise.CASES,
     *cases_movement.CASES,
 ]
-
-# The operators of the specification: the table has cases of each.
-OPERATORS = frozenset(
-    """
-    MatMul Gemm Conv Add Sub Mul Div Sum Relu LeakyRelu Clip Sigmoid Tanh Exp Sqrt Erf MaxPool
-    AveragePool GlobalAveragePool BatchNormalization LRN Softmax Concat Transpose Reshape Flatten
-    Squeeze Unsqueeze Identity Dropout MatMulInteger
-    """.split()
-)

@@ -27,8 +27,11 @@ def shapes(rank: int = 6, most: int = 6000, empty: bool = True) -> st.SearchStra
 
 
 def sums_of(terms: int) -> Tolerance:
-    """For results that may all be what is left of cancelled sums of so many normal products."""
-    return Tolerance(scale=2.5e-6, absolute=2.5e-6 * max(1.0, np.sqrt(terms)))
+    """For results that may all be what is left of cancelled sums of so many normal products.
+
+    Partial sums grow like sqrt(n) and each of n roundings is 3e-8 of one: 3e-8 * n, five times.
+    """
+    return Tolerance(scale=2.5e-6, absolute=2.5e-6 + 1.5e-7 * terms)
 
 
 def _input(shape: tuple[int, ...], const: bool) -> Input:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import onedispatch
-from tests.ops.case import Case, check
+from tests.ops.case import Case, case, check, f32, run_onnxruntime
 from tests.ops.cases import CASES
 
 
@@ -17,3 +19,22 @@ def test_device_equals_onnxruntime(case: Case) -> None:
     assert len(outputs) == len(case.expected)
     for actual, expected in zip(outputs, case.expected, strict=True):
         check(actual, expected, case.allowed)
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 101), (2, 5, 3, 2, 2)], ids=str)
+def test_lrn_of_other_ranks(shape: tuple[int, ...]) -> None:
+    """onnxruntime has four dimensions only: the same data in four."""
+    flat = case("LRN", f32(*shape[:2], int(np.prod(shape[2:])), 1), size=3, alpha=0.5)
+    own = case("LRN", f32(*shape), size=3, alpha=0.5)
+    x = flat.feed["x0"]
+    (actual,) = onedispatch.InferenceSession(own.model, fallback="error").run(None, {"x0": x.reshape(shape)})
+    check(actual.reshape(x.shape), run_onnxruntime(flat.model, {"x0": x})[0], own.allowed)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_lrn_of_even_sizes(size: int) -> None:
+    """onnxruntime has odd sizes only; onnx's own reference has all."""
+    own = case("LRN", f32(2, 7, 3, 5), size=size, alpha=0.5)
+    (expected,) = ReferenceEvaluator(own.model).run(None, own.feed)
+    (actual,) = onedispatch.InferenceSession(own.model, fallback="error").run(None, own.feed)
+    check(actual, expected.astype(np.float32), own.allowed)

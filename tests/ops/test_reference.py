@@ -8,8 +8,8 @@ import pytest
 
 from onedispatch.operators.registry import all_mappings
 from onedispatch.transactions import ArgKind, Transaction
-from tests.ops.case import Case, check
-from tests.ops.cases import CASES, OPERATORS
+from tests.ops.case import OPERATORS, Case, check
+from tests.ops.cases import CASES
 from tests.ops.lowered import evaluate, lower, reference
 
 
