@@ -33,8 +33,9 @@ def test_lrn_of_other_ranks(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_lrn_of_even_sizes(size: int) -> None:
-    """onnxruntime has odd sizes only; onnx's own reference has all."""
-    own = case("LRN", f32(2, 7, 3, 5), size=size, alpha=0.5)
-    (expected,) = ReferenceEvaluator(own.model).run(None, own.feed)
+    """onnxruntime has odd sizes only; onnx's own reference has all, where there are as many images as
+    channels (it walks over the wrong dimension)."""
+    own = case("LRN", f32(7, 7, 3, 5), size=size, alpha=0.5)
+    expected = np.asarray(ReferenceEvaluator(own.model).run(None, own.feed)[0])
     (actual,) = onedispatch.InferenceSession(own.model, fallback="error").run(None, own.feed)
     check(actual, expected.astype(np.float32), own.allowed)
