@@ -36,6 +36,7 @@ def test_lrn_of_even_sizes(size: int) -> None:
     """onnxruntime has odd sizes only; onnx's own reference has all, where there are as many images as
     channels (it walks over the wrong dimension)."""
     own = case("LRN", f32(7, 7, 3, 5), size=size, alpha=0.5)
-    expected = np.asarray(ReferenceEvaluator(own.model).run(None, own.feed)[0])
+    (result,) = ReferenceEvaluator(own.model).run(None, own.feed)
+    expected = np.asarray(result)
     (actual,) = onedispatch.InferenceSession(own.model, fallback="error").run(None, own.feed)
     check(actual, expected.astype(np.float32), own.allowed)
