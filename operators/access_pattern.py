@@ -103,8 +103,8 @@ def _regular_levels(offsets: np.ndarray[Any, Any]) -> list[tuple[int, np.ndarray
 
 def _single(
     base: int, box: Dims, levels: list[tuple[int, np.ndarray[Any, Any]]]
-) -> tuple[int, Pattern, int] | None:
-    """(chunks covered, pattern, repeat) for one operand: as many levels as fit."""
+) -> tuple[int, tuple[Pattern, ...], int] | None:
+    """(chunks covered, the pattern, repeat) for one operand: as many levels as fit."""
     dims, chunks = list(box), 1
     rest = [(count, int(stride[0])) for count, stride in levels]
     while rest and rest[0][1] > 0 and encodable([*dims, rest[0]]):
@@ -123,7 +123,7 @@ def _single(
     if rest and rest[0][1] == 0:
         count = min(rest[0][0], MAX_REPEAT // repeat)
         repeat, chunks = repeat * count, chunks * count
-    return chunks, Pattern(base, fitted, iteration), repeat
+    return chunks, (Pattern(base, fitted, iteration),), repeat
 
 
 def _chained(
@@ -167,8 +167,7 @@ def chunk_tasks(offsets: np.ndarray[Any, Any], boxes: Sequence[Dims]) -> list[Ch
         rest = offsets[position:]
         levels = _regular_levels(rest)
         if len(boxes) == 1:
-            one = _single(int(rest[0, 0]), boxes[0], levels)
-            found = (one[0], (one[1],), one[2]) if one else None
+            found = _single(int(rest[0, 0]), boxes[0], levels)
         else:
             found = _chained(rest[0], boxes, levels)
         if found is None:

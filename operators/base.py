@@ -16,7 +16,7 @@ import numpy as np
 
 from onedispatch.operators.index_space import Nest
 from onedispatch.operators.params import Activation
-from onedispatch.operators.program import NestProgram, emit_program
+from onedispatch.operators.program import Emitted, NestProgram, emit_program
 from onedispatch.operators.schedule import Schedule
 from onedispatch.operators.search import schedule_nest
 from onedispatch.operators.tensor import NodeSpec, TensorSpec, Unsupported
@@ -146,7 +146,7 @@ class Operator:
         return programs
 
     @cached_property
-    def _emitted(self) -> Any:
+    def _emitted(self) -> Emitted:
         return emit_program(self._programs, self.device, params_argument=2 + len(self._read_inputs))
 
 

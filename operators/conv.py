@@ -69,8 +69,7 @@ class Conv(Operator):
         n, c = self.x.shape[:2]
         (h, w), (oh, ow) = spatial(self.x.shape), spatial(self.output.shape)
         g, ci, co = self.groups, c // self.groups, self.weights.shape[0] // self.groups
-        single = {"max_tile": 1}
-        dims = (Dim("n", n, **single), Dim("g", g, **single), Dim("co", co), Dim("oh", oh), Dim("ow", ow))
+        dims = (Dim("n", n, max_tile=1), Dim("g", g, max_tile=1), Dim("co", co), Dim("oh", oh), Dim("ow", ow))
         xs, ys = contiguous_strides((n, g, ci, h, w)), contiguous_strides((n, g, co, oh, ow))
         accesses = [Access(0), Access(1), Access(K), self.window.access(3, 0), self.window.access(4, 1)]
         x = strided_operand("x", 0, 4, list(zip((n, g, ci, h, w), xs, accesses, strict=True)))

@@ -373,7 +373,8 @@ def map_clip(node: NodeSpec, lowering: Lowering) -> None:
         _computed_bounds(node, lowering, bounds)
         return
     values = [
-        d if b is None else float(np.reshape(b.value, ())) for b, d in zip(bounds, (low, high), strict=True)
+        d if b is None or b.value is None else float(b.value.reshape(()))
+        for b, d in zip(bounds, (low, high), strict=True)
     ]
     emit_activation(node, lowering, Activation("clip", *values))
 

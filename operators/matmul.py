@@ -305,7 +305,8 @@ class MatMul(Operator):
         if self.b_zero is not None:
             zero = rest.pop(0).astype(np.int32)
             b = b - (zero.reshape(-1) if zero.size > 1 else zero.reshape(()))
-        return np.matmul(a, b).astype(np.int32).reshape(self.output.shape)
+        product: Array = np.matmul(a, b).astype(np.int32)
+        return product.reshape(self.output.shape)
 
 
 def _batch_strides(batch: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> list[int]:

@@ -13,6 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,12 @@ from onedispatch.operators.access_pattern import ChunkTask, Dims, Pattern, chunk
 from onedispatch.operators.index_space import K, Operand, Packed
 from onedispatch.operators.mem_tile import MAX_REPEAT, MM2S, S2MM, MemTile
 from onedispatch.operators.params import CADENCE_STEP, CADENCE_TILE, HEADER, ParamBlock
+from onedispatch.operators.params import WORDS as PARAM_WORDS
 from onedispatch.operators.schedule import CORE_ROWS, Schedule
 from onedispatch.transactions import Device, ShimBd, TransactionBuilder, queue_word
 from onedispatch.transactions import registers as reg
 
+Array = np.ndarray[Any, Any]
 QUEUE_TASKS = reg.QUEUE_DEPTH
 PARAM_SHIM_BD = 15
 # Of pushes that the work needs at the same time, memory tiles come first (ranks 0 and 1), then
@@ -103,14 +106,15 @@ class NestProgram:
             dims.append((count, stride))
         return tuple(dims)
 
-    def offsets(self, operand: Operand | Packed, origins: Any, steps: Any) -> np.ndarray[Any, Any]:
+    def offsets(self, operand: Operand | Packed, origins: Array, steps: Array) -> Array:
         """Word offsets of the chunks for tile ``origins`` [n, dims] and reduction ``steps`` [n]."""
         s = self.schedule
         if isinstance(operand, Packed):
             tiles = [-(-origins[:, d] // s.tiles[d]) for d in operand.dims if d != K]
             slots = s.slot(operand, tiles, steps if K in operand.dims else 0)
-            at = np.zeros(len(steps), np.int64) + slots
-            return self._packed_at[operand.name] // 4 + at * s.words(operand)
+            at: Array = np.zeros(len(steps), np.int64) + slots
+            at = self._packed_at[operand.name] // 4 + at * s.words(operand)
+            return at
         total = np.full(len(steps), operand.offset, np.int64)
         for access, axis, stride in zip(
             operand.access, operand.axes(s.nest, s.tiles, s.k_tile), operand.strides, strict=True
@@ -236,7 +240,7 @@ class _Emitter:
 
     def _params(self, column: int) -> None:
         push = self.pushes.append
-        pattern = Pattern(self.params_at // 4, ((overlay.PARAM_WORDS, 1),))
+        pattern = Pattern(self.params_at // 4, ((PARAM_WORDS, 1),))
         push(Push(-1, FEED_RANK, column, 0, MM2S, 1, 1, PARAM_SHIM_BD, (pattern,), (self.params_argument,)))
         push(Push(-1, 0, column, 1, S2MM, 1, 1, overlay.MEM_PARAM_IN_BD))
         push(Push(-1, 1, column, 1, MM2S, 0, 1, overlay.MEM_PARAM_OUT_BD))
@@ -339,7 +343,8 @@ class _Emitter:
         if push.start_bd == PARAM_SHIM_BD:
             numbers = [PARAM_SHIM_BD]
         else:
-            numbers = [ring[0] for _ in push.patterns if not ring.rotate(-1)]
+            numbers = list(islice(ring, len(push.patterns)))
+            ring.rotate(-len(numbers))
         for i, (pattern, number) in enumerate(zip(push.patterns, numbers, strict=True)):
             following = numbers[i + 1] if i + 1 < len(numbers) else None
             at = self._address(push.column, 0, "DMA_BD", number)

@@ -86,7 +86,8 @@ class Softmax(Operator):
         shifted = x - x.max(axis=1, keepdims=True)
         total = np.exp(shifted).sum(axis=1, keepdims=True)
         y = shifted - np.log(total) if self.log else np.exp(shifted) / total
-        return y.astype(np.float32).reshape(self.output.shape)
+        y = np.asarray(y, np.float32)
+        return y.reshape(self.output.shape)
 
 
 class Reduce(Operator):
@@ -236,9 +237,9 @@ def _softmax_in_steps(
 @maps("GlobalAveragePool", "GlobalMaxPool")
 def map_global_pool(node: NodeSpec, lowering: Lowering) -> None:
     (x,), output = tensors_of(node)
-    sizes = (x.shape[0] * x.shape[1], prod(x.shape[2:]), 1)
+    sizes: tuple[int, int, int] = (x.shape[0] * x.shape[1], prod(x.shape[2:]), 1)
     mode = "mean" if node.op_type == "GlobalAveragePool" else "max"
-    if prod(sizes) == 0 and prod(output.shape):
+    if 0 in sizes and 0 not in output.shape:
         raise Unsupported("pooling over an empty extent", "at least one element")
     lowering.emit(Reduce(node.name, mode, x, output, sizes, lowering.device))
 

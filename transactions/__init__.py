@@ -46,18 +46,41 @@ from onedispatch.transactions.xclbin import Xclbin
 
 __all__ = [  # noqa: RUF022 (grouped by what they are for)
     # devices
-    "Device", "device_names", "find_device",
+    "Device",
+    "device_names",
+    "find_device",
     # writing
-    "TransactionBuilder", "tile_address", "ShimBd", "MemBd", "CoreBd", "queue_word",
-    "lock_request_offset", "packet_header", "circuit_master", "packet_master", "switch_slave",
+    "TransactionBuilder",
+    "tile_address",
+    "ShimBd",
+    "MemBd",
+    "CoreBd",
+    "queue_word",
+    "lock_request_offset",
+    "packet_header",
+    "circuit_master",
+    "packet_master",
+    "switch_slave",
     "switch_slot",
     # reading
-    "Transaction", "Operation", "Finding", "FindingKind",
+    "Transaction",
+    "Operation",
+    "Finding",
+    "FindingKind",
     # fusing
-    "ArgKind", "ArgMap", "Bindings", "fuse",
+    "ArgKind",
+    "ArgMap",
+    "Bindings",
+    "fuse",
     # containers
     "Xclbin",
     # errors
-    "OneDispatchError", "ModelError", "UnsupportedModelError", "InputError", "TransactionError",
-    "SimulationError", "DeviceError", "CompiledModelError",
+    "OneDispatchError",
+    "ModelError",
+    "UnsupportedModelError",
+    "InputError",
+    "TransactionError",
+    "SimulationError",
+    "DeviceError",
+    "CompiledModelError",
 ]

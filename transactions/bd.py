@@ -173,8 +173,10 @@ class BufferDescriptor:
         unknown = set(values) - {field.name for field in dataclasses.fields(cls)}
         if unknown:
             raise TransactionError(
-                f"{cls.tile.kind} BD", f"field {sorted(unknown)}",
-                ", ".join(field.name for field in dataclasses.fields(cls)), "use one of these names",
+                f"{cls.tile.kind} BD",
+                f"field {sorted(unknown)}",
+                ", ".join(field.name for field in dataclasses.fields(cls)),
+                "use one of these names",
             )
         return cls(**values)
 
@@ -182,8 +184,10 @@ class BufferDescriptor:
     def _address(cls, address: int) -> dict[str, int]:
         if address % 4 or not 0 <= address < cls.tile.memory_bytes:
             raise TransactionError(
-                f"{cls.tile.kind} BD address", f"{address:#x}",
-                f"multiples of 4 below {cls.tile.memory_bytes:#x}", "move the buffer",
+                f"{cls.tile.kind} BD address",
+                f"{address:#x}",
+                f"multiples of 4 below {cls.tile.memory_bytes:#x}",
+                "move the buffer",
             )
         return {"base": (address + cls.tile.own_memory_view) // 4}
 
@@ -191,7 +195,9 @@ class BufferDescriptor:
     def _dims(cls, dims: Sequence[tuple[int, int]], length: int) -> dict[str, int]:
         if len(dims) > cls.dimensions:
             raise TransactionError(
-                f"{cls.tile.kind} BD", f"{len(dims)} dimensions", f"at most {cls.dimensions}",
+                f"{cls.tile.kind} BD",
+                f"{len(dims)} dimensions",
+                f"at most {cls.dimensions}",
                 "merge dimensions or use the iteration dimension",
             )
         values = {}
@@ -202,7 +208,8 @@ class BufferDescriptor:
                 values[f"d{i}_wrap"] = count
             elif count and inner * count != length:
                 raise TransactionError(
-                    f"{cls.tile.kind} BD dimension {i}", f"count {count} around {inner} words",
+                    f"{cls.tile.kind} BD dimension {i}",
+                    f"count {count} around {inner} words",
                     f"{inner * count} words of length, not {length}",
                     "the outermost dimension has no counter: set the length to the product of all counts",
                 )
@@ -309,29 +316,49 @@ def _with_odd_parity(word: int) -> int:
 def packet_header(packet_id: int, packet_type: int = 0, source_row: int = 0, source_column: int = 0) -> int:
     """The header word of a stream packet, odd parity included."""
     return _with_odd_parity(
-        _word("packet header", registers.PACKET_HEADER_FIELDS, id=packet_id, type=packet_type,
-              source_row=source_row, source_column=source_column)
+        _word(
+            "packet header",
+            registers.PACKET_HEADER_FIELDS,
+            id=packet_id,
+            type=packet_type,
+            source_row=source_row,
+            source_column=source_column,
+        )
     )
 
 
 def control_packet_header(offset: int, beats: int, operation: int = 0, return_id: int = 0) -> int:
     """The second word of a control packet (1 to 4 data words follow), odd parity included."""
     return _with_odd_parity(
-        _word("control packet", registers.CONTROL_PACKET_FIELDS, offset=offset, beats=beats,
-              operation=operation, return_id=return_id)
+        _word(
+            "control packet",
+            registers.CONTROL_PACKET_FIELDS,
+            offset=offset,
+            beats=beats,
+            operation=operation,
+            return_id=return_id,
+        )
     )
 
 
 def circuit_master(slave: int, drop_header: bool = False) -> int:
     """Switch master word: always fed by one slave port."""
-    return _word("switch master", registers.MASTER_FIELDS, slave=slave, drop_header=int(drop_header),
-                 enable=1)
+    return _word(
+        "switch master", registers.MASTER_FIELDS, slave=slave, drop_header=int(drop_header), enable=1
+    )
 
 
 def packet_master(arbiter: int, msel_enable: int, drop_header: bool = False) -> int:
     """Switch master word: fed by the packets of ``arbiter`` whose msel is in the 4-bit mask."""
-    return _word("switch master", registers.MASTER_FIELDS, arbiter=arbiter, msel_enable=msel_enable,
-                 drop_header=int(drop_header), packet=1, enable=1)
+    return _word(
+        "switch master",
+        registers.MASTER_FIELDS,
+        arbiter=arbiter,
+        msel_enable=msel_enable,
+        drop_header=int(drop_header),
+        packet=1,
+        enable=1,
+    )
 
 
 def switch_slave(packet: bool = False) -> int:
@@ -341,8 +368,9 @@ def switch_slave(packet: bool = False) -> int:
 
 def switch_slot(packet_id: int, arbiter: int, msel: int, mask: int = 0x1F) -> int:
     """Slave slot word: packets with ``(id & mask) == packet_id`` go to arbiter and msel."""
-    return _word("switch slot", registers.SLOT_FIELDS, id=packet_id, mask=mask, arbiter=arbiter,
-                 msel=msel, enable=1)
+    return _word(
+        "switch slot", registers.SLOT_FIELDS, id=packet_id, mask=mask, arbiter=arbiter, msel=msel, enable=1
+    )
 
 
 def lock_request_offset(kind: str, lock: int, value: int, acquire: bool) -> int:
@@ -358,11 +386,14 @@ def lock_request_offset(kind: str, lock: int, value: int, acquire: bool) -> int:
     block = registers.TILES[kind].block["LOCK_REQUEST"]
     if not 0 <= lock < block.count or not -64 <= value <= 63:
         raise TransactionError(
-            f"{kind} lock request", f"lock {lock}, value {value}",
-            f"locks 0 to {block.count - 1}, values -64 to 63", "use a lock that the tile has",
+            f"{kind} lock request",
+            f"lock {lock}, value {value}",
+            f"locks 0 to {block.count - 1}, values -64 to 63",
+            "use a lock that the tile has",
         )
     return (
-        block.offset + lock * registers.LOCK_REQUEST_STRIDE
+        block.offset
+        + lock * registers.LOCK_REQUEST_STRIDE
         + (registers.LOCK_REQUEST_ACQUIRE if acquire else 0)
         + ((value & registers.LOCK_REQUEST_VALUE_MASK) << registers.LOCK_REQUEST_VALUE_SHIFT)
     )

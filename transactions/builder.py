@@ -31,7 +31,8 @@ def tile_address(column: int, row: int, offset: int) -> int:
     """
     if not (0 <= column < 128 and 0 <= row < spec.ARRAY_ROWS and 0 <= offset <= registers.OFFSET_MASK):
         raise TransactionError(
-            "tile address", f"column {column}, row {row}, offset {offset:#x}",
+            "tile address",
+            f"column {column}, row {row}, offset {offset:#x}",
             f"columns 0 to 127, rows 0 to {spec.ARRAY_ROWS - 1}, offsets to {registers.OFFSET_MASK:#x}",
             "rows are 0 shim, 1 memory tile, 2 to 5 cores",
         )
@@ -54,8 +55,10 @@ class TransactionBuilder:
             )
         if not 1 <= columns <= 127 or not 0 <= device_generation <= 255:
             raise TransactionError(
-                "TransactionBuilder", f"{columns} columns, generation {device_generation}",
-                "1 to 127 columns, a generation of one byte", "take both from find_device(name)",
+                "TransactionBuilder",
+                f"{columns} columns, generation {device_generation}",
+                "1 to 127 columns, a generation of one byte",
+                "take both from find_device(name)",
             )
         self.device_generation = device_generation
         self.columns = columns
@@ -83,21 +86,31 @@ class TransactionBuilder:
     def to_bytes(self) -> bytes:
         """The whole transaction, header filled in."""
         header = codec.Header(
-            self.version, self.device_generation, spec.ARRAY_ROWS, self.columns, spec.MEM_TILE_ROWS,
-            self._count, len(self._data),
+            self.version,
+            self.device_generation,
+            spec.ARRAY_ROWS,
+            self.columns,
+            spec.MEM_TILE_ROWS,
+            self._count,
+            len(self._data),
         )
         return header.to_bytes() + bytes(memoryview(self._data)[spec.HEADER_SIZE :])
 
     def _fail(self, what: str, given: str, accepted: str, remedy: str) -> TransactionError:
         return TransactionError(
-            f"TransactionBuilder.{what}", given, accepted, remedy,
-            op_index=self._count, byte_offset=len(self._data),
+            f"TransactionBuilder.{what}",
+            given,
+            accepted,
+            remedy,
+            op_index=self._count,
+            byte_offset=len(self._data),
         )
 
     def _check(self, what: str, address: int) -> None:
         if address & 3 or not 0 <= address < self._limit or (address >> 20) & 31 >= spec.ARRAY_ROWS:
             raise self._fail(
-                what, f"address {address:#x}",
+                what,
+                f"address {address:#x}",
                 f"multiples of 4 in columns 0 to {self.columns - 1}, rows 0 to {spec.ARRAY_ROWS - 1}",
                 "build addresses with tile_address(column, row, offset)",
             )
@@ -140,7 +153,9 @@ class TransactionBuilder:
                 data = struct.pack(f"<{len(words)}I", *words)
             except (struct.error, TypeError) as error:
                 raise self._fail(
-                    "blockwrite", f"a word that does not fit ({error})", "unsigned 32-bit words",
+                    "blockwrite",
+                    f"a word that does not fit ({error})",
+                    "unsigned 32-bit words",
                     "mask with 0xFFFFFFFF",
                 ) from error
         if not data or len(data) % 4:
@@ -183,12 +198,15 @@ class TransactionBuilder:
         in_bd = offset - registers.SHIM.block["DMA_BD"].offset
         if (address >> 20) & 31 or not 0 <= in_bd < 16 * 0x20 or in_bd % 0x20 != 4:
             raise self._fail(
-                "ddr_patch", f"address {address:#x}", "word 1 of a shim BD: 0x1D004 + 0x20 * bd in row 0",
+                "ddr_patch",
+                f"address {address:#x}",
+                "word 1 of a shim BD: 0x1D004 + 0x20 * bd in row 0",
                 "patch the address words of a shim BD",
             )
         if not 0 <= arg_index <= 255 or arg_offset & 3 or not 0 <= arg_offset < 1 << 48:
             raise self._fail(
-                "ddr_patch", f"argument {arg_index}, offset {arg_offset}",
+                "ddr_patch",
+                f"argument {arg_index}, offset {arg_offset}",
                 "an argument of 0 to 255 and an offset that is a multiple of 4 below 2**48",
                 "align the tensor to 4 bytes",
             )
@@ -210,13 +228,22 @@ class TransactionBuilder:
         """
         if direction not in ("S2MM", "MM2S") or column + columns > self.columns:
             raise self._fail(
-                "tct", f"direction {direction!r}, columns {column} to {column + columns - 1}",
-                f"'S2MM' or 'MM2S', columns 0 to {self.columns - 1}", "wait inside the partition",
+                "tct",
+                f"direction {direction!r}, columns {column} to {column + columns - 1}",
+                f"'S2MM' or 'MM2S', columns 0 to {self.columns - 1}",
+                "wait inside the partition",
             )
         word, config = bd.pack_fields(
-            "tct", registers.TCT_FIELDS,
-            {"direction": int(direction == "MM2S"), "row": row, "column": column,
-             "rows": rows, "columns": columns, "channel": channel},
+            "tct",
+            registers.TCT_FIELDS,
+            {
+                "direction": int(direction == "MM2S"),
+                "row": row,
+                "column": column,
+                "rows": rows,
+                "columns": columns,
+                "channel": channel,
+            },
             2,
         )
         self.op("TCT", word=word, config=config)

@@ -56,7 +56,8 @@ def layout_of(code: int, version: Version) -> Layout:
     layout = spec.layout(code, version)
     if layout is None:
         raise TransactionError(
-            "encoding an op", f"opcode {code} ({spec.name_of(code)})",
+            "encoding an op",
+            f"opcode {code} ({spec.name_of(code)})",
             ", ".join(op.name for op in spec.OPCODES) + f" or a custom opcode from {spec.CUSTOM_BEGIN} on",
             "express it by one of these",
         )
@@ -96,7 +97,9 @@ def encode_op(code: int, version: Version, values: Mapping[str, int], payload: b
             value = values[slot]
             if not 0 <= value < 1 << (8 * field.width):
                 raise TransactionError(
-                    f"encoding {name} field {slot}", str(value), f"0 to {(1 << 8 * field.width) - 1}",
+                    f"encoding {name} field {slot}",
+                    str(value),
+                    f"0 to {(1 << 8 * field.width) - 1}",
                     f"version {version[0]}.{version[1]} has {field.width} bytes for it",
                 )
             fits_struct = field.width in _CODES
@@ -123,8 +126,14 @@ class Header:
     def to_bytes(self) -> bytes:
         try:
             return HEADER_STRUCT.pack(
-                *self.version, self.device_generation, self.rows, self.columns, self.mem_tile_rows,
-                self.padding, self.op_count, self.byte_size,
+                *self.version,
+                self.device_generation,
+                self.rows,
+                self.columns,
+                self.mem_tile_rows,
+                self.padding,
+                self.op_count,
+                self.byte_size,
             )
         except struct.error as error:
             raise TransactionError(
@@ -136,8 +145,11 @@ class Header:
         """The header; raises TransactionError when there are fewer than 16 bytes."""
         if len(data) < spec.HEADER_SIZE:
             raise TransactionError(
-                "transaction header", f"{len(data)} bytes", f"at least {spec.HEADER_SIZE}",
-                "is the file empty or cut off?", byte_offset=0,
+                "transaction header",
+                f"{len(data)} bytes",
+                f"at least {spec.HEADER_SIZE}",
+                "is the file empty or cut off?",
+                byte_offset=0,
             )
         fields = HEADER_STRUCT.unpack_from(data)
         major, minor, generation, rows, columns, mem_rows, padding, count, size = fields

@@ -36,7 +36,5 @@ def converted(transaction: Transaction, version: Version) -> bytes:
             error.op_index, error.byte_offset = op.index, op.offset
             raise
     body = b"".join(chunks)
-    header = dataclasses.replace(
-        transaction.header, version=version, byte_size=spec.HEADER_SIZE + len(body)
-    )
+    header = dataclasses.replace(transaction.header, version=version, byte_size=spec.HEADER_SIZE + len(body))
     return header.to_bytes() + body

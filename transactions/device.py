@@ -46,8 +46,17 @@ class Device:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A mapping proxy cannot be pickled, and tuning sends devices to other processes.
-        return (_make, (self.name, self.columns, self.core_rows, self.device_generation, self.xrt_name,
-                        dict(self.constants)))
+        return (
+            _make,
+            (
+                self.name,
+                self.columns,
+                self.core_rows,
+                self.device_generation,
+                self.xrt_name,
+                dict(self.constants),
+            ),
+        )
 
     def constant(self, key: str) -> float:
         """A constant by ``"section.key"``; DeviceError when the description lacks it."""
@@ -55,7 +64,9 @@ class Device:
             return self.constants[key]
         except KeyError:
             raise DeviceError(
-                f"device {self.name}", f"constant {key!r}", ", ".join(sorted(self.constants)),
+                f"device {self.name}",
+                f"constant {key!r}",
+                ", ".join(sorted(self.constants)),
                 "add it, with its source, to the description file",
             ) from None
 
@@ -88,11 +99,18 @@ def read_description(path: Path) -> tuple[Device, str]:
             for key, value in entries.items()
             if not isinstance(value, str)  # the C++ reader keeps strings apart too
         }
-        device = _make(path.stem, head["columns"], head["core_rows"], head["device_generation"],
-                       head["xrt_name"], constants)
+        device = _make(
+            path.stem,
+            head["columns"],
+            head["core_rows"],
+            head["device_generation"],
+            head["xrt_name"],
+            constants,
+        )
     except (OSError, tomllib.TOMLDecodeError, KeyError, AttributeError, ValueError, TypeError) as error:
         raise DeviceError(
-            f"device description {path.name}", f"{type(error).__name__}: {error}",
+            f"device description {path.name}",
+            f"{type(error).__name__}: {error}",
             "sections of key = number, and [device] with columns, core_rows, device_generation, xrt_name",
             "compare it with the files in transactions/devices",
         ) from error

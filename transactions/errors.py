@@ -48,9 +48,7 @@ class OneDispatchError(Exception):
         return (_rebuild, (type(self), self.args, self.__dict__))
 
 
-def _rebuild(
-    cls: type[OneDispatchError], args: tuple[str, ...], state: dict[str, Any]
-) -> OneDispatchError:
+def _rebuild(cls: type[OneDispatchError], args: tuple[str, ...], state: dict[str, Any]) -> OneDispatchError:
     error = cls.__new__(cls, *args)
     error.args = args
     error.__dict__.update(state)
@@ -146,8 +144,6 @@ class SimulationError(_AtOperation):
         tile: str = "",
         register: str = "",
     ) -> None:
-        super().__init__(
-            where, given, accepted, remedy, op_index=op_index, byte_offset=byte_offset
-        )
+        super().__init__(where, given, accepted, remedy, op_index=op_index, byte_offset=byte_offset)
         self.tile = tile
         self.register = register

@@ -110,7 +110,9 @@ def _check_header(number: int, first: Header, header: Header) -> None:
         given, wanted = getattr(header, name), getattr(first, name)
         if given != wanted:
             raise TransactionError(
-                f"fuse part {number} header", f"{name} {given}", f"{wanted}, as part 0 has",
+                f"fuse part {number} header",
+                f"{name} {given}",
+                f"{wanted}, as part 0 has",
                 "build all parts for one device and partition; .converted() changes versions",
             )
 
@@ -121,8 +123,10 @@ def _check_regions(where: str, args: Sequence[ArgMap], bindings: Bindings) -> No
     for a, b in itertools.pairwise(regions):
         if a.xrt_arg_idx == b.xrt_arg_idx and b.offset < a.end:
             raise TransactionError(
-                f"{where} arg map", f"argument {a.xrt_arg_idx} bytes {a.offset} to {a.end} and {b.offset} on",
-                "regions that do not overlap", "correct offset and size in the arg map",
+                f"{where} arg map",
+                f"argument {a.xrt_arg_idx} bytes {a.offset} to {a.end} and {b.offset} on",
+                "regions that do not overlap",
+                "correct offset and size in the arg map",
             )
     placed = []
     for entry in args:
@@ -152,7 +156,9 @@ def _target(where: str, entry: ArgMap, bindings: Bindings) -> tuple[int, int]:
         bound = bindings.tensors.get(entry.onnx_arg_idx)
         if bound is None:
             raise TransactionError(
-                f"{where} bindings", f"no tensor {entry.onnx_arg_idx}", f"one of {sorted(bindings.tensors)}",
+                f"{where} bindings",
+                f"no tensor {entry.onnx_arg_idx}",
+                f"one of {sorted(bindings.tensors)}",
                 "bind every onnx_arg_idx of the arg map's inputs and outputs",
             )
         return bound[0], bound[1] - entry.offset - entry.padding_offset
@@ -167,7 +173,10 @@ def _target(where: str, entry: ArgMap, bindings: Bindings) -> tuple[int, int]:
 
 
 def _patched(
-    where: str, transaction: Transaction, args: Sequence[ArgMap], bindings: Bindings,
+    where: str,
+    transaction: Transaction,
+    args: Sequence[ArgMap],
+    bindings: Bindings,
     sizes: Mapping[int, int] | None,
 ) -> bytes:
     """The body with every DDR_PATCH rewritten, all patches of the transaction at once."""
@@ -183,36 +192,56 @@ def _patched(
         if bad.any():
             at = int(np.argmax(bad))
             raise TransactionError(
-                f"{where} DDR_PATCH", f"argument {arguments[at]} offset {offsets[at]} {what}".rstrip(),
-                accepted, remedy,
-                op_index=int(patches[at]), byte_offset=int(transaction.offsets[patches[at]]),
+                f"{where} DDR_PATCH",
+                f"argument {arguments[at]} offset {offsets[at]} {what}".rstrip(),
+                accepted,
+                remedy,
+                op_index=int(patches[at]),
+                byte_offset=int(transaction.offsets[patches[at]]),
             )
 
-    fail(written < 0, "of a BD that was not written",
-         "word 1 of a shim BD that a BLOCKWRITE before it writes", "write the BD first")
+    fail(
+        written < 0,
+        "of a BD that was not written",
+        "word 1 of a shim BD that a BLOCKWRITE before it writes",
+        "write the BD first",
+    )
     fail(offsets >= np.uint64(_OFFSET_LIMIT), "", "offsets below 2**48", "is the file damaged?")
     regions = sorted(args, key=lambda e: (e.xrt_arg_idx, e.offset))
     at = _region_of(regions, arguments, offsets)
     listed = ", ".join(f"{e.xrt_arg_idx}: {e.offset} to {e.end}" for e in regions) or "no argument"
     fail(at < 0, "", f"the regions of the arg map ({listed})", "correct the arg map or the patch")
     ends = np.array([e.end for e in regions], np.uint64)
-    fail(offsets >= ends[at], "past the end of its region", f"the regions of the arg map ({listed})",
-         "correct the arg map or the patch")
+    fail(
+        offsets >= ends[at],
+        "past the end of its region",
+        f"the regions of the arg map ({listed})",
+        "correct the arg map or the patch",
+    )
     targets = [_target(where, entry, bindings) for entry in regions]
     new_arguments = np.array([argument for argument, _ in targets], np.int64)[at]
     new_offsets = offsets.astype(np.int64) + np.array([shift for _, shift in targets], np.int64)[at]
-    fail(new_offsets < 0, "before the start of its buffer", "padding that the buffer has in front",
-         "let the planner leave room for padding_offset")
+    fail(
+        new_offsets < 0,
+        "before the start of its buffer",
+        "padding that the buffer has in front",
+        "let the planner leave room for padding_offset",
+    )
     if sizes is not None:
         limits = np.array([sizes.get(argument, 0) for argument, _ in targets], np.int64)[at]
         reach = new_offsets + validation.bd_extents(transaction, written)
-        fail(reach > limits, "past the end of its fused buffer", f"buffers of {dict(sizes)} bytes",
-             "correct the BD's length and steps, or the buffer sizes")
+        fail(
+            reach > limits,
+            "past the end of its fused buffer",
+            f"buffers of {dict(sizes)} bytes",
+            "correct the BD's length and steps, or the buffer sizes",
+        )
     return _rewritten(transaction, patches, new_arguments, new_offsets)
 
 
-def _region_of(regions: Sequence[ArgMap], arguments: npt.NDArray[np.uint64],
-               offsets: npt.NDArray[np.uint64]) -> Ints:
+def _region_of(
+    regions: Sequence[ArgMap], arguments: npt.NDArray[np.uint64], offsets: npt.NDArray[np.uint64]
+) -> Ints:
     """Index of the last region of the same argument that starts at or below each offset, or -1."""
     result = np.full(len(arguments), -1, np.int64)
     for argument in sorted({entry.xrt_arg_idx for entry in regions}):

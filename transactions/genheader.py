@@ -150,8 +150,7 @@ def _shape(name: str, layout: spec.Layout) -> str:
     payload = layout.payload_at or 0
     width = layout.payload_width if payload else 0
     return (
-        f'{{"{name}", true, {fixed}, {layout.size_at or 0}, {layout.min_size}, {limit}, '
-        f"{payload}, {width}}}"
+        f'{{"{name}", true, {fixed}, {layout.size_at or 0}, {layout.min_size}, {limit}, {payload}, {width}}}'
     )
 
 
@@ -222,10 +221,25 @@ def _name_table(tile: registers.TileMap) -> Iterable[str]:
 
 def _register_constants() -> Iterable[str]:
     names = (
-        "COLUMN_SHIFT", "ROW_SHIFT", "OFFSET_MASK", "ROW_MASK", "SHIM_ROW", "MEM_ROW",
-        "FIRST_CORE_ROW", "CORE_ROWS", "LOCK_REQUEST_STRIDE", "LOCK_REQUEST_ACQUIRE",
-        "LOCK_REQUEST_VALUE_SHIFT", "LOCK_REQUEST_VALUE_MASK", "LOCK_MAX", "SLOTS_PER_SLAVE",
-        "ARBITERS", "MSELS", "QUEUE_DEPTH", "DMA_IDLE_MASK", "CORE_VIEW_MEMORY",
+        "COLUMN_SHIFT",
+        "ROW_SHIFT",
+        "OFFSET_MASK",
+        "ROW_MASK",
+        "SHIM_ROW",
+        "MEM_ROW",
+        "FIRST_CORE_ROW",
+        "CORE_ROWS",
+        "LOCK_REQUEST_STRIDE",
+        "LOCK_REQUEST_ACQUIRE",
+        "LOCK_REQUEST_VALUE_SHIFT",
+        "LOCK_REQUEST_VALUE_MASK",
+        "LOCK_MAX",
+        "SLOTS_PER_SLAVE",
+        "ARBITERS",
+        "MSELS",
+        "QUEUE_DEPTH",
+        "DMA_IDLE_MASK",
+        "CORE_VIEW_MEMORY",
         "CORE_VIEW_LOCKS",
     )
     for name in names:
@@ -259,8 +273,18 @@ def _word_fields() -> Iterable[str]:
 def _xclbin() -> Iterable[str]:
     yield f'constexpr char MAGIC[] = "{xclbin.MAGIC.decode()}";'
     yield f'constexpr char KERNEL_PREFIX[] = "{xclbin.KERNEL_PREFIX}";'
-    for name in ("VERSION", "DEVICE_AT", "DEVICE_BYTES", "UUID_AT", "UUID_BYTES", "COUNTS_AT", "KERNELS_AT",
-                 "KERNEL_BYTES", "PDI_ALIGN", "MAX_ENTRIES"):
+    for name in (
+        "VERSION",
+        "DEVICE_AT",
+        "DEVICE_BYTES",
+        "UUID_AT",
+        "UUID_BYTES",
+        "COUNTS_AT",
+        "KERNELS_AT",
+        "KERNEL_BYTES",
+        "PDI_ALIGN",
+        "MAX_ENTRIES",
+    ):
         yield f"constexpr uint32_t {name} = {getattr(xclbin, name)};"
     yield f"constexpr uint32_t PDI_ENTRY_BYTES = {xclbin.PDI_ENTRY.size};  // u32 id, u32 size, u64 offset"
 

@@ -149,9 +149,7 @@ def _ports(*groups: tuple[str, int]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _dma(
-    s2mm: int, mm2s: int, s2mm_status: int, mm2s_status: int, channels: int
-) -> tuple[Block, ...]:
+def _dma(s2mm: int, mm2s: int, s2mm_status: int, mm2s_status: int, channels: int) -> tuple[Block, ...]:
     return (
         Block("DMA_S2MM_CTRL", s2mm, channels, 8, doc="channel control"),
         Block("DMA_S2MM_QUEUE", s2mm + 4, channels, 8, doc="a write pushes one task"),
@@ -162,16 +160,20 @@ def _dma(
     )
 
 
-def _locks(
-    values: int, count: int, overflow: int, underflow: int, requests: int
-) -> tuple[Block, ...]:
+def _locks(values: int, count: int, overflow: int, underflow: int, requests: int) -> tuple[Block, ...]:
     status_words = (count + 31) // 32
     return (
         Block("LOCK_VALUE", values, count, 0x10, doc="a write sets the lock"),
         Block("LOCK_OVERFLOW", overflow, status_words),
         Block("LOCK_UNDERFLOW", underflow, status_words),
-        Block("LOCK_REQUEST", requests, count, LOCK_REQUEST_STRIDE, LOCK_REQUEST_STRIDE,
-              "a read performs the request"),
+        Block(
+            "LOCK_REQUEST",
+            requests,
+            count,
+            LOCK_REQUEST_STRIDE,
+            LOCK_REQUEST_STRIDE,
+            "a read performs the request",
+        ),
     )
 
 
@@ -212,7 +214,8 @@ QUEUE_FIELDS: tuple[Field, ...] = (
     Field("token", 0, 31, 1, doc="issue a completion token"),
 )
 MEM_QUEUE_FIELDS: tuple[Field, ...] = (
-    Field("start_bd", 0, 0, 6, doc="first BD"), *QUEUE_FIELDS[1:],
+    Field("start_bd", 0, 0, 6, doc="first BD"),
+    *QUEUE_FIELDS[1:],
 )
 CHANNEL_FIELDS: tuple[Field, ...] = (
     Field("reset", 0, 1, 1, doc="channel reset (core, mem)"),
@@ -335,11 +338,14 @@ _SHIM_BD = (
     Field("iteration_current", 6, 26, 6),
     *_lock_word(7),
 )
-_SHIM_MASTERS = _ports(
-    ("CONTROL", 0), ("FIFO", 0), ("SOUTH", 6), ("WEST", 4), ("NORTH", 6), ("EAST", 4)
-)
+_SHIM_MASTERS = _ports(("CONTROL", 0), ("FIFO", 0), ("SOUTH", 6), ("WEST", 4), ("NORTH", 6), ("EAST", 4))
 _SHIM_SLAVES = _ports(
-    ("CONTROL", 0), ("FIFO", 0), ("SOUTH", 8), ("WEST", 4), ("NORTH", 4), ("EAST", 4),
+    ("CONTROL", 0),
+    ("FIFO", 0),
+    ("SOUTH", 8),
+    ("WEST", 4),
+    ("NORTH", 4),
+    ("EAST", 4),
     ("TRACE", 0),
 )
 SHIM = TileMap(
@@ -359,8 +365,13 @@ SHIM = TileMap(
         Block("COLUMN_CLOCK", 0xFFF20),
         Block("COLUMN_RESET", 0xFFF28),
     ),
-    _SHIM_BD, 8, _SHIM_MASTERS, _SHIM_SLAVES,
-    memory_bytes=0, own_lock_view=0, own_memory_view=0,
+    _SHIM_BD,
+    8,
+    _SHIM_MASTERS,
+    _SHIM_SLAVES,
+    memory_bytes=0,
+    own_lock_view=0,
+    own_memory_view=0,
 )
 SHIM_MM2S_SLAVES = (SHIM.slave("SOUTH_3"), SHIM.slave("SOUTH_7"))
 """Switch slave that shim MM2S channel 0 / 1 enters."""
@@ -429,8 +440,13 @@ MEM = TileMap(
         Block("MODULE_CLOCK", 0xFFF00),
         Block("MODULE_RESET", 0xFFF10),
     ),
-    _MEM_BD, 8, _MEM_MASTERS, _MEM_SLAVES,
-    memory_bytes=0x80000, own_lock_view=64, own_memory_view=0x80000,
+    _MEM_BD,
+    8,
+    _MEM_MASTERS,
+    _MEM_SLAVES,
+    memory_bytes=0x80000,
+    own_lock_view=64,
+    own_memory_view=0x80000,
 )
 
 # --- Core tile ----------------------------------------------------------------------------------
@@ -454,12 +470,26 @@ _CORE_BD = (
     *_lock_word(5),
 )
 _CORE_MASTERS = _ports(
-    ("CORE", 0), ("DMA", 2), ("CONTROL", 0), ("FIFO", 0),
-    ("SOUTH", 4), ("WEST", 4), ("NORTH", 6), ("EAST", 4),
+    ("CORE", 0),
+    ("DMA", 2),
+    ("CONTROL", 0),
+    ("FIFO", 0),
+    ("SOUTH", 4),
+    ("WEST", 4),
+    ("NORTH", 6),
+    ("EAST", 4),
 )
 _CORE_SLAVES = _ports(
-    ("CORE", 0), ("DMA", 2), ("CONTROL", 0), ("FIFO", 0),
-    ("SOUTH", 6), ("WEST", 4), ("NORTH", 4), ("EAST", 4), ("CORE_TRACE", 0), ("MEM_TRACE", 0),
+    ("CORE", 0),
+    ("DMA", 2),
+    ("CONTROL", 0),
+    ("FIFO", 0),
+    ("SOUTH", 6),
+    ("WEST", 4),
+    ("NORTH", 4),
+    ("EAST", 4),
+    ("CORE_TRACE", 0),
+    ("MEM_TRACE", 0),
 )
 CORE = TileMap(
     "core",
@@ -488,8 +518,13 @@ CORE = TileMap(
         Block("MODULE_CLOCK", 0x60000),
         Block("MODULE_RESET", 0x60010, doc="bit 0 switch, 1 memory, 2 core"),
     ),
-    _CORE_BD, 6, _CORE_MASTERS, _CORE_SLAVES,
-    memory_bytes=0x10000, own_lock_view=0, own_memory_view=0,
+    _CORE_BD,
+    6,
+    _CORE_MASTERS,
+    _CORE_SLAVES,
+    memory_bytes=0x10000,
+    own_lock_view=0,
+    own_memory_view=0,
 )
 CORE_VIEW_MEMORY = 0x70000
 """A core's own data memory in its load/store view."""

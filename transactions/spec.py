@@ -150,100 +150,182 @@ _STATE_REG = Layout((*_STATE, Field("reg", 8, 4, "register offset")), (12,))
 
 OPCODES: tuple[Opcode, ...] = (
     Opcode(
-        0, "WRITE", "write one word to a register", _MEASURED,
+        0,
+        "WRITE",
+        "write one word to a register",
+        _MEASURED,
         _each(
-            Layout((Field("reg", 8, 8, "register address"), Field("value", 16, 4, "word")),
-                   (24,), size_at=20),
+            Layout(
+                (Field("reg", 8, 8, "register address"), Field("value", 16, 4, "word")), (24,), size_at=20
+            ),
             Layout((Field("reg", 4, 4, "register address"), Field("value", 8, 4, "word")), (12,)),
         ),
     ),
     Opcode(
-        1, "BLOCKWRITE", "write consecutive words from a register on", _MEASURED,
+        1,
+        "BLOCKWRITE",
+        "write consecutive words from a register on",
+        _MEASURED,
         _each(
-            Layout((Field("reg", 8, 4, "first register address"),), (16,),
-                   size_at=12, payload_at=16),
-            Layout((Field("reg", 4, 4, "first register address"),), (12,),
-                   size_at=8, payload_at=12),
+            Layout((Field("reg", 8, 4, "first register address"),), (16,), size_at=12, payload_at=16),
+            Layout((Field("reg", 4, 4, "first register address"),), (12,), size_at=8, payload_at=12),
         ),
     ),
     Opcode(3, "MASKWRITE", "change the masked bits of a register", _MEASURED, _masked()),
     Opcode(4, "MASKPOLL", "wait until (register & mask) == value", _MEASURED, _masked()),
     Opcode(5, "NOOP", "do nothing", _READ, _both(_NOOP)),
     Opcode(
-        6, "PREEMPT", "a point where the context may be switched", _MEASURED,
-        _both(Layout((Field("level", 1, 1, "0 none, 1 memory tile, 2 core tile, 3 registers"),),
-                     (4,))),
+        6,
+        "PREEMPT",
+        "a point where the context may be switched",
+        _MEASURED,
+        _both(Layout((Field("level", 1, 1, "0 none, 1 memory tile, 2 core tile, 3 registers"),), (4,))),
     ),
     Opcode(7, "MASKPOLL_BUSY", "MASKPOLL without yielding", _MEASURED, _masked()),
     Opcode(
-        8, "LOADPDI", "load another overlay", _READ,
-        _both(Layout((
-            Field("pdi_id", 2, 2, "PDI of the xclbin"),
-            Field("pdi_size", 4, 4, "bytes of the PDI, 0 = whole"),
-            Field("address", 8, 8, "address of the PDI, 0 = by id"),
-        ), (16,))),
-    ),
-    Opcode(
-        9, "LOAD_PM_START", "begin loading core program memory", _READ,
-        _both(Layout((Field("count", 1, 3, "sequences that follow"),
-                      Field("pm_id", 4, 4, "program")), (8,))),
-    ),
-    Opcode(
-        10, "CREATE_SCRATCHPAD", "reserve a scratchpad", _READ,
-        _both(Layout((
-            Field("usage", 1, 1, "what it is for"),
-            Field("scratch_size", 4, 4, "bytes"),
-            Field("offset", 8, 8, "offset of the scratchpad"),
-        ), (16,))),
-    ),
-    Opcode(11, "UPDATE_STATE_TABLE", "compute on a state table entry", _READ,
-           _both(Layout(_STATE, (8,)))),
-    Opcode(12, "UPDATE_REG", "write a computed state to a register", _READ, _both(_STATE_REG)),
-    Opcode(13, "UPDATE_SCRATCH", "write a computed state to the scratchpad", _UNCONFIRMED,
-           _both(_STATE_REG)),
-    Opcode(
-        128, "TCT", "wait for task completion tokens", _READ,
-        _both(Layout((
-            Field("word", 8, 4, "direction[7:0] | row[15:8] | column[23:16]"),
-            Field("config", 12, 4, "rows[15:8] | columns[23:16] | channel[31:24]"),
-        ), (16,), size_at=4)),
-    ),
-    Opcode(
-        129, "DDR_PATCH", "put a buffer address into shim BD words 1 and 2", _MEASURED,
-        _each(
-            Layout((
-                # Bytes 8 to 23 hold an action (0) among garbage; sources disagree where.
-                Field("reg", 24, 8, "address of shim BD word 1"),
-                Field("arg_index", 32, 8, "which kernel argument"),
-                Field("arg_offset", 40, 8, "bytes added to its address"),
-            ), (48,), size_at=4),
-            Layout((
-                Field("reg", 8, 4, "address of shim BD word 1"),
-                Field("arg_index", 12, 1, "which kernel argument"),
-                Field("arg_offset", 16, 8, "bytes added to its address"),
-            ), (24,), size_at=4),
+        8,
+        "LOADPDI",
+        "load another overlay",
+        _READ,
+        _both(
+            Layout(
+                (
+                    Field("pdi_id", 2, 2, "PDI of the xclbin"),
+                    Field("pdi_size", 4, 4, "bytes of the PDI, 0 = whole"),
+                    Field("address", 8, 8, "address of the PDI, 0 = by id"),
+                ),
+                (16,),
+            )
         ),
     ),
     Opcode(
-        130, "READ_REGS", "report the values of registers", _READ,
-        _both(Layout((Field("count", 8, 4, "number of addresses"),), (16,),
-                     size_at=4, payload_at=16, payload_width=8)),
+        9,
+        "LOAD_PM_START",
+        "begin loading core program memory",
+        _READ,
+        _both(Layout((Field("count", 1, 3, "sequences that follow"), Field("pm_id", 4, 4, "program")), (8,))),
     ),
-    Opcode(131, "RECORD_TIMER", "record the time under an id", _MEASURED,
-           _both(Layout((Field("id", 8, 4, "time stamp id"),), (12,), size_at=4))),
     Opcode(
-        132, "MERGE_SYNC", "wait for tokens of several columns", _MEASURED,
-        _both(Layout((
-            Field("tokens", 8, 1, "tokens to wait for"),
-            Field("columns", 9, 1, "columns that send them"),
-        ), (12, 16), size_at=4)),
+        10,
+        "CREATE_SCRATCHPAD",
+        "reserve a scratchpad",
+        _READ,
+        _both(
+            Layout(
+                (
+                    Field("usage", 1, 1, "what it is for"),
+                    Field("scratch_size", 4, 4, "bytes"),
+                    Field("offset", 8, 8, "offset of the scratchpad"),
+                ),
+                (16,),
+            )
+        ),
     ),
-    Opcode(133, "NEXT", "continue with the next instruction buffer", _UNCONFIRMED,
-           _both(Layout((), (8,), size_at=4, payload_at=8))),
-    Opcode(134, "TIMER_134", "unnamed, found in convolution files; an id like a timer's",
-           _MEASURED, _both(Layout((Field("id", 8, 4, "counts 0, 1, 2..."),), (12,), size_at=4))),
-    Opcode(200, "LOAD_PM_END", "end loading core program memory", _UNCONFIRMED,
-           _both(Layout((), (8,), size_at=4, payload_at=8))),
+    Opcode(11, "UPDATE_STATE_TABLE", "compute on a state table entry", _READ, _both(Layout(_STATE, (8,)))),
+    Opcode(12, "UPDATE_REG", "write a computed state to a register", _READ, _both(_STATE_REG)),
+    Opcode(13, "UPDATE_SCRATCH", "write a computed state to the scratchpad", _UNCONFIRMED, _both(_STATE_REG)),
+    Opcode(
+        128,
+        "TCT",
+        "wait for task completion tokens",
+        _READ,
+        _both(
+            Layout(
+                (
+                    Field("word", 8, 4, "direction[7:0] | row[15:8] | column[23:16]"),
+                    Field("config", 12, 4, "rows[15:8] | columns[23:16] | channel[31:24]"),
+                ),
+                (16,),
+                size_at=4,
+            )
+        ),
+    ),
+    Opcode(
+        129,
+        "DDR_PATCH",
+        "put a buffer address into shim BD words 1 and 2",
+        _MEASURED,
+        _each(
+            Layout(
+                (
+                    # Bytes 8 to 23 hold an action (0) among garbage; sources disagree where.
+                    Field("reg", 24, 8, "address of shim BD word 1"),
+                    Field("arg_index", 32, 8, "which kernel argument"),
+                    Field("arg_offset", 40, 8, "bytes added to its address"),
+                ),
+                (48,),
+                size_at=4,
+            ),
+            Layout(
+                (
+                    Field("reg", 8, 4, "address of shim BD word 1"),
+                    Field("arg_index", 12, 1, "which kernel argument"),
+                    Field("arg_offset", 16, 8, "bytes added to its address"),
+                ),
+                (24,),
+                size_at=4,
+            ),
+        ),
+    ),
+    Opcode(
+        130,
+        "READ_REGS",
+        "report the values of registers",
+        _READ,
+        _both(
+            Layout(
+                (Field("count", 8, 4, "number of addresses"),),
+                (16,),
+                size_at=4,
+                payload_at=16,
+                payload_width=8,
+            )
+        ),
+    ),
+    Opcode(
+        131,
+        "RECORD_TIMER",
+        "record the time under an id",
+        _MEASURED,
+        _both(Layout((Field("id", 8, 4, "time stamp id"),), (12,), size_at=4)),
+    ),
+    Opcode(
+        132,
+        "MERGE_SYNC",
+        "wait for tokens of several columns",
+        _MEASURED,
+        _both(
+            Layout(
+                (
+                    Field("tokens", 8, 1, "tokens to wait for"),
+                    Field("columns", 9, 1, "columns that send them"),
+                ),
+                (12, 16),
+                size_at=4,
+            )
+        ),
+    ),
+    Opcode(
+        133,
+        "NEXT",
+        "continue with the next instruction buffer",
+        _UNCONFIRMED,
+        _both(Layout((), (8,), size_at=4, payload_at=8)),
+    ),
+    Opcode(
+        134,
+        "TIMER_134",
+        "unnamed, found in convolution files; an id like a timer's",
+        _MEASURED,
+        _both(Layout((Field("id", 8, 4, "counts 0, 1, 2..."),), (12,), size_at=4)),
+    ),
+    Opcode(
+        200,
+        "LOAD_PM_END",
+        "end loading core program memory",
+        _UNCONFIRMED,
+        _both(Layout((), (8,), size_at=4, payload_at=8)),
+    ),
 )
 
 NEVER_SERIALISED: Mapping[int, str] = MappingProxyType(

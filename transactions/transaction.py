@@ -165,8 +165,11 @@ class Transaction:
         offsets = _scan(data, header.version)
         if len(offsets) - 1 != header.op_count:
             raise TransactionError(
-                "transaction header", f"op_count {header.op_count}", f"{len(offsets) - 1}, as the file has",
-                "was the file edited?", byte_offset=8,
+                "transaction header",
+                f"op_count {header.op_count}",
+                f"{len(offsets) - 1}, as the file has",
+                "was the file edited?",
+                byte_offset=8,
             )
         return cls(data, header, offsets)
 
@@ -263,15 +266,20 @@ def _check_frame(header: Header, size: int) -> None:
     if header.version not in spec.VERSIONS:
         accepted = ", ".join(f"{major}.{minor}" for major, minor in spec.VERSIONS)
         raise TransactionError(
-            "transaction header", f"version {header.version[0]}.{header.version[1]}", accepted,
-            "is this a transaction? Parameter and control packet files are not", byte_offset=0,
+            "transaction header",
+            f"version {header.version[0]}.{header.version[1]}",
+            accepted,
+            "is this a transaction? Parameter and control packet files are not",
+            byte_offset=0,
         )
     missing = header.byte_size - size
     if missing:
         unit = "byte" if abs(missing) == 1 else "bytes"
         amount = f"{abs(missing)} {unit} {'short' if missing > 0 else 'too long'}"
         raise TransactionError(
-            "transaction", f"{size} bytes ({amount})", f"{header.byte_size} bytes, as the header says",
+            "transaction",
+            f"{size} bytes ({amount})",
+            f"{header.byte_size} bytes, as the header says",
             "copy the file again" if missing > 0 else "cut off what follows the transaction",
             byte_offset=min(size, header.byte_size),
         )
@@ -329,9 +337,11 @@ def _bad_op(data: bytes, version: Version, starts: list[int], at: int) -> Transa
     place = {"op_index": len(starts), "byte_offset": offset}
     if layout is None:
         return TransactionError(
-            "transaction", f"opcode {code} ({spec.name_of(code)})",
+            "transaction",
+            f"opcode {code} ({spec.name_of(code)})",
             ", ".join(f"{op.code} {op.name}" for op in spec.OPCODES) + ", other custom ops from 128 on",
-            "the file is damaged, or the previous op has a wrong size", **place,
+            "the file is damaged, or the previous op has a wrong size",
+            **place,
         )
     size = layout.min_size
     if layout.size_at is not None and layout.size_at + 4 <= left:
@@ -341,6 +351,9 @@ def _bad_op(data: bytes, version: Version, starts: list[int], at: int) -> Transa
     else:
         accepted = f"a multiple of 4 from {layout.min_size} on"
     return TransactionError(
-        where, f"{size} bytes with {left} left in the file", f"{accepted}, inside the file",
-        "the file is cut off or damaged", **place,
+        where,
+        f"{size} bytes with {left} left in the file",
+        f"{accepted}, inside the file",
+        "the file is cut off or damaged",
+        **place,
     )

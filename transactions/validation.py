@@ -61,8 +61,13 @@ class Finding:
 def validate(transaction: Transaction, arg_sizes: Mapping[int, int] | None) -> list[Finding]:
     """All findings, by op."""
     checker = _Checker(transaction)
-    found = [*checker.header(), *checker.addresses(), *checker.values(), *checker.counts(),
-             *checker.patches(arg_sizes)]
+    found = [
+        *checker.header(),
+        *checker.addresses(),
+        *checker.values(),
+        *checker.counts(),
+        *checker.patches(arg_sizes),
+    ]
     return sorted(found, key=lambda f: (-1 if f.op_index is None else f.op_index, f.kind.value))
 
 
@@ -79,12 +84,17 @@ class _Checker:
         most = MAX_COLUMNS.get(header.device_generation)
         if header.device_generation not in spec.DEVICE_GENERATIONS:
             known = ", ".join(str(generation) for generation in spec.DEVICE_GENERATIONS)
-            yield Finding(FindingKind.HEADER, None, 2,
-                          f"device generation {header.device_generation}; known: {known}")
+            yield Finding(
+                FindingKind.HEADER, None, 2, f"device generation {header.device_generation}; known: {known}"
+            )
         if header.rows != spec.ARRAY_ROWS or header.mem_tile_rows != spec.MEM_TILE_ROWS:
-            yield Finding(FindingKind.HEADER, None, 3,
-                          f"{header.rows} rows with {header.mem_tile_rows} of memory tiles; "
-                          f"accepted: {spec.ARRAY_ROWS} with {spec.MEM_TILE_ROWS}")
+            yield Finding(
+                FindingKind.HEADER,
+                None,
+                3,
+                f"{header.rows} rows with {header.mem_tile_rows} of memory tiles; "
+                f"accepted: {spec.ARRAY_ROWS} with {spec.MEM_TILE_ROWS}",
+            )
         if not header.columns or (most is not None and header.columns > most):
             yield Finding(FindingKind.HEADER, None, 4, f"{header.columns} columns; accepted: 1 to {most}")
 
@@ -143,19 +153,22 @@ class _Checker:
             channels = registers.TILES[kind].block["DMA_S2MM_QUEUE"].count if kind else 0
             if values["direction"] > 1 or values["channel"] >= channels:
                 yield self._finding(
-                    FindingKind.VALUE, i,
+                    FindingKind.VALUE,
+                    i,
                     f"token of direction {values['direction']} channel {values['channel']} in row "
                     f"{values['row']}; accepted: directions 0 and 1, channels below {channels}",
                 )
             if values["column"] + values["columns"] > self.columns or not values["columns"]:
                 yield self._finding(
-                    FindingKind.VALUE, i,
+                    FindingKind.VALUE,
+                    i,
                     f"tokens of {values['columns']} columns from {values['column']} on; "
                     f"accepted: 1 or more inside {self.columns}",
                 )
             if values["row"] + values["rows"] > spec.ARRAY_ROWS or not values["rows"]:
                 yield self._finding(
-                    FindingKind.VALUE, i,
+                    FindingKind.VALUE,
+                    i,
                     f"tokens of {values['rows']} rows from {values['row']} on; "
                     f"accepted: 1 or more inside {spec.ARRAY_ROWS}",
                 )
@@ -181,7 +194,8 @@ class _Checker:
             return
         written = patched_bds(self.transaction, indices)
         yield from self._all(
-            FindingKind.PATCH, indices[written < 0],
+            FindingKind.PATCH,
+            indices[written < 0],
             "no preceding BLOCKWRITE writes the shim BD whose word 1 it patches",
         )
         arguments = self.transaction.column("DDR_PATCH", "arg_index", indices)
@@ -209,7 +223,8 @@ class _Checker:
             for index in indices[mine][past].tolist():
                 at = np.searchsorted(indices, index)
                 yield self._finding(
-                    FindingKind.ARGUMENT, index,
+                    FindingKind.ARGUMENT,
+                    index,
                     f"argument {argument} of {sizes[argument]} bytes is accessed from "
                     f"{int(offsets[at])} to {int(offsets[at]) + int(extents[at])}",
                 )

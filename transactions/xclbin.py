@@ -78,7 +78,9 @@ class Xclbin:
         object.__setattr__(self, "pdis", MappingProxyType(dict(sorted(self.pdis.items()))))
         if not self.kernels or not self.kernels[0].startswith(KERNEL_PREFIX):
             raise CompiledModelError(
-                "xclbin kernels", str(self.kernels), f"a first name that starts with {KERNEL_PREFIX}",
+                "xclbin kernels",
+                str(self.kernels),
+                f"a first name that starts with {KERNEL_PREFIX}",
                 "hosts look for that prefix",
             )
         if 0 not in self.pdis or any(not 0 <= i <= 0xFFFF for i in self.pdis):
@@ -89,8 +91,10 @@ class Xclbin:
             size = int.from_bytes(data[12:16], "little")
             if len(data) < spec.HEADER_SIZE or size != len(data):
                 raise CompiledModelError(
-                    f"xclbin PDI {pdi_id}", f"{len(data)} bytes whose header says {size}",
-                    "a whole transaction", "build it with TransactionBuilder",
+                    f"xclbin PDI {pdi_id}",
+                    f"{len(data)} bytes whose header says {size}",
+                    "a whole transaction",
+                    "build it with TransactionBuilder",
                 )
 
     @cached_property
@@ -160,7 +164,9 @@ def _text(data: bytes) -> str:
 def _check_frame(data: bytes) -> None:
     if data[: len(MAGIC)] != MAGIC:
         raise CompiledModelError(
-            "xclbin", f"a file that starts with {data[:8]!r}", f"the magic {MAGIC!r}",
+            "xclbin",
+            f"a file that starts with {data[:8]!r}",
+            f"the magic {MAGIC!r}",
             "the simulator reads its own containers, not vendor xclbin files",
         )
     if len(data) < KERNELS_AT:

@@ -72,8 +72,11 @@ def test_device_errors(tmp_path: Path) -> None:
         find_device("npu1").with_constants(nothing=1.0)
     with pytest.raises(DeviceError, match=r"none\.toml"):
         read_description(tmp_path / "none.toml")
-    for text in ("not toml [", "[device]\ncolumns = 4\n", "[device]\ncolumns = 4\ncore_rows = 4\n"
-                 "device_generation = 3\nxrt_name = 'x'\n[clock]\nmhz = [1]\n"):
+    for text in (
+        "not toml [",
+        "[device]\ncolumns = 4\n",
+        "[device]\ncolumns = 4\ncore_rows = 4\ndevice_generation = 3\nxrt_name = 'x'\n[clock]\nmhz = [1]\n",
+    ):
         (tmp_path / "bad.toml").write_text(text)
         with pytest.raises(DeviceError, match=r"bad\.toml"):
             read_description(tmp_path / "bad.toml")
@@ -89,8 +92,10 @@ def pdi(words: int = 0) -> bytes:
     return made.to_bytes()
 
 
-@given(st.dictionaries(st.integers(1, 65535), st.integers(0, 5), max_size=4),
-       st.lists(st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=20), max_size=3))
+@given(
+    st.dictionaries(st.integers(1, 65535), st.integers(0, 5), max_size=4),
+    st.lists(st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=20), max_size=3),
+)
 def test_xclbin_round_trip(ids: dict[int, int], more: list[str]) -> None:
     pdis = {0: pdi(1), **{i: pdi(n) for i, n in ids.items()}}
     made = Xclbin("npu2_4col", pdis, ("MLIR_AIE", *(f"k{name}" for name in more)))
@@ -141,8 +146,15 @@ def test_a_damaged_xclbin_is_refused(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(
     "cls",
-    [ModelError, UnsupportedModelError, InputError, TransactionError, SimulationError, DeviceError,
-     CompiledModelError],
+    [
+        ModelError,
+        UnsupportedModelError,
+        InputError,
+        TransactionError,
+        SimulationError,
+        DeviceError,
+        CompiledModelError,
+    ],
 )
 def test_errors_have_four_parts_and_cross_processes(cls: type[OneDispatchError]) -> None:
     error = cls("here", "this", "that", "do it.")

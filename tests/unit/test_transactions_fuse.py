@@ -28,8 +28,13 @@ from onedispatch.transactions import (
 SHIM_BD0 = tile_address(0, 0, 0x1D000)
 
 
-def op(patches: Sequence[tuple[int, int]], version: spec.Version = spec.V0_1, columns: int = 4,
-       generation: int = 4, words: int = 4) -> Transaction:
+def op(
+    patches: Sequence[tuple[int, int]],
+    version: spec.Version = spec.V0_1,
+    columns: int = 4,
+    generation: int = 4,
+    words: int = 4,
+) -> Transaction:
     """A transaction with one BD write of ``words`` words before each (argument, offset) patch."""
     made = TransactionBuilder(generation, columns, version)
     for argument, offset in patches:
@@ -60,7 +65,14 @@ def test_every_row_of_the_rule(version: spec.Version) -> None:
     given_patches = [(0, 4), (1, 8), (1, 128), (1, 132), (2, 12), (3, 16), (4, 20), (5, 24)]
     fused = fuse([(op(given_patches, version), ALL_KINDS, BINDINGS)])
     assert patches(fused) == [
-        (1, 4), (0, 32 + 8 - 16), (2, 4096), (2, 4100), (3, 1036), (4, 2064), (2, 8212), (5, 88),
+        (1, 4),
+        (0, 32 + 8 - 16),
+        (2, 4096),
+        (2, 4100),
+        (3, 1036),
+        (4, 2064),
+        (2, 8212),
+        (5, 88),
     ]
     in_params = dataclasses.replace(BINDINGS, ctrl_argument=4)
     assert patches(fuse([(op([(5, 0)], version), ALL_KINDS, in_params)])) == [(4, 64)]
@@ -98,8 +110,11 @@ def test_only_patches_change_in_real_files(amd_transactions: Path) -> None:
             assert new.raw == old.raw or old.name == "DDR_PATCH", path.name
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1000).map(lambda o: 4 * o)), max_size=20),
-       st.integers(0, 1 << 30).map(lambda o: 4 * o), st.sampled_from(spec.VERSIONS))
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1000).map(lambda o: 4 * o)), max_size=20),
+    st.integers(0, 1 << 30).map(lambda o: 4 * o),
+    st.sampled_from(spec.VERSIONS),
+)
 def test_fusing_with_identity_bindings_changes_offsets_only(
     given_patches: list[tuple[int, int]], base: int, version: spec.Version
 ) -> None:
@@ -140,10 +155,22 @@ BOUND = Bindings({0: (0, 0), 1: (1, 0)})
         ([(op([(0, 0)]), [ENTRY, dataclasses.replace(ENTRY, offset=32)], BOUND)], None, "do not overlap"),
         ([(op([(0, 52)]), [ENTRY], BOUND)], {0: 64}, "past the end of its fused buffer"),
         ([(op([(0, 0)]), [ENTRY], BOUND)], {1: 64}, "past the end of its fused buffer"),
-        ([(op([]), [ENTRY, ArgMap(ArgKind.OUTPUT, 1, 1, 0, 64)], Bindings({0: (2, 0), 1: (2, 32)}))], None,
-         "OUTPUT 32 to 96 over INPUT 0 to 64 of fused argument 2"),
-        ([(op([]), [ArgMap(ArgKind.SCRATCH_PAD, 0, 0, 0, 64), ArgMap(ArgKind.OUTPUT, 1, 1, 0, 64)],
-           Bindings({1: (2, 0)}))], None, "SCRATCH_PAD 0 to 64 over OUTPUT"),
+        (
+            [(op([]), [ENTRY, ArgMap(ArgKind.OUTPUT, 1, 1, 0, 64)], Bindings({0: (2, 0), 1: (2, 32)}))],
+            None,
+            "OUTPUT 32 to 96 over INPUT 0 to 64 of fused argument 2",
+        ),
+        (
+            [
+                (
+                    op([]),
+                    [ArgMap(ArgKind.SCRATCH_PAD, 0, 0, 0, 64), ArgMap(ArgKind.OUTPUT, 1, 1, 0, 64)],
+                    Bindings({1: (2, 0)}),
+                )
+            ],
+            None,
+            "SCRATCH_PAD 0 to 64 over OUTPUT",
+        ),
     ],
 )
 def test_fuse_errors(parts: list[object], sizes: dict[int, int] | None, says: str) -> None:

@@ -123,8 +123,12 @@ CALLS = st.one_of(
     st.tuples(st.just("merge_sync"), st.integers(0, 255), st.integers(0, 255)),
     st.tuples(st.just("preempt"), st.integers(0, 3)),
     st.tuples(st.just("loadpdi"), st.integers(0, 65535), WORDS, st.integers(0, 2**64 - 1)),
-    st.tuples(st.just("ddr_patch"), st.just(SHIM_BD0 + 4), st.integers(0, 255),
-              st.integers(0, 2**40).map(lambda o: 4 * o)),
+    st.tuples(
+        st.just("ddr_patch"),
+        st.just(SHIM_BD0 + 4),
+        st.integers(0, 255),
+        st.integers(0, 2**40).map(lambda o: 4 * o),
+    ),
     st.tuples(st.just("custom"), st.integers(201, 255), st.binary(max_size=3).map(lambda b: b * 4)),
     st.tuples(st.just("noop")),
 )
@@ -317,17 +321,27 @@ def test_findings_of_values_and_counts() -> None:
     made.op("BLOCKWRITE", reg=0)
     found = findings(Transaction.from_bytes(made.to_bytes()))
     assert [(kind, op) for kind, op, _ in found] == [
-        (FindingKind.VALUE, 0), (FindingKind.VALUE, 1), (FindingKind.VALUE, 3),
-        (FindingKind.ADDRESS, 4), (FindingKind.COUNT, 4), (FindingKind.ADDRESS, 5),
-        (FindingKind.UNKNOWN, 6), (FindingKind.COUNT, 7),
+        (FindingKind.VALUE, 0),
+        (FindingKind.VALUE, 1),
+        (FindingKind.VALUE, 3),
+        (FindingKind.ADDRESS, 4),
+        (FindingKind.COUNT, 4),
+        (FindingKind.ADDRESS, 5),
+        (FindingKind.UNKNOWN, 6),
+        (FindingKind.COUNT, 7),
     ]
     assert "lock 0 set to 64" in found[0][2] and "accepted: 0 to 23" in found[1][2]
 
 
 @pytest.mark.parametrize(
     ("byte", "value", "says"),
-    [(2, 77, "generation 77"), (3, 5, "5 rows"), (5, 2, "2 of memory tiles"), (4, 9, "9 columns"),
-     (4, 0, "0 columns")],
+    [
+        (2, 77, "generation 77"),
+        (3, 5, "5 rows"),
+        (5, 2, "2 of memory tiles"),
+        (4, 9, "9 columns"),
+        (4, 0, "0 columns"),
+    ],
 )
 def test_findings_of_the_header(byte: int, value: int, says: str) -> None:
     data = bytearray(patched().to_bytes())

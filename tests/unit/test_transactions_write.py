@@ -84,8 +84,16 @@ def test_bd_words_round_trip(cls: type[bd.BufferDescriptor], data: st.DataObject
 
 
 def test_bd_at_speaks_of_own_memory_and_locks() -> None:
-    made = MemBd.at(0x1000, 64, [(1, 8), (16, 8)], acquire=(3, -1), release=(4, 1), next_bd=9, packet_id=2,
-                    iteration=(64, 4))
+    made = MemBd.at(
+        0x1000,
+        64,
+        [(1, 8), (16, 8)],
+        acquire=(3, -1),
+        release=(4, 1),
+        next_bd=9,
+        packet_id=2,
+        iteration=(64, 4),
+    )
     assert made.base == (0x80000 + 0x1000) // 4
     assert (made.acquire_lock, made.release_lock) == (67, 68)
     words = made.to_words()
@@ -174,8 +182,21 @@ def test_every_method_reads_back(version: spec.Version) -> None:
     read = Transaction.from_bytes(made.to_bytes())
     assert read.version == version and len(read) == made.op_count == 15
     assert [op.name for op in read.ops] == [
-        "WRITE", "BLOCKWRITE", "DDR_PATCH", "MASKWRITE", "MASKPOLL", "MASKPOLL_BUSY", "NOOP", "PREEMPT",
-        "LOADPDI", "TCT", "RECORD_TIMER", "MERGE_SYNC", "READ_REGS", "LOAD_PM_START", "CUSTOM_199",
+        "WRITE",
+        "BLOCKWRITE",
+        "DDR_PATCH",
+        "MASKWRITE",
+        "MASKPOLL",
+        "MASKPOLL_BUSY",
+        "NOOP",
+        "PREEMPT",
+        "LOADPDI",
+        "TCT",
+        "RECORD_TIMER",
+        "MERGE_SYNC",
+        "READ_REGS",
+        "LOAD_PM_START",
+        "CUSTOM_199",
     ]
     assert read.ops[0].fields == {"reg": MEM_QUEUE, "value": 7}
     assert list(read.ops[1].words) == ShimBd.at(0, 16).to_words()
