@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onedispatch.operators.base import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
+from onedispatch.operators.base import Lowering, NodeSpec, Operator, TensorSpec
 from onedispatch.operators.cost import mac_cycles, window_cycles
 from onedispatch.operators.elementwise import apply_activation, is_activation, tensors_of
 from onedispatch.operators.index_space import (
@@ -24,7 +24,7 @@ from onedispatch.operators.index_space import (
     strided_operand,
 )
 from onedispatch.operators.norm import ChannelAffine
-from onedispatch.operators.params import Activation
+from onedispatch.operators.params import ABSENT, Activation
 from onedispatch.operators.registry import maps
 from onedispatch.operators.schedule import Schedule
 from onedispatch.operators.window import Window, spatial, window_of, windows
@@ -34,7 +34,11 @@ Array = np.ndarray[Any, Any]
 
 
 class Conv(Operator):
-    """``act(conv(X, W) + bias)``: X [N, C, (H,) W], constant W [M, C/groups, (kh,) kw], bias [M]."""
+    """``act(conv(X, W) + bias)``: X [N, C, (H,) W], W [M, C/groups, (kh,) kw], bias [M].
+
+    Constant weights and bias are packed tile by tile; where one of them is computed at run time,
+    both are read as they lie.
+    """
 
     kind = "conv"
 
@@ -43,16 +47,24 @@ class Conv(Operator):
         name: str,
         x: TensorSpec,
         weights: TensorSpec,
-        bias: Array | None,
+        bias: TensorSpec | None,
         output: TensorSpec,
         window: Window,
         groups: int,
         device: Device,
         activation: Activation | None = None,
     ) -> None:
-        super().__init__(name, [x, weights], output, device, activation)
-        self.x, self.weights, self.window, self.groups = x, weights, window, groups
-        self.bias = np.zeros(weights.shape[0], np.float32) if bias is None else bias
+        inputs = [x, weights] if bias is None else [x, weights, bias]
+        super().__init__(name, inputs, output, device, activation)
+        self.x, self.weights, self.bias, self.window, self.groups = x, weights, bias, window, groups
+        self.packs = weights.is_const and (bias is None or bias.is_const)
+
+    @property
+    def bias_values(self) -> Array:
+        """The constant bias [M], zeros where there is none."""
+        if self.bias is None or self.bias.value is None:
+            return np.zeros(self.weights.shape[0], np.float32)
+        return np.asarray(self.bias.value, np.float32).reshape(-1)
 
     @property
     def depthwise(self) -> bool:
@@ -80,7 +92,9 @@ class Conv(Operator):
             [(e, s, Access(d)) for d, (e, s) in enumerate(zip((n, g, co, oh, ow), ys, strict=True))],
         )
         taps = self.window.taps
-        packed = Packed("w", (1, 2, K), lambda t, kt: t[2] * (kt * taps + 1))
+        inputs = self._parameters((g, co), (1, 2), ci)
+        if self.packs:
+            inputs = (Packed("w", (1, 2, K), lambda t, kt: t[2] * (kt * taps + 1)),)
 
         def cycles(t: Sequence[Any], kt: Any) -> Any:
             outputs = t[2] * t[3] * t[4]
@@ -89,7 +103,7 @@ class Conv(Operator):
         return Nest(
             "CONV",
             dims,
-            (x, packed),
+            (x, *inputs),
             out,
             lambda s: self._args(s, (2, 3, 4), K),
             cycles,
@@ -97,10 +111,22 @@ class Conv(Operator):
             reduces=True,
         )
 
+    def _parameters(
+        self, sizes: Sequence[int], dims: Sequence[int], channels: int
+    ) -> tuple[Operand | Packed, ...]:
+        """Weights and bias that are read as they lie: output channels are ``sizes`` over ``dims``."""
+        taps = self.window.taps
+        shape = (*sizes, channels, taps)
+        outputs = tuple(Access(d) for d in dims)
+        rest = (Access(K) if channels > 1 else Access(None), Access(None))
+        weights = Operand("w", 1, 4, shape, contiguous_strides(shape), (*outputs, *rest))
+        if self.bias is None:
+            return (weights,)
+        return weights, Operand("bias", 2, 4, tuple(sizes), contiguous_strides(sizes), outputs)
+
     def _args(self, s: Schedule, dims: Sequence[int], channel: int) -> Mapping[str, int | list[int]]:
         co, oh, ow = dims
-        weights = s.tiles[co] * (s.k_tile if channel == K else 1) * self.window.taps
-        return {
+        args: dict[str, int | list[int]] = {
             ("dim_co" if channel == K else "dim_c"): co,
             "dim_oh": oh,
             "dim_ow": ow,
@@ -108,9 +134,16 @@ class Conv(Operator):
             "x": s.ref("x"),
             **self.window.axis_words(s, (channel, oh, ow)),
             "w": s.ref("w"),
-            "bias": s.ref("w") + 4 * weights,
             "act": self.activation.words(),
         }
+        if self.packs:
+            weights = s.tiles[co] * (s.k_tile if channel == K else 1) * self.window.taps
+            args["bias"] = s.ref("w") + 4 * weights
+        else:
+            args["bias"] = ABSENT if self.bias is None else s.ref("bias")
+        if channel == K:
+            args["w_layout"] = 0 if self.packs else 1
+        return args
 
     # -- depthwise: dims n, c, oh, ow ---------------------------------------------------------
 
@@ -125,12 +158,14 @@ class Conv(Operator):
         sizes = (n, c, oh, ow)
         out = Operand("out", OUTPUT, 4, sizes, contiguous_strides(sizes), tuple(Access(d) for d in range(4)))
         taps = self.window.taps
-        packed = Packed("w", (1,), lambda t, _k: t[1] * (taps + 1))
+        inputs = self._parameters((c,), (1,), 1)
+        if self.packs:
+            inputs = (Packed("w", (1,), lambda t, _k: t[1] * (taps + 1)),)
 
         def cycles(t: Sequence[Any], _k: Any) -> Any:
             return window_cycles(self.device, t[1] * t[2] * t[3], taps)
 
-        return Nest("DWCONV", dims, (x, packed), out, lambda s: self._args(s, (1, 2, 3), 1), cycles)
+        return Nest("DWCONV", dims, (x, *inputs), out, lambda s: self._args(s, (1, 2, 3), 1), cycles)
 
     # -- constants ----------------------------------------------------------------------------
 
@@ -146,7 +181,7 @@ class Conv(Operator):
         g, taps = self.groups, self.window.taps
         co, ci = self.weights.shape[0] // g, self.weights.shape[1]
         weights = np.asarray(self.weights.value, np.float32).reshape(g, co, ci, taps)
-        bias = self.bias.reshape(g, co)
+        bias = self.bias_values.reshape(g, co)
         tile, k_tile, steps = s.tiles[2], s.k_tile, s.inner_steps
         packed = s.packed("w")
         chunks = out.reshape(s.slot_count(packed), -1)
@@ -167,7 +202,7 @@ class Conv(Operator):
         for i in range(s.grid[1]):
             at, slot = min(i * tile, c - tile), s.slot(packed, [i])
             chunks[slot, : tile * taps] = weights[at : at + tile].reshape(-1)
-            chunks[slot, tile * taps :] = self.bias[at : at + tile]
+            chunks[slot, tile * taps :] = self.bias_values[at : at + tile]
 
     # -- fusion, reference ----------------------------------------------------------------------
 
@@ -175,11 +210,12 @@ class Conv(Operator):
         if self.activation.code != "none":
             return None
         weights, bias = self.weights, self.bias
-        if isinstance(consumer, ChannelAffine):
+        if isinstance(consumer, ChannelAffine) and self.packs:
             scale = consumer.scale.reshape(-1, *[1] * (len(weights.shape) - 1))
             value = (np.asarray(weights.value, np.float32) * scale).astype(np.float32)
+            shift = (self.bias_values * consumer.scale + consumer.shift).astype(np.float32)
             weights = TensorSpec(weights.name, weights.dtype, weights.shape, value)
-            bias = bias * consumer.scale + consumer.shift
+            bias = TensorSpec(f"{self.output.name}//bias", shift.dtype, shift.shape, shift)
         elif not is_activation(consumer):
             return None
         return Conv(
@@ -195,26 +231,22 @@ class Conv(Operator):
         )
 
     def reference(self, *arrays: Array) -> Array:
-        x, weights = arrays[0], np.asarray(self.weights.value)
+        x, weights = arrays[:2]
+        bias = arrays[2] if len(arrays) > 2 else np.zeros(weights.shape[0], np.float32)
         out = spatial(self.output.shape)
         seen = windows(x.reshape(*x.shape[:2], *spatial(x.shape)), self.window, out, 0.0)
         g = self.groups
         seen = seen.reshape(x.shape[0], g, x.shape[1] // g, *out, *self.window.kernel)
         kernel = weights.reshape(g, -1, x.shape[1] // g, *self.window.kernel)
         y = np.einsum("ngcyxhw,gochw->ngoyx", seen, kernel, optimize=True)
-        y = y.reshape(x.shape[0], weights.shape[0], *out) + self.bias.reshape(1, -1, 1, 1)
+        y = y.reshape(x.shape[0], weights.shape[0], *out) + bias.reshape(1, -1, 1, 1)
         return apply_activation(self.activation, y.astype(np.float32)).reshape(self.output.shape)
 
 
-@maps("Conv", notes="1-D and 2-D, groups, dilations, any pads; constant weights and bias")
+@maps("Conv", notes="1-D and 2-D, groups, dilations, any pads")
 def map_conv(node: NodeSpec, lowering: Lowering) -> None:
     inputs, output = tensors_of(node)
     x, weights = inputs[:2]
-    bias = node.input(2)
-    if weights.value is None or (bias is not None and bias.value is None):
-        raise Unsupported("Conv with weights computed at run time", "constant weights and bias")
     window = window_of(node, x, weights.shape[2:], output)
-    shift = None if bias is None else np.asarray(bias.value, np.float32)
-    lowering.emit(
-        Conv(node.name, x, weights, shift, output, window, int(node.attr("group", 1)), lowering.device)
-    )
+    groups = int(node.attr("group", 1))
+    lowering.emit(Conv(node.name, x, weights, node.input(2), output, window, groups, lowering.device))

@@ -110,8 +110,9 @@ ARGS: dict[str, dict[str, int]] = {
         "b_zero": 82,
         "b_zero_n": 83,
     },
-    # W chunk, CONV: [k_tile * kh * kw][co tile], index ((ci * kh + y) * kw + x) * T_co + co, ci
-    # counted from the step's first channel, channels past K are zero. Bias chunk: [co tile].
+    # w_layout 0: W chunk, CONV: [k_tile * kh * kw][co tile], index ((ci * kh + y) * kw + x) * T_co + co, ci
+    # counted from the step's first channel, channels past K are zero. w_layout 1: as ONNX has them,
+    # [co tile][k_tile][kh * kw], the last chunk shifted back into the tensor. Bias chunk: [co tile].
     "CONV": {
         "dim_co": 41,
         "dim_oh": 42,
@@ -129,6 +130,7 @@ ARGS: dict[str, dict[str, int]] = {
         "w": 66,
         "bias": 67,
         "act": 68,
+        "w_layout": 71,
     },
     # W chunk, DWCONV: [c tile][kh * kw]. No reduction steps.
     "DWCONV": {

@@ -57,19 +57,5 @@ REFUSED: dict[str, str] = {
     },
 }
 
-# The onnx package gives a convolution's weights as an input. The device takes them as constants, so
-# these tests run twice: as they are, refused; and with the weights as initializers, run.
-CONSTANT_WEIGHTS: dict[str, str] = {
-    f"test_{name}": "Conv with weights computed at run time"
-    for name in (
-        "basic_conv_with_padding",
-        "basic_conv_without_padding",
-        "conv_with_strides_padding",
-        "conv_with_strides_no_padding",
-        "conv_with_strides_and_asymmetric_padding",
-        "conv_with_autopad_same",
-    )
-}
-
 # Tests of our operators that the oldest supported onnx has; newer ones have more.
 AT_LEAST = 140

@@ -13,7 +13,7 @@ import pytest
 from onnx import numpy_helper
 
 from onedispatch import UnsupportedModelError, backend
-from tests.onnx_node.expected import AT_LEAST, CONSTANT_WEIGHTS, REFUSED
+from tests.onnx_node.expected import AT_LEAST, REFUSED
 from tests.ops.case import OPERATORS
 
 
@@ -35,16 +35,15 @@ def _load() -> dict[str, Any]:
 
 
 TESTS = _load()
-LISTED = {**REFUSED, **CONSTANT_WEIGHTS}
-STRICT = sorted(TESTS.keys() - LISTED.keys())
+STRICT = sorted(TESTS.keys() - REFUSED.keys())
 
 
 def test_the_lists_are_true() -> None:
     """Each operator has node tests that run, and no listed name is unknown."""
-    assert not LISTED.keys() - TESTS.keys()
+    assert not REFUSED.keys() - TESTS.keys()
     assert len(STRICT) >= AT_LEAST
     covered = {node.op_type for name in STRICT for node in TESTS[name].model.graph.node}
-    assert covered == OPERATORS - {"Conv"}
+    assert covered == OPERATORS
 
 
 @pytest.mark.parametrize("name", STRICT)
@@ -53,24 +52,12 @@ def test_runs_in_strict_mode(name: str) -> None:
     run_data_sets(test, test.model, test.data_sets)
 
 
-@pytest.mark.parametrize("name", sorted(LISTED))
+@pytest.mark.parametrize("name", sorted(REFUSED))
 def test_is_refused_with_the_listed_reason(name: str) -> None:
-    with pytest.raises(UnsupportedModelError, match=LISTED[name]):
+    with pytest.raises(UnsupportedModelError, match=REFUSED[name]):
         prepared = backend.prepare(TESTS[name].model, "CPU", fallback="error")
         for inputs, _ in TESTS[name].data_sets:  # sequences are refused when their length is known
             prepared.run([x if isinstance(x, list) else _array(x) for x in inputs])
-
-
-@pytest.mark.parametrize("name", sorted(CONSTANT_WEIGHTS))
-def test_convolution_with_its_weights_as_constants(name: str) -> None:
-    test = TESTS[name]
-    for inputs, outputs in test.data_sets:
-        model = onnx.ModelProto()
-        model.CopyFrom(test.model)
-        for info, array in list(zip(model.graph.input, inputs, strict=True))[1:]:
-            model.graph.initializer.append(numpy_helper.from_array(_array(array), info.name))
-        del model.graph.input[1:]
-        run_data_sets(test, model, [(inputs[:1], outputs)])
 
 
 def run_data_sets(test: Any, model: onnx.ModelProto, data_sets: Sequence[Any]) -> None:

@@ -101,8 +101,9 @@ def conv(draw: st.DrawFn) -> Case:
     if draw(st.booleans()):
         inside, group = 1, draw(st.integers(2, 20))  # depthwise
     n, c, m = draw(st.sampled_from([1, 2, 3])), inside * group, outside * group
-    bias = [weight(m)] if draw(st.booleans()) else []
-    weights = weight(m, inside, *attributes["kernel_shape"])
+    made, made_bias = draw(st.sampled_from([weight, weight, f32])), draw(st.sampled_from([weight, f32]))
+    bias = [made_bias(m)] if draw(st.booleans()) else []
+    weights = made(m, inside, *attributes["kernel_shape"])
     allowed = sums_of(inside * int(np.prod(attributes["kernel_shape"])))
     inputs = f32(n, c, *size), weights, *bias
     return case("Conv", *inputs, tolerance=allowed, group=group, device=draw(DEVICES), **attributes)

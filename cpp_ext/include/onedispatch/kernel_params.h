@@ -126,6 +126,7 @@ constexpr uint32_t x_w = 61;
 constexpr uint32_t w = 66;
 constexpr uint32_t bias = 67;
 constexpr uint32_t act = 68;
+constexpr uint32_t w_layout = 71;
 }  // namespace conv
 namespace dwconv {
 constexpr uint32_t dim_c = 41;

@@ -36,20 +36,36 @@ class Conv final : public Kernel {
   void accumulate_planes(const Call& call, GemmF32& g) const;
   void accumulate_gathered(const Call& call, GemmF32& g, const float* x) const;
 
+  void point_at_weights(const Call& call, GemmF32& g) const;
+
   Window window_;
   PortRef w_, bias_;
+  bool natural_;  // weights as ONNX has them: [co][channel][tap]
+  uint32_t k_extent_, k_tile_;
   Activation activation_;
   Timing timing_;
 };
 
-Conv::Conv(const Setup& setup) : window_(setup, "CONV", Window::Channels::kReduction), timing_(setup.timing) {
+Conv::Conv(const Setup& setup)
+    : window_(setup, "CONV", Window::Channels::kReduction),
+      natural_(word_in(setup, arg::w_layout, "CONV weight layout", 0, 1) != 0),
+      k_extent_(setup.k_extent),
+      k_tile_(std::min(setup.k_tile, setup.k_extent)),
+      timing_(setup.timing) {
   w_ = port_at(setup, arg::w, "CONV weights", 4, setup.k_extent == 0);
   Axis rows, columns;
-  const uint64_t steps = static_cast<uint64_t>(std::min(setup.k_tile, setup.k_extent)) * static_cast<uint64_t>(window_.taps());
+  const uint64_t steps = uint64_t{k_tile_} * static_cast<uint64_t>(window_.taps());
   rows.chunk = rows.extent = static_cast<int64_t>(std::min<uint64_t>(steps, UINT32_MAX));
   rows.stride = columns.chunk = columns.extent = window_.tile_c;
   columns.stride = 1;
-  require_span(w_, {rows, columns}, 4, "CONV weights");
+  if (natural_) {
+    Axis outputs = columns, steps_of_one = rows;
+    outputs.stride = rows.chunk;
+    steps_of_one.stride = 1;
+    require_span(w_, {outputs, steps_of_one}, 4, "CONV weights");
+  } else {
+    require_span(w_, {rows, columns}, 4, "CONV weights");
+  }
   bias_ = port_at(setup, arg::bias, "CONV bias", 4, true);
   require_span(bias_, {columns}, 4, "CONV bias");
   activation_ = activation_at(setup, arg::act);
@@ -121,6 +137,18 @@ void Conv::accumulate_gathered(const Call& call, GemmF32& g, const float* x) con
   columns.flush();
 }
 
+void Conv::point_at_weights(const Call& call, GemmF32& g) const {
+  g.a = w_.f32_in(call);
+  g.a_m = 1;
+  g.a_k = window_.tile_c;
+  if (!natural_) return;
+  // The last chunk is shifted back into the tensor: its first channels were done before.
+  const uint32_t done = call.k_first - std::min(call.k_first, k_extent_ - k_tile_);
+  g.a += static_cast<ptrdiff_t>(done) * window_.taps();
+  g.a_m = static_cast<ptrdiff_t>(k_tile_) * window_.taps();
+  g.a_k = 1;
+}
+
 void Conv::run(const Call& call) const {
   auto* out = reinterpret_cast<float*>(call.out);
   GemmF32 g{};
@@ -129,11 +157,7 @@ void Conv::run(const Call& call) const {
   g.c = out;
   g.c_m = g.n;
   g.accumulate = call.k_index != 0;
-  if (call.k_count != 0) {
-    g.a = w_.f32_in(call);
-    g.a_m = 1;
-    g.a_k = window_.tile_c;
-  }
+  if (call.k_count != 0) point_at_weights(call, g);
   if (call.k_count == 0) {
     simd().gemm_f32(g);
   } else if (int64_t first = 0; window_.single_tap(call, first)) {
