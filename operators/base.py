@@ -8,6 +8,7 @@ tensor how a tile of that space touches it) and gets the rest from the shared sc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -34,6 +35,7 @@ class Operator:
     """
 
     kind: ClassVar[str] = ""
+    applies_activation: ClassVar[bool] = True  # the kernel has activation arguments
 
     def __init__(
         self,
@@ -62,9 +64,34 @@ class Operator:
     def absorb(self, consumer: Operator) -> Operator | None:
         """This operator with ``consumer`` (its only reader) merged in, or None.
 
-        The merged operator writes the consumer's output and may take more inputs.
+        The merged operator writes the consumer's output and may take more inputs. By default
+        an activation is applied while the kernel still holds its result.
         """
-        return None
+        if not consumer.is_activation or not self.takes_activation:
+            return None
+        return self.replaced(output=consumer.output, activation=consumer.activation)
+
+    @property
+    def is_activation(self) -> bool:
+        """True for ``act(x)`` alone, which a producer can apply to its own result."""
+        return False
+
+    @property
+    def takes_activation(self) -> bool:
+        """Whether the kernel applies ``activation``, and none is set yet."""
+        return self.applies_activation and self.activation.code == "none"
+
+    def replaced(self, **fields: Any) -> Operator:
+        """A copy with other ``fields``; nothing that was derived from the old ones is kept."""
+        other = copy(self)
+        derived = {
+            name
+            for cls in type(self).__mro__
+            for name, v in vars(cls).items()
+            if isinstance(v, cached_property)
+        }
+        other.__dict__ = {k: v for k, v in self.__dict__.items() if k not in derived} | fields
+        return other
 
     def pack(self, operand: str, schedule: Schedule, out: np.ndarray[Any, Any]) -> None:
         """Write a packed constant operand, chunk after chunk, into ``out`` (uint8, zeroed)."""

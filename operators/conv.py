@@ -11,7 +11,7 @@ import numpy as np
 
 from onedispatch.operators.base import Lowering, NodeSpec, Operator, TensorSpec
 from onedispatch.operators.cost import mac_cycles, window_cycles
-from onedispatch.operators.elementwise import apply_activation, is_activation, tensors_of
+from onedispatch.operators.elementwise import apply_activation, tensors_of
 from onedispatch.operators.index_space import (
     OUTPUT,
     Access,
@@ -207,27 +207,20 @@ class Conv(Operator):
     # -- fusion, reference ----------------------------------------------------------------------
 
     def absorb(self, consumer: Operator) -> Operator | None:
-        if self.activation.code != "none":
-            return None
-        weights, bias = self.weights, self.bias
-        if isinstance(consumer, ChannelAffine) and self.packs:
-            scale = consumer.scale.reshape(-1, *[1] * (len(weights.shape) - 1))
-            value = (np.asarray(weights.value, np.float32) * scale).astype(np.float32)
-            shift = (self.bias_values * consumer.scale + consumer.shift).astype(np.float32)
-            weights = TensorSpec(weights.name, weights.dtype, weights.shape, value)
-            bias = TensorSpec(f"{self.output.name}//bias", shift.dtype, shift.shape, shift)
-        elif not is_activation(consumer):
-            return None
-        return Conv(
-            self.name,
-            self.x,
-            weights,
-            bias,
-            consumer.output,
-            self.window,
-            self.groups,
-            self.device,
-            consumer.activation,
+        scaled = isinstance(consumer, ChannelAffine) and self.packs and self.takes_activation
+        if not scaled or not isinstance(consumer, ChannelAffine):
+            return super().absorb(consumer)
+        scale = consumer.scale.reshape(-1, *[1] * (len(self.weights.shape) - 1))
+        value = (np.asarray(self.weights.value, np.float32) * scale).astype(np.float32)
+        shift = (self.bias_values * consumer.scale + consumer.shift).astype(np.float32)
+        weights = TensorSpec(self.weights.name, value.dtype, value.shape, value)
+        bias = TensorSpec(f"{self.output.name}//bias", shift.dtype, shift.shape, shift)
+        return self.replaced(
+            inputs=(self.x, weights, bias),
+            weights=weights,
+            bias=bias,
+            output=consumer.output,
+            activation=consumer.activation,
         )
 
     def reference(self, *arrays: Array) -> Array:

@@ -194,21 +194,18 @@ class Eltwise(Operator):
             "inputs": words,
         }
 
-    def absorb(self, consumer: Operator) -> Operator | None:
-        if self.activation.code != "none" or not is_activation(consumer):
-            return None
-        return Eltwise(
-            self.name,
-            self.func,
-            self.inputs,
-            consumer.output,
-            self.device,
-            alpha=self.alpha,
-            beta=self.beta,
-            activation=consumer.activation,
-            views=self.views,
-            shape=self.shape,
-            out_view=self.out_view,
+    @property
+    def is_activation(self) -> bool:
+        return (
+            self.func == "copy"
+            and self.activation.code != "none"
+            and len(self.inputs) == 1
+            and self.inputs[0].shape == self.output.shape == self.shape
+            and all(
+                a == b
+                for a, b, n in zip(self.views[0].strides, self.out_view.strides, self.shape, strict=True)
+                if n > 1
+            )
         )
 
     def reference(self, *arrays: Array) -> Array:
@@ -250,22 +247,6 @@ def _gather(array: Array, view: View, shape: Sequence[int]) -> Array:
     flat = np.ascontiguousarray(array).reshape(-1)
     bytes_ = [s * flat.itemsize for s in view.strides]
     return np.lib.stride_tricks.as_strided(flat[view.offset :], tuple(shape), bytes_)
-
-
-def is_activation(op: Operator) -> bool:
-    """True for ``act(x)`` alone: what a producer can apply while it still holds its result."""
-    return (
-        isinstance(op, Eltwise)
-        and op.func == "copy"
-        and len(op.inputs) == 1
-        and op.inputs[0].shape == op.output.shape == op.shape
-        and all(
-            a == b
-            for a, b, n in zip(op.views[0].strides, op.out_view.strides, op.shape, strict=True)
-            if n > 1
-        )
-        and op.activation.code != "none"
-    )
 
 
 _FUNCTIONS: Mapping[str, Any] = {

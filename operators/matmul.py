@@ -16,7 +16,6 @@ from onedispatch.operators.elementwise import (
     View,
     apply_activation,
     collapse,
-    is_activation,
     peel,
     tensors_of,
 )
@@ -252,27 +251,12 @@ class MatMul(Operator):
     # -- fusion, reference -----------------------------------------------------------------
 
     def absorb(self, consumer: Operator) -> Operator | None:
-        if self.dtype != "f32" or self.activation.code != "none":
+        if self.dtype != "f32":
             return None
-        bias, activation = self.bias, self.activation
-        if is_activation(consumer):
-            activation = consumer.activation
-        elif (added := self._bias_of(consumer)) is not None:
-            bias, activation = added, consumer.activation
-        else:
-            return None
-        return MatMul(
-            self.name,
-            self.a,
-            self.b,
-            consumer.output,
-            self.device,
-            bias=bias,
-            alpha=self.alpha,
-            trans_a=self.trans_a,
-            trans_b=self.trans_b,
-            activation=activation,
-        )
+        bias = self._bias_of(consumer) if self.takes_activation else None
+        if bias is None:
+            return super().absorb(consumer)
+        return self.replaced(output=consumer.output, activation=consumer.activation, bias=bias)
 
     def _bias_of(self, consumer: Operator) -> Array | None:
         """The constant [N] that ``consumer`` adds to this product, if that is all it does."""

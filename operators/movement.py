@@ -34,6 +34,7 @@ class Move(Eltwise):
     """Copies strided views of its inputs into strided views of its output, one after the other."""
 
     kind = "move"
+    applies_activation = False
 
     def __init__(
         self,
@@ -51,9 +52,6 @@ class Move(Eltwise):
         return [
             nest for p in self.parts for nest in self.part_nests(p.shape, [p.view], p.out_view, [p.tensor])
         ]
-
-    def absorb(self, consumer: Any) -> None:
-        return None
 
     def reference(self, *arrays: Array) -> Array:
         out = np.zeros(self.output.size, self.output.dtype)

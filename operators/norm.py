@@ -15,7 +15,6 @@ from onedispatch.operators.elementwise import (
     Eltwise,
     View,
     apply_activation,
-    is_activation,
     tensors_of,
 )
 from onedispatch.operators.index_space import Nest
@@ -57,24 +56,12 @@ class ChannelAffine(Eltwise):
         views = [own, channel_view(x.shape), channel_view(x.shape)]
         super().__init__(name, "muladd", [x, *constants], output, device, activation=activation, views=views)
 
-    def absorb(self, consumer: Operator) -> Operator | None:
-        if self.activation.code != "none" or not is_activation(consumer):
-            return None
-        return ChannelAffine(
-            self.name,
-            self.inputs[0],
-            self.scale,
-            self.shift,
-            consumer.output,
-            self.device,
-            consumer.activation,
-        )
-
 
 class Lrn(Operator):
     """Local response normalisation of [N, C, ...] over ``size`` neighbouring channels."""
 
     kind = "lrn"
+    applies_activation = False
 
     def __init__(
         self, name: str, x: TensorSpec, output: TensorSpec, device: Device, **attributes: float

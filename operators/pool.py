@@ -10,7 +10,7 @@ import numpy as np
 
 from onedispatch.operators.base import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.cost import window_cycles
-from onedispatch.operators.elementwise import apply_activation, is_activation, tensors_of
+from onedispatch.operators.elementwise import apply_activation, tensors_of
 from onedispatch.operators.index_space import OUTPUT, Access, Dim, Nest, contiguous_strides, strided_operand
 from onedispatch.operators.params import POOL_MODES, Activation
 from onedispatch.operators.registry import maps
@@ -79,19 +79,6 @@ class Pool(Operator):
             "pad_bottom": bottom,
             "pad_right": right,
         }
-
-    def absorb(self, consumer: Operator) -> Operator | None:
-        if self.activation.code != "none" or not is_activation(consumer):
-            return None
-        return Pool(
-            self.name,
-            self.mode,
-            self.inputs[0],
-            consumer.output,
-            self.window,
-            self.device,
-            consumer.activation,
-        )
 
     def reference(self, *arrays: Array) -> Array:
         x = arrays[0].reshape(*arrays[0].shape[:2], *spatial(arrays[0].shape))

@@ -15,7 +15,6 @@ from onedispatch.operators.elementwise import (
     Eltwise,
     View,
     apply_activation,
-    is_activation,
     tensors_of,
 )
 from onedispatch.operators.index_space import (
@@ -56,6 +55,7 @@ class Softmax(Operator):
     """Softmax (or its logarithm) over the middle axis of [outer, length, inner]."""
 
     kind = "softmax"
+    applies_activation = False
 
     def __init__(
         self,
@@ -145,19 +145,6 @@ class Reduce(Operator):
             "x_i": inner.words(),
             "act": self.activation.words(),
         }
-
-    def absorb(self, consumer: Operator) -> Operator | None:
-        if self.activation.code != "none" or not is_activation(consumer):
-            return None
-        return Reduce(
-            self.name,
-            self.mode,
-            self.inputs[0],
-            consumer.output,
-            self.sizes,
-            self.device,
-            consumer.activation,
-        )
 
     def reference(self, *arrays: Array) -> Array:
         x = arrays[0].reshape(self.sizes)

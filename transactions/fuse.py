@@ -172,6 +172,30 @@ def _target(where: str, entry: ArgMap, bindings: Bindings) -> tuple[int, int]:
     return int(entry.kind), base
 
 
+class _Patches:
+    """The DDR_PATCH operations of a transaction, as columns."""
+
+    def __init__(self, where: str, transaction: Transaction) -> None:
+        self.where, self.transaction = where, transaction
+        self.indices = transaction.indices("DDR_PATCH")
+        self.arguments = transaction.column("DDR_PATCH", "arg_index", self.indices)
+        self.offsets = transaction.column("DDR_PATCH", "arg_offset", self.indices)
+
+    def refuse(self, bad: npt.NDArray[np.bool_], what: str, accepted: str, remedy: str) -> None:
+        """Raise ``TransactionError`` about the first patch that is ``bad``, if any is."""
+        if not bad.any():
+            return
+        at = int(np.argmax(bad))
+        raise TransactionError(
+            f"{self.where} DDR_PATCH",
+            f"argument {self.arguments[at]} offset {self.offsets[at]} {what}".rstrip(),
+            accepted,
+            remedy,
+            op_index=int(self.indices[at]),
+            byte_offset=int(self.transaction.offsets[self.indices[at]]),
+        )
+
+
 def _patched(
     where: str,
     transaction: Transaction,
@@ -181,25 +205,12 @@ def _patched(
 ) -> bytes:
     """The body with every DDR_PATCH rewritten, all patches of the transaction at once."""
     _check_regions(where, args, bindings)
-    patches = transaction.indices("DDR_PATCH")
+    found = _Patches(where, transaction)
+    patches, arguments, offsets = found.indices, found.arguments, found.offsets
     if not len(patches):
         return transaction.body
     written = validation.patched_bds(transaction, patches)
-    arguments = transaction.column("DDR_PATCH", "arg_index", patches)
-    offsets = transaction.column("DDR_PATCH", "arg_offset", patches)
-
-    def fail(bad: npt.NDArray[np.bool_], what: str, accepted: str, remedy: str) -> None:
-        if bad.any():
-            at = int(np.argmax(bad))
-            raise TransactionError(
-                f"{where} DDR_PATCH",
-                f"argument {arguments[at]} offset {offsets[at]} {what}".rstrip(),
-                accepted,
-                remedy,
-                op_index=int(patches[at]),
-                byte_offset=int(transaction.offsets[patches[at]]),
-            )
-
+    fail = found.refuse
     fail(
         written < 0,
         "of a BD that was not written",

@@ -52,14 +52,6 @@ def conv() -> list[Case]:
         one((37, 3, 31), (5, 3, 4), strides=[3], pads=[1, 2]),
         one((2, 6, 1000), (6, 1, 7), group=6, dilations=[2], pads=[6, 6]),
         one((1, 4, 4099), (2, 4, 3), pads=[1, 1]),
-        # weights and bias computed at run time, one of them or both
-        case("Conv", f32(1, 3, 11, 13), f32(5, 3, 3, 3), f32(5), pads=[1, 1, 1, 1]),
-        case("Conv", f32(1, 3, 11, 13), f32(5, 3, 3, 3), weight(5), pads=[1, 0, 2, 1]),
-        case("Conv", f32(1, 3, 11, 13), weight(5, 3, 3, 3), f32(5), strides=[2, 2]),
-        case("Conv", f32(2, 12, 9, 9), f32(8, 3, 3, 3), group=4, pads=[1, 1, 1, 1]),
-        case("Conv", f32(1, 9, 9, 9), f32(9, 1, 3, 3), f32(9), group=9, pads=[1, 1, 1, 1]),
-        case("Conv", f32(1, 131, 7, 7), f32(67, 131, 3, 3), f32(67), pads=[1, 1, 1, 1]),
-        case("Conv", f32(1, 64, 28, 28), f32(96, 64, 1, 1)),
         # automatic padding
         one((1, 2, 10, 11), (3, 2, 3, 4), auto_pad="SAME_UPPER"),
         one((1, 2, 10, 11), (3, 2, 3, 4), auto_pad="SAME_LOWER"),
@@ -173,4 +165,17 @@ def normalisations() -> list[Case]:
     return cases
 
 
-CASES = [*conv(), *pools(), *normalisations()]
+def conv_with_computed_weights() -> list[Case]:
+    """Weights or bias or both are inputs."""
+    return [
+        case("Conv", f32(1, 3, 11, 13), f32(5, 3, 3, 3), f32(5), pads=[1, 1, 1, 1]),
+        case("Conv", f32(1, 3, 11, 13), f32(5, 3, 3, 3), weight(5), pads=[1, 0, 2, 1]),
+        case("Conv", f32(1, 3, 11, 13), weight(5, 3, 3, 3), f32(5), strides=[2, 2]),
+        case("Conv", f32(2, 12, 9, 9), f32(8, 3, 3, 3), group=4, pads=[1, 1, 1, 1]),
+        case("Conv", f32(1, 9, 9, 9), f32(9, 1, 3, 3), f32(9), group=9, pads=[1, 1, 1, 1]),
+        case("Conv", f32(1, 131, 7, 7), f32(67, 131, 3, 3), f32(67), pads=[1, 1, 1, 1]),
+        case("Conv", f32(1, 64, 28, 28), f32(96, 64, 1, 1)),
+    ]
+
+
+CASES = [*conv(), *conv_with_computed_weights(), *pools(), *normalisations()]
