@@ -27,6 +27,12 @@ pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is no
         ("light_resnet50", 3, None),
         ("light_vgg19", None, None),
         ("light_vgg19", 3, None),
+        ("light_bvlc_alexnet", None, None),
+        ("light_zfnet512", None, None),
+        ("light_shufflenet", None, None),
+        ("light_inception_v1", None, None),
+        ("light_inception_v2", 2, None),
+        ("light_densenet121", None, None),
     ],
 )
 def test_a_network_in_one_dispatch(name: str, batch: int | None, image: int | None) -> None:
