@@ -61,7 +61,8 @@ generate: $(STAMPS)/dev
 generated: $(STAMPS)/dev
 	$(BIN)/pytest -q -p no:cacheprovider tests/arch/test_generated.py
 
-bench: $(STAMPS)/demo
+bench: $(STAMPS)/dev
+	@$(BIN)/pytest tests/bench -m bench --benchmark-only --benchmark-columns=median,iqr,rounds
 	@$(BIN)/onedispatch bench light_resnet50
 
 clean:

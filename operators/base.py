@@ -31,7 +31,8 @@ class Operator:
 
     ``inputs`` are activations first to last as ``reference`` takes them; constants among
     them carry their value and reach the device formatted, through ``format_const_params``.
-    Raises ``Unsupported`` on construction when shapes or attributes are out of bounds.
+    Raises ``Unsupported`` on construction when shapes or attributes are out of bounds, and
+    where ``schedules`` is first asked for (``Lowering.emit`` does) when no tile fits a core.
     """
 
     kind: ClassVar[str] = ""
