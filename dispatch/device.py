@@ -173,7 +173,8 @@ def _report(raw: Mapping[str, Any], ops: Sequence[OpInfo]) -> RunReport:
     rows = []
     for op in ops:
         end = marks.get(op.timer, previous)  # a foreign transaction may lack marks
-        rows.append(OpReport(op.name, op.op_type, op.nodes, max(0, end - previous)))
+        cycles = max(0, end - previous)
+        rows.append(OpReport(op.name, op.op_type, op.nodes, cycles, schedule=op.schedule))
         previous = end
     return RunReport(
         1,

@@ -10,13 +10,23 @@ from typing import Any
 
 @dataclass(frozen=True)
 class OpReport:
-    """One device operator of a run. ``cycles`` are cycles of the array's clock."""
+    """One device operator of a run.
+
+    ``cycles`` are cycles of the array's clock; ``schedule`` is one line per loop nest: tiles,
+    mapping to the array, and how many cores work, with the reason where some do not.
+    """
 
     name: str
     op_type: str
     nodes: tuple[str, ...]
     cycles: int
     dispatch: int = 0
+    schedule: tuple[str, ...] = ()
+
+    @property
+    def cores(self) -> str:
+        """How many cores work, and why others do not."""
+        return " | ".join(dict.fromkeys(line.rsplit("; ", 1)[-1] for line in self.schedule))
 
 
 @dataclass(frozen=True)
@@ -61,12 +71,15 @@ class RunReport:
 
 
 def _table(ops: Sequence[OpReport], total: int) -> list[str]:
-    head = ("op", "kind", "cycles", "share")
+    head = ("op", "kind", "cycles", "share", "cores")
     rows = [
-        (op.name, op.op_type, f"{op.cycles:,}", f"{op.cycles / total:.1%}" if total else "") for op in ops
+        (op.name, op.op_type, f"{op.cycles:,}", f"{op.cycles / total:.1%}" if total else "", op.cores)
+        for op in ops
     ]
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(4)]
-    return [
-        f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]:>{widths[3]}}".rstrip()
-        for row in (head, *rows)
-    ]
+    lines = []
+    for row in (head, *rows):
+        left = "  ".join(f"{cell:<{width}}" for cell, width in zip(row[:2], widths[:2], strict=True))
+        right = "  ".join(f"{cell:>{width}}" for cell, width in zip(row[2:4], widths[2:], strict=True))
+        lines.append(f"{left}  {right}  {row[4]}".rstrip())
+    return lines

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -241,9 +241,7 @@ def _summary(reports: Sequence[RunReport], wall: float) -> RunReport:
     ops: list[OpReport] = []
     dispatches = 0
     for report in reports:
-        ops += [
-            OpReport(op.name, op.op_type, op.nodes, op.cycles, op.dispatch + dispatches) for op in report.ops
-        ]
+        ops += [replace(op, dispatch=op.dispatch + dispatches) for op in report.ops]
         dispatches += report.dispatches
 
     def total(of: Callable[[RunReport], int]) -> int:

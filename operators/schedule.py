@@ -357,5 +357,5 @@ class Schedule:
             return ""
         tiles = prod(self.grid)
         if tiles < total:
-            return f": only {tiles} tiles; smaller ones would cost more in commands than they save"
-        return ": using more columns would cost more in commands and traffic than it saves"
+            return f": only {tiles} tiles, smaller ones would cost more in commands than they save"
+        return ": more would cost more in commands and traffic than they save"
