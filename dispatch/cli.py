@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from onedispatch.dispatch import cli_bench, cli_info, cli_models, cli_transactions
+from onedispatch.dispatch import cli_bench, cli_info, cli_models, cli_txn
 from onedispatch.dispatch.cli_output import errors
 from onedispatch.transactions.errors import OneDispatchError
 
@@ -26,7 +26,6 @@ app = typer.Typer(
         "  [bold]onedispatch txn dump m.od[/]                 what is sent to the array"
     ),
 )
-txn = typer.Typer(no_args_is_help=True, help="Look into transactions: what is sent to the array.")
 
 app.command("run")(cli_models.run)
 app.command("compile")(cli_models.compile)
@@ -34,8 +33,7 @@ app.command("inspect")(cli_models.inspect)
 app.command("bench")(cli_bench.bench)
 app.command("ops")(cli_info.ops)
 app.command("devices")(cli_info.devices)
-txn.command("dump")(cli_transactions.dump)
-app.add_typer(txn, name="txn")
+app.add_typer(cli_txn.app, name="txn")
 
 
 def main() -> None:

@@ -1,21 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A transaction as text: aligned columns, register names, decoded fields."""
+"""A transaction as text: aligned columns, register names, decoded fields; nothing is lost.
+
+    HEADER        v0.1 device_generation=4 rows=6 columns=4 mem_tile_rows=1  ; XDNA2, 3 ops, 148 bytes
+         0       10  BLOCKWRITE    c0 r0 DMA_BD[0]             8 words  pad=1:0105
+                       bd 0: length=256 d0_wrap=16 d1_step=64
+         1       40  WRITE         c0 r0 DMA_MM2S_QUEUE[0]     start_bd=0 repeat=2 token=1
+         2       58  MASKPOLL      c0 r1 LOCK_REQUEST[1]       acquire -1
+
+Index and byte offset in front are for the reader; ``assembler`` skips them, and whatever follows
+a ``;``. A decoded form is used where it says everything; where it cannot (a reserved bit in a
+queue word), the raw word stands instead. ``pad=offset:bytes`` are bytes that no field covers and
+that are not zero.
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from onedispatch.transactions import bd, registers, spec
+from onedispatch.transactions import bd, codec, registers, spec
 from onedispatch.transactions.registers import Field
 
 if TYPE_CHECKING:
+    from onedispatch.transactions.codec import Header
     from onedispatch.transactions.transaction import Operation, Transaction
 
 _SHORT = 8
-"""Words of a long payload that a listing shows."""
+"""Words on one line, and words of a long payload that a brief listing shows."""
 _INDENT = " " * 19
 _SPECIAL_WORDS: Mapping[str, tuple[Field, ...]] = {
     "SWITCH_SLAVE": registers.SLAVE_FIELDS,
@@ -24,24 +37,43 @@ _SPECIAL_WORDS: Mapping[str, tuple[Field, ...]] = {
     "MUX": registers.MUX_FIELDS,
     "DEMUX": registers.DEMUX_FIELDS,
 }
-_DEFAULTS = {kind: vars(cls()) for kind, cls in bd.BD_CLASSES.items()}
+_CIRCUIT = tuple(f for f in registers.MASTER_FIELDS if f.name not in ("arbiter", "msel_enable"))
+_PACKET = tuple(f for f in registers.MASTER_FIELDS if f.name != "slave")
+DIRECTIONS = ("S2MM", "MM2S")
+IDLE, GRANTED = (registers.DMA_IDLE_MASK, 0), (1, 1)
+"""(mask, value) of the two polls that have a name: a channel is idle, a lock request succeeded."""
+BD_DEFAULTS = {kind: vars(cls()) for kind, cls in bd.BD_CLASSES.items()}
+REST = "rest"
+"""Key of what a decoded form cannot say about a BD: reserved bits, words after it."""
+
+
+def device_name(header: Header) -> str:
+    return spec.DEVICE_GENERATIONS.get(header.device_generation, f"generation {header.device_generation}")
 
 
 def summary(transaction: Transaction) -> str:
     """One line: version, device, columns, ops, bytes."""
     header = transaction.header
-    device = spec.DEVICE_GENERATIONS.get(header.device_generation, f"generation {header.device_generation}")
     return (
-        f"v{header.version[0]}.{header.version[1]} {device} {header.columns} columns, "
+        f"v{header.version[0]}.{header.version[1]} {device_name(header)} {header.columns} columns, "
         f"{header.op_count} ops, {header.byte_size} bytes"
     )
 
 
-def text(transaction: Transaction, full: bool = False) -> str:
+def text(transaction: Transaction, brief: bool = False) -> str:
     """The listing: index, byte offset, operation; BDs and long payloads on lines of their own."""
-    lines = [f"; {summary(transaction)}"]
+    header = transaction.header
+    names = ("device_generation", "rows", "columns", "mem_tile_rows")
+    values = " ".join(f"{name}={getattr(header, name)}" for name in names)
+    values += f" padding={header.padding}" if header.padding else ""
+    lines = [
+        f"HEADER        v{header.version[0]}.{header.version[1]} {values}"
+        f"  ; {device_name(header)}, {header.op_count} ops, {header.byte_size} bytes"
+    ]
     for op in transaction.ops:
-        head, *more = _lines(op, full)
+        head, *more = _lines(op, brief)
+        if not brief:
+            head += _padding(op, transaction.version)
         lines.append(f"{op.index:6d} {op.offset:8x}  {head}")
         lines += [f"{_INDENT}{line}" for line in more]
     return "\n".join(lines) + "\n"
@@ -49,7 +81,7 @@ def text(transaction: Transaction, full: bool = False) -> str:
 
 def describe(op: Operation) -> str:
     """One op on one line."""
-    return "; ".join(line.strip() for line in _lines(op, False))
+    return "; ".join(line.strip() for line in _lines(op, True))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -60,19 +92,61 @@ def place(address: int) -> str:
     return f"c{column} r{row} {register if register else hex(offset)}"
 
 
-def _lines(op: Operation, full: bool) -> list[str]:
-    return _WRITERS.get(op.name, _plain)(op, full)
+def _lines(op: Operation, brief: bool) -> list[str]:
+    return _WRITERS.get(op.name, _plain)(op, brief)
 
 
 def _operands(name: str, *operands: str) -> str:
     return f"{name:<13} " + "  ".join(operands)
 
 
-def _plain(op: Operation, full: bool) -> list[str]:
+# --- Padding ------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1 << 10)
+def padding_runs(code: int, version: spec.Version, size: int) -> tuple[tuple[int, int], ...]:
+    """(start, end) of the bytes of an op that no field covers."""
+    layout = codec.layout_of(code, version)
+    used = {0}
+    for field in layout.fields:
+        used.update(range(field.offset, field.offset + field.width))
+    if layout.size_at is not None:
+        used.update(range(layout.size_at, layout.size_at + 4))
+    end = min(size, layout.payload_at if layout.payload_at is not None else size)
+    runs: list[tuple[int, int]] = []
+    for at in range(end):
+        if at in used:
+            continue
+        if runs and runs[-1][1] == at:
+            runs[-1] = (runs[-1][0], at + 1)
+        else:
+            runs.append((at, at + 1))
+    return tuple(runs)
+
+
+def _padding(op: Operation, version: spec.Version) -> str:
+    raw, parts = op.raw, []
+    for start, end in padding_runs(op.code, version, op.size):
+        run = raw[start:end]
+        kept = run.rstrip(b"\0")
+        if kept:
+            skip = len(kept) - len(kept.lstrip(b"\0"))
+            parts.append(f"{start + skip}:{kept[skip:].hex()}")
+    return f"  pad={','.join(parts)}" if parts else ""
+
+
+# --- One writer per opcode ----------------------------------------------------------------------
+
+
+def _plain(op: Operation, brief: bool) -> list[str]:
     parts = [f"{name}={value}" for name, value in op.fields.items()]
+    layout = codec.layout_of(op.code, op.version)
+    if layout.payload_at is None and op.size != layout.sizes[-1]:
+        parts.append(f"size={op.size}")
     payload = op.payload
     if payload:
-        parts.append(payload.hex(" ", 4) if full or len(payload) <= 32 else _checksum(payload))
+        shortened = brief and len(payload) > 32
+        parts.append(_checksum(payload) if shortened else f"payload={payload.hex()}")
     return [_operands(op.name, *parts).rstrip()]
 
 
@@ -80,64 +154,81 @@ def _checksum(payload: bytes) -> str:
     return f"{len(payload) // 4} words, crc {zlib.crc32(payload):08x}"
 
 
-def _write(op: Operation, full: bool) -> list[str]:
-    del full
-    meaning = _meaning(op.reg, op.value)
-    return [_operands(op.name, f"{place(op.reg):<26}", f"{op.value:#010x}", meaning).rstrip()]
-
-
-def _masked(op: Operation, full: bool) -> list[str]:
-    del full
-    sign = "=" if op.name == "MASKWRITE" else "=="
-    parts = [f"{place(op.reg):<26}", f"&{op.mask:#010x} {sign} {op.value:#x}"]
-    _, row, offset = registers.split_address(op.reg)
-    kind = registers.kind_of_row(row)
-    request = bd.decode_lock_request(kind, offset) if kind else None
-    if request is not None:
-        lock, value, acquire = request
-        parts = [f"{place(op.reg).split('+')[0]:<26}", parts[1]]
-        parts.append(f"{'acquire' if acquire else 'release'} lock {lock} {value:+d}")
-    elif op.mask == registers.DMA_IDLE_MASK and not op.value:
-        parts.append("idle")
-    return [_operands(op.name, *parts)]
+def _write(op: Operation, brief: bool) -> list[str]:
+    del brief
+    return [_operands(op.name, f"{place(op.reg):<26}", _word(op.reg, op.value))]
 
 
 @lru_cache(maxsize=1 << 14)
-def _meaning(address: int, value: int) -> str:
+def word_fields(address: int, value: int) -> tuple[Field, ...]:
+    """The fields of what is written to a register, empty where it is just a word."""
     register = registers.find_register(address)
-    if register is None:
-        return ""
-    name = register.block.name
     kind = registers.kind_of_row(registers.split_address(address)[1])
-    if kind is None or register.byte:
-        return ""
+    if register is None or kind is None or register.byte:
+        return ()
+    name = register.block.name
     if name.endswith("_QUEUE"):
-        return _values(bd.decode_queue(kind, value), {"repeat": 1, "token": 0})
+        return bd.queue_fields(kind)
     if name == "SWITCH_MASTER":
-        values = bd.unpack_fields(registers.MASTER_FIELDS, [value])
-        hidden = ("slave",) if values["packet"] else ("arbiter", "msel_enable")
-        return _values({k: v for k, v in values.items() if k not in hidden}, {"drop_header": 0, "packet": 0})
-    if name in _SPECIAL_WORDS:
-        return _values(bd.unpack_fields(_SPECIAL_WORDS[name], [value]), {})
-    return ""
+        return _PACKET if value >> 30 & 1 else _CIRCUIT
+    return _SPECIAL_WORDS.get(name, ())
+
+
+@lru_cache(maxsize=1 << 14)
+def _word(address: int, value: int) -> str:
+    """The decoded fields when they say everything, the raw word otherwise."""
+    fields = word_fields(address, value)
+    covered = 0
+    for field in fields:
+        covered |= ((1 << field.width) - 1) << field.lsb
+    if not fields or value & ~covered:
+        return f"{value:#010x}"
+    values = bd.unpack_fields(fields, [value])
+    first = fields[0].name
+    return _values(values, {f.name: f.bias for f in fields if f.name != first})
+
+
+def _masked(op: Operation, brief: bool) -> list[str]:
+    del brief
+    sign = "=" if op.name == "MASKWRITE" else "=="
+    at, condition = place(op.reg), f"{sign} {op.value:#x} & {op.mask:#010x}"
+    _, row, offset = registers.split_address(op.reg)
+    kind = registers.kind_of_row(row)
+    request = bd.decode_lock_request(kind, offset) if kind and not offset & 3 else None
+    if op.name != "MASKWRITE":
+        name = at.split(" ")[-1].split("[")[0]
+        if request is not None and (op.mask, op.value) == GRANTED:
+            condition = ""
+        elif name.endswith("_STATUS") and (op.mask, op.value) == IDLE:
+            condition = "idle"
+    parts = [f"{at.split('+')[0] if request else at:<26}"]
+    if request is not None:
+        _, value, acquire = request
+        parts.append(f"{'acquire' if acquire else 'release'} {value:+d}")
+    parts += [condition] if condition else []
+    size = codec.layout_of(op.code, op.version).sizes[-1]
+    return [_operands(op.name, *parts) + (f"  size={op.size}" if op.size != size else "")]
 
 
 def _values(values: Mapping[str, int], defaults: Mapping[str, int]) -> str:
     return bd.describe_fields(values, defaults)
 
 
-def _blockwrite(op: Operation, full: bool) -> list[str]:
+def _blockwrite(op: Operation, brief: bool) -> list[str]:
     words, register = op.words, op.register
     head = _operands(op.name, f"{place(op.reg):<26}", f"{len(words)} words")
     kind = registers.kind_of_row(registers.split_address(op.reg)[1])
     if kind and register and register.block.name == "DMA_BD" and not register.byte:
         return [head, *_bds(kind, register.index, words)]
-    payload = op.payload
-    shown = words if full or len(words) <= 2 * _SHORT else words[:_SHORT]
+    shown = words[:_SHORT] if brief and len(words) > 2 * _SHORT else words
     if len(shown) < len(words):
-        head += f", crc {zlib.crc32(payload):08x}"
-    rows = range(0, len(shown), _SHORT)
-    return [head, *(" ".join(f"{word:08x}" for word in shown[at : at + _SHORT]) for at in rows)]
+        head += f", crc {zlib.crc32(op.payload):08x}"
+    return [head, *_rows(shown)]
+
+
+def _rows(words: tuple[int, ...]) -> Iterator[str]:
+    for at in range(0, len(words), _SHORT):
+        yield " ".join(f"{word:08x}" for word in words[at : at + _SHORT])
 
 
 def _bds(kind: str, first: int, words: tuple[int, ...]) -> Iterable[str]:
@@ -146,13 +237,13 @@ def _bds(kind: str, first: int, words: tuple[int, ...]) -> Iterable[str]:
     for i, at in enumerate(range(0, len(words), step)):
         part = words[at : at + step]
         if len(part) < needed:
-            yield "  " + " ".join(f"{word:08x}" for word in part)
-            continue
-        yield f"  bd {first + i}: {_bd(kind, part[:needed])}"
+            yield from _rows(part)
+        else:
+            yield f"  bd {first + i}: {_bd(kind, part[:needed], part[needed:])}"
 
 
 @lru_cache(maxsize=1 << 12)
-def _bd(kind: str, words: tuple[int, ...]) -> str:
+def _bd(kind: str, words: tuple[int, ...], after: tuple[int, ...]) -> str:
     decoded = bd.decode_bd(kind, words)
     covered = registers.TILES[kind].bd_covered
     extra = "".join(
@@ -160,21 +251,28 @@ def _bd(kind: str, words: tuple[int, ...]) -> str:
         for i, (word, mask) in enumerate(zip(words, covered, strict=True))
         if word & ~mask
     )
-    return _values(vars(decoded), _DEFAULTS[kind]) + extra
+    if after:
+        extra += f" {REST}=" + ",".join(f"{word:x}" for word in after)
+    values = vars(decoded)
+    first: dict[str, int | str] = {n: values[n] for n in ("address", "base", "length") if n in values}
+    shown: dict[str, int | str] = {**first, **values}
+    for name in ("address", "base"):
+        if name in values and values[name] != BD_DEFAULTS[kind][name]:
+            shown[name] = hex(values[name])
+    return bd.describe_fields(shown, BD_DEFAULTS[kind]) + extra
 
 
-def _patch(op: Operation, full: bool) -> list[str]:
-    del full
+def _patch(op: Operation, brief: bool) -> list[str]:
+    del brief
     return [_operands(op.name, f"{place(op.reg):<26}", f"arg {op.arg_index} + {op.arg_offset:#x}")]
 
 
-def _tct(op: Operation, full: bool) -> list[str]:
-    del full
+def _tct(op: Operation, brief: bool) -> list[str]:
     values = bd.unpack_fields(registers.TCT_FIELDS, [op.word, op.config])
-    direction = "MM2S" if values["direction"] == 1 else "S2MM"
-    span = f"{values['columns']} columns, {values['rows']} rows"
-    tile = f"c{values['column']} r{values['row']}"
-    return [_operands(op.name, f"{tile} {direction} channel {values['channel']}", span)]
+    if values["direction"] > 1 or op.word >> 24 or op.config & 0xFF:
+        return _plain(op, brief)
+    tile = f"c{values['column']} r{values['row']} {DIRECTIONS[values['direction']]}[{values['channel']}]"
+    return [_operands(op.name, f"{tile:<26}", f"columns={values['columns']} rows={values['rows']}")]
 
 
 _Writer: TypeAlias = "Callable[[Operation, bool], list[str]]"

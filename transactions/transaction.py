@@ -15,7 +15,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from onedispatch.transactions import convert, listing, registers, spec, validation
+from onedispatch.transactions import assembler, convert, listing, registers, spec, validation
 from onedispatch.transactions.codec import Header, layout_of
 from onedispatch.transactions.errors import TransactionError
 from onedispatch.transactions.spec import Version
@@ -37,9 +37,10 @@ class Operation:
         offset: byte offset in the file.
         size: bytes, payload included.
         code: opcode.
+        version: of the transaction that it belongs to.
     """
 
-    __slots__ = ("_data", "_layout", "code", "index", "offset", "size")
+    __slots__ = ("_data", "_layout", "code", "index", "offset", "size", "version")
 
     def __init__(self, data: bytes, version: Version, index: int, offset: int, size: int) -> None:
         self._data = data
@@ -47,6 +48,7 @@ class Operation:
         self.offset = offset
         self.size = size
         self.code = data[offset]
+        self.version = version
         self._layout = layout_of(self.code, version)
 
     @property
@@ -217,13 +219,22 @@ class Transaction:
             low &= np.uint64((1 << 8 * where.width) - 1)
         return low
 
-    def text(self, *, full: bool = False) -> str:
-        """A listing: one line per op, registers named, BDs and queue words decoded.
+    @classmethod
+    def from_text(cls, text: str) -> Transaction:
+        """The transaction that ``text()`` has listed, to the byte; also what people write by hand.
+
+        Raises:
+            TransactionError: a line that cannot be read; the error names the line.
+        """
+        return cls.from_bytes(assembler.assemble(text))
+
+    def text(self, *, brief: bool = False) -> str:
+        """A listing: registers named, BDs and queue words decoded. ``from_text`` reads it back.
 
         Args:
-            full: every word of long BLOCKWRITEs, not only the first ones and a checksum.
+            brief: of long BLOCKWRITEs only the first words and a checksum, and no padding.
         """
-        return listing.text(self, full)
+        return listing.text(self, brief)
 
     def validate(self, arg_sizes: Mapping[int, int] | Sequence[int] | None = None) -> list[Finding]:
         """Everything that is wrong with it, empty when nothing is.

@@ -19,7 +19,8 @@ from onedispatch.dispatch.cli import app
 from onedispatch.dispatch.cli_output import parse_inputs, parse_shapes
 from onedispatch.dispatch.report import OpReport, RunReport
 
-COMMANDS = (["run"], ["compile"], ["inspect"], ["bench"], ["ops"], ["devices"], ["txn"], ["txn", "dump"])
+COMMANDS = (["run"], ["compile"], ["inspect"], ["bench"], ["ops"], ["devices"], ["txn"])
+COMMANDS += tuple(["txn", name] for name in "dump assemble".split())
 
 
 def invoke(*arguments: str) -> str:
@@ -60,6 +61,9 @@ def test_compile_inspect_and_dump(model: Path, tmp_path: Path) -> None:
     assert dispatch["buffers"]["in"] >= 4 * 8 * 4
     assert "DDR_PATCH" in invoke("txn", "dump", target)
     assert json.loads(invoke("txn", "dump", target, "--json"))["operations"] > 3
+    (tmp_path / "m.txt").write_text(invoke("txn", "dump", target))
+    invoke("txn", "assemble", str(tmp_path / "m.txt"), "-o", str(tmp_path / "m.bin"))
+    assert invoke("txn", "dump", str(tmp_path / "m.bin")) == invoke("txn", "dump", target)
     assert "act" in invoke("inspect", str(model), "--full")
 
 

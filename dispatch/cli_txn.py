@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands about transactions: txn dump | assemble."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onedispatch.dispatch import cli_output as out
+from onedispatch.dispatch import model as models
+from onedispatch.dispatch.container import MAGIC
+from onedispatch.transactions import Transaction
+from onedispatch.transactions.errors import InputError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Look into transactions, AMD's and ours: what is sent to the array, and whether it can be right.",
+)
+File = Annotated[Path, typer.Argument(help="A transaction (.bin), or a file of `onedispatch compile`.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="Where the result is written.")]
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file; what the system says when they cannot be had."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(str(path), error.strerror or str(error), "a file that can be read") from error
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise InputError(str(path), error.strerror or str(error), "a place to write to") from error
+
+
+def read_transaction(path: Path) -> Transaction:
+    """The transaction of a file: raw bytes, or the one of a compiled model."""
+    data = read_bytes(path)
+    if data.startswith(MAGIC):
+        data = models.load(path).transaction
+    return Transaction.from_bytes(data)
+
+
+@app.command()
+def dump(
+    path: File,
+    brief: Annotated[bool, typer.Option("--brief", help="Long block writes shortened, no padding.")] = False,
+    json: out.Json = False,
+) -> None:
+    """Print a transaction, one operation per line: registers named, descriptors decoded."""
+    transaction = read_transaction(path)
+    if json:
+        findings = [str(finding) for finding in transaction.validate()]
+        lines = transaction.text(brief=brief).splitlines()
+        out.print_json({"operations": len(transaction), "findings": findings, "lines": lines})
+        return
+    print(transaction.text(brief=brief), end="")
+
+
+@app.command()
+def assemble(
+    path: Annotated[Path, typer.Argument(help="Text as `txn dump` prints it.")], output: Output
+) -> None:
+    """Turn the text of `txn dump` back into the same bytes; also edited or written by hand."""
+    try:
+        text = read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), f"byte {error.start} is no UTF-8", "text", "pass a dump") from error
+    write_bytes(output, Transaction.from_text(text).to_bytes())
