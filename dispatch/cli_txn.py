@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about transactions: txn dump | assemble."""
+"""Commands about transactions: txn dump | assemble | explain."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from onedispatch.dispatch import model as models
 from onedispatch.dispatch.container import MAGIC
 from onedispatch.transactions import Transaction
 from onedispatch.transactions.errors import InputError
+from onedispatch.transactions.picture import svg as picture
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -71,3 +72,34 @@ def assemble(
     except UnicodeDecodeError as error:
         raise InputError(str(path), f"byte {error.start} is no UTF-8", "text", "pass a dump") from error
     write_bytes(output, Transaction.from_text(text).to_bytes())
+
+
+def _parse_tile(text: str) -> tuple[int, int]:
+    column, comma, row = text.partition(",")
+    if not comma or not column.strip().isdigit() or not row.strip().isdigit():
+        raise InputError("--tile", repr(text), "column,row", "for instance 0,1")
+    return int(column), int(row)
+
+
+@app.command()
+def explain(
+    path: File,
+    tile: Annotated[str | None, typer.Option(help="Everything about one tile: column,row.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Everything about every tile.")] = False,
+    svg: Annotated[Path | None, typer.Option(help="Also draw the array with its traffic.")] = None,
+    json: out.Json = False,
+) -> None:
+    """Say what a transaction does: who moves what, from which argument, waiting for what."""
+    explanation = read_transaction(path).explain()
+    if svg is not None:
+        write_bytes(svg, picture(explanation).encode())
+    if json:
+        told = explanation.to_dict()
+        if tile is not None:
+            column, row = _parse_tile(tile)
+            told = next((t for t in told["tiles"] if (t["column"], t["row"]) == (column, row)), {})
+        out.print_json(told)
+    elif tile is not None:
+        print(explanation.tile_text(_parse_tile(tile)), end="")
+    else:
+        print(explanation.text() if full else explanation.summary(), end="")

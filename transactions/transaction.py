@@ -18,6 +18,7 @@ import numpy.typing as npt
 from onedispatch.transactions import assembler, convert, listing, registers, spec, validation
 from onedispatch.transactions.codec import Header, layout_of
 from onedispatch.transactions.errors import TransactionError
+from onedispatch.transactions.explain import Explanation
 from onedispatch.transactions.spec import Version
 from onedispatch.transactions.validation import Finding
 
@@ -245,6 +246,10 @@ class Transaction:
         if arg_sizes is not None and not isinstance(arg_sizes, Mapping):
             arg_sizes = dict(enumerate(arg_sizes))
         return validation.validate(self, arg_sizes)
+
+    def explain(self) -> Explanation:
+        """What it does: tasks per channel, host memory, waits, steps."""
+        return Explanation.of(self)
 
     def converted(self, version: Version) -> Transaction:
         """The same operations in another version; padding garbage is dropped.
