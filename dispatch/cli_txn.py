@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about transactions: txn dump | assemble | explain."""
+"""Commands about transactions: txn dump | assemble | explain | check."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import typer
 from onedispatch.dispatch import cli_output as out
 from onedispatch.dispatch import model as models
 from onedispatch.dispatch.container import MAGIC
-from onedispatch.transactions import Transaction
+from onedispatch.transactions import Finding, Severity, Transaction
+from onedispatch.transactions.check import check_bytes
 from onedispatch.transactions.errors import InputError
 from onedispatch.transactions.picture import svg as picture
 
@@ -38,12 +39,14 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise InputError(str(path), error.strerror or str(error), "a place to write to") from error
 
 
-def read_transaction(path: Path) -> Transaction:
+def transaction_bytes(path: Path) -> bytes:
     """The transaction of a file: raw bytes, or the one of a compiled model."""
     data = read_bytes(path)
-    if data.startswith(MAGIC):
-        data = models.load(path).transaction
-    return Transaction.from_bytes(data)
+    return models.load(path).transaction if data.startswith(MAGIC) else data
+
+
+def read_transaction(path: Path) -> Transaction:
+    return Transaction.from_bytes(transaction_bytes(path))
 
 
 @app.command()
@@ -103,3 +106,68 @@ def explain(
         print(explanation.tile_text(_parse_tile(tile)), end="")
     else:
         print(explanation.text() if full else explanation.summary(), end="")
+
+
+def _parse_sizes(texts: list[str] | None) -> dict[int, int] | None:
+    """``0=4096`` per kernel argument."""
+    sizes = {}
+    for text in texts or ():
+        number, equals, size = text.partition("=")
+        if not equals or not number.strip().isdigit() or not size.strip().isdigit():
+            raise InputError("--arg", repr(text), "argument=bytes", "for instance 0=4096")
+        sizes[int(number)] = int(size)
+    return sizes or None
+
+
+_MOST_LINES = 10
+
+
+def _finding_lines(found: list[Finding], full: bool) -> list[str]:
+    """Errors first; of each class of warnings only the first ones."""
+    lines = []
+    for severity in Severity:
+        mine = [finding for finding in found if finding.severity is severity]
+        for kind in dict.fromkeys(finding.kind for finding in mine):
+            same = [str(finding) for finding in mine if finding.kind is kind]
+            shown = same if full or severity is Severity.ERROR else same[:_MOST_LINES]
+            lines += shown
+            if len(shown) < len(same):
+                lines.append(f"  and {len(same) - len(shown)} more {kind.value} {severity.value}s (--full)")
+    return lines
+
+
+@app.command()
+def check(
+    path: File,
+    arg: Annotated[
+        list[str] | None, typer.Option(help="Bytes of a kernel argument: 0=4096. Repeatable.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Every warning, not only the first ones.")] = False,
+    json: out.Json = False,
+) -> None:
+    """Find what cannot be right in a transaction (errors, exit code 1) or may not be (warnings)."""
+    found = check_bytes(transaction_bytes(path), _parse_sizes(arg))
+    errors = sum(finding.severity is Severity.ERROR for finding in found)
+    if json:
+        out.print_json(
+            {
+                "errors": errors,
+                "warnings": len(found) - errors,
+                "findings": [
+                    {
+                        "severity": finding.severity.value,
+                        "class": finding.kind.value,
+                        "op": finding.op_index,
+                        "byte": finding.byte_offset,
+                        "message": finding.message,
+                    }
+                    for finding in found
+                ],
+            }
+        )
+    else:
+        for line in _finding_lines(found, full):
+            print(line)
+        print(f"{errors} errors, {len(found) - errors} warnings")
+    if errors:
+        raise typer.Exit(1)

@@ -39,9 +39,10 @@ from onedispatch.transactions.errors import (
     TransactionError,
     UnsupportedModelError,
 )
+from onedispatch.transactions.explain import Explanation
 from onedispatch.transactions.fuse import Bindings, fuse
 from onedispatch.transactions.transaction import Operation, Transaction
-from onedispatch.transactions.validation import Finding, FindingKind
+from onedispatch.transactions.validation import Finding, FindingKind, Severity
 from onedispatch.transactions.xclbin import Xclbin
 
 __all__ = [  # noqa: RUF022 (grouped by what they are for)
@@ -67,6 +68,8 @@ __all__ = [  # noqa: RUF022 (grouped by what they are for)
     "Operation",
     "Finding",
     "FindingKind",
+    "Severity",
+    "Explanation",
     # fusing
     "ArgKind",
     "ArgMap",

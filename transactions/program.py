@@ -39,16 +39,23 @@ class Pattern:
         zeros: (before, after) per dimension of what a memory tile inserts; empty for none.
         length: words of the stream per execution, inserted zeros included.
         iteration: (count, step, current): where the next executions start; None when always alike.
+        leading: zeros before the first word that comes from memory.
     """
 
     dims: tuple[tuple[int, int], ...]
     zeros: tuple[tuple[int, int], ...]
     length: int
     iteration: tuple[int, int, int] | None
+    leading: int = 0
+
+    @property
+    def only_zeros(self) -> bool:
+        """Whether all of it is inserted: memory is not touched."""
+        return self.length <= self.leading
 
     def extent(self, runs: int = 1) -> int:
         """Words from the base to the end of what ``runs`` executions touch; 0 for none."""
-        if not self.length:
+        if self.only_zeros:
             return 0
         last = sum((count - 1) * step for count, step in self.dims)
         if self.iteration is not None:
@@ -58,6 +65,8 @@ class Pattern:
         return last + 1
 
     def __str__(self) -> str:
+        if self.only_zeros and self.length:
+            return f"{self.length} words, all zeros"
         if all(step == 1 for _, step in self.dims[:1]) and len(self.dims) <= 1:
             text = f"{self.length} words"
         else:
@@ -83,6 +92,10 @@ def pattern(kind: str, words: Words) -> Pattern:
     values = vars(decoded(kind, words))
     length = left = values["length"]
     zeros = [(values.get(f"d{i}_zeros_before", 0), values.get(f"d{i}_zeros_after", 0)) for i in range(3)]
+    leading, inner = 0, 1
+    for i, (before, after) in enumerate(zeros):
+        leading += before * inner
+        inner *= values.get(f"d{i}_wrap", 0) + before + after
     dims: list[tuple[int, int]] = []
     for i in range(bd.BD_CLASSES[kind].dimensions):
         wrap, step = values.get(f"d{i}_wrap", 0), values[f"d{i}_step"]
@@ -94,11 +107,11 @@ def pattern(kind: str, words: Words) -> Pattern:
             break
     if not any(map(any, zeros)):
         dims = [dim for i, dim in enumerate(dims) if dim[0] > 1 or not i]
-    many = values["iteration_wrap"] > 1
-    iteration = (values["iteration_wrap"], values["iteration_step"], values["iteration_current"])
-    return Pattern(
-        tuple(dims), tuple(zeros) if any(map(any, zeros)) else (), length, iteration if many else None
-    )
+    iteration = None
+    if values["iteration_wrap"] > 1:
+        iteration = (values["iteration_wrap"], values["iteration_step"], values["iteration_current"])
+    shown = tuple(zeros) if any(map(any, zeros)) else ()
+    return Pattern(tuple(dims), shown, length, iteration, leading)
 
 
 @dataclass(frozen=True)

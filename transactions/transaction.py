@@ -15,7 +15,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from onedispatch.transactions import assembler, convert, listing, registers, spec, validation
+from onedispatch.transactions import assembler, check, convert, listing, registers, spec, validation
 from onedispatch.transactions.codec import Header, layout_of
 from onedispatch.transactions.errors import TransactionError
 from onedispatch.transactions.explain import Explanation
@@ -237,8 +237,16 @@ class Transaction:
         """
         return listing.text(self, brief)
 
+    def check(self, arg_sizes: Mapping[int, int] | Sequence[int] | None = None) -> list[Finding]:
+        """As ``validate``, and what the ops do together: chains, locks, waits, BDs in flight.
+
+        Warnings are among it: what is right only if the overlay, a core or a control packet does
+        its part.
+        """
+        return check.check(self, arg_sizes)
+
     def validate(self, arg_sizes: Mapping[int, int] | Sequence[int] | None = None) -> list[Finding]:
-        """Everything that is wrong with it, empty when nothing is.
+        """What is wrong with single ops, empty when nothing is; fast.
 
         Args:
             arg_sizes: bytes of each kernel argument that DDR_PATCH may name; unchecked if None.

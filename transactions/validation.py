@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks on a decoded transaction: what cannot be right, with op index and byte offset.
+"""Checks on a decoded transaction: what one op alone says that cannot be right.
 
-Sizes and framing are the decoder's business. Checks work on columns of fields (one array per
-field and opcode) and look at each distinct address once, since real files repeat few of them.
+Sizes and framing are the decoder's business, what ops do together is ``check``'s. Checks work on
+columns of fields (one array per field and opcode) and look at each distinct address once, since
+real files repeat few of them.
 """
 
 from __future__ import annotations
@@ -26,9 +27,20 @@ UInts = npt.NDArray[np.uint64]
 MAX_COLUMNS: Mapping[int, int] = {3: 5, 4: 8, 8: 8, 9: 8}
 
 
+class Severity(Enum):
+    """How sure it is."""
+
+    ERROR = "error"
+    """Cannot be right, whatever else is on the array."""
+    WARNING = "warning"
+    """Right only if the overlay, a core or a control packet does its part."""
+
+
 class FindingKind(Enum):
     """What is wrong."""
 
+    FORMAT = "format"
+    """Cannot be decoded: sizes, counts, opcodes."""
     HEADER = "header"
     ADDRESS = "address"
     """Unaligned, outside the array, or on no known register."""
@@ -42,6 +54,20 @@ class FindingKind(Enum):
     """Kernel argument that does not exist, or an access past its end."""
     UNKNOWN = "unknown"
     """A custom opcode that nobody explained."""
+    RESERVED = "reserved"
+    """Bits set that no field covers."""
+    BD = "bd"
+    """A BD that is queued without being valid or written, or that its channel cannot use."""
+    DIMENSION = "dimension"
+    """A BD whose dimensions contradict each other or leave the memory."""
+    CHAIN = "chain"
+    """A chain of BDs that never ends, or leads nowhere."""
+    LOCK = "lock"
+    """A lock that does not exist, or a value that it cannot reach."""
+    WAIT = "wait"
+    """A wait for a channel that nothing starts, or that never ends."""
+    HAZARD = "hazard"
+    """A BD that is rewritten while a task may still use it."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +78,12 @@ class Finding:
     op_index: int | None
     byte_offset: int
     message: str
+    severity: Severity = Severity.ERROR
 
     def __str__(self) -> str:
         place = "header" if self.op_index is None else f"op {self.op_index}"
-        return f"{place} (byte {self.byte_offset}): {self.kind.value}: {self.message}"
+        what = f"{self.kind.value} {self.severity.value}"
+        return f"{place} (byte {self.byte_offset}): {what}: {self.message}"
 
 
 def validate(transaction: Transaction, arg_sizes: Mapping[int, int] | None) -> list[Finding]:
@@ -76,8 +104,10 @@ class _Checker:
         self.transaction = transaction
         self.columns = transaction.header.columns
 
-    def _finding(self, kind: FindingKind, index: int, message: str) -> Finding:
-        return Finding(kind, index, int(self.transaction.offsets[index]), message)
+    def _finding(
+        self, kind: FindingKind, index: int, message: str, severity: Severity = Severity.ERROR
+    ) -> Finding:
+        return Finding(kind, index, int(self.transaction.offsets[index]), message, severity)
 
     def header(self) -> Iterator[Finding]:
         header = self.transaction.header
@@ -133,6 +163,9 @@ class _Checker:
             problem = write_problem(key >> 32, key & 0xFFFFFFFF)
             if problem:
                 yield from self._all(FindingKind.VALUE, index, problem)
+            problem = reserved_problem(key >> 32, key & 0xFFFFFFFF, "_QUEUE")
+            if problem:
+                yield from self._all(FindingKind.RESERVED, index, problem)
         for name in ("MASKPOLL", "MASKPOLL_BUSY"):
             indices = self.transaction.indices(name)
             value = self.transaction.column(name, "value", indices)
@@ -186,7 +219,8 @@ class _Checker:
         known = np.array(list(spec.BY_CODE), np.uint8)
         for i in np.flatnonzero(~np.isin(self.transaction.codes, known)).tolist():
             code = int(self.transaction.codes[i])
-            yield self._finding(FindingKind.UNKNOWN, i, f"custom opcode {code} has no known meaning")
+            message = f"custom opcode {code} has no known meaning"
+            yield self._finding(FindingKind.UNKNOWN, i, message, Severity.WARNING)
 
     def patches(self, arg_sizes: Mapping[int, int] | None) -> Iterator[Finding]:
         indices = self.transaction.indices("DDR_PATCH")
@@ -283,6 +317,21 @@ def write_problem(address: int, value: int) -> str | None:
             if not low <= start < low + count // 2:
                 return f"BD {start} on channel {register.index}; accepted: {low} to {low + count // 2 - 1}"
     return None
+
+
+@lru_cache(maxsize=1 << 14)
+def reserved_problem(address: int, value: int, suffix: str) -> str | None:
+    """Bits that no field of a queue or control register covers, None when there are none."""
+    register = registers.find_register(address)
+    kind = registers.kind_of_row(registers.split_address(address)[1])
+    if register is None or kind is None or register.byte:
+        return None
+    name = register.block.name
+    if not name.startswith("DMA_") or not name.endswith(suffix):
+        return None
+    for field in bd.queue_fields(kind) if suffix == "_QUEUE" else registers.CHANNEL_FIELDS:
+        value &= ~(((1 << field.width) - 1) << field.lsb)
+    return f"{register} has no bits {value:#x}" if value else None
 
 
 def patched_bds(transaction: Transaction, patches: Indices) -> Indices:

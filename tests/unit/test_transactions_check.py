@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checking what ops do together: each class found where it is, nothing found where nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onedispatch.transactions import (
+    FindingKind,
+    MemBd,
+    Severity,
+    ShimBd,
+    Transaction,
+    TransactionBuilder,
+    lock_request_offset,
+    queue_word,
+    tile_address,
+)
+from onedispatch.transactions.bd import CoreBd
+from onedispatch.transactions.check import check_bytes
+
+SIDE_FILES = ("_param.bin", "_ctrl.bin")
+IDLE = 0x78003C
+Made = TransactionBuilder
+
+
+def mem(offset: int, column: int = 0) -> int:
+    return tile_address(column, 1, offset)
+
+
+def shim(offset: int) -> int:
+    return tile_address(0, 0, offset)
+
+
+def bd(made: Made, index: int, words: list[int]) -> None:
+    made.blockwrite(mem(0xA0000 + 0x20 * index), words)
+
+
+def push(made: Made, index: int = 0, channel: int = 0, **more: int) -> None:
+    made.write(mem(0xA0604 + 8 * channel), queue_word("mem", index, **more))
+
+
+def idle(made: Made, channel: int = 0) -> None:
+    made.maskpoll(mem(0xA0660 + 4 * channel), 0, IDLE)
+
+
+def invalid(made: Made) -> None:
+    bd(made, 0, MemBd.at(0, 8, valid=0).to_words())
+    push(made)
+
+
+def unwritten(made: Made) -> None:
+    push(made, 7)
+
+
+def no_such_bd(made: Made) -> None:
+    bd(made, 0, MemBd.at(0, 8, next_bd=50).to_words())
+
+
+def wrong_half(made: Made) -> None:
+    bd(made, 0, MemBd.at(0, 8, next_bd=24).to_words())
+    bd(made, 24, MemBd.at(0, 8).to_words())
+    push(made)
+
+
+def reserved_bits(made: Made) -> None:
+    words = MemBd.at(0, 8).to_words()
+    words[2] |= 1 << 28
+    bd(made, 0, words)
+
+
+def reserved_queue(made: Made) -> None:
+    bd(made, 0, MemBd.at(0, 8).to_words())
+    made.write(mem(0xA0604), 1 << 8)
+
+
+def reserved_control(made: Made) -> None:
+    made.write(mem(0xA0600), 1)
+
+
+def past_memory(made: Made) -> None:
+    bd(made, 0, MemBd(length=0x18000, base=0x50000).to_words())
+
+
+def iterations_past_memory(made: Made) -> None:
+    made.blockwrite(tile_address(0, 2, 0x1D000), CoreBd.at(0xC000, 8, iteration=(0x1000, 2)).to_words())
+    made.write(tile_address(0, 2, 0x1DE04), queue_word("core", 0, 2))
+
+
+def no_western_tile(made: Made) -> None:
+    bd(made, 0, MemBd(length=8, base=4).to_words())
+
+
+def zeros_without_wrap(made: Made) -> None:
+    bd(made, 0, MemBd.at(0, 8, d1_zeros_before=1).to_words())
+
+
+def zeros_into_memory(made: Made) -> None:
+    bd(made, 0, MemBd.at(0, 8, [(1, 4)], d0_zeros_before=4).to_words())
+    push(made)
+
+
+def cycle(made: Made, **more: object) -> None:
+    bd(made, 0, MemBd.at(0, 8, next_bd=0, **more).to_words())  # type: ignore[arg-type]
+    push(made)
+
+
+def gated_cycle(made: Made) -> None:
+    cycle(made, acquire=(3, -1))
+
+
+def awaited_cycle(made: Made) -> None:
+    cycle(made, acquire=(3, -1))
+    idle(made)
+
+
+def never_started(made: Made) -> None:
+    idle(made, 3)
+
+
+def no_token(made: Made) -> None:
+    bd(made, 0, MemBd.at(0, 8).to_words())
+    push(made)
+    made.tct("S2MM", 0, 1, 0)
+
+
+def too_few_tokens(made: Made) -> None:
+    bd(made, 0, MemBd.at(0, 8).to_words())
+    push(made, token=1)
+    made.merge_sync(1, 2)
+
+
+def rewritten(made: Made) -> None:
+    bd(made, 0, MemBd.at(0, 8).to_words())
+    push(made)
+    bd(made, 0, MemBd.at(64, 8).to_words())
+
+
+def rewritten_after_another_wait(made: Made) -> None:
+    bd(made, 0, MemBd.at(0, 8).to_words())
+    push(made)
+    push(made, channel=2)
+    idle(made, 2)
+    bd(made, 0, MemBd.at(64, 8).to_words())
+
+
+def lock_too_high(made: Made) -> None:
+    made.write(mem(0xC0000), 1)
+    bd(made, 0, MemBd.at(0, 8, release=(0, 1)).to_words())
+    push(made)
+    made.maskpoll(mem(lock_request_offset("mem", 0, -3, True)), 1, 1)
+
+
+def lock_nobody_raises(made: Made) -> None:
+    made.write(mem(0xC0000), 1)
+    bd(made, 0, MemBd.at(0, 8, acquire=(0, -2)).to_words())
+    push(made)
+
+
+def lock_beyond_all(made: Made) -> None:
+    bd(made, 0, MemBd.at(0, 8, acquire=(0, -64)).to_words())
+
+
+def no_such_lock(made: Made) -> None:
+    bd(made, 0, MemBd.at(0, 8, release_lock=200, release_value=1).to_words())
+
+
+ERROR, WARNING = Severity.ERROR, Severity.WARNING
+CASES: list[tuple[Callable[[Made], None], FindingKind, Severity, int, str]] = [
+    (invalid, FindingKind.BD, ERROR, 1, "while not valid"),
+    (unwritten, FindingKind.BD, WARNING, 0, "BD 7 is not written here"),
+    (no_such_bd, FindingKind.CHAIN, ERROR, 0, "BD 50, which does not exist"),
+    (wrong_half, FindingKind.BD, ERROR, 2, "can use BDs 0 to 23"),
+    (reserved_bits, FindingKind.RESERVED, ERROR, 0, "word 2 has no bits 0x10000000"),
+    (reserved_queue, FindingKind.RESERVED, ERROR, 1, "DMA_S2MM_QUEUE[0] has no bits 0x100"),
+    (reserved_control, FindingKind.RESERVED, WARNING, 0, "DMA_S2MM_CTRL[0] has no bits 0x1"),
+    (past_memory, FindingKind.DIMENSION, ERROR, 0, "the memory ends at 0x180000"),
+    (iterations_past_memory, FindingKind.DIMENSION, ERROR, 1, "2 runs reach to 0x10020"),
+    (no_western_tile, FindingKind.DIMENSION, ERROR, 0, "to the west: there is none"),
+    (zeros_without_wrap, FindingKind.DIMENSION, ERROR, 0, "zeros around dimension 0"),
+    (zeros_into_memory, FindingKind.DIMENSION, WARNING, 1, "which an S2MM channel does not"),
+    (cycle, FindingKind.CHAIN, ERROR, 1, "never ends, and no lock gates it"),
+    (gated_cycle, FindingKind.CHAIN, WARNING, 1, "its locks gate it"),
+    (awaited_cycle, FindingKind.CHAIN, ERROR, 1, "op 2 waits for its end"),
+    (never_started, FindingKind.WAIT, WARNING, 0, "nothing here starts it"),
+    (no_token, FindingKind.WAIT, ERROR, 2, "no task there gives one"),
+    (too_few_tokens, FindingKind.WAIT, WARNING, 2, "waits for 2 tokens; the tasks before it give 1"),
+    (rewritten, FindingKind.HAZARD, ERROR, 2, "nothing waits in between"),
+    (rewritten_after_another_wait, FindingKind.HAZARD, WARNING, 4, "no wait has seen end"),
+    (lock_too_high, FindingKind.LOCK, ERROR, 3, "lock 0 >= 3; what is done here keeps it within 0 to 2"),
+    (lock_nobody_raises, FindingKind.LOCK, WARNING, 2, "lock 0 >= 2"),
+    (lock_beyond_all, FindingKind.LOCK, ERROR, 0, "locks end at 63"),
+    (no_such_lock, FindingKind.LOCK, ERROR, 0, "releases lock 200"),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "severity", "op", "says"), CASES, ids=[case[0].__name__ for case in CASES]
+)
+def test_each_class_is_found_where_it_is(
+    make: Callable[[Made], None], kind: FindingKind, severity: Severity, op: int, says: str
+) -> None:
+    made = TransactionBuilder(4, 2)
+    make(made)
+    transaction = Transaction.from_bytes(made.to_bytes())
+    (finding,) = transaction.check()
+    assert (finding.kind, finding.severity, finding.op_index) == (kind, severity, op), str(finding)
+    assert says in finding.message, finding.message
+    assert finding.byte_offset == transaction.ops[op].offset
+
+
+def test_iterations_count_for_argument_sizes() -> None:
+    made = TransactionBuilder(4, 1)
+    made.blockwrite(shim(0x1D000), ShimBd.at(0, 16, iteration=(64, 4)).to_words())
+    made.ddr_patch(shim(0x1D004), 1, 32)
+    made.write(shim(0x1D204), queue_word("shim", 0, 4))
+    made.maskpoll(shim(0x1D220), 0, IDLE)
+    transaction = Transaction.from_bytes(made.to_bytes())
+    reach = 32 + 4 * (3 * 64 + 16)
+    assert transaction.check({1: reach}) == []
+    (finding,) = transaction.check({1: reach - 4})
+    assert finding.op_index == 2 and f"from 32 to {reach}" in finding.message
+    assert finding.kind is FindingKind.ARGUMENT
+    (finding,) = transaction.check({1: 64})
+    assert finding.op_index == 1, "the first execution already: found at the patch, once"
+
+
+def test_what_is_waited_for_may_be_rewritten() -> None:
+    made = TransactionBuilder(4, 1)
+    made.write(mem(0xC0000), 0)
+    for address in (0, 64, 128, 192):
+        bd(made, 0, MemBd.at(address, 8, release=(0, 1)).to_words())
+        push(made, token=1)
+        if address == 0:
+            idle(made)
+        elif address == 64:
+            made.maskpoll(mem(lock_request_offset("mem", 0, -1, True)), 1, 1)
+        elif address == 128:
+            made.tct("S2MM", 0, 1, 0)
+    made.maskwrite(mem(0xA0600), 2, 2)
+    bd(made, 0, MemBd.at(0, 8).to_words())
+    assert Transaction.from_bytes(made.to_bytes()).check() == []
+
+
+def test_what_cannot_be_decoded_is_a_finding() -> None:
+    made = TransactionBuilder(4, 1)
+    made.noop()
+    data = made.to_bytes()
+    assert check_bytes(data) == []
+    (finding,) = check_bytes(data[:-1])
+    assert finding.kind is FindingKind.FORMAT and finding.byte_offset == 19
+    (finding,) = check_bytes(data[:8] + b"\7" + data[9:])
+    assert "op_count 7" in finding.message and finding.byte_offset == 8
+    assert check_bytes(b"")[0].severity is ERROR
+
+
+@pytest.mark.amd_data
+def test_amd_files_have_no_errors(amd_transactions: Path) -> None:
+    for path in sorted(amd_transactions.rglob("*.bin")):
+        if not path.name.endswith(SIDE_FILES):
+            found = check_bytes(path.read_bytes(), [1 << 40] * 6)
+            assert [str(f) for f in found if f.severity is ERROR] == [], path.name
+
+
+@pytest.mark.amd_data
+@pytest.mark.parametrize("word", range(8))
+def test_damaged_amd_files_are_checked(amd_transactions: Path, word: int) -> None:
+    data = bytearray(next(amd_transactions.rglob("conv_a16w8c16_3_256_256.bin")).read_bytes())
+    transaction = Transaction.from_bytes(bytes(data))
+    for op in transaction.ops:
+        if op.name == "BLOCKWRITE" and op.tile and op.tile[1] == 1:
+            at = op.offset + 16 + 4 * word
+            data[at : at + 4] = bytes(b ^ 0xFF for b in data[at : at + 4])
+    assert check_bytes(bytes(data)), "eight words of every BD are inverted one after the other"
+
+
+WORD = st.integers(0, 2**32 - 1)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0xA0000, 0xA0604, 0xA0634, 0xC0000, 0xA0600]), WORD), max_size=20))
+def test_any_writes_are_checked(writes: list[tuple[int, int]]) -> None:
+    made = TransactionBuilder(4, 1)
+    for offset, word in writes:
+        made.write(mem(offset), word)
+        made.blockwrite(mem(0xA0000), [word ^ i for i in range(24)])
+        made.maskpoll(mem(0xD0000 + (word & 0xFFFC)), 1, 1)
+    transaction = Transaction.from_bytes(made.to_bytes())
+    transaction.check([64])
+    transaction.explain().text()

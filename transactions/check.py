@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks on what the ops of a transaction do together: chains, locks, waits, BDs in flight.
+
+An error cannot be right whatever else is on the array. A warning may be: overlays configure BDs
+and locks of their own, cores release locks, control packets start channels, and streams order
+tasks in ways that no transaction shows. ``validation`` looks at each op alone; ``check`` is both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from onedispatch.transactions import program, registers, validation
+from onedispatch.transactions.errors import TransactionError
+from onedispatch.transactions.explain import condition
+from onedispatch.transactions.program import BdUse, Pushed, Tile, Words
+from onedispatch.transactions.validation import Finding, FindingKind, Severity
+
+if TYPE_CHECKING:
+    from onedispatch.transactions.transaction import Transaction
+
+ArgSizes = Mapping[int, int] | Sequence[int] | None
+_ERROR, _WARNING = Severity.ERROR, Severity.WARNING
+_MEM_VIEW = 3 * registers.MEM.memory_bytes
+Channel = tuple[Tile, int, int]
+Problem = tuple[FindingKind, Severity, str]
+
+
+def check(transaction: Transaction, arg_sizes: ArgSizes = None) -> list[Finding]:
+    """Everything that is or may be wrong, by op; errors before warnings of the same op.
+
+    Args:
+        arg_sizes: bytes of each kernel argument that DDR_PATCH may name; unchecked if None.
+    """
+    sizes = arg_sizes if arg_sizes is None or isinstance(arg_sizes, Mapping) else dict(enumerate(arg_sizes))
+    found = [*validation.validate(transaction, sizes), *_Flow(transaction, sizes).run()]
+
+    def order(finding: Finding) -> tuple[int, str, str]:
+        index = -1 if finding.op_index is None else finding.op_index
+        return index, finding.severity.value, finding.kind.value
+
+    return sorted(found, key=order)
+
+
+def check_bytes(data: bytes, arg_sizes: ArgSizes = None) -> list[Finding]:
+    """As ``check``, for bytes that may not be a transaction: that is a finding too."""
+    from onedispatch.transactions.transaction import Transaction
+
+    try:
+        transaction = Transaction.from_bytes(data)
+    except TransactionError as error:
+        message = f"{error.where}: given {error.given}; accepted: {error.accepted}"
+        return [Finding(FindingKind.FORMAT, error.op_index, error.byte_offset or 0, message)]
+    return check(transaction, arg_sizes)
+
+
+# --- One BD -------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1 << 12)
+def bd_problems(kind: str, words: Words) -> tuple[Problem, ...]:
+    """What is wrong with a BD whatever tile it is in."""
+    return (*_reserved(kind, words), *_dimensions(kind, words), *_bd_locks(kind, words))
+
+
+def _reserved(kind: str, words: Words) -> Iterator[Problem]:
+    for at, (word, covered) in enumerate(zip(words, registers.TILES[kind].bd_covered, strict=True)):
+        if word & ~covered:
+            # DDR_PATCH replaces the address, what stood there before does not matter.
+            severity = _WARNING if kind == "shim" and at == 1 else _ERROR
+            yield FindingKind.RESERVED, severity, f"word {at} has no bits {word & ~covered:#x}"
+
+
+def _dimensions(kind: str, words: Words) -> Iterator[Problem]:
+    values = vars(program.decoded(kind, words))
+    if not values["length"]:
+        return
+    wraps = [values.get(f"d{i}_wrap", 0) for i in range(3)]
+    zeros = [(values.get(f"d{i}_zeros_before", 0), values.get(f"d{i}_zeros_after", 0)) for i in range(3)]
+    for i, wrap in enumerate(wraps):
+        if not wrap and (zeros[i][1] or any(map(any, zeros[i + 1 :]))):
+            message = f"zeros around dimension {i} or outside it, which has no wrap"
+            yield FindingKind.DIMENSION, _ERROR, message
+            break
+    if not wraps[0] and wraps[1]:
+        yield FindingKind.DIMENSION, _WARNING, "dimension 1 wraps, dimension 0 does not: it is never reached"
+    if kind == "shim":
+        return
+    extent = program.pattern(kind, words).extent()
+    end = 4 * (values["base"] + extent) if extent else 0
+    room = _MEM_VIEW if kind == "mem" else registers.CORE.memory_bytes
+    if end > room:
+        yield FindingKind.DIMENSION, _ERROR, f"reaches to {end:#x}; the memory ends at {room:#x}"
+
+
+def _bd_locks(kind: str, words: Words) -> Iterator[Problem]:
+    values = vars(program.decoded(kind, words))
+    if values["acquire_enable"] and -values["acquire_value"] > registers.LOCK_MAX:
+        message = f"waits for a lock >= {-values['acquire_value']}; locks end at {registers.LOCK_MAX}"
+        yield FindingKind.LOCK, _ERROR, message
+    for name, used in (("acquire", values["acquire_enable"]), ("release", values["release_value"])):
+        lock = values[f"{name}_lock"]
+        if used and kind == "mem" and lock >= 3 * registers.MEM.own_lock_view:
+            yield FindingKind.LOCK, _ERROR, f"{name}s lock {lock}; accepted: 0 to 191"
+    if values["use_next"] and values["next_bd"] >= registers.TILES[kind].block["DMA_BD"].count:
+        yield FindingKind.CHAIN, _ERROR, f"is followed by BD {values['next_bd']}, which does not exist"
+
+
+# --- All of them together -----------------------------------------------------------------------
+
+
+@dataclass
+class _Lock:
+    """What a transaction does to one lock."""
+
+    sets: list[int] = field(default_factory=list)
+    raised: int = 0
+    lowered: bool = False
+    known_raisers: bool = False
+    waits: list[tuple[int, int, str]] = field(default_factory=list)
+    """(op, acquire value, who)"""
+
+
+class _Flow:
+    def __init__(self, transaction: Transaction, sizes: Mapping[int, int] | None) -> None:
+        self.transaction = transaction
+        self.columns = transaction.header.columns
+        self.sizes = sizes
+        self.found: list[Finding] = []
+        self.locks: dict[tuple[Tile, int], _Lock] = {}
+        self.in_flight: dict[tuple[Tile, int], dict[Channel, tuple[Pushed, int]]] = {}
+        self.flying: dict[Channel, list[Pushed]] = {}
+        self.releases: dict[tuple[Tile, int], set[Channel]] = {}
+        self.waited = 0
+        self.cycles: dict[Channel, Pushed] = {}
+        self.unknown_users: set[Tile] = set()
+        self.tokens = 0
+        self.token_channels: set[Channel] = set()
+        self.seen: set[tuple[object, ...]] = set()
+
+    def run(self) -> list[Finding]:
+        steps = {
+            program.BdWritten: self._bd_written,
+            program.Pushed: self._pushed,
+            program.LockSet: self._lock_set,
+            program.LockWait: self._lock_wait,
+            program.IdleWait: self._idle_wait,
+            program.TokenWait: self._token_wait,
+            program.Reset: self._reset,
+            program.Poll: self._poll,
+            program.RegisterWritten: self._register,
+        }
+        for event in program.events(self.transaction):
+            step = steps.get(type(event))
+            if step is not None:
+                step(event)  # type: ignore[operator]
+        self._end_cycles()
+        self._end_locks()
+        return self.found
+
+    def _say(self, kind: FindingKind, severity: Severity, op: int, message: str) -> None:
+        self.found.append(Finding(kind, op, int(self.transaction.offsets[op]), message, severity))
+
+    def lock(self, tile: Tile, lock: int) -> _Lock:
+        return self.locks.setdefault((tile, lock), _Lock())
+
+    # --- BDs ------------------------------------------------------------------------------------
+
+    def _bd_written(self, event: program.BdWritten) -> None:
+        use, tile = event.use, event.tile
+        for kind, severity, message in bd_problems(use.kind, use.words):
+            self._say(kind, severity, event.op, f"{_name(tile)} BD {use.index}: {message}")
+        if use.kind == "mem":
+            self._neighbours(event.op, tile, use)
+        for channel, (push, waited) in self.in_flight.pop((tile, use.index), {}).items():
+            old = next((u.words for u in push.chain if u.index == use.index), None)
+            never = waited == self.waited and old != use.words
+            self._say(
+                FindingKind.HAZARD, _ERROR if never else _WARNING, event.op,
+                f"{_name(tile)} BD {use.index} is rewritten; {_channel(channel)} may still use it for the "
+                f"task of op {push.op}"
+                + (": nothing waits in between" if never else ", which no wait has seen end"),
+            )  # fmt: skip
+
+    def _neighbours(self, op: int, tile: Tile, use: BdUse) -> None:
+        """A BD that reaches into the memory or the locks of a neighbour must have one."""
+        values = vars(use.bd)
+        size = registers.MEM.memory_bytes
+        sides = set()
+        if use.pattern.extent():
+            first = 4 * values["base"]
+            sides = {first // size, (first + 4 * use.pattern.extent() - 4) // size}
+        for name, used in (("acquire", values["acquire_enable"]), ("release", values["release_value"])):
+            if used:
+                sides.add(values[f"{name}_lock"] // registers.MEM.own_lock_view)
+        for side, way, column in ((0, "west", tile[0] - 1), (2, "east", tile[0] + 1)):
+            if side in sides and not 0 <= column < self.columns:
+                message = f"{_name(tile)} BD {use.index} uses the memory tile to the {way}: there is none"
+                self._say(FindingKind.DIMENSION, _ERROR, op, message)
+
+    # --- Tasks ----------------------------------------------------------------------------------
+
+    def _pushed(self, push: Pushed) -> None:
+        channel = (push.tile, push.direction, push.channel)
+        kind = registers.kind_of_row(push.tile[1]) or "core"
+        self.flying.setdefault(channel, []).append(push)
+        for use in push.chain:
+            self._use(push, channel, use)
+        if push.end == "cycle":
+            self.cycles[channel] = push
+            if push.token:
+                message = f"{_channel(channel)}: a chain that never ends gives no token"
+                self._say(FindingKind.CHAIN, _ERROR, push.op, message)
+        elif push.end:
+            self.unknown_users.add(push.tile)
+            last = vars(push.chain[-1].bd)["next_bd"] if push.chain else push.start
+            exists = last < registers.TILES[kind].block["DMA_BD"].count
+            self._say(
+                FindingKind.BD, _WARNING if exists else _ERROR, push.op,
+                f"{_channel(channel)}: {push.end}" + ("; the overlay must" if exists else ": there is none"),
+            )  # fmt: skip
+        if push.token:
+            self.tokens += 1
+            self.token_channels.add(channel)
+
+    def _use(self, push: Pushed, channel: Channel, use: BdUse) -> None:
+        values = vars(use.bd)
+        where = f"{_channel(channel)} BD {use.index}"
+        self.in_flight.setdefault((push.tile, use.index), {})[channel] = (push, self.waited)
+        if not values["valid"]:
+            self._say(FindingKind.BD, _ERROR, push.op, f"{where} is queued while not valid")
+        if use.kind == "mem" and use.index // 24 != push.channel % 2:
+            low = 24 * (push.channel % 2)
+            message = f"{where}: channel {push.channel} can use BDs {low} to {low + 23}"
+            if use.index != push.start:  # the start is validation's
+                self._say(FindingKind.BD, _ERROR, push.op, message)
+        if use.pattern.zeros and not push.direction:
+            message = f"{where} inserts zeros, which an S2MM channel does not"
+            self._say(FindingKind.DIMENSION, _WARNING, push.op, message)
+        self._runs(push, where, use)
+        self._locks_of(push, channel, use)
+
+    def _runs(self, push: Pushed, where: str, use: BdUse) -> None:
+        """Whether the iterations that a push asks for stay where the first one is."""
+        if use.pattern.iteration is None:
+            return
+        reach = 4 * use.pattern.extent(push.repeat)
+        if use.kind == "shim":
+            if use.argument is None or self.sizes is None or use.argument[0] not in self.sizes:
+                return
+            argument, offset = use.argument
+            size = self.sizes[argument]
+            if offset + 4 * use.pattern.extent() <= size < offset + reach:
+                self._say(
+                    FindingKind.ARGUMENT, _ERROR, push.op,
+                    f"{where}: {push.repeat} runs access argument {argument} of {size} bytes from {offset} "
+                    f"to {offset + reach}",
+                )  # fmt: skip
+            return
+        if not reach:
+            return
+        room = _MEM_VIEW if use.kind == "mem" else registers.CORE.memory_bytes
+        end = 4 * vars(use.bd)["base"] + reach
+        if end > room:
+            message = f"{where}: {push.repeat} runs reach to {end:#x}; the memory ends at {room:#x}"
+            self._say(FindingKind.DIMENSION, _ERROR, push.op, message)
+
+    def _locks_of(self, push: Pushed, channel: Channel, use: BdUse) -> None:
+        values = vars(use.bd)
+        if values["release_value"]:
+            owner = program.lock_owner(use.kind, push.tile, values["release_lock"])
+            if owner is not None:
+                state = self.lock(*owner)
+                times = registers.LOCK_MAX if push.end == "cycle" else push.repeat
+                state.raised += max(values["release_value"], 0) * times
+                state.known_raisers |= values["release_value"] > 0
+                state.lowered |= values["release_value"] < 0
+                self.releases.setdefault(owner, set()).add(channel)
+        if values["acquire_enable"]:
+            owner = program.lock_owner(use.kind, push.tile, values["acquire_lock"])
+            if owner is not None:
+                state = self.lock(*owner)
+                state.lowered |= values["acquire_value"] != 0
+                who = f"{_channel(channel)} BD {use.index}"
+                state.waits.append((push.op, values["acquire_value"], who))
+
+    def _retire(self, channel: Channel, tokens_only: bool = False) -> None:
+        """The tasks of a channel have ended."""
+        for push in self.flying.get(channel, ()):
+            if push.end == "cycle" or (tokens_only and not push.token):
+                continue
+            for use in push.chain:
+                self.in_flight.get((push.tile, use.index), {}).pop(channel, None)
+        if not tokens_only:
+            self.flying.pop(channel, None)
+
+    def _reset(self, event: program.Reset) -> None:
+        channel = (event.tile, event.direction, event.channel)
+        for push in self.flying.pop(channel, ()):
+            for use in push.chain:
+                self.in_flight.get((push.tile, use.index), {}).pop(channel, None)
+        self._end_cycle(channel)
+
+    def _end_cycle(self, channel: Channel) -> None:
+        push = self.cycles.pop(channel, None)
+        if push is None:
+            return
+        gated = any(vars(use.bd)["acquire_enable"] for use in push.chain)
+        chain = " ".join(str(use.index) for use in push.chain)
+        tail = "its locks gate it" if gated else "and no lock gates it"
+        message = f"{_channel(channel)}: the chain of BDs {chain} never ends, {tail}"
+        self._say(FindingKind.CHAIN, _WARNING if gated else _ERROR, push.op, message)
+
+    def _end_cycles(self) -> None:
+        for channel in list(self.cycles):
+            self._end_cycle(channel)
+
+    # --- Waits ----------------------------------------------------------------------------------
+
+    def _idle_wait(self, event: program.IdleWait) -> None:
+        self.waited += 1
+        channel = (event.tile, event.direction, event.channel)
+        push = self.cycles.pop(channel, None)
+        if push is not None:
+            message = f"{_channel(channel)}: the chain never ends, but op {event.op} waits for its end"
+            self._say(FindingKind.CHAIN, _ERROR, push.op, message)
+        if channel not in self.seen and channel not in self.flying:
+            message = f"{_channel(channel)} is waited for, but nothing here starts it"
+            self._say(FindingKind.WAIT, _WARNING, event.op, message)
+        self.seen.add(channel)
+        self._retire(channel)
+
+    def _register(self, event: program.RegisterWritten) -> None:
+        problem = validation.reserved_problem(event.address, event.value & event.mask, "_CTRL")
+        if problem:
+            # AMD's files set bit 0 of control registers, which no public source explains.
+            self._say(FindingKind.RESERVED, _WARNING, event.op, problem)
+
+    def _poll(self, event: program.Poll) -> None:
+        del event
+        self.waited += 1
+
+    def _token_wait(self, event: program.TokenWait) -> None:
+        self.waited += 1
+        if event.tile is None:
+            wanted = event.tokens * event.columns
+            if wanted > self.tokens:
+                message = f"waits for {wanted} tokens; the tasks before it give {self.tokens}"
+                self._say(FindingKind.WAIT, _WARNING if self.tokens else _ERROR, event.op, message)
+            channels = list(self.token_channels)
+        else:
+            column, row = event.tile
+            tiles = [(column + c, row + r) for c in range(event.columns) for r in range(event.rows)]
+            channels = [(tile, event.direction, event.channel) for tile in tiles]
+            missing = [channel for channel in channels if channel not in self.token_channels]
+            if missing:
+                message = f"waits for a token of {_channel(missing[0])}; no task there gives one"
+                self._say(FindingKind.WAIT, _ERROR, event.op, message)
+        for channel in channels:
+            self._retire(channel, tokens_only=True)
+
+    def _lock_set(self, event: program.LockSet) -> None:
+        self.lock(event.tile, event.lock).sets.append(event.value)
+
+    def _lock_wait(self, event: program.LockWait) -> None:
+        self.waited += 1
+        state = self.lock(event.tile, event.lock)
+        if event.acquire:
+            state.waits.append((event.op, event.value, "the host"))
+            state.lowered |= event.value != 0
+            for channel in self.releases.get((event.tile, event.lock), ()):
+                self._retire(channel)
+        else:
+            state.raised += max(event.value, 0)
+            state.known_raisers |= event.value > 0
+            state.lowered |= event.value < 0
+
+    # --- Locks ----------------------------------------------------------------------------------
+
+    def _end_locks(self) -> None:
+        for (tile, lock), state in self.locks.items():
+            if registers.kind_of_row(tile[1]) == "core" or not state.sets:
+                continue  # cores and overlays do what no transaction shows
+            low = 0 if state.lowered else min(state.sets)
+            high = min(registers.LOCK_MAX, max(state.sets) + state.raised)
+            near = any((tile[0] + d, tile[1]) in self.unknown_users for d in (-1, 0, 1))
+            sure = state.known_raisers and not near
+            for op, value, who in state.waits:
+                wanted = abs(value)
+                if low <= wanted <= high or (value < 0 and wanted <= high):
+                    continue
+                self._say(
+                    FindingKind.LOCK, _ERROR if sure and wanted > high else _WARNING, op,
+                    f"{who} waits for {_name(tile)} lock {lock} {condition(value)}; "
+                    f"what is done here keeps it within {low} to {high}",
+                )  # fmt: skip
+
+
+def _name(tile: Tile) -> str:
+    return f"c{tile[0]} r{tile[1]}"
+
+
+def _channel(channel: Channel) -> str:
+    tile, direction, index = channel
+    return f"{_name(tile)} {program.DIRECTIONS[direction & 1]}[{index}]"
