@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about transactions: txn dump | assemble | explain | check."""
+"""Commands about transactions: txn dump | assemble | explain | check | diff."""
 
 from __future__ import annotations
 
@@ -170,4 +170,21 @@ def check(
             print(line)
         print(f"{errors} errors, {len(found) - errors} warnings")
     if errors:
+        raise typer.Exit(1)
+
+
+@app.command()
+def diff(
+    first: File,
+    second: Annotated[Path, typer.Argument(help="What it is compared with.")],
+    full: Annotated[bool, typer.Option("--full", help="Every op that differs.")] = False,
+    json: out.Json = False,
+) -> None:
+    """Compare the meaning of two transactions: traffic, tasks, ops. Exit code 1 when it differs."""
+    difference = read_transaction(first).diff(read_transaction(second))
+    if json:
+        out.print_json(difference.to_dict())
+    else:
+        print(difference.text(most=1 << 60) if full else difference.text(), end="")
+    if difference:
         raise typer.Exit(1)

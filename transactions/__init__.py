@@ -29,6 +29,7 @@ from onedispatch.transactions.bd import (
 )
 from onedispatch.transactions.builder import TransactionBuilder, tile_address
 from onedispatch.transactions.device import Device, device_names, find_device
+from onedispatch.transactions.diff import Difference
 from onedispatch.transactions.errors import (
     CompiledModelError,
     DeviceError,
@@ -70,6 +71,7 @@ __all__ = [  # noqa: RUF022 (grouped by what they are for)
     "FindingKind",
     "Severity",
     "Explanation",
+    "Difference",
     # fusing
     "ArgKind",
     "ArgMap",

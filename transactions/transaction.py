@@ -15,8 +15,9 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from onedispatch.transactions import assembler, check, convert, listing, registers, spec, validation
+from onedispatch.transactions import assembler, check, convert, diff, listing, registers, spec, validation
 from onedispatch.transactions.codec import Header, layout_of
+from onedispatch.transactions.diff import Difference
 from onedispatch.transactions.errors import TransactionError
 from onedispatch.transactions.explain import Explanation
 from onedispatch.transactions.spec import Version
@@ -258,6 +259,10 @@ class Transaction:
     def explain(self) -> Explanation:
         """What it does: tasks per channel, host memory, waits, steps."""
         return Explanation.of(self)
+
+    def diff(self, other: Transaction) -> Difference:
+        """What differs in meaning in ``other``; false when nothing does."""
+        return diff.diff(self, other)
 
     def converted(self, version: Version) -> Transaction:
         """The same operations in another version; padding garbage is dropped.
