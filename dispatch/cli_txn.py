@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about transactions: txn dump | assemble | explain | check | diff."""
+"""Commands about transactions: txn dump | assemble | explain | check | diff | fuse."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from onedispatch.dispatch import cli_output as out
 from onedispatch.dispatch import model as models
 from onedispatch.dispatch.container import MAGIC
 from onedispatch.transactions import Finding, Severity, Transaction
-from onedispatch.transactions.check import check_bytes
+from onedispatch.transactions.check import check, check_bytes
+from onedispatch.transactions.control_packets import ControlPackets
 from onedispatch.transactions.errors import InputError
+from onedispatch.transactions.fusemap import fuse_map
 from onedispatch.transactions.picture import svg as picture
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Look into transactions, AMD's and ours: what is sent to the array, and whether it can be right.",
+    help=(
+        "Look into transactions, AMD's and ours: what is sent to the array, and whether it can be right. "
+        "Control packets (NAME_ctrl.bin, with NAME_ctrl_meta.json beside it) are read as the writes that "
+        "they are."
+    ),
 )
 File = Annotated[Path, typer.Argument(help="A transaction (.bin), or a file of `onedispatch compile`.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Where the result is written.")]
@@ -45,8 +51,26 @@ def transaction_bytes(path: Path) -> bytes:
     return models.load(path).transaction if data.startswith(MAGIC) else data
 
 
+def read_control(path: Path) -> ControlPackets | None:
+    """The control packets of ``NAME_ctrl.bin``, None for any other file."""
+    if not path.name.endswith("_ctrl.bin"):
+        return None
+    meta = path.with_name(f"{path.stem}_meta.json")
+    return ControlPackets.from_bytes(read_bytes(path), read_bytes(meta) if meta.exists() else None)
+
+
 def read_transaction(path: Path) -> Transaction:
-    return Transaction.from_bytes(transaction_bytes(path))
+    """The transaction of a file; of control packets the same writes."""
+    control = read_control(path)
+    return control.to_transaction() if control else Transaction.from_bytes(transaction_bytes(path))
+
+
+def find_all(path: Path, sizes: dict[int, int] | None) -> list[Finding]:
+    """What is wrong with a file."""
+    control = read_control(path)
+    if control is None:
+        return check_bytes(transaction_bytes(path), sizes)
+    return [*control.findings(), *check(control.to_transaction(), sizes)]
 
 
 @app.command()
@@ -56,6 +80,10 @@ def dump(
     json: out.Json = False,
 ) -> None:
     """Print a transaction, one operation per line: registers named, descriptors decoded."""
+    control = read_control(path)
+    if control is not None and not json:
+        print(control.text(), end="")
+        return
     transaction = read_transaction(path)
     if json:
         findings = [str(finding) for finding in transaction.validate()]
@@ -136,8 +164,8 @@ def _finding_lines(found: list[Finding], full: bool) -> list[str]:
     return lines
 
 
-@app.command()
-def check(
+@app.command("check")
+def check_file(
     path: File,
     arg: Annotated[
         list[str] | None, typer.Option(help="Bytes of a kernel argument: 0=4096. Repeatable.")
@@ -146,7 +174,7 @@ def check(
     json: out.Json = False,
 ) -> None:
     """Find what cannot be right in a transaction (errors, exit code 1) or may not be (warnings)."""
-    found = check_bytes(transaction_bytes(path), _parse_sizes(arg))
+    found = find_all(path, _parse_sizes(arg))
     errors = sum(finding.severity is Severity.ERROR for finding in found)
     if json:
         out.print_json(
@@ -188,3 +216,32 @@ def diff(
         print(difference.text(most=1 << 60) if full else difference.text(), end="")
     if difference:
         raise typer.Exit(1)
+
+
+@app.command()
+def fuse(
+    path: Annotated[Path, typer.Argument(help="What to fuse, as JSON: see transactions/README.md.")],
+    output: Output,
+    json: out.Json = False,
+) -> None:
+    """Make one transaction of many, over fused buffers; refuse with reasons what cannot be right."""
+    result = fuse_map(path)
+    write_bytes(output, result.transaction.to_bytes())
+    written = [str(output)]
+    if result.control is not None:
+        blob = output.with_name(f"{output.stem}_ctrl.bin")
+        meta = blob.with_name(f"{blob.stem}_meta.json")
+        write_bytes(blob, result.control.to_bytes())
+        write_bytes(meta, result.control.meta().encode())
+        written += [str(blob), str(meta)]
+    layout = result.layout
+    if json:
+        bindings = [vars(bound) for bound in layout.bindings]
+        told = {"files": written, "sizes": layout.sizes, "tensors": layout.tensors, "bindings": bindings}
+        out.print_json(told)
+        return
+    print(f"{', '.join(written)}: {repr(result.transaction)[1:-1]}")
+    for argument, size in sorted(layout.sizes.items()):
+        print(f"  arg {argument}: {size:,} bytes")
+    for name, (argument, offset) in layout.tensors.items():
+        print(f"  {name}: arg {argument} + {offset:#x}")

@@ -28,6 +28,7 @@ from onedispatch.transactions.bd import (
     switch_slot,
 )
 from onedispatch.transactions.builder import TransactionBuilder, tile_address
+from onedispatch.transactions.control_packets import ControlPackets
 from onedispatch.transactions.device import Device, device_names, find_device
 from onedispatch.transactions.diff import Difference
 from onedispatch.transactions.errors import (
@@ -77,6 +78,7 @@ __all__ = [  # noqa: RUF022 (grouped by what they are for)
     "ArgMap",
     "Bindings",
     "fuse",
+    "ControlPackets",
     # containers
     "Xclbin",
     # errors

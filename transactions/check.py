@@ -176,14 +176,25 @@ class _Flow:
         if use.kind == "mem":
             self._neighbours(event.op, tile, use)
         for channel, (push, waited) in self.in_flight.pop((tile, use.index), {}).items():
-            old = next((u.words for u in push.chain if u.index == use.index), None)
-            never = waited == self.waited and old != use.words
-            self._say(
-                FindingKind.HAZARD, _ERROR if never else _WARNING, event.op,
-                f"{_name(tile)} BD {use.index} is rewritten; {_channel(channel)} may still use it for the "
-                f"task of op {push.op}"
-                + (": nothing waits in between" if never else ", which no wait has seen end"),
-            )  # fmt: skip
+            self._rewritten(event.op, use, channel, push, waited == self.waited)
+
+    def _rewritten(self, op: int, use: BdUse, channel: Channel, push: Pushed, at_once: bool) -> None:
+        """A BD is written that a task uses which no wait has seen end.
+
+        An idle channel loads the first BD of a task within cycles, and some of AMD's files count
+        on it. What stands behind another task or BD, or runs again, is loaded later.
+        """
+        old = next((u.words for u in push.chain if u.index == use.index), None)
+        behind = self.flying.get(channel, [push])[0] is not push
+        later = behind or use.index != push.start or push.repeat > 1
+        how = ": nothing waits in between" if at_once else ", which no wait has seen end"
+        self._say(
+            FindingKind.HAZARD,
+            _ERROR if at_once and later and old != use.words else _WARNING,
+            op,
+            f"{_name(push.tile)} BD {use.index} is rewritten; {_channel(channel)} may still use it for the "
+            f"task of op {push.op}{how}",
+        )
 
     def _neighbours(self, op: int, tile: Tile, use: BdUse) -> None:
         """A BD that reaches into the memory or the locks of a neighbour must have one."""

@@ -90,6 +90,35 @@ def fuse(parts: Sequence[FusePart], sizes: Mapping[int, int] | None = None) -> T
     return Transaction(header.to_bytes() + body, header, _joined([t for t, _ in read]))
 
 
+def relocated(
+    where: str, args: Sequence[ArgMap], bindings: Bindings, argument: int, offset: int
+) -> tuple[int, int]:
+    """The fused (argument, offset) of one address that an operator uses.
+
+    Raises:
+        TransactionError: it lies outside every region of the arg map, or before its buffer.
+    """
+    regions = sorted(args, key=lambda e: (e.xrt_arg_idx, e.offset))
+    at = int(_region_of(regions, np.array([argument], np.uint64), np.array([offset], np.uint64))[0])
+    if at < 0 or offset >= regions[at].end:
+        listed = ", ".join(f"{e.xrt_arg_idx}: {e.offset} to {e.end}" for e in regions) or "no argument"
+        raise TransactionError(
+            where,
+            f"argument {argument} offset {offset}",
+            f"the regions of the arg map ({listed})",
+            "correct the arg map or the patch",
+        )
+    new_argument, shift = _target(where, regions[at], bindings)
+    if offset + shift < 0:
+        raise TransactionError(
+            where,
+            f"argument {argument} offset {offset} before the start of its buffer",
+            "padding that the buffer has in front",
+            "let the planner leave room for padding_offset",
+        )
+    return new_argument, offset + shift
+
+
 def _opened(part: FusePart) -> tuple[Transaction, Sequence[ArgMap] | None, Bindings | None]:
     transaction, args, bindings = part if isinstance(part, tuple) else (part, None, None)
     if not isinstance(transaction, Transaction):

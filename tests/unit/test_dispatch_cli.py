@@ -20,7 +20,7 @@ from onedispatch.dispatch.cli_output import parse_inputs, parse_shapes
 from onedispatch.dispatch.report import OpReport, RunReport
 
 COMMANDS = (["run"], ["compile"], ["inspect"], ["bench"], ["ops"], ["devices"], ["txn"])
-COMMANDS += tuple(["txn", name] for name in "dump assemble explain check diff".split())
+COMMANDS += tuple(["txn", name] for name in "dump assemble explain check diff fuse".split())
 
 
 def invoke(*arguments: str) -> str:

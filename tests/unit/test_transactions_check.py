@@ -135,10 +135,18 @@ def too_few_tokens(made: Made) -> None:
     made.merge_sync(1, 2)
 
 
-def rewritten(made: Made) -> None:
+def rewritten_at_once(made: Made) -> None:
     bd(made, 0, MemBd.at(0, 8).to_words())
     push(made)
     bd(made, 0, MemBd.at(64, 8).to_words())
+
+
+def rewritten_in_the_queue(made: Made) -> None:
+    bd(made, 0, MemBd.at(0, 8).to_words())
+    bd(made, 1, MemBd.at(32, 8).to_words())
+    push(made)
+    push(made, 1)
+    bd(made, 1, MemBd.at(64, 8).to_words())
 
 
 def rewritten_after_another_wait(made: Made) -> None:
@@ -190,7 +198,8 @@ CASES: list[tuple[Callable[[Made], None], FindingKind, Severity, int, str]] = [
     (never_started, FindingKind.WAIT, WARNING, 0, "nothing here starts it"),
     (no_token, FindingKind.WAIT, ERROR, 2, "no task there gives one"),
     (too_few_tokens, FindingKind.WAIT, WARNING, 2, "waits for 2 tokens; the tasks before it give 1"),
-    (rewritten, FindingKind.HAZARD, ERROR, 2, "nothing waits in between"),
+    (rewritten_at_once, FindingKind.HAZARD, WARNING, 2, "nothing waits in between"),
+    (rewritten_in_the_queue, FindingKind.HAZARD, ERROR, 4, "task of op 3: nothing waits in between"),
     (rewritten_after_another_wait, FindingKind.HAZARD, WARNING, 4, "no wait has seen end"),
     (lock_too_high, FindingKind.LOCK, ERROR, 3, "lock 0 >= 3; what is done here keeps it within 0 to 2"),
     (lock_nobody_raises, FindingKind.LOCK, WARNING, 2, "lock 0 >= 2"),

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control packets: register writes that travel as stream packets to a tile's control port.
+
+A blob (``*_ctrl.bin``) is packet after packet: stream header, control header, 1 to 4 data words.
+Its meta file (``*_ctrl_meta.json``) lists where the host puts buffer addresses before it is sent.
+The tile a packet goes to is a matter of routing: ``TileMap`` holds it, or guesses it from what is
+written. ``to_transaction`` gives the same writes as a transaction, for the text, the explainer,
+the checks and the diff.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onedispatch.transactions import bd, registers
+from onedispatch.transactions.argmap import ArgMap
+from onedispatch.transactions.builder import TransactionBuilder, tile_address
+from onedispatch.transactions.errors import TransactionError
+from onedispatch.transactions.fuse import Bindings, relocated
+from onedispatch.transactions.transaction import Transaction
+from onedispatch.transactions.validation import Finding, FindingKind
+
+OPERATIONS = ("WRITE", "READ", "WRITE_INCREMENT", "RESERVED")
+PATCH_BYTES = 6
+"""A 48-bit address: a BD's word 1 and the low half of word 2."""
+_SHIM_ID, _MEM_ID = 1, 2
+Key = tuple[int, int]
+"""(packet id, column in the stream header)"""
+TileMap = Mapping[Key, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class ControlPacket:
+    """One packet, its two headers kept as they are.
+
+    Attributes:
+        header: stream header: packet id, type, row, column, parity.
+        control: control header: offset, words, operation, return id, parity.
+        data: the words that are written; none for a read.
+    """
+
+    header: int
+    control: int
+    data: tuple[int, ...]
+
+    @classmethod
+    def write(cls, packet_id: int, column: int, offset: int, data: Sequence[int]) -> ControlPacket:
+        """A packet that writes 1 to 4 words from ``offset`` of a tile on."""
+        header = bd.packet_header(packet_id, source_column=column)
+        return cls(header, bd.control_packet_header(offset, len(data)), tuple(data))
+
+    @property
+    def stream(self) -> dict[str, int]:
+        return bd.unpack_fields(registers.PACKET_HEADER_FIELDS, [self.header])
+
+    @property
+    def fields(self) -> dict[str, int]:
+        return bd.unpack_fields(registers.CONTROL_PACKET_FIELDS, [self.control])
+
+    @property
+    def key(self) -> Key:
+        return self.header & 0x1F, self.header >> 21 & 0x7F
+
+    @property
+    def offset(self) -> int:
+        return self.control & registers.OFFSET_MASK
+
+    @property
+    def size(self) -> int:
+        return 8 + 4 * len(self.data)
+
+    def problems(self) -> list[str]:
+        """What is wrong with the headers."""
+        found = [
+            f"even parity of the {name} header {word:#010x}"
+            for name, word in (("stream", self.header), ("control", self.control))
+            if word.bit_count() % 2 == 0
+        ]
+        if self.offset % 4:
+            found.append(f"offset {self.offset:#x} is not a multiple of 4")
+        if self.fields["operation"] == 3:
+            found.append("operation 3 does not exist")
+        return found
+
+
+@dataclass(frozen=True)
+class Patch:
+    """Where the host puts the address of ``argument`` + ``bo_offset``, 48 bits from byte ``offset``.
+
+    ``adds``: what stands there already is added too (``read_add_write``).
+    """
+
+    offset: int
+    argument: int
+    bo_offset: int
+    size: int = PATCH_BYTES
+    adds: bool = False
+
+
+@dataclass(frozen=True)
+class ControlPackets:
+    """A blob and its patches."""
+
+    packets: tuple[ControlPacket, ...]
+    patches: tuple[Patch, ...] = ()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, meta: str | bytes | None = None) -> ControlPackets:
+        """Reads a blob, and its meta JSON if given.
+
+        Raises:
+            TransactionError: the blob ends inside a packet, the JSON is of no known form, or a
+                patch lies on no data words.
+        """
+        if len(data) % 4:
+            raise TransactionError(
+                "control packets", f"{len(data)} bytes", "a multiple of 4", "copy the file again"
+            )
+        words = struct.unpack(f"<{len(data) // 4}I", data)
+        packets: list[ControlPacket] = []
+        at = 0
+        while at < len(words):
+            control = words[at + 1] if at + 1 < len(words) else 0
+            beats = 0 if control >> 22 & 3 == 1 else (control >> 20 & 3) + 1
+            if at + 2 + beats > len(words):
+                raise TransactionError(
+                    "control packets", f"{len(words) - at} words at the end", f"{2 + beats}, a whole packet",
+                    "is this a control packet file?", op_index=len(packets), byte_offset=4 * at,
+                )  # fmt: skip
+            packets.append(ControlPacket(words[at], control, words[at + 2 : at + 2 + beats]))
+            at += 2 + beats
+        found = cls(tuple(packets), read_meta(meta) if meta is not None else ())
+        found.patched_words()
+        return found
+
+    def to_bytes(self) -> bytes:
+        """The blob; what was read comes back byte for byte."""
+        words = [word for packet in self.packets for word in (packet.header, packet.control, *packet.data)]
+        return struct.pack(f"<{len(words)}I", *words)
+
+    def meta(self) -> str:
+        """The patches as JSON, in the form of AMD's files."""
+        entries = [
+            {"offset": p.offset, "size": p.size, "xrt_arg_idx": p.argument, "bo_offset": p.bo_offset}
+            | ({"operation": "read_add_write"} if p.adds else {})
+            for p in self.patches
+        ]
+        return json.dumps({"version": "1.0", "ctrl_pkt_patch_info": entries}, indent=2) + "\n"
+
+    def patched_words(self) -> dict[tuple[int, int], Patch]:
+        """Patches by (packet, data word).
+
+        Raises:
+            TransactionError: a patch that is not on two data words of one packet.
+        """
+        starts, at = {}, 0
+        for index, packet in enumerate(self.packets):
+            for word in range(len(packet.data) - 1):
+                starts[at + 8 + 4 * word] = (index, word)
+            at += packet.size
+        found = {}
+        for patch in self.patches:
+            place = starts.get(patch.offset)
+            if place is None or patch.size != PATCH_BYTES:
+                raise TransactionError(
+                    "control packet patch", f"{patch.size} bytes at {patch.offset}",
+                    f"{PATCH_BYTES} bytes on two data words of one packet",
+                    "does the JSON belong to this blob?", byte_offset=patch.offset,
+                )  # fmt: skip
+            found[place] = patch
+        return found
+
+    def tiles(self) -> dict[Key, tuple[int, int]]:
+        """Which tile each (packet id, column) goes to, as far as what is written tells.
+
+        Strix overlays of four columns and more give packets id 1 (shim) or 2 (memory tile) and
+        the column in the header. Elsewhere ids are counted through per kind of tile: shims and
+        memory tiles by column, cores from row 2 of column 0 upwards.
+        """
+        kinds: dict[Key, set[str]] = {}
+        for packet in self.packets:
+            kinds.setdefault(packet.key, set()).add(_kind(packet.offset))
+        usual = {_SHIM_ID: {"shim"}, _MEM_ID: {"mem"}}
+        if all(key[0] in usual and found <= usual[key[0]] for key, found in kinds.items()):
+            return {key: (key[1], key[0] - _SHIM_ID) for key in kinds}
+        result: dict[Key, tuple[int, int]] = {}
+        counts = {"shim": 0, "mem": 0, "core": 0}
+        for key, found in sorted(kinds.items()):
+            # A shim's BDs lie where a core's do, so only other registers tell them apart.
+            kind = next((k for k in ("mem", "core", "shim") if k in found), "shim")
+            number = counts[kind]
+            counts[kind] += 1
+            if kind == "core":
+                result[key] = (number // registers.CORE_ROWS, number % registers.CORE_ROWS + 2)
+            else:
+                result[key] = (number, int(kind == "mem"))
+        return result
+
+    def to_transaction(self, tiles: TileMap | None = None, columns: int = 0) -> Transaction:
+        """The same writes as a transaction; packets that continue each other become one write.
+
+        Args:
+            tiles: where packets go; ``tiles()`` if None.
+            columns: of the partition; as many as the packets need if 0.
+
+        Raises:
+            TransactionError: a packet that reads, or goes to no known tile.
+        """
+        where = self.tiles() if tiles is None else tiles
+        columns = columns or max([column + 1 for column, _ in where.values()], default=1)
+        made = TransactionBuilder(4, columns)
+        patched = self.patched_words()
+        runs: list[tuple[int, list[int], list[tuple[int, Patch]]]] = []
+        for index, packet in enumerate(self.packets):
+            target = where.get(packet.key)
+            if target is None or packet.fields["operation"] != 0 or packet.offset % 4:
+                raise TransactionError(
+                    f"control packet {index}", f"{OPERATIONS[packet.fields['operation']]} to {packet.key}",
+                    f"writes to {', '.join(map(str, sorted(where)))}", "pass tiles= for this overlay",
+                    op_index=index,
+                )  # fmt: skip
+            address = tile_address(*target, packet.offset)
+            if not (runs and _continues(runs[-1], address, packet)):
+                runs.append((address, [], []))
+            start, words, patches = runs[-1]
+            for word in range(len(packet.data)):
+                if (index, word) in patched:
+                    patches.append((start + 4 * (len(words) + word), patched[index, word]))
+            words += packet.data
+        for start, words, patches in runs:
+            _emit(made, start, words, patches)
+        return Transaction.from_bytes(made.to_bytes())
+
+    def relocated(self, args: Sequence[ArgMap], bindings: Bindings) -> ControlPackets:
+        """The same packets with patches of the fused arguments, by the rule of ``fuse``.
+
+        Raises:
+            TransactionError: a patch outside every region of the arg map.
+        """
+        where = "control packet patch"
+        moved = [relocated(where, args, bindings, p.argument, p.bo_offset) for p in self.patches]
+        patches = [
+            dataclasses.replace(patch, argument=argument, bo_offset=offset)
+            for patch, (argument, offset) in zip(self.patches, moved, strict=True)
+        ]
+        return dataclasses.replace(self, patches=tuple(patches))
+
+    def findings(self) -> list[Finding]:
+        """What is wrong with headers, by packet and byte."""
+        found, at = [], 0
+        for index, packet in enumerate(self.packets):
+            found += [Finding(FindingKind.FORMAT, index, at, problem) for problem in packet.problems()]
+            at += packet.size
+        return found
+
+    def text(self) -> str:
+        """One line per packet."""
+        patched = self.patched_words()
+        tiles = self.tiles()
+        lines = [f"; {len(self.packets)} control packets, {len(self.patches)} patches"]
+        at = 0
+        for index, packet in enumerate(self.packets):
+            tile = tiles[packet.key]
+            kind = registers.kind_of_row(tile[1])
+            register = registers.TILES[kind].find(packet.offset) if kind else None
+            name = f"c{tile[0]} r{tile[1]} {register or hex(packet.offset)}"
+            words = " ".join(f"{word:08x}" for word in packet.data)
+            notes = [
+                f"arg {patch.argument} + {patch.bo_offset:#x}"
+                for word in range(len(packet.data))
+                if (patch := patched.get((index, word))) is not None
+            ]
+            operation = OPERATIONS[packet.fields["operation"]]
+            tail = "  ".join([words, *notes, *packet.problems()])
+            lines.append(
+                f"{index:6d} {at:8x}  {operation:<6} id {packet.key[0]:<2} {name:<28} {tail}".rstrip()
+            )
+            at += packet.size
+        return "\n".join(lines) + "\n"
+
+
+def _continues(
+    run: tuple[int, list[int], list[tuple[int, Patch]]], address: int, packet: ControlPacket
+) -> bool:
+    """Whether a packet writes on where a run of whole BD halves ended."""
+    start, words, _ = run
+    return start + 4 * len(words) == address and len(packet.data) == 4 and len(words) % 4 == 0
+
+
+def _emit(made: TransactionBuilder, start: int, words: list[int], patches: list[tuple[int, Patch]]) -> None:
+    if len(words) == 1:
+        made.write(start, words[0])
+    else:
+        made.blockwrite(start, words)
+    for address, patch in patches:
+        offset = patch.bo_offset
+        if patch.adds:
+            at = (address - start) // 4
+            offset += words[at] | (words[at + 1] & 0xFFFF) << 32
+        made.ddr_patch(address, patch.argument, offset)
+
+
+def _kind(offset: int) -> str:
+    """The kind of tile that a register offset belongs to; "shim" where a core could be meant too."""
+    if offset >= 0x80000:
+        return "mem"
+    if 0x1D000 <= offset < 0x1D240 or 0x14000 <= offset < 0x14100:
+        return "shim"
+    return "core"
+
+
+# --- Meta files ---------------------------------------------------------------------------------
+
+
+def read_meta(text: str | bytes) -> tuple[Patch, ...]:
+    """The patches of a meta file, of either form that AMD's files have.
+
+    Raises:
+        TransactionError: not JSON, or of another form.
+    """
+    try:
+        data = json.loads(text)
+        if "ctrl_pkt_patch_info" in data:
+            entries = [
+                (e["offset"], e["xrt_arg_idx"], e["bo_offset"], e["size"], e.get("operation", ""))
+                for e in data["ctrl_pkt_patch_info"]
+            ]
+        else:
+            entries = [entry for buffer in data["external_buffers"].values() for entry in _external(buffer)]
+        return tuple(
+            Patch(
+                _natural(at), _natural(argument), _natural(offset), _natural(size), adds == "read_add_write"
+            )
+            for at, argument, offset, size, adds in entries
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise TransactionError(
+            "control packet JSON", f"{type(error).__name__}: {error}"[:200],
+            "ctrl_pkt_patch_info: [{offset, size, xrt_arg_idx, bo_offset}], or external_buffers",
+            "is this the *_ctrl_meta.json of the blob?",
+        ) from error  # fmt: skip
+
+
+def _external(buffer: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:
+    for part in (buffer, *buffer.get("coalesed_buffers", ())):
+        for place in part.get("control_packet_patch_locations", ()):
+            base = part.get("offset_in_bytes", 0)
+            yield place["offset"], buffer["xrt_id"], base, place["size"], place.get("operation", "")
+
+
+def _natural(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 48:
+        raise ValueError(f"{value!r:.40} is no number from 0 to 2**48")
+    return value
