@@ -81,7 +81,8 @@ class Finding:
     severity: Severity = Severity.ERROR
 
     def __str__(self) -> str:
-        place = "header" if self.op_index is None else f"op {self.op_index}"
+        whole = "file" if self.kind is FindingKind.FORMAT else "header"
+        place = whole if self.op_index is None else f"op {self.op_index}"
         what = f"{self.kind.value} {self.severity.value}"
         return f"{place} (byte {self.byte_offset}): {what}: {self.message}"
 
