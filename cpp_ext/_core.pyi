@@ -12,6 +12,9 @@ from typing import Any, ClassVar, overload
 
 from typing_extensions import Buffer
 
+def replay(device: device, transaction: Buffer) -> dict[str, Any]:
+    """Execute a transaction without its overlay; see ``dispatch.replay`` for the report."""
+
 class ert_cmd_state(enum.IntEnum):
     ERT_CMD_STATE_NEW = 1
     ERT_CMD_STATE_QUEUED = 2

@@ -76,6 +76,7 @@ py::dict to_dict(const od::RunReport& report) {
     one["bytes"] = c.bytes;
     one["busy"] = c.busy;
     one["stall"] = c.stall;
+    if (c.open) one["open"] = true;
     channels.append(one);
   }
   for (const auto& c : report.cores) {
@@ -88,6 +89,60 @@ py::dict to_dict(const od::RunReport& report) {
   }
   all["channels"] = channels;
   all["cores"] = cores;
+  return all;
+}
+
+py::dict at_tile(uint32_t column, uint32_t row) {
+  py::dict one;
+  one["column"] = column;
+  one["row"] = row;
+  return one;
+}
+
+py::dict to_dict(const od::ReplayReport& report) {
+  py::dict all = to_dict(report.run);
+  for (const char* name : {"registers", "kernel_calls", "cores"}) all.attr("pop")(name);
+  for (const char* name : {"ddr_bytes_read", "ddr_bytes_written"}) all.attr("pop")(name);
+  all["finished"] = report.finished;
+  all["executed"] = report.executed;
+  all["settled_cycles"] = report.settled_cycles;
+  all["handshakes"] = report.handshakes;
+  all["stop"] = py::none();
+  if (!report.stop_kind.empty()) {
+    py::dict stop = place(report.stop_op);
+    stop["kind"] = report.stop_kind;
+    stop["text"] = report.stop;
+    all["stop"] = stop;
+  }
+  py::list arguments, assumed, unfinished;
+  for (const auto& a : report.arguments) {
+    py::dict one;
+    one["argument"] = a.argument;
+    one["first"] = a.first;
+    one["end"] = a.end;
+    one["read"] = a.read;
+    one["written"] = a.written;
+    arguments.append(one);
+  }
+  for (const auto& a : report.assumed) {
+    py::dict one = at_tile(a.column, a.row);
+    one["lock"] = a.lock;
+    one["times"] = a.times;
+    one["set"] = a.set;
+    assumed.append(one);
+  }
+  for (const auto& u : report.unfinished) {
+    py::dict one = at_tile(u.column, u.row);
+    one["direction"] = u.mm2s ? "MM2S" : "S2MM";
+    one["channel"] = u.channel;
+    one["words_left"] = u.words_left;
+    one["moving"] = u.moving;
+    one["why"] = u.why;
+    unfinished.append(one);
+  }
+  all["arguments"] = arguments;
+  all["assumed"] = assumed;
+  all["unfinished"] = unfinished;
   return all;
 }
 
@@ -175,6 +230,18 @@ void bind_device(py::module_& m) {
                              [](const xrt::device& d) { return d.description().device_generation; })
       .def_property_readonly("constants", [](const xrt::device& d) { return d.description().constants; });
   m.def("enumerate_devices", &xrt::enumerate_devices);
+  m.def(
+      "replay",
+      [](const xrt::device& device, const py::object& transaction) {
+        const Bytes bytes(transaction, false);
+        od::ReplayReport report;
+        {
+          const py::gil_scoped_release release;
+          report = xrt::replay(device, static_cast<const uint8_t*>(bytes.data()), bytes.size());
+        }
+        return to_dict(report);
+      },
+      py::arg("device"), py::arg("transaction"));
 }
 
 void bind_bo(py::module_& m) {

@@ -2,8 +2,11 @@
 // What a run tells about itself.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "onedispatch/errors.h"
 
 namespace onedispatch {
 
@@ -14,6 +17,7 @@ struct ChannelReport {
   uint64_t bytes;
   uint64_t busy;   // cycles in which data moved
   uint64_t stall;  // cycles with a task, waiting for a lock or for the other side
+  bool open;       // replay: it sent to nowhere, or was fed from nowhere
 };
 
 struct CoreReport {
@@ -33,6 +37,43 @@ struct RunReport {
   std::vector<ChannelReport> channels;                   // those that moved data or had a task
   std::vector<CoreReport> cores;                         // those that computed
   std::vector<std::pair<uint64_t, uint32_t>> registers;  // READ_REGS: address, value
+};
+
+// Of a replay: what a kernel argument must hold at least, and the bytes that BDs touched.
+struct ArgumentReach {
+  uint32_t argument;
+  uint64_t first, end;  // bytes
+  uint64_t read, written;
+};
+
+// Of a replay: a lock that an unseen partner was assumed to serve.
+struct AssumedLock {
+  uint32_t column, row, lock;
+  uint32_t times;
+  bool set;  // its value was written, though nobody released it
+};
+
+// Of a replay: a channel whose task never ended.
+struct UnfinishedTask {
+  uint32_t column, row;
+  bool mm2s;
+  uint32_t channel;
+  uint64_t words_left;
+  bool moving;      // data still flowed when the replay was ended
+  std::string why;  // what it waits for, and the operations that set that up
+};
+
+struct ReplayReport {
+  RunReport run;          // until the last operation, or the one that it stopped at
+  bool finished = false;  // every operation was executed
+  uint64_t executed = 0;  // operations
+  std::string stop_kind, stop;  // of a replay that did not: the kind of SimulationError, and its text
+  OpRef stop_op;
+  uint64_t settled_cycles = 0;  // as run.cycles, until nothing moved any more
+  uint64_t handshakes = 0;      // parameters that absent super kernels took
+  std::vector<ArgumentReach> arguments;
+  std::vector<AssumedLock> assumed;
+  std::vector<UnfinishedTask> unfinished;
 };
 
 }  // namespace onedispatch

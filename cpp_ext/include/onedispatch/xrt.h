@@ -78,6 +78,11 @@ class device {
   std::shared_ptr<State> state_;
 };
 
+// Executes a transaction without the overlay that it was written for: streams without a route are
+// open, kernel arguments are as large as it takes, absent core programs answer. Errors of the
+// simulation are part of the report; a damaged transaction throws TransactionError.
+ReplayReport replay(const device& owner, const uint8_t* data, size_t size);
+
 std::vector<std::string> enumerate_devices();
 
 // Memory that host and device share. Starts as zeros that count as unwritten: a run that reads

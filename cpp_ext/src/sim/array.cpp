@@ -100,6 +100,8 @@ void Array::build() {
   routes_known_ = false;
   arbiter_owner_.assign(tiles_.size() * reg::ARBITERS, kNone);
   arbiter_queue_.clear();
+  answers = 0;
+  if (options_.replay) prepare_answers();
 }
 
 void Array::reset() {
@@ -162,6 +164,11 @@ void Array::handle(const Event& event) {
     case EventKind::kCore: {
       Core& core = cores_[event.subject];
       if (core.generation == event.generation) resume_core(core);
+      break;
+    }
+    case EventKind::kAnswer: {
+      Core& core = cores_[event.subject];
+      if (core.generation == event.generation) answer(core);
       break;
     }
     case EventKind::kController: break;  // the controller takes its own

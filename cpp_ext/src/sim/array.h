@@ -2,6 +2,7 @@
 // The array: tiles, locks, DMAs, switches and cores, and the events that move them.
 // registers.cpp: the address decoder. dma.cpp: tasks, BDs, locks. stream.cpp: transfers.
 // routes.cpp: from a channel to its destinations. cores.cpp: programs. explain.cpp: diagnoses.
+// replay.cpp: what stands in for an absent overlay.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -34,6 +35,12 @@ struct Waiter {
 struct Lock {
   int32_t value = 0;
   std::vector<Waiter> waiters;  // in order of arrival
+
+  // For replays: who was seen at it.
+  bool set = false;       // its value register was written
+  bool released = false;  // a channel, a core or the controller added to it
+  bool taken = false;     // one of them acquired it
+  uint32_t assumed = 0;   // times that an unseen partner was taken to have served it
 };
 
 struct Task {
@@ -99,6 +106,9 @@ struct Channel {
   // S2MM only: sources that found this channel not ready. The buffer is kept between uses.
   std::vector<uint32_t> waiting_sources;
 
+  bool open = false;  // replay: some of its data went nowhere, or came from nowhere
+  uint64_t open_words = 0;  // replay: words of the pattern that an open source supplied
+
   uint32_t tokens = 0;
   uint64_t bytes = 0, busy = 0, active = 0, active_since = 0;
 };
@@ -140,11 +150,14 @@ struct Core {
   bool woken_while_disabled = false;
   uint64_t owed_cycles = 0;  // of lock operations, paid with the next compute
   uint64_t busy = 0, calls = 0;
+  bool answer_due = false;  // replay: an absent program will answer
 };
 
 struct Options {
   unsigned threads = 0;               // 0: all of the machine; 1: everything on the calling thread
   uint64_t event_limit = 20'000'000;  // events without progress of the controller
+  bool replay = false;                // no overlay: what it would have set up is open (replay.cpp)
+  uint64_t answer_cycles = 1000;      // replay: from lock 15 of an absent core program to lock 14
 };
 
 class Array {
@@ -184,12 +197,19 @@ class Array {
   std::string explain() const;
   std::string tile_name(uint32_t tile) const;
   std::string channel_name(const Channel& channel) const;
+  std::string explain_channel(const Channel& channel) const;  // empty when it is idle
 
   uint64_t now = 0;  // cycles
   EventQueue events;
   uint64_t effort = 0;  // events, and words moved / 256: the measure for livelocks
   OpRef current_op;     // of the controller
   uint64_t tokens_issued = 0;
+
+  // Replay: nothing can happen any more. Serves locks as a partner would whom the transaction does
+  // not show: the one of a lock request that the controller polls, and those that channels wait
+  // for. False when there is no such lock.
+  bool serve_starved(const uint64_t* polled_address);
+  uint64_t answers = 0;  // replay: handshakes of absent core programs
 
  private:
   struct Access;  // a decoded address
@@ -201,6 +221,7 @@ class Array {
                                  const std::string& accepted) const;
   void write_control(Channel& channel, uint32_t value, OpRef op);
   uint32_t request_lock(Tile& tile, uint32_t offset);
+  bool find_acquire(uint64_t address, uint32_t* tile, uint32_t* lock, int32_t* value) const;
   uint32_t status_of(const Channel& channel) const;
   uint32_t core_status(const Core& core) const;
   void zero_memory(Tile& tile);
@@ -241,6 +262,7 @@ class Array {
   const Route* route_of(const Channel& source);
   void forget_routes();
   struct Walk;
+  void follow_source(Walk& walk) const;
   void follow_slave(Walk& walk, uint32_t tile, uint32_t slave, uint32_t latency, bool drops) const;
   void leave_tile(Walk& walk, uint32_t tile, uint32_t master, uint32_t latency, bool drops) const;
   uint32_t source_slave(const Channel& source) const;
@@ -261,8 +283,17 @@ class Array {
   void join_overlapping(uint32_t tile, uint64_t first_byte, uint64_t bytes, bool writing);
   [[noreturn]] void fail(const Core& core, const std::string& given, const std::string& accepted) const;
 
+  // replay.cpp
+  bool is_open_source(const Channel& channel) const;
+  void supply(Channel& channel);
+  void finish_supply(Channel& channel);
+  void copy_replayed(Channel& source, const Route& route, uint64_t words);
+  void prepare_answers();
+  void expect_answer(const Tile& tile);
+  void answer(Core& core);
+  bool serve_as_partner(Tile& tile, uint32_t id, int32_t wanted, bool set_ones);
+
   // explain.cpp
-  std::string explain_channel(const Channel& channel) const;
   std::string explain_core(const Core& core) const;
   std::string explain_chain(const Channel& channel) const;
   std::string explain_lock(const Lock& lock, int32_t wanted) const;

@@ -63,13 +63,7 @@ OpRef Simulator::ref() const {
   return OpRef{static_cast<int64_t>(next_), transaction_->ops()[next_].offset};
 }
 
-RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments) {
-  const Transaction transaction(bytes, size, array_.device());
-  if (broken_) {
-    array_.reset();
-    if (overlays_.count(0) != 0) load_overlay(0);
-    broken_ = false;
-  }
+void Simulator::begin_run(const Transaction& transaction, DdrRegions arguments) {
   transaction_ = &transaction;
   next_ = 0;
   done_ = false;
@@ -77,10 +71,20 @@ RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments
   report_ = RunReport{};
   start_ = array_.now;
   effort_mark_ = array_.effort;
-  const uint64_t events_before = array_.events.scheduled();
   array_.set_regions(std::move(arguments));
   for (Channel& channel : array_.channels()) channel.tokens = 0;
   begin_statistics();
+}
+
+RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments) {
+  const Transaction transaction(bytes, size, array_.device());
+  if (broken_) {
+    array_.reset();
+    if (overlays_.count(0) != 0) load_overlay(0);
+    broken_ = false;
+  }
+  const uint64_t events_before = array_.events.scheduled();
+  begin_run(transaction, std::move(arguments));
   try {
     array_.events.push(array_.now + array_.timing().launch, EventKind::kController, 0, 0);
     loop();
@@ -103,6 +107,11 @@ RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments
 void Simulator::loop() {
   while (!done_) {
     if (array_.events.empty()) {
+      if (options_.replay && array_.serve_starved(wait_ == Wait::kPoll ? &poll_address_ : nullptr)) {
+        if (wait_ != Wait::kNone) retry();
+        check_effort();
+        continue;
+      }
       throw SimulationError(
           "deadlock",
           {describe_wait(), "no event is left that could change that:" + array_.explain(),

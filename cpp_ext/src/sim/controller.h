@@ -25,12 +25,19 @@ class Simulator {
   // freshly loaded overlay 0.
   RunReport run(const uint8_t* bytes, size_t size, DdrRegions arguments);
 
+  // Executes a foreign transaction without its overlay (see replay.cpp). Needs Options::replay; the
+  // array starts afresh. What stops it is part of the report. Throws TransactionError.
+  ReplayReport replay(const uint8_t* bytes, size_t size);
+
   Array& array() { return array_; }
   bool broken() const { return broken_; }
 
  private:
   enum class Wait : uint8_t { kNone, kPoll, kTokens, kMerge };
 
+  void begin_run(const Transaction& transaction, DdrRegions arguments);
+  void settle();
+  void finish_replay(ReplayReport& report) const;
   void load_overlay(uint32_t id);
   void loop();
   void step();

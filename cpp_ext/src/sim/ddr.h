@@ -18,6 +18,9 @@ struct DdrRegion {
   ValidMap* valid = nullptr;
   std::shared_ptr<void> keep_alive;
   uint64_t bytes_read = 0, bytes_written = 0;
+  // Replay: there is no data; BDs touched bytes [first, end).
+  bool open = false;
+  uint64_t first = ~0ull, end = 0;
 };
 
 using DdrRegions = std::vector<std::shared_ptr<DdrRegion>>;

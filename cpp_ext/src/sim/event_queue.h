@@ -7,7 +7,7 @@
 
 namespace onedispatch::sim {
 
-enum class EventKind : uint8_t { kController, kSegment, kBdDone, kCore };
+enum class EventKind : uint8_t { kController, kSegment, kBdDone, kCore, kAnswer };
 
 struct Event {
   uint64_t time;        // cycles of the array clock

@@ -111,8 +111,11 @@ void Array::write_register(const Access& access, uint32_t value, OpRef op) {
     case Treatment::kLockValue:
       if (value > reg::LOCK_MAX) refuse_write(access, "lock", "value " + std::to_string(value), "0..63");
       tile.locks[index].value = static_cast<int32_t>(value);
+      tile.locks[index].set = true;
       changed(tile.index);
-      return wake(tile.locks[index], tile.index);
+      wake(tile.locks[index], tile.index);
+      if (options_.replay) expect_answer(tile);
+      return;
     case Treatment::kMaster: tile.switches.masters[index] = value; break;
     case Treatment::kSlave: tile.switches.slaves[index] = value; break;
     case Treatment::kSlot: tile.switches.slots[index] = value; break;
@@ -176,6 +179,18 @@ uint32_t Array::request_lock(Tile& tile, uint32_t offset) {
   if (!can_acquire(lock, value)) return 0;
   take_lock(lock, tile.index, value);
   return 1;
+}
+
+// The lock and value of a read that is an acquire request.
+bool Array::find_acquire(uint64_t address, uint32_t* tile, uint32_t* lock, int32_t* value) const {
+  const Access access = decode(address);
+  if (access.info->what != Treatment::kLockRequest) return false;
+  const uint32_t offset = access.offset - access.info->block.offset;
+  const uint32_t inside = offset % reg::LOCK_REQUEST_STRIDE;
+  *tile = access.tile;
+  *lock = offset / reg::LOCK_REQUEST_STRIDE;
+  *value = signed_bits(inside >> reg::LOCK_REQUEST_VALUE_SHIFT, 0, 7);
+  return (inside & reg::LOCK_REQUEST_ACQUIRE) != 0;
 }
 
 uint32_t Array::read(uint64_t address) {

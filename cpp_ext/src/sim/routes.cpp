@@ -53,6 +53,19 @@ const Route* Array::route_of(const Channel& c) {
   if (cached) return cached.get();
   auto route = std::make_unique<Route>();
   Walk walk{&c, c.bd.packet, c.bd.packet_id, route.get(), {}};
+  try {
+    follow_source(walk);
+  } catch (const SimulationError&) {
+    if (!options_.replay) throw;  // else what was not reached is open: it lies in the absent overlay
+  }
+  std::sort(route->arbiters.begin(), route->arbiters.end());
+  cached = std::move(route);
+  routes_known_ = true;
+  return cached.get();
+}
+
+void Array::follow_source(Walk& walk) const {
+  const Channel& c = *walk.source;
   const Tile& tile = tiles_[c.tile];
   if (tile.kind == TileKind::kShim) {
     const auto selected = (c.number == 0 ? reg::mux::south_3 : reg::mux::south_7).get(tile.mux);
@@ -63,10 +76,6 @@ const Route* Array::route_of(const Channel& c) {
           "1 (DMA)");
   }
   follow_slave(walk, c.tile, source_slave(c), 0, false);
-  std::sort(route->arbiters.begin(), route->arbiters.end());
-  cached = std::move(route);
-  routes_known_ = true;
-  return cached.get();
 }
 
 void Array::follow_slave(Walk& walk, uint32_t tile_id, uint32_t slave, uint32_t latency, bool drops) const {

@@ -56,7 +56,7 @@ void Simulator::finish_report(uint64_t events_before) {
     const Tile& tile = array_.tiles()[c.tile];
     const uint64_t stall = sum.active > sum.busy ? sum.active - sum.busy : 0;
     report_.channels.push_back(
-        ChannelReport{tile.column, tile.row, c.mm2s, c.number, sum.bytes, sum.busy, stall});
+        ChannelReport{tile.column, tile.row, c.mm2s, c.number, sum.bytes, sum.busy, stall, c.open});
   }
   for (size_t i = 0; i < core_sum_.size(); ++i) {
     const Counters& sum = core_sum_[i];

@@ -17,6 +17,7 @@ bool Array::paused(const Channel& c) const {
 // A channel has become able to move data.
 void Array::ready(Channel& c) {
   if (c.mm2s) return try_start(c);
+  if (options_.replay && is_open_source(c)) return supply(c);
   if (c.waiting_sources.empty()) return;
   if (c.waiting_sources.size() == 1) {  // nearly always
     Channel& source = channels_[c.waiting_sources[0]];
@@ -85,6 +86,7 @@ void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t star
 }
 
 void Array::finish_segment(Channel& s) {
+  if (!s.mm2s) return finish_supply(s);
   const Route* const route = s.route;  // s may take another one below
   const uint64_t words = s.segment_words;
   const uint64_t took = now - s.segment_start;
@@ -92,7 +94,11 @@ void Array::finish_segment(Channel& s) {
   if (header) {
     deliver_header(s, *route);
   } else {
-    copy_segment(s, *route, words);
+    if (options_.replay) {
+      copy_replayed(s, *route, words);
+    } else {
+      copy_segment(s, *route, words);
+    }
     s.words_left -= words;
     s.bytes += words * 4;
   }
@@ -137,7 +143,7 @@ void Array::deliver_header(Channel& s, const Route& route) {
     if (!d.keeps_header) continue;
     Channel& c = channels_[d.channel];
     settle_jobs(c);
-    c.cursor.scatter(bytes, 1);
+    if (!c.region || !c.region->open) c.cursor.scatter(bytes, 1);
     if (c.region) c.region->bytes_written += 4;
   }
   s.header_due = false;

@@ -81,6 +81,18 @@ hw_context::hw_context(const device& owner, const uuid& id) : state_(std::make_s
   state_->simulator = std::make_unique<sim::Simulator>(description, options, state_->binary->overlays);
 }
 
+ReplayReport replay(const device& owner, const uint8_t* data, size_t size) {
+  DeviceDescription description;
+  sim::Options options;
+  {
+    const std::lock_guard<std::mutex> hold(owner.state()->mutex);
+    description = owner.state()->description;
+    options = owner.state()->options;
+  }
+  options.replay = true;
+  return sim::Simulator(description, options, {}).replay(data, size);
+}
+
 kernel::kernel(const hw_context& context, const std::string& name) : context_(context), name_(name) {
   const auto& known = context.state()->binary->kernels;
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
