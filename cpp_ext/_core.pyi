@@ -12,9 +12,6 @@ from typing import Any, ClassVar, overload
 
 from typing_extensions import Buffer
 
-def replay(device: device, transaction: Buffer) -> dict[str, Any]:
-    """Execute a transaction without its overlay; see ``dispatch.replay`` for the report."""
-
 class ert_cmd_state(enum.IntEnum):
     ERT_CMD_STATE_NEW = 1
     ERT_CMD_STATE_QUEUED = 2
@@ -75,6 +72,8 @@ class device:
     def constants(self) -> dict[str, float]: ...
 
 def enumerate_devices() -> list[str]: ...
+def replay(device: device, transaction: Buffer) -> dict[str, Any]:
+    """Execute a transaction without its overlay; see ``dispatch.replay`` for the report."""
 
 class bo:
     """Memory that host and device share: ``bo(device, bytes[, flags[, group]])``.

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from onedispatch.dispatch import cli_bench, cli_info, cli_models, cli_txn
+from onedispatch.dispatch import cli_bench, cli_info, cli_models, cli_replay, cli_txn
 from onedispatch.dispatch.cli_output import errors
 from onedispatch.transactions.errors import OneDispatchError
 
@@ -33,6 +33,7 @@ app.command("inspect")(cli_models.inspect)
 app.command("bench")(cli_bench.bench)
 app.command("ops")(cli_info.ops)
 app.command("devices")(cli_info.devices)
+cli_txn.app.command("replay")(cli_replay.replay)
 app.add_typer(cli_txn.app, name="txn")
 
 

@@ -114,7 +114,7 @@ py::dict to_dict(const od::ReplayReport& report) {
     stop["text"] = report.stop;
     all["stop"] = stop;
   }
-  py::list arguments, assumed, unfinished;
+  py::list arguments, assumed, absent, unfinished;
   for (const auto& a : report.arguments) {
     py::dict one;
     one["argument"] = a.argument;
@@ -131,6 +131,12 @@ py::dict to_dict(const od::ReplayReport& report) {
     one["set"] = a.set;
     assumed.append(one);
   }
+  for (const auto& a : report.absent_bds) {
+    py::dict one = at_tile(a.column, a.row);
+    one["bd"] = a.bd;
+    one["times"] = a.times;
+    absent.append(one);
+  }
   for (const auto& u : report.unfinished) {
     py::dict one = at_tile(u.column, u.row);
     one["direction"] = u.mm2s ? "MM2S" : "S2MM";
@@ -142,6 +148,7 @@ py::dict to_dict(const od::ReplayReport& report) {
   }
   all["arguments"] = arguments;
   all["assumed"] = assumed;
+  all["absent_bds"] = absent;
   all["unfinished"] = unfinished;
   return all;
 }

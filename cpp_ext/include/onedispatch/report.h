@@ -53,6 +53,12 @@ struct AssumedLock {
   bool set;  // its value was written, though nobody released it
 };
 
+// Of a replay: a BD that was queued or chained though the transaction never wrote it.
+struct AbsentBd {
+  uint32_t column, row, bd;
+  uint32_t times;
+};
+
 // Of a replay: a channel whose task never ended.
 struct UnfinishedTask {
   uint32_t column, row;
@@ -73,6 +79,7 @@ struct ReplayReport {
   uint64_t handshakes = 0;      // parameters that absent super kernels took
   std::vector<ArgumentReach> arguments;
   std::vector<AssumedLock> assumed;
+  std::vector<AbsentBd> absent_bds;
   std::vector<UnfinishedTask> unfinished;
 };
 

@@ -131,6 +131,7 @@ struct Tile {
   std::vector<Lock> locks;
   std::vector<BdWords> bds;
   std::vector<OpRef> bd_writers;
+  std::map<uint32_t, uint32_t> absent_bds;  // replay: queued without having been written, how often
   uint32_t first_s2mm = 0, first_mm2s = 0, channels = 0;
   std::array<uint32_t, 6> pad_values{};
   Switch switches;
@@ -239,6 +240,7 @@ class Array {
   void bind_ddr(Channel& channel, Shape shape);
   Lock* lock_of_bd(const Channel& channel, uint32_t id, uint32_t* tile);
   static bool can_acquire(const Lock& lock, int32_t value);
+  int32_t taken_by(int32_t value) const;
   void take_lock(Lock& lock, uint32_t tile, int32_t value);
   void add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who);
   void wake(Lock& lock, uint32_t tile);
@@ -289,6 +291,7 @@ class Array {
   void finish_supply(Channel& channel);
   void copy_replayed(Channel& source, const Route& route, uint64_t words);
   void prepare_answers();
+  void assume_bd(Channel& channel);
   void expect_answer(const Tile& tile);
   void answer(Core& core);
   bool serve_as_partner(Tile& tile, uint32_t id, int32_t wanted, bool set_ones);

@@ -7,6 +7,9 @@
 
 namespace onedispatch::sim {
 
+// A replayed file is foreign: bounds what all its operations together may cost.
+constexpr uint64_t kEffortOfReplay = 10;  // times the event limit
+
 using V0 = txn::V0_1;
 using V1 = txn::V1_0;
 // A field of an operation in whichever version the transaction has.
@@ -70,7 +73,7 @@ void Simulator::begin_run(const Transaction& transaction, DdrRegions arguments) 
   wait_ = Wait::kNone;
   report_ = RunReport{};
   start_ = array_.now;
-  effort_mark_ = array_.effort;
+  effort_mark_ = effort_start_ = array_.effort;
   array_.set_regions(std::move(arguments));
   for (Channel& channel : array_.channels()) channel.tokens = 0;
   begin_statistics();
@@ -130,6 +133,11 @@ void Simulator::loop() {
 }
 
 void Simulator::check_effort() const {
+  const uint64_t all = kEffortOfReplay * options_.event_limit;
+  if (options_.replay && array_.effort - effort_start_ > all)
+    throw SimulationError("livelock", {describe_wait(), "more than " + std::to_string(all) + " events in all",
+                                       "transactions of a size that can be replayed",
+                                       "Raise the event limit if it is meant to move so much."});
   if (array_.effort - effort_mark_ <= options_.event_limit) return;
   throw SimulationError("livelock",
                         {describe_wait(),

@@ -80,7 +80,7 @@ class Simulator {
   std::vector<Channel*> token_channels_;
   uint32_t merge_tokens_ = 0, merge_columns_ = 0;
   uint64_t extra_cost_ = 0;
-  uint64_t effort_mark_ = 0;
+  uint64_t effort_mark_ = 0, effort_start_ = 0;
   uint64_t start_ = 0;
   RunReport report_;
   struct Counters {

@@ -68,6 +68,7 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
           (c.number & 1) ? "BD 24..47 on odd channels" : "BD 0..23 on even channels",
           "Move the BD into the channel's half."});
   c.bd = decode_bd(tile.kind, tile.bds[bd_id]);
+  if (options_.replay && !c.bd.valid) assume_bd(c);
   if (!c.bd.valid)
     fail(c, "bd",
          {channel_name(c) + " BD " + std::to_string(bd_id), "its valid bit is 0",
@@ -96,13 +97,14 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
 void Array::activate(Channel& c) {
   changed(c.tile);
   c.ready_time = std::max(c.ready_time, now);
-  const Shape shape = resolve(c.bd.shape);
-  const bool padded = has_padding(shape);
+  const bool padded = has_padding(c.bd.shape);
+  Shape shape = options_.replay && padded ? resolve_padded(c.bd.shape) : resolve(c.bd.shape);
+  if (shape.length == 0) shape.base = reg::mem::kOwnMemoryView / 4;  // no memory at all: wherever it points
   if (padded && !c.mm2s)
     fail(c, "bd",
          {channel_name(c) + " BD " + std::to_string(c.bd_id), "padding", "padding on MM2S only",
           "Clear the padding fields."});
-  if (padded && !covers_dimensions(shape))
+  if (padded && !options_.replay && !covers_dimensions(shape))
     fail(c, "bd",
          {channel_name(c) + " BD " + std::to_string(c.bd_id),
           "a padded BD of " + std::to_string(shape.length) + " words",
@@ -118,7 +120,7 @@ void Array::activate(Channel& c) {
             "padding only up to the first dimension without wrap, and none after that one",
             "Give the dimension a wrap."});
   }
-  c.words_left = stream_words(shape);
+  c.words_left = options_.replay ? c.bd.shape.length : stream_words(shape);
   if (c.words_left == 0) {
     // A BD without data only takes and gives locks.
     c.state = ChannelState::kDelay;
@@ -315,8 +317,14 @@ bool Array::can_acquire(const Lock& lock, int32_t value) {
   return value < 0 ? lock.value >= -value : lock.value == value;
 }
 
+// What an acquire that succeeded takes off the lock.
+int32_t Array::taken_by(int32_t value) const {
+  if (value < 0) return -value;
+  return options_.replay ? 0 : value;  // see replay.cpp
+}
+
 void Array::take_lock(Lock& lock, uint32_t tile, int32_t value) {
-  lock.value -= value < 0 ? -value : value;
+  lock.value -= taken_by(value);
   lock.taken = true;
   changed(tile);
   if (!lock.waiters.empty()) wake(lock, tile);
@@ -362,7 +370,7 @@ void Array::wake(Lock& lock, uint32_t tile) {
       continue;
     }
     lock.waiters.erase(lock.waiters.begin() + static_cast<std::ptrdiff_t>(i));
-    lock.value -= wanted < 0 ? -wanted : wanted;
+    lock.value -= taken_by(wanted);
     lock.taken = true;
     changed(tile);
     if (waiter.kind == Waiter::Kind::kChannel) {

@@ -40,6 +40,27 @@ Shape resolve(Shape shape) {
   return shape;
 }
 
+Shape resolve_padded(Shape shape) {
+  uint64_t inner = 1, data = 1;
+  unsigned used = 0;
+  for (; used < shape.count; ++used) {
+    Dimension& dim = shape.dims[used];
+    const uint64_t pads = uint64_t{dim.before} + dim.after;
+    if (used + 1 == shape.count || dim.size == 0) {
+      const uint64_t rows = (shape.length + inner - 1) / inner;
+      dim.size = rows > pads ? rows - pads : 1;
+      data *= rows > dim.before ? dim.size : 0;
+      ++used;
+      break;
+    }
+    inner *= dim.size + pads;
+    data *= dim.size;
+  }
+  shape.count = used;
+  shape.length = std::min(shape.length, data);
+  return shape;
+}
+
 uint64_t furthest_word(const Shape& resolved) {
   if (resolved.length == 0) return 0;
   uint64_t best = 0;

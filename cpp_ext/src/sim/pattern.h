@@ -28,6 +28,9 @@ struct Shape {
 
 // Shape with all sizes known: the first dimension without wrap takes what remains of the length.
 Shape resolve(Shape shape);
+// The same where the length counts words on the stream, padding included. The length of the result
+// is of data words: at least as many as are on the stream, 0 when all of it is padding.
+Shape resolve_padded(Shape shape);
 // Word offset, relative to base, of the furthest word that a resolved shape touches.
 uint64_t furthest_word(const Shape& resolved);
 // Words on the stream: data plus padding.

@@ -12,7 +12,16 @@
 //   lock to what is waited for. Assumed of locks that nobody ever set or released; where no such
 //   lock is waited for, of those that were set but that nobody ever released. A lock that somebody
 //   releases has its partner in the transaction, so waiting for it is a real deadlock.
+// - A BD that the transaction never wrote belongs to the overlay or to control packets, which this
+//   replay does not execute: it moves nothing.
 // - A lock that is released above 63 and that nobody acquires is emptied by its unseen partner.
+//
+// Two things are done here as AMD's files need them, and not as ordinary runs do them:
+// - An acquire of "equal n" leaves the value as it is. AMD's mem tiles let several MM2S channels and
+//   then the controller wait for the same lock == n after n releases, and pair a release of +1 with
+//   one of -1; with n taken off, none of them comes to its end.
+// - The length of a padded BD counts the padding. It is prod(wrap + pads), and not a multiple of
+//   prod(wrap), in their padded BDs.
 #include <algorithm>
 #include <cmath>
 
@@ -36,6 +45,14 @@ uint32_t pattern_word(uint32_t channel, uint64_t number) {
 
 void Array::prepare_answers() {
   for (const Core& core : cores_) tiles_[core.tile].locks[kReadyLock].value = 1;
+}
+
+void Array::assume_bd(Channel& c) {
+  Tile& tile = tiles_[c.tile];
+  if (tile.bd_writers[c.bd_id].index >= 0) return;  // written as invalid: an error
+  ++tile.absent_bds[c.bd_id];
+  c.bd = Bd{};
+  c.bd.valid = true;
 }
 
 bool Array::is_open_source(const Channel& c) const {

@@ -73,6 +73,8 @@ void Simulator::finish_replay(ReplayReport& report) const {
         ArgumentReach{i, region.first, region.end, region.bytes_read, region.bytes_written});
   }
   for (const Tile& tile : array_.tiles()) {
+    for (const auto& [bd, times] : tile.absent_bds)
+      report.absent_bds.push_back(AbsentBd{tile.column, tile.row, bd, times});
     for (uint32_t id = 0; id < tile.locks.size(); ++id) {
       const Lock& lock = tile.locks[id];
       if (lock.assumed > 0)

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a foreign transaction in the simulator without the overlay that it was written for.
+
+Streams without a route are open (sources supply a pattern, sinks swallow), kernel arguments are as
+large as the descriptors reach, absent core programs answer the handshake of locks 14 and 15. Locks,
+queues, tokens, polls and descriptor chains are those of any run. ``cpp_ext/src/sim/replay.cpp``
+states the rules for what the overlay would have set up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from onedispatch.dispatch.device import core
+from onedispatch.transactions import Transaction
+from onedispatch.transactions.device import device_names, find_device
+from onedispatch.transactions.errors import InputError
+
+
+@dataclass(frozen=True)
+class Place:
+    column: int
+    row: int
+
+    def __str__(self) -> str:
+        return f"c{self.column} r{self.row}"
+
+
+@dataclass(frozen=True)
+class ChannelUse:
+    """What a DMA channel did; ``stall`` are cycles with a task in which nothing moved."""
+
+    place: Place
+    name: str  # "MM2S0"
+    bytes: int
+    busy: int
+    stall: int
+    open: bool  # it sent to nowhere, or was fed from nowhere
+
+
+@dataclass(frozen=True)
+class ArgumentUse:
+    """A kernel argument: the bytes that descriptors reach, and how many were read and written."""
+
+    index: int
+    first: int
+    end: int
+    read: int
+    written: int
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """Something that the transaction needs and does not contain."""
+
+    place: Place
+    what: str
+    times: int
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A channel whose task never ended, and why."""
+
+    place: Place
+    name: str
+    words_left: int
+    moving: bool  # data still flowed: a chain without an end that an open stream keeps going
+    why: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where and why a replay did not reach the end of the transaction."""
+
+    kind: str  # of SimulationError: deadlock, livelock, bd, queue, address, ...
+    op_index: int | None
+    byte_offset: int | None
+    text: str
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """``finished``: every operation was executed. ``complete``: and every task ended."""
+
+    device: str
+    finished: bool
+    operations: int
+    executed: int
+    cycles: int  # until the last operation
+    seconds: float
+    settled_cycles: int  # until nothing moved any more, or what moves never ends
+    events: int
+    handshakes: int  # parameter blocks that absent super kernels took
+    timers: list[tuple[int, int]]
+    arguments: list[ArgumentUse]
+    channels: list[ChannelUse]
+    assumptions: list[Assumption]
+    unfinished: list[Unfinished]
+    stop: Stop | None
+
+    @property
+    def complete(self) -> bool:
+        return self.finished and not self.unfinished and self.stop is None
+
+    @property
+    def verdict(self) -> str:
+        """One line: what came of it."""
+        if self.stop is not None:
+            return f"stopped at operation {self.stop.op_index}: {self.stop.kind}"
+        if not self.unfinished:
+            return "ran to the end"
+        endless = sum(task.moving for task in self.unfinished)
+        waiting = len(self.unfinished) - endless
+        parts = [f"{endless} tasks without an end"] * bool(endless) + [f"{waiting} that wait"] * bool(waiting)
+        return f"ran to the end; left: {', '.join(parts)}"
+
+
+def replay(
+    transaction: bytes | Transaction, device: str | None = None, event_limit: int | None = None
+) -> ReplayReport:
+    """Executes ``transaction`` alone.
+
+    What stops it is part of the report; ``TransactionError`` is for bytes that are none.
+    ``device`` is by default the whole NPU of the header's generation. ``event_limit``: simulator
+    events without progress of the controller that count as livelock.
+    """
+    if isinstance(transaction, Transaction):
+        transaction = transaction.to_bytes()
+    name = device or _device_of(transaction)
+    handle = core.device(0, name)
+    if event_limit is not None:
+        handle.set_event_limit(event_limit)
+    return _report(name, core.replay(handle, transaction))
+
+
+def _device_of(data: bytes) -> str:
+    """The largest device of the generation that the header names."""
+    generation = data[2] if len(data) > 2 else 0
+    known = [find_device(name) for name in device_names()]
+    same = [device for device in known if device.device_generation == generation]
+    if not same:
+        accepted = sorted({device.device_generation for device in known})
+        raise InputError(
+            "transaction header",
+            f"device generation {generation}",
+            f"one of {', '.join(map(str, accepted))}",
+            "name a device, if this is one of its transactions",
+        )
+    return max(same, key=lambda device: device.columns).name
+
+
+def _place(raw: Mapping[str, Any]) -> Place:
+    return Place(raw["column"], raw["row"])
+
+
+def _report(device: str, raw: Mapping[str, Any]) -> ReplayReport:
+    stop = raw["stop"]
+    return ReplayReport(
+        device=device,
+        finished=raw["finished"],
+        operations=raw["operations"],
+        executed=raw["executed"],
+        cycles=raw["cycles"],
+        seconds=raw["seconds"],
+        settled_cycles=raw["settled_cycles"],
+        events=raw["events"],
+        handshakes=raw["handshakes"],
+        timers=raw["timers"],
+        arguments=[
+            ArgumentUse(a["argument"], a["first"], a["end"], a["read"], a["written"])
+            for a in raw["arguments"]
+        ],
+        channels=[
+            ChannelUse(
+                _place(c), f"{c['direction']}{c['channel']}", c["bytes"], c["busy"], c["stall"], "open" in c
+            )
+            for c in raw["channels"]
+        ],
+        assumptions=_assumptions(raw),
+        unfinished=[
+            Unfinished(
+                _place(u), f"{u['direction']}{u['channel']}", u["words_left"], u["moving"], u["why"]
+            )
+            for u in raw["unfinished"]
+        ],
+        stop=stop and Stop(stop["kind"], stop.get("op_index"), stop.get("byte_offset"), stop["text"]),
+    )
+
+
+def _assumptions(raw: Mapping[str, Any]) -> list[Assumption]:
+    locks = [
+        Assumption(
+            _place(lock),
+            f"lock {lock['lock']} has a partner outside: "
+            + ("set, but released by nobody" if lock["set"] else "neither set nor released by anybody"),
+            lock["times"],
+        )
+        for lock in raw["assumed"]
+    ]
+    bds = [
+        Assumption(_place(bd), f"BD {bd['bd']} is written outside; it moved nothing here", bd["times"])
+        for bd in raw["absent_bds"]
+    ]
+    return locks + bds
