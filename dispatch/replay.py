@@ -181,9 +181,7 @@ def _report(device: str, raw: Mapping[str, Any]) -> ReplayReport:
         ],
         assumptions=_assumptions(raw),
         unfinished=[
-            Unfinished(
-                _place(u), f"{u['direction']}{u['channel']}", u["words_left"], u["moving"], u["why"]
-            )
+            Unfinished(_place(u), f"{u['direction']}{u['channel']}", u["words_left"], u["moving"], u["why"])
             for u in raw["unfinished"]
         ],
         stop=stop and Stop(stop["kind"], stop.get("op_index"), stop.get("byte_offset"), stop["text"]),

@@ -218,7 +218,8 @@ TEST(Replay, PaddingArrivesWhereTheStreamIsRouted) {
   Router{b}.circuit(0, 1, {Side::kDma, 0}, {Side::kDma, 1});
   b.write(tile_address(0, 1, 0xA06E0), 7);  // the channel's pad value
   for (uint32_t i = 0; i < 6; ++i) b.write(tile_address(0, 1, 4 * i), 100 + i);
-  b.block(mem_bd_at(0), mem_bd(0, 8, {{bd::mem::d0_wrap, 3}, {bd::mem::d0_zeros_before, 1}}));
+  const BdList padded{{bd::mem::d0_wrap, 3}, {bd::mem::d1_step, 3}, {bd::mem::d0_zeros_before, 1}};
+  b.block(mem_bd_at(0), mem_bd(0, 8, padded));
   b.block(mem_bd_at(24), mem_bd(0x1000, 8));
   b.write(mem_mm2s(0), task(0));
   b.write(mem_s2mm(1), task(24));
@@ -302,12 +303,63 @@ TEST(Replay, OtherErrorsStopIt) {
   EXPECT_THROW(stage.simulator.replay(junk.data(), junk.size()), TransactionError);
 }
 
+// A transaction with something of everything, for damage.
+Builder mixture() {
+  Builder b = open_streams();
+  lay_feed_and_drain(b, 0);
+  Router{b}.circuit(0, 1, {Side::kDma, 0}, {Side::kDma, 1});
+  const BdList padded{{bd::mem::d0_wrap, 3}, {bd::mem::d1_step, 3}, {bd::mem::d0_zeros_before, 1}};
+  b.block(mem_bd_at(0), mem_bd(0, 32, padded));
+  b.block(mem_bd_at(24), mem_bd(0x1000, 32, locks(2, -1, 3, 1)));
+  b.write(mem_mm2s(0), task(0));
+  b.write(mem_s2mm(1), task(24));
+  b.poll(mem_s2mm_status(1), 0, kIdleMask);
+  b.poll(acquire_at(3, -1), 1, 1);
+  b.poll(tile_address(0, 2, 0x43BFC), 1, 1).poll(tile_address(0, 2, 0x43C04), 1, 1);
+  b.block(tile_address(0, 0, reg::shim::DMA_BD.at(1)), shim_bd({{bd::shim::length, 64}}));
+  b.patch(0, 1, 1, 64).write(tile_address(0, 0, 0x1D204), task(1, 3, true));
+  b.block(mem_bd_at(25), mem_bd(0x2000, 192, {{bd::mem::enable_packet, 1}}));
+  b.write(mem_mm2s(5), task(25)).token(0, 0, false, 0).timer(1);
+  return b;
+}
+
+TEST(Replay, DamagedTransactionsEndInAReport) {
+  Stage stage;
+  ASSERT_TRUE(stage.run(mixture()).finished);
+  const std::vector<uint8_t> whole = mixture().bytes();
+  uint64_t state = 88172645463325252ull;
+  const auto next = [&state](uint64_t below) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state % below;
+  };
+  unsigned finished = 0, stopped = 0, refused = 0;
+  for (int i = 0; i < 600; ++i) {
+    std::vector<uint8_t> bytes = whole;
+    for (uint64_t n = 1 + next(6); n > 0; --n)
+      bytes[txn::Header::size + next(bytes.size() - txn::Header::size)] ^= static_cast<uint8_t>(1u << next(8));
+    try {
+      const ReplayReport report = stage.simulator.replay(bytes.data(), bytes.size());
+      EXPECT_EQ(report.finished, report.executed == report.run.operations);
+      EXPECT_TRUE(report.finished || !report.stop.empty());
+      ++(report.finished ? finished : stopped);
+    } catch (const TransactionError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(finished, 0u);
+  EXPECT_GT(stopped, 0u);
+  EXPECT_GT(refused, 0u);
+}
+
 TEST(Replay, OrdinaryRunsStayStrict) {
   Rig rig;
   rig.buffers[0]->count_up();
   Builder sink, unread;
   sink.block(tile_address(0, 0, reg::shim::DMA_BD.at(0)), shim_bd({{bd::shim::length, kWords}}));
-  sink.patch(0, 0, 0, 0).write(tile_address(0, 0, 0x1D214), task(0)).poll(tile_address(0, 0, 0x1D228), 0, ~0u);
+  sink.patch(0, 0, 0, 0).write(tile_address(0, 0, 0x1D214), task(0));
+  sink.poll(tile_address(0, 0, 0x1D228), 0, ~0u);
   EXPECT_EQ(rig.error(sink).kind, "route");
   unread.write(mem_s2mm(0), task(3));
   EXPECT_EQ(rig.error(unread).kind, "bd");
