@@ -72,8 +72,17 @@ class device:
     def constants(self) -> dict[str, float]: ...
 
 def enumerate_devices() -> list[str]: ...
-def replay(device: device, transaction: Buffer) -> dict[str, Any]:
-    """Execute a transaction without its overlay; see ``dispatch.replay`` for the report."""
+def replay(
+    device: device,
+    transaction: Buffer,
+    packets: Buffer | None = None,
+    packets_argument: int = 4,
+    patches: list[tuple[int, int, int, bool]] = ...,
+) -> dict[str, Any]:
+    """Execute a transaction without its overlay; see ``dispatch.replay`` for the report.
+
+    ``packets``: control packets that are a kernel argument. ``patches``: (byte, argument, plus, add).
+    """
 
 class bo:
     """Memory that host and device share: ``bo(device, bytes[, flags[, group]])``.

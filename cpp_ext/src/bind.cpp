@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 
 #include "onedispatch/xrt.h"
 
@@ -106,6 +107,7 @@ py::dict to_dict(const od::ReplayReport& report) {
   all["finished"] = report.finished;
   all["executed"] = report.executed;
   all["settled_cycles"] = report.settled_cycles;
+  all["packets"] = report.packets;
   all["handshakes"] = report.handshakes;
   all["stop"] = py::none();
   if (!report.stop_kind.empty()) {
@@ -239,16 +241,29 @@ void bind_device(py::module_& m) {
   m.def("enumerate_devices", &xrt::enumerate_devices);
   m.def(
       "replay",
-      [](const xrt::device& device, const py::object& transaction) {
+      [](const xrt::device& device, const py::object& transaction, const py::object& packets,
+         uint32_t argument,
+         const std::vector<std::tuple<uint64_t, uint32_t, uint64_t, bool>>& patches) {
         const Bytes bytes(transaction, false);
         od::ReplayReport report;
+        od::ControlPackets control;
+        control.argument = argument;
+        if (!packets.is_none()) {
+          const Bytes given(packets, false);
+          const auto* first = static_cast<const uint8_t*>(given.data());
+          control.bytes.assign(first, first + given.size());
+        }
+        for (const auto& [offset, of, plus, add] : patches)
+          control.patches.push_back(od::PacketPatch{offset, of, plus, add});
         {
           const py::gil_scoped_release release;
-          report = xrt::replay(device, static_cast<const uint8_t*>(bytes.data()), bytes.size());
+          report = xrt::replay(device, static_cast<const uint8_t*>(bytes.data()), bytes.size(), control);
         }
         return to_dict(report);
       },
-      py::arg("device"), py::arg("transaction"));
+      py::arg("device"), py::arg("transaction"), py::arg("packets") = py::none(),
+      py::arg("packets_argument") = 4,
+      py::arg("patches") = std::vector<std::tuple<uint64_t, uint32_t, uint64_t, bool>>());
 }
 
 void bind_bo(py::module_& m) {

@@ -39,6 +39,19 @@ struct RunReport {
   std::vector<std::pair<uint64_t, uint32_t>> registers;  // READ_REGS: address, value
 };
 
+// For a replay: a kernel argument that holds control packets, and where host addresses go in it.
+struct PacketPatch {
+  uint64_t offset;    // of 6 bytes in the packets
+  uint32_t argument;  // whose address
+  uint64_t plus;
+  bool add;  // to what is there
+};
+struct ControlPackets {
+  uint32_t argument = 4;
+  std::vector<uint8_t> bytes;  // empty: none
+  std::vector<PacketPatch> patches;
+};
+
 // Of a replay: what a kernel argument must hold at least, and the bytes that BDs touched.
 struct ArgumentReach {
   uint32_t argument;
@@ -76,6 +89,7 @@ struct ReplayReport {
   std::string stop_kind, stop;  // of a replay that did not: the kind of SimulationError, and its text
   OpRef stop_op;
   uint64_t settled_cycles = 0;  // as run.cycles, until nothing moved any more
+  uint64_t packets = 0;         // control packets executed
   uint64_t handshakes = 0;      // parameters that absent super kernels took
   std::vector<ArgumentReach> arguments;
   std::vector<AssumedLock> assumed;

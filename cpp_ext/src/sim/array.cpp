@@ -101,6 +101,7 @@ void Array::build() {
   arbiter_owner_.assign(tiles_.size() * reg::ARBITERS, kNone);
   arbiter_queue_.clear();
   answers = 0;
+  packets = 0;
   if (options_.replay) prepare_answers();
 }
 

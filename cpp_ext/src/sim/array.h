@@ -107,6 +107,7 @@ struct Channel {
   std::vector<uint32_t> waiting_sources;
 
   bool open = false;  // replay: some of its data went nowhere, or came from nowhere
+  std::vector<uint32_t> packet_words;  // replay: of a control packet that is not complete yet
   uint64_t open_words = 0;  // replay: words of the pattern that an open source supplied
 
   uint32_t tokens = 0;
@@ -210,6 +211,7 @@ class Array {
   // not show: the one of a lock request that the controller polls, and those that channels wait
   // for. False when there is no such lock.
   bool serve_starved(const uint64_t* polled_address);
+  uint64_t packets = 0;  // replay: control packets executed
   uint64_t answers = 0;  // replay: handshakes of absent core programs
 
  private:
@@ -289,6 +291,7 @@ class Array {
   bool is_open_source(const Channel& channel) const;
   void supply(Channel& channel);
   void finish_supply(Channel& channel);
+  void execute_packets(Channel& source, uint64_t words);
   void copy_replayed(Channel& source, const Route& route, uint64_t words);
   void prepare_answers();
   void assume_bd(Channel& channel);

@@ -27,7 +27,7 @@ class Simulator {
 
   // Executes a foreign transaction without its overlay (see replay.cpp). Needs Options::replay; the
   // array starts afresh. What stops it is part of the report. Throws TransactionError.
-  ReplayReport replay(const uint8_t* bytes, size_t size);
+  ReplayReport replay(const uint8_t* bytes, size_t size, const ControlPackets& packets = {});
 
   Array& array() { return array_; }
   bool broken() const { return broken_; }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The controller's part of a replay: kernel arguments without data, and the report.
+#include "bytes.h"
 #include "controller.h"
+#include "onedispatch/txn_format.h"
 
 namespace onedispatch::sim {
 namespace {
 
 constexpr uint64_t kArguments = 16;
+constexpr uint64_t kAddressMask = (uint64_t{1} << 48) - 1;
 // Arguments lie so far apart that no descriptor reaches from one into the next.
 constexpr uint64_t kSpacing = uint64_t{1} << 40;
 // After the last operation: events (or 256 words each) until what still moves counts as endless.
@@ -23,14 +26,56 @@ DdrRegions open_regions() {
   return regions;
 }
 
+// The argument of the packets is real memory, with the addresses of the others patched in.
+void fill(DdrRegions& regions, const ControlPackets& packets) {
+  struct Content {
+    std::vector<uint8_t> bytes;
+    ValidMap valid;
+  };
+  if (packets.bytes.empty()) return;
+  if (packets.argument >= regions.size())
+    throw DeviceError({"control packets", "kernel argument " + std::to_string(packets.argument),
+                       "0.." + std::to_string(regions.size() - 1), "Name the argument that they are."});
+  auto content = std::make_shared<Content>();
+  content->bytes = packets.bytes;
+  content->bytes.resize((packets.bytes.size() + 3) / 4 * 4);
+  content->valid = ValidMap(content->bytes.size() / 4);
+  content->valid.mark(0, content->bytes.size() / 4);
+  for (const PacketPatch& patch : packets.patches) {
+    if (patch.argument >= regions.size() || content->bytes.size() < 8 || patch.offset % 4 != 0 ||
+        patch.offset > content->bytes.size() - 8)
+      throw DeviceError({"control packets",
+                         "a patch at byte " + std::to_string(patch.offset) + " with argument " +
+                             std::to_string(patch.argument),
+                         "word-aligned patches within the packets, arguments 0.." +
+                             std::to_string(regions.size() - 1),
+                         "Check the description that comes with the packets."});
+    uint8_t* at = content->bytes.data() + patch.offset;
+    const uint64_t there = load64(at);
+    const uint64_t value = regions[patch.argument]->address + patch.plus + txn::DDR_APERTURE +
+                           (patch.add ? there & kAddressMask : 0);
+    store32(at, static_cast<uint32_t>(value));
+    store32(at + 4, static_cast<uint32_t>((there & ~kAddressMask) >> 32) |
+                        static_cast<uint32_t>((value & kAddressMask) >> 32));
+  }
+  DdrRegion& region = *regions[packets.argument];
+  region.open = false;
+  region.bytes = content->bytes.size();
+  region.data = content->bytes.data();
+  region.valid = &content->valid;
+  region.keep_alive = content;
+}
+
 }  // namespace
 
-ReplayReport Simulator::replay(const uint8_t* bytes, size_t size) {
+ReplayReport Simulator::replay(const uint8_t* bytes, size_t size, const ControlPackets& packets) {
   const Transaction transaction(bytes, size, array_.device());
   array_.reset();
   broken_ = true;  // a run after this one starts with its overlay
   const uint64_t events_before = array_.events.scheduled();
-  begin_run(transaction, open_regions());
+  DdrRegions regions = open_regions();
+  fill(regions, packets);
+  begin_run(transaction, std::move(regions));
   ReplayReport result;
   uint64_t end = 0;
   try {
@@ -64,6 +109,7 @@ void Simulator::settle() {
 }
 
 void Simulator::finish_replay(ReplayReport& report) const {
+  report.packets = array_.packets;
   report.handshakes = array_.answers;
   const DdrRegions& regions = array_.regions();
   for (uint32_t i = 0; i < regions.size(); ++i) {

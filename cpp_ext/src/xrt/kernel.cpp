@@ -81,7 +81,7 @@ hw_context::hw_context(const device& owner, const uuid& id) : state_(std::make_s
   state_->simulator = std::make_unique<sim::Simulator>(description, options, state_->binary->overlays);
 }
 
-ReplayReport replay(const device& owner, const uint8_t* data, size_t size) {
+ReplayReport replay(const device& owner, const uint8_t* data, size_t size, const ControlPackets& packets) {
   DeviceDescription description;
   sim::Options options;
   {
@@ -90,7 +90,7 @@ ReplayReport replay(const device& owner, const uint8_t* data, size_t size) {
     options = owner.state()->options;
   }
   options.replay = true;
-  return sim::Simulator(description, options, {}).replay(data, size);
+  return sim::Simulator(description, options, {}).replay(data, size, packets);
 }
 
 kernel::kernel(const hw_context& context, const std::string& name) : context_(context), name_(name) {
