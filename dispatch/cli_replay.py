@@ -12,7 +12,7 @@ import typer
 
 from onedispatch.dispatch import cli_output as out
 from onedispatch.dispatch.cli_txn import read_transaction
-from onedispatch.dispatch.replay import ReplayReport
+from onedispatch.dispatch.replay import ReplayReport, read_packets
 from onedispatch.dispatch.replay import replay as run_replay
 
 _ROWS = 24  # of each table, unless all are asked for
@@ -23,6 +23,11 @@ def replay(
     device: Annotated[
         str | None, typer.Option(help="The NPU; by default the whole one of the header's generation.")
     ] = None,
+    packets: Annotated[
+        Path | None,
+        typer.Option(help="Its control packets (_ctrl.bin); patches come from the _meta.json beside them."),
+    ] = None,
+    argument: Annotated[int, typer.Option(help="The kernel argument that the packets are.")] = 4,
     full: Annotated[bool, typer.Option("--full", help="Every row of long tables.")] = False,
     json: out.Json = False,
 ) -> None:
@@ -30,7 +35,8 @@ def replay(
 
     Exits with 2 when the transaction does not reach its last operation.
     """
-    report = run_replay(read_transaction(path), device)
+    given = None if packets is None else read_packets(packets, argument)
+    report = run_replay(read_transaction(path), device, given)
     if json:
         out.print_json({"verdict": report.verdict, "complete": report.complete, **asdict(report)})
     else:
@@ -47,6 +53,8 @@ def _show(name: str, report: ReplayReport, rows: int | None) -> None:
     )
     if report.settled_cycles != report.cycles:
         text += f"; tasks went on until cycle {report.settled_cycles}"
+    if report.packets:
+        text += f"; {report.packets} control packets executed"
     if report.handshakes:
         text += f"; {report.handshakes} parameter blocks taken by absent super kernels"
     print(text)

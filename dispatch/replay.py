@@ -9,14 +9,35 @@ states the rules for what the overlay would have set up.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from onedispatch.dispatch.device import core
 from onedispatch.transactions import Transaction
 from onedispatch.transactions.device import device_names, find_device
 from onedispatch.transactions.errors import InputError
+
+
+@dataclass(frozen=True)
+class Patch:
+    """The address of a kernel argument, plus an offset, that goes into the packets."""
+
+    offset: int
+    argument: int
+    plus: int
+    add: bool = False  # to what is there
+
+
+@dataclass(frozen=True)
+class Packets:
+    """Control packets that a transaction sends into the array from one of its arguments."""
+
+    data: bytes
+    argument: int = 4
+    patches: tuple[Patch, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +114,7 @@ class ReplayReport:
     seconds: float
     settled_cycles: int  # until nothing moved any more, or what moves never ends
     events: int
+    packets: int  # control packets executed
     handshakes: int  # parameter blocks that absent super kernels took
     timers: list[tuple[int, int]]
     arguments: list[ArgumentUse]
@@ -119,12 +141,17 @@ class ReplayReport:
 
 
 def replay(
-    transaction: bytes | Transaction, device: str | None = None, event_limit: int | None = None
+    transaction: bytes | Transaction,
+    device: str | None = None,
+    packets: Packets | None = None,
+    event_limit: int | None = None,
 ) -> ReplayReport:
     """Executes ``transaction`` alone.
 
     What stops it is part of the report; ``TransactionError`` is for bytes that are none.
-    ``device`` is by default the whole NPU of the header's generation. ``event_limit``: simulator
+    ``device`` is by default the whole NPU of the header's generation. ``packets`` are executed as
+    their shim channel sends them, by the ids of AMD's 4x4 overlays; without them the argument is data
+    like any other. ``event_limit``: simulator
     events without progress of the controller that count as livelock.
     """
     if isinstance(transaction, Transaction):
@@ -133,7 +160,39 @@ def replay(
     handle = core.device(0, name)
     if event_limit is not None:
         handle.set_event_limit(event_limit)
-    return _report(name, core.replay(handle, transaction))
+    if packets is None:
+        return _report(name, core.replay(handle, transaction))
+    patches = [(patch.offset, patch.argument, patch.plus, patch.add) for patch in packets.patches]
+    return _report(name, core.replay(handle, transaction, packets.data, packets.argument, patches))
+
+
+def read_packets(path: Path, argument: int = 4) -> Packets:
+    """``x_ctrl.bin``, with the patches of ``x_ctrl_meta.json`` when that lies beside it."""
+    meta = path.with_name(path.stem + "_meta.json")
+    try:
+        data = path.read_bytes()
+        described = json.loads(meta.read_text(encoding="utf-8")) if meta.exists() else {}
+    except (OSError, ValueError) as error:
+        raise InputError(str(path), str(error), "control packets, and their JSON if any") from error
+    try:
+        return Packets(data, argument, tuple(_patches(described)))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            str(meta), f"{type(error).__name__}: {error}", "AMD's description of patches"
+        ) from error
+
+
+def _patches(described: Mapping[str, Any]) -> list[Patch]:
+    """Of both forms: a list with offsets, or buffers with the places where their address is added."""
+    found = [
+        Patch(int(entry["offset"]), int(entry["xrt_arg_idx"]), int(entry["bo_offset"]))
+        for entry in described.get("ctrl_pkt_patch_info", ())
+    ]
+    for buffer in described.get("external_buffers", {}).values():
+        for part in (buffer, *buffer.get("coalesed_buffers", ())):
+            for place in part.get("control_packet_patch_locations", ()):
+                found.append(Patch(int(place["offset"]), int(buffer["xrt_id"]), 0, True))
+    return found
 
 
 def _device_of(data: bytes) -> str:
@@ -167,6 +226,7 @@ def _report(device: str, raw: Mapping[str, Any]) -> ReplayReport:
         seconds=raw["seconds"],
         settled_cycles=raw["settled_cycles"],
         events=raw["events"],
+        packets=raw["packets"],
         handshakes=raw["handshakes"],
         timers=raw["timers"],
         arguments=[

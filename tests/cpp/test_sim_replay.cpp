@@ -303,6 +303,45 @@ TEST(Replay, OtherErrorsStopIt) {
   EXPECT_THROW(stage.simulator.replay(junk.data(), junk.size()), TransactionError);
 }
 
+TEST(Replay, ControlPacketsAreExecuted) {
+  const auto packet = [](uint32_t id, uint32_t column, uint32_t at, std::vector<uint32_t> data) {
+    data.insert(data.begin(), {id | column << 21, at | static_cast<uint32_t>(data.size() - 1) << 20});
+    return data;
+  };
+  std::vector<uint32_t> words;
+  for (const auto& one : {packet(2, 1, 0x100, {5, 6, 7, 8}), packet(8, 0, 0x40, {9}),
+                          packet(1, 0, 0x1D004, {0, 0}), packet(2, 0, 0xC0000, {0})})
+    words.insert(words.end(), one.begin(), one.end());
+  ControlPackets packets;
+  packets.bytes.resize(words.size() * 4);
+  for (size_t i = 0; i < words.size(); ++i) store32(&packets.bytes[4 * i], words[i]);
+  packets.patches.push_back(PacketPatch{4 * 11, 1, 64, false});
+  Builder b;
+  b.write(lock_at(0), 1);
+  const auto half = static_cast<uint32_t>(words.size() / 2), rest = static_cast<uint32_t>(words.size()) - half;
+  b.block(tile_address(0, 0, reg::shim::DMA_BD.at(4)), shim_bd({{bd::shim::length, half}}));
+  b.patch(0, 4, 4, 0).write(tile_address(0, 0, 0x1D214), task(4));  // cuts a packet in two
+  b.block(tile_address(0, 0, reg::shim::DMA_BD.at(5)), shim_bd({{bd::shim::length, rest}}));
+  b.patch(0, 5, 4, uint64_t{half} * 4).write(tile_address(0, 0, 0x1D214), task(5));
+  b.poll(acquire_at(0, 0), 1, 1);
+  Stage stage;
+  const std::vector<uint8_t> bytes = b.bytes();
+  const ReplayReport report = stage.simulator.replay(bytes.data(), bytes.size(), packets);
+  EXPECT_TRUE(report.finished) << report.stop;
+  EXPECT_EQ(report.packets, 4u);
+  EXPECT_TRUE(report.assumed.empty());
+  EXPECT_EQ(stage.simulator.array().read(tile_address(1, 1, 0x10C)), 8u);
+  EXPECT_EQ(stage.simulator.array().read(tile_address(0, 2, 0x40)), 9u);
+  EXPECT_EQ(stage.simulator.array().read(tile_address(0, 0, 0x1D004)), txn::DDR_APERTURE + 64);
+  EXPECT_NE(stage.simulator.array().read(tile_address(0, 0, 0x1D008)), 0u);
+
+  store32(packets.bytes.data(), 5);  // an id that no overlay of AMD's uses
+  const ReplayReport unknown = stage.simulator.replay(bytes.data(), bytes.size(), packets);
+  EXPECT_EQ(unknown.stop_kind, "packet");
+  packets.patches[0].offset = packets.bytes.size() - 4;
+  EXPECT_THROW(stage.simulator.replay(bytes.data(), bytes.size(), packets), DeviceError);
+}
+
 // A transaction with something of everything, for damage.
 Builder mixture() {
   Builder b = open_streams();
@@ -351,6 +390,37 @@ TEST(Replay, DamagedTransactionsEndInAReport) {
   EXPECT_GT(finished, 0u);
   EXPECT_GT(stopped, 0u);
   EXPECT_GT(refused, 0u);
+}
+
+// Packets with tiles that exist, offsets near registers that do something, and any data.
+TEST(Replay, RandomPacketsEndInAReport) {
+  Stage stage;
+  const std::vector<uint8_t> bytes = open_streams().bytes();
+  uint64_t state = 0x9E3779B97F4A7C15ull;
+  const auto next = [&state] {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return static_cast<uint32_t>(state >> 16);
+  };
+  const uint32_t near[] = {0x0,     0x14000, 0x1D000, 0x1D200, 0x1DE00, 0x1F000,
+                           0x3F000, 0xA0000, 0xA0600, 0xB0000, 0xC0000};
+  unsigned stopped = 0;
+  for (int i = 0; i < 300; ++i) {
+    ControlPackets packets;
+    packets.argument = 2;
+    packets.bytes.resize(4096 + kWords * 4);
+    const uint32_t ids[] = {1, 2, 8, 9};
+    for (uint32_t word = 1024; word + 6 <= 1024 + kWords; word += 6) {
+      store32(&packets.bytes[size_t{4} * word], ids[next() % 4] | (next() % 2) << 21);
+      store32(&packets.bytes[size_t{4} * word + 4], near[next() % 11] + next() % 64 * 4 + (3u << 20));
+      for (uint32_t k = 2; k < 6; ++k) store32(&packets.bytes[size_t{4} * (word + k)], next() >> next() % 32);
+    }
+    const ReplayReport report = stage.simulator.replay(bytes.data(), bytes.size(), packets);
+    stopped += report.finished ? 0 : 1;
+    EXPECT_TRUE(report.finished || !report.stop.empty());
+  }
+  EXPECT_GT(stopped, 0u);
 }
 
 TEST(Replay, OrdinaryRunsStayStrict) {

@@ -11,11 +11,18 @@ import pytest
 from typer.testing import CliRunner
 
 from onedispatch.dispatch.cli import app
-from onedispatch.dispatch.replay import replay
-from onedispatch.transactions import Transaction, TransactionError
+from onedispatch.dispatch.replay import Packets, Patch, read_packets, replay
+from onedispatch.transactions import (
+    DeviceError,
+    InputError,
+    Transaction,
+    TransactionBuilder,
+    TransactionError,
+)
 
 SIDE_FILES = ("_param.bin", "_ctrl.bin")
 RUN_TO_THE_END = 0.95
+EMPTY = TransactionBuilder(4, 4).to_bytes()
 
 # Files whose tasks are meant to outlive the transaction: chains of descriptors that loop.
 ENDLESS = ("xcomconv2d",)
@@ -80,6 +87,50 @@ def test_command(samples: list[Path]) -> None:
     parsed = json.loads(CliRunner().invoke(app, ["txn", "replay", str(path), "--json"]).stdout)
     assert parsed["finished"] and parsed["complete"] and parsed["handshakes"] == 32
     assert {"place", "name", "bytes", "busy", "stall", "open"} <= parsed["channels"][0].keys()
+
+
+# Its overlay gives ids to tiles in another way than the 4x4 overlays do.
+OTHER_IDS = ("gap",)
+
+
+@pytest.mark.amd_data
+def test_control_packets_leave_nothing_to_assume(amd_transactions: Path) -> None:
+    files = sorted(amd_transactions.rglob("*_ctrl.bin"))
+    assert files
+    for path in files:
+        transaction = path.with_name(path.name.replace("_ctrl.bin", ".bin")).read_bytes()
+        if path.parent.name in OTHER_IDS:
+            report = replay(transaction, packets=read_packets(path, 3))
+            assert report.stop is not None and report.stop.kind == "packet", path.name
+            continue
+        report = replay(transaction, packets=read_packets(path))
+        assert report.complete and not report.assumptions, f"{path.name}: {report.verdict}"
+        assert report.packets > 100, path.name
+        assert any(a.written for a in report.arguments), path.name  # packets made it write results
+
+
+@pytest.mark.amd_data
+def test_command_with_packets(samples: list[Path]) -> None:
+    path = next(p for p in samples if p.parent.name == "gemmgelu")
+    packets = path.with_name(path.stem + "_ctrl.bin")
+    shown = CliRunner().invoke(app, ["txn", "replay", str(path), "--packets", str(packets)])
+    assert shown.exit_code == 0 and "control packets executed" in shown.output, shown.output
+
+
+def test_bad_patches_are_refused() -> None:
+    with pytest.raises(DeviceError, match="patch at byte 4"):
+        replay(EMPTY, packets=Packets(bytes(8), 4, (Patch(4, 0, 0),)))
+    with pytest.raises(DeviceError, match="argument 99"):
+        replay(EMPTY, packets=Packets(bytes(8), 99))
+
+
+def test_unreadable_packets_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        read_packets(tmp_path / "none_ctrl.bin")
+    (tmp_path / "x_ctrl.bin").write_bytes(bytes(8))
+    (tmp_path / "x_ctrl_meta.json").write_text('{"ctrl_pkt_patch_info": [{}]}')
+    with pytest.raises(InputError, match="KeyError"):
+        read_packets(tmp_path / "x_ctrl.bin")
 
 
 def test_junk_is_refused() -> None:
