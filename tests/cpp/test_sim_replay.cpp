@@ -318,7 +318,8 @@ TEST(Replay, ControlPacketsAreExecuted) {
   packets.patches.push_back(PacketPatch{4 * 11, 1, 64, false});
   Builder b;
   b.write(lock_at(0), 1);
-  const auto half = static_cast<uint32_t>(words.size() / 2), rest = static_cast<uint32_t>(words.size()) - half;
+  const auto half = static_cast<uint32_t>(words.size() / 2);
+  const uint32_t rest = static_cast<uint32_t>(words.size()) - half;
   b.block(tile_address(0, 0, reg::shim::DMA_BD.at(4)), shim_bd({{bd::shim::length, half}}));
   b.patch(0, 4, 4, 0).write(tile_address(0, 0, 0x1D214), task(4));  // cuts a packet in two
   b.block(tile_address(0, 0, reg::shim::DMA_BD.at(5)), shim_bd({{bd::shim::length, rest}}));
@@ -373,11 +374,12 @@ TEST(Replay, DamagedTransactionsEndInAReport) {
     state ^= state << 17;
     return state % below;
   };
+  constexpr size_t head = txn::Header::size;
   unsigned finished = 0, stopped = 0, refused = 0;
   for (int i = 0; i < 600; ++i) {
     std::vector<uint8_t> bytes = whole;
     for (uint64_t n = 1 + next(6); n > 0; --n)
-      bytes[txn::Header::size + next(bytes.size() - txn::Header::size)] ^= static_cast<uint8_t>(1u << next(8));
+      bytes[head + next(bytes.size() - head)] ^= static_cast<uint8_t>(1u << next(8));
     try {
       const ReplayReport report = stage.simulator.replay(bytes.data(), bytes.size());
       EXPECT_EQ(report.finished, report.executed == report.run.operations);

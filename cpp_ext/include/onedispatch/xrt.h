@@ -81,7 +81,8 @@ class device {
 // Executes a transaction without the overlay that it was written for: streams without a route are
 // open, kernel arguments are as large as it takes, absent core programs answer. Errors of the
 // simulation are part of the report; a damaged transaction throws TransactionError.
-ReplayReport replay(const device& owner, const uint8_t* data, size_t size, const ControlPackets& packets = {});
+ReplayReport replay(const device& owner, const uint8_t* data, size_t size,
+                    const ControlPackets& packets = {});
 
 std::vector<std::string> enumerate_devices();
 
