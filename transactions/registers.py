@@ -3,8 +3,8 @@
 
 Three kinds of tile: ``shim`` (row 0), ``mem`` (row 1), ``core`` (rows 2 to 5). An address is
 ``column << 25 | row << 20 | offset``, columns counted from the partition's first one.
-Source: the public register headers of aie-rt and the binaries that AMD ships, as collected in
-the project's ``aie-array`` reference; offsets in bytes, fields in bits of 32-bit words.
+Source: the public register headers of aie-rt and the binaries that AMD ships; offsets in bytes,
+fields in bits of 32-bit words.
 """
 
 from __future__ import annotations

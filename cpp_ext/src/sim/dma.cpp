@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DMA channels: tasks, BDs and the locks around them (aie-array.md section 2.6).
+// DMA channels: tasks, BDs and the locks around them.
 #include <algorithm>
 
 #include "array.h"

@@ -14,7 +14,7 @@ struct Groups {
   uint32_t count;
 };
 
-// Order of the ports = order of their registers (aie-array.md section 4).
+// Order of the ports = order of their registers.
 constexpr Group kCoreMasters[] = {{Side::kCore, 1},  {Side::kDma, 2},  {Side::kControl, 1}, {Side::kFifo, 1},
                                   {Side::kSouth, 4}, {Side::kWest, 4}, {Side::kNorth, 6},   {Side::kEast, 4}};
 constexpr Group kCoreSlaves[] = {{Side::kCore, 1},  {Side::kDma, 2},   {Side::kControl, 1},

@@ -38,7 +38,7 @@ Array::Access Array::decode(uint64_t address) const {
   throw SimulationError(
       "register",
       {tile_name(access.tile), "offset " + hex(access.offset) + " (address " + hex(address) + ")",
-       "the word-aligned registers and memories of this kind of tile (aie-array.md section 1)",
+       "the word-aligned registers and memories of this kind of tile",
        "Check the register offset and the tile's row."},
       static_cast<int>(tile.column), static_cast<int>(tile.row));
 }
