@@ -9,7 +9,6 @@ states the rules for what the overlay would have set up.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,18 +16,9 @@ from typing import Any
 
 from onedispatch.dispatch.device import core
 from onedispatch.transactions import Transaction
+from onedispatch.transactions.control_packets import Patch, read_meta
 from onedispatch.transactions.device import device_names, find_device
-from onedispatch.transactions.errors import InputError
-
-
-@dataclass(frozen=True)
-class Patch:
-    """The address of a kernel argument, plus an offset, that goes into the packets."""
-
-    offset: int
-    argument: int
-    plus: int
-    add: bool = False  # to what is there
+from onedispatch.transactions.errors import InputError, TransactionError
 
 
 @dataclass(frozen=True)
@@ -162,7 +152,7 @@ def replay(
         handle.set_event_limit(event_limit)
     if packets is None:
         return _report(name, core.replay(handle, transaction))
-    patches = [(patch.offset, patch.argument, patch.plus, patch.add) for patch in packets.patches]
+    patches = [(patch.offset, patch.argument, patch.bo_offset, patch.adds) for patch in packets.patches]
     return _report(name, core.replay(handle, transaction, packets.data, packets.argument, patches))
 
 
@@ -171,28 +161,13 @@ def read_packets(path: Path, argument: int = 4) -> Packets:
     meta = path.with_name(path.stem + "_meta.json")
     try:
         data = path.read_bytes()
-        described = json.loads(meta.read_text(encoding="utf-8")) if meta.exists() else {}
-    except (OSError, ValueError) as error:
+        described = meta.read_bytes() if meta.exists() else None
+    except OSError as error:
         raise InputError(str(path), str(error), "control packets, and their JSON if any") from error
     try:
-        return Packets(data, argument, tuple(_patches(described)))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            str(meta), f"{type(error).__name__}: {error}", "AMD's description of patches"
-        ) from error
-
-
-def _patches(described: Mapping[str, Any]) -> list[Patch]:
-    """Of both forms: a list with offsets, or buffers with the places where their address is added."""
-    found = [
-        Patch(int(entry["offset"]), int(entry["xrt_arg_idx"]), int(entry["bo_offset"]))
-        for entry in described.get("ctrl_pkt_patch_info", ())
-    ]
-    for buffer in described.get("external_buffers", {}).values():
-        for part in (buffer, *buffer.get("coalesed_buffers", ())):
-            for place in part.get("control_packet_patch_locations", ()):
-                found.append(Patch(int(place["offset"]), int(buffer["xrt_id"]), 0, True))
-    return found
+        return Packets(data, argument, read_meta(described) if described is not None else ())
+    except TransactionError as error:
+        raise InputError(str(meta), str(error), "AMD's description of patches") from error
 
 
 def _device_of(data: bytes) -> str:

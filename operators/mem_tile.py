@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from onedispatch.operators import overlay
-from onedispatch.operators.schedule import CORE_ROWS, Hold, Schedule
+from onedispatch.operators.schedule import Hold, Schedule
 
 S2MM, MM2S = 0, 1
 FEED, DRAIN = (0, 1), 5  # S2MM channels from the shim, MM2S channel to it
@@ -184,6 +184,3 @@ class MemTile:
             previous = number
         if run:
             yield first, run
-
-
-__all__ = ["CORE_ROWS", "MemTile", "TileTask"]

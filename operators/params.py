@@ -85,6 +85,21 @@ HEADER = {
     "k_tile": 37,
     "loop_order": 38,  # dimension per nibble, outermost loop in the lowest one
 }
+# A sliding window and its input: the same words in CONV, DWCONV and POOL (after their channel dim).
+_WINDOW = {
+    "dim_oh": 42,
+    "dim_ow": 43,
+    "kh": 44,
+    "kw": 45,
+    "sh": 46,
+    "sw": 47,
+    "dh": 48,
+    "dw": 49,
+    "x": 50,
+    "x_c": 51,
+    "x_h": 56,
+    "x_w": 61,
+}
 ARGS: dict[str, dict[str, int]] = {
     # inputs: n_in x 8 words {PortRef, element stride per index dim 0..4, 0, 0}; 0 = broadcast
     "ELTWISE": {"func": 40, "n_in": 41, "alpha": 42, "beta": 43, "act": 44, "dtype": 47, "inputs": 48},
@@ -115,18 +130,7 @@ ARGS: dict[str, dict[str, int]] = {
     # [co tile][k_tile][kh * kw], the last chunk shifted back into the tensor. Bias chunk: [co tile].
     "CONV": {
         "dim_co": 41,
-        "dim_oh": 42,
-        "dim_ow": 43,
-        "kh": 44,
-        "kw": 45,
-        "sh": 46,
-        "sw": 47,
-        "dh": 48,
-        "dw": 49,
-        "x": 50,
-        "x_c": 51,
-        "x_h": 56,
-        "x_w": 61,
+        **_WINDOW,
         "w": 66,
         "bias": 67,
         "act": 68,
@@ -135,18 +139,7 @@ ARGS: dict[str, dict[str, int]] = {
     # W chunk, DWCONV: [c tile][kh * kw]. No reduction steps.
     "DWCONV": {
         "dim_c": 41,
-        "dim_oh": 42,
-        "dim_ow": 43,
-        "kh": 44,
-        "kw": 45,
-        "sh": 46,
-        "sw": 47,
-        "dh": 48,
-        "dw": 49,
-        "x": 50,
-        "x_c": 51,
-        "x_h": 56,
-        "x_w": 61,
+        **_WINDOW,
         "w": 66,
         "bias": 67,
         "act": 68,
@@ -154,18 +147,7 @@ ARGS: dict[str, dict[str, int]] = {
     # pads count cells for average_include_pad: a cell counts when inside [-begin, D + end).
     "POOL": {
         "dim_c": 41,
-        "dim_oh": 42,
-        "dim_ow": 43,
-        "kh": 44,
-        "kw": 45,
-        "sh": 46,
-        "sw": 47,
-        "dh": 48,
-        "dw": 49,
-        "x": 50,
-        "x_c": 51,
-        "x_h": 56,
-        "x_w": 61,
+        **_WINDOW,
         "mode": 66,
         "act": 68,
         "pad_top": 71,

@@ -107,11 +107,7 @@ class Schedule:
         row = self.mapping.row_dim
         if self.mapping.in1:
             return CORE_ROWS
-        if row is None:
-            return 1
-        if row == self.mapping.col_dim:
-            return min(CORE_ROWS, self.grid[row])
-        return min(CORE_ROWS, self.grid[row])
+        return 1 if row is None else min(CORE_ROWS, self.grid[row])
 
     def strides(self, dim: int) -> tuple[int, int, int]:
         """(per column, per row, per outer step) increments of the tile coordinate.

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onedispatch.dispatch.cli import app
-from onedispatch.dispatch.replay import Packets, Patch, read_packets, replay
+from onedispatch.dispatch.replay import Packets, read_packets, replay
 from onedispatch.transactions import (
     DeviceError,
     InputError,
@@ -19,6 +19,7 @@ from onedispatch.transactions import (
     TransactionBuilder,
     TransactionError,
 )
+from onedispatch.transactions.control_packets import Patch
 
 SIDE_FILES = ("_param.bin", "_ctrl.bin")
 RUN_TO_THE_END = 0.95
