@@ -11,11 +11,13 @@ import typer
 from onedispatch.dispatch import cli_output as out
 from onedispatch.dispatch import model as models
 from onedispatch.dispatch.container import MAGIC
-from onedispatch.transactions import Finding, Severity, Transaction
+from onedispatch.transactions import Finding, FindingKind, Severity, Transaction
 from onedispatch.transactions.check import check, check_bytes
 from onedispatch.transactions.control_packets import ControlPackets
 from onedispatch.transactions.errors import InputError
 from onedispatch.transactions.fusemap import fuse_map
+from onedispatch.transactions.merge import Merged, merged
+from onedispatch.transactions.packet_text import MARK
 from onedispatch.transactions.picture import svg as picture
 
 app = typer.Typer(
@@ -27,6 +29,15 @@ app = typer.Typer(
     ),
 )
 File = Annotated[Path, typer.Argument(help="A transaction (.bin), or a file of `onedispatch compile`.")]
+Packets = Annotated[
+    Path | None,
+    typer.Option(
+        help="Its control packets (_ctrl.bin), whose writes are put behind the pushes that send them."
+    ),
+]
+Argument = Annotated[
+    int | None, typer.Option(help="The kernel argument that the packets are; 4 unless the JSON says another.")
+]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Where the result is written.")]
 
 
@@ -53,10 +64,21 @@ def transaction_bytes(path: Path) -> bytes:
 
 def read_control(path: Path) -> ControlPackets | None:
     """The control packets of ``NAME_ctrl.bin``, None for any other file."""
-    if not path.name.endswith("_ctrl.bin"):
-        return None
+    return read_packets(path) if path.name.endswith("_ctrl.bin") else None
+
+
+def read_packets(path: Path) -> ControlPackets:
+    """Control packets, with the JSON beside them."""
     meta = path.with_name(f"{path.stem}_meta.json")
     return ControlPackets.from_bytes(read_bytes(path), read_bytes(meta) if meta.exists() else None)
+
+
+def write_control(control: ControlPackets, blob: Path) -> list[str]:
+    """The packets and their JSON; the names of both files."""
+    meta = blob.with_name(f"{blob.stem}_meta.json")
+    write_bytes(blob, control.to_bytes())
+    write_bytes(meta, control.meta().encode())
+    return [str(blob), str(meta)]
 
 
 def read_transaction(path: Path) -> Transaction:
@@ -65,18 +87,35 @@ def read_transaction(path: Path) -> Transaction:
     return control.to_transaction() if control else Transaction.from_bytes(transaction_bytes(path))
 
 
-def find_all(path: Path, sizes: dict[int, int] | None) -> list[Finding]:
+def read_merged(path: Path, packets: Path | None, argument: int | None) -> Transaction:
+    """The transaction of a file, with the control packets in it that ``packets`` holds."""
+    transaction = read_transaction(path)
+    return transaction if packets is None else _merge(transaction, packets, argument).transaction
+
+
+def _merge(transaction: Transaction, packets: Path, argument: int | None) -> Merged:
+    return merged(transaction, read_packets(packets), argument)
+
+
+def find_all(
+    path: Path, sizes: dict[int, int] | None, packets: Path | None, argument: int | None
+) -> list[Finding]:
     """What is wrong with a file."""
     control = read_control(path)
-    if control is None:
-        return check_bytes(transaction_bytes(path), sizes)
-    return [*control.findings(), *check(control.to_transaction(), sizes)]
+    if control is not None:
+        return [*control.findings(), *check(control.to_transaction(), sizes)]
+    found = check_bytes(transaction_bytes(path), sizes)
+    if packets is None or any(finding.kind is FindingKind.FORMAT for finding in found):
+        return found
+    return _merge(read_transaction(path), packets, argument).check(sizes)
 
 
 @app.command()
 def dump(
     path: File,
     brief: Annotated[bool, typer.Option("--brief", help="Long block writes shortened, no padding.")] = False,
+    packets: Packets = None,
+    argument: Argument = None,
     json: out.Json = False,
 ) -> None:
     """Print a transaction, one operation per line: registers named, descriptors decoded."""
@@ -84,7 +123,7 @@ def dump(
     if control is not None and not json:
         print(control.text(), end="")
         return
-    transaction = read_transaction(path)
+    transaction = read_merged(path, packets, argument)
     if json:
         findings = [str(finding) for finding in transaction.validate()]
         lines = transaction.text(brief=brief).splitlines()
@@ -97,12 +136,18 @@ def dump(
 def assemble(
     path: Annotated[Path, typer.Argument(help="Text as `txn dump` prints it.")], output: Output
 ) -> None:
-    """Turn the text of `txn dump` back into the same bytes; also edited or written by hand."""
+    """Turn the text of `txn dump` back into the same bytes; also edited or written by hand.
+
+    Of control packets, NAME_ctrl_meta.json is written beside the output NAME_ctrl.bin.
+    """
     try:
         text = read_bytes(path).decode()
     except UnicodeDecodeError as error:
         raise InputError(str(path), f"byte {error.start} is no UTF-8", "text", "pass a dump") from error
-    write_bytes(output, Transaction.from_text(text).to_bytes())
+    if text.lstrip().startswith(MARK):
+        write_control(ControlPackets.from_text(text), output)
+    else:
+        write_bytes(output, Transaction.from_text(text).to_bytes())
 
 
 def _parse_tile(text: str) -> tuple[int, int]:
@@ -118,10 +163,12 @@ def explain(
     tile: Annotated[str | None, typer.Option(help="Everything about one tile: column,row.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Everything about every tile.")] = False,
     svg: Annotated[Path | None, typer.Option(help="Also draw the array with its traffic.")] = None,
+    packets: Packets = None,
+    argument: Argument = None,
     json: out.Json = False,
 ) -> None:
     """Say what a transaction does: who moves what, from which argument, waiting for what."""
-    explanation = read_transaction(path).explain()
+    explanation = read_merged(path, packets, argument).explain()
     if svg is not None:
         write_bytes(svg, picture(explanation).encode())
     if json:
@@ -134,6 +181,9 @@ def explain(
         print(explanation.tile_text(_parse_tile(tile)), end="")
     else:
         print(explanation.text() if full else explanation.summary(), end="")
+        beside = path.with_name(f"{path.stem}_ctrl.bin")
+        if packets is None and beside.exists():
+            print(f"\nIt sends control packets: --packets {beside} shows what they do.")
 
 
 def _parse_sizes(texts: list[str] | None) -> dict[int, int] | None:
@@ -170,11 +220,13 @@ def check_file(
     arg: Annotated[
         list[str] | None, typer.Option(help="Bytes of a kernel argument: 0=4096. Repeatable.")
     ] = None,
+    packets: Packets = None,
+    argument: Argument = None,
     full: Annotated[bool, typer.Option("--full", help="Every warning, not only the first ones.")] = False,
     json: out.Json = False,
 ) -> None:
     """Find what cannot be right in a transaction (errors, exit code 1) or may not be (warnings)."""
-    found = find_all(path, _parse_sizes(arg))
+    found = find_all(path, _parse_sizes(arg), packets, argument)
     errors = sum(finding.severity is Severity.ERROR for finding in found)
     if json:
         out.print_json(
@@ -229,11 +281,7 @@ def fuse(
     write_bytes(output, result.transaction.to_bytes())
     written = [str(output)]
     if result.control is not None:
-        blob = output.with_name(f"{output.stem}_ctrl.bin")
-        meta = blob.with_name(f"{blob.stem}_meta.json")
-        write_bytes(blob, result.control.to_bytes())
-        write_bytes(meta, result.control.meta().encode())
-        written += [str(blob), str(meta)]
+        written += write_control(result.control, output.with_name(f"{output.stem}_ctrl.bin"))
     layout = result.layout
     if json:
         bindings = [vars(bound) for bound in layout.bindings]

@@ -8,6 +8,7 @@ Nouns, in the order in which one meets them:
     Transaction         reads one: operations, listing, checks; ``to_bytes`` loses nothing
     ArgMap, ArgKind     which region of an operator's argument is which tensor
     Bindings, fuse      where the planner put the regions; many transactions become one
+    ControlPackets      writes that travel as packets; ``merged`` puts them where they are sent
     Xclbin              the container of overlays that a hardware context loads
 
 ``spec`` is the table of opcodes, ``registers`` the table of registers; all else follows from
@@ -43,6 +44,7 @@ from onedispatch.transactions.errors import (
 )
 from onedispatch.transactions.explain import Explanation
 from onedispatch.transactions.fuse import Bindings, fuse
+from onedispatch.transactions.merge import Merged, merged
 from onedispatch.transactions.transaction import Operation, Transaction
 from onedispatch.transactions.validation import Finding, FindingKind, Severity
 from onedispatch.transactions.xclbin import Xclbin
@@ -78,7 +80,10 @@ __all__ = [  # noqa: RUF022 (grouped by what they are for)
     "ArgMap",
     "Bindings",
     "fuse",
+    # control packets
     "ControlPackets",
+    "Merged",
+    "merged",
     # containers
     "Xclbin",
     # errors

@@ -10,33 +10,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, lru_cache
 from typing import TypeAlias
 
 from onedispatch.transactions import bd, codec, listing, registers, spec
 from onedispatch.transactions.errors import TransactionError
-from onedispatch.transactions.registers import Block, Field
+from onedispatch.transactions.operands import (
+    REMEDY,
+    BadText,
+    LineReader,
+    indexed,
+    number,
+    pairs,
+    read_lines,
+    take_place,
+    word_bytes,
+)
+from onedispatch.transactions.registers import Field
 from onedispatch.transactions.spec import Version
 
 _OP = re.compile(r"\s*(?:\d+\s+[0-9a-f]+\s+)?([A-Z][A-Z0-9_]*)(?:\s+(.*))?$")
 _BD = re.compile(r"\s*bd\s+(\d+):\s*(.*)$")
 _WORDS = re.compile(r"\s*[0-9a-f]{8}(?:\s+[0-9a-f]{8})*\s*$")
-_PLACE = re.compile(r"(?:([A-Z][A-Z0-9_]*)(?:\[(\d+)\])?(?:\+(\w+))?|(0x[0-9a-f]+))$")
 _VERSION = re.compile(r"v(\d+)\.(\d+)$")
 _RESERVED = re.compile(r"reserved\[(\d+)\]$")
 _TOKENS = re.compile(r"(S2MM|MM2S)\[(\d+)\]$")
 _CUSTOM = re.compile(r"CUSTOM_(\d+)$")
-_MAX_DIGITS = 20
 _HEADER = ("device_generation", "rows", "columns", "mem_tile_rows", "padding")
-_REMEDY = "compare the line with what `txn dump` prints"
-
-
-class _Bad(Exception):
-    """What is wrong with a line; becomes a TransactionError that names it."""
-
-    def __init__(self, given: str, accepted: str, remedy: str = _REMEDY) -> None:
-        super().__init__(given, accepted, remedy)
-        self.given, self.accepted, self.remedy = given, accepted, remedy
 
 
 def assemble(text: str) -> bytes:
@@ -46,71 +45,42 @@ def assemble(text: str) -> bytes:
         TransactionError: a line that cannot be read; ``where`` names it.
     """
     assembler = _Assembler()
-    number = 0
-    for number, line in enumerate(text.split("\n"), 1):
-        code = line.partition(";")[0].rstrip()
-        if code.strip():
-            assembler.at(number, assembler.line, code)
-    assembler.at(number, assembler.finish)
+    read_lines(text, assembler)
     return assembler.to_bytes()
 
 
-class _Assembler:
+class _Assembler(LineReader):
     def __init__(self) -> None:
         self.header: codec.Header | None = None
         self.body = bytearray()
-        self.count = 0
         self.open: _Block | None = None
         self.opened_at = 0
-        self.closing = 0
-        """Line of the BLOCKWRITE that is being ended, 0 while no one is."""
-
-    def at(self, number: int, step: Callable[..., None], *arguments: str) -> None:
-        """Runs a step; errors get the number of the line."""
-        try:
-            step(*arguments)
-        except _Bad as bad:
-            number = self.closing or number
-            raise TransactionError(
-                f"line {number}", bad.given, bad.accepted, bad.remedy, op_index=self.count
-            ) from None
-        except TransactionError as error:
-            number = self.closing or number
-            raise TransactionError(
-                f"line {number}: {error.where}",
-                error.given,
-                error.accepted,
-                error.remedy,
-                op_index=self.count,
-            ) from error
-        if self.open and self.opened_at == 0:
-            self.opened_at = number
 
     def line(self, code: str) -> None:
         if self.open and self.open.take(code):
             return
         match = _OP.match(code)
         if match is None:
-            raise _Bad(repr(code.strip()[:60]), "MNEMONIC operands, or words of a BLOCKWRITE")
+            raise BadText(repr(code.strip()[:60]), "MNEMONIC operands, or words of a BLOCKWRITE")
         self.finish()
         name, operands = match[1], (match[2] or "").split()
         if name == "HEADER":
             self._header(operands)
             return
         if self.header is None:
-            raise _Bad(f"{name} first", "a HEADER line before all ops")
+            raise BadText(f"{name} first", "a HEADER line before all ops")
         version = self.header.version
         if name == "BLOCKWRITE":
-            self.open, self.opened_at = _Block(version, operands), 0
+            self.open, self.opened_at = _Block(version, operands), self.row
         else:
             self._append(_encode(name, operands, version))
 
     def finish(self) -> None:
         """Ends a BLOCKWRITE whose lines have all been read."""
         if self.open is not None:
-            self.closing = self.opened_at
+            row, self.row = self.row, self.opened_at
             self._append(self.open.to_bytes())
-            self.open, self.closing = None, 0
+            self.open, self.row = None, row
 
     def _append(self, data: bytes) -> None:
         self.body += data
@@ -118,20 +88,20 @@ class _Assembler:
 
     def _header(self, operands: list[str]) -> None:
         if self.header is not None:
-            raise _Bad("a second HEADER", "one HEADER line")
+            raise BadText("a second HEADER", "one HEADER line")
         match = _VERSION.match(operands[0]) if operands else None
-        version = (_number(match[1]), _number(match[2])) if match else None
+        version = (number(match[1]), number(match[2])) if match else None
         if version not in spec.VERSIONS:
             accepted = ", ".join(f"v{major}.{minor}" for major, minor in spec.VERSIONS)
-            raise _Bad(f"HEADER {' '.join(operands[:1])}", accepted)
-        values = _pairs(operands[1:], _HEADER)
+            raise BadText(f"HEADER {' '.join(operands[:1])}", accepted)
+        values = pairs(operands[1:], _HEADER)
         self.header = codec.Header(version, **values)
         self.header.to_bytes()
 
     def to_bytes(self) -> bytes:
         header = self.header
         if header is None:
-            raise TransactionError("text of a transaction", "no HEADER", "a HEADER line first", _REMEDY)
+            raise TransactionError("text of a transaction", "no HEADER", "a HEADER line first", REMEDY)
         size = spec.HEADER_SIZE + len(self.body)
         filled = codec.Header(
             header.version,
@@ -146,73 +116,7 @@ class _Assembler:
         return filled.to_bytes() + bytes(self.body)
 
 
-# --- Operands -----------------------------------------------------------------------------------
-
-
-def _number(text: str) -> int:
-    try:
-        if len(text) > _MAX_DIGITS:
-            raise ValueError(text)
-        return int(text, 16 if text.lower().startswith("0x") else 10)
-    except ValueError:
-        raise _Bad(repr(text[:40]), "a decimal or 0x hexadecimal number of at most 64 bits") from None
-
-
-def _pairs(operands: Iterable[str], names: Iterable[str]) -> dict[str, int]:
-    """``name=value`` operands; each name at most once and known."""
-    allowed, values = tuple(names), {}
-    for operand in operands:
-        name, equals, value = operand.partition("=")
-        if not equals or name not in allowed:
-            raise _Bad(repr(operand), " ".join(f"{name}=" for name in allowed) or "no operands")
-        if name in values:
-            raise _Bad(f"{name}= twice", "each field once")
-        values[name] = _number(value)
-    return values
-
-
-@cache
-def _block(kind: str, name: str) -> Block | None:
-    return registers.TILES[kind].block.get(name)
-
-
-@lru_cache(maxsize=1 << 14)
-def _address(column: str, row: str, name: str) -> int:
-    """The address of ``c1 r2 DMA_BD[3]+0x4``."""
-    at_column, at_row = _indexed(column, "c"), _indexed(row, "r")
-    match = _PLACE.match(name)
-    if match is None:
-        raise _Bad(repr(name), "a register such as DMA_BD[3]+0x4, or an offset such as 0x1D000")
-    if match[4]:
-        offset = _number(match[4])
-    else:
-        kind = registers.kind_of_row(at_row)
-        block = _block(kind, match[1]) if kind else None
-        if block is None:
-            known = ", ".join(registers.TILES[kind].block) if kind else f"an offset: row {at_row} is no tile"
-            raise _Bad(f"register {match[1]}", known)
-        index = _number(match[2] or "0")
-        byte = _number(match[3] or "0")
-        if index >= block.count or byte >= block.size:
-            raise _Bad(name, f"{block.name}[0] to [{block.count - 1}], bytes below {block.size:#x}")
-        offset = block.offset + index * block.stride + byte
-    if offset > registers.OFFSET_MASK or at_row > registers.ROW_MASK:
-        raise _Bad(f"{row} {name}", f"rows to {registers.ROW_MASK}, offsets to {registers.OFFSET_MASK:#x}")
-    return at_column << registers.COLUMN_SHIFT | at_row << registers.ROW_SHIFT | offset
-
-
-def _indexed(text: str, letter: str) -> int:
-    if not text.startswith(letter):
-        raise _Bad(repr(text), f"{letter} and a number, such as {letter}0")
-    return _number(text[1:])
-
-
-def _place(operands: list[str]) -> int:
-    if len(operands) < 3:
-        raise _Bad(" ".join(operands) or "no operands", "column, row and register: c0 r1 DMA_BD[3]")
-    address = _address(*operands[:3])
-    del operands[:3]
-    return address
+# --- Ops ----------------------------------------------------------------------------------------
 
 
 def _encode(name: str, operands: list[str], version: Version) -> bytes:
@@ -225,12 +129,12 @@ def _encode(name: str, operands: list[str], version: Version) -> bytes:
         layout = codec.layout_of(code, version)
         hexadecimal = [o for o in operands if o.startswith("payload=")]
         payload = _hex(hexadecimal[0][8:]) if hexadecimal else b""
-        values = _pairs([o for o in operands if not o.startswith("payload=")], layout.by_name)
+        values = pairs([o for o in operands if not o.startswith("payload=")], layout.by_name)
     else:
         values = reader(operands)
     missing = [field for field in codec.layout_of(code, version).by_name if field not in values]
     if missing:
-        raise _Bad(f"{name} without {', '.join(missing)}", "every field of the op")
+        raise BadText(f"{name} without {', '.join(missing)}", "every field of the op")
     return _finished(code, version, codec.encode_op(code, version, values), payload, extras)
 
 
@@ -239,9 +143,9 @@ def _code(name: str) -> int:
     if known is not None:
         return known.code
     match = _CUSTOM.match(name)
-    code = _number(match[1]) if match else -1
+    code = number(match[1]) if match else -1
     if not spec.CUSTOM_BEGIN <= code <= 255 or code in spec.BY_CODE:
-        raise _Bad(f"op {name}", ", ".join(spec.BY_NAME) + " or CUSTOM_128 to CUSTOM_255 without a name")
+        raise BadText(f"op {name}", ", ".join(spec.BY_NAME) + " or CUSTOM_128 to CUSTOM_255 without a name")
     return code
 
 
@@ -251,7 +155,7 @@ def _hex(text: str) -> bytes:
     except ValueError:
         data = b"\0"
     if len(data) % 4:
-        raise _Bad(f"bytes {text[:40]!r}", "whole words, two hexadecimal digits per byte")
+        raise BadText(f"bytes {text[:40]!r}", "whole words, two hexadecimal digits per byte")
     return data
 
 
@@ -261,7 +165,7 @@ def _take_extras(operands: list[str]) -> dict[str, str]:
     for name in ("pad", "size"):
         mine = [operand for operand in operands if operand.startswith(f"{name}=")]
         if len(mine) > 1:
-            raise _Bad(f"{name}= twice", "each field once")
+            raise BadText(f"{name}= twice", "each field once")
         if mine:
             found[name] = mine[0].partition("=")[2]
             operands.remove(mine[0])
@@ -275,25 +179,25 @@ def _finished(code: int, version: Version, data: bytes, payload: bytes, extras: 
     layout, raw = codec.layout_of(code, version), bytearray(data + payload)
     size = len(raw)
     if payload and layout.payload_at is None:
-        raise _Bad("a payload", f"none: {spec.name_of(code)} has fields only")
+        raise BadText("a payload", f"none: {spec.name_of(code)} has fields only")
     if "size" in extras:
-        size = _number(extras["size"])
+        size = number(extras["size"])
         if layout.payload_at is not None or size not in layout.sizes:
-            raise _Bad(f"size={size}", f"one of {list(layout.sizes)}")
+            raise BadText(f"size={size}", f"one of {list(layout.sizes)}")
         del raw[size:]
     if layout.size_at is not None:
         raw[layout.size_at : layout.size_at + 4] = size.to_bytes(4, "little")
     runs = listing.padding_runs(code, version, size)
     for part in extras["pad"].split(",") if "pad" in extras else ():
         at, _, digits = part.partition(":")
-        start = _number(at)
+        start = number(at)
         try:
             pad = bytes.fromhex(digits)
         except ValueError:
-            raise _Bad(f"pad={part[:40]}", "offset:bytes, two hexadecimal digits per byte") from None
+            raise BadText(f"pad={part[:40]}", "offset:bytes, two hexadecimal digits per byte") from None
         if not any(low <= start and start + len(pad) <= high for low, high in runs):
             free = ", ".join(f"{low} to {high - 1}" for low, high in runs)
-            raise _Bad(f"pad={part[:40]}", f"bytes that no field covers: {free or 'none'}")
+            raise BadText(f"pad={part[:40]}", f"bytes that no field covers: {free or 'none'}")
         raw[start : start + len(pad)] = pad
     return bytes(raw)
 
@@ -302,33 +206,33 @@ def _finished(code: int, version: Version, data: bytes, payload: bytes, extras: 
 
 
 def _write(operands: list[str]) -> dict[str, int]:
-    reg = _place(operands)
+    reg = take_place(operands)
     if len(operands) == 1 and "=" not in operands[0]:
-        return {"reg": reg, "value": _number(operands[0])}
+        return {"reg": reg, "value": number(operands[0])}
     packet = any(operand == "packet=1" for operand in operands)
     fields = listing.word_fields(reg, packet << 30)
     if not fields or not operands:
-        raise _Bad(" ".join(operands) or "no value", "one word, such as 0x00000001")
+        raise BadText(" ".join(operands) or "no value", "one word, such as 0x00000001")
     return {"reg": reg, "value": _packed("WRITE", fields, operands)}
 
 
 def _packed(where: str, fields: Iterable[Field], operands: list[str]) -> int:
     table = tuple(fields)
-    return bd.pack_fields(where, table, _pairs(operands, [field.name for field in table]), 1)[0]
+    return bd.pack_fields(where, table, pairs(operands, [field.name for field in table]), 1)[0]
 
 
 def _condition(operands: list[str], sign: str) -> tuple[int, int]:
     """(mask, value) of ``== 0x1 & 0x3``."""
     if len(operands) != 4 or operands[0] != sign or operands[2] != "&":
-        raise _Bad(" ".join(operands) or "no condition", f"{sign} value & mask")
-    return _number(operands[3]), _number(operands[1])
+        raise BadText(" ".join(operands) or "no condition", f"{sign} value & mask")
+    return number(operands[3]), number(operands[1])
 
 
 def _masked(sign: str, operands: list[str]) -> dict[str, int]:
-    reg, granted = _place(operands), False
+    reg, granted = take_place(operands), False
     if operands and operands[0] in ("acquire", "release"):
         if len(operands) < 2:
-            raise _Bad(operands[0], f"{operands[0]} value")
+            raise BadText(operands[0], f"{operands[0]} value")
         reg = _request(reg, operands[0] == "acquire", operands[1])
         del operands[:2]
         granted = not operands and sign == "=="
@@ -345,27 +249,27 @@ def _request(reg: int, acquire: bool, text: str) -> int:
     register = registers.find_register(reg)
     kind = registers.kind_of_row(registers.split_address(reg)[1])
     if kind is None or register is None or register.block.name != "LOCK_REQUEST" or register.byte:
-        raise _Bad("a lock request at another register", "LOCK_REQUEST[lock] acquire or release value")
+        raise BadText("a lock request at another register", "LOCK_REQUEST[lock] acquire or release value")
     sign = -1 if text.startswith("-") else 1
-    offset = bd.lock_request_offset(kind, register.index, sign * _number(text.lstrip("+-")), acquire)
+    offset = bd.lock_request_offset(kind, register.index, sign * number(text.lstrip("+-")), acquire)
     return reg & ~registers.OFFSET_MASK | offset
 
 
 def _patch(operands: list[str]) -> dict[str, int]:
-    reg = _place(operands)
+    reg = take_place(operands)
     if len(operands) != 4 or operands[0] != "arg" or operands[2] != "+":
-        raise _Bad(" ".join(operands) or "no argument", "arg index + offset")
-    return {"reg": reg, "arg_index": _number(operands[1]), "arg_offset": _number(operands[3])}
+        raise BadText(" ".join(operands) or "no argument", "arg index + offset")
+    return {"reg": reg, "arg_index": number(operands[1]), "arg_offset": number(operands[3])}
 
 
 def _tct(operands: list[str]) -> dict[str, int]:
     match = _TOKENS.match(operands[2]) if len(operands) > 2 else None
     if match is None:
-        raise _Bad(" ".join(operands), "c0 r0 S2MM[0] columns=1 rows=1")
-    values = {"columns": 1, "rows": 1, **_pairs(operands[3:], ("columns", "rows"))}
+        raise BadText(" ".join(operands), "c0 r0 S2MM[0] columns=1 rows=1")
+    values = {"columns": 1, "rows": 1, **pairs(operands[3:], ("columns", "rows"))}
     values["direction"] = listing.DIRECTIONS.index(match[1])
-    values["channel"] = _number(match[2])
-    values["column"], values["row"] = _indexed(operands[0], "c"), _indexed(operands[1], "r")
+    values["channel"] = number(match[2])
+    values["column"], values["row"] = indexed(operands[0], "c"), indexed(operands[1], "r")
     word, config = bd.pack_fields("TCT", registers.TCT_FIELDS, values, 2)
     return {"word": word, "config": config}
 
@@ -387,13 +291,13 @@ class _Block:
     def __init__(self, version: Version, operands: list[str]) -> None:
         self.version = version
         self.extras = _take_extras(operands)
-        self.reg = _place(operands)
+        self.reg = take_place(operands)
         self.payload = bytearray()
         self.wanted: int | None = None
         if operands:
             if len(operands) != 2 or operands[1].rstrip(",") not in ("words", "word"):
-                raise _Bad(" ".join(operands), "how many words follow: 8 words", "dump without --brief")
-            self.wanted = _number(operands[0])
+                raise BadText(" ".join(operands), "how many words follow: 8 words", "dump without --brief")
+            self.wanted = number(operands[0])
         register = registers.find_register(self.reg)
         kind = registers.kind_of_row(registers.split_address(self.reg)[1])
         is_bd = register is not None and register.block.name == "DMA_BD" and not register.byte
@@ -408,32 +312,32 @@ class _Block:
         match = _BD.match(line)
         if match is None:
             return False
-        self._bd(self.kind, _number(match[1]), match[2].split())
+        self._bd(self.kind, number(match[1]), match[2].split())
         return True
 
     def _bd(self, kind: str | None, index: int, operands: list[str]) -> None:
         if kind is None:
-            raise _Bad("a BD", "words: the address is not the start of a BD")
+            raise BadText("a BD", "words: the address is not the start of a BD")
         tile = registers.TILES[kind]
         block = tile.block["DMA_BD"]
         address = block.offset + index * block.stride
         if address != (self.reg & registers.OFFSET_MASK) + len(self.payload):
-            raise _Bad(f"bd {index}", "BDs in the order in which they lie in memory")
+            raise BadText(f"bd {index}", "BDs in the order in which they lie in memory")
         reserved, after, plain = [0] * tile.bd_words, b"", []
         for operand in operands:
             name, _, value = operand.partition("=")
             match = _RESERVED.match(name)
             if match:
-                word, bits = _number(match[1]), _number(value)
+                word, bits = number(match[1]), number(value)
                 if word >= tile.bd_words or bits & tile.bd_covered[word] or bits > bd.WORD_MASK:
-                    raise _Bad(repr(operand), "bits that no field covers")
+                    raise BadText(repr(operand), "bits that no field covers")
                 reserved[word] = bits
             elif name == listing.REST:
-                after = b"".join(_word32(part) for part in value.split(","))
+                after = b"".join(word_bytes(part) for part in value.split(","))
             else:
                 plain.append(operand)
         defaults = listing.BD_DEFAULTS[kind]
-        values = {**defaults, **_pairs(plain, defaults)}
+        values = {**defaults, **pairs(plain, defaults)}
         words = bd.BD_CLASSES[kind](**values).to_words()
         for word, bits in zip(words, reserved, strict=True):
             self.payload += (word | bits).to_bytes(4, "little")
@@ -442,14 +346,7 @@ class _Block:
     def to_bytes(self) -> bytes:
         words = len(self.payload) // 4
         if self.wanted is not None and words != self.wanted:
-            raise _Bad(f"{words} words", f"{self.wanted}, as the line says", "dump without --brief")
+            raise BadText(f"{words} words", f"{self.wanted}, as the line says", "dump without --brief")
         code = spec.BY_NAME["BLOCKWRITE"].code
         data = codec.encode_op(code, self.version, {"reg": self.reg})
         return _finished(code, self.version, data, bytes(self.payload), self.extras)
-
-
-def _word32(text: str) -> bytes:
-    value = _number(f"0x{text}")
-    if value > bd.WORD_MASK:
-        raise _Bad(repr(text), "a word of 32 bits")
-    return value.to_bytes(4, "little")

@@ -17,17 +17,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onedispatch.transactions import bd, registers
+from onedispatch.transactions import bd, packet_text, registers
 from onedispatch.transactions.argmap import ArgMap
 from onedispatch.transactions.builder import TransactionBuilder, tile_address
 from onedispatch.transactions.errors import TransactionError
 from onedispatch.transactions.fuse import Bindings, relocated
+from onedispatch.transactions.operands import read_lines
+from onedispatch.transactions.packet_text import OPERATIONS
 from onedispatch.transactions.transaction import Transaction
 from onedispatch.transactions.validation import Finding, FindingKind
 
-OPERATIONS = ("WRITE", "READ", "WRITE_INCREMENT", "RESERVED")
 PATCH_BYTES = 6
 """A 48-bit address: a BD's word 1 and the low half of word 2."""
+USUAL_ARGUMENT = 4
+"""The kernel argument of the packets where the meta file does not name another one."""
 _SHIM_ID, _MEM_ID = 1, 2
 Key = tuple[int, int]
 """(packet id, column in the stream header)"""
@@ -104,10 +107,17 @@ class Patch:
 
 @dataclass(frozen=True)
 class ControlPackets:
-    """A blob and its patches."""
+    """A blob and its patches.
+
+    Attributes:
+        argument: the kernel argument that the host hands the blob over in.
+        base: byte of that argument at which it starts.
+    """
 
     packets: tuple[ControlPacket, ...]
     patches: tuple[Patch, ...] = ()
+    argument: int = USUAL_ARGUMENT
+    base: int = 0
 
     @classmethod
     def from_bytes(cls, data: bytes, meta: str | bytes | None = None) -> ControlPackets:
@@ -134,7 +144,7 @@ class ControlPackets:
                 )  # fmt: skip
             packets.append(ControlPacket(words[at], control, words[at + 2 : at + 2 + beats]))
             at += 2 + beats
-        found = cls(tuple(packets), read_meta(meta) if meta is not None else ())
+        found = cls(tuple(packets), *(_parsed(meta) if meta is not None else ()))
         found.patched_words()
         return found
 
@@ -150,7 +160,24 @@ class ControlPackets:
             | ({"operation": "read_add_write"} if p.adds else {})
             for p in self.patches
         ]
-        return json.dumps({"version": "1.0", "ctrl_pkt_patch_info": entries}, indent=2) + "\n"
+        told: dict[str, Any] = {"version": "1.0", "ctrl_pkt_patch_info": entries}
+        if (self.argument, self.base) != (USUAL_ARGUMENT, 0):
+            told["ctrl_pkt_buffer"] = {"xrt_arg_idx": self.argument, "bo_offset": self.base}
+        return json.dumps(told, indent=2) + "\n"
+
+    def part(self, indices: Sequence[int]) -> ControlPackets:
+        """Some of the packets, in the given order, with the patches on them."""
+        patched = self.patched_words()
+        packets, patches, at = [], [], 0
+        for index in indices:
+            packet = self.packets[index]
+            for word in range(len(packet.data)):
+                patch = patched.get((index, word))
+                if patch is not None:
+                    patches.append(dataclasses.replace(patch, offset=at + 8 + 4 * word))
+            packets.append(packet)
+            at += packet.size
+        return ControlPackets(tuple(packets), tuple(patches), self.argument, self.base)
 
     def patched_words(self) -> dict[tuple[int, int], Patch]:
         """Patches by (packet, data word).
@@ -259,29 +286,23 @@ class ControlPackets:
         return found
 
     def text(self) -> str:
-        """One line per packet."""
-        patched = self.patched_words()
-        tiles = self.tiles()
-        lines = [f"; {len(self.packets)} control packets, {len(self.patches)} patches"]
-        at = 0
-        for index, packet in enumerate(self.packets):
-            tile = tiles[packet.key]
-            kind = registers.kind_of_row(tile[1])
-            register = registers.TILES[kind].find(packet.offset) if kind else None
-            name = f"c{tile[0]} r{tile[1]} {register or hex(packet.offset)}"
-            words = " ".join(f"{word:08x}" for word in packet.data)
-            notes = [
-                f"arg {patch.argument} + {patch.bo_offset:#x}"
-                for word in range(len(packet.data))
-                if (patch := patched.get((index, word))) is not None
-            ]
-            operation = OPERATIONS[packet.fields["operation"]]
-            tail = "  ".join([words, *notes, *packet.problems()])
-            lines.append(
-                f"{index:6d} {at:8x}  {operation:<6} id {packet.key[0]:<2} {name:<28} {tail}".rstrip()
-            )
-            at += packet.size
-        return "\n".join(lines) + "\n"
+        """One line per packet; ``from_text`` reads it back."""
+        return packet_text.text(self)
+
+    @classmethod
+    def from_text(cls, text: str) -> ControlPackets:
+        """The packets and patches that ``text()`` has listed; also what people write by hand.
+
+        Raises:
+            TransactionError: a line that cannot be read; the error names the line.
+        """
+        reader = packet_text.Reader()
+        read_lines(text, reader)
+        packets = tuple(ControlPacket(*packet) for packet in reader.packets)
+        patches = tuple(Patch(*patch[:3], adds=patch[3]) for patch in reader.patches)
+        found = cls(packets, patches)
+        found.patched_words()
+        return found
 
 
 def _continues(
@@ -323,20 +344,29 @@ def read_meta(text: str | bytes) -> tuple[Patch, ...]:
     Raises:
         TransactionError: not JSON, or of another form.
     """
+    return _parsed(text)[0]
+
+
+def _parsed(text: str | bytes) -> tuple[tuple[Patch, ...], int, int]:
+    """Patches, and in which argument from which byte on the packets are."""
+    argument, base = USUAL_ARGUMENT, 0
     try:
         data = json.loads(text)
         if "ctrl_pkt_patch_info" in data:
+            where = data.get("ctrl_pkt_buffer", {"xrt_arg_idx": argument, "bo_offset": base})
+            argument, base = _natural(where["xrt_arg_idx"]), _natural(where["bo_offset"])
             entries = [
                 (e["offset"], e["xrt_arg_idx"], e["bo_offset"], e["size"], e.get("operation", ""))
                 for e in data["ctrl_pkt_patch_info"]
             ]
         else:
-            entries = [entry for buffer in data["external_buffers"].values() for entry in _external(buffer)]
-        return tuple(
-            Patch(
-                _natural(at), _natural(argument), _natural(offset), _natural(size), adds == "read_add_write"
-            )
-            for at, argument, offset, size, adds in entries
+            buffers = list(data["external_buffers"].values())
+            entries = [entry for buffer in buffers for entry in _external(buffer)]
+            mine = [buffer["xrt_id"] for buffer in buffers if buffer.get("ctrl_pkt_buffer")]
+            argument = _natural(mine[0]) if mine else argument
+        patches = tuple(
+            Patch(_natural(at), _natural(index), _natural(offset), _natural(size), adds == "read_add_write")
+            for at, index, offset, size, adds in entries
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TransactionError(
@@ -344,6 +374,7 @@ def read_meta(text: str | bytes) -> tuple[Patch, ...]:
             "ctrl_pkt_patch_info: [{offset, size, xrt_arg_idx, bo_offset}], or external_buffers",
             "is this the *_ctrl_meta.json of the blob?",
         ) from error  # fmt: skip
+    return patches, argument, base
 
 
 def _external(buffer: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:

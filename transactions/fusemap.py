@@ -120,8 +120,9 @@ def fused(parts: list[Part], layout: Layout) -> Fused:
             patches.append(dataclasses.replace(patch, offset=patch.offset + at))
         packets += moved.packets
         at += sum(packet.size for packet in moved.packets)
-    control = ControlPackets(tuple(packets), tuple(patches)) if packets else None
-    return Fused(transaction, control, layout)
+    first = next((b for part, b in zip(parts, layout.bindings, strict=True) if part.control), Bindings())
+    control = ControlPackets(tuple(packets), tuple(patches), first.ctrl_argument, first.ctrl)
+    return Fused(transaction, control if packets else None, layout)
 
 
 # --- Planning -----------------------------------------------------------------------------------

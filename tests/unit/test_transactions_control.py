@@ -54,7 +54,7 @@ def test_packets_are_the_writes_that_they_hold() -> None:
     added = ControlPackets(example().packets, (Patch(12, 2, 0x100, adds=True),))
     assert added.to_transaction().ops[1].arg_offset == 0x140
     assert transaction.check() == [] and example().findings() == []
-    assert "id 1  c1 r0 DMA_BD[1]" in example().text() and "arg 2 + 0x100" in example().text()
+    assert "1@c1  c1 r0 DMA_BD[1]" in example().text() and "arg 2 + 0x100 at 1" in example().text()
 
 
 def test_bytes_and_meta_come_back() -> None:
