@@ -79,10 +79,11 @@ _SHAPE = """\
 // What a decoder must know to step over an op. size: the only legal size, 0 when it varies.
 // size_at: byte of the u32 that holds the op's size, 0 when it is implied by the opcode.
 // A varying size is at least min_size and at most max_size (0 = no limit), a multiple of 4.
-// known: false when there is no such opcode.
+// known: false when there is no such opcode. named: false for custom opcodes without a row of their own.
 struct OpShape {
   const char* name;
   bool known;
+  bool named;
   uint32_t size;
   uint32_t size_at;
   uint32_t min_size;
@@ -144,14 +145,13 @@ def _version_struct(version: spec.Version) -> Iterable[str]:
     yield "};"
 
 
-def _shape(name: str, layout: spec.Layout) -> str:
+def _shape(name: str, layout: spec.Layout, named: str = "true") -> str:
     fixed = layout.sizes[0] if layout.has_fixed_size else 0
     limit = 0 if layout.payload_at is not None else layout.sizes[-1]
     payload = layout.payload_at or 0
     width = layout.payload_width if payload else 0
-    return (
-        f'{{"{name}", true, {fixed}, {layout.size_at or 0}, {layout.min_size}, {limit}, {payload}, {width}}}'
-    )
+    numbers = (fixed, layout.size_at or 0, layout.min_size, limit, payload, width)
+    return f'{{"{name}", true, {named}, {", ".join(map(str, numbers))}}}'
 
 
 def _shapes(version: spec.Version) -> Iterable[str]:
@@ -162,9 +162,21 @@ def _shapes(version: spec.Version) -> Iterable[str]:
         yield f"    case op::{op.name}: return {_shape(op.name, op.layouts[version])};"
     yield "    default: break;"
     yield "  }"
-    yield f"  if (opcode >= op::CUSTOM_BEGIN) return {_shape('CUSTOM', spec.UNKNOWN_CUSTOM)};"
-    yield '  return {"?", false, 0, 0, 0, 0, 0, 0};'
+    yield f"  if (opcode >= op::CUSTOM_BEGIN) return {_shape('CUSTOM', spec.UNKNOWN_CUSTOM, 'false')};"
+    yield '  return {"?", false, false, 0, 0, 0, 0, 0, 0};'
     yield "}"
+
+
+def _generations() -> Iterable[str]:
+    yield "// A device generation that a header may name, and the columns of its array (0 = not known)."
+    yield "struct Generation {"
+    yield "  uint8_t id;"
+    yield "  uint8_t columns;"
+    yield "};"
+    yield "constexpr Generation kGenerations[] = {"
+    for generation, name in spec.DEVICE_GENERATIONS.items():
+        yield f"    {{{generation}, {spec.MAX_COLUMNS.get(generation, 0)}}},  // {name}"
+    yield "};"
 
 
 def _field_lines(fields: Iterable[registers.Field], prefix: str = "") -> Iterable[str]:
@@ -267,7 +279,13 @@ def _word_fields() -> Iterable[str]:
         "demux": registers.DEMUX_FIELDS,
     }
     for name, fields in groups.items():
-        yield from _namespace(name, _field_lines(fields))
+        yield from _namespace(name, [*_field_lines(fields), *_covered(fields)])
+
+
+def _covered(fields: Sequence[registers.Field]) -> Iterable[str]:
+    """The bits of a word that some field covers; nothing for groups of several words."""
+    if all(field.word == 0 for field in fields):
+        yield f"constexpr uint32_t kCovered = {_hex(registers.covered(fields, 1)[0])};"
 
 
 def _xclbin() -> Iterable[str]:
@@ -301,7 +319,11 @@ def _format_header() -> str:
     txn += _SHAPE.splitlines()
     for version in spec.VERSIONS:
         txn += _shapes(version)
+    txn += _generations()
     txn += [
+        f"constexpr uint32_t ARRAY_ROWS = {spec.ARRAY_ROWS};",
+        f"constexpr uint32_t MEM_TILE_ROWS = {spec.MEM_TILE_ROWS};",
+        f"constexpr uint32_t MAX_PREEMPTION = {spec.MAX_PREEMPTION};",
         f"constexpr uint32_t CUSTOM_SIZE_AT = {spec.CUSTOM_SIZE_AT};",
         f"constexpr uint32_t MAX_ARGUMENTS = {spec.MAX_ARGUMENTS};",
         f"constexpr uint32_t KERNEL_ARGUMENT_OFFSET = {spec.KERNEL_ARGUMENT_OFFSET};",

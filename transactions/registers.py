@@ -10,7 +10,7 @@ fields in bits of 32-bit words.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -41,6 +41,14 @@ class Field:
     @property
     def maximum(self) -> int:
         return (1 << (self.width - self.signed)) - 1 + self.bias
+
+
+def covered(fields: Iterable[Field], words: int) -> tuple[int, ...]:
+    """Per word the bits that some field covers."""
+    bits = [0] * words
+    for field in fields:
+        bits[field.word] |= ((1 << field.width) - 1) << field.lsb
+    return tuple(bits)
 
 
 @dataclass(frozen=True)
@@ -101,10 +109,7 @@ class TileMap:
     @cached_property
     def bd_covered(self) -> tuple[int, ...]:
         """Per BD word the bits that some field covers."""
-        covered = [0] * self.bd_words
-        for field in self.bd_fields:
-            covered[field.word] |= ((1 << field.width) - 1) << field.lsb
-        return tuple(covered)
+        return covered(self.bd_fields, self.bd_words)
 
     @cached_property
     def _sections(self) -> tuple[tuple[int, int, tuple[Block, ...]], ...]:

@@ -101,8 +101,11 @@ HEADER: tuple[Field, ...] = (
 DEVICE_GENERATIONS: Mapping[int, str] = MappingProxyType(
     {2: "AIEML", 3: "XDNA", 4: "XDNA2", 8: "XDNA2 (Strix A0)", 9: "XDNA2 (Strix B0)"}
 )
+MAX_COLUMNS: Mapping[int, int] = MappingProxyType({3: 5, 4: 8, 8: 8, 9: 8})
+"""Columns of the whole array by device generation, where they are known."""
 ARRAY_ROWS = 6
 MEM_TILE_ROWS = 1
+MAX_PREEMPTION = 3
 
 _MEASURED = "measured"
 _READ = "read in source"

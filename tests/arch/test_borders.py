@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-BINDING = "bind.cpp"
+# One binding file per extension.
+BINDINGS = ("bind.cpp", "bind_transactions.cpp")
 FOREIGN = re.compile(r'#\s*include\s*[<"](pybind11/|Python\.h|onnx|numpy/|structmember)', re.IGNORECASE)
 # Absolute paths of somebody's home, workspace or temporary folder.
 MACHINE_PATH = re.compile(r"(?<![\w.~/-])/(?:home|root|Users|work|workspace|mnt|private)/[\w.-]+")
@@ -22,8 +23,8 @@ def cpp_files(repository: Path) -> list[Path]:
 
 
 def foreign_includes(name: str, text: str) -> list[str]:
-    """Includes that the simulator may not have; the binding file may have them all."""
-    if name == BINDING:
+    """Includes that the C++ libraries may not have; a binding file may have them all."""
+    if name in BINDINGS:
         return []
     return [f"{name}:{i}: {line}" for i, line in enumerate(text.splitlines(), 1) if FOREIGN.search(line)]
 
@@ -32,18 +33,34 @@ def test_the_simulator_includes_no_python_and_no_onnx(repository: Path) -> None:
     broken = [
         line for path in cpp_files(repository) for line in foreign_includes(path.name, path.read_text())
     ]
-    assert not broken, "only src/bind.cpp may:\n" + "\n".join(broken)
+    assert not broken, "only the binding files may:\n" + "\n".join(broken)
 
 
-def test_one_binding_file(repository: Path) -> None:
-    assert sum(path.name == BINDING for path in cpp_files(repository)) == 1
+def test_one_binding_file_per_extension(repository: Path) -> None:
+    found = sorted(path.name for path in cpp_files(repository) if path.name in BINDINGS)
+    assert found == sorted(BINDINGS)
+
+
+def test_reading_transactions_needs_no_simulator(repository: Path) -> None:
+    """src/txn is a library of its own: it includes itself and the generated tables."""
+    broken = []
+    for path in cpp_files(repository):
+        if path.parent.name != "txn" and path.name != "bind_transactions.cpp":
+            continue
+        for line in path.read_text().splitlines():
+            match = re.match(r'#\s*include\s*"([^"]+)"', line)
+            if match and not match.group(1).startswith(
+                ("txn/", "onedispatch/txn_format", "onedispatch/register_")
+            ):
+                broken.append(f"{path.name}: {line}")
+    assert not broken, "\n".join(broken)
 
 
 @pytest.mark.parametrize(
     "line", ["#include <pybind11/pybind11.h>", '# include "Python.h"', "#include <onnx/x.h>"]
 )
 def test_a_foreign_include_is_seen(line: str) -> None:
-    assert foreign_includes("array.cpp", line) and not foreign_includes(BINDING, line)
+    assert foreign_includes("array.cpp", line) and not foreign_includes(BINDINGS[0], line)
 
 
 def tracked_files(repository: Path) -> list[Path]:

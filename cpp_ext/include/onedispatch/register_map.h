@@ -77,11 +77,13 @@ namespace queue {
 constexpr Field start_bd{0, 0, 4, 0, false};  // first BD; 6 bits in a memory tile
 constexpr Field repeat{0, 16, 8, 1, false};  // how often the chain runs
 constexpr Field token{0, 31, 1, 0, false};  // issue a completion token
+constexpr uint32_t kCovered = 0x80FF000Fu;
 }  // namespace queue
 namespace mem_queue {
 constexpr Field start_bd{0, 0, 6, 0, false};  // first BD
 constexpr Field repeat{0, 16, 8, 1, false};  // how often the chain runs
 constexpr Field token{0, 31, 1, 0, false};  // issue a completion token
+constexpr uint32_t kCovered = 0x80FF003Fu;
 }  // namespace mem_queue
 namespace channel {
 constexpr Field reset{0, 1, 1, 0, false};  // channel reset (core, mem)
@@ -91,6 +93,7 @@ constexpr Field out_of_order{0, 3, 1, 0, false};  // S2MM only
 constexpr Field compression{0, 4, 1, 0, false};
 constexpr Field controller_id{0, 8, 8, 0, false};  // packet id of the completion token
 constexpr Field finish_on_tlast{0, 16, 2, 0, false};
+constexpr uint32_t kCovered = 0x3FF1Eu;
 }  // namespace channel
 namespace status {
 constexpr Field state{0, 0, 2, 0, false};  // 0 idle
@@ -108,6 +111,7 @@ constexpr Field queue_overflow{0, 18, 1, 0, false};
 constexpr Field running{0, 19, 1, 0, false};
 constexpr Field queue_size{0, 20, 3, 0, false};
 constexpr Field current_bd{0, 24, 6, 0, false};  // 4 bits in shim and core
+constexpr uint32_t kCovered = 0x3F7F3F3Fu;
 }  // namespace status
 namespace switch_master {
 constexpr Field slave{0, 0, 7, 0, false};  // circuit mode: slave port
@@ -116,10 +120,12 @@ constexpr Field msel_enable{0, 3, 4, 0, false};  // packet mode: mask of msels
 constexpr Field drop_header{0, 7, 1, 0, false};
 constexpr Field packet{0, 30, 1, 0, false};
 constexpr Field enable{0, 31, 1, 0, false};
+constexpr uint32_t kCovered = 0xC00000FFu;
 }  // namespace switch_master
 namespace switch_slave {
 constexpr Field packet{0, 30, 1, 0, false};
 constexpr Field enable{0, 31, 1, 0, false};
+constexpr uint32_t kCovered = 0xC0000000u;
 }  // namespace switch_slave
 namespace switch_slot {
 constexpr Field arbiter{0, 0, 3, 0, false};
@@ -127,6 +133,7 @@ constexpr Field msel{0, 4, 2, 0, false};
 constexpr Field enable{0, 8, 1, 0, false};
 constexpr Field mask{0, 16, 5, 0, false};  // (header id & mask) == id
 constexpr Field id{0, 24, 5, 0, false};
+constexpr uint32_t kCovered = 0x1F1F0137u;
 }  // namespace switch_slot
 namespace packet_header {
 constexpr Field id{0, 0, 5, 0, false};
@@ -134,6 +141,7 @@ constexpr Field type{0, 12, 3, 0, false};
 constexpr Field source_row{0, 16, 5, 0, false};
 constexpr Field source_column{0, 21, 7, 0, false};
 constexpr Field parity{0, 31, 1, 0, false};  // odd parity of the word
+constexpr uint32_t kCovered = 0x8FFF701Fu;
 }  // namespace packet_header
 namespace control_packet {
 constexpr Field offset{0, 0, 20, 0, false};  // offset in the tile
@@ -141,10 +149,12 @@ constexpr Field beats{0, 20, 2, 1, false};  // data words
 constexpr Field operation{0, 22, 2, 0, false};  // 0 write, 1 read, 2 write and increment
 constexpr Field return_id{0, 24, 5, 0, false};
 constexpr Field parity{0, 31, 1, 0, false};  // odd parity of the word
+constexpr uint32_t kCovered = 0x9FFFFFFFu;
 }  // namespace control_packet
 namespace core_control {
 constexpr Field enable{0, 0, 1, 0, false};
 constexpr Field reset{0, 1, 1, 0, false};
+constexpr uint32_t kCovered = 0x3u;
 }  // namespace core_control
 namespace core_status {
 constexpr Field enabled{0, 0, 1, 0, false};
@@ -160,6 +170,7 @@ constexpr Field ecc_scrub{0, 18, 1, 0, false};
 constexpr Field error_halt{0, 19, 1, 0, false};
 constexpr Field done{0, 20, 1, 0, false};
 constexpr Field bus_stall{0, 21, 1, 0, false};
+constexpr uint32_t kCovered = 0x3FD7FFu;
 }  // namespace core_status
 namespace tct {
 constexpr Field direction{0, 0, 8, 0, false};  // 0 S2MM, 1 MM2S
@@ -174,12 +185,14 @@ constexpr Field south_2{0, 8, 2, 0, false};  // 0 PL, 1 DMA, 2 NoC
 constexpr Field south_3{0, 10, 2, 0, false};  // 0 PL, 1 DMA, 2 NoC
 constexpr Field south_6{0, 12, 2, 0, false};  // 0 PL, 1 DMA, 2 NoC
 constexpr Field south_7{0, 14, 2, 0, false};  // 0 PL, 1 DMA, 2 NoC
+constexpr uint32_t kCovered = 0xFF00u;
 }  // namespace mux
 namespace demux {
 constexpr Field south_2{0, 4, 2, 0, false};  // 0 PL, 1 DMA, 2 NoC
 constexpr Field south_3{0, 6, 2, 0, false};  // 0 PL, 1 DMA, 2 NoC
 constexpr Field south_4{0, 8, 2, 0, false};  // 0 PL, 1 DMA, 2 NoC
 constexpr Field south_5{0, 10, 2, 0, false};  // 0 PL, 1 DMA, 2 NoC
+constexpr uint32_t kCovered = 0xFF0u;
 }  // namespace demux
 namespace shim {
 constexpr Block LOCK_VALUE{0x14000u, 16, 0x10u, 0x4u};  // a write sets the lock

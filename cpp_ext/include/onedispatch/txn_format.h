@@ -345,10 +345,11 @@ struct V1_0 {
 // What a decoder must know to step over an op. size: the only legal size, 0 when it varies.
 // size_at: byte of the u32 that holds the op's size, 0 when it is implied by the opcode.
 // A varying size is at least min_size and at most max_size (0 = no limit), a multiple of 4.
-// known: false when there is no such opcode.
+// known: false when there is no such opcode. named: false for custom opcodes without a row of their own.
 struct OpShape {
   const char* name;
   bool known;
+  bool named;
   uint32_t size;
   uint32_t size_at;
   uint32_t min_size;
@@ -358,60 +359,75 @@ struct OpShape {
 };
 constexpr OpShape shape_v0_1(uint8_t opcode) {
   switch (opcode) {
-    case op::WRITE: return {"WRITE", true, 24, 20, 24, 24, 0, 0};
-    case op::BLOCKWRITE: return {"BLOCKWRITE", true, 0, 12, 16, 0, 16, 4};
-    case op::MASKWRITE: return {"MASKWRITE", true, 0, 24, 28, 32, 0, 0};
-    case op::MASKPOLL: return {"MASKPOLL", true, 0, 24, 28, 32, 0, 0};
-    case op::NOOP: return {"NOOP", true, 4, 0, 4, 4, 0, 0};
-    case op::PREEMPT: return {"PREEMPT", true, 4, 0, 4, 4, 0, 0};
-    case op::MASKPOLL_BUSY: return {"MASKPOLL_BUSY", true, 0, 24, 28, 32, 0, 0};
-    case op::LOADPDI: return {"LOADPDI", true, 16, 0, 16, 16, 0, 0};
-    case op::LOAD_PM_START: return {"LOAD_PM_START", true, 8, 0, 8, 8, 0, 0};
-    case op::CREATE_SCRATCHPAD: return {"CREATE_SCRATCHPAD", true, 16, 0, 16, 16, 0, 0};
-    case op::UPDATE_STATE_TABLE: return {"UPDATE_STATE_TABLE", true, 8, 0, 8, 8, 0, 0};
-    case op::UPDATE_REG: return {"UPDATE_REG", true, 12, 0, 12, 12, 0, 0};
-    case op::UPDATE_SCRATCH: return {"UPDATE_SCRATCH", true, 12, 0, 12, 12, 0, 0};
-    case op::TCT: return {"TCT", true, 16, 4, 16, 16, 0, 0};
-    case op::DDR_PATCH: return {"DDR_PATCH", true, 48, 4, 48, 48, 0, 0};
-    case op::READ_REGS: return {"READ_REGS", true, 0, 4, 16, 0, 16, 8};
-    case op::RECORD_TIMER: return {"RECORD_TIMER", true, 12, 4, 12, 12, 0, 0};
-    case op::MERGE_SYNC: return {"MERGE_SYNC", true, 0, 4, 12, 16, 0, 0};
-    case op::NEXT: return {"NEXT", true, 0, 4, 8, 0, 8, 4};
-    case op::TIMER_134: return {"TIMER_134", true, 12, 4, 12, 12, 0, 0};
-    case op::LOAD_PM_END: return {"LOAD_PM_END", true, 0, 4, 8, 0, 8, 4};
+    case op::WRITE: return {"WRITE", true, true, 24, 20, 24, 24, 0, 0};
+    case op::BLOCKWRITE: return {"BLOCKWRITE", true, true, 0, 12, 16, 0, 16, 4};
+    case op::MASKWRITE: return {"MASKWRITE", true, true, 0, 24, 28, 32, 0, 0};
+    case op::MASKPOLL: return {"MASKPOLL", true, true, 0, 24, 28, 32, 0, 0};
+    case op::NOOP: return {"NOOP", true, true, 4, 0, 4, 4, 0, 0};
+    case op::PREEMPT: return {"PREEMPT", true, true, 4, 0, 4, 4, 0, 0};
+    case op::MASKPOLL_BUSY: return {"MASKPOLL_BUSY", true, true, 0, 24, 28, 32, 0, 0};
+    case op::LOADPDI: return {"LOADPDI", true, true, 16, 0, 16, 16, 0, 0};
+    case op::LOAD_PM_START: return {"LOAD_PM_START", true, true, 8, 0, 8, 8, 0, 0};
+    case op::CREATE_SCRATCHPAD: return {"CREATE_SCRATCHPAD", true, true, 16, 0, 16, 16, 0, 0};
+    case op::UPDATE_STATE_TABLE: return {"UPDATE_STATE_TABLE", true, true, 8, 0, 8, 8, 0, 0};
+    case op::UPDATE_REG: return {"UPDATE_REG", true, true, 12, 0, 12, 12, 0, 0};
+    case op::UPDATE_SCRATCH: return {"UPDATE_SCRATCH", true, true, 12, 0, 12, 12, 0, 0};
+    case op::TCT: return {"TCT", true, true, 16, 4, 16, 16, 0, 0};
+    case op::DDR_PATCH: return {"DDR_PATCH", true, true, 48, 4, 48, 48, 0, 0};
+    case op::READ_REGS: return {"READ_REGS", true, true, 0, 4, 16, 0, 16, 8};
+    case op::RECORD_TIMER: return {"RECORD_TIMER", true, true, 12, 4, 12, 12, 0, 0};
+    case op::MERGE_SYNC: return {"MERGE_SYNC", true, true, 0, 4, 12, 16, 0, 0};
+    case op::NEXT: return {"NEXT", true, true, 0, 4, 8, 0, 8, 4};
+    case op::TIMER_134: return {"TIMER_134", true, true, 12, 4, 12, 12, 0, 0};
+    case op::LOAD_PM_END: return {"LOAD_PM_END", true, true, 0, 4, 8, 0, 8, 4};
     default: break;
   }
-  if (opcode >= op::CUSTOM_BEGIN) return {"CUSTOM", true, 0, 4, 8, 0, 8, 4};
-  return {"?", false, 0, 0, 0, 0, 0, 0};
+  if (opcode >= op::CUSTOM_BEGIN) return {"CUSTOM", true, false, 0, 4, 8, 0, 8, 4};
+  return {"?", false, false, 0, 0, 0, 0, 0, 0};
 }
 constexpr OpShape shape_v1_0(uint8_t opcode) {
   switch (opcode) {
-    case op::WRITE: return {"WRITE", true, 12, 0, 12, 12, 0, 0};
-    case op::BLOCKWRITE: return {"BLOCKWRITE", true, 0, 8, 12, 0, 12, 4};
-    case op::MASKWRITE: return {"MASKWRITE", true, 16, 0, 16, 16, 0, 0};
-    case op::MASKPOLL: return {"MASKPOLL", true, 16, 0, 16, 16, 0, 0};
-    case op::NOOP: return {"NOOP", true, 4, 0, 4, 4, 0, 0};
-    case op::PREEMPT: return {"PREEMPT", true, 4, 0, 4, 4, 0, 0};
-    case op::MASKPOLL_BUSY: return {"MASKPOLL_BUSY", true, 16, 0, 16, 16, 0, 0};
-    case op::LOADPDI: return {"LOADPDI", true, 16, 0, 16, 16, 0, 0};
-    case op::LOAD_PM_START: return {"LOAD_PM_START", true, 8, 0, 8, 8, 0, 0};
-    case op::CREATE_SCRATCHPAD: return {"CREATE_SCRATCHPAD", true, 16, 0, 16, 16, 0, 0};
-    case op::UPDATE_STATE_TABLE: return {"UPDATE_STATE_TABLE", true, 8, 0, 8, 8, 0, 0};
-    case op::UPDATE_REG: return {"UPDATE_REG", true, 12, 0, 12, 12, 0, 0};
-    case op::UPDATE_SCRATCH: return {"UPDATE_SCRATCH", true, 12, 0, 12, 12, 0, 0};
-    case op::TCT: return {"TCT", true, 16, 4, 16, 16, 0, 0};
-    case op::DDR_PATCH: return {"DDR_PATCH", true, 24, 4, 24, 24, 0, 0};
-    case op::READ_REGS: return {"READ_REGS", true, 0, 4, 16, 0, 16, 8};
-    case op::RECORD_TIMER: return {"RECORD_TIMER", true, 12, 4, 12, 12, 0, 0};
-    case op::MERGE_SYNC: return {"MERGE_SYNC", true, 0, 4, 12, 16, 0, 0};
-    case op::NEXT: return {"NEXT", true, 0, 4, 8, 0, 8, 4};
-    case op::TIMER_134: return {"TIMER_134", true, 12, 4, 12, 12, 0, 0};
-    case op::LOAD_PM_END: return {"LOAD_PM_END", true, 0, 4, 8, 0, 8, 4};
+    case op::WRITE: return {"WRITE", true, true, 12, 0, 12, 12, 0, 0};
+    case op::BLOCKWRITE: return {"BLOCKWRITE", true, true, 0, 8, 12, 0, 12, 4};
+    case op::MASKWRITE: return {"MASKWRITE", true, true, 16, 0, 16, 16, 0, 0};
+    case op::MASKPOLL: return {"MASKPOLL", true, true, 16, 0, 16, 16, 0, 0};
+    case op::NOOP: return {"NOOP", true, true, 4, 0, 4, 4, 0, 0};
+    case op::PREEMPT: return {"PREEMPT", true, true, 4, 0, 4, 4, 0, 0};
+    case op::MASKPOLL_BUSY: return {"MASKPOLL_BUSY", true, true, 16, 0, 16, 16, 0, 0};
+    case op::LOADPDI: return {"LOADPDI", true, true, 16, 0, 16, 16, 0, 0};
+    case op::LOAD_PM_START: return {"LOAD_PM_START", true, true, 8, 0, 8, 8, 0, 0};
+    case op::CREATE_SCRATCHPAD: return {"CREATE_SCRATCHPAD", true, true, 16, 0, 16, 16, 0, 0};
+    case op::UPDATE_STATE_TABLE: return {"UPDATE_STATE_TABLE", true, true, 8, 0, 8, 8, 0, 0};
+    case op::UPDATE_REG: return {"UPDATE_REG", true, true, 12, 0, 12, 12, 0, 0};
+    case op::UPDATE_SCRATCH: return {"UPDATE_SCRATCH", true, true, 12, 0, 12, 12, 0, 0};
+    case op::TCT: return {"TCT", true, true, 16, 4, 16, 16, 0, 0};
+    case op::DDR_PATCH: return {"DDR_PATCH", true, true, 24, 4, 24, 24, 0, 0};
+    case op::READ_REGS: return {"READ_REGS", true, true, 0, 4, 16, 0, 16, 8};
+    case op::RECORD_TIMER: return {"RECORD_TIMER", true, true, 12, 4, 12, 12, 0, 0};
+    case op::MERGE_SYNC: return {"MERGE_SYNC", true, true, 0, 4, 12, 16, 0, 0};
+    case op::NEXT: return {"NEXT", true, true, 0, 4, 8, 0, 8, 4};
+    case op::TIMER_134: return {"TIMER_134", true, true, 12, 4, 12, 12, 0, 0};
+    case op::LOAD_PM_END: return {"LOAD_PM_END", true, true, 0, 4, 8, 0, 8, 4};
     default: break;
   }
-  if (opcode >= op::CUSTOM_BEGIN) return {"CUSTOM", true, 0, 4, 8, 0, 8, 4};
-  return {"?", false, 0, 0, 0, 0, 0, 0};
+  if (opcode >= op::CUSTOM_BEGIN) return {"CUSTOM", true, false, 0, 4, 8, 0, 8, 4};
+  return {"?", false, false, 0, 0, 0, 0, 0, 0};
 }
+// A device generation that a header may name, and the columns of its array (0 = not known).
+struct Generation {
+  uint8_t id;
+  uint8_t columns;
+};
+constexpr Generation kGenerations[] = {
+    {2, 0},  // AIEML
+    {3, 5},  // XDNA
+    {4, 8},  // XDNA2
+    {8, 8},  // XDNA2 (Strix A0)
+    {9, 8},  // XDNA2 (Strix B0)
+};
+constexpr uint32_t ARRAY_ROWS = 6;
+constexpr uint32_t MEM_TILE_ROWS = 1;
+constexpr uint32_t MAX_PREEMPTION = 3;
 constexpr uint32_t CUSTOM_SIZE_AT = 4;
 constexpr uint32_t MAX_ARGUMENTS = 6;
 constexpr uint32_t KERNEL_ARGUMENT_OFFSET = 3;

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "txn/tile_registers.h"
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+
+namespace onedispatch::txn {
+namespace {
+
+Role role_of(std::string_view name) {
+  constexpr std::string_view queue = "_QUEUE";
+  if (name == "LOCK_VALUE") return Role::kLock;
+  const bool is_queue = name.size() > queue.size() && name.substr(name.size() - queue.size()) == queue;
+  return is_queue ? Role::kQueue : Role::kOther;
+}
+
+// A byte per word: 256 KB per kind of tile, of which files touch a few lines.
+struct Map {
+  Role words[3][kTileWords] = {};
+
+  template <size_t N>
+  void fill(Tile tile, const NamedBlock (&blocks)[N]) {
+    Role* const to = words[static_cast<int>(tile)];
+    for (const NamedBlock& named : blocks)
+      for (uint32_t i = 0; i < named.block.count; ++i)
+        std::fill_n(to + named.block.at(i) / 4, named.block.size / 4, role_of(named.name));
+  }
+  Map() {
+    fill(Tile::kShim, reg::shim::kBlocks);
+    fill(Tile::kMem, reg::mem::kBlocks);
+    fill(Tile::kCore, reg::core::kBlocks);
+  }
+};
+
+}  // namespace
+
+const Role* roles(Tile tile) {
+  static const std::unique_ptr<const Map> map = std::make_unique<Map>();
+  return map->words[static_cast<int>(tile)];
+}
+
+}  // namespace onedispatch::txn
