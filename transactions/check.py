@@ -8,7 +8,7 @@ tasks in ways that no transaction shows. ``validation`` looks at each op alone; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -17,13 +17,14 @@ from onedispatch.transactions import program, registers, validation
 from onedispatch.transactions.errors import TransactionError
 from onedispatch.transactions.explain import condition
 from onedispatch.transactions.program import BdUse, Pushed, Tile, Words
-from onedispatch.transactions.validation import Finding, FindingKind, Severity
+from onedispatch.transactions.validation import ArgSizes, Finding, FindingKind, Severity
 
 if TYPE_CHECKING:
     from onedispatch.transactions.transaction import Transaction
 
-ArgSizes = Mapping[int, int] | Sequence[int] | None
 _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
+_CONTROL = ("DMA_S2MM_CTRL", "DMA_MM2S_CTRL")
+_CONTROL_BITS = registers.covered(registers.CHANNEL_FIELDS, 1)[0]
 _MEM_VIEW = 3 * registers.MEM.memory_bytes
 Channel = tuple[Tile, int, int]
 Problem = tuple[FindingKind, Severity, str]
@@ -345,10 +346,13 @@ class _Flow:
         self._retire(channel)
 
     def _register(self, event: program.RegisterWritten) -> None:
-        problem = validation.reserved_problem(event.address, event.value & event.mask, "_CTRL")
-        if problem:
+        register = registers.find_register(event.address)
+        if register is None or register.byte or register.block.name not in _CONTROL:
+            return
+        unknown = event.value & event.mask & ~_CONTROL_BITS
+        if unknown:
             # AMD's files set bit 0 of control registers, which no public source explains.
-            self._say(FindingKind.RESERVED, _WARNING, event.op, problem)
+            self._say(FindingKind.RESERVED, _WARNING, event.op, f"{register} has no bits {unknown:#x}")
 
     def _poll(self, event: program.Poll) -> None:
         del event

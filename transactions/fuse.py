@@ -238,7 +238,7 @@ def _patched(
     patches, arguments, offsets = found.indices, found.arguments, found.offsets
     if not len(patches):
         return transaction.body
-    written = validation.patched_bds(transaction, patches)
+    written, extents = validation.patched_bds(transaction)
     fail = found.refuse
     fail(
         written < 0,
@@ -269,7 +269,7 @@ def _patched(
     )
     if sizes is not None:
         limits = np.array([sizes.get(argument, 0) for argument, _ in targets], np.int64)[at]
-        reach = new_offsets + validation.bd_extents(transaction, written)
+        reach = new_offsets + extents
         fail(
             reach > limits,
             "past the end of its fused buffer",

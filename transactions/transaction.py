@@ -17,15 +17,13 @@ import numpy.typing as npt
 
 from onedispatch.transactions import assembler, check, convert, diff, listing, registers, spec, validation
 from onedispatch.transactions.codec import Header, layout_of
+from onedispatch.transactions.decode import Offsets, decode
 from onedispatch.transactions.diff import Difference
-from onedispatch.transactions.errors import TransactionError
 from onedispatch.transactions.explain import Explanation
 from onedispatch.transactions.spec import Version
 from onedispatch.transactions.validation import Finding
 
-Offsets = npt.NDArray[np.int64]
 UInts = npt.NDArray[np.uint64]
-_NO_LIMIT = 1 << 32
 
 
 class Operation:
@@ -82,8 +80,10 @@ class Operation:
 
     @property
     def words(self) -> tuple[int, ...]:
-        """The payload as unsigned 32-bit words (BLOCKWRITE), 64-bit ones for READ_REGS."""
-        return tuple(np.frombuffer(self.payload, f"<u{self._layout.payload_width}").tolist())
+        """The payload as unsigned 32-bit words (BLOCKWRITE), 64-bit ones for READ_REGS; whole words only."""
+        width = self._layout.payload_width
+        payload = self.payload
+        return tuple(np.frombuffer(payload, f"<u{width}", len(payload) // width).tolist())
 
     @property
     def raw(self) -> bytes:
@@ -164,18 +164,7 @@ class Transaction:
                 cannot be, or another number of ops than the header says.
         """
         data = bytes(data)
-        header = Header.from_bytes(data)
-        _check_frame(header, len(data))
-        offsets = _scan(data, header.version)
-        if len(offsets) - 1 != header.op_count:
-            raise TransactionError(
-                "transaction header",
-                f"op_count {header.op_count}",
-                f"{len(offsets) - 1}, as the file has",
-                "was the file edited?",
-                byte_offset=8,
-            )
-        return cls(data, header, offsets)
+        return cls(data, *decode(data))
 
     def to_bytes(self) -> bytes:
         """The bytes that it was read from, padding garbage included."""
@@ -252,8 +241,6 @@ class Transaction:
         Args:
             arg_sizes: bytes of each kernel argument that DDR_PATCH may name; unchecked if None.
         """
-        if arg_sizes is not None and not isinstance(arg_sizes, Mapping):
-            arg_sizes = dict(enumerate(arg_sizes))
         return validation.validate(self, arg_sizes)
 
     def explain(self) -> Explanation:
@@ -289,100 +276,3 @@ class Transaction:
 
     def __str__(self) -> str:
         return self.text()
-
-
-def _check_frame(header: Header, size: int) -> None:
-    if header.version not in spec.VERSIONS:
-        accepted = ", ".join(f"{major}.{minor}" for major, minor in spec.VERSIONS)
-        raise TransactionError(
-            "transaction header",
-            f"version {header.version[0]}.{header.version[1]}",
-            accepted,
-            "is this a transaction? Parameter and control packet files are not",
-            byte_offset=0,
-        )
-    missing = header.byte_size - size
-    if missing:
-        unit = "byte" if abs(missing) == 1 else "bytes"
-        amount = f"{abs(missing)} {unit} {'short' if missing > 0 else 'too long'}"
-        raise TransactionError(
-            "transaction",
-            f"{size} bytes ({amount})",
-            f"{header.byte_size} bytes, as the header says",
-            "copy the file again" if missing > 0 else "cut off what follows the transaction",
-            byte_offset=min(size, header.byte_size),
-        )
-    if size % 4:
-        raise TransactionError(
-            "transaction", f"{size} bytes", "a multiple of 4", "copy the file again", byte_offset=12
-        )
-
-
-def _size_table(version: Version) -> tuple[list[int], list[int], list[int]]:
-    """Per opcode: smallest size, largest size, word of the size field (0 = implied)."""
-    low, high, size_at = [0] * 256, [0] * 256, [0] * 256
-    for code in range(256):
-        layout = spec.layout(code, version)
-        if layout is not None:
-            low[code] = layout.min_size
-            high[code] = layout.sizes[-1] if layout.payload_at is None else _NO_LIMIT
-            size_at[code] = (layout.size_at or 0) // 4
-    return low, high, size_at
-
-
-_TABLES = {version: _size_table(version) for version in spec.VERSIONS}
-
-
-def _scan(data: bytes, version: Version) -> Offsets:
-    """Where each op starts, and the end; every size checked."""
-    low, high, size_at = _TABLES[version]
-    # Native words for speed: indexing a memoryview is the fastest read that Python offers.
-    words = memoryview(np.frombuffer(data, "<u4").astype(np.uint32, copy=False).data)
-    at, end = spec.HEADER_SIZE // 4, len(words)
-    starts: list[int] = []
-    append = starts.append
-    while at < end:
-        code = words[at] & 0xFF
-        where = size_at[code]
-        if where:
-            if at + where >= end:
-                raise _bad_op(data, version, starts, at)
-            size = words[at + where]
-        else:
-            size = low[code]
-        if size & 3 or not low[code] <= size <= high[code] or not size or at + size // 4 > end:
-            raise _bad_op(data, version, starts, at)
-        append(at)
-        at += size >> 2
-    append(end)
-    return np.array(starts, np.int64) * 4
-
-
-def _bad_op(data: bytes, version: Version, starts: list[int], at: int) -> TransactionError:
-    code, offset = data[at * 4], at * 4
-    layout = spec.layout(code, version)
-    left = len(data) - offset
-    where = f"{spec.name_of(code)} of v{version[0]}.{version[1]}"
-    place = {"op_index": len(starts), "byte_offset": offset}
-    if layout is None:
-        return TransactionError(
-            "transaction",
-            f"opcode {code} ({spec.name_of(code)})",
-            ", ".join(f"{op.code} {op.name}" for op in spec.OPCODES) + ", other custom ops from 128 on",
-            "the file is damaged, or the previous op has a wrong size",
-            **place,
-        )
-    size = layout.min_size
-    if layout.size_at is not None and layout.size_at + 4 <= left:
-        size = int.from_bytes(data[offset + layout.size_at :][:4], "little")
-    if layout.payload_at is None:
-        accepted = " or ".join(f"{value} bytes" for value in layout.sizes)
-    else:
-        accepted = f"a multiple of 4 from {layout.min_size} on"
-    return TransactionError(
-        where,
-        f"{size} bytes with {left} left in the file",
-        f"{accepted}, inside the file",
-        "the file is cut off or damaged",
-        **place,
-    )

@@ -1,30 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks on a decoded transaction: what one op alone says that cannot be right.
+"""Findings: what is wrong with a transaction, and the checks on what one op alone says.
 
-Sizes and framing are the decoder's business, what ops do together is ``check``'s. Checks work on
-columns of fields (one array per field and opcode) and look at each distinct address once, since
-real files repeat few of them.
+Sizes and framing are the decoder's business, what ops do together is ``check``'s. The checks on
+single ops are C++ (cpp_ext/src/txn/validate.cpp), which answers with the name of a check and its
+numbers; the texts are here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from onedispatch.transactions import bd, registers, spec
+from onedispatch.transactions import registers, spec
+from onedispatch.transactions.decode import native
 
 if TYPE_CHECKING:
     from onedispatch.transactions.transaction import Transaction
 
 Indices = npt.NDArray[np.int64]
-UInts = npt.NDArray[np.uint64]
-MAX_COLUMNS: Mapping[int, int] = {3: 5, 4: 8, 8: 8, 9: 8}
+ArgSizes = Mapping[int, int] | Sequence[int] | None
+_MAX_U64 = (1 << 64) - 1
 
 
 class Severity(Enum):
@@ -87,302 +87,131 @@ class Finding:
         return f"{place} (byte {self.byte_offset}): {what}: {self.message}"
 
 
-def validate(transaction: Transaction, arg_sizes: Mapping[int, int] | None) -> list[Finding]:
-    """All findings, by op."""
-    checker = _Checker(transaction)
-    found = [
-        *checker.header(),
-        *checker.addresses(),
-        *checker.values(),
-        *checker.counts(),
-        *checker.patches(arg_sizes),
-    ]
+@dataclass(frozen=True)
+class _Context:
+    columns: int
+    sizes: Mapping[int, int]
+
+
+_Text = Callable[..., str]
+"""A message, from the context and the four numbers of a finding."""
+
+
+def _fixed(text: str) -> _Text:
+    """``{0}`` to ``{3}`` stand for the numbers."""
+    return lambda _, *numbers: text.format(*numbers)
+
+
+def _columns(_: _Context, given: int, most: int, *_rest: int) -> str:
+    return f"{given} columns; accepted: " + (f"1 to {most}" if most else "1 or more")
+
+
+def _address(context: _Context, address: int, *_rest: int) -> str:
+    return f"address {address:#x}; accepted: multiples of 4 in columns 0 to {context.columns - 1}"
+
+
+def _register(_: _Context, offset: int, address: int, *_rest: int) -> str:
+    kind = registers.kind_of_row(registers.split_address(address)[1])
+    return f"offset {offset:#x} of a {kind} tile is no known register (address {address:#x})"
+
+
+def _reserved(_: _Context, address: int, bits: int, *_rest: int) -> str:
+    return f"{registers.find_register(address)} has no bits {bits:#x}"
+
+
+def _token_columns(context: _Context, columns: int, first: int, *_rest: int) -> str:
+    return f"tokens of {columns} columns from {first} on; accepted: 1 or more inside {context.columns}"
+
+
+def _no_argument(context: _Context, argument: int, *_rest: int) -> str:
+    return f"argument {argument}; accepted: {', '.join(map(str, sorted(context.sizes)))}"
+
+
+def _past_argument(context: _Context, argument: int, _size: int, offset: int, extent: int) -> str:
+    whole = f"argument {argument} of {context.sizes[argument]} bytes"
+    return f"{whole} is accessed from {offset} to {offset + extent}"
+
+
+_GENERATIONS = ", ".join(map(str, spec.DEVICE_GENERATIONS))
+_TEXTS: Mapping[str, tuple[FindingKind, _Text]] = {
+    "Generation": (FindingKind.HEADER, _fixed(f"device generation {{0}}; known: {_GENERATIONS}")),
+    "Rows": (
+        FindingKind.HEADER,
+        _fixed(
+            f"{{0}} rows with {{1}} of memory tiles; accepted: {spec.ARRAY_ROWS} with {spec.MEM_TILE_ROWS}"
+        ),
+    ),
+    "Columns": (FindingKind.HEADER, _columns),
+    "Address": (FindingKind.ADDRESS, _address),
+    "Row": (
+        FindingKind.ADDRESS,
+        _fixed(f"row {{0}} (address {{1:#x}}); accepted: rows 0 to {spec.ARRAY_ROWS - 1}"),
+    ),
+    "Register": (FindingKind.ADDRESS, _register),
+    "LockValue": (FindingKind.VALUE, _fixed(f"lock {{0}} set to {{1}}; accepted: 0 to {registers.LOCK_MAX}")),
+    "QueueBd": (FindingKind.VALUE, _fixed("BD {0} on channel {1}; accepted: {2} to {3}")),
+    "Reserved": (FindingKind.RESERVED, _reserved),
+    "NeverTrue": (
+        FindingKind.VALUE,
+        _fixed("waits for bits outside its mask, so it can never succeed"),
+    ),
+    "Preemption": (
+        FindingKind.VALUE,
+        _fixed(f"preemption level {{0}}; accepted: 0 to {spec.MAX_PREEMPTION}"),
+    ),
+    "TokenChannel": (
+        FindingKind.VALUE,
+        _fixed(
+            "token of direction {0} channel {1} in row {2}; accepted: directions 0 and 1, channels below {3}"
+        ),
+    ),
+    "TokenColumns": (FindingKind.VALUE, _token_columns),
+    "TokenRows": (
+        FindingKind.VALUE,
+        _fixed(f"tokens of {{0}} rows from {{1}} on; accepted: 1 or more inside {spec.ARRAY_ROWS}"),
+    ),
+    "EmptyWrite": (FindingKind.COUNT, _fixed("writes no words")),
+    "AddressCount": (FindingKind.COUNT, _fixed("count {0} with {1} bytes of addresses")),
+    "UnknownOpcode": (FindingKind.UNKNOWN, _fixed("custom opcode {0} has no known meaning")),
+    "UnwrittenBd": (
+        FindingKind.PATCH,
+        _fixed("no preceding BLOCKWRITE writes the shim BD whose word 1 it patches"),
+    ),
+    "Unaligned": (FindingKind.ARGUMENT, _fixed("argument offset is not a multiple of 4")),
+    "NoArgument": (FindingKind.ARGUMENT, _no_argument),
+    "PastArgument": (FindingKind.ARGUMENT, _past_argument),
+}
+
+
+def validate(transaction: Transaction, arg_sizes: ArgSizes) -> list[Finding]:
+    """All findings, by op.
+
+    Args:
+        arg_sizes: bytes of each kernel argument that DDR_PATCH may name; unchecked if None.
+    """
+    sizes = arg_sizes if arg_sizes is None or isinstance(arg_sizes, Mapping) else dict(enumerate(arg_sizes))
+    raw = native.validate(transaction.to_bytes(), None if sizes is None else _in_64_bits(sizes))
+    context = _Context(transaction.header.columns, sizes or {})
+    found = []
+    for check, op, offset, *numbers in raw:
+        kind, text = _TEXTS[check]
+        severity = Severity.WARNING if kind is FindingKind.UNKNOWN else Severity.ERROR
+        message = text(context, *numbers)
+        found.append(Finding(kind, None if op < 0 else op, offset, message, severity))
     return sorted(found, key=lambda f: (-1 if f.op_index is None else f.op_index, f.kind.value))
 
 
-class _Checker:
-    def __init__(self, transaction: Transaction) -> None:
-        self.transaction = transaction
-        self.columns = transaction.header.columns
-
-    def _finding(
-        self, kind: FindingKind, index: int, message: str, severity: Severity = Severity.ERROR
-    ) -> Finding:
-        return Finding(kind, index, int(self.transaction.offsets[index]), message, severity)
-
-    def header(self) -> Iterator[Finding]:
-        header = self.transaction.header
-        most = MAX_COLUMNS.get(header.device_generation)
-        if header.device_generation not in spec.DEVICE_GENERATIONS:
-            known = ", ".join(str(generation) for generation in spec.DEVICE_GENERATIONS)
-            yield Finding(
-                FindingKind.HEADER, None, 2, f"device generation {header.device_generation}; known: {known}"
-            )
-        if header.rows != spec.ARRAY_ROWS or header.mem_tile_rows != spec.MEM_TILE_ROWS:
-            yield Finding(
-                FindingKind.HEADER,
-                None,
-                3,
-                f"{header.rows} rows with {header.mem_tile_rows} of memory tiles; "
-                f"accepted: {spec.ARRAY_ROWS} with {spec.MEM_TILE_ROWS}",
-            )
-        if not header.columns or (most is not None and header.columns > most):
-            yield Finding(FindingKind.HEADER, None, 4, f"{header.columns} columns; accepted: 1 to {most}")
-
-    def addresses(self) -> Iterator[Finding]:
-        for name in ("WRITE", "MASKWRITE", "MASKPOLL", "MASKPOLL_BUSY"):
-            indices = self.transaction.indices(name)
-            for index, address in _distinct(self.transaction.column(name, "reg", indices), indices):
-                problem = address_problem(address, 1, self.columns)
-                if problem:
-                    yield from self._all(FindingKind.ADDRESS, index, problem)
-        indices = self.transaction.indices("BLOCKWRITE")
-        if len(indices):
-            counts = block_words(self.transaction, indices)
-            keys = self.transaction.column("BLOCKWRITE", "reg", indices) << np.uint64(31)
-            for index, key in _distinct(keys | counts.astype(np.uint64), indices):
-                address, count = key >> 31, key & 0x7FFFFFFF
-                problem = address_problem(address, count, self.columns) if count else None
-                if problem:
-                    yield from self._all(FindingKind.ADDRESS, index, problem)
-        for i in self.transaction.indices("READ_REGS").tolist():
-            for address in self.transaction.ops[i].words:
-                problem = address_problem(address, 1, self.columns)
-                if problem:
-                    yield self._finding(FindingKind.ADDRESS, i, problem)
-
-    def _all(self, kind: FindingKind, indices: Indices, message: str) -> Iterator[Finding]:
-        for index in indices.tolist():
-            yield self._finding(kind, index, message)
-
-    def values(self) -> Iterator[Finding]:
-        indices = self.transaction.indices("WRITE")
-        registers_of = self.transaction.column("WRITE", "reg", indices)
-        keys = registers_of << np.uint64(32) | self.transaction.column("WRITE", "value", indices)
-        keys = np.where(registers_of >> np.uint64(32) == 0, keys, 0)
-        for index, key in _distinct(keys, indices):
-            problem = write_problem(key >> 32, key & 0xFFFFFFFF)
-            if problem:
-                yield from self._all(FindingKind.VALUE, index, problem)
-            problem = reserved_problem(key >> 32, key & 0xFFFFFFFF, "_QUEUE")
-            if problem:
-                yield from self._all(FindingKind.RESERVED, index, problem)
-        for name in ("MASKPOLL", "MASKPOLL_BUSY"):
-            indices = self.transaction.indices(name)
-            value = self.transaction.column(name, "value", indices)
-            mask = self.transaction.column(name, "mask", indices)
-            message = "waits for bits outside its mask, so it can never succeed"
-            yield from self._all(FindingKind.VALUE, indices[(value & ~mask) != 0], message)
-        for i in self.transaction.indices("PREEMPT").tolist():
-            level = self.transaction.ops[i].level
-            if level > 3:
-                yield self._finding(FindingKind.VALUE, i, f"preemption level {level}; accepted: 0 to 3")
-        yield from self._tokens()
-
-    def _tokens(self) -> Iterator[Finding]:
-        for i in self.transaction.indices("TCT").tolist():
-            op = self.transaction.ops[i]
-            values = bd.unpack_fields(registers.TCT_FIELDS, [op.word, op.config])
-            kind = registers.kind_of_row(values["row"])
-            channels = registers.TILES[kind].block["DMA_S2MM_QUEUE"].count if kind else 0
-            if values["direction"] > 1 or values["channel"] >= channels:
-                yield self._finding(
-                    FindingKind.VALUE,
-                    i,
-                    f"token of direction {values['direction']} channel {values['channel']} in row "
-                    f"{values['row']}; accepted: directions 0 and 1, channels below {channels}",
-                )
-            if values["column"] + values["columns"] > self.columns or not values["columns"]:
-                yield self._finding(
-                    FindingKind.VALUE,
-                    i,
-                    f"tokens of {values['columns']} columns from {values['column']} on; "
-                    f"accepted: 1 or more inside {self.columns}",
-                )
-            if values["row"] + values["rows"] > spec.ARRAY_ROWS or not values["rows"]:
-                yield self._finding(
-                    FindingKind.VALUE,
-                    i,
-                    f"tokens of {values['rows']} rows from {values['row']} on; "
-                    f"accepted: 1 or more inside {spec.ARRAY_ROWS}",
-                )
-
-    def counts(self) -> Iterator[Finding]:
-        indices = self.transaction.indices("BLOCKWRITE")
-        empty = indices[block_words(self.transaction, indices) == 0]
-        yield from self._all(FindingKind.COUNT, empty, "writes no words")
-        for i in self.transaction.indices("READ_REGS").tolist():
-            op = self.transaction.ops[i]
-            if op.count * 8 != len(op.payload):
-                yield self._finding(
-                    FindingKind.COUNT, i, f"count {op.count} with {len(op.payload)} bytes of addresses"
-                )
-        known = np.array(list(spec.BY_CODE), np.uint8)
-        for i in np.flatnonzero(~np.isin(self.transaction.codes, known)).tolist():
-            code = int(self.transaction.codes[i])
-            message = f"custom opcode {code} has no known meaning"
-            yield self._finding(FindingKind.UNKNOWN, i, message, Severity.WARNING)
-
-    def patches(self, arg_sizes: Mapping[int, int] | None) -> Iterator[Finding]:
-        indices = self.transaction.indices("DDR_PATCH")
-        if not len(indices):
-            return
-        written = patched_bds(self.transaction, indices)
-        yield from self._all(
-            FindingKind.PATCH,
-            indices[written < 0],
-            "no preceding BLOCKWRITE writes the shim BD whose word 1 it patches",
-        )
-        arguments = self.transaction.column("DDR_PATCH", "arg_index", indices)
-        offsets = self.transaction.column("DDR_PATCH", "arg_offset", indices)
-        unaligned = indices[offsets & np.uint64(3) != 0]
-        yield from self._all(FindingKind.ARGUMENT, unaligned, "argument offset is not a multiple of 4")
-        if arg_sizes is not None:
-            extents = bd_extents(self.transaction, written)
-            yield from self._bounds(indices, arguments, offsets, extents, arg_sizes)
-
-    def _bounds(
-        self, indices: Indices, arguments: UInts, offsets: UInts, extents: Indices, sizes: Mapping[int, int]
-    ) -> Iterator[Finding]:
-        for argument in np.unique(arguments).tolist():
-            mine = arguments == argument
-            if argument not in sizes:
-                names = ", ".join(str(index) for index in sorted(sizes))
-                message = f"argument {argument}; accepted: {names}"
-                yield from self._all(FindingKind.ARGUMENT, indices[mine], message)
-                continue
-            room = np.uint64(sizes[argument])
-            past = offsets[mine] > room
-            # Offset and extent separately, so that the sum cannot wrap.
-            past |= extents[mine].astype(np.uint64) > room - np.minimum(offsets[mine], room)
-            for index in indices[mine][past].tolist():
-                at = np.searchsorted(indices, index)
-                yield self._finding(
-                    FindingKind.ARGUMENT,
-                    index,
-                    f"argument {argument} of {sizes[argument]} bytes is accessed from "
-                    f"{int(offsets[at])} to {int(offsets[at]) + int(extents[at])}",
-                )
+def _in_64_bits(sizes: Mapping[int, int]) -> dict[int, int]:
+    """What a DDR_PATCH can name, and what its offset can reach."""
+    return {
+        argument: min(max(size, 0), _MAX_U64) for argument, size in sizes.items() if 0 <= argument <= _MAX_U64
+    }
 
 
-def _distinct(keys: UInts, indices: Indices) -> Iterator[tuple[Indices, int]]:
-    """(op indices, key) for each distinct key."""
-    order = np.argsort(keys, kind="stable")
-    values, starts = np.unique(keys[order], return_index=True)
-    for value, group in zip(values, np.split(indices[order], starts[1:]), strict=False):
-        yield group, int(value)
+def patched_bds(transaction: Transaction) -> tuple[Indices, Indices]:
+    """For each DDR_PATCH where in the file its shim BD was last written, -1 for none; its extent.
 
-
-def block_words(transaction: Transaction, indices: Indices) -> Indices:
-    """Payload words of BLOCKWRITEs."""
-    header = spec.BY_NAME["BLOCKWRITE"].layouts[transaction.version].min_size
-    sizes: Indices = transaction.offsets[indices + 1] - transaction.offsets[indices] - header
-    return sizes >> 2
-
-
-@lru_cache(maxsize=1 << 16)
-def address_problem(address: int, words: int, columns: int) -> str | None:
-    """Why ``words`` words cannot be accessed from ``address`` on; None when they can."""
-    column, row, offset = registers.split_address(address)
-    if address % 4 or column >= columns:
-        return f"address {address:#x}; accepted: multiples of 4 in columns 0 to {columns - 1}"
-    kind = registers.kind_of_row(row)
-    if kind is None:
-        return f"row {row} (address {address:#x}); accepted: rows 0 to {spec.ARRAY_ROWS - 1}"
-    end = offset + 4 * words
-    while offset < end:
-        register = registers.TILES[kind].find(offset)
-        if register is None:
-            return f"offset {offset:#x} of a {kind} tile is no known register (address {address:#x})"
-        block = register.block
-        # Whole memories at once, other registers word by word: they have gaps.
-        offset = min(end, block.end) if block.count == 1 else offset + 4
-    return None
-
-
-@lru_cache(maxsize=1 << 16)
-def write_problem(address: int, value: int) -> str | None:
-    """Why a register cannot take a value, None when it can or when the register is unknown."""
-    register = registers.find_register(address)
-    kind = registers.kind_of_row(registers.split_address(address)[1])
-    if register is None or kind is None:
-        return None
-    name = register.block.name
-    if name == "LOCK_VALUE" and value > registers.LOCK_MAX:
-        return f"lock {register.index} set to {value}; accepted: 0 to {registers.LOCK_MAX}"
-    if name.endswith("_QUEUE"):
-        start = bd.decode_queue(kind, value)["start_bd"]
-        count = registers.TILES[kind].block["DMA_BD"].count
-        if kind == "mem":
-            low = count // 2 * (register.index % 2)
-            if not low <= start < low + count // 2:
-                return f"BD {start} on channel {register.index}; accepted: {low} to {low + count // 2 - 1}"
-    return None
-
-
-@lru_cache(maxsize=1 << 14)
-def reserved_problem(address: int, value: int, suffix: str) -> str | None:
-    """Bits that no field of a queue or control register covers, None when there are none."""
-    register = registers.find_register(address)
-    kind = registers.kind_of_row(registers.split_address(address)[1])
-    if register is None or kind is None or register.byte:
-        return None
-    name = register.block.name
-    if not name.startswith("DMA_") or not name.endswith(suffix):
-        return None
-    for field in bd.queue_fields(kind) if suffix == "_QUEUE" else registers.CHANNEL_FIELDS:
-        value &= ~(((1 << field.width) - 1) << field.lsb)
-    return f"{register} has no bits {value:#x}" if value else None
-
-
-def patched_bds(transaction: Transaction, patches: Indices) -> Indices:
-    """For each DDR_PATCH the byte in the file where its shim BD was last written, -1 for none."""
-    blocks = transaction.indices("BLOCKWRITE")
-    regs = transaction.column("DDR_PATCH", "reg", patches).astype(np.int64)
-    result = np.full(len(patches), -1, np.int64)
-    base, in_bd = registers.SHIM.block["DMA_BD"], regs & registers.OFFSET_MASK
-    is_bd = (regs >> registers.ROW_SHIFT & registers.ROW_MASK == registers.SHIM_ROW) & (in_bd < base.end)
-    is_bd &= (in_bd >= base.offset) & ((in_bd - base.offset) % base.stride == 4)
-    if not len(blocks):
-        return result
-    starts = transaction.column("BLOCKWRITE", "reg", blocks).astype(np.int64)
-    ends = starts + 4 * block_words(transaction, blocks)
-    header = spec.BY_NAME["BLOCKWRITE"].layouts[transaction.version].min_size
-    payloads = transaction.offsets[blocks] + header
-    last = np.searchsorted(blocks, patches) - 1
-    near = np.maximum(last, 0)
-    inside = is_bd & (last >= 0) & (starts[near] <= regs - 4) & (regs + 28 <= ends[near])
-    result[inside] = (payloads[near] + regs - 4 - starts[near])[inside]
-    # Rare: the write lies further back, other writes between.
-    shim = np.flatnonzero(starts >> registers.ROW_SHIFT & registers.ROW_MASK == registers.SHIM_ROW)
-    for i in np.flatnonzero(is_bd & ~inside).tolist():
-        before = shim[blocks[shim] < patches[i]]
-        cover = before[(starts[before] <= regs[i] - 4) & (regs[i] + 28 <= ends[before])]
-        if len(cover):
-            result[i] = payloads[cover[-1]] + regs[i] - 4 - starts[cover[-1]]
-    return result
-
-
-def bd_extents(transaction: Transaction, bds: Indices) -> Indices:
-    """Bytes from a shim BD's base to the end of what its first execution touches; 0 for none."""
-    extents = np.zeros(len(bds), np.int64)
-    known = np.flatnonzero(bds >= 0)
-    words = transaction.words[(bds[known, None] >> 2) + np.arange(8)].astype(np.int64)
-    fields = registers.SHIM.bd_field
-
-    def value(name: str) -> Indices:
-        field = fields[name]
-        raw: Indices = words[:, field.word] >> field.lsb & (1 << field.width) - 1
-        return raw + field.bias
-
-    length = value("length")
-    reach = np.zeros(len(known), np.int64)
-    left = length.copy()
-    for dim in ("d0", "d1"):
-        wrap = value(f"{dim}_wrap")
-        count = np.where(wrap > 0, np.minimum(wrap, left), left)
-        reach += np.maximum(count - 1, 0) * value(f"{dim}_step")
-        left = np.where(wrap > 0, -(-left // np.maximum(wrap, 1)), np.minimum(left, 1))
-    reach += np.maximum(left - 1, 0) * value("d2_step")
-    extents[known] = np.where(length > 0, 4 * (reach + 1), 0)
-    return extents
+    The extent counts bytes from the BD's base to the end of what its first execution touches.
+    """
+    _, bds, extents = native.patches(transaction.to_bytes())
+    return bds, extents

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports point one way: models -> dispatch -> operators -> transactions; one door to C++."""
+"""Imports point one way: models -> dispatch -> operators -> transactions; one door to each extension."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ MAY_IMPORT = {
     "dispatch": {"dispatch", "operators", "transactions", "cpp_ext"},
     "cpp_ext": {"cpp_ext"},
 }
-BRIDGE = "onedispatch.cpp_ext._core"
-BRIDGE_OWNER = "dispatch/device.py"
+# Extension -> the one file that imports it.
+BRIDGES = {
+    "onedispatch.cpp_ext._core": "dispatch/device.py",
+    "onedispatch.transactions._native": "transactions/decode.py",
+}
 # The public face re-exports by `onedispatch` itself; nothing inside may go through it.
 FACADE = "dispatch/facade/__init__.py"
 
@@ -48,8 +51,9 @@ def breaks_rule(path: str, name: str) -> str | None:
         return None
     if len(parts) < 2 or parts[1] not in MAY_IMPORT:
         return None if path == FACADE else "goes through the public face; import the folder that defines it"
-    if name.startswith(BRIDGE) and path != BRIDGE_OWNER:
-        return f"only {BRIDGE_OWNER} may import the C++ extension"
+    for bridge, owner in BRIDGES.items():
+        if name.startswith(bridge) and path != owner:
+            return f"only {owner} may import the C++ extension"
     if parts[1] not in MAY_IMPORT[folder]:
         return f"{folder} may import {', '.join(sorted(MAY_IMPORT[folder]))} only"
     return None
@@ -80,6 +84,12 @@ def test_every_import_follows_the_one_way_rule() -> None:
         ("dispatch/plan.py", "from operators.base import Operator", "second copy"),
         ("dispatch/plan.py", "from onedispatch.cpp_ext import _core", "only dispatch/device.py"),
         ("dispatch/plan.py", "def f():\n    import onedispatch.cpp_ext._core", "only dispatch/device.py"),
+        (
+            "transactions/fuse.py",
+            "from onedispatch.transactions import _native",
+            "only transactions/decode.py",
+        ),
+        ("transactions/decode.py", "from onedispatch.transactions import _native", None),
         ("dispatch/plan.py", "import onedispatch", "public face"),
         ("tests/unit/test_x.py", "from transactions import spec", "second copy"),
         ("dispatch/device.py", "from onedispatch.cpp_ext import _core", None),

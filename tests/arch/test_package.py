@@ -36,9 +36,11 @@ def test_the_wheel_holds_no_sources_of_the_simulator(installed: set[str]) -> Non
     assert not [name for name in installed if name.endswith((".cpp", ".h", ".hpp", "CMakeLists.txt"))]
 
 
-def test_the_extension_and_its_types_are_installed(installed: set[str]) -> None:
-    assert any(name.startswith("onedispatch/cpp_ext/_core.") and name.endswith(".so") for name in installed)
-    assert "onedispatch/cpp_ext/_core.pyi" in installed
+@pytest.mark.parametrize("extension", ["cpp_ext/_core", "transactions/_native"])
+def test_the_extensions_and_their_types_are_installed(extension: str, installed: set[str]) -> None:
+    start = f"onedispatch/{extension}."
+    assert any(name.startswith(start) and name.endswith(".so") for name in installed)
+    assert f"{start}pyi" in installed
 
 
 def test_the_command_is_declared() -> None:

@@ -21,9 +21,11 @@ from onedispatch.transactions import (
     TransactionError,
     bd,
     codec,
+    decode,
     queue_word,
     spec,
     tile_address,
+    validation,
 )
 
 SHIM_BD0 = tile_address(0, 0, 0x1D000)
@@ -350,6 +352,28 @@ def test_findings_of_the_header(byte: int, value: int, says: str) -> None:
     data[byte] = value
     found = Transaction.from_bytes(bytes(data)).validate()
     assert found[0].kind is FindingKind.HEADER and found[0].op_index is None and says in str(found[0])
+
+
+def test_every_check_of_the_extension_has_a_text() -> None:
+    assert set(decode.native.CHECKS) == set(validation._TEXTS)
+
+
+def test_addresses_that_end_in_half_a_word() -> None:
+    body = (
+        bytes([130, 0, 0, 0, 28, 0, 0, 0, 1, 0, 0, 0]) + bytes(4) + (0x14000).to_bytes(8, "little") + bytes(4)
+    )
+    read = Transaction.from_bytes(framed(body))
+    assert read.ops[0].words == (0x14000,) and Transaction.from_text(read.text()) == read
+    assert findings(read) == [(FindingKind.COUNT, 0, "count 1 with 12 bytes of addresses")]
+    unknown = bytearray(read.to_bytes())
+    unknown[2], unknown[4] = 77, 0
+    messages = [f.message for f in Transaction.from_bytes(bytes(unknown)).validate()]
+    assert messages[1] == "0 columns; accepted: 1 or more"
+
+
+def test_offsets_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        patched().offsets[0] = 1
 
 
 def test_patches_must_follow_their_bd() -> None:
