@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated device: the only file that imports the C++ extension.
+"""The simulated device: the only file that imports its C++ extension.
 
 It goes the road that a host program takes on silicon: device, xclbin, hardware context,
 kernel, instruction and data buffer objects, one kernel run. The results are what the run

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python module _core: pyxrt's names over onedispatch::xrt. The only file that knows Python.
+// The Python module _core: pyxrt's names over onedispatch::xrt. No other file of the simulator knows Python.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

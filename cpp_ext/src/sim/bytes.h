@@ -5,18 +5,12 @@
 #include <cstring>
 #include <string>
 
+#include "txn/load.h"
+
 namespace onedispatch::sim {
 
-inline uint32_t load32(const uint8_t* at) {
-  uint32_t value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-inline uint64_t load64(const uint8_t* at) {
-  uint64_t value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
+using txn::load32;
+using txn::load64;
 inline void store32(uint8_t* at, uint32_t value) { std::memcpy(at, &value, sizeof value); }
 
 // `width` bits of `word` from bit `low` up.

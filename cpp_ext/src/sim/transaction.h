@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks a transaction binary, both versions. Layouts come from the generated txn_format.h.
+// A transaction as the controller runs it: decoded by src/txn, strict about the device.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,7 +8,7 @@
 #include "bytes.h"
 #include "onedispatch/device_description.h"
 #include "onedispatch/errors.h"
-#include "onedispatch/txn_format.h"
+#include "txn/decode.h"
 
 namespace onedispatch::sim {
 
@@ -20,24 +20,23 @@ struct Op {
 
 class Transaction {
  public:
-  // Checks header and framing of every operation. Keeps a copy of the bytes.
-  // Throws TransactionError.
+  // Checks header and framing of every operation; what follows the transaction is ignored. Keeps a
+  // copy of the bytes. Throws TransactionError.
   Transaction(const uint8_t* bytes, size_t size, const DeviceDescription& device);
 
   const std::vector<Op>& ops() const { return ops_; }
   bool is_v1() const { return v1_; }
   const uint8_t* at(const Op& op) const { return bytes_.data() + op.offset; }
   uint64_t field(const Op& op, ByteField v0, ByteField v1) const {
-    const ByteField& f = v1_ ? v1 : v0;
-    uint64_t value = 0;
-    for (uint32_t i = 0; i < f.width; ++i) value |= uint64_t{at(op)[f.offset + i]} << (8 * i);
-    return value;
+    return txn::read(at(op), v1_ ? v1 : v0);
   }
   static std::string name_of(uint8_t code);
 
  private:
   void check_header(const DeviceDescription& device, size_t available);
-  Op next_op(uint32_t offset, uint32_t end, size_t index) const;
+  // Ops from their starts; refuses opcodes that only a listing can step over.
+  void add_ops(const std::vector<int64_t>& starts, uint64_t count, uint64_t end);
+  [[noreturn]] void refuse(const txn::Frame& frame, uint64_t end) const;
 
   std::vector<uint8_t> bytes_;
   std::vector<Op> ops_;
