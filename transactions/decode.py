@@ -8,7 +8,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from onedispatch.transactions import _native, spec
+import onedispatch.transactions._native as _native
+from onedispatch.transactions import spec
 from onedispatch.transactions.codec import Header
 from onedispatch.transactions.errors import TransactionError
 
