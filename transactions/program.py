@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from math import prod
+from operator import mul
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -58,11 +60,30 @@ class Pattern:
         if self.only_zeros:
             return 0
         last = sum((count - 1) * step for count, step in self.dims)
+        if not self.zeros and self.length < prod(count for count, _ in self.dims):
+            last = self._last_of_partial()
         if self.iteration is not None:
             count, step, current = self.iteration
             farthest = count - 1 if current + runs > count else current + runs - 1
             last += max(farthest, 0) * step
         return last + 1
+
+    def _last_of_partial(self) -> int:
+        """The farthest word when the length ends inside of a dimension."""
+        left, digits = self.length - 1, []
+        for count, _ in self.dims:
+            digits.append(left % count)
+            left //= count
+        steps = [step for _, step in self.dims]
+        last = sum(digit * step for digit, step in zip(digits, steps, strict=True))
+        # Before the last word, whole rows were passed: one less of a digit, all of those inside it.
+        inside = 0
+        for i, (count, step) in enumerate(self.dims):
+            if digits[i]:
+                outside = sum(map(mul, digits[i + 1 :], steps[i + 1 :]))
+                last = max(last, outside + (digits[i] - 1) * step + inside)
+            inside += (count - 1) * step
+        return last
 
     def __str__(self) -> str:
         if self.only_zeros and self.length:

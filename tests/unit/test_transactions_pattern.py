@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far a BD reaches, against a list of the words that it touches."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onedispatch.transactions import MemBd
+from onedispatch.transactions.program import pattern
+
+
+def touched(wraps: list[int], steps: list[int], length: int) -> list[int]:
+    """Word offsets in order, the outermost dimension without end."""
+    found = []
+    for word in range(length):
+        at, left = 0, word
+        for wrap, step in zip(wraps, steps, strict=False):
+            at += left % wrap * step
+            left //= wrap
+        found.append(at + left * steps[-1])
+    return found
+
+
+@given(
+    st.lists(st.integers(1, 5), min_size=3, max_size=3),
+    st.lists(st.integers(1, 60), min_size=4, max_size=4),
+    st.integers(1, 200),
+)
+def test_extent_is_that_of_the_words(wraps: list[int], steps: list[int], length: int) -> None:
+    fields = {f"d{i}_wrap": wrap for i, wrap in enumerate(wraps)}
+    fields |= {f"d{i}_step": step for i, step in enumerate(steps)}
+    words = tuple(MemBd(length=length, valid=1, **fields).to_words())
+    assert pattern("mem", words).extent() == max(touched(wraps, steps, length)) + 1
