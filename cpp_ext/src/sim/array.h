@@ -211,6 +211,8 @@ class Array {
   // not show: the one of a lock request that the controller polls, and those that channels wait
   // for. False when there is no such lock.
   bool serve_starved(const uint64_t* polled_address);
+  // Replay: a write of these words takes away what a running task still needs (replay_catch_up.cpp).
+  bool takes_away(uint64_t address, uint32_t words, uint32_t value) const;
   uint64_t packets = 0;  // replay: control packets executed
   uint64_t answers = 0;  // replay: handshakes of absent core programs
 
@@ -298,6 +300,10 @@ class Array {
   void expect_answer(const Tile& tile);
   void answer(Core& core);
   bool serve_as_partner(Tile& tile, uint32_t id, int32_t wanted, bool set_ones);
+
+  // replay_catch_up.cpp
+  bool takes_bds(const Tile& tile, uint32_t first, uint32_t last) const;
+  bool takes_lock(const Tile& tile, uint32_t id, int32_t value) const;
 
   // explain.cpp
   std::string explain_core(const Core& core) const;

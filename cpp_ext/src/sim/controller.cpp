@@ -2,6 +2,7 @@
 #include "controller.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "onedispatch/txn_format.h"
 
@@ -9,6 +10,8 @@ namespace onedispatch::sim {
 
 // A replayed file is foreign: bounds what all its operations together may cost.
 constexpr uint64_t kEffortOfReplay = 10;  // times the event limit
+// Events (or 256 words each) until tasks that a write waits for count as endless.
+constexpr uint64_t kEffortOfCatchUp = 200'000;
 
 using V0 = txn::V0_1;
 using V1 = txn::V1_0;
@@ -71,6 +74,7 @@ void Simulator::begin_run(const Transaction& transaction, DdrRegions arguments) 
   next_ = 0;
   done_ = false;
   wait_ = Wait::kNone;
+  caught_up_ = endless_ = false;
   report_ = RunReport{};
   start_ = array_.now;
   effort_mark_ = effort_start_ = array_.effort;
@@ -109,6 +113,7 @@ RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments
 
 void Simulator::loop() {
   while (!done_) {
+    if (array_.events.empty() && wait_ == Wait::kCatchUp) end_catch_up();
     if (array_.events.empty()) {
       if (options_.replay && array_.serve_starved(wait_ == Wait::kPoll ? &poll_address_ : nullptr)) {
         if (wait_ != Wait::kNone) retry();
@@ -158,7 +163,7 @@ void Simulator::step() {
     array_.current_op = ref();
     effort_mark_ = array_.effort;
     extra_cost_ = 0;
-    if (!execute(op)) return;
+    if (must_catch_up(op) || !execute(op)) return;
     const uint64_t resume = array_.now + cost_of(op) + extra_cost_;
     ++next_;
     if (!array_.events.empty() && array_.events.top().time <= resume) {
@@ -167,6 +172,28 @@ void Simulator::step() {
     }
     array_.now = resume;
   }
+}
+
+bool Simulator::takes_away(const Op& op) const {
+  if (op.code == txn::op::WRITE)
+    return array_.takes_away(OD_FIELD(op, WRITE, reg), 1, static_cast<uint32_t>(OD_FIELD(op, WRITE, value)));
+  if (op.code != txn::op::BLOCKWRITE) return false;
+  const uint32_t head = transaction_->is_v1() ? V1::BLOCKWRITE::payload_at : V0::BLOCKWRITE::payload_at;
+  return array_.takes_away(OD_FIELD(op, BLOCKWRITE, reg), (op.size - head) / 4, 0);
+}
+
+// Replay: whether the operation has to wait for tasks before it (replay_catch_up.cpp).
+bool Simulator::must_catch_up(const Op& op) {
+  if (!options_.replay || endless_ || array_.events.empty()) return false;
+  if (std::exchange(caught_up_, false) || !takes_away(op)) return false;
+  wait_ = Wait::kCatchUp;
+  return true;
+}
+
+void Simulator::end_catch_up() {
+  wait_ = Wait::kNone;
+  caught_up_ = true;
+  array_.events.push(array_.now, EventKind::kController, 0, 0);
 }
 
 uint64_t Simulator::cost_of(const Op& op) const {
@@ -314,6 +341,11 @@ bool Simulator::take_merged_tokens() {
 
 // Something happened: is the operation that waits served now?
 void Simulator::retry() {
+  if (wait_ == Wait::kCatchUp) {
+    if (array_.effort - effort_mark_ > kEffortOfCatchUp) endless_ = true;
+    if (endless_ || !takes_away(transaction_->ops()[next_])) end_catch_up();
+    return;
+  }
   bool served = false;
   if (wait_ == Wait::kPoll) {
     served = array_.take_change(poll_tile_) && poll();

@@ -33,10 +33,13 @@ class Simulator {
   bool broken() const { return broken_; }
 
  private:
-  enum class Wait : uint8_t { kNone, kPoll, kTokens, kMerge };
+  enum class Wait : uint8_t { kNone, kPoll, kTokens, kMerge, kCatchUp };
 
   void begin_run(const Transaction& transaction, DdrRegions arguments);
   void settle();
+  bool takes_away(const Op& op) const;
+  bool must_catch_up(const Op& op);
+  void end_catch_up();
   void finish_replay(ReplayReport& report) const;
   void load_overlay(uint32_t id);
   void loop();
@@ -81,6 +84,8 @@ class Simulator {
   uint32_t merge_tokens_ = 0, merge_columns_ = 0;
   uint64_t extra_cost_ = 0;
   uint64_t effort_mark_ = 0, effort_start_ = 0;
+  bool caught_up_ = false;  // replay: the next operation has waited for the tasks before it
+  bool endless_ = false;    // replay: tasks do not end, so that nothing waits for them any more
   uint64_t start_ = 0;
   RunReport report_;
   struct Counters {

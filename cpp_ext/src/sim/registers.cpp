@@ -112,6 +112,7 @@ void Array::write_register(const Access& access, uint32_t value, OpRef op) {
       if (value > reg::LOCK_MAX) refuse_write(access, "lock", "value " + std::to_string(value), "0..63");
       tile.locks[index].value = static_cast<int32_t>(value);
       tile.locks[index].set = true;
+      tile.locks[index].released = false;  // what was done to it before does not tell who serves it now
       changed(tile.index);
       wake(tile.locks[index], tile.index);
       if (options_.replay) expect_answer(tile);
