@@ -26,6 +26,10 @@ ARGUMENT_NAMES = ("in", "out", "scratch", "const", "params", "control packets")
 """What fused arguments hold; an operator's own transaction may number them otherwise."""
 KIND_NAMES = {"shim": "shim", "mem": "memory tile", "core": "core"}
 _MOST_STEPS = 12
+_MOST_COMPARED = 10_000
+"""Steps that are looked at for repetitions."""
+Step = tuple[int, int, str]
+"""(first op, last op, what)"""
 
 
 @dataclass
@@ -126,8 +130,8 @@ class Explanation:
     arguments: dict[int, ArgumentTraffic]
     tiles: dict[Tile, TileUse]
     waits: list[Wait]
-    steps: list[tuple[int, int, str]]
-    """(first op, last op, what) of what follows one another."""
+    steps: list[Step]
+    """What follows one another."""
 
     @classmethod
     def of(cls, transaction: Transaction) -> Explanation:
@@ -148,10 +152,9 @@ class Explanation:
             lines += [f"  {count:5} x {what}" for what, count in kinds.most_common(6)]
             lines += [f"        {len(kinds) - 6} other kinds"] if len(kinds) > 6 else []
         lines += ["", "steps:"]
-        shown = self.steps if len(self.steps) <= _MOST_STEPS else self.steps[: _MOST_STEPS - 1]
+        shown, left = _folded(self.steps)
         lines += [f"  ops {first:>5} to {last:<6} {what}" for first, last, what in shown]
-        if len(shown) < len(self.steps):
-            lines.append(f"  and {len(self.steps) - len(shown)} more steps")
+        lines += [f"  and {left} more steps"] if left else []
         return "\n".join(lines) + "\n"
 
     def _argument_lines(self) -> Iterator[str]:
@@ -476,7 +479,7 @@ _STEPS: dict[type, str] = {
 }
 
 
-def _steps(found: Iterable[program.Event]) -> Iterator[tuple[int, int, str]]:
+def _steps(found: Iterable[program.Event]) -> Iterator[Step]:
     """Runs of alike events; locks polled around a parameter block belong to the block."""
     runs: list[tuple[str, list[program.Event]]] = []
     block_ops: set[int] = set()
@@ -495,6 +498,34 @@ def _steps(found: Iterable[program.Event]) -> Iterator[tuple[int, int, str]]:
         runs[-1][1].append(event)
     for what, run in runs:
         yield run[0].op, run[-1].op, _step_text(what, run)
+
+
+def _folded(steps: list[Step]) -> tuple[list[Step], int]:
+    """The first steps, and how many are left; what follows again and again once, and how often."""
+    folded: list[Step] = []
+    at = 0
+    while at < len(steps) and len(folded) < _MOST_STEPS:
+        period, times = _repeated([what for _, _, what in steps[at : at + _MOST_COMPARED]])
+        folded += steps[at : at + period]
+        if times > 1:
+            again = steps[at + period : at + period * times]
+            what = "the same" if period == 1 else f"the same {period} steps"
+            folded.append((again[0][0], again[-1][1], f"{what} {_count(times - 1, 'more time')}"))
+        at += period * times
+    return folded, len(steps) - at
+
+
+def _repeated(texts: list[str]) -> tuple[int, int]:
+    """(length, times) of the repetition at the start that leaves most lines out."""
+    best = (1, 1)
+    for period in range(1, min(_MOST_STEPS, len(texts) // 2) + 1):
+        times = 1
+        while texts[:period] == texts[period * times : period * (times + 1)]:
+            times += 1
+        # Two lines that become one and a remark are no gain.
+        if times > 1 and period * (times - 1) > max(1, best[0] * (best[1] - 1)):
+            best = (period, times)
+    return best
 
 
 def _step_text(what: str, run: list[program.Event]) -> str:

@@ -162,3 +162,19 @@ def test_any_body_is_explained(body: bytes) -> None:
     op = b"\1\0\0\0\0\0\0\0" + tile_address(0, 1, MEM_BD).to_bytes(4, "little")
     data = head + op + (16 + len(body)).to_bytes(4, "little") + body
     Transaction.from_bytes(data).explain().text()
+
+
+def test_steps_that_repeat_are_told_once() -> None:
+    made = TransactionBuilder(4, 1)
+    for _ in range(5):
+        made.write(tile_address(0, 1, 0xC0000), 1)
+        made.maskpoll(tile_address(0, 0, 0x1D220), 0, 0x78003C)
+    made.write(tile_address(0, 1, 0xC0010), 1)
+    summary = Transaction.from_bytes(made.to_bytes()).explain().summary()
+    told = summary[summary.index("steps:") :].splitlines()[1:]
+    assert [line[22:].strip() for line in told] == [
+        "set 1 lock in 1 tile (memory tile)",
+        "wait for 1 condition in 1 tile (shim)",
+        "the same 2 steps 4 more times",
+        "set 1 lock in 1 tile (memory tile)",
+    ]
