@@ -78,10 +78,12 @@ def replay(
     packets: Buffer | None = None,
     packets_argument: int = 4,
     patches: list[tuple[int, int, int, bool]] = ...,
+    overlay: Buffer | None = None,
 ) -> dict[str, Any]:
     """Execute a transaction without its overlay; see ``dispatch.replay`` for the report.
 
     ``packets``: control packets that are a kernel argument. ``patches``: (byte, argument, plus, add).
+    ``overlay``: a transaction that lays the packets' routes, executed before.
     """
 
 class bo:

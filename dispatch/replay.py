@@ -15,19 +15,40 @@ from pathlib import Path
 from typing import Any
 
 from onedispatch.dispatch.device import core
-from onedispatch.transactions import Transaction
-from onedispatch.transactions.control_packets import Patch, read_meta
+from onedispatch.transactions import ControlPackets, Transaction
+from onedispatch.transactions.control_overlay import control_overlay, usual_tiles
+from onedispatch.transactions.control_packets import Patch, TileMap, read_meta
 from onedispatch.transactions.device import device_names, find_device
 from onedispatch.transactions.errors import InputError, TransactionError
 
 
 @dataclass(frozen=True)
 class Packets:
-    """Control packets that a transaction sends into the array from one of its arguments."""
+    """Control packets that a transaction sends into the array from one of its arguments.
+
+    ``tiles``: which tile each (packet id, column) goes to; told from the packets if None.
+    """
 
     data: bytes
     argument: int = 4
     patches: tuple[Patch, ...] = ()
+    tiles: TileMap | None = None
+
+    def routes(self, device: str) -> bytes:
+        """The part of an overlay that they need: a transaction that lays their routes.
+
+        Raises:
+            InputError: packets for tiles that ``device`` does not have, or beyond what slots tell apart.
+        """
+        found = find_device(device)
+        try:
+            tiles = self.tiles if self.tiles is not None else ControlPackets.from_bytes(self.data).tiles()
+        except TransactionError:
+            tiles = usual_tiles(found.columns)  # no row of packets: the run will say where
+        try:
+            return control_overlay(found, tiles)
+        except TransactionError as error:
+            raise InputError("control packets", str(error), f"tiles of {device}") from error
 
 
 @dataclass(frozen=True)
@@ -139,10 +160,10 @@ def replay(
     """Executes ``transaction`` alone.
 
     What stops it is part of the report; ``TransactionError`` is for bytes that are none.
-    ``device`` is by default the whole NPU of the header's generation. ``packets`` are executed as
-    their shim channel sends them, by the ids of AMD's 4x4 overlays; without them the argument is data
-    like any other. ``event_limit``: simulator
-    events without progress of the controller that count as livelock.
+    ``device`` is by default the whole NPU of the header's generation. ``packets`` go through the
+    switches to the control ports, on routes laid for their ids; without them the argument is data
+    like any other. ``event_limit``: simulator events without progress of the controller that count
+    as livelock.
     """
     if isinstance(transaction, Transaction):
         transaction = transaction.to_bytes()
@@ -153,7 +174,8 @@ def replay(
     if packets is None:
         return _report(name, core.replay(handle, transaction))
     patches = [(patch.offset, patch.argument, patch.bo_offset, patch.adds) for patch in packets.patches]
-    return _report(name, core.replay(handle, transaction, packets.data, packets.argument, patches))
+    routes = packets.routes(name)
+    return _report(name, core.replay(handle, transaction, packets.data, packets.argument, patches, routes))
 
 
 def read_packets(path: Path, argument: int = 4) -> Packets:

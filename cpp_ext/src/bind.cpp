@@ -242,8 +242,8 @@ void bind_device(py::module_& m) {
   m.def(
       "replay",
       [](const xrt::device& device, const py::object& transaction, const py::object& packets,
-         uint32_t argument,
-         const std::vector<std::tuple<uint64_t, uint32_t, uint64_t, bool>>& patches) {
+         uint32_t argument, const std::vector<std::tuple<uint64_t, uint32_t, uint64_t, bool>>& patches,
+         const py::object& overlay) {
         const Bytes bytes(transaction, false);
         od::ReplayReport report;
         od::ControlPackets control;
@@ -252,6 +252,11 @@ void bind_device(py::module_& m) {
           const Bytes given(packets, false);
           const auto* first = static_cast<const uint8_t*>(given.data());
           control.bytes.assign(first, first + given.size());
+        }
+        if (!overlay.is_none()) {
+          const Bytes given(overlay, false);
+          const auto* first = static_cast<const uint8_t*>(given.data());
+          control.overlay.assign(first, first + given.size());
         }
         for (const auto& [offset, of, plus, add] : patches)
           control.patches.push_back(od::PacketPatch{offset, of, plus, add});
@@ -263,7 +268,8 @@ void bind_device(py::module_& m) {
       },
       py::arg("device"), py::arg("transaction"), py::arg("packets") = py::none(),
       py::arg("packets_argument") = 4,
-      py::arg("patches") = std::vector<std::tuple<uint64_t, uint32_t, uint64_t, bool>>());
+      py::arg("patches") = std::vector<std::tuple<uint64_t, uint32_t, uint64_t, bool>>(),
+      py::arg("overlay") = py::none());
 }
 
 void bind_bo(py::module_& m) {

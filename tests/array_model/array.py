@@ -16,12 +16,13 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from onedispatch.transactions import registers
-from onedispatch.transactions.bd import BufferDescriptor
 from onedispatch.transactions.transaction import Transaction
+from tests.array_model.control import ControlPort
 from tests.array_model.controller import Controller
-from tests.array_model.dma import MM2S, S2MM, Channel, Steps
+from tests.array_model.dma import MM2S, S2MM, Channel
 from tests.array_model.locks import Lock, read_request_window
 from tests.array_model.memory import HostMemory, Memory, ModelFault
+from tests.array_model.sender import Sender, Steps
 from tests.array_model.switch import Arbiters, Route, Switch, trace
 
 CHANNELS = {"shim": 2, "mem": 6, "core": 2}
@@ -94,6 +95,7 @@ class Tile:
         self.switch = Switch(self.map)
         self.s2mm = [Channel(self, S2MM, n) for n in range(CHANNELS[self.kind])]
         self.mm2s = [Channel(self, MM2S, n) for n in range(CHANNELS[self.kind])]
+        self.control_port = ControlPort(self)
         self.program_memory = [0] * (0x4000 // 4)
         self.core_control = 0
         self.core = Core(self)
@@ -241,7 +243,7 @@ class Array:
         """Everything as after power-up: unwritten memories, locks 0, no routes, no cores."""
         self.host = HostMemory()
         self.arbiters = Arbiters()
-        self.routes: dict[tuple[Channel, int | None], Route] = {}
+        self.routes: dict[tuple[Sender, int | None], Route] = {}
         self.tiles: dict[tuple[int, int], Tile] = {}
         for column in range(self.columns):
             for row in range(registers.FIRST_CORE_ROW + registers.CORE_ROWS):
@@ -272,12 +274,11 @@ class Array:
             raise ModelFault("memory", f"{tile.name}: byte {address * 4:#x} of a memory tile's view")
         return neighbour.memory, local
 
-    def route_of(self, channel: Channel, descriptor: BufferDescriptor) -> Route:
-        """Where the stream of a BD goes, as the switches are set now."""
-        packet_id = descriptor.packet_id if descriptor.enable_packet else None
-        key = (channel, packet_id)
+    def route_of(self, sender: Sender, packet_id: int | None) -> Route:
+        """Where a stream with this header, or with none, goes, as the switches are set now."""
+        key = (sender, packet_id)
         if key not in self.routes:
-            self.routes[key] = trace(self, channel, packet_id)
+            self.routes[key] = trace(self, sender, packet_id)
         return self.routes[key]
 
     # -- running -------------------------------------------------------------------------------
@@ -310,6 +311,8 @@ class Array:
         agents: list[Agent] = [("controller", lambda: next(controller.steps, True))]
         for tile in self.tiles.values():
             agents += [(c.name, c.step) for c in (*tile.s2mm, *tile.mm2s) if c.queue or c.running]
+            if tile.control_port.busy:
+                agents.append((tile.control_port.name, tile.control_port.step))
             if tile.core_steps is not None:
                 agents.append((tile.core.name, tile.step_core))
         # Lists, not generators: every agent steps, also after one that has moved.
@@ -345,5 +348,7 @@ class Array:
         """Who waits for what."""
         waits = [controller.waits_for]
         waits += [f"{c.name} BD {c.current_bd}: {c.waits_for}" for c in self.channels() if c.waits_for]
+        ports = [t.control_port for t in self.tiles.values()]
+        waits += [f"{port.name}: {port.waits_for}" for port in ports if port.waits_for]
         waits += [f"{t.core.name}: {t.core.waits_for}" for t in self.tiles.values() if t.core.waits_for]
         return "; ".join(waits)

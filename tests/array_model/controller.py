@@ -24,7 +24,8 @@ from tests.array_model.memory import ModelFault
 
 if TYPE_CHECKING:
     from tests.array_model.array import Array
-    from tests.array_model.dma import Channel, Steps
+    from tests.array_model.dma import Channel
+    from tests.array_model.sender import Steps
 
 IGNORED = ("NOOP", "PREEMPT", "RECORD_TIMER", "TIMER_134")
 

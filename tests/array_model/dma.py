@@ -7,10 +7,11 @@ is ``base + current * iteration_step + i0 * step0 + i1 * step1 + ...``. The oute
 has no wrap: it takes all that is left; a dimension with wrap 0 is outermost, and what lies
 above it is ignored.
 
-**Padding** (memory tile, MM2S). The stream is longer than the data: along dimension d come
-``before`` extra indices, then the wrap's, then ``after``. A word whose index is extra along any
-dimension is the channel's pad value and touches no memory. The unit of padding at dimension d
-is thus one whole block of the dimensions below, their own padding included.
+**Padding** (memory tile, MM2S). Along dimension d come ``before`` extra indices, then the wrap's,
+then ``after``. A word whose index is extra along any dimension is the channel's pad value and
+touches no memory. The unit of padding at dimension d is thus one whole block of the dimensions
+below, their own padding included. The length counts all words of the stream, these too (see
+Readings in the README).
 
 **Iteration.** Each execution of a BD counts ``current`` up by one, in the BD register itself,
 and back to 0 after ``wrap`` executions. It survives from task to task.
@@ -22,27 +23,29 @@ rest. The BD is read from its register when its turn comes, before it acquires.
 
 **S2MM** takes words as they come: it does not see where the sender's BDs begin or end.
 **MM2S** sends a header word before the data of a BD with "enable packet", unless the packet of
-a BD before it is still open (its TLAST was suppressed). TLAST ends the packet.
+a BD before it is still open (its TLAST was suppressed). TLAST ends the packet. What becomes of a
+stream whose header is in its data, and of packets to control ports, says ``control.py``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from onedispatch.transactions import bd, registers
 from onedispatch.transactions.bd import BufferDescriptor, CoreBd, MemBd, ShimBd
+from tests.array_model.control import check_stream_header, packet_part
 from tests.array_model.memory import Memory, ModelFault
+from tests.array_model.sender import Sender, Steps
 
 if TYPE_CHECKING:
     from tests.array_model.array import Tile
-    from tests.array_model.switch import Route
 
 S2MM, MM2S = 0, 1
-Steps = Iterator[bool]
-"""What every agent is: a coroutine that yields True when it did something, False when it waits."""
 
 
 @dataclass(frozen=True)
@@ -93,27 +96,19 @@ def offsets(dims: list[Dimension], length: int) -> Iterator[int]:
 
 def padded_offsets(dims: list[Dimension], length: int) -> Iterator[int | None]:
     """The same with padding; None stands for a pad word."""
-    if length == 0:
-        return
-    inner = 1
-    sizes = []
-    for dimension in dims:
-        sizes.append(dimension.size if dimension.size is not None else -(-length // inner))
-        inner *= sizes[-1]
-    if inner != length:
-        raise ModelFault("bd", f"a padded BD of {length} words whose dimensions hold {inner}")
 
     def walk(d: int) -> Iterator[int | None]:
         if d < 0:
             yield 0
             return
         dimension = dims[d]
-        for i in range(-dimension.before, sizes[d] + dimension.after):
+        size = length if dimension.size is None else dimension.size
+        for i in range(-dimension.before, size + dimension.after):
             for below in walk(d - 1):
-                inside = 0 <= i < sizes[d] and below is not None
+                inside = 0 <= i < size and below is not None
                 yield i * dimension.step + (below or 0) if inside else None
 
-    yield from walk(len(dims) - 1)
+    return itertools.islice(walk(len(dims) - 1), length)
 
 
 def stream(descriptor: BufferDescriptor) -> list[int | None]:
@@ -148,12 +143,12 @@ class Task:
     token: bool
 
 
-class Channel:
+class Channel(Sender):
     """One DMA channel: registers that the controller sees, and the coroutine that does the work."""
 
     def __init__(self, tile: Tile, direction: int, number: int) -> None:
-        self.tile, self.direction, self.number = tile, direction, number
-        self.name = f"{tile.name} {('S2MM', 'MM2S')[direction]}{number}"
+        super().__init__(tile, f"{tile.name} {('S2MM', 'MM2S')[direction]}{number}")
+        self.direction, self.number = direction, number
         self.control = 0
         self.pad_value = 0
         self.tokens = 0
@@ -168,6 +163,7 @@ class Channel:
         self.wants_word = False
         self.word: int | None = None
         self.packet_open = False
+        self.packet: list[int] = []
         self.tokens = 0
         self.tile.array.arbiters.release(self)
         self.steps = self._run()
@@ -220,11 +216,12 @@ class Channel:
                 yield False
             self.running = task = self.queue.pop(0)
             yield True
-            for _ in range(task.repeat):
+            for left in reversed(range(task.repeat)):
                 following: int | None = task.start_bd
                 while following is not None:
                     self.current_bd = following
                     descriptor = self._descriptor(following)
+                    self.last_bd = not (left or descriptor.use_next)
                     yield from self._execute(descriptor)
                     following = descriptor.next_bd if descriptor.use_next else None
             self.running = None
@@ -244,16 +241,6 @@ class Channel:
         if isinstance(descriptor, MemBd | CoreBd) and descriptor.enable_compression:
             raise ModelFault("unsupported", f"{self.name}: BD {number} asks for compression")
         return descriptor
-
-    def _until(self, condition: Callable[[], bool], what: str) -> Steps:
-        """Wait until ``condition()``, asked once per step; ends with a step that did something."""
-        if not condition():
-            self.waits_for = what
-            yield True  # from now on the status register says what it waits for
-            while not condition():
-                yield False
-            self.waits_for = ""
-        yield True
 
     def _execute(self, descriptor: BufferDescriptor) -> Steps:
         if descriptor.acquire_enable:
@@ -313,37 +300,57 @@ class Channel:
     def _send(self, descriptor: BufferDescriptor, words: list[int | None]) -> Steps:
         """MM2S: header, then every word, each as soon as all receivers can take it."""
         yield from self._until(lambda: not self.paused, "the pause bit")
-        route = self.tile.array.route_of(self, descriptor)
+        header = None
         if descriptor.enable_packet and not self.packet_open:
-            arbiters, wanted = self.tile.array.arbiters, route.arbiters
-            text = f"stream (an arbiter of {sorted(wanted)} serves another packet)"
-            yield from self._until(lambda: arbiters.take(wanted, self), text)
-            self.packet_open = True
             header = bd.packet_header(
                 descriptor.packet_id, descriptor.packet_type, self.tile.row, self.tile.column
             )
-            yield from self._send_word(route, header, is_header=True)
-        for offset in words:
-            yield from self._send_word(route, None if offset is None else self.place(descriptor, offset))
+        rest = list(words)
+        while rest:
+            if not self.packet_open:
+                yield from self._open(descriptor, header, rest)
+                header = None
+            if self.route.ports:
+                yield from packet_part(self, partial(self._value, descriptor), rest)
+            else:
+                for offset in rest:
+                    yield from self._send_word(self.route, lambda at=offset: self._value(descriptor, at))
+                rest = []
+        if self.packet and (self.last_bd or not descriptor.suppress_tlast):
+            raise ModelFault("packet", f"{self.name}: a packet cut off after {len(self.packet)} words")
         if self.packet_open and not descriptor.suppress_tlast:
-            self.packet_open = False
-            self.tile.array.arbiters.release(self)
+            self.close_packet()
 
-    def _send_word(
-        self, route: Route, what: tuple[Memory, int] | int | None, is_header: bool = False
-    ) -> Steps:
-        """One word, given as itself, as the place where it lies, or None for the pad value."""
-        receivers = [d.channel for d in route.destinations if d.keeps_header or not is_header]
-        text = "stream (no room at " + ", ".join(c.name for c in receivers) + ")"
-        yield from self._until(
-            lambda: not self.paused and all(channel.can_take() for channel in receivers), text
-        )
-        if what is None:
-            word = self.pad_value
-        elif isinstance(what, int):
-            word = what
+    def _open(self, descriptor: BufferDescriptor, header: int | None, rest: list[int | None]) -> Steps:
+        """Find the route; where a packet begins, take its arbiters and send its header."""
+        array = self.tile.array
+        self.route = array.route_of(self, None if header is None else descriptor.packet_id)
+        if header is None and self.route.headers_in_data:
+            header = self._value(descriptor, rest[0])
+            check_stream_header(self.name, header)
+            self.route = array.route_of(self, header & 0x1F)
+            rest.pop(0)
+            if not rest and not self.route.ports:
+                raise ModelFault("unsupported", f"{self.name}: a BD that ends with a header for a DMA")
+        if header is None:
+            return
+        arbiters, wanted = array.arbiters, self.route.arbiters
+        text = f"stream (an arbiter of {sorted(wanted)} serves another packet)"
+        yield from self._until(lambda: arbiters.take(wanted, self), text)
+        self.packet_open = True
+        if self.route.ports:
+            self.packet = [header]
         else:
-            memory, address = what
-            word = memory.load(address)
-        for channel in receivers:
-            channel.give(word)
+            yield from self._send_word(self.route, lambda word=header: word, is_header=True)
+
+    def close_packet(self) -> None:
+        self.packet_open = False
+        self.packet = []
+        self.tile.array.arbiters.release(self)
+
+    def _value(self, descriptor: BufferDescriptor, offset: int | None) -> int:
+        """The word that ``offset`` names: the pad value, or what memory holds now."""
+        if offset is None:
+            return self.pad_value
+        memory, address = self.place(descriptor, offset)
+        return memory.load(address)

@@ -2,7 +2,8 @@
 """Locks: counters from 0 to 63 that DMAs, cores and the controller wait on.
 
 An acquire names a signed value. A negative value -n waits until the lock holds at least n and
-takes n. A value n >= 0 waits until the lock holds exactly n and takes n, so that 0 remains.
+takes n. A value n >= 0 waits until the lock holds exactly n and takes nothing (see Readings in the
+README).
 A release adds a signed value; a result outside 0..63 is an error (silicon would set a sticky
 overflow bit and go on with a wrong count).
 
@@ -38,10 +39,7 @@ class Lock:
                 return False
             self.value -= -value
             return True
-        if self.value != value:
-            return False
-        self.value -= value
-        return True
+        return self.value == value
 
     def release(self, value: int) -> None:
         if not 0 <= self.value + value <= registers.LOCK_MAX:

@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 
 from onedispatch.transactions import Device, TransactionBuilder, registers
 from onedispatch.transactions.bd import BD_CLASSES, BufferDescriptor, lock_request_offset, queue_word
-from tests.array_model.dma import MM2S, S2MM, dimensions, offsets, stream
+from tests.array_model.dma import MM2S, S2MM, dimensions, padded_offsets, stream
 from tests.array_model.memory import ModelFault
 from tests.array_model.routing import Place, Router, Tree
 
@@ -173,20 +173,28 @@ class Maker:
             fields[f"d{d}_wrap"], fields[f"d{d}_step"] = wrap, self.choose.int(1, 6)
             product *= wrap
         fields[f"d{used}_step"] = self.choose.int(1, 6)
-        padded = pad and kind == "mem" and length is None and self.chance(60)
+        if pad and kind == "mem" and length is None and self.chance(60):
+            product = self.pad(fields, min(used, 3))
         if length is None:
-            outer = self.choose.int(1, 3)
-            length = product * outer if padded else max(0, product * outer - self.choose.int(0, 2))
+            length = max(0, product * self.choose.int(1, 3) - self.choose.int(0, 2))
         fields["length"] = length
-        for d in range(min(used, 3) if padded else 0):
+        return fields
+
+    def pad(self, fields: dict[str, int], dimensions: int) -> int:
+        """Padding around the lowest dimensions; how many words of the stream they make."""
+        product = 1
+        for d in range(dimensions):
             for side in ("before", "after"):
                 fields[f"d{d}_zeros_{side}"] = self.choose.int(0, 2)
-        return fields
+            product *= fields[f"d{d}_wrap"] + fields[f"d{d}_zeros_before"] + fields[f"d{d}_zeros_after"]
+        return product
 
     def span(self, kind: str, fields: dict[str, int]) -> int:
         """Words from the base to the furthest word that a BD can touch, all iterations included."""
         descriptor = BD_CLASSES[kind](**fields)
-        furthest = max(offsets(dimensions(descriptor), descriptor.length), default=0)
+        dims = dimensions(descriptor)
+        touched = (offset for offset in padded_offsets(dims, descriptor.length) if offset is not None)
+        furthest = max(touched, default=0)
         return furthest + 1 + (descriptor.iteration_wrap - 1) * descriptor.iteration_step
 
     def iteration(self, kind: str, step: int | None = None) -> dict[str, int]:
@@ -242,7 +250,7 @@ class Maker:
         if form == 1:
             count = self.choose.int(0, 3)
             lock = self.lock(place, count)
-            return self.lock_fields(place.kind, (lock, count), (lock, count))
+            return self.lock_fields(place.kind, (lock, count), (lock, 0))
         lock = self.lock(place, 0)
         form_of_release = ("set", "release")[self.choose.int(0, 1)]
         self.late.append((form_of_release, place.address, lock, self.choose.int(1, 3)))

@@ -18,9 +18,9 @@ import numpy as np
 from onedispatch.operators import params
 from onedispatch.transactions.registers import CORE_VIEW_MEMORY
 from tests.array_model.array import Core, Program
-from tests.array_model.dma import Steps
 from tests.array_model.kernels import KERNELS, Call
 from tests.array_model.memory import ModelFault
+from tests.array_model.sender import Steps
 
 IMAGE = (0x4B53444F, 1, 1)
 PARAMS_EMPTY, PARAMS_FULL = 48 + 14, 48 + 15

@@ -33,7 +33,9 @@ from tests.array_model.memory import ModelFault
 
 if TYPE_CHECKING:
     from tests.array_model.array import Array, Tile
+    from tests.array_model.control import ControlPort
     from tests.array_model.dma import Channel
+    from tests.array_model.sender import Sender
 
 MUX_DMA = 1
 ArbiterKey = tuple[int, int, int]
@@ -65,9 +67,14 @@ class Destination:
 
 @dataclass
 class Route:
-    """Where a stream goes: its receivers, and the arbiters that it passes."""
+    """Where a stream goes: its receivers, and the arbiters that it passes.
+
+    ``headers_in_data``: it has no header, and came to a packet-switched port.
+    """
 
     destinations: list[Destination] = field(default_factory=list)
+    ports: list[ControlPort] = field(default_factory=list)
+    headers_in_data: bool = False
     arbiters: set[ArbiterKey] = field(default_factory=set)
 
 
@@ -75,10 +82,10 @@ class Arbiters:
     """Which packet each arbiter serves, and who waits. Who asked first is served first."""
 
     def __init__(self) -> None:
-        self._owner: dict[ArbiterKey, Channel] = {}
-        self._waiting: dict[Channel, set[ArbiterKey]] = {}
+        self._owner: dict[ArbiterKey, Sender] = {}
+        self._waiting: dict[Sender, set[ArbiterKey]] = {}
 
-    def take(self, wanted: set[ArbiterKey], who: Channel) -> bool:
+    def take(self, wanted: set[ArbiterKey], who: Sender) -> bool:
         """All of ``wanted`` for ``who``, or none; then ``who`` waits in the queue."""
         self._waiting.setdefault(who, wanted)
         taken = set(self._owner)
@@ -93,28 +100,33 @@ class Arbiters:
         self._owner.update(dict.fromkeys(wanted, who))
         return True
 
-    def release(self, who: Channel) -> None:
+    def release(self, who: Sender) -> None:
         """The packet is through, or its channel was reset."""
         self._waiting.pop(who, None)
         for key in [key for key, owner in self._owner.items() if owner is who]:
             del self._owner[key]
 
 
-def source_port(array: Array, source: Channel) -> str:
+def source_port(array: Array, source: Sender) -> str:
     """The slave port at which an MM2S channel enters its tile's switch."""
+    number = getattr(source, "number", None)
+    if number is None:
+        return "CONTROL"
     if source.tile.kind != "shim":
-        return f"DMA_{source.number}"
-    port = ("SOUTH_3", "SOUTH_7")[source.number]
+        return f"DMA_{number}"
+    port = ("SOUTH_3", "SOUTH_7")[number]
     fields = bd.unpack_fields(registers.MUX_FIELDS, [source.tile.switch.mux])
     if fields[port.lower()] != MUX_DMA:
         raise ModelFault("route", f"{source.name}: the shim mux does not connect {port} to the DMA")
     return port
 
 
-def trace(array: Array, source: Channel, packet_id: int | None) -> Route:
+def trace(array: Array, source: Sender, packet_id: int | None) -> Route:
     """Follow a stream (with a header, or with None) to all its receivers."""
     route = Route()
     _Walk(array, packet_id, route).enter(source.tile, source_port(array, source), False)
+    if route.destinations and (route.ports or route.headers_in_data):
+        raise ModelFault("unsupported", f"{source.name}: both to a DMA and as control packets")
     return route
 
 
@@ -135,6 +147,9 @@ class _Walk:
             raise ModelFault("route", f"{where} is not enabled")
         if word["packet"] and dropped:
             raise ModelFault("route", f"{where} wants packets, and their header was dropped before")
+        if word["packet"] and self.packet_id is None:
+            self.route.headers_in_data = True
+            return
         masters = self._packet(tile, port, where) if word["packet"] else self._circuit(tile, port)
         if not masters:
             raise ModelFault("route", f"{where} leads to no master")
@@ -149,12 +164,10 @@ class _Walk:
         return found
 
     def _packet(self, tile: Tile, port: int, where: str) -> list[tuple[str, bool]]:
-        if self.packet_id is None:
-            raise ModelFault("route", f"{where} wants packets, and the stream has no header")
         slots = tile.switch.slots[port * registers.SLOTS_PER_SLAVE :][: registers.SLOTS_PER_SLAVE]
         for word in slots:
             slot = bd.unpack_fields(registers.SLOT_FIELDS, [word])
-            if slot["enable"] and self.packet_id & slot["mask"] == slot["id"]:
+            if slot["enable"] and (self.packet_id or 0) & slot["mask"] == slot["id"]:
                 break
         else:
             raise ModelFault("route", f"{where} has no slot for packet id {self.packet_id}")
@@ -179,6 +192,11 @@ class _Walk:
         receiver = self._receiver(tile, side, lane, master)
         if receiver is not None:
             self.route.destinations.append(Destination(receiver, self.packet_id is not None and not dropped))
+            return
+        if side == "CONTROL":
+            if self.packet_id is None:
+                raise ModelFault("route", f"{tile.name} control port: a stream without header")
+            self.route.ports.append(tile.control_port)
             return
         if side not in _TOWARDS:
             raise ModelFault("route", f"{tile.name} master {master} leads to no DMA")

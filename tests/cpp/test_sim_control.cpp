@@ -45,7 +45,7 @@ TEST(Controller, EqualityAcquireWaitsForTheValue) {
   b.block(mem_bd_at(0), mem_bd(0, 0, {{bd::mem::release_lock, 69}, {bd::mem::release_value, 1}}));
   b.write(kMemIn, task(0, 3)).poll(lock_request(5, 3, true), 1, 1);
   rig.run(b);
-  EXPECT_EQ(rig.simulator.array().read(kLock5), 0u);
+  EXPECT_EQ(rig.simulator.array().read(kLock5), 3u);  // and leaves it
 }
 
 TEST(Controller, MergeSyncCountsTokens) {

@@ -303,27 +303,35 @@ TEST(Replay, OtherErrorsStopIt) {
   EXPECT_THROW(stage.simulator.replay(junk.data(), junk.size()), TransactionError);
 }
 
-TEST(Replay, ControlPacketsAreExecuted) {
-  const auto packet = [](uint32_t id, uint32_t column, uint32_t at, std::vector<uint32_t> data) {
-    data.insert(data.begin(), {id | column << 21, at | static_cast<uint32_t>(data.size() - 1) << 20});
-    return data;
-  };
-  std::vector<uint32_t> words;
-  for (const auto& one : {packet(2, 1, 0x100, {5, 6, 7, 8}), packet(8, 0, 0x40, {9}),
-                          packet(1, 0, 0x1D004, {0, 0}), packet(2, 0, 0xC0000, {0})})
-    words.insert(words.end(), one.begin(), one.end());
+ControlPackets given_packets(const std::vector<std::vector<uint32_t>>& list) {
   ControlPackets packets;
-  packets.bytes.resize(words.size() * 4);
-  for (size_t i = 0; i < words.size(); ++i) store32(&packets.bytes[4 * i], words[i]);
+  for (const auto& one : list) {
+    for (const uint32_t word : one) {
+      packets.bytes.resize(packets.bytes.size() + 4);
+      store32(&packets.bytes[packets.bytes.size() - 4], word);
+    }
+  }
+  Builder overlay;
+  lay_control(overlay);
+  packets.overlay = overlay.bytes();
+  return packets;
+}
+
+TEST(Replay, ControlPacketsAreExecuted) {
+  ControlPackets packets = given_packets({control_packet(2, 0x100, {5, 6, 7, 8}), control_packet(8, 0x40, {9}),
+                                          control_packet(1, 0x1D004, {0, 0}), control_packet(2, 0xC0000, {0})});
+  const auto words = static_cast<uint32_t>(packets.bytes.size() / 4), half = words / 2;
   packets.patches.push_back(PacketPatch{4 * 11, 1, 64, false});
   Builder b;
   b.write(lock_at(0), 1);
-  const auto half = static_cast<uint32_t>(words.size() / 2);
-  const uint32_t rest = static_cast<uint32_t>(words.size()) - half;
-  b.block(tile_address(0, 0, reg::shim::DMA_BD.at(4)), shim_bd({{bd::shim::length, half}}));
-  b.patch(0, 4, 4, 0).write(tile_address(0, 0, 0x1D214), task(4));  // cuts a packet in two
-  b.block(tile_address(0, 0, reg::shim::DMA_BD.at(5)), shim_bd({{bd::shim::length, rest}}));
-  b.patch(0, 5, 4, uint64_t{half} * 4).write(tile_address(0, 0, 0x1D214), task(5));
+  b.block(tile_address(0, 0, reg::shim::DMA_BD.at(4)),  // cuts a packet in two
+          shim_bd({{bd::shim::length, half},
+                   {bd::shim::suppress_tlast, 1},
+                   {bd::shim::use_next, 1},
+                   {bd::shim::next_bd, 5}}));
+  b.patch(0, 4, 4, 0);
+  b.block(tile_address(0, 0, reg::shim::DMA_BD.at(5)), shim_bd({{bd::shim::length, words - half}}));
+  b.patch(0, 5, 4, uint64_t{half} * 4).write(tile_address(0, 0, 0x1D214), task(4));
   b.poll(acquire_at(0, 0), 1, 1);
   Stage stage;
   const std::vector<uint8_t> bytes = b.bytes();
@@ -331,16 +339,26 @@ TEST(Replay, ControlPacketsAreExecuted) {
   EXPECT_TRUE(report.finished) << report.stop;
   EXPECT_EQ(report.packets, 4u);
   EXPECT_TRUE(report.assumed.empty());
-  EXPECT_EQ(stage.simulator.array().read(tile_address(1, 1, 0x10C)), 8u);
+  EXPECT_EQ(stage.simulator.array().read(tile_address(0, 1, 0x10C)), 8u);
   EXPECT_EQ(stage.simulator.array().read(tile_address(0, 2, 0x40)), 9u);
   EXPECT_EQ(stage.simulator.array().read(tile_address(0, 0, 0x1D004)), txn::DDR_APERTURE + 64);
   EXPECT_NE(stage.simulator.array().read(tile_address(0, 0, 0x1D008)), 0u);
 
-  store32(packets.bytes.data(), 5);  // an id that no overlay of AMD's uses
+  store32(packets.bytes.data(), with_parity(5));  // an id without a route
   const ReplayReport unknown = stage.simulator.replay(bytes.data(), bytes.size(), packets);
-  EXPECT_EQ(unknown.stop_kind, "packet");
+  EXPECT_EQ(unknown.stop_kind, "route");
   packets.patches[0].offset = packets.bytes.size() - 4;
   EXPECT_THROW(stage.simulator.replay(bytes.data(), bytes.size(), packets), DeviceError);
+}
+
+TEST(Replay, DataWithoutBytesPassesTheRoutesOfPackets) {
+  ControlPackets packets = given_packets({control_packet(2, 0x100, {5})});
+  const std::vector<uint8_t> bytes = open_streams().bytes();  // sends from another argument
+  Stage stage;
+  const ReplayReport report = stage.simulator.replay(bytes.data(), bytes.size(), packets);
+  EXPECT_TRUE(report.finished) << report.stop;
+  EXPECT_EQ(report.packets, 0u);
+  EXPECT_TRUE(find(report, 0, true, 0)->open);
 }
 
 // A transaction with something of everything, for damage.
@@ -409,13 +427,14 @@ TEST(Replay, RandomPacketsEndInAReport) {
                            0x3F000, 0xA0000, 0xA0600, 0xB0000, 0xC0000};
   unsigned stopped = 0;
   for (int i = 0; i < 300; ++i) {
-    ControlPackets packets;
+    ControlPackets packets = given_packets({});
     packets.argument = 2;
     packets.bytes.resize(4096 + kWords * 4);
     const uint32_t ids[] = {1, 2, 8, 9};
     for (uint32_t word = 1024; word + 6 <= 1024 + kWords; word += 6) {
-      store32(&packets.bytes[size_t{4} * word], ids[next() % 4] | (next() % 2) << 21);
-      store32(&packets.bytes[size_t{4} * word + 4], near[next() % 11] + next() % 64 * 4 + (3u << 20));
+      store32(&packets.bytes[size_t{4} * word], with_parity(ids[next() % 4] | (next() % 2) << 21));
+      store32(&packets.bytes[size_t{4} * word + 4],
+              with_parity(near[next() % 11] + next() % 64 * 4 + (3u << 20) + (next() % 8 == 0 ? 1u << 22 : 0u)));
       for (uint32_t k = 2; k < 6; ++k) store32(&packets.bytes[size_t{4} * (word + k)], next() >> next() % 32);
     }
     const ReplayReport report = stage.simulator.replay(bytes.data(), bytes.size(), packets);

@@ -167,6 +167,48 @@ inline void lay_feed_and_drain(Builder& b, uint32_t column) {
   r.circuit(column, 0, {Side::kNorth, 0}, {Side::kSouth, 2});
 }
 
+inline uint32_t with_parity(uint32_t word) {
+  uint32_t ones = 0;
+  for (uint32_t rest = word; rest != 0; rest &= rest - 1) ++ones;
+  return ones % 2 == 1 ? word : word | 1u << 31;
+}
+
+// [stream header][control header][data words]
+inline std::vector<uint32_t> control_packet(uint32_t id, uint32_t offset, std::vector<uint32_t> data,
+                                            uint32_t operation = 0, uint32_t column = 0) {
+  const auto beats = static_cast<uint32_t>(data.size());
+  data.insert(data.begin(),
+              {with_parity(id | column << 21), with_parity(offset | (beats - 1) << 20 | operation << 22)});
+  return data;
+}
+// Reads `words` words; the answer has id `answer`.
+inline std::vector<uint32_t> read_packet(uint32_t id, uint32_t offset, uint32_t words, uint32_t answer) {
+  return {with_parity(id), with_parity(offset | (words - 1) << 20 | 1u << 22 | answer << 24)};
+}
+
+// Packets of shim MM2S0 by id: 1 its own control port, 2 the memory tile's, 8 that of core row 0, 9 both
+// of these; 4 mem S2MM2. `drop`: the last masters drop the header.
+inline void lay_control(Builder& b, uint32_t column = 0, bool drop = false) {
+  const Router r{b};
+  b.write(tile_address(column, 0, reg::shim::MUX.offset), 1u << 10 | 1u << 14);
+  b.write(tile_address(column, 0, reg::shim::SWITCH_SLAVE.at(5)), 3u << 30);  // South 3
+  const auto slots = [&](uint32_t row, Port from, std::vector<std::pair<uint32_t, uint32_t>> ways) {
+    for (uint32_t i = 0; i < ways.size(); ++i)
+      r.packet_slave(column, row, from, i, ways[i].first, 7, ways[i].second);
+  };
+  slots(0, {Side::kSouth, 3}, {{1, 0}});
+  // Everything else goes on: a slot that asks for no bit of the id.
+  b.write(tile_address(column, 0, reg::shim::SWITCH_SLAVE.offset + 0x100 + 16 * 5 + 4), 7u | 1u << 4 | 1u << 8);
+  r.packet_master(column, 0, {Side::kControl, 0}, 7, 1, drop);
+  r.packet_master(column, 0, {Side::kNorth, 5}, 7, 2, false);
+  slots(1, {Side::kSouth, 5}, {{2, 0}, {8, 1}, {9, 2}, {4, 3}});
+  r.packet_master(column, 1, {Side::kControl, 0}, 7, 1 | 4, drop);
+  r.packet_master(column, 1, {Side::kNorth, 5}, 7, 2 | 4, false);
+  r.packet_master(column, 1, {Side::kDma, 2}, 7, 8, drop);
+  slots(2, {Side::kSouth, 5}, {{8, 0}, {9, 0}});
+  r.packet_master(column, 2, {Side::kControl, 0}, 7, 1, drop);
+}
+
 struct Buffer {
   std::vector<uint8_t> bytes;
   ValidMap valid;

@@ -50,6 +50,7 @@ struct ControlPackets {
   uint32_t argument = 4;
   std::vector<uint8_t> bytes;  // empty: none
   std::vector<PacketPatch> patches;
+  std::vector<uint8_t> overlay;  // a transaction that lays the routes to the control ports; empty: none
 };
 
 // Of a replay: what a kernel argument must hold at least, and the bytes that BDs touched.

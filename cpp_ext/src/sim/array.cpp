@@ -93,6 +93,17 @@ void Array::build() {
       cores_.back().tile = index;
     }
   }
+  for (Tile& tile : tiles_) {
+    tile.answers = static_cast<uint32_t>(channels_.size());
+    Channel channel;
+    channel.index = tile.answers;
+    channel.tile = tile.index;
+    channel.number = tile.channels;
+    channel.mm2s = channel.reply = true;
+    channels_.push_back(std::move(channel));
+  }
+  answer_ports_.clear();
+  answer_ports_.resize(tiles_.size());
   changed_.assign(tiles_.size(), 0);
   routes_.clear();
   routes_.resize(channels_.size() * 33);
@@ -145,6 +156,7 @@ std::string Array::tile_name(uint32_t tile) const {
 }
 
 std::string Array::channel_name(const Channel& c) const {
+  if (c.reply) return tile_name(c.tile) + " control port";
   return tile_name(c.tile) + (c.mm2s ? " MM2S" : " S2MM") + std::to_string(c.number);
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The array: tiles, locks, DMAs, switches and cores, and the events that move them.
 // registers.cpp: the address decoder. dma.cpp: tasks, BDs, locks. stream.cpp: transfers.
-// routes.cpp: from a channel to its destinations. cores.cpp: programs. explain.cpp: diagnoses.
+// routes.cpp: from a channel to its destinations. control_port.cpp: control packets.
+// cores.cpp: programs. explain.cpp: diagnoses.
 // replay.cpp: what stands in for an absent overlay.
 #pragma once
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -55,9 +57,12 @@ struct Destination {
   bool keeps_header;
 };
 
-// All S2MM channels that a stream reaches.
+// All S2MM channels that a stream reaches, or all control ports that a packet does.
 struct Route {
   std::vector<Destination> destinations;
+  std::vector<uint32_t> controls;  // tiles
+  bool headers_in_data = false;    // a stream without header at a packet-switched port
+  bool packets() const { return headers_in_data || !controls.empty(); }
   std::vector<uint32_t> arbiters;  // tile * 8 + arbiter
   uint32_t latency = 0;            // cycles of the longest branch
 };
@@ -73,6 +78,7 @@ enum class ChannelState : uint8_t {
 struct Channel {
   uint32_t index = 0, tile = 0, number = 0;
   bool mm2s = false;
+  bool reply = false;  // no DMA: what the tile's control port answers to reads
   uint32_t control = 0;
 
   std::array<Task, kQueueDepth> queue{};
@@ -97,6 +103,8 @@ struct Channel {
   const Route* route = nullptr;  // found when the data of a packet, or of a BD, starts
   bool packet_open = false;      // between a header and its TLAST; arbiters are held
   bool header_due = false;       // the header of the open packet has not been sent
+  uint32_t header_word = 0;      // that header
+  std::vector<uint32_t> packet_words;  // of a control packet that is not complete yet
   bool queued_for_arbiter = false;
   uint64_t segment_words = 0;
   uint64_t segment_start = 0;
@@ -107,7 +115,6 @@ struct Channel {
   std::vector<uint32_t> waiting_sources;
 
   bool open = false;  // replay: some of its data went nowhere, or came from nowhere
-  std::vector<uint32_t> packet_words;  // replay: of a control packet that is not complete yet
   uint64_t open_words = 0;  // replay: words of the pattern that an open source supplied
 
   uint32_t tokens = 0;
@@ -118,6 +125,18 @@ struct Channel {
 struct Releaser {
   const Channel* channel = nullptr;
   const struct Core* core = nullptr;
+};
+
+// What a control port read for a packet, and where it goes.
+struct Answer {
+  uint32_t id;
+  std::vector<uint32_t> words;
+  OpRef op;  // that pushed the task with the packet
+};
+
+struct AnswerPort {
+  std::deque<Answer> waiting;
+  Memory memory;  // of the one under way
 };
 
 struct Switch {
@@ -134,6 +153,7 @@ struct Tile {
   std::vector<OpRef> bd_writers;
   std::map<uint32_t, uint32_t> absent_bds;  // replay: queued without having been written, how often
   uint32_t first_s2mm = 0, first_mm2s = 0, channels = 0;
+  uint32_t answers = 0;  // channel of its control port
   std::array<uint32_t, 6> pad_values{};
   Switch switches;
   uint32_t mux = 0, demux = 0;
@@ -213,7 +233,7 @@ class Array {
   bool serve_starved(const uint64_t* polled_address);
   // Replay: a write of these words takes away what a running task still needs (replay_catch_up.cpp).
   bool takes_away(uint64_t address, uint32_t words, uint32_t value) const;
-  uint64_t packets = 0;  // replay: control packets executed
+  uint64_t packets = 0;  // control packets executed
   uint64_t answers = 0;  // replay: handshakes of absent core programs
 
  private:
@@ -244,7 +264,6 @@ class Array {
   void bind_ddr(Channel& channel, Shape shape);
   Lock* lock_of_bd(const Channel& channel, uint32_t id, uint32_t* tile);
   static bool can_acquire(const Lock& lock, int32_t value);
-  int32_t taken_by(int32_t value) const;
   void take_lock(Lock& lock, uint32_t tile, int32_t value);
   void add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who);
   void wake(Lock& lock, uint32_t tile);
@@ -264,8 +283,23 @@ class Array {
   void settle_jobs(const Channel& channel);
   [[noreturn]] void fail_unwritten(const Channel& source, uint64_t word) const;
 
+  // control_port.cpp
+  bool start_packet(Channel& source);
+  bool header_from_data(Channel& source);
+  void take_packet_words(Channel& source, uint64_t words);
+  void finish_packet_segment(Channel& source);
+  void check_control_header(const Channel& source) const;
+  void execute_packet(const Channel& source, const Tile& tile, const std::vector<uint32_t>& packet);
+  void queue_answer(const Tile& tile, Answer answer);
+  void start_answer(Channel& channel);
+  void finish_answer(Channel& channel);
+  [[noreturn]] void fail_packet(const Channel& source, const std::string& given,
+                                const std::string& accepted) const;
+
   // routes.cpp
   const Route* route_of(const Channel& source);
+  const Route* find_route(const Channel& source, bool packet, uint32_t id);
+  void check_mixture(const Channel& source, const Route& route) const;
   void forget_routes();
   struct Walk;
   void follow_source(Walk& walk) const;
@@ -293,7 +327,6 @@ class Array {
   bool is_open_source(const Channel& channel) const;
   void supply(Channel& channel);
   void finish_supply(Channel& channel);
-  void execute_packets(Channel& source, uint64_t words);
   void copy_replayed(Channel& source, const Route& route, uint64_t words);
   void prepare_answers();
   void assume_bd(Channel& channel);
@@ -336,6 +369,9 @@ class Array {
   std::vector<ArbiterRequest> arbiter_queue_;  // by time, then channel
   uint64_t job_nanoseconds_ = 0;  // moving average of host time per kernel call
   std::vector<uint8_t> scratch_;               // of copy_segment
+  std::vector<AnswerPort> answer_ports_;       // per tile
 };
+
+uint32_t make_packet_header(uint32_t id, uint32_t type, const Tile& from);
 
 }  // namespace onedispatch::sim

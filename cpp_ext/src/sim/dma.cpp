@@ -98,18 +98,12 @@ void Array::activate(Channel& c) {
   changed(c.tile);
   c.ready_time = std::max(c.ready_time, now);
   const bool padded = has_padding(c.bd.shape);
-  Shape shape = options_.replay && padded ? resolve_padded(c.bd.shape) : resolve(c.bd.shape);
+  Shape shape = padded ? resolve_padded(c.bd.shape) : resolve(c.bd.shape);
   if (shape.length == 0) shape.base = reg::mem::kOwnMemoryView / 4;  // no memory at all: wherever it points
   if (padded && !c.mm2s)
     fail(c, "bd",
          {channel_name(c) + " BD " + std::to_string(c.bd_id), "padding", "padding on MM2S only",
           "Clear the padding fields."});
-  if (padded && !options_.replay && !covers_dimensions(shape))
-    fail(c, "bd",
-         {channel_name(c) + " BD " + std::to_string(c.bd_id),
-          "a padded BD of " + std::to_string(shape.length) + " words",
-          "a length that is a whole number of its wrapped dimensions",
-          "Make length the product of the wraps."});
   for (unsigned d = 0; d < kMaxDimensions; ++d) {
     const Dimension& given = c.bd.shape.dims[d];
     const bool unwrapped_below = d >= shape.count;
@@ -120,7 +114,7 @@ void Array::activate(Channel& c) {
             "padding only up to the first dimension without wrap, and none after that one",
             "Give the dimension a wrap."});
   }
-  c.words_left = options_.replay ? c.bd.shape.length : stream_words(shape);
+  c.words_left = c.bd.shape.length;
   if (c.words_left == 0) {
     // A BD without data only takes and gives locks.
     c.state = ChannelState::kDelay;
@@ -135,6 +129,7 @@ void Array::activate(Channel& c) {
   if (c.mm2s && !c.packet_open) {
     c.route = nullptr;  // found again when the data starts: the switches may have changed
     c.header_due = c.bd.packet;
+    if (c.header_due) c.header_word = make_packet_header(c.bd.packet_id, c.bd.packet_type, tiles_[c.tile]);
   }
   c.state = ChannelState::kReady;
   ready(c);
@@ -209,6 +204,7 @@ void Array::bind_ddr(Channel& c, Shape shape) {
 }
 
 void Array::finish_bd(Channel& c) {
+  if (c.reply) return finish_answer(c);
   Tile& tile = tiles_[c.tile];
   step_iteration(tile.kind, tile.bds[c.bd_id]);
   c.region.reset();
@@ -317,14 +313,9 @@ bool Array::can_acquire(const Lock& lock, int32_t value) {
   return value < 0 ? lock.value >= -value : lock.value == value;
 }
 
-// What an acquire that succeeded takes off the lock.
-int32_t Array::taken_by(int32_t value) const {
-  if (value < 0) return -value;
-  return options_.replay ? 0 : value;  // see replay.cpp
-}
-
+// An acquire of "equal" takes nothing off the lock (tests/array_model/README.md, Readings).
 void Array::take_lock(Lock& lock, uint32_t tile, int32_t value) {
-  lock.value -= taken_by(value);
+  if (value < 0) lock.value += value;
   lock.taken = true;
   changed(tile);
   if (!lock.waiters.empty()) wake(lock, tile);
@@ -370,7 +361,7 @@ void Array::wake(Lock& lock, uint32_t tile) {
       continue;
     }
     lock.waiters.erase(lock.waiters.begin() + static_cast<std::ptrdiff_t>(i));
-    lock.value -= taken_by(wanted);
+    if (wanted < 0) lock.value += wanted;
     lock.taken = true;
     changed(tile);
     if (waiter.kind == Waiter::Kind::kChannel) {

@@ -41,23 +41,28 @@ Shape resolve(Shape shape) {
 }
 
 Shape resolve_padded(Shape shape) {
-  uint64_t inner = 1, data = 1;
+  std::array<uint64_t, kMaxDimensions> block{}, data{};  // stream words and data words below a dimension
+  uint64_t inner = 1, inside = 1;
   unsigned used = 0;
-  for (; used < shape.count; ++used) {
+  for (bool outermost = false; used < shape.count && !outermost; ++used) {
     Dimension& dim = shape.dims[used];
-    const uint64_t pads = uint64_t{dim.before} + dim.after;
-    if (used + 1 == shape.count || dim.size == 0) {
-      const uint64_t rows = (shape.length + inner - 1) / inner;
-      dim.size = rows > pads ? rows - pads : 1;
-      data *= rows > dim.before ? dim.size : 0;
-      ++used;
-      break;
-    }
-    inner *= dim.size + pads;
-    data *= dim.size;
+    outermost = used + 1 == shape.count || dim.size == 0;
+    if (outermost) dim.size = std::max<uint64_t>(1, (shape.length + inner - 1) / inner);
+    block[used] = inner;
+    data[used] = inside;
+    inner *= dim.size + dim.before + dim.after;
+    inside *= dim.size;
   }
   shape.count = used;
-  shape.length = std::min(shape.length, data);
+  uint64_t words = 0, left = shape.length;
+  for (unsigned d = used; d-- > 0;) {
+    const Dimension& dim = shape.dims[d];
+    const uint64_t at = left / block[d];  // whole blocks of this dimension
+    words += std::min(at - std::min<uint64_t>(at, dim.before), dim.size) * data[d];
+    if (at < dim.before || at >= dim.before + dim.size) break;  // what is left lies in padding
+    left %= block[d];
+  }
+  shape.length = words;
   return shape;
 }
 
@@ -85,20 +90,6 @@ bool has_padding(const Shape& shape) {
   for (unsigned d = 0; d < kMaxDimensions; ++d)
     if (shape.dims[d].before || shape.dims[d].after) return true;
   return false;
-}
-
-bool covers_dimensions(const Shape& resolved) {
-  uint64_t all = 1;
-  for (unsigned d = 0; d < resolved.count; ++d) all *= resolved.dims[d].size;
-  return all == resolved.length;
-}
-
-uint64_t stream_words(const Shape& resolved) {
-  if (!has_padding(resolved)) return resolved.length;
-  uint64_t all = 1;
-  for (unsigned d = 0; d < resolved.count; ++d)
-    all *= resolved.dims[d].size + resolved.dims[d].before + resolved.dims[d].after;
-  return resolved.length == 0 ? 0 : all;
 }
 
 Cursor::Cursor(const Shape& resolved, uint8_t* memory, ValidMap* valid, uint32_t pad_value)

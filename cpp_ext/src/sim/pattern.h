@@ -21,23 +21,19 @@ constexpr unsigned kMaxDimensions = 4;
 
 struct Shape {
   uint64_t base = 0;    // word index of the first word
-  uint64_t length = 0;  // data words, padding not counted
+  uint64_t length = 0;  // of a BD: words on the stream; of a resolved shape: data words
   unsigned count = 0;   // dimensions given; the last one has no wrap
   std::array<Dimension, kMaxDimensions> dims{};
 };
 
 // Shape with all sizes known: the first dimension without wrap takes what remains of the length.
 Shape resolve(Shape shape);
-// The same where the length counts words on the stream, padding included. The length of the result
-// is of data words: at least as many as are on the stream, 0 when all of it is padding.
+// The same with padding, which the length counts too. The length of the result is of data words:
+// those among the first `length` words of the stream.
 Shape resolve_padded(Shape shape);
 // Word offset, relative to base, of the furthest word that a resolved shape touches.
 uint64_t furthest_word(const Shape& resolved);
-// Words on the stream: data plus padding.
-uint64_t stream_words(const Shape& resolved);
 bool has_padding(const Shape& shape);
-// True when a padded shape covers whole dimensions (a partial one has no defined padding).
-bool covers_dimensions(const Shape& resolved);
 
 // Walks a resolved shape. `memory` is the first byte of the memory that `base` counts in.
 class Cursor {

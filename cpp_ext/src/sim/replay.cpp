@@ -13,15 +13,9 @@
 //   lock is waited for, of those that were set but that nobody ever released. A lock that somebody
 //   releases has its partner in the transaction, so waiting for it is a real deadlock.
 // - A BD that the transaction never wrote belongs to the overlay or to control packets that were not
-//   given: it moves nothing. Given ones are executed when their shim channel has sent them.
+//   given: it moves nothing. Given ones come with routes to the control ports, laid beforehand, and
+//   go there as in any run. What holds no bytes passes these routes as if they were not there.
 // - A lock that is released above 63 and that nobody acquires is emptied by its unseen partner.
-//
-// Two things are done here as AMD's files need them, and not as ordinary runs do them:
-// - An acquire of "equal n" leaves the value as it is. AMD's mem tiles let several MM2S channels and
-//   then the controller wait for the same lock == n after n releases, and pair a release of +1 with
-//   one of -1; with n taken off, none of them comes to its end.
-// - The length of a padded BD counts the padding. It is prod(wrap + pads), and not a multiple of
-//   prod(wrap), in their padded BDs.
 #include <algorithm>
 #include <cmath>
 
@@ -33,7 +27,6 @@
 namespace onedispatch::sim {
 namespace {
 
-constexpr uint32_t kFirstCorePacket = 8;
 constexpr uint32_t kReadyLock = 14;   // of a super kernel: parameters may be written
 constexpr uint32_t kParameterLock = 15;  // parameters are there
 
@@ -109,8 +102,7 @@ void Array::copy_replayed(Channel& s, const Route& route, uint64_t words) {
   if (s.region) s.region->bytes_read += bytes;
   if (route.destinations.empty()) {
     s.open = true;
-    if (s.region && !s.region->open) execute_packets(s, words);
-    return;  // else the cursor may stay: the BD ends by its count of words
+    return;  // the cursor may stay: the BD ends by its count of words
   }
   scratch_.resize(std::max(scratch_.size(), bytes));
   if (s.region && s.region->open) {
@@ -131,35 +123,6 @@ void Array::copy_replayed(Channel& s, const Route& route, uint64_t words) {
     settle_jobs(c);
     c.cursor.scatter(scratch_.data(), words);
   }
-}
-
-// Control packets that a shim channel sends to nowhere go where AMD's overlays route them: the
-// source column of the header names the column, its id the row (1 shim, 2 mem tile, 8.. cores).
-void Array::execute_packets(Channel& s, uint64_t words) {
-  std::vector<uint8_t> bytes(static_cast<size_t>(words) * 4);
-  s.cursor.gather(bytes.data(), words);
-  std::vector<uint32_t> stream = std::move(s.packet_words);
-  for (uint64_t i = 0; i < words; ++i) stream.push_back(load32(bytes.data() + i * 4));
-  size_t at = 0;
-  while (stream.size() - at >= 2) {
-    const uint32_t header = stream[at], control = stream[at + 1];
-    const uint32_t count = (control >> 20 & 3) + 1, operation = control >> 22 & 3;
-    if (stream.size() - at < 2 + count) break;
-    const uint32_t id = header & 31, column = header >> 21 & 127;
-    const uint32_t row = id >= kFirstCorePacket ? reg::FIRST_CORE_ROW + id - kFirstCorePacket : id - 1;
-    const bool known = id == 1 || id == 2 || id >= kFirstCorePacket;
-    if (!known || column >= device_.columns || row >= rows_ || operation == 1)
-      fail(s, "packet",
-           {channel_name(s) + " control packet " + std::to_string(packets), hex(header) + " " + hex(control),
-            "writes with id 1 (shim), 2 (mem tile) or 8.. (cores) and a column of the device",
-            "Check that the argument holds control packets."});
-    const uint64_t address = uint64_t{column} << reg::COLUMN_SHIFT | uint64_t{row} << reg::ROW_SHIFT;
-    for (uint32_t i = 0; i < count; ++i)
-      write(address | ((control + 4 * i) & reg::OFFSET_MASK), stream[at + 2 + i], s.task.op);
-    ++packets;
-    at += 2 + count;
-  }
-  s.packet_words.assign(stream.begin() + static_cast<std::ptrdiff_t>(at), stream.end());
 }
 
 // After every change of a lock: does an absent program have parameters to take?

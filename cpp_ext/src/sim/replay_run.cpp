@@ -70,8 +70,13 @@ void fill(DdrRegions& regions, const ControlPackets& packets) {
 
 ReplayReport Simulator::replay(const uint8_t* bytes, size_t size, const ControlPackets& packets) {
   const Transaction transaction(bytes, size, array_.device());
-  array_.reset();
   broken_ = true;  // a run after this one starts with its overlay
+  if (packets.overlay.empty()) {
+    array_.reset();
+  } else {
+    overlays_[0] = packets.overlay;
+    load_overlay(0);
+  }
   const uint64_t events_before = array_.events.scheduled();
   DdrRegions regions = open_regions();
   fill(regions, packets);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows a stream through the switches, from an MM2S channel to every S2MM channel it reaches.
+// Follows a stream through the switches, from an MM2S channel to every S2MM channel or control port
+// that it reaches.
 #include <algorithm>
 
 #include "array.h"
@@ -35,6 +36,7 @@ void Array::fail_route(const Walk& walk, uint32_t tile, const std::string& port,
 
 uint32_t Array::source_slave(const Channel& c) const {
   const Tile& tile = tiles_[c.tile];
+  if (c.reply) return static_cast<uint32_t>(port_index(tile.kind, false, Port{Side::kControl, 0}));
   if (tile.kind != TileKind::kShim)
     return static_cast<uint32_t>(port_index(tile.kind, false, Port{Side::kDma, c.number}));
   return reg::SHIM_MM2S_SLAVES[c.number];
@@ -48,15 +50,21 @@ void Array::forget_routes() {
   routes_known_ = false;
 }
 
-const Route* Array::route_of(const Channel& c) {
-  auto& cached = routes_[c.index * kRoutesPerChannel + (c.bd.packet ? c.bd.packet_id : 32)];
+// Of a stream that begins with the header of the channel's BD, or with none.
+const Route* Array::route_of(const Channel& c) { return find_route(c, c.header_due, c.bd.packet_id); }
+
+const Route* Array::find_route(const Channel& c, bool packet, uint32_t id) {
+  auto& cached = routes_[c.index * kRoutesPerChannel + (packet ? id : 32)];
   if (cached) return cached.get();
   auto route = std::make_unique<Route>();
-  Walk walk{&c, c.bd.packet, c.bd.packet_id, route.get(), {}};
+  Walk walk{&c, packet, id, route.get(), {}};
   try {
     follow_source(walk);
+    check_mixture(c, *route);
   } catch (const SimulationError&) {
-    if (!options_.replay) throw;  // else what was not reached is open: it lies in the absent overlay
+    // Replay: what was not reached is open, it lies in the absent overlay. Not so for packets that
+    // were given (no BD has this header).
+    if (!options_.replay || packet != c.header_due) throw;
   }
   std::sort(route->arbiters.begin(), route->arbiters.end());
   cached = std::move(route);
@@ -64,10 +72,19 @@ const Route* Array::route_of(const Channel& c) {
   return cached.get();
 }
 
+void Array::check_mixture(const Channel& c, const Route& route) const {
+  if (!route.packets() || route.destinations.empty()) return;
+  fail(c, "unsupported",
+       {"stream of " + channel_name(c),
+        route.headers_in_data ? "a route to a DMA and, with headers in the data, to a packet-switched port"
+                              : "a packet that is routed to a DMA and to a control port",
+        "routes to DMAs, or to control ports", "Give the packets ids of their own."});
+}
+
 void Array::follow_source(Walk& walk) const {
   const Channel& c = *walk.source;
   const Tile& tile = tiles_[c.tile];
-  if (tile.kind == TileKind::kShim) {
+  if (tile.kind == TileKind::kShim && !c.reply) {
     const auto selected = (c.number == 0 ? reg::mux::south_3 : reg::mux::south_7).get(tile.mux);
     if (selected != kMuxDma)
       fail_route(
@@ -89,9 +106,10 @@ void Array::follow_slave(Walk& walk, uint32_t tile_id, uint32_t slave, uint32_t 
   if (!reg::switch_slave::enable.get(value))
     fail_route(walk, tile_id, port, "the port is not enabled (" + hex(value) + ")", "an enabled slave port");
   const bool packet = reg::switch_slave::packet.get(value) != 0;
-  if (packet && !walk.packet)
-    fail_route(walk, tile_id, port, "a stream without packet header",
-               "packets on a packet-switched port; headers in the data are not supported");
+  if (packet && !walk.packet) {
+    walk.route->headers_in_data = true;  // their ids decide, packet by packet
+    return;
+  }
   if (packet && drops)
     fail_route(walk, tile_id, port, "a packet whose header an earlier master dropped",
                "headers dropped only behind the last packet-switched port");
@@ -153,6 +171,14 @@ void Array::leave_tile(Walk& walk, uint32_t tile_id, uint32_t master, uint32_t l
     walk.route->latency = std::max(walk.route->latency, latency);
     return;
   }
+  if (port.side == Side::kControl) {
+    if (!walk.packet)
+      fail_route(walk, tile_id, name, "a stream without packet header",
+                 "packets: with a header from the BD, or through a packet-switched port");
+    walk.route->controls.push_back(tile_id);
+    walk.route->latency = std::max(walk.route->latency, latency);
+    return;
+  }
   int columns = 0, rows = 0;
   Side arrives = Side::kSouth;
   switch (port.side) {
@@ -172,7 +198,7 @@ void Array::leave_tile(Walk& walk, uint32_t tile_id, uint32_t master, uint32_t l
       columns = -1;
       arrives = Side::kEast;
       break;
-    default: fail_route(walk, tile_id, name, "a stream into this port", "ports that lead to a DMA");
+    default: fail_route(walk, tile_id, name, "a stream into this port", "ports that lead to a DMA or a control port");
   }
   const Tile* next = neighbour(tile, columns, rows);
   const int slave = next == nullptr ? -1 : port_index(next->kind, false, Port{arrives, port.lane});

@@ -51,8 +51,8 @@ void Simulator::finish_report(uint64_t events_before) {
   }
   for (size_t i = 0; i < channel_sum_.size(); ++i) {
     const Counters& sum = channel_sum_[i];
-    if (sum.bytes == 0 && sum.active == 0) continue;
     const Channel& c = array_.channels()[i];
+    if (c.reply || (sum.bytes == 0 && sum.active == 0)) continue;
     const Tile& tile = array_.tiles()[c.tile];
     const uint64_t stall = sum.active > sum.busy ? sum.active - sum.busy : 0;
     report_.channels.push_back(

@@ -32,7 +32,8 @@ void Array::ready(Channel& c) {
 void Array::try_start(Channel& s) {
   if (s.state != ChannelState::kReady || s.words_left == 0 || paused(s)) return;
   if (!s.route) s.route = route_of(s);
-  if (s.bd.packet && !s.packet_open && !open_packet(s)) return;
+  if (s.route->packets() && !(options_.replay && s.region && s.region->open) && !start_packet(s)) return;
+  if (s.header_due && !s.packet_open && !open_packet(s)) return;
 
   const auto& destinations = s.route->destinations;
   const bool header = s.header_due && std::any_of(destinations.begin(), destinations.end(),
@@ -87,6 +88,7 @@ void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t star
 
 void Array::finish_segment(Channel& s) {
   if (!s.mm2s) return finish_supply(s);
+  if (!s.packet_words.empty()) return finish_packet_segment(s);
   const Route* const route = s.route;  // s may take another one below
   const uint64_t words = s.segment_words;
   const uint64_t took = now - s.segment_start;
@@ -129,16 +131,8 @@ void Array::finish_segment(Channel& s) {
 }
 
 void Array::deliver_header(Channel& s, const Route& route) {
-  const Tile& tile = tiles_[s.tile];
-  uint32_t word = reg::packet_header::id.set(0, s.bd.packet_id);
-  word = reg::packet_header::type.set(word, s.bd.packet_type);
-  word = reg::packet_header::source_row.set(word, tile.row);
-  word = reg::packet_header::source_column.set(word, tile.column);
-  uint32_t ones = 0;
-  for (uint32_t rest = word; rest != 0; rest &= rest - 1) ++ones;
-  if (ones % 2 == 0) word = reg::packet_header::parity.set(word, 1);
   uint8_t bytes[4];
-  store32(bytes, word);
+  store32(bytes, s.header_word);
   for (const Destination& d : route.destinations) {
     if (!d.keeps_header) continue;
     Channel& c = channels_[d.channel];
@@ -244,6 +238,7 @@ void Array::release_arbiters(Channel& s) {
                          arbiter_queue_.end());
   }
   s.header_due = false;
+  s.packet_words.clear();
   if (!s.packet_open) return;
   s.packet_open = false;
   if (s.route->arbiters.empty()) return;
