@@ -13,11 +13,12 @@ shim's DMA ports: they go up on lane 5, sideways on lane 3 of row 0, and use arb
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from onedispatch.transactions import registers as reg
-from onedispatch.transactions.bd import packet_master, switch_slave, switch_slot
+from onedispatch.transactions.bd import ShimBd, packet_master, queue_word, switch_slave, switch_slot
 from onedispatch.transactions.builder import TransactionBuilder, tile_address
-from onedispatch.transactions.control_packets import Key, TileMap
+from onedispatch.transactions.control_packets import ControlPacket, ControlPackets, Key, TileMap
 from onedispatch.transactions.device import Device
 from onedispatch.transactions.errors import TransactionError
 
@@ -84,6 +85,43 @@ def lay_control_routes(builder: TransactionBuilder, tiles: TileMap, channels: Se
                 masters.add((column, row, master))
                 word = packet_master(ARBITER, 1 << _MSELS.index(master))
                 write("SWITCH_MASTER", tile_map.master(master), word)
+
+
+def send_packets(
+    builder: TransactionBuilder, packets: ControlPackets, argument: int, offset: int = 0, channel: int = 0
+) -> None:
+    """Sends the blob ``packets`` from byte ``offset`` of kernel argument ``argument``, in its order.
+
+    Packets in a row with the same column go in one task of that column's shim MM2S ``channel``,
+    by a BD that no packet writes; the next task starts when it is through.
+
+    Raises:
+        TransactionError: packets that write every BD of their shim.
+    """
+    shim = reg.TILES["shim"].block
+    bds = shim["DMA_BD"]
+    written = {(p.key[1], (p.offset - bds.offset) // bds.stride) for p in packets.packets if _in(bds, p)}
+    for column, run in groupby(packets.packets, key=lambda packet: packet.key[1]):
+        size = sum(packet.size for packet in run)
+        free = [n for n in range(bds.count) if (column, n) not in written]
+        if not free:
+            raise TransactionError(
+                "control packets", f"writes to all BDs of shim {column}", "one BD that no packet writes",
+                "send the packets in parts",
+            )  # fmt: skip
+        at = tile_address(column, reg.SHIM_ROW, bds.offset + free[-1] * bds.stride)
+        builder.blockwrite(at, ShimBd.at(0, size // 4).to_words())
+        builder.ddr_patch(at + 4, argument, offset)
+        queue, status = shim["DMA_MM2S_QUEUE"], shim["DMA_MM2S_STATUS"]
+        push = queue_word("shim", free[-1])
+        builder.write(tile_address(column, reg.SHIM_ROW, queue.offset + channel * queue.stride), push)
+        idle = tile_address(column, reg.SHIM_ROW, status.offset + channel * status.stride)
+        builder.maskpoll(idle, 0, reg.DMA_IDLE_MASK)
+        offset += size
+
+
+def _in(block: reg.Block, packet: ControlPacket) -> bool:
+    return block.offset <= packet.offset < block.offset + block.count * block.stride
 
 
 def _ports(tiles: TileMap, channels: Sequence[int], columns: int) -> Ports:

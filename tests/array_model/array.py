@@ -32,6 +32,7 @@ PACES = (1.0, 0.3, 0.03, 0.003)
 CONTROLLER_LAST = -1
 """As ``shuffle``: the controller acts only when nothing else can, as if writes took ages."""
 _ENABLE, _RESET = 1, 2
+_READ_ONLY = ("_STATUS", "LOCK_REQUEST", "TIMER_LOW", "TIMER_HIGH", "_COUNT")
 
 
 class Deadlock(ModelFault):
@@ -128,6 +129,8 @@ class Tile:
         """One word into a register or into memory."""
         found = self._find(offset)
         name, index = found.block.name, found.index
+        if name.endswith(_READ_ONLY):
+            raise ModelFault("register", f"{self.name}: a write to {name}")
         if name == "MEMORY":
             self.memory.store(offset // 4, word)
         elif name == "PROGRAM_MEMORY":

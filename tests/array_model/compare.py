@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from onedispatch.cpp_ext import _core
-from onedispatch.transactions import Device, TransactionBuilder, Xclbin
+from onedispatch.transactions import Device, Transaction, TransactionBuilder, Xclbin
 from onedispatch.transactions.errors import SimulationError
-from tests.array_model.array import Array, Loader, no_programs
+from tests.array_model.array import CONTROLLER_LAST, Array, Loader, no_programs
 from tests.array_model.memory import ModelFault
+from tests.array_model.programs import Program
+
+SHUFFLES = (None, CONTROLLER_LAST, 0, 1, 2, 3)
+MAX_ROUNDS = 200_000
 
 
 @dataclass(frozen=True)
@@ -78,3 +82,34 @@ def run_cpp(device: Device, overlay: bytes, transaction: bytes, buffers: Sequenc
     except SimulationError as error:
         return Outcome(str(getattr(error, "kind", "?")), str(error))
     return Outcome("ok", "", tuple(bytes(bo.read()) for bo in bos), tuple(run.report()["registers"]))
+
+
+def model_outcomes(program: Program) -> Iterator[Outcome]:
+    """What the model says, in its own order of agents and in others."""
+    device = program.device
+    for shuffle in SHUFFLES:
+        yield run_model(
+            device,
+            empty_overlay(device),
+            program.transaction,
+            program.buffers,
+            shuffle=shuffle,
+            max_rounds=MAX_ROUNDS,
+        )
+
+
+def disagreement(program: Program) -> str | None:
+    """None when both agree, the reason when they do not; "" when the program proves nothing."""
+    model, *others = model_outcomes(program)
+    if model.kind == "livelock" or not all(model.same(other) for other in others):
+        return ""
+    cpp = run_cpp(program.device, empty_overlay(program.device), program.transaction, program.buffers)
+    if model.same(cpp):
+        return None
+    listing = "\n".join(str(op) for op in Transaction.from_bytes(program.transaction).ops)
+    wrong = [i for i, pair in enumerate(zip(model.buffers, cpp.buffers, strict=False)) if pair[0] != pair[1]]
+    seen = [(a, b) for a, b in zip(model.registers, cpp.registers, strict=False) if a != b]
+    return (
+        f"model: {model.kind} {model.text}\nC++: {cpp.kind} {cpp.text}\nbuffers {wrong} differ, "
+        f"registers {seen} differ\n" + "\n".join(program.notes) + f"\n{listing}"
+    )

@@ -96,6 +96,8 @@ class ControlPort(Sender):
             else:
                 self.tile.write(offset, packet[2 + beat])
         if read:
+            if self.tile.array.route_of(self, fields["return_id"]).ports:
+                raise ModelFault("unsupported", f"{self.name}: an answer to a control port")
             self.answers.append((fields["return_id"], read))
 
     @property
@@ -113,8 +115,6 @@ class ControlPort(Sender):
             packet_id, words = self.answers[0]
             header = bd.packet_header(packet_id, 0, self.tile.row, self.tile.column)
             route = array.route_of(self, packet_id)
-            if route.ports:
-                raise ModelFault("unsupported", f"{self.name}: an answer to a control port")
             yield from self._until(lambda r=route: array.arbiters.take(r.arbiters, self), "an arbiter")
             for i, word in enumerate([header, *words]):
                 yield from self._send_word(route, lambda w=word: w, is_header=i == 0)

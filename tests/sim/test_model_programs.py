@@ -8,21 +8,17 @@ is left out; the generator makes few of those.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 
-from onedispatch.transactions import Transaction, find_device
-from tests.array_model.array import CONTROLLER_LAST
-from tests.array_model.compare import Outcome, empty_overlay, run_cpp, run_model
-from tests.array_model.programs import Abandon, Program, RandomChoose, make_program
+from onedispatch.transactions import find_device
+from tests.array_model.compare import disagreement
+from tests.array_model.programs import Abandon, RandomChoose, make_program
 
 DEVICES = ("npu2_1col", "npu1_2col", "npu2_3col")
-SHUFFLES = (None, CONTROLLER_LAST, 0, 1, 2, 3)
-MAX_ROUNDS = 200_000
 
 
 @dataclass(frozen=True)
@@ -33,37 +29,6 @@ class Drawn:
 
     def int(self, low: int, high: int) -> int:
         return self.data.draw(st.integers(low, high))
-
-
-def model_outcomes(program: Program) -> Iterator[Outcome]:
-    """What the model says, in its own order of agents and in others."""
-    device = program.device
-    for shuffle in SHUFFLES:
-        yield run_model(
-            device,
-            empty_overlay(device),
-            program.transaction,
-            program.buffers,
-            shuffle=shuffle,
-            max_rounds=MAX_ROUNDS,
-        )
-
-
-def disagreement(program: Program) -> str | None:
-    """None when both agree, the reason when they do not; "" when the program proves nothing."""
-    model, *others = model_outcomes(program)
-    if model.kind == "livelock" or not all(model.same(other) for other in others):
-        return ""
-    cpp = run_cpp(program.device, empty_overlay(program.device), program.transaction, program.buffers)
-    if model.same(cpp):
-        return None
-    listing = "\n".join(str(op) for op in Transaction.from_bytes(program.transaction).ops)
-    wrong = [i for i, pair in enumerate(zip(model.buffers, cpp.buffers, strict=False)) if pair[0] != pair[1]]
-    seen = [(a, b) for a, b in zip(model.registers, cpp.registers, strict=False) if a != b]
-    return (
-        f"model: {model.kind} {model.text}\nC++: {cpp.kind} {cpp.text}\nbuffers {wrong} differ, "
-        f"registers {seen} differ\n" + "\n".join(program.notes) + f"\n{listing}"
-    )
 
 
 @given(st.data(), st.sampled_from(DEVICES), st.sampled_from([0, 60]))

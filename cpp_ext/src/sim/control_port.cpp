@@ -57,10 +57,6 @@ void Array::fail_packet(const Channel& s, const std::string& given, const std::s
 bool Array::start_packet(Channel& s) {
   if (!s.packet_open) {
     if (!s.header_due && !header_from_data(s)) return true;
-    if (s.reply)
-      fail(s, "unsupported",
-           {channel_name(s), "an answer that is routed to a control port", "answers to an S2MM channel",
-            "Give the read another return id, or the id another route."});
     if (!open_packet(s)) return false;
   }
   if (s.packet_words.empty()) {
@@ -170,6 +166,8 @@ void Array::execute_packet(const Channel& s, const Tile& tile, const std::vector
         write(address, packet[kHeaders + beat], op);
       }
     }
+    if (!answer.empty())
+      queue_answer(tile, Answer{static_cast<uint32_t>(field::return_id.get(control)), std::move(answer), op});
   } catch (SimulationError& error) {
     current_op = outer;
     error.op = error.op.index < 0 ? op : error.op;
@@ -182,16 +180,19 @@ void Array::execute_packet(const Channel& s, const Tile& tile, const std::vector
   }
   current_op = outer;
   changed(tile.index);
-  if (!answer.empty())
-    queue_answer(tile, Answer{static_cast<uint32_t>(field::return_id.get(control)), std::move(answer), op});
 }
 
 // --- Answers of reads: packets from the control slave port of the tile --------------------------
 
 void Array::queue_answer(const Tile& tile, Answer answer) {
   AnswerPort& port = answer_ports_[tile.index];
-  port.waiting.push_back(std::move(answer));
   Channel& c = channels_[tile.answers];
+  const Route* route = find_route(c, true, answer.id);  // an error of the packet that asks
+  if (!route->controls.empty())
+    fail(c, "unsupported",
+         {channel_name(c), "an answer that is routed to a control port", "answers to an S2MM channel",
+          "Give the read another return id, or the id another route."});
+  port.waiting.push_back(std::move(answer));
   if (!c.running) start_answer(c);
 }
 

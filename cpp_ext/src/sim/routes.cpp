@@ -64,7 +64,7 @@ const Route* Array::find_route(const Channel& c, bool packet, uint32_t id) {
   } catch (const SimulationError&) {
     // Replay: what was not reached is open, it lies in the absent overlay. Not so for packets that
     // were given (no BD has this header).
-    if (!options_.replay || packet != c.header_due) throw;
+    if (!options_.replay || (packet != c.header_due && !c.reply)) throw;
   }
   std::sort(route->arbiters.begin(), route->arbiters.end());
   cached = std::move(route);

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random programs of control packets: what travels, how BDs cut it, who answers.
+
+Senders are shim DMAs, and a memory tile that talks to its own control port. Each writes to words
+of its own, so that nothing depends on who comes first; one sender of a column may read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from onedispatch.transactions import Device, MemBd, ShimBd, TransactionBuilder, registers
+from onedispatch.transactions.bd import (
+    circuit_master,
+    control_packet_header,
+    packet_header,
+    queue_word,
+    switch_slave,
+    switch_slot,
+)
+from onedispatch.transactions.builder import tile_address
+from onedispatch.transactions.control_overlay import ARBITER, lay_control_routes, usual_tiles
+from onedispatch.transactions.control_packets import Key
+from onedispatch.transactions.errors import TransactionError
+from tests.array_model.programs import IDLE, Abandon, Choose, Program
+
+ROWS = registers.FIRST_CORE_ROW + registers.CORE_ROWS
+ANSWER_LANE, SENDER_ROOM, MEM_DATA = 3, 0x400, 0x40000
+Tile = tuple[int, int]
+
+
+def at(tile: Tile, block: str, index: int = 0, byte: int = 0) -> int:
+    """The address of a register."""
+    kind = registers.kind_of_row(tile[1]) or "core"
+    found = registers.TILES[kind].block[block]
+    return tile_address(*tile, found.offset + index * found.stride + byte)
+
+
+@dataclass
+class Packet:
+    header: int
+    rest: list[int]  # control header, data
+
+
+@dataclass
+class Maker:
+    choose: Choose
+    device: Device
+    builder: TransactionBuilder
+    tiles: dict[Key, Tile]
+    host: list[int] = field(default_factory=list)
+    pushes: list[tuple[int, int]] = field(default_factory=list)
+    waits: list[int] = field(default_factory=list)
+    observed: set[int] = field(default_factory=set)
+    answer_words: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def chance(self, percent: int) -> bool:
+        return self.choose.int(0, 99) >= 100 - percent
+
+    # -- packets ---------------------------------------------------------------------------------
+
+    def packets(self, keys: list[Key], sender: int, reads: Tile | None) -> list[Packet]:
+        return [self.packet(keys, sender, reads) for _ in range(self.choose.int(1, 8))]
+
+    def packet(self, keys: list[Key], sender: int, reads: Tile | None) -> Packet:
+        key = keys[self.choose.int(0, len(keys) - 1)]
+        tile = self.tiles[key]
+        beats, offset = self.target(tile, sender)
+        self.observed |= {tile_address(*tile, offset + 4 * i) for i in range(beats)}
+        header = packet_header(key[0], self.choose.int(0, 7), self.choose.int(0, 5), key[1])
+        if tile == reads and self.chance(40):
+            self.answer_words += 1 + beats
+            return Packet(header, [control_packet_header(offset, beats, 1, self.choose.int(0, 31))])
+        control = control_packet_header(offset, beats, (0, 0, 2)[self.choose.int(0, 2)])
+        word = self.choose.int(0, 0xFFFF)
+        limit = 63 if beats == 1 and offset & 0xFFFFF in self.lock_offsets(tile) else 0xFFFFFFFF
+        return Packet(header, [control, *(min(limit, word * 0x10001 + i) for i in range(beats))])
+
+    def lock_offsets(self, tile: Tile) -> set[int]:
+        found = registers.TILES[registers.kind_of_row(tile[1]) or "core"].block["LOCK_VALUE"]
+        return {found.offset + i * found.stride for i in range(found.count)}
+
+    def target(self, tile: Tile, sender: int) -> tuple[int, int]:
+        """(data words, offset) of a packet: memory, a lock, or part of a BD that nobody runs."""
+        beats = self.choose.int(1, 4)
+        form = self.choose.int(1 if tile[1] == 0 else 0, 2)
+        if form == 0:
+            return beats, sender * SENDER_ROOM + 4 * self.choose.int(0, 60)
+        if form == 1:
+            return 1, at((0, tile[1]), "LOCK_VALUE", 2 * sender + self.choose.int(0, 1)) & 0xFFFFF
+        byte = 4 * self.choose.int(0, 2)
+        return min(beats, 3), at((0, tile[1]), "DMA_BD", 8 + sender, byte) & 0xFFFFF
+
+    # -- senders ---------------------------------------------------------------------------------
+
+    def send(self, tile: Tile, channel: int, packets: list[Packet], first_bd: int, spoilt: bool) -> None:
+        """A chain of BDs that holds the packets; cuts inside a packet leave its TLAST out."""
+        words: list[int] = []
+        starts: dict[int, Packet] = {}
+        for packet in packets:
+            starts[len(words)] = packet
+            words += [packet.header, *packet.rest]
+        if spoilt:
+            self.spoil(words)
+        total = len(words)
+        cuts = (
+            sorted({self.choose.int(1, total - 1) for _ in range(self.choose.int(0, 3))}) if total > 1 else []
+        )
+        edges = [0, *cuts, total]
+        pieces: list[tuple[list[int], dict[str, int]]] = []
+        for begin, end in pairwise(edges):
+            piece, fields = words[begin:end], {"suppress_tlast": int(end not in starts and end != total)}
+            if begin in starts and len(piece) > 1 and not spoilt and self.chance(40):
+                fields |= {
+                    "enable_packet": 1,
+                    "packet_id": piece[0] & 31,
+                    "packet_type": self.choose.int(0, 7),
+                }
+                piece = piece[1:]
+            pieces.append((piece, fields))
+        for i, (piece, fields) in enumerate(pieces):
+            if i + 1 < len(pieces):
+                fields |= {"use_next": 1, "next_bd": first_bd + i + 1}
+            self.write_bd(tile, first_bd + i, piece, fields)
+        kind = registers.kind_of_row(tile[1]) or "core"
+        self.pushes.append((at(tile, "DMA_MM2S_QUEUE", channel), queue_word(kind, first_bd, 1, False)))
+        self.waits.append(at(tile, "DMA_MM2S_STATUS", channel))
+        self.notes.append(f"{tile} MM2S{channel}: {[hex(word) for word in words]} cut at {cuts}")
+
+    def write_bd(self, tile: Tile, number: int, words: list[int], fields: dict[str, int]) -> None:
+        if tile[1] == 0:
+            bd = ShimBd(length=len(words), address=0, **fields)
+            self.builder.blockwrite(at(tile, "DMA_BD", number), bd.to_words())
+            self.builder.ddr_patch(at(tile, "DMA_BD", number, 4), 0, 4 * len(self.host))
+            self.host += words
+            return
+        place = MEM_DATA + 0x100 * number
+        self.builder.blockwrite(tile_address(*tile, place), words)
+        bd = MemBd(length=len(words), base=0x20000 + place // 4, **fields)
+        self.builder.blockwrite(at(tile, "DMA_BD", number), bd.to_words())
+
+    def spoil(self, words: list[int]) -> None:
+        """Bits flip in one word, or the last word is lost."""
+        if self.chance(25) and len(words) > 1:
+            words.pop()
+            return
+        place = self.choose.int(0, min(len(words) - 1, 7))
+        for _ in range(self.choose.int(1, 2)):
+            words[place] ^= 1 << self.choose.int(0, 31)
+
+    def answers(self, tile: Tile) -> None:
+        """Answers of a tile go down to S2MM1 of its shim."""
+        column, row = tile
+        slave = "CONTROL"
+        while True:
+            kind = registers.TILES[registers.kind_of_row(row) or "core"]
+            master = f"SOUTH_{ANSWER_LANE}"
+            number = kind.slave(slave)
+            self.builder.write(at((column, row), "SWITCH_SLAVE", number), switch_slave())
+            self.builder.write(
+                at((column, row), "SWITCH_MASTER", kind.master(master)), circuit_master(number)
+            )
+            if row == 0:
+                break
+            row, slave = row - 1, f"NORTH_{ANSWER_LANE}"
+        self.builder.write(at((column, 0), "DEMUX"), 1 << 6)
+
+    def receive(self, column: int) -> None:
+        if not self.answer_words:
+            return
+        bd = ShimBd(length=self.answer_words, address=0)
+        self.builder.blockwrite(at((column, 0), "DMA_BD", 15), bd.to_words())
+        self.builder.ddr_patch(at((column, 0), "DMA_BD", 15, 4), 1, 0)
+        self.pushes.append((at((column, 0), "DMA_S2MM_QUEUE", 1), queue_word("shim", 15, 1, False)))
+        self.waits.append(at((column, 0), "DMA_S2MM_STATUS", 1))
+
+
+def choose_tiles(choose: Choose, columns: int) -> dict[Key, Tile]:
+    """The usual ids, or ids counted through for tiles that column 0 reaches."""
+    if choose.int(0, 1):
+        return usual_tiles(columns)
+    every = [(c, r) for c in range(columns) for r in range(ROWS)]
+    picked = {every[choose.int(0, len(every) - 1)] for _ in range(6)}
+    return {(i, 0): tile for i, tile in enumerate(sorted(picked))}
+
+
+def make_packet_program(choose: Choose, device: Device, faults: int = 0) -> Program:
+    """A random program; ``faults`` is the chance in percent that a packet in it is spoilt.
+
+    Raises:
+        Abandon: these choices make none.
+    """
+    builder = TransactionBuilder(device.device_generation, device.columns)
+    maker = Maker(choose, device, builder, choose_tiles(choose, device.columns))
+    try:
+        lay_control_routes(builder, maker.tiles)
+    except TransactionError as error:
+        raise Abandon from error
+    columns = sorted({column for _, column in maker.tiles})
+    asked = columns[choose.int(0, len(columns) - 1)]
+    targets = [tile for key, tile in maker.tiles.items() if key[1] == asked and tile[0] == asked and tile[1]]
+    reads = targets[choose.int(0, len(targets) - 1)] if targets and maker.chance(50) else None
+    if reads is not None:
+        maker.answers(reads)
+    spoilt = choose.int(0, 99) < faults
+    for sender, (column, channel) in enumerate([(columns[0], 0), (columns[0], 1), (columns[-1], 0)]):
+        if sender and (maker.chance(40) or (sender == 2 and len(columns) == 1)):
+            continue
+        keys = sorted(key for key in maker.tiles if key[1] == column)
+        alone = reads if column == asked and channel == 0 else None
+        packets = maker.packets(keys, sender, alone)
+        maker.send((column, 0), channel, packets, 4 * channel, spoilt)
+        spoilt = False
+    if (2, 0) in maker.tiles and maker.tiles[2, 0] == (0, 1) and maker.chance(50):
+        slave = registers.TILES["mem"].slave("DMA_0")
+        builder.write(at((0, 1), "SWITCH_SLAVE", slave), switch_slave(packet=True))
+        builder.write(
+            at((0, 1), "SWITCH_SLOT", slave * registers.SLOTS_PER_SLAVE), switch_slot(2, ARBITER, 0)
+        )
+        maker.send((0, 1), 0, maker.packets([(2, 0)], 3, None), 0, False)
+    maker.receive(asked)
+    for address, word in maker.pushes:
+        builder.write(address, word)
+    for address in maker.waits:
+        builder.maskpoll(address, 0, IDLE)
+    builder.read_regs(sorted(maker.observed))
+    content = b"".join(word.to_bytes(4, "little") for word in maker.host)
+    answers = 4 * maker.answer_words + 4
+    return Program(device, builder.to_bytes(), (content or b"\0\0\0\0", answers), tuple(maker.notes))
