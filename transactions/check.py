@@ -61,7 +61,7 @@ def check_bytes(data: bytes, arg_sizes: ArgSizes = None) -> list[Finding]:
 # --- One BD -------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1 << 12)
+@lru_cache(program.BDS_REMEMBERED)
 def bd_problems(kind: str, words: Words) -> tuple[Problem, ...]:
     """What is wrong with a BD whatever tile it is in."""
     return (*_reserved(kind, words), *_dimensions(kind, words), *_bd_locks(kind, words))
@@ -110,6 +110,21 @@ def _bd_locks(kind: str, words: Words) -> Iterator[Problem]:
         yield FindingKind.CHAIN, _ERROR, f"is followed by BD {values['next_bd']}, which does not exist"
 
 
+@lru_cache(program.BDS_REMEMBERED)
+def _sides(words: Words) -> frozenset[int]:
+    """Whose memory and locks a memory tile's BD uses: 0 west, 1 own, 2 east."""
+    values = vars(program.decoded("mem", words))
+    extent = program.pattern("mem", words).extent()
+    sides = set()
+    if extent:
+        first, size = 4 * values["base"], registers.MEM.memory_bytes
+        sides = {first // size, (first + 4 * extent - 4) // size}
+    for name, used in (("acquire", values["acquire_enable"]), ("release", values["release_value"])):
+        if used:
+            sides.add(values[f"{name}_lock"] // registers.MEM.own_lock_view)
+    return frozenset(sides)
+
+
 # --- All of them together -----------------------------------------------------------------------
 
 
@@ -121,8 +136,8 @@ class _Lock:
     raised: int = 0
     lowered: bool = False
     known_raisers: bool = False
-    waits: list[tuple[int, int, str]] = field(default_factory=list)
-    """(op, acquire value, who)"""
+    waits: list[tuple[int, int, Channel | None, int]] = field(default_factory=list)
+    """(op, acquire value, channel, BD); no channel: the host"""
 
 
 class _Flow:
@@ -166,7 +181,10 @@ class _Flow:
         self.found.append(Finding(kind, op, int(self.transaction.offsets[op]), message, severity))
 
     def lock(self, tile: Tile, lock: int) -> _Lock:
-        return self.locks.setdefault((tile, lock), _Lock())
+        state = self.locks.get((tile, lock))
+        if state is None:
+            state = self.locks[tile, lock] = _Lock()
+        return state
 
     # --- BDs ------------------------------------------------------------------------------------
 
@@ -199,15 +217,7 @@ class _Flow:
 
     def _neighbours(self, op: int, tile: Tile, use: BdUse) -> None:
         """A BD that reaches into the memory or the locks of a neighbour must have one."""
-        values = vars(use.bd)
-        size = registers.MEM.memory_bytes
-        sides = set()
-        if use.pattern.extent():
-            first = 4 * values["base"]
-            sides = {first // size, (first + 4 * use.pattern.extent() - 4) // size}
-        for name, used in (("acquire", values["acquire_enable"]), ("release", values["release_value"])):
-            if used:
-                sides.add(values[f"{name}_lock"] // registers.MEM.own_lock_view)
+        sides = _sides(use.words)
         for side, way, column in ((0, "west", tile[0] - 1), (2, "east", tile[0] + 1)):
             if side in sides and not 0 <= column < self.columns:
                 message = f"{_name(tile)} BD {use.index} uses the memory tile to the {way}: there is none"
@@ -240,25 +250,23 @@ class _Flow:
 
     def _use(self, push: Pushed, channel: Channel, use: BdUse) -> None:
         values = vars(use.bd)
-        where = f"{_channel(channel)} BD {use.index}"
         self.in_flight.setdefault((push.tile, use.index), {})[channel] = (push, self.waited)
         if not values["valid"]:
-            self._say(FindingKind.BD, _ERROR, push.op, f"{where} is queued while not valid")
+            self._say(FindingKind.BD, _ERROR, push.op, f"{_bd(channel, use)} is queued while not valid")
         if use.kind == "mem" and use.index // 24 != push.channel % 2:
             low = 24 * (push.channel % 2)
-            message = f"{where}: channel {push.channel} can use BDs {low} to {low + 23}"
+            message = f"{_bd(channel, use)}: channel {push.channel} can use BDs {low} to {low + 23}"
             if use.index != push.start:  # the start is validation's
                 self._say(FindingKind.BD, _ERROR, push.op, message)
         if use.pattern.zeros and not push.direction:
-            message = f"{where} inserts zeros, which an S2MM channel does not"
+            message = f"{_bd(channel, use)} inserts zeros, which an S2MM channel does not"
             self._say(FindingKind.DIMENSION, _WARNING, push.op, message)
-        self._runs(push, where, use)
+        if use.pattern.iteration is not None:
+            self._runs(push, channel, use)
         self._locks_of(push, channel, use)
 
-    def _runs(self, push: Pushed, where: str, use: BdUse) -> None:
+    def _runs(self, push: Pushed, channel: Channel, use: BdUse) -> None:
         """Whether the iterations that a push asks for stay where the first one is."""
-        if use.pattern.iteration is None:
-            return
         reach = 4 * use.pattern.extent(push.repeat)
         if use.kind == "shim":
             if use.argument is None or self.sizes is None or use.argument[0] not in self.sizes:
@@ -268,8 +276,8 @@ class _Flow:
             if offset + 4 * use.pattern.extent() <= size < offset + reach:
                 self._say(
                     FindingKind.ARGUMENT, _ERROR, push.op,
-                    f"{where}: {push.repeat} runs access argument {argument} of {size} bytes from {offset} "
-                    f"to {offset + reach}",
+                    f"{_bd(channel, use)}: {push.repeat} runs access argument {argument} of {size} bytes "
+                    f"from {offset} to {offset + reach}",
                 )  # fmt: skip
             return
         if not reach:
@@ -277,8 +285,8 @@ class _Flow:
         room = _MEM_VIEW if use.kind == "mem" else registers.CORE.memory_bytes
         end = 4 * vars(use.bd)["base"] + reach
         if end > room:
-            message = f"{where}: {push.repeat} runs reach to {end:#x}; the memory ends at {room:#x}"
-            self._say(FindingKind.DIMENSION, _ERROR, push.op, message)
+            message = f"{push.repeat} runs reach to {end:#x}; the memory ends at {room:#x}"
+            self._say(FindingKind.DIMENSION, _ERROR, push.op, f"{_bd(channel, use)}: {message}")
 
     def _locks_of(self, push: Pushed, channel: Channel, use: BdUse) -> None:
         values = vars(use.bd)
@@ -296,8 +304,7 @@ class _Flow:
             if owner is not None:
                 state = self.lock(*owner)
                 state.lowered |= values["acquire_value"] != 0
-                who = f"{_channel(channel)} BD {use.index}"
-                state.waits.append((push.op, values["acquire_value"], who))
+                state.waits.append((push.op, values["acquire_value"], channel, use.index))
 
     def _retire(self, channel: Channel, tokens_only: bool = False) -> None:
         """The tasks of a channel have ended."""
@@ -384,7 +391,7 @@ class _Flow:
         self.waited += 1
         state = self.lock(event.tile, event.lock)
         if event.acquire:
-            state.waits.append((event.op, event.value, "the host"))
+            state.waits.append((event.op, event.value, None, 0))
             state.lowered |= event.value != 0
             for channel in self.releases.get((event.tile, event.lock), ()):
                 self._retire(channel)
@@ -403,10 +410,11 @@ class _Flow:
             high = min(registers.LOCK_MAX, max(state.sets) + state.raised)
             near = any((tile[0] + d, tile[1]) in self.unknown_users for d in (-1, 0, 1))
             sure = state.known_raisers and not near
-            for op, value, who in state.waits:
+            for op, value, channel, index in state.waits:
                 wanted = abs(value)
                 if low <= wanted <= high or (value < 0 and wanted <= high):
                     continue
+                who = f"{_channel(channel)} BD {index}" if channel else "the host"
                 self._say(
                     FindingKind.LOCK, _ERROR if sure and wanted > high else _WARNING, op,
                     f"{who} waits for {_name(tile)} lock {lock} {condition(value)}; "
@@ -421,3 +429,7 @@ def _name(tile: Tile) -> str:
 def _channel(channel: Channel) -> str:
     tile, direction, index = channel
     return f"{_name(tile)} {program.DIRECTIONS[direction & 1]}[{index}]"
+
+
+def _bd(channel: Channel, use: BdUse) -> str:
+    return f"{_channel(channel)} BD {use.index}"

@@ -47,6 +47,7 @@ def packer(code: int, version: Version) -> OpPacker:
     return OpPacker(struct.Struct(text + (f"{tail}x" if tail else "")), tuple(names))
 
 
+@cache
 def layout_of(code: int, version: Version) -> Layout:
     """The layout of an opcode.
 

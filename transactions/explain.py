@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -105,7 +105,10 @@ class TileUse:
     """(op, register, value) of other writes."""
 
     def channel(self, direction: int, index: int) -> Channel:
-        return self.channels.setdefault((direction, index), Channel(direction, index))
+        channel = self.channels.get((direction, index))
+        if channel is None:
+            channel = self.channels[direction, index] = Channel(direction, index)
+        return channel
 
     def bytes(self, direction: int) -> int:
         return sum(c.bytes for c in self.channels.values() if c.direction == direction)
@@ -366,11 +369,11 @@ def _bd_dict(use: BdUse) -> dict[str, Any]:
 
 class _Collector:
     def __init__(self, transaction: Transaction) -> None:
-        names = Counter(spec.name_of(code) for code in transaction.codes.tolist())
+        counts = Counter(transaction.codes.tolist()).most_common()
         self.explanation = Explanation(
             listing.summary(transaction),
             transaction.header.columns,
-            dict(names.most_common()),
+            {spec.name_of(code): count for code, count in counts},
             {},
             {},
             [],
@@ -378,8 +381,7 @@ class _Collector:
         )
         self.found = program.events(transaction, core_lists=True)
         self.core_ops: set[int] = set()
-        for event in self.found:
-            self._take(event)
+        self._take()
         self.explanation.steps = list(_steps(self.found))
 
     def tile(self, tile: Tile) -> TileUse:
@@ -395,33 +397,46 @@ class _Collector:
         if tile is not None:
             self.tile(tile).waits.append(wait)
 
-    def _take(self, event: program.Event) -> None:
-        if isinstance(event, program.Pushed):
-            self._pushed(event)
-        elif isinstance(event, program.LockSet):
-            if event.op not in self.core_ops:
-                self.tile(event.tile).locks.append((event.op, event.lock, event.value))
-        elif isinstance(event, program.IdleWait):
-            channel = self.tile(event.tile).channel(event.direction, event.channel)
-            channel.waits.append(event.op)
-            kind = KIND_NAMES[self.tile(event.tile).kind]
-            self._wait(event.op, None, f"{kind} {program.DIRECTIONS[event.direction]} channel idle")
-        elif isinstance(event, program.LockWait):
-            kind = KIND_NAMES[self.tile(event.tile).kind]
-            done = f"to be {condition(event.value)}" if event.acquire else f"released by {event.value}"
-            self._wait(event.op, event.tile, f"{kind} lock {event.lock} {done}")
-        elif isinstance(event, program.DataWritten):
-            self._data(event)
-        elif isinstance(event, program.Reset):
-            self.tile(event.tile).channel(event.direction, event.channel).resets.append(event.op)
-        elif isinstance(event, program.RegisterWritten):
-            self._register(event)
-        elif isinstance(event, program.Poll):
-            hit = program.target(event.address)
-            what = f"{listing.place(event.address)} & {event.mask:#x} == {event.value:#x}"
-            self._wait(event.op, hit and hit.tile, what)
-        elif isinstance(event, program.TokenWait):
-            self._tokens(event)
+    def _take(self) -> None:
+        takers: dict[type, Callable[..., None]] = {
+            program.Pushed: self._pushed,
+            program.LockSet: self._lock_set,
+            program.IdleWait: self._idle_wait,
+            program.LockWait: self._lock_wait,
+            program.DataWritten: self._data,
+            program.Reset: self._reset,
+            program.RegisterWritten: self._register,
+            program.Poll: self._poll,
+            program.TokenWait: self._tokens,
+        }
+        for event in self.found:
+            take = takers.get(type(event))
+            if take is not None:
+                take(event)
+
+    def _lock_set(self, event: program.LockSet) -> None:
+        if event.op not in self.core_ops:
+            self.tile(event.tile).locks.append((event.op, event.lock, event.value))
+
+    def _idle_wait(self, event: program.IdleWait) -> None:
+        tile = self.tile(event.tile)
+        tile.channel(event.direction, event.channel).waits.append(event.op)
+        self._wait(
+            event.op, None, f"{KIND_NAMES[tile.kind]} {program.DIRECTIONS[event.direction]} channel idle"
+        )
+
+    def _lock_wait(self, event: program.LockWait) -> None:
+        kind = KIND_NAMES[self.tile(event.tile).kind]
+        done = f"to be {condition(event.value)}" if event.acquire else f"released by {event.value}"
+        self._wait(event.op, event.tile, f"{kind} lock {event.lock} {done}")
+
+    def _reset(self, event: program.Reset) -> None:
+        self.tile(event.tile).channel(event.direction, event.channel).resets.append(event.op)
+
+    def _poll(self, event: program.Poll) -> None:
+        hit = program.target(event.address)
+        what = f"{listing.place(event.address)} & {event.mask:#x} == {event.value:#x}"
+        self._wait(event.op, hit and hit.tile, what)
 
     def _pushed(self, push: Pushed) -> None:
         channel = self.tile(push.tile).channel(push.direction, push.channel)
@@ -484,14 +499,18 @@ def _steps(found: Iterable[program.Event]) -> Iterator[Step]:
     runs: list[tuple[str, list[program.Event]]] = []
     block_ops: set[int] = set()
     for event in found:
-        if isinstance(event, program.Marked) or event.op in block_ops:
+        what = _STEPS.get(type(event))
+        if what is None or event.op in block_ops:
             continue
-        what = _STEPS[type(event)]
-        if isinstance(event, program.RegisterWritten) and "_CTRL" in listing.place(event.address):
-            what = "reset channels"
-        if isinstance(event, program.LockWait) and event.tile[1] >= registers.FIRST_CORE_ROW:
-            what = "write parameters"
-        if isinstance(event, program.DataWritten):
+        if what == "move":  # most
+            pass
+        elif isinstance(event, program.RegisterWritten):
+            if "_CTRL" in listing.place(event.address):
+                what = "reset channels"
+        elif isinstance(event, program.LockWait):
+            if event.tile[1] >= registers.FIRST_CORE_ROW:
+                what = "write parameters"
+        elif isinstance(event, program.DataWritten):
             block_ops.add(event.op)
         if not runs or runs[-1][0] != what:
             runs.append((what, []))
@@ -530,8 +549,8 @@ def _repeated(texts: list[str]) -> tuple[int, int]:
 
 def _step_text(what: str, run: list[program.Event]) -> str:
     tiles = sorted({event.tile for event in run if not isinstance(event, _NO_TILE) and event.tile})
-    rows = [row for row in KIND_NAMES if any(registers.kind_of_row(tile[1]) == row for tile in tiles)]
-    names = " and ".join(KIND_NAMES[row] for row in rows)
+    kinds = {registers.kind_of_row(row) for row in {row for _, row in tiles}}
+    names = " and ".join(name for kind, name in KIND_NAMES.items() if kind in kinds)
     where = f"{_count(len(tiles), 'tile')} ({names})" if tiles else "the array"
     if what == "move":
         pushes, locks = program.pushes_of(run), sum(isinstance(event, program.LockSet) for event in run)

@@ -125,10 +125,12 @@ def padding_runs(code: int, version: spec.Version, size: int) -> tuple[tuple[int
 
 
 def _padding(op: Operation, version: spec.Version) -> str:
+    runs = padding_runs(op.code, version, op.size)
+    if not runs:
+        return ""
     raw, parts = op.raw, []
-    for start, end in padding_runs(op.code, version, op.size):
-        run = raw[start:end]
-        kept = run.rstrip(b"\0")
+    for start, end in runs:
+        kept = raw[start:end].rstrip(b"\0")
         if kept:
             skip = len(kept) - len(kept.lstrip(b"\0"))
             parts.append(f"{start + skip}:{kept[skip:].hex()}")
@@ -156,7 +158,12 @@ def _checksum(payload: bytes) -> str:
 
 def _write(op: Operation, brief: bool) -> list[str]:
     del brief
-    return [_operands(op.name, f"{place(op.reg):<26}", _word(op.reg, op.value))]
+    return [_write_text(op.name, op.reg, op.value)]
+
+
+@lru_cache(maxsize=1 << 14)
+def _write_text(name: str, address: int, value: int) -> str:
+    return _operands(name, f"{place(address):<26}", _word(address, value))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -190,24 +197,31 @@ def _word(address: int, value: int) -> str:
 
 def _masked(op: Operation, brief: bool) -> list[str]:
     del brief
-    sign = "=" if op.name == "MASKWRITE" else "=="
-    at, condition = place(op.reg), f"{sign} {op.value:#x} & {op.mask:#010x}"
-    _, row, offset = registers.split_address(op.reg)
+    size = codec.layout_of(op.code, op.version).sizes[-1]
+    return [
+        _masked_text(op.name, op.reg, op.value, op.mask) + (f"  size={op.size}" if op.size != size else "")
+    ]
+
+
+@lru_cache(maxsize=1 << 14)
+def _masked_text(opcode: str, address: int, value: int, mask: int) -> str:
+    sign = "=" if opcode == "MASKWRITE" else "=="
+    at, condition = place(address), f"{sign} {value:#x} & {mask:#010x}"
+    _, row, offset = registers.split_address(address)
     kind = registers.kind_of_row(row)
     request = bd.decode_lock_request(kind, offset) if kind and not offset & 3 else None
-    if op.name != "MASKWRITE":
+    if opcode != "MASKWRITE":
         name = at.split(" ")[-1].split("[")[0]
-        if request is not None and (op.mask, op.value) == GRANTED:
+        if request is not None and (mask, value) == GRANTED:
             condition = ""
-        elif name.endswith("_STATUS") and (op.mask, op.value) == IDLE:
+        elif name.endswith("_STATUS") and (mask, value) == IDLE:
             condition = "idle"
     parts = [f"{at.split('+')[0] if request else at:<26}"]
     if request is not None:
-        _, value, acquire = request
-        parts.append(f"{'acquire' if acquire else 'release'} {value:+d}")
+        _, amount, acquire = request
+        parts.append(f"{'acquire' if acquire else 'release'} {amount:+d}")
     parts += [condition] if condition else []
-    size = codec.layout_of(op.code, op.version).sizes[-1]
-    return [_operands(op.name, *parts) + (f"  size={op.size}" if op.size != size else "")]
+    return _operands(opcode, *parts)
 
 
 def _values(values: Mapping[str, int], defaults: Mapping[str, int]) -> str:
@@ -215,9 +229,12 @@ def _values(values: Mapping[str, int], defaults: Mapping[str, int]) -> str:
 
 
 def _blockwrite(op: Operation, brief: bool) -> list[str]:
-    words, register = op.words, op.register
-    head = _operands(op.name, f"{place(op.reg):<26}", f"{len(words)} words")
-    kind = registers.kind_of_row(registers.split_address(op.reg)[1])
+    words, address = op.words, op.reg
+    register, kind = (
+        registers.find_register(address),
+        registers.kind_of_row(registers.split_address(address)[1]),
+    )
+    head = _operands(op.name, f"{place(address):<26}", f"{len(words)} words")
     if kind and register and register.block.name == "DMA_BD" and not register.byte:
         return [head, *_bds(kind, register.index, words)]
     shown = words[:_SHORT] if brief and len(words) > 2 * _SHORT else words
@@ -242,7 +259,7 @@ def _bds(kind: str, first: int, words: tuple[int, ...]) -> Iterable[str]:
             yield f"  bd {first + i}: {_bd(kind, part[:needed], part[needed:])}"
 
 
-@lru_cache(maxsize=1 << 12)
+@lru_cache(maxsize=1 << 16)
 def _bd(kind: str, words: tuple[int, ...], after: tuple[int, ...]) -> str:
     decoded = bd.decode_bd(kind, words)
     covered = registers.TILES[kind].bd_covered

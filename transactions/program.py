@@ -7,7 +7,7 @@ that a push carries the chain that it starts. ``explainer`` and ``check`` both r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
@@ -28,6 +28,7 @@ DIRECTIONS = ("S2MM", "MM2S")
 PARAMETER_MAGIC = 0x66660001
 """First word of a core parameter block."""
 _CORE_LIST = ("LOCK_VALUE", "DMA_BD", "DMA_S2MM_QUEUE", "DMA_MM2S_QUEUE", "DMA_S2MM_CTRL", "DMA_MM2S_CTRL")
+_BD_WORDS = {kind: tile.bd_words for kind, tile in registers.TILES.items()}
 _IDLE_BITS = 0x00780000
 """Running and queue size: a poll that wants these zero waits for the channel's end."""
 
@@ -59,14 +60,19 @@ class Pattern:
         """Words from the base to the end of what ``runs`` executions touch; 0 for none."""
         if self.only_zeros:
             return 0
-        last = sum((count - 1) * step for count, step in self.dims)
-        if not self.zeros and self.length < prod(count for count, _ in self.dims):
-            last = self._last_of_partial()
+        last = self._last
         if self.iteration is not None:
             count, step, current = self.iteration
             farthest = count - 1 if current + runs > count else current + runs - 1
             last += max(farthest, 0) * step
         return last + 1
+
+    @cached_property
+    def _last(self) -> int:
+        """The farthest word of one execution that starts at the base."""
+        if not self.zeros and self.length < prod(count for count, _ in self.dims):
+            return self._last_of_partial()
+        return sum((count - 1) * step for count, step in self.dims)
 
     def _last_of_partial(self) -> int:
         """The farthest word when the length ends inside of a dimension."""
@@ -102,12 +108,16 @@ class Pattern:
         return text
 
 
-@lru_cache(maxsize=1 << 12)
+# Large enough for the largest public files: one that does not fit is slower than none.
+BDS_REMEMBERED = 1 << 16
+
+
+@lru_cache(BDS_REMEMBERED)
 def decoded(kind: str, words: Words) -> bd.BufferDescriptor:
     return bd.decode_bd(kind, words)
 
 
-@lru_cache(maxsize=1 << 12)
+@lru_cache(BDS_REMEMBERED)
 def pattern(kind: str, words: Words) -> Pattern:
     """The access pattern of a BD."""
     values = vars(decoded(kind, words))
@@ -135,7 +145,8 @@ def pattern(kind: str, words: Words) -> Pattern:
     return Pattern(tuple(dims), shown, length, iteration, leading)
 
 
-@dataclass(frozen=True)
+# Not frozen: a file makes thousands, and a frozen one takes three times as long to make.
+@dataclass(slots=True)
 class BdUse:
     """A BD as it was when a push started its chain.
 
@@ -150,11 +161,11 @@ class BdUse:
     op: int
     argument: tuple[int, int] | None
 
-    @cached_property
+    @property
     def bd(self) -> bd.BufferDescriptor:
         return decoded(self.kind, self.words)
 
-    @cached_property
+    @property
     def pattern(self) -> Pattern:
         return pattern(self.kind, self.words)
 
@@ -268,13 +279,17 @@ Event: TypeAlias = (
 
 
 class Target(NamedTuple):
-    """What an address means."""
+    """What an address means; ``does`` says what a whole word written there does.
+
+    "push", "lock" (set), "bd", "control", "data" (into a memory), "" for anything else.
+    """
 
     tile: Tile
     kind: str
     name: str
     item: int
     byte: int
+    does: str
 
 
 @lru_cache(maxsize=1 << 14)
@@ -283,7 +298,16 @@ def target(address: int) -> Target | None:
     register, kind = registers.find_register(address), registers.kind_of_row(row)
     if register is None or kind is None:
         return None
-    return Target((column, row), kind, register.block.name, register.index, register.byte)
+    name = register.block.name
+    return Target((column, row), kind, name, register.index, register.byte, _effect(kind, name))
+
+
+def _effect(kind: str, name: str) -> str:
+    if name.endswith("_QUEUE"):
+        return "push"
+    if name.endswith("_CTRL") and kind != "shim":
+        return "control"
+    return {"LOCK_VALUE": "lock", "DMA_BD": "bd", "MEMORY": "data", "PROGRAM_MEMORY": "data"}.get(name, "")
 
 
 def events(transaction: Transaction, core_lists: bool = False) -> list[Event]:
@@ -301,69 +325,57 @@ class _Walk:
         self.transaction = transaction
         self.core_lists = core_lists
         self.words: list[int] = transaction.words.tolist()
+        self.offsets: list[int] = transaction.offsets.tolist()
+        self.head = spec.BY_NAME["BLOCKWRITE"].layouts[transaction.version].min_size
         self.found: list[Event] = []
         self.bds: dict[tuple[Tile, int], BdUse] = {}
         self.chains: dict[Tile, dict[int, tuple[tuple[BdUse, ...], str]]] = {}
 
     def run(self) -> list[Event]:
-        version = self.transaction.version
-        steps: dict[int, tuple[Callable[..., None], tuple[str, ...]]] = {
-            0: (self._write, ("reg", "value")),
-            3: (self._maskwrite, ("reg", "value", "mask")),
-            4: (self._poll, ("reg", "value", "mask")),
-            7: (self._poll, ("reg", "value", "mask")),
-            128: (self._tct, ("word", "config")),
-            129: (self._patch, ("reg", "arg_index", "arg_offset")),
-            132: (self._merge_sync, ("tokens", "columns")),
+        steps: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
+            "WRITE": (self._write, ("reg", "value")),
+            "BLOCKWRITE": (self._blockwrite, ("reg",)),
+            "MASKWRITE": (self._write, ("reg", "value", "mask")),
+            "MASKPOLL": (self._poll, ("reg", "value", "mask")),
+            "MASKPOLL_BUSY": (self._poll, ("reg", "value", "mask")),
+            "TCT": (self._tct, ("word", "config")),
+            "DDR_PATCH": (self._patch, ("reg", "arg_index", "arg_offset")),
+            "MERGE_SYNC": (self._merge_sync, ("tokens", "columns")),
         }
-        fields: dict[int, tuple[Callable[..., None], list[tuple[int, int]]]] = {}
-        for code, (step, names) in steps.items():
-            layout = spec.BY_CODE[code].layouts[version]
-            fields[code] = (step, [(f.offset, f.width) for f in map(layout.field, names)])
-        codes = self.transaction.codes.tolist()
-        offsets = self.transaction.offsets.tolist()
-        for op, code in enumerate(codes):
-            at = offsets[op]
-            if code == 1:
-                self._blockwrite(op, at, offsets[op + 1])
-            elif code in fields:
-                step, places = fields[code]
-                step(op, *(self._field(at + offset, width) for offset, width in places))
+        # All fields of an opcode at once, one tuple per op; the loop below takes them in order.
+        rows: dict[int, tuple[Callable[..., None], Iterator[tuple[int, ...]]]] = {}
+        for name, (step, fields) in steps.items():
+            indices = self.transaction.indices(name)
+            columns = [self.transaction.column(name, field, indices).tolist() for field in fields]
+            rows[spec.BY_NAME[name].code] = (step, zip(*columns, strict=True))
+        for op, code in enumerate(self.transaction.codes.tolist()):
+            if code in rows:
+                step, values = rows[code]
+                step(op, *next(values))
             else:
                 self.found.append(Marked(op, spec.name_of(code)))
         return self.found
 
-    def _field(self, at: int, width: int) -> int:
-        word = self.words[at >> 2]
-        if width == 4:
-            return word
-        if width == 8:
-            return word | self.words[(at >> 2) + 1] << 32
-        return word >> 8 * (at & 3) & (1 << 8 * width) - 1
+    def _blockwrite(self, op: int, address: int) -> None:
+        start, end = self.offsets[op] + self.head, self.offsets[op + 1]
+        self.block(op, address, tuple(self.words[start >> 2 : end >> 2]))
 
-    def _blockwrite(self, op: int, start: int, end: int) -> None:
-        layout = spec.BY_CODE[1].layouts[self.transaction.version]
-        address = self.words[start + layout.field("reg").offset >> 2]
-        words = self.words[start + layout.min_size >> 2 : end >> 2]
-        self.block(op, address, words)
-
-    def block(self, op: int, address: int, words: list[int]) -> None:
+    def block(self, op: int, address: int, words: Words) -> None:
         hit = target(address)
-        if hit is not None and hit.name in ("MEMORY", "PROGRAM_MEMORY"):
-            block = tuple(words)
-            self.found.append(DataWritten(op, hit.tile, address & registers.OFFSET_MASK, block))
-            if self.core_lists and hit.kind == "core" and block[:1] == (PARAMETER_MAGIC,):
-                for at, value in core_list(block):
-                    self._write(op, address & ~registers.OFFSET_MASK | at, value)
+        if hit is not None and hit.does == "data":
+            self.found.append(DataWritten(op, hit.tile, address & registers.OFFSET_MASK, words))
+            if self.core_lists and hit.kind == "core" and words[:1] == (PARAMETER_MAGIC,):
+                for at, run in core_runs(words):
+                    self.block(op, address & ~registers.OFFSET_MASK | at, run)
             return
         at = 0
         while at < len(words):
-            hit = target(address + 4 * at)
-            if hit is not None and hit.name == "DMA_BD" and not hit.byte:
-                size = registers.TILES[hit.kind].bd_words
+            hit = target(address + 4 * at) if at else hit
+            if hit is not None and hit.does == "bd" and not hit.byte:
+                size = _BD_WORDS[hit.kind]
                 part = words[at : at + size]
                 if len(part) == size:
-                    self._bd_written(op, hit, tuple(part), None)
+                    self._bd_written(op, hit, part, None)
                     at += size
                     continue
             self._write(op, address + 4 * at, words[at])
@@ -379,21 +391,21 @@ class _Walk:
         hit = target(address)
         if hit is None:
             self.found.append(RegisterWritten(op, address, value, mask))
-        elif hit.name == "LOCK_VALUE" and mask == bd.WORD_MASK:
+        elif hit.does == "lock" and mask == bd.WORD_MASK:
             self.found.append(LockSet(op, hit.tile, hit.item, value))
-        elif hit.name.endswith("_QUEUE") and mask == bd.WORD_MASK:
+        elif hit.does == "push" and mask == bd.WORD_MASK:
             self._push(op, hit, value)
-        elif hit.name == "DMA_BD":
+        elif hit.does == "bd":
             self._bd_word(op, hit, value, mask)
-        elif hit.name in ("MEMORY", "PROGRAM_MEMORY"):
+        elif hit.does == "data":
             self.found.append(DataWritten(op, hit.tile, hit.byte, (value,)))
-        elif hit.name.endswith("_CTRL") and hit.kind != "shim" and value & mask & 2:
+        elif hit.does == "control" and value & mask & 2:
             self.found.append(Reset(op, hit.tile, int("MM2S" in hit.name), hit.item))
         else:
             self.found.append(RegisterWritten(op, address, value, mask))
 
     def _bd_word(self, op: int, hit: Target, value: int, mask: int) -> None:
-        size = registers.TILES[hit.kind].bd_words
+        size = _BD_WORDS[hit.kind]
         old = self.bds.get((hit.tile, hit.item))
         words = list(old.words) if old else [0] * size
         word = hit.byte // 4
@@ -402,9 +414,6 @@ class _Walk:
         words[word] = words[word] & ~mask | value & mask
         argument = old.argument if old and not (hit.kind == "shim" and word in (1, 2)) else None
         self._bd_written(op, hit, tuple(words), argument)
-
-    def _maskwrite(self, op: int, address: int, value: int, mask: int) -> None:
-        self._write(op, address, value, mask)
 
     def _patch(self, op: int, address: int, argument: int, offset: int) -> None:
         hit = target(address)
@@ -472,7 +481,8 @@ def _queue(kind: str, value: int) -> dict[str, int]:
     return bd.decode_queue(kind, value)
 
 
-def core_list(words: Words) -> list[tuple[int, int]]:
+@lru_cache(maxsize=1 << 10)
+def core_list(words: Words) -> tuple[tuple[int, int], ...]:
     """(offset, value) of the register lists in a core parameter block: what the core will write.
 
     A list is two or more pairs in a row whose offsets are DMA or lock registers of a core tile.
@@ -487,7 +497,19 @@ def core_list(words: Words) -> list[tuple[int, int]]:
         if len(run) > 1:
             pairs += run
         at += not run
-    return pairs
+    return tuple(pairs)
+
+
+@lru_cache(maxsize=1 << 10)
+def core_runs(words: Words) -> tuple[tuple[int, Words], ...]:
+    """The same with registers that follow one another taken together: (offset, values)."""
+    runs: list[tuple[int, list[int]]] = []
+    for offset, value in core_list(words):
+        if runs and offset == runs[-1][0] + 4 * len(runs[-1][1]):
+            runs[-1][1].append(value)
+        else:
+            runs.append((offset, [value]))
+    return tuple((offset, tuple(values)) for offset, values in runs)
 
 
 @lru_cache(maxsize=1 << 10)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from types import MappingProxyType
 
 Version = tuple[int, int]
@@ -355,6 +355,7 @@ def layout(code: int, version: Version) -> Layout | None:
     return UNKNOWN_CUSTOM if code >= CUSTOM_BEGIN else None
 
 
+@cache
 def name_of(code: int) -> str:
     """The opcode's name; ``CUSTOM_n`` for an unknown custom op, ``OP_n`` for anything else."""
     known = BY_CODE.get(code)

@@ -58,7 +58,7 @@ class Operation:
 
     def __getattr__(self, name: str) -> int:
         # Copying and pickling look for special names before the slots are filled.
-        if name.startswith("_") or name in self.__slots__:
+        if name in _NOT_FIELDS or name.startswith("_"):
             raise AttributeError(name)
         field = self._layout.by_name.get(name)
         if field is not None:
@@ -108,6 +108,9 @@ class Operation:
 
     def __repr__(self) -> str:
         return f"<op {self.index} at {self.offset}: {self}>"
+
+
+_NOT_FIELDS = frozenset(Operation.__slots__)
 
 
 class Operations(Sequence[Operation]):
