@@ -249,7 +249,7 @@ class _Flow:
             self.token_channels.add(channel)
 
     def _use(self, push: Pushed, channel: Channel, use: BdUse) -> None:
-        values = vars(use.bd)
+        values, shape = vars(use.bd), use.pattern
         self.in_flight.setdefault((push.tile, use.index), {})[channel] = (push, self.waited)
         if not values["valid"]:
             self._say(FindingKind.BD, _ERROR, push.op, f"{_bd(channel, use)} is queued while not valid")
@@ -258,12 +258,12 @@ class _Flow:
             message = f"{_bd(channel, use)}: channel {push.channel} can use BDs {low} to {low + 23}"
             if use.index != push.start:  # the start is validation's
                 self._say(FindingKind.BD, _ERROR, push.op, message)
-        if use.pattern.zeros and not push.direction:
+        if shape.zeros and not push.direction:
             message = f"{_bd(channel, use)} inserts zeros, which an S2MM channel does not"
             self._say(FindingKind.DIMENSION, _WARNING, push.op, message)
-        if use.pattern.iteration is not None:
+        if shape.iteration is not None:
             self._runs(push, channel, use)
-        self._locks_of(push, channel, use)
+        self._locks_of(push, channel, use, values)
 
     def _runs(self, push: Pushed, channel: Channel, use: BdUse) -> None:
         """Whether the iterations that a push asks for stay where the first one is."""
@@ -288,8 +288,7 @@ class _Flow:
             message = f"{push.repeat} runs reach to {end:#x}; the memory ends at {room:#x}"
             self._say(FindingKind.DIMENSION, _ERROR, push.op, f"{_bd(channel, use)}: {message}")
 
-    def _locks_of(self, push: Pushed, channel: Channel, use: BdUse) -> None:
-        values = vars(use.bd)
+    def _locks_of(self, push: Pushed, channel: Channel, use: BdUse, values: Mapping[str, int]) -> None:
         if values["release_value"]:
             owner = program.lock_owner(use.kind, push.tile, values["release_lock"])
             if owner is not None:

@@ -548,8 +548,8 @@ def _repeated(texts: list[str]) -> tuple[int, int]:
 
 
 def _step_text(what: str, run: list[program.Event]) -> str:
-    tiles = sorted({event.tile for event in run if not isinstance(event, _NO_TILE) and event.tile})
-    kinds = {registers.kind_of_row(row) for row in {row for _, row in tiles}}
+    tiles = {getattr(event, "tile", None) for event in run} - {None}
+    kinds = {registers.kind_of_row(tile[1]) for tile in tiles if tile}
     names = " and ".join(name for kind, name in KIND_NAMES.items() if kind in kinds)
     where = f"{_count(len(tiles), 'tile')} ({names})" if tiles else "the array"
     if what == "move":
@@ -568,6 +568,3 @@ def _step_text(what: str, run: list[program.Event]) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
-_NO_TILE = (program.Poll, program.RegisterWritten, program.Marked)

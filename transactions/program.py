@@ -447,9 +447,10 @@ class _Walk:
                 return tuple(chain), f"BD {index} is not written here"
             chain.append(use)
             seen.add(index)
-            if not use.bd.use_next:
+            descriptor = use.bd
+            if not descriptor.use_next:
                 return tuple(chain), ""
-            index = use.bd.next_bd
+            index = descriptor.next_bd
             if index in seen:
                 return tuple(chain), "cycle"
 
