@@ -218,7 +218,7 @@ OPCODES: tuple[Opcode, ...] = (
                 (
                     Field("usage", 1, 1, "what it is for"),
                     Field("scratch_size", 4, 4, "bytes"),
-                    Field("offset", 8, 8, "offset of the scratchpad"),
+                    Field("scratch_offset", 8, 8, "offset of the scratchpad"),
                 ),
                 (16,),
             )

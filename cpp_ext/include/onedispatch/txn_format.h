@@ -121,7 +121,7 @@ struct V0_1 {
     static constexpr uint32_t size = 16;  // without payload
     static constexpr ByteField usage{1, 1};  // what it is for
     static constexpr ByteField scratch_size{4, 4};  // bytes
-    static constexpr ByteField offset{8, 8};  // offset of the scratchpad
+    static constexpr ByteField scratch_offset{8, 8};  // offset of the scratchpad
   };
   struct UPDATE_STATE_TABLE {
     static constexpr uint8_t opcode = 11;
@@ -263,7 +263,7 @@ struct V1_0 {
     static constexpr uint32_t size = 16;  // without payload
     static constexpr ByteField usage{1, 1};  // what it is for
     static constexpr ByteField scratch_size{4, 4};  // bytes
-    static constexpr ByteField offset{8, 8};  // offset of the scratchpad
+    static constexpr ByteField scratch_offset{8, 8};  // offset of the scratchpad
   };
   struct UPDATE_STATE_TABLE {
     static constexpr uint8_t opcode = 11;
