@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import struct
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 from onedispatch.transactions import registers, spec, xclbin
 from onedispatch.transactions.spec import Version
@@ -198,6 +200,47 @@ def text(data: bytes, limit: int, rng: random.Random) -> bytes:
             tokens[at] = raw(tokens[at].encode(errors="replace"), 100, rng).decode(errors="replace")
         tokens = tokens or [""]
     return "".join(tokens).encode(errors="replace")[:limit]
+
+
+def json_text(data: bytes, limit: int, rng: random.Random) -> bytes:
+    """JSON with a value, a key or an entry changed; now and then a text that need not be JSON."""
+    try:
+        tree = json.loads(data)
+    except (ValueError, RecursionError):
+        tree = None
+    if tree is None or not rng.randrange(8):
+        return text(data, limit, rng)
+    for _ in range(1 + rng.randrange(3)):
+        _change_value(tree, rng)
+    return json.dumps(tree).encode()[:limit]
+
+
+def _values(rng: random.Random) -> object:
+    numbers = (0, -1, 1, 6, 12, 4096, word(rng), 1 << 48, 1 << 64, 10**30, 0.5, 1e400, True)
+    return rng.choice([*numbers, None, "", "x", "1", "²", "read_add_write", [], {}, [[]], {"": 0}])
+
+
+def _change_value(tree: object, rng: random.Random) -> None:
+    """Goes down a random path and changes what it finds there."""
+    while isinstance(tree, (dict, list)) and tree:
+        keys: list[Any] = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
+        key = rng.choice(keys)
+        holder: Any = tree
+        if isinstance(holder[key], (dict, list)) and rng.randrange(8):
+            tree = holder[key]
+            continue
+        how = rng.randrange(5)
+        if how == 0:
+            del holder[key]
+        elif how == 1 and isinstance(holder, dict):
+            holder[rng.choice([*keys, "", "0", "-1", "²", "1" * 20])] = holder[key]
+        elif how == 1:
+            holder.append(holder[key])
+        elif how == 2 and isinstance(holder[key], int):
+            holder[key] += rng.choice([-4, -1, 1, 2, 4, 4096])
+        else:
+            holder[key] = _values(rng)
+        return
 
 
 def after_length(first: Mutate, rest: Mutate) -> Mutate:

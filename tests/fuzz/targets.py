@@ -179,9 +179,9 @@ TARGETS: Mapping[str, Target] = {
     "check": Target(check, "transactions", mutate.transaction),
     "explain": Target(explain, "transactions", mutate.transaction),
     "diff": Target(diff, "pairs", mutate.after_length(mutate.transaction, mutate.transaction)),
-    "control": Target(control, "control", mutate.after_length(mutate.text, mutate.raw)),
-    "meta": Target(meta, "meta", mutate.text),
-    "fuse": Target(fuse_json, "fuse", mutate.after_length(mutate.text, mutate.transaction)),
+    "control": Target(control, "control", mutate.after_length(mutate.json_text, mutate.raw)),
+    "meta": Target(meta, "meta", mutate.json_text),
+    "fuse": Target(fuse_json, "fuse", mutate.after_length(mutate.json_text, mutate.transaction)),
     "xclbin": Target(xclbin, "containers", mutate.container),
     "replay": Target(run_replay, "replays", mutate.after_length(mutate.transaction, mutate.raw)),
 }

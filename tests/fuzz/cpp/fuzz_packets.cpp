@@ -17,7 +17,7 @@ constexpr size_t kPatchBytes = 8;
 // Sends `words` words of argument 4 out of shim channel MM2S0, then waits until all is quiet.
 fuzz::Bytes sender(uint32_t words) {
   const uint32_t bd = reg::shim::DMA_BD.at(0);
-  std::vector<uint32_t> all{0x04060001, 0x00000104, 4, 0};
+  std::vector<uint32_t> all{0x06040001, 0x00000102, 4, 0};
   all.insert(all.end(), {1, bd, 44, words, 0, 0, 0, 0, 0, 0, 1u << 25});  // BLOCKWRITE of a BD
   all.insert(all.end(), {129, 24, bd + 4, 4, 0, 0});                     // DDR_PATCH
   all.insert(all.end(), {0, 0x1D214, 0});                                // WRITE: push BD 0
