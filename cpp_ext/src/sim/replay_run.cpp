@@ -90,7 +90,10 @@ ReplayReport Simulator::replay(const uint8_t* bytes, size_t size, const ControlP
     end = array_.now;
     settle();
   } catch (const SimulationError& error) {
-    if (!result.finished) end = array_.now;
+    if (!result.finished) {
+      end = array_.now;
+      result.finished = next_ == transaction.ops().size();  // something else went wrong during the last one
+    }
     result.stop_kind = error.kind;
     result.stop = error.complaint.text();
     result.stop_op = error.op.index < 0 ? ref() : error.op;
