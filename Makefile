@@ -17,7 +17,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PIP_NO_INPUT := 1
 export PYTHON
 
-.PHONY: help demo test quick sanitize lint format generate generated bench clean
+.PHONY: help demo test quick sanitize fuzz fuzz-one lint format generate generated bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo 'make test       set up, then run every test: Python, C++, ONNX'
 	@echo 'make quick      the tests that take seconds'
 	@echo 'make sanitize   the C++ tests under AddressSanitizer and UBSan'
+	@echo 'make fuzz       hostile input for a minute per target; SECONDS=600 TARGET=decode: see tests/fuzz'
 	@echo 'make lint       ruff and mypy        make format     apply ruff'
 	@echo 'make generate   rewrite the generated C++ headers'
 	@echo 'make bench      our time beside onnxruntime'"'"'s'
@@ -41,6 +42,14 @@ quick: $(STAMPS)/dev
 
 sanitize: $(STAMPS)/dev
 	@$(BIN)/python .ci/tests.py --jobs $(JOBS) --only sanitize
+
+# Per target. What is found lies in build/fuzz/findings.
+SECONDS ?= 60
+fuzz: $(STAMPS)/fuzz
+	@$(BIN)/python -m tests.fuzz.campaign --seconds $(SECONDS) --jobs $(JOBS) $(if $(TARGET),--target $(TARGET))
+
+fuzz-one: $(STAMPS)/fuzz
+	@$(BIN)/python -m tests.fuzz.campaign --target $(TARGET) --input $(INPUT)
 
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check .
@@ -85,4 +94,11 @@ $(STAMPS)/demo $(STAMPS)/dev: $(STAMPS)/%: $(STAMPS)/tools $(SOURCES) pyproject.
 	  export CPLUS_INCLUDE_PATH=$$include:$${include%/*}; \
 	  export CMAKE_ARGS="-DPython_INCLUDE_DIR=$$include -DPython3_INCLUDE_DIR=$$include"; \
 	fi; $(INSTALL) '.[$*]'
+	@touch $@
+
+# Without atheris the Python targets are fuzzed blindly, and say so.
+ATHERIS = from importlib.metadata import requires; print(next(r for r in requires('onedispatch') if r.startswith('atheris')))
+$(STAMPS)/fuzz: $(STAMPS)/dev
+	@$(PIP) install -q --only-binary :all: "$$($(BIN)/python -c "$(ATHERIS)" | cut -d';' -f1)" || \
+	  echo 'setup: there is no atheris for this machine'
 	@touch $@

@@ -28,6 +28,7 @@ WORK = ROOT / "build" / "fuzz"
 # The build of the sanitized tests: kernels are compiled once for both.
 BUILD = ROOT / "build" / "sanitize"
 CPP = {
+    "cpp-txn": "transactions",
     "cpp-decode": "transactions",
     "cpp-run": "runs",
     "cpp-replay": "transactions",

@@ -159,7 +159,7 @@ def controls() -> Iterator[tuple[str, bytes, bytes]]:
 
 
 def fuse_maps() -> Iterator[tuple[str, bytes]]:
-    row = {"xrt_arg_idx": 0, "offset": 0, "size": 4096}
+    row = {"xrt_arg_idx": 0, "offset": 0, "size": 1 << 16}
     kinds = ("OUTPUT", "INPUT", "CONST_INPUT", "CONST_KERNEL_PARAM_INPUT", "SCRATCH_PAD", "CTRL_PKT_BIN")
     args = [{**row, "kind": kind, "xrt_arg_idx": i, "onnx_arg_idx": i} for i, kind in enumerate(kinds)]
     part = {"file": "a.bin", "args": args}
@@ -167,7 +167,7 @@ def fuse_maps() -> Iterator[tuple[str, bytes]]:
     maps: dict[str, object] = {
         "bare": {"parts": [{"file": "a.bin"}, {"file": "a.bin"}]},
         "plan": {"parts": [part], "outputs": ["y"], "control_argument": 4},
-        "bound": {"parts": [bound], "sizes": {"0": 8192, "1": 8192, "5": 4096}},
+        "bound": {"parts": [bound], "sizes": {"0": 1 << 18, "1": 1 << 18, "5": 1 << 16}},
     }
     for name, value in maps.items():
         yield name, join_parts(json.dumps(value).encode(), moves(spec.V0_1))
