@@ -149,6 +149,7 @@ class _Flow:
         self.locks: dict[tuple[Tile, int], _Lock] = {}
         self.in_flight: dict[tuple[Tile, int], dict[Channel, tuple[Pushed, int]]] = {}
         self.flying: dict[Channel, list[Pushed]] = {}
+        self.unanswered: dict[Channel, list[Pushed]] = {}
         self.releases: dict[tuple[Tile, int], set[Channel]] = {}
         self.waited = 0
         self.cycles: dict[Channel, Pushed] = {}
@@ -247,6 +248,8 @@ class _Flow:
         if push.token:
             self.tokens += 1
             self.token_channels.add(channel)
+            if push.end != "cycle":
+                self.unanswered.setdefault(channel, []).append(push)
 
     def _use(self, push: Pushed, channel: Channel, use: BdUse) -> None:
         values, shape = vars(use.bd), use.pattern
@@ -306,17 +309,16 @@ class _Flow:
                 state.waits.append((push.op, values["acquire_value"], channel, use.index))
 
     def _retire(self, channel: Channel, tokens_only: bool = False) -> None:
-        """The tasks of a channel have ended."""
-        for push in self.flying.get(channel, ()):
-            if push.end == "cycle" or (tokens_only and not push.token):
-                continue
-            for use in push.chain:
-                self.in_flight.get((push.tile, use.index), {}).pop(channel, None)
-        if not tokens_only:
-            self.flying.pop(channel, None)
+        """The tasks of a channel have ended; ``tokens_only``: those whose token was waited for."""
+        answered = self.unanswered.pop(channel, [])
+        for push in answered if tokens_only else self.flying.pop(channel, ()):
+            if push.end != "cycle":
+                for use in push.chain:
+                    self.in_flight.get((push.tile, use.index), {}).pop(channel, None)
 
     def _reset(self, event: program.Reset) -> None:
         channel = (event.tile, event.direction, event.channel)
+        self.unanswered.pop(channel, None)
         for push in self.flying.pop(channel, ()):
             for use in push.chain:
                 self.in_flight.get((push.tile, use.index), {}).pop(channel, None)
@@ -371,15 +373,22 @@ class _Flow:
             if wanted > self.tokens:
                 message = f"waits for {wanted} tokens; the tasks before it give {self.tokens}"
                 self._say(FindingKind.WAIT, _WARNING if self.tokens else _ERROR, event.op, message)
-            channels = list(self.token_channels)
+            channels = list(self.unanswered)
         else:
             column, row = event.tile
-            tiles = [(column + c, row + r) for c in range(event.columns) for r in range(event.rows)]
-            channels = [(tile, event.direction, event.channel) for tile in tiles]
-            missing = [channel for channel in channels if channel not in self.token_channels]
-            if missing:
-                message = f"waits for a token of {_channel(missing[0])}; no task there gives one"
+            tiles = ((column + c, row + r) for c in range(event.columns) for r in range(event.rows))
+            missing = next((t for t in tiles if (t, *event[2:4]) not in self.token_channels), None)
+            if missing is not None:
+                name = _channel((missing, event.direction, event.channel))
+                message = f"waits for a token of {name}; no task there gives one"
                 self._say(FindingKind.WAIT, _ERROR, event.op, message)
+            last_column, last_row = column + event.columns - 1, row + event.rows - 1
+            channels = [
+                (tile, *port)
+                for tile, *port in self.unanswered
+                if column <= tile[0] <= last_column and row <= tile[1] <= last_row
+                and tuple(port) == event[2:4]
+            ]  # fmt: skip
         for channel in channels:
             self._retire(channel, tokens_only=True)
 
