@@ -384,11 +384,10 @@ class _Flow:
                 self._say(FindingKind.WAIT, _ERROR, event.op, message)
             last_column, last_row = column + event.columns - 1, row + event.rows - 1
             channels = [
-                (tile, *port)
-                for tile, *port in self.unanswered
-                if column <= tile[0] <= last_column and row <= tile[1] <= last_row
-                and tuple(port) == event[2:4]
-            ]  # fmt: skip
+                c
+                for c in self.unanswered
+                if column <= c[0][0] <= last_column and row <= c[0][1] <= last_row and c[1:] == event[2:4]
+            ]
         for channel in channels:
             self._retire(channel, tokens_only=True)
 

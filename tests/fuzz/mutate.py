@@ -178,7 +178,23 @@ def transaction(data: bytes, limit: int, rng: random.Random) -> bytes:
 
 _TOKEN = re.compile(r"\s+|[\w.]+|[^\w\s]")
 _NUMBERS = ("0", "-1", "1e400", "NaN", "4294967296", "18446744073709551616", "0x", "1" * 30, "²", "null")
-_PIECES = ('{"', '"}', "[", "]", ":", ",", "=", ";", "\n", "\x00", "\x85", "\u2028", "[9999]", "+0x4", "pad=0:")
+_PIECES = (
+    '{"',
+    '"}',
+    "[",
+    "]",
+    ":",
+    ",",
+    "=",
+    ";",
+    "\n",
+    "\x00",
+    "\x85",
+    "\u2028",
+    "[9999]",
+    "+0x4",
+    "pad=0:",
+)
 
 
 def text(data: bytes, limit: int, rng: random.Random) -> bytes:

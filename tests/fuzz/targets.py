@@ -32,7 +32,8 @@ from tests.fuzz import mutate
 
 EVENT_LIMIT = 20_000
 ARG_SIZES = {0: 4096, 1: 1 << 20, 3: 0}
-_DEVICES = {3: "npu1_2col", 4: "npu2_2col"}
+_PARTITIONS = {3: ("npu1", 4), 4: ("npu2", 8)}
+"""Generation -> (device, columns)"""
 
 
 def decode(data: bytes) -> None:
@@ -136,7 +137,9 @@ def xclbin(data: bytes) -> None:
 def run_replay(data: bytes) -> None:
     """Replay: u32 length of the transaction, the transaction, control packets in argument 4."""
     transaction, blob = mutate.two_parts(data)
-    device = _DEVICES.get(transaction[2] if len(transaction) > 2 else 0)
+    generation, columns = (transaction[2], transaction[4]) if len(transaction) > 4 else (0, 0)
+    name, most = _PARTITIONS.get(generation, ("", 0))
+    device = f"{name}_{columns}col" if 0 < columns < most else None  # a small array is reset sooner
     packets = Packets(blob) if blob else None
     try:
         report = replay(transaction, device, packets, EVENT_LIMIT)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What fuzzing has found, as the few lines that build it."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Sequence
+
+from onedispatch.dispatch.replay import replay
+from onedispatch.transactions import (
+    MemBd,
+    ShimBd,
+    Transaction,
+    TransactionBuilder,
+    codec,
+    queue_word,
+    spec,
+    tile_address,
+)
+
+TOKEN = 1 << 31
+
+
+def v1(ops: Sequence[bytes], columns: int = 8) -> Transaction:
+    body = b"".join(ops)
+    header = codec.Header(spec.V1_0, columns=columns, op_count=len(ops), byte_size=16 + len(body))
+    return Transaction.from_bytes(header.to_bytes() + body)
+
+
+def write(address: int, value: int) -> bytes:
+    return struct.pack("<III", 0, address, value)
+
+
+def test_a_field_with_the_name_of_an_attribute_is_listed() -> None:
+    op = codec.encode_op(10, spec.V1_0, {"usage": 1, "scratch_size": 2, "scratch_offset": 3})
+    read = v1([op])
+    assert read.ops[0].scratch_offset == 3 and read.ops[0].offset == spec.HEADER_SIZE
+    assert Transaction.from_text(read.text()) == read
+
+
+def test_half_an_address_to_read_is_checked_and_listed() -> None:
+    read = v1([struct.pack("<IIIII", 130, 20, 1, 0, 7)])
+    assert read.ops[0].words == () and read.check()
+    assert Transaction.from_text(read.text()) == read
+
+
+def test_an_error_during_the_last_operation_leaves_the_replay_finished() -> None:
+    """The second BD, without address, starts while the controller is busy with its last, long write."""
+    made = TransactionBuilder(4, 1)
+    made.blockwrite(tile_address(0, 0, 0x1D000), ShimBd.at(0, 64, next_bd=1).to_words())
+    made.blockwrite(tile_address(0, 0, 0x1D020), ShimBd.at(0, 64).to_words())
+    made.ddr_patch(tile_address(0, 0, 0x1D004), 0)
+    made.write(tile_address(0, 0, 0x1D214), queue_word("shim", 0))
+    made.blockwrite(tile_address(0, 1, 0), list(range(1 << 16)))
+    report = replay(made.to_bytes())
+    assert report.stop is not None and report.stop.kind == "ddr"
+    assert report.executed == report.operations and report.finished and not report.complete
+
+
+def test_token_waits_of_impossible_size_are_checked_at_once() -> None:
+    """255 x 255 tiles per wait took minutes; so did many waits for many tasks."""
+    waits = [struct.pack("<IIII", 128, 16, 1, 0xFFFFFF00)] * 5000
+    pushes = [write(tile_address(0, 1, 0xA0634), TOKEN)] * 5000
+    each = [struct.pack("<IIII", 128, 16, 1 | 1 << 8, 0x00010100)] * 5000
+    merges = [struct.pack("<IIII", 132, 16, 0x0101, 0)] * 5000
+    bd = struct.pack("<III", 1, tile_address(0, 1, 0xA0000), 12 + 32)
+    bd += struct.pack("<8I", *MemBd.at(0, 100).to_words())
+    started = time.monotonic()
+    assert v1(waits).check()
+    v1([bd, *pushes, *each, *merges]).check()
+    assert time.monotonic() - started < 10
