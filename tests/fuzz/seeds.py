@@ -113,9 +113,9 @@ def operators() -> Mapping[str, bytes]:
 @cache
 def transactions() -> Mapping[str, bytes]:
     """Transactions of both versions."""
-    made = {f"everything{v[0]}": everything(v) for v in spec.VERSIONS}
+    made: dict[str, bytes] = {f"everything{v[0]}": everything(v) for v in spec.VERSIONS}
     made |= {f"moves{v[0]}": moves(v) for v in spec.VERSIONS} | {"moves_npu1": moves(spec.V0_1, 3)}
-    made |= {"empty": TransactionBuilder(4, 1).to_bytes(), "overlay": overlays()["npu2_1col"]} | operators()
+    made |= {"empty": TransactionBuilder(4, 1).to_bytes(), "overlay": overlays()["npu2_1col"], **operators()}
     made |= {f"{name}_v1": Transaction.from_bytes(data).converted(spec.V1_0).to_bytes()
              for name, data in operators().items()}  # fmt: skip
     return made | {name: data for name, data in samples(".bin") if len(data) <= SMALL_FILE}

@@ -50,9 +50,10 @@ def transactions(draw: st.DrawFn) -> bytes:
     version = draw(st.sampled_from(list(spec.VERSIONS)))
     drawn = draw(st.lists(ops(version), max_size=8))
     size = spec.HEADER_SIZE + sum(map(len, drawn))
-    head = [draw(st.integers(0, 255)) for _ in range(4)]
+    generation, rows, columns, mem_rows = draw(st.tuples(*[st.integers(0, 255)] * 4))
     padding = draw(st.integers(0, 0xFFFF))
-    return codec.Header(version, *head, len(drawn), size, padding).to_bytes() + b"".join(drawn)
+    header = codec.Header(version, generation, rows, columns, mem_rows, len(drawn), size, padding)
+    return header.to_bytes() + b"".join(drawn)
 
 
 def contents(read: Transaction) -> list[tuple[Any, ...]]:
