@@ -58,6 +58,15 @@ def test_an_error_during_the_last_operation_leaves_the_replay_finished() -> None
     assert report.executed == report.operations and report.finished and not report.complete
 
 
+def test_a_lock_value_that_no_lock_reaches_is_a_deadlock() -> None:
+    """An unseen partner was asked for 64 again and again, 20 million times; a lock holds 63."""
+    request = tile_address(0, 1, 0xD0000 + 0x200 + 4 * 64)  # lock 0, acquire -64
+    started = time.monotonic()
+    report = replay(v1([struct.pack("<IIII", 4, request, 1, 1)]).to_bytes())
+    assert report.stop is not None and report.stop.kind == "deadlock"
+    assert time.monotonic() - started < 5
+
+
 def test_token_waits_of_impossible_size_are_checked_at_once() -> None:
     """255 x 255 tiles per wait took minutes; so did many waits for many tasks."""
     waits = [struct.pack("<IIII", 128, 16, 1, 0xFFFFFF00)] * 5000

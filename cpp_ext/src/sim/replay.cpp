@@ -151,7 +151,9 @@ void Array::answer(Core& core) {
 bool Array::serve_as_partner(Tile& tile, uint32_t id, int32_t wanted, bool set_ones) {
   Lock& lock = tile.locks[id];
   if (lock.released || (lock.set && !set_ones) || can_acquire(lock, wanted)) return false;
-  lock.value = std::min(wanted < 0 ? -wanted : wanted, static_cast<int32_t>(reg::LOCK_MAX));
+  const int32_t needed = wanted < 0 ? -wanted : wanted;
+  if (needed > static_cast<int32_t>(reg::LOCK_MAX)) return false;  // nobody can: -64 fits the field only
+  lock.value = needed;
   ++lock.assumed;
   ++effort;
   changed(tile.index);
