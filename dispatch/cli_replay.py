@@ -78,7 +78,7 @@ def _show(name: str, report: ReplayReport, rows: int | None) -> None:
     _table(
         "Assumed of what is not in the transaction",
         ["tile", "what", "times"],
-        [[a.place, a.what, a.times] for a in report.assumptions],
+        [[a.place or "", a.what, a.times] for a in report.assumptions],
         rows,
     )
     _table("Never finished", ["why"], [[u.why] for u in report.unfinished], rows)

@@ -85,9 +85,9 @@ class ArgumentUse:
 
 @dataclass(frozen=True)
 class Assumption:
-    """Something that the transaction needs and does not contain."""
+    """Something that the transaction needs and does not contain, or does and nobody knows."""
 
-    place: Place
+    place: Place | None  # None: not at a tile
     what: str
     times: int
 
@@ -259,4 +259,5 @@ def _assumptions(raw: Mapping[str, Any]) -> list[Assumption]:
         Assumption(_place(bd), f"BD {bd['bd']} is written outside; it moved nothing here", bd["times"])
         for bd in raw["absent_bds"]
     ]
-    return locks + bds
+    skipped = [Assumption(None, f"custom opcode {code} skipped", times) for code, times in raw["skipped"]]
+    return locks + bds + skipped

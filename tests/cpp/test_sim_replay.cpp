@@ -291,6 +291,28 @@ TEST(Replay, ALockThatNobodyTakesDoesNotOverflow) {
   EXPECT_EQ(report.assumed[0].lock, 2u);
 }
 
+TEST(Replay, CustomOpcodesWithoutMeaningAreSkipped) {
+  for (const bool v1 : {false, true}) {
+    Builder b(v1);
+    b.words({150, 12, 7}).words({150, 12, 8}).timer(3);
+    Stage stage;
+    const ReplayReport report = stage.run(b);
+    EXPECT_TRUE(report.finished) << report.stop;
+    ASSERT_EQ(report.skipped.size(), 1u);
+    EXPECT_EQ(report.skipped[0].first, 150u);
+    EXPECT_EQ(report.skipped[0].second, 2u);
+    EXPECT_EQ(report.run.timers.size(), 1u);
+    Rig rig;  // an ordinary run does not guess
+    try {
+      rig.run(b);
+      ADD_FAILURE();
+    } catch (const TransactionError& error) {
+      EXPECT_NE(std::string(error.what()).find("no public meaning"), std::string::npos) << error.what();
+      EXPECT_EQ(error.op.index, 0);
+    }
+  }
+}
+
 TEST(Replay, OtherErrorsStopIt) {
   Stage stage;
   Builder bad;

@@ -125,6 +125,14 @@ def test_bad_patches_are_refused() -> None:
         replay(EMPTY, packets=Packets(bytes(8), 99))
 
 
+def test_unnamed_opcodes_are_assumptions() -> None:
+    builder = TransactionBuilder(4, 4)
+    builder.custom(199, bytes(4))
+    report = replay(builder.to_bytes())
+    assert report.complete
+    assert [(a.place, a.what, a.times) for a in report.assumptions] == [(None, "custom opcode 199 skipped", 1)]
+
+
 def test_packets_without_a_route_are_refused() -> None:
     with pytest.raises(InputError, match="c9 r0"):
         replay(EMPTY, packets=Packets(bytes(8), tiles={(1, 0): (9, 0)}))

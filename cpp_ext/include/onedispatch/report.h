@@ -92,6 +92,7 @@ struct ReplayReport {
   uint64_t settled_cycles = 0;  // as run.cycles, until nothing moved any more
   uint64_t packets = 0;         // control packets executed
   uint64_t handshakes = 0;      // parameters that absent super kernels took
+  std::vector<std::pair<uint8_t, uint32_t>> skipped;  // custom opcodes without known meaning, how often
   std::vector<ArgumentReach> arguments;
   std::vector<AssumedLock> assumed;
   std::vector<AbsentBd> absent_bds;

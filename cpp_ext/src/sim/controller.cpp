@@ -76,6 +76,7 @@ void Simulator::begin_run(const Transaction& transaction, DdrRegions arguments) 
   wait_ = Wait::kNone;
   caught_up_ = endless_ = false;
   report_ = RunReport{};
+  skipped_.clear();
   start_ = array_.now;
   effort_mark_ = effort_start_ = array_.effort;
   array_.set_regions(std::move(arguments));
@@ -248,7 +249,12 @@ bool Simulator::execute_custom(const Op& op) {
                                     array_.now - start_);
       return true;
     case txn::op::TIMER_134: return true;
-    default: unsupported(op, "operations with published semantics");
+    default:
+      if (options_.replay && op.code >= txn::op::CUSTOM_BEGIN) {
+        ++skipped_[op.code];
+        return true;
+      }
+      unsupported(op, "operations with published semantics");
   }
 }
 

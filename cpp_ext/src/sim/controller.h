@@ -88,6 +88,7 @@ class Simulator {
   bool endless_ = false;    // replay: tasks do not end, so that nothing waits for them any more
   uint64_t start_ = 0;
   RunReport report_;
+  std::map<uint8_t, uint32_t> skipped_;  // replay: custom opcodes without known meaning, how often
   struct Counters {
     uint64_t bytes = 0, busy = 0, active = 0, calls = 0;
   };

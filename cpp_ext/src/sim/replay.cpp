@@ -15,6 +15,7 @@
 // - A BD that the transaction never wrote belongs to the overlay or to control packets that were not
 //   given: it moves nothing. Given ones come with routes to the control ports, laid beforehand, and
 //   go there as in any run. What holds no bytes passes these routes as if they were not there.
+// - Custom opcodes without public meaning are skipped and counted.
 // - A lock that is released above 63 and that nobody acquires is emptied by its unseen partner.
 #include <algorithm>
 #include <cmath>

@@ -69,7 +69,7 @@ void fill(DdrRegions& regions, const ControlPackets& packets) {
 }  // namespace
 
 ReplayReport Simulator::replay(const uint8_t* bytes, size_t size, const ControlPackets& packets) {
-  const Transaction transaction(bytes, size, array_.device());
+  const Transaction transaction(bytes, size, array_.device(), Transaction::Unnamed::kKeep);
   broken_ = true;  // a run after this one starts with its overlay
   if (packets.overlay.empty()) {
     array_.reset();
@@ -119,6 +119,7 @@ void Simulator::settle() {
 void Simulator::finish_replay(ReplayReport& report) const {
   report.packets = array_.packets;
   report.handshakes = array_.answers;
+  report.skipped.assign(skipped_.begin(), skipped_.end());
   const DdrRegions& regions = array_.regions();
   for (uint32_t i = 0; i < regions.size(); ++i) {
     const DdrRegion& region = *regions[i];

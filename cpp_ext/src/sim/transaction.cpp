@@ -17,9 +17,12 @@ std::string place(const OpRef& op) {
 }
 
 [[noreturn]] void bad_opcode(uint8_t code, const OpRef& op) {
-  throw TransactionError({place(op), "opcode " + std::to_string(code), "the opcodes of transactions/spec.py",
-                          "Regenerate the transaction."},
-                         op);
+  const bool custom = code >= txn::op::CUSTOM_BEGIN;
+  throw TransactionError(
+      {place(op), "opcode " + std::to_string(code) + (custom ? ", which has no public meaning" : ""),
+       "the opcodes of transactions/spec.py",
+       custom ? "Leave it out; a replay skips it." : "Regenerate the transaction."},
+      op);
 }
 
 }  // namespace
@@ -49,7 +52,7 @@ void Transaction::check_header(const DeviceDescription& device, size_t available
                H::byte_size.offset);
 }
 
-Transaction::Transaction(const uint8_t* bytes, size_t size, const DeviceDescription& device) {
+Transaction::Transaction(const uint8_t* bytes, size_t size, const DeviceDescription& device, Unnamed unnamed) {
   if (size < txn::Header::size)
     bad_header(std::to_string(size) + " bytes", "at least " + std::to_string(txn::Header::size) + " bytes");
   bytes_.assign(bytes, bytes + size);
@@ -58,20 +61,21 @@ Transaction::Transaction(const uint8_t* bytes, size_t size, const DeviceDescript
   const uint64_t count = txn::read(bytes_.data(), txn::Header::op_count);
   std::vector<int64_t> starts(txn::op_limit(bytes_.data(), end));
   const txn::Frame frame = txn::walk(bytes_.data(), end, v1_, starts.data(), starts.size());
-  add_ops(starts, std::min<uint64_t>(frame.ops, starts.size()), frame.at);
+  add_ops(starts, std::min<uint64_t>(frame.ops, starts.size()), frame.at, unnamed);
   if (frame.fault != txn::Fault::kNone) refuse(frame, end);
   if (frame.ops != count)
     bad_header(std::to_string(count) + " operations announced, " + std::to_string(frame.ops) + " present",
                "equal numbers", txn::Header::op_count.offset);
 }
 
-void Transaction::add_ops(const std::vector<int64_t>& starts, uint64_t count, uint64_t end) {
+void Transaction::add_ops(const std::vector<int64_t>& starts, uint64_t count, uint64_t end, Unnamed unnamed) {
   ops_.reserve(count);
   for (uint64_t i = 0; i < count; ++i) {
     const auto at = static_cast<uint32_t>(starts[i]);
     const auto next = static_cast<uint32_t>(i + 1 < count ? static_cast<uint64_t>(starts[i + 1]) : end);
     const uint8_t code = bytes_[at];
-    if (!txn::shape(code, v1_).named) bad_opcode(code, OpRef{static_cast<int64_t>(i), at});
+    if (unnamed == Unnamed::kRefuse && !txn::shape(code, v1_).named)
+      bad_opcode(code, OpRef{static_cast<int64_t>(i), at});
     ops_.push_back(Op{at, next - at, code});
   }
 }

@@ -22,7 +22,9 @@ class Transaction {
  public:
   // Checks header and framing of every operation; what follows the transaction is ignored. Keeps a
   // copy of the bytes. Throws TransactionError.
-  Transaction(const uint8_t* bytes, size_t size, const DeviceDescription& device);
+  enum class Unnamed : uint8_t { kRefuse, kKeep };  // custom opcodes without public meaning
+  Transaction(const uint8_t* bytes, size_t size, const DeviceDescription& device,
+              Unnamed unnamed = Unnamed::kRefuse);
 
   const std::vector<Op>& ops() const { return ops_; }
   bool is_v1() const { return v1_; }
@@ -34,8 +36,8 @@ class Transaction {
 
  private:
   void check_header(const DeviceDescription& device, size_t available);
-  // Ops from their starts; refuses opcodes that only a listing can step over.
-  void add_ops(const std::vector<int64_t>& starts, uint64_t count, uint64_t end);
+  // Ops from their starts; refuses or keeps opcodes that one can only step over.
+  void add_ops(const std::vector<int64_t>& starts, uint64_t count, uint64_t end, Unnamed unnamed);
   [[noreturn]] void refuse(const txn::Frame& frame, uint64_t end) const;
 
   std::vector<uint8_t> bytes_;
