@@ -15,6 +15,7 @@ from onedispatch.transactions.bd import (
     circuit_master,
     control_packet_header,
     packet_header,
+    packet_master,
     queue_word,
     switch_slave,
     switch_slot,
@@ -167,6 +168,59 @@ class Maker:
             row, slave = row - 1, f"NORTH_{ANSWER_LANE}"
         self.builder.write(at((column, 0), "DEMUX"), 1 << 6)
 
+    def mixed(self, column: int) -> None:
+        """MM2S1 of a shim sends control packets and, in BDs or chains that they begin, data.
+
+        Ids 5 and 6 lead to S2MM2, with its header, and S2MM3, without; both are one arbiter's.
+        """
+        tile = (column, 1)
+        self.mixed_routes(column)
+        taken, words, cuts = {5: 0, 6: 0}, [], []
+        for _ in range(self.choose.int(1, 2)):  # BDs 4 to 7; packets write later ones
+            for packet in self.packets([(2, column)], 4, None) if self.chance(60) else ():
+                words += [packet.header, *packet.rest]
+            target, length = self.choose.int(5, 6), self.choose.int(1, 9)
+            words += [packet_header(target, self.choose.int(0, 7), 0, column), *range(length)]
+            taken[target] += length + (target == 5)
+            inside = length > 1 and self.chance(40)
+            cuts += [(len(words) - self.choose.int(1, length - 1), 1)] if inside else []
+            cuts.append((len(words), 0))
+        begin = 0
+        for number, (end, open_end) in enumerate(cuts):
+            fields = {"suppress_tlast": open_end}
+            if end != len(words):
+                fields |= {"use_next": 1, "next_bd": 4 + number + 1}
+            self.write_bd((column, 0), 4 + number, words[begin:end], fields)
+            begin = end
+        self.pushes.append((at((column, 0), "DMA_MM2S_QUEUE", 1), queue_word("shim", 4, 1, False)))
+        self.waits.append(at((column, 0), "DMA_MM2S_STATUS", 1))
+        for channel, number, count in ((2, 20, taken[5]), (3, 40, taken[6])):
+            if count:
+                bd = MemBd(length=count, base=0x20000 + (0x70000 + 0x1000 * channel) // 4)
+                self.builder.blockwrite(at(tile, "DMA_BD", number), bd.to_words())
+                self.pushes.append((at(tile, "DMA_S2MM_QUEUE", channel), queue_word("mem", number, 1, False)))
+                self.waits.append(at(tile, "DMA_S2MM_STATUS", channel))
+                first = tile_address(*tile, 0x70000 + 0x1000 * channel)
+                self.observed |= {first + 4 * i for i in range(count)}
+        self.notes.append(f"({column},0) MM2S1 mixed: {[hex(word) for word in words]} cut at {cuts}")
+
+    def mixed_routes(self, column: int) -> None:
+        shim, mem = registers.TILES["shim"], registers.TILES["mem"]
+        below, up = shim.slave("SOUTH_7"), mem.slave("SOUTH_4")
+        settings = [
+            (0, "SWITCH_SLAVE", below, switch_slave(packet=True)),
+            (0, "SWITCH_SLOT", below * 4, switch_slot(0, 6, 0, 0)),
+            (0, "SWITCH_MASTER", shim.master("NORTH_4"), packet_master(6, 1)),
+            (1, "SWITCH_SLAVE", up, switch_slave(packet=True)),
+            (1, "SWITCH_SLOT", up * 4, switch_slot(2, ARBITER, 0)),
+            (1, "SWITCH_SLOT", up * 4 + 1, switch_slot(5, 6, 0)),
+            (1, "SWITCH_SLOT", up * 4 + 2, switch_slot(6, 6, 1)),
+            (1, "SWITCH_MASTER", mem.master("DMA_2"), packet_master(6, 1)),
+            (1, "SWITCH_MASTER", mem.master("DMA_3"), packet_master(6, 2, drop_header=True)),
+        ]
+        for row, block, index, word in settings:
+            self.builder.write(at((column, row), block, index), word)
+
     def receive(self, column: int) -> None:
         if not self.answer_words:
             return
@@ -195,7 +249,8 @@ def make_packet_program(choose: Choose, device: Device, faults: int = 0) -> Prog
     builder = TransactionBuilder(device.device_generation, device.columns)
     maker = Maker(choose, device, builder, choose_tiles(choose, device.columns))
     try:
-        lay_control_routes(builder, maker.tiles)
+        mixed = maker.tiles.get((2, 0)) == (0, 1) and maker.chance(50)
+        lay_control_routes(builder, maker.tiles, (0,) if mixed else (0, 1))
     except TransactionError as error:
         raise Abandon from error
     columns = sorted({column for _, column in maker.tiles})
@@ -206,6 +261,9 @@ def make_packet_program(choose: Choose, device: Device, faults: int = 0) -> Prog
         maker.answers(reads)
     spoilt = choose.int(0, 99) < faults
     for sender, (column, channel) in enumerate([(columns[0], 0), (columns[0], 1), (columns[-1], 0)]):
+        if mixed and channel == 1:
+            maker.mixed(0)
+            continue
         if sender and (maker.chance(40) or (sender == 2 and len(columns) == 1)):
             continue
         keys = sorted(key for key in maker.tiles if key[1] == column)

@@ -130,7 +130,9 @@ def test_unnamed_opcodes_are_assumptions() -> None:
     builder.custom(199, bytes(4))
     report = replay(builder.to_bytes())
     assert report.complete
-    assert [(a.place, a.what, a.times) for a in report.assumptions] == [(None, "custom opcode 199 skipped", 1)]
+    assert [(a.place, a.what, a.times) for a in report.assumptions] == [
+        (None, "custom opcode 199 skipped", 1)
+    ]
 
 
 def test_packets_without_a_route_are_refused() -> None:
