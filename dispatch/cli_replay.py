@@ -27,7 +27,10 @@ def replay(
         Path | None,
         typer.Option(help="Its control packets (_ctrl.bin); patches come from the _meta.json beside them."),
     ] = None,
-    argument: Annotated[int, typer.Option(help="The kernel argument that the packets are.")] = 4,
+    argument: Annotated[
+        int | None,
+        typer.Option(help="The kernel argument that the packets are; 4 unless the JSON says another."),
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Every row of long tables.")] = False,
     json: out.Json = False,
 ) -> None:

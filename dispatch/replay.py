@@ -17,22 +17,26 @@ from typing import Any
 from onedispatch.dispatch.device import core
 from onedispatch.transactions import ControlPackets, Transaction
 from onedispatch.transactions.control_overlay import control_overlay, usual_tiles
-from onedispatch.transactions.control_packets import Patch, TileMap, read_meta
+from onedispatch.transactions.control_packets import Patch, TileMap
 from onedispatch.transactions.device import device_names, find_device
 from onedispatch.transactions.errors import InputError, TransactionError
+
+_FURTHEST = 1 << 31  # byte of an argument at which packets may start
 
 
 @dataclass(frozen=True)
 class Packets:
     """Control packets that a transaction sends into the array from one of its arguments.
 
-    ``tiles``: which tile each (packet id, column) goes to; told from the packets if None.
+    They start at byte ``base`` of it. ``tiles``: which tile each (packet id, column) goes to; told
+    from the packets if None.
     """
 
     data: bytes
     argument: int = 4
     patches: tuple[Patch, ...] = ()
     tiles: TileMap | None = None
+    base: int = 0
 
     def routes(self, device: str) -> bytes:
         """The part of an overlay that they need: a transaction that lays their routes.
@@ -173,13 +177,21 @@ def replay(
         handle.set_event_limit(event_limit)
     if packets is None:
         return _report(name, core.replay(handle, transaction))
-    patches = [(patch.offset, patch.argument, patch.bo_offset, patch.adds) for patch in packets.patches]
-    routes = packets.routes(name)
-    return _report(name, core.replay(handle, transaction, packets.data, packets.argument, patches, routes))
+    base, routes = packets.base, packets.routes(name)
+    if base % 4 or not 0 <= base < _FURTHEST:
+        raise InputError(
+            "control packets", f"byte {base}", f"multiples of 4 below {_FURTHEST}", "see the JSON"
+        )
+    patches = [(base + p.offset, p.argument, p.bo_offset, p.adds) for p in packets.patches]
+    data = bytes(base) + packets.data
+    return _report(name, core.replay(handle, transaction, data, packets.argument, patches, routes))
 
 
-def read_packets(path: Path, argument: int = 4) -> Packets:
-    """``x_ctrl.bin``, with the patches of ``x_ctrl_meta.json`` when that lies beside it."""
+def read_packets(path: Path, argument: int | None = None) -> Packets:
+    """``x_ctrl.bin``, with what ``x_ctrl_meta.json`` says when that lies beside it.
+
+    ``argument``: the kernel argument that they are; what the JSON says, or else 4, if None.
+    """
     meta = path.with_name(path.stem + "_meta.json")
     try:
         data = path.read_bytes()
@@ -187,9 +199,11 @@ def read_packets(path: Path, argument: int = 4) -> Packets:
     except OSError as error:
         raise InputError(str(path), str(error), "control packets, and their JSON if any") from error
     try:
-        return Packets(data, argument, read_meta(described) if described is not None else ())
+        found = ControlPackets.from_bytes(data, described)
     except TransactionError as error:
-        raise InputError(str(meta), str(error), "AMD's description of patches") from error
+        raise InputError(str(path), str(error), "whole packets, and AMD's description of patches") from error
+    given = found.argument if argument is None else argument
+    return Packets(data, given, found.patches, found.tiles(), found.base)
 
 
 def _device_of(data: bytes) -> str:

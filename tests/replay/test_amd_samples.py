@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -103,7 +104,7 @@ def test_control_packets_leave_nothing_to_assume(amd_transactions: Path) -> None
     for path in files:
         transaction = path.with_name(path.name.replace("_ctrl.bin", ".bin")).read_bytes()
         other = path.parent.name in OTHER_OVERLAY
-        packets = read_packets(path, 3 if other else 4)
+        packets = read_packets(path)
         report = replay(transaction, packets=packets)
         assert report.complete and len(report.assumptions) == other, f"{path.name}: {report.verdict}"
         assert report.packets == len(ControlPackets.from_bytes(packets.data).packets), path.name
@@ -135,6 +136,27 @@ def test_unnamed_opcodes_are_assumptions() -> None:
     ]
 
 
+@pytest.mark.amd_data
+def test_packets_may_start_further_on(amd_transactions: Path) -> None:
+    path = next(iter(sorted((amd_transactions / "gemmgelu").glob("*_ctrl.bin"))))
+    transaction = Transaction.from_bytes(path.with_name(path.name.replace("_ctrl.bin", ".bin")).read_bytes())
+    moved = TransactionBuilder(4, transaction.header.columns)
+    for op in transaction.ops:
+        fields = dict(op.fields)
+        if op.name == "DDR_PATCH":
+            fields["arg_offset"] += 256
+        words = op.words if op.name == "BLOCKWRITE" else ()
+        moved.op(op.name, b"".join(word.to_bytes(4, "little") for word in words), **fields)
+    packets = read_packets(path)
+    here, there = (
+        replay(transaction, packets=packets),
+        replay(moved.to_bytes(), packets=replace(packets, base=256)),
+    )
+    assert there.complete and (there.cycles, there.packets) == (here.cycles, here.packets)
+    with pytest.raises(InputError, match="byte 2"):
+        replay(transaction, packets=replace(packets, base=2))
+
+
 def test_packets_without_a_route_are_refused() -> None:
     with pytest.raises(InputError, match="c9 r0"):
         replay(EMPTY, packets=Packets(bytes(8), tiles={(1, 0): (9, 0)}))
@@ -144,6 +166,9 @@ def test_unreadable_packets_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         read_packets(tmp_path / "none_ctrl.bin")
     (tmp_path / "x_ctrl.bin").write_bytes(bytes(8))
+    with pytest.raises(InputError, match="whole packet"):
+        read_packets(tmp_path / "x_ctrl.bin")
+    (tmp_path / "x_ctrl.bin").write_bytes(bytes(12))
     (tmp_path / "x_ctrl_meta.json").write_text('{"ctrl_pkt_patch_info": [{}]}')
     with pytest.raises(InputError, match="KeyError"):
         read_packets(tmp_path / "x_ctrl.bin")
