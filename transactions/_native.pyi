@@ -15,6 +15,9 @@ _Ints = npt.NDArray[np.int64]
 CHECKS: tuple[str, ...]
 """Names of all checks of ``validate``."""
 
+MOST_FINDINGS: int
+"""Of one check; ``validate`` counts the others."""
+
 def decode(data: bytes) -> tuple[int, int, int, int, _Ints]:
     """``(fault, ops, at, op_size, offsets)``.
 
@@ -25,8 +28,10 @@ def decode(data: bytes) -> tuple[int, int, int, int, _Ints]:
 
 def validate(
     data: bytes, sizes: Mapping[int, int] | None = None
-) -> list[tuple[str, int, int, int, int, int, int]]:
-    """``(check, op or -1, byte offset, four numbers)`` each, by op; validate.h says which numbers.
+) -> list[tuple[str, int, int, int, int, int, int, int]]:
+    """``(check, op or -1, byte offset, untold, four numbers)`` each; validate.h says which numbers.
+
+    One with ``untold`` stands for so many findings of its check, from its op on.
 
     Args:
         data: what ``decode`` has found no fault in.

@@ -8,6 +8,7 @@ tasks in ways that no transaction shows. ``validation`` looks at each op alone; 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,7 +18,7 @@ from onedispatch.transactions import program, registers, validation
 from onedispatch.transactions.errors import TransactionError
 from onedispatch.transactions.explain import condition
 from onedispatch.transactions.program import BdUse, Pushed, Tile, Words
-from onedispatch.transactions.validation import ArgSizes, Finding, FindingKind, Severity
+from onedispatch.transactions.validation import MOST_FINDINGS, ArgSizes, Finding, FindingKind, Severity
 
 if TYPE_CHECKING:
     from onedispatch.transactions.transaction import Transaction
@@ -132,12 +133,14 @@ def _sides(words: Words) -> frozenset[int]:
 class _Lock:
     """What a transaction does to one lock."""
 
-    sets: list[int] = field(default_factory=list)
+    least: int | None = None
+    most: int = 0
+    """Of the values that it is set to; ``least`` is None when it is never set."""
     raised: int = 0
     lowered: bool = False
     known_raisers: bool = False
-    waits: list[tuple[int, int, Channel | None, int]] = field(default_factory=list)
-    """(op, acquire value, channel, BD); no channel: the host"""
+    waits: dict[tuple[int, Channel | None, int], int] = field(default_factory=dict)
+    """(acquire value, channel, BD) -> the first op; of the host (acquire value, None, op) -> op."""
 
 
 class _Flow:
@@ -146,6 +149,10 @@ class _Flow:
         self.columns = transaction.header.columns
         self.sizes = sizes
         self.found: list[Finding] = []
+        self.told: Counter[tuple[FindingKind, Severity]] = Counter()
+        self.untold: dict[tuple[FindingKind, Severity], int] = {}
+        """The first op of what is one too many of its class."""
+        self.bad_bds: set[tuple[Channel, int, int]] = set()
         self.locks: dict[tuple[Tile, int], _Lock] = {}
         self.in_flight: dict[tuple[Tile, int], dict[Channel, tuple[Pushed, int]]] = {}
         self.flying: dict[Channel, list[Pushed]] = {}
@@ -176,10 +183,20 @@ class _Flow:
                 step(event)  # type: ignore[operator]
         self._end_cycles()
         self._end_locks()
+        for (kind, severity), op in self.untold.items():
+            more = validation.more(self.told[kind, severity] - MOST_FINDINGS)
+            self.found.append(self._finding(kind, severity, op, more))
         return self.found
 
+    def _finding(self, kind: FindingKind, severity: Severity, op: int, message: str) -> Finding:
+        return Finding(kind, op, int(self.transaction.offsets[op]), message, severity)
+
     def _say(self, kind: FindingKind, severity: Severity, op: int, message: str) -> None:
-        self.found.append(Finding(kind, op, int(self.transaction.offsets[op]), message, severity))
+        self.told[kind, severity] += 1
+        if self.told[kind, severity] > MOST_FINDINGS:
+            self.untold.setdefault((kind, severity), op)
+        else:
+            self.found.append(self._finding(kind, severity, op, message))
 
     def lock(self, tile: Tile, lock: int) -> _Lock:
         state = self.locks.get((tile, lock))
@@ -254,16 +271,11 @@ class _Flow:
     def _use(self, push: Pushed, channel: Channel, use: BdUse) -> None:
         values, shape = vars(use.bd), use.pattern
         self.in_flight.setdefault((push.tile, use.index), {})[channel] = (push, self.waited)
-        if not values["valid"]:
-            self._say(FindingKind.BD, _ERROR, push.op, f"{_bd(channel, use)} is queued while not valid")
-        if use.kind == "mem" and use.index // 24 != push.channel % 2:
-            low = 24 * (push.channel % 2)
-            message = f"{_bd(channel, use)}: channel {push.channel} can use BDs {low} to {low + 23}"
-            if use.index != push.start:  # the start is validation's
-                self._say(FindingKind.BD, _ERROR, push.op, message)
-        if shape.zeros and not push.direction:
-            message = f"{_bd(channel, use)} inserts zeros, which an S2MM channel does not"
-            self._say(FindingKind.DIMENSION, _WARNING, push.op, message)
+        bad = (channel, use.op, use.index)
+        if bad not in self.bad_bds:
+            for kind, severity, message in _queued_problems(push, use, bool(values["valid"])):
+                self.bad_bds.add(bad)
+                self._say(kind, severity, push.op, f"{_bd(channel, use)} {message}")
         if shape.iteration is not None:
             self._runs(push, channel, use)
         self._locks_of(push, channel, use, values)
@@ -306,7 +318,7 @@ class _Flow:
             if owner is not None:
                 state = self.lock(*owner)
                 state.lowered |= values["acquire_value"] != 0
-                state.waits.append((push.op, values["acquire_value"], channel, use.index))
+                state.waits.setdefault((values["acquire_value"], channel, use.index), push.op)
 
     def _retire(self, channel: Channel, tokens_only: bool = False) -> None:
         """The tasks of a channel have ended; ``tokens_only``: those whose token was waited for."""
@@ -392,13 +404,15 @@ class _Flow:
             self._retire(channel, tokens_only=True)
 
     def _lock_set(self, event: program.LockSet) -> None:
-        self.lock(event.tile, event.lock).sets.append(event.value)
+        state = self.lock(event.tile, event.lock)
+        state.least = event.value if state.least is None else min(state.least, event.value)
+        state.most = max(state.most, event.value)
 
     def _lock_wait(self, event: program.LockWait) -> None:
         self.waited += 1
         state = self.lock(event.tile, event.lock)
         if event.acquire:
-            state.waits.append((event.op, event.value, None, 0))
+            state.waits[event.value, None, event.op] = event.op
             state.lowered |= event.value != 0
             for channel in self.releases.get((event.tile, event.lock), ()):
                 self._retire(channel)
@@ -411,13 +425,13 @@ class _Flow:
 
     def _end_locks(self) -> None:
         for (tile, lock), state in self.locks.items():
-            if registers.kind_of_row(tile[1]) == "core" or not state.sets:
+            if registers.kind_of_row(tile[1]) == "core" or state.least is None:
                 continue  # cores and overlays do what no transaction shows
-            low = 0 if state.lowered else min(state.sets)
-            high = min(registers.LOCK_MAX, max(state.sets) + state.raised)
+            low = 0 if state.lowered else state.least
+            high = min(registers.LOCK_MAX, state.most + state.raised)
             near = any((tile[0] + d, tile[1]) in self.unknown_users for d in (-1, 0, 1))
             sure = state.known_raisers and not near
-            for op, value, channel, index in state.waits:
+            for (value, channel, index), op in state.waits.items():
                 wanted = abs(value)
                 if low <= wanted <= high or (value < 0 and wanted <= high):
                     continue
@@ -427,6 +441,18 @@ class _Flow:
                     f"{who} waits for {_name(tile)} lock {lock} {condition(value)}; "
                     f"what is done here keeps it within {low} to {high}",
                 )  # fmt: skip
+
+
+def _queued_problems(push: Pushed, use: BdUse, valid: bool) -> Iterator[Problem]:
+    """What is wrong with a BD on the channel that it is queued on; told once, however often it is."""
+    if not valid:
+        yield FindingKind.BD, _ERROR, "is queued while not valid"
+    low = 24 * (push.channel % 2)
+    # Of the first BD validation says it.
+    if use.kind == "mem" and not low <= use.index < low + 24 and use.index != push.start:
+        yield FindingKind.BD, _ERROR, f"is queued on a channel that can use BDs {low} to {low + 23}"
+    if use.pattern.zeros and not push.direction:
+        yield FindingKind.DIMENSION, _WARNING, "inserts zeros, which an S2MM channel does not"
 
 
 def _name(tile: Tile) -> str:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from onedispatch.transactions import listing, program, registers, spec
@@ -301,17 +302,31 @@ def _channel_lines(channel: Channel) -> Iterator[str]:
     yield f"  {channel.name}: {_count(len(channel.pushes), 'task')}, {channel.bytes:,} bytes" + (
         ", pushed by the core" if channel.by_core else ""
     )
+    told: set[int] = set()
     for push in channel.pushes:
         runs = f" x {push.repeat}" if push.repeat > 1 else ""
         token = ", gives a token" if push.token else ""
         yield f"    op {push.op}: from bd {push.start}{runs}{token}"
-        yield from (f"      {bd_text(use)}" for use in push.chain)
+        yield from _chain_lines(push.chain, told)
         if push.end:
             yield "      and again: the chain never ends" if push.end == "cycle" else f"      {push.end}"
     if channel.resets:
         yield f"    reset: ops {', '.join(map(str, channel.resets))}"
     if channel.waits:
         yield f"    waited for until idle: ops {', '.join(map(str, channel.waits))}"
+
+
+def _chain_lines(chain: tuple[BdUse, ...], told: set[int]) -> Iterator[str]:
+    """The BDs of a task; of a chain those that were told for a task before, and are as they were, in short.
+
+    Chains have up to 48 BDs and may be pushed again and again.
+    """
+    for known, uses in groupby(chain, lambda use: len(chain) > 1 and id(use) in told):
+        if known:
+            yield f"      bd {', '.join(str(use.index) for use in uses)}: as before"
+        else:
+            yield from (f"      {bd_text(use)}" for use in uses)
+    told.update(map(id, chain))
 
 
 def _tile_dict(use: TileUse) -> dict[str, Any]:

@@ -108,8 +108,8 @@ class Pattern:
         return text
 
 
-# Large enough for the largest public files: one that does not fit is slower than none.
-BDS_REMEMBERED = 1 << 16
+# Distinct BDs of a file, for all caches of what follows from a BD: some 40 MB when full.
+BDS_REMEMBERED = 1 << 14
 
 
 @lru_cache(BDS_REMEMBERED)
@@ -265,16 +265,9 @@ class RegisterWritten(NamedTuple):
     mask: int
 
 
-class Marked(NamedTuple):
-    """Timer, preemption point, overlay load, unknown custom op."""
-
-    op: int
-    name: str
-
-
 Event: TypeAlias = (
     BdWritten | Patched | Pushed | Reset | LockSet | LockWait | IdleWait | Poll | TokenWait | DataWritten
-    | RegisterWritten | Marked
+    | RegisterWritten
 )  # fmt: skip
 
 
@@ -324,8 +317,9 @@ class _Walk:
     def __init__(self, transaction: Transaction, core_lists: bool) -> None:
         self.transaction = transaction
         self.core_lists = core_lists
-        self.words: list[int] = transaction.words.tolist()
-        self.offsets: list[int] = transaction.offsets.tolist()
+        # Views: lists of Python numbers would be ten times as large as the file.
+        self.words = memoryview(transaction.to_bytes()).cast("I")
+        self.offsets = transaction.offsets.data
         self.head = spec.BY_NAME["BLOCKWRITE"].layouts[transaction.version].min_size
         self.found: list[Event] = []
         self.bds: dict[tuple[Tile, int], BdUse] = {}
@@ -348,12 +342,11 @@ class _Walk:
             indices = self.transaction.indices(name)
             columns = [self.transaction.column(name, field, indices).tolist() for field in fields]
             rows[spec.BY_NAME[name].code] = (step, zip(*columns, strict=True))
-        for op, code in enumerate(self.transaction.codes.tolist()):
-            if code in rows:
-                step, values = rows[code]
-                step(op, *next(values))
-            else:
-                self.found.append(Marked(op, spec.name_of(code)))
+        codes = self.transaction.codes
+        ops = np.flatnonzero(np.isin(codes, list(rows)))
+        for op, code in zip(ops.tolist(), codes[ops].tolist(), strict=True):
+            step, values = rows[code]
+            step(op, *next(values))
         return self.found
 
     def _blockwrite(self, op: int, address: int) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Indices = npt.NDArray[np.int64]
 ArgSizes = Mapping[int, int] | Sequence[int] | None
 _MAX_U64 = (1 << 64) - 1
+MOST_FINDINGS: int = native.MOST_FINDINGS
+"""Of one class and check; what is more is counted in one finding, so that memory stays bounded."""
 
 
 class Severity(Enum):
@@ -193,12 +195,17 @@ def validate(transaction: Transaction, arg_sizes: ArgSizes) -> list[Finding]:
     raw = native.validate(transaction.to_bytes(), None if sizes is None else _in_64_bits(sizes))
     context = _Context(transaction.header.columns, sizes or {})
     found = []
-    for check, op, offset, *numbers in raw:
+    for check, op, offset, untold, *numbers in raw:
         kind, text = _TEXTS[check]
         severity = Severity.WARNING if kind is FindingKind.UNKNOWN else Severity.ERROR
-        message = text(context, *numbers)
+        message = more(untold) if untold else text(context, *numbers)
         found.append(Finding(kind, None if op < 0 else op, offset, message, severity))
     return sorted(found, key=lambda f: (-1 if f.op_index is None else f.op_index, f.kind.value))
+
+
+def more(untold: int) -> str:
+    """The message of the finding that stands for those that are too many to be told."""
+    return f"{untold:,} more like those before, from this op on"
 
 
 def _in_64_bits(sizes: Mapping[int, int]) -> dict[int, int]:

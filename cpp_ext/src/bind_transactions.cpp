@@ -50,7 +50,8 @@ py::list validate(const py::bytes& data, const std::optional<txn::ArgumentSizes>
   py::list all;
   for (const txn::Finding& one : found) {
     const uint64_t* n = one.numbers;
-    all.append(py::make_tuple(txn::name_of(one.check), one.op, one.byte_offset, n[0], n[1], n[2], n[3]));
+    all.append(py::make_tuple(txn::name_of(one.check), one.op, one.byte_offset, one.untold, n[0], n[1], n[2],
+                              n[3]));
   }
   return all;
 }
@@ -87,4 +88,5 @@ PYBIND11_MODULE(_native, m) {
   m.def("validate", &validate, py::arg("data"), py::arg("sizes") = py::none());
   m.def("patches", &patches, py::arg("data"));
   m.attr("CHECKS") = check_names();
+  m.attr("MOST_FINDINGS") = txn::kMostFindings;
 }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from onedispatch.transactions import (
 )
 from onedispatch.transactions.bd import CoreBd
 from onedispatch.transactions.check import check_bytes
+from onedispatch.transactions.validation import MOST_FINDINGS
 
 SIDE_FILES = ("_param.bin", "_ctrl.bin")
 IDLE = 0x78003C
@@ -301,3 +303,34 @@ def test_any_writes_are_checked(writes: list[tuple[int, int]]) -> None:
     transaction = Transaction.from_bytes(made.to_bytes())
     transaction.check([64])
     transaction.explain().text()
+
+
+def test_a_flood_of_findings_is_counted() -> None:
+    made = TransactionBuilder(4, 1)
+    bad = TransactionBuilder(4, 4)
+    for _ in range(MOST_FINDINGS + 5):
+        bad.write(tile_address(1, 1, 0xC0000), 64)  # a column that is not there, a value that is too large
+    made.extend(Transaction.from_bytes(bad.to_bytes()))
+    made.write(tile_address(0, 0, 0x1D214), queue_word("shim", 3))
+    found = Transaction.from_bytes(made.to_bytes()).check()
+    counts = Counter(finding.kind for finding in found)
+    assert counts == {
+        FindingKind.ADDRESS: MOST_FINDINGS + 1,
+        FindingKind.VALUE: MOST_FINDINGS + 1,
+        FindingKind.BD: 1,
+    }
+    flood = [finding for finding in found if finding.message.startswith("5 more")]
+    assert [(f.kind, f.op_index) for f in flood] == [
+        (FindingKind.ADDRESS, MOST_FINDINGS),
+        (FindingKind.VALUE, MOST_FINDINGS),
+    ]
+
+
+def test_a_bad_bd_is_told_once_however_often_it_is_queued() -> None:
+    made = TransactionBuilder(4, 1)
+    made.blockwrite(tile_address(0, 0, 0x1D000), [16] + [0] * 7)
+    for _ in range(3):
+        made.write(tile_address(0, 0, 0x1D214), queue_word("shim", 0))
+        made.maskpoll(tile_address(0, 0, 0x1D228), 0, IDLE)
+    found = Transaction.from_bytes(made.to_bytes()).check()
+    assert [finding.op_index for finding in found if "not valid" in finding.message] == [1]

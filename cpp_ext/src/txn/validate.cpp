@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
+#include <iterator>
 
 #include "txn/shim_bds.h"
 #include "txn/tile_registers.h"
@@ -51,12 +52,21 @@ class Validator {
       at_ = at;
       op(bytes_ + at, size);
     });
+    std::copy_if(std::begin(rests_), std::end(rests_), std::back_inserter(found_),
+                 [](const Finding& rest) { return rest.untold != 0; });
     return std::move(found_);
   }
 
  private:
   void say(Check check, std::initializer_list<uint64_t> numbers = {}) {
-    Finding finding{check, index_, at_, {0, 0, 0, 0}};
+    Finding finding{check, index_, at_, 0, {0, 0, 0, 0}};
+    uint64_t& count = counts_[static_cast<int>(check)];
+    Finding& rest = rests_[static_cast<int>(check)];
+    if (++count == kMostFindings + 1) rest = finding;
+    if (count > kMostFindings) {
+      rest.untold = count - kMostFindings;
+      return;
+    }
     std::copy(numbers.begin(), numbers.end(), finding.numbers);
     found_.push_back(finding);
   }
@@ -201,6 +211,8 @@ class Validator {
   int64_t index_ = -1;
   uint64_t at_ = 0;
   std::vector<Finding> found_;
+  uint64_t counts_[kChecks] = {};
+  Finding rests_[kChecks] = {};
 };
 
 template <class V>

@@ -35,6 +35,8 @@ enum class Check : uint8_t {
   kPastArgument,   // argument, its size, offset, bytes from there on that are accessed
 };
 constexpr int kChecks = static_cast<int>(Check::kPastArgument) + 1;
+// Of one check. More are counted only: memory stays bounded whatever the file holds.
+constexpr uint64_t kMostFindings = 10'000;
 
 // The enumerator without its k.
 const char* name_of(Check check);
@@ -43,13 +45,14 @@ struct Finding {
   Check check;
   int64_t op;            // -1: the header
   uint64_t byte_offset;  // of the op, or in the header
+  uint64_t untold;       // not 0: stands for so many findings of this check from this op on
   uint64_t numbers[4];
 };
 
 // Bytes of each kernel argument that DDR_PATCH may name.
 using ArgumentSizes = std::map<uint64_t, uint64_t>;
 
-// Findings in the order of the ops. The bytes must decode() without fault; of others, what lies
+// Findings in the order of the ops, then those that stand for untold ones. The bytes must decode() without fault; of others, what lies
 // before the fault is looked at. `sizes` may be null: arguments stay unchecked.
 std::vector<Finding> validate(const uint8_t* bytes, uint64_t size, const ArgumentSizes* sizes);
 
