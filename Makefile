@@ -43,10 +43,10 @@ quick: $(STAMPS)/dev
 sanitize: $(STAMPS)/dev
 	@$(BIN)/python .ci/tests.py --jobs $(JOBS) --only sanitize
 
-# Per target. What is found lies in build/fuzz/findings.
+# Per target: SECONDS, or RUNS, which are the same every time. What is found lies in build/fuzz/findings.
 SECONDS ?= 60
 fuzz: $(STAMPS)/fuzz
-	@$(BIN)/python -m tests.fuzz.campaign --seconds $(SECONDS) --jobs $(JOBS) $(if $(TARGET),--target $(TARGET))
+	@$(BIN)/python -m tests.fuzz.campaign --seconds $(SECONDS) --runs $(or $(RUNS),0) --jobs $(JOBS) $(if $(TARGET),--target $(TARGET))
 
 fuzz-one: $(STAMPS)/fuzz
 	@$(BIN)/python -m tests.fuzz.campaign --target $(TARGET) --input $(INPUT)

@@ -2,10 +2,12 @@
 """Runs fuzz targets for a while each, and says what came of it; see README.md.
 
     python -m tests.fuzz.campaign --seconds 600 [--target decode]
+    python -m tests.fuzz.campaign --runs 2000
     python -m tests.fuzz.campaign --target decode --input FILE
 
 Everything lies in build/fuzz: seeds, the corpus of each target (kept from run to run), logs, and
-``findings``. Exit code 1 when a target crashed, hung, took too much memory or did not run.
+``findings``. With ``--runs`` a campaign starts from the seeds alone and does the same
+every time. Exit code 1 when a target crashed, hung, took too much memory or did not run.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -84,14 +87,17 @@ def environment() -> dict[str, str]:
     return {**os.environ, **SANITIZERS, "PYTHONHASHSEED": "0"}
 
 
-def fuzz(name: str, seconds: int) -> Outcome:
-    """One target; its output goes to build/fuzz/logs."""
-    corpus, findings = WORK / "corpus" / name, WORK / "findings"
+def fuzz(name: str, seconds: int, runs: int) -> Outcome:
+    """One target, for ``runs`` or, where these are 0, ``seconds``; it prints into build/fuzz/logs."""
+    corpus, findings = WORK / ("again" if runs else "corpus") / name, WORK / "findings"
     log = WORK / "logs" / f"{name}.txt"
+    if runs:
+        shutil.rmtree(corpus, ignore_errors=True)
     for folder in (corpus, findings, log.parent):
         folder.mkdir(parents=True, exist_ok=True)
     given = WORK / "seeds" / (CPP.get(name) or TARGETS[name].seeds)
-    options = [f"-max_total_time={seconds}", *LIMITS, f"-artifact_prefix={findings}/{name}-"]
+    bound = [f"-runs={runs}", "-seed=1"] if runs else [f"-max_total_time={seconds}"]
+    options = [*bound, *LIMITS, f"-artifact_prefix={findings}/{name}-"]
     if name in CPP:
         options.append("-max_len=16384")
     before = set(findings.iterdir())
@@ -99,7 +105,8 @@ def fuzz(name: str, seconds: int) -> Outcome:
         try:
             code = subprocess.run(
                 [*command(name), *options, str(corpus), str(given)],
-                cwd=ROOT, env=environment(), stdout=out, stderr=subprocess.STDOUT, timeout=2 * seconds + 120,
+                cwd=ROOT, env=environment(), stdout=out, stderr=subprocess.STDOUT,
+                timeout=2 * (runs or seconds) + 120,
             ).returncode  # fmt: skip
         except subprocess.TimeoutExpired:
             code = -1
@@ -141,6 +148,7 @@ def main() -> int:
     names = [*CPP, *TARGETS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seconds", type=int, default=60, help="per target")
+    parser.add_argument("--runs", type=int, default=0, help="per target, instead of a time; repeatable")
     parser.add_argument("--target", choices=names, help="only this one")
     parser.add_argument("--input", help="run the target on this file alone")
     parser.add_argument("--jobs", type=int, default=2, help="targets at a time")
@@ -155,7 +163,7 @@ def main() -> int:
     seeds.write(WORK / "seeds")
     with ThreadPoolExecutor(options.jobs) as pool:
         outcomes = []
-        for result in pool.map(lambda name: fuzz(name, options.seconds), wanted):
+        for result in pool.map(lambda name: fuzz(name, options.seconds, options.runs), wanted):
             print(result, flush=True)
             outcomes.append(result)
     return int(any(result.problem for result in outcomes))

@@ -60,8 +60,9 @@ def blind(name: str, arguments: list[str]) -> None:
     folders = [Path(a) for a in arguments if not a.startswith("-")]
     pool = [path.read_bytes() for folder in folders for path in sorted(folder.iterdir())]
     rng, runs, started = random.Random(0), 0, time.monotonic()
+    most = int(options.get("runs", 0))
     end = started + float(options.get("max_total_time", 60))
-    while time.monotonic() < end:
+    while runs < most if most else time.monotonic() < end:
         data = pool[runs] if runs < len(pool) else target.mutate(rng.choice(pool), target.limit, rng)
         runs += 1
         try:
