@@ -23,8 +23,6 @@ from onedispatch.transactions.program import BdUse, Pushed, Tile
 if TYPE_CHECKING:
     from onedispatch.transactions.transaction import Transaction
 
-ARGUMENT_NAMES = ("in", "out", "scratch", "const", "params", "control packets")
-"""What fused arguments hold; an operator's own transaction may number them otherwise."""
 KIND_NAMES = {"shim": "shim", "mem": "memory tile", "core": "core"}
 _MOST_STEPS = 12
 _MOST_COMPARED = 10_000
@@ -299,7 +297,7 @@ def bd_text(use: BdUse) -> str:
 
 
 def _channel_lines(channel: Channel) -> Iterator[str]:
-    yield f"  {channel.name}: {_count(len(channel.pushes), 'task')}, {channel.bytes:,} bytes" + (
+    yield f"  {channel.name}: {counted(len(channel.pushes), 'task')}, {channel.bytes:,} bytes" + (
         ", pushed by the core" if channel.by_core else ""
     )
     told: set[int] = set()
@@ -544,7 +542,7 @@ def _folded(steps: list[Step]) -> tuple[list[Step], int]:
         if times > 1:
             again = steps[at + period : at + period * times]
             what = "the same" if period == 1 else f"the same {period} steps"
-            folded.append((again[0][0], again[-1][1], f"{what} {_count(times - 1, 'more time')}"))
+            folded.append((again[0][0], again[-1][1], f"{what} {counted(times - 1, 'more time')}"))
         at += period * times
     return folded, len(steps) - at
 
@@ -566,20 +564,21 @@ def _step_text(what: str, run: list[program.Event]) -> str:
     tiles = {getattr(event, "tile", None) for event in run} - {None}
     kinds = {registers.kind_of_row(tile[1]) for tile in tiles if tile}
     names = " and ".join(name for kind, name in KIND_NAMES.items() if kind in kinds)
-    where = f"{_count(len(tiles), 'tile')} ({names})" if tiles else "the array"
+    where = f"{counted(len(tiles), 'tile')} ({names})" if tiles else "the array"
     if what == "move":
         pushes, locks = program.pushes_of(run), sum(isinstance(event, program.LockSet) for event in run)
-        parts = [f"set {_count(locks, 'lock')}"] if locks else []
+        parts = [f"set {counted(locks, 'lock')}"] if locks else []
         if pushes:
-            parts.append(f"start {_count(len(pushes), 'task')} of {sum(map(push_bytes, pushes)):,} bytes")
+            parts.append(f"start {counted(len(pushes), 'task')} of {sum(map(push_bytes, pushes)):,} bytes")
         return f"{', '.join(parts) or 'write BDs'} in {where}"
     if what == "wait":
-        return f"wait for {_count(len(run), 'condition')} in {where}"
+        return f"wait for {counted(len(run), 'condition')} in {where}"
     if what == "write parameters":
         words = sum(len(event.words) for event in run if isinstance(event, program.DataWritten))
         return f"{what}: {words:,} words into {where}"
-    return f"{what}: {_count(len(run), 'write')} in {where}"
+    return f"{what}: {counted(len(run), 'write')} in {where}"
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """``1 task``, ``2,000 tasks``."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

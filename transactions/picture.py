@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from html import escape
 
-from onedispatch.transactions.explain import ARGUMENT_NAMES, Explanation, TileUse, short_bytes
+from onedispatch.transactions.explain import Explanation, TileUse, counted, short_bytes
 
-_WIDTH, _HEIGHT, _GAP, _LEFT, _TOP = 132, 74, 14, 44, 58
+_WIDTH, _HEIGHT, _GAP, _LEFT, _TOP = 132, 78, 14, 44, 66
 _COLOURS = {"shim": "#dbe9f6", "mem": "#e2f0d9", "core": "#fdf0d5"}
 _MOST_COLUMNS = 16
 _IN, _OUT = "#2166ac", "#b2182b"
@@ -67,10 +67,11 @@ def _tile(x: int, y: int, use: TileUse | None, most: int) -> list[str]:
         return parts
     tasks = sum(len(channel.pushes) for channel in use.channels.values())
     words = sum(block.words for block in use.blocks)
-    told = [f"{tasks} tasks"] if tasks else []
-    told += [f"{len(use.locks)} locks"] if use.locks else []
-    told += [f"{words} words"] if words else []
-    parts.append(_text(x + 6, y + 15, ", ".join(told) or "waits only"))
+    told = [counted(tasks, "task")] if tasks else []
+    told += [f"{counted(len(use.locks), 'lock')} set"] if use.locks else []
+    parts.append(_text(x + 6, y + 15, ", ".join(told) or ("" if words else "waits only")))
+    if words:
+        parts.append(_text(x + 6, y + 72, f"{counted(words, 'word')} written", fill="#666"))
     for at, (direction, colour) in enumerate(((0, _IN), (1, _OUT))):
         moved = use.bytes(direction)
         length = round((_WIDTH - 52) * moved / most)
@@ -110,16 +111,16 @@ def _host(y: int, width: int, explanation: Explanation) -> list[str]:
     parts = [
         f'<rect x="{_LEFT}" y="{y}" width="{width - 2 * _LEFT}" height="{34 + 22 * max(1, len(arguments))}" '
         'rx="5" fill="#f0e6f6" stroke="#999"/>',
-        _text(_LEFT + 8, y + 18, "host memory: read (blue), written (red); names as in a fused transaction"),
+        _text(_LEFT + 8, y + 18, "host memory: bytes read (blue), written (red), and which"),
     ]
     for at, use in enumerate(arguments):
         top = y + 28 + 22 * at
-        name = ARGUMENT_NAMES[use.argument] if use.argument < len(ARGUMENT_NAMES) else ""
-        parts.append(_text(_LEFT + 8, top + 11, f"arg {use.argument} {name}".rstrip()))
-        x = _LEFT + 130
+        parts.append(_text(_LEFT + 8, top + 11, f"arg {use.argument}"))
+        x = _LEFT + 60
         for moved, colour in ((use.read, _IN), (use.written, _OUT)):
             length = round(150 * moved / most)
             parts.append(f'<rect x="{x}" y="{top}" width="{length}" height="13" fill="{colour}"/>')
             parts.append(_text(x + length + 4, top + 11, f"{moved:,} B"))
-            x += 290
+            x += 250
+        parts.append(_text(x, top + 11, f"{use.first:#x} to {use.end:#x}", fill="#666"))
     return parts
