@@ -84,8 +84,8 @@ def _dimensions(kind: str, words: Words) -> Iterator[Problem]:
     zeros = [(values.get(f"d{i}_zeros_before", 0), values.get(f"d{i}_zeros_after", 0)) for i in range(3)]
     for i, wrap in enumerate(wraps):
         if not wrap and (zeros[i][1] or any(map(any, zeros[i + 1 :]))):
-            message = f"zeros around dimension {i} or outside it, which has no wrap"
-            yield FindingKind.DIMENSION, _ERROR, message
+            message = f"zeros around dimension {i} or outside it, which has no wrap: they are never reached"
+            yield FindingKind.DIMENSION, _WARNING, message
             break
     if not wraps[0] and wraps[1]:
         yield FindingKind.DIMENSION, _WARNING, "dimension 1 wraps, dimension 0 does not: it is never reached"

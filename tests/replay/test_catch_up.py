@@ -93,3 +93,14 @@ def test_every_sample_runs_twice_in_a_row(amd_transactions: Path) -> None:
         transaction = Transaction.from_bytes(path.read_bytes())
         report = replay(fuse([transaction, transaction]))
         assert report.finished, f"{path.name}: {report.verdict}"
+
+
+def test_padding_that_is_never_reached_does_no_harm() -> None:
+    made = TransactionBuilder(4, 1)
+    behind = MemBd(length=64, valid=1, d0_wrap=8, d1_step=8, d1_zeros_after=2)
+    received = MemBd(length=64, valid=1, d0_wrap=8, d0_zeros_before=3)
+    made.blockwrite(mem(0xA0000), behind.to_words())
+    made.blockwrite(mem(0xA0020), received.to_words())
+    made.write(mem(0xA0634), queue_word("mem", 0))
+    made.write(mem(0xA0604), queue_word("mem", 1))
+    cycles(made)

@@ -330,6 +330,7 @@ class Array {
   void copy_replayed(Channel& source, const Route& route, uint64_t words);
   void prepare_answers();
   void assume_bd(Channel& channel);
+  void drop_idle_padding(Channel& channel) const;
   void expect_answer(const Tile& tile);
   void answer(Core& core);
   bool serve_as_partner(Tile& tile, uint32_t id, int32_t wanted, bool set_ones);

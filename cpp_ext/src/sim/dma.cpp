@@ -97,6 +97,7 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
 void Array::activate(Channel& c) {
   changed(c.tile);
   c.ready_time = std::max(c.ready_time, now);
+  if (options_.replay) drop_idle_padding(c);
   const bool padded = has_padding(c.bd.shape);
   Shape shape = padded ? resolve_padded(c.bd.shape) : resolve(c.bd.shape);
   if (shape.length == 0) shape.base = reg::mem::kOwnMemoryView / 4;  // no memory at all: wherever it points

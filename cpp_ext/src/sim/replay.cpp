@@ -10,8 +10,9 @@
 // - Locks start at 0. Some have a partner that the transaction does not show (a BD or an initial
 //   value of the overlay). It acts only when nothing else can happen any more, and then sets the
 //   lock to what is waited for. Assumed of locks that nobody ever set or released; where no such
-//   lock is waited for, of those that were set but that nobody ever released. A lock that somebody
+//   lock is waited for, of those that nobody released since they were set. A lock that somebody
 //   releases has its partner in the transaction, so waiting for it is a real deadlock.
+// - Outputs may overtake inputs; replay_catch_up.cpp keeps the order that cores would have kept.
 // - A BD that the transaction never wrote belongs to the overlay or to control packets that were not
 //   given: it moves nothing. Given ones come with routes to the control ports, laid beforehand, and
 //   go there as in any run. What holds no bytes passes these routes as if they were not there.
@@ -40,6 +41,17 @@ uint32_t pattern_word(uint32_t channel, uint64_t number) {
 
 void Array::prepare_answers() {
   for (const Core& core : cores_) tiles_[core.tile].locks[kReadyLock].value = 1;
+}
+
+// Padding that hardware never comes to does no harm in a file that ran on hardware: of an S2MM
+// channel, and around or outside a dimension that never wraps. Ordinary runs refuse it.
+void Array::drop_idle_padding(Channel& c) const {
+  bool wraps = true;  // all dimensions so far
+  for (Dimension& dim : c.bd.shape.dims) {
+    if (!wraps || !c.mm2s) dim.before = 0;
+    wraps = wraps && dim.size != 0;
+    if (!wraps || !c.mm2s) dim.after = 0;
+  }
 }
 
 void Array::assume_bd(Channel& c) {
