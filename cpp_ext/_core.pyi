@@ -79,10 +79,12 @@ def replay(
     packets_argument: int = 4,
     patches: list[tuple[int, int, int, bool]] = ...,
     overlay: Buffer | None = None,
+    packets_base: int = 0,
 ) -> dict[str, Any]:
     """Execute a transaction without its overlay; see ``dispatch.replay`` for the report.
 
-    ``packets``: control packets that are a kernel argument. ``patches``: (byte, argument, plus, add).
+    ``packets``: control packets that are a kernel argument from byte ``packets_base`` (a multiple
+    of 4) on. ``patches``: (byte of the packets, argument, plus, add).
     ``overlay``: a transaction that lays the packets' routes, executed before.
     """
 

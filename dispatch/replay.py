@@ -182,9 +182,9 @@ def replay(
         raise InputError(
             "control packets", f"byte {base}", f"multiples of 4 below {_FURTHEST}", "see the JSON"
         )
-    patches = [(base + p.offset, p.argument, p.bo_offset, p.adds) for p in packets.patches]
-    data = bytes(base) + packets.data
-    return _report(name, core.replay(handle, transaction, data, packets.argument, patches, routes))
+    patches = [(p.offset, p.argument, p.bo_offset, p.adds) for p in packets.patches]
+    raw = core.replay(handle, transaction, packets.data, packets.argument, patches, routes, base)
+    return _report(name, raw)
 
 
 def read_packets(path: Path, argument: int | None = None) -> Packets:

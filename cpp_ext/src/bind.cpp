@@ -244,11 +244,12 @@ void bind_device(py::module_& m) {
       "replay",
       [](const xrt::device& device, const py::object& transaction, const py::object& packets,
          uint32_t argument, const std::vector<std::tuple<uint64_t, uint32_t, uint64_t, bool>>& patches,
-         const py::object& overlay) {
+         const py::object& overlay, uint64_t base) {
         const Bytes bytes(transaction, false);
         od::ReplayReport report;
         od::ControlPackets control;
         control.argument = argument;
+        control.base = base;
         if (!packets.is_none()) {
           const Bytes given(packets, false);
           const auto* first = static_cast<const uint8_t*>(given.data());
@@ -270,7 +271,7 @@ void bind_device(py::module_& m) {
       py::arg("device"), py::arg("transaction"), py::arg("packets") = py::none(),
       py::arg("packets_argument") = 4,
       py::arg("patches") = std::vector<std::tuple<uint64_t, uint32_t, uint64_t, bool>>(),
-      py::arg("overlay") = py::none());
+      py::arg("overlay") = py::none(), py::arg("packets_base") = 0);
 }
 
 void bind_bo(py::module_& m) {

@@ -48,6 +48,7 @@ struct PacketPatch {
 };
 struct ControlPackets {
   uint32_t argument = 4;
+  uint64_t base = 0;           // byte of the argument where they start; what is around them is open
   std::vector<uint8_t> bytes;  // empty: none
   std::vector<PacketPatch> patches;
   std::vector<uint8_t> overlay;  // a transaction that lays the routes to the control ports; empty: none

@@ -172,7 +172,9 @@ void Array::bind_ddr(Channel& c, Shape shape) {
   std::string buffers;
   if (seen >= txn::DDR_APERTURE) {
     const uint64_t address = seen - txn::DDR_APERTURE;
-    for (const auto& region : regions_) {
+    // From the back: there are the parts of arguments that a replay knows more about.
+    for (auto at = regions_.rbegin(); at != regions_.rend(); ++at) {
+      const auto& region = *at;
       if (address < region->address || address - region->address >= region->bytes) continue;
       if (bytes > region->bytes - (address - region->address)) {
         buffers = "the buffer " + hex(region->address) + " of " + std::to_string(region->bytes) +

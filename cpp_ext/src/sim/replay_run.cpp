@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The controller's part of a replay: kernel arguments without data, and the report.
+#include <algorithm>
+#include <array>
+
 #include "bytes.h"
 #include "controller.h"
 #include "onedispatch/txn_format.h"
@@ -26,16 +29,19 @@ DdrRegions open_regions() {
   return regions;
 }
 
-// The argument of the packets is real memory, with the addresses of the others patched in.
-void fill(DdrRegions& regions, const ControlPackets& packets) {
+// The packets are real memory within their argument, with the addresses of the others patched in.
+void add_packets(DdrRegions& regions, const ControlPackets& packets) {
   struct Content {
     std::vector<uint8_t> bytes;
     ValidMap valid;
   };
   if (packets.bytes.empty()) return;
-  if (packets.argument >= regions.size())
-    throw DeviceError({"control packets", "kernel argument " + std::to_string(packets.argument),
-                       "0.." + std::to_string(regions.size() - 1), "Name the argument that they are."});
+  if (packets.argument >= regions.size() || packets.base % 4 != 0 || packets.base >= kSpacing / 4)
+    throw DeviceError({"control packets",
+                       "kernel argument " + std::to_string(packets.argument) + " from byte " +
+                           std::to_string(packets.base) + " on",
+                       "arguments 0.." + std::to_string(regions.size() - 1) + ", multiples of 4",
+                       "Name the argument that they are, and where they start."});
   auto content = std::make_shared<Content>();
   content->bytes = packets.bytes;
   content->bytes.resize((packets.bytes.size() + 3) / 4 * 4);
@@ -58,12 +64,34 @@ void fill(DdrRegions& regions, const ControlPackets& packets) {
     store32(at + 4, static_cast<uint32_t>((there & ~kAddressMask) >> 32) |
                         static_cast<uint32_t>((value & kAddressMask) >> 32));
   }
-  DdrRegion& region = *regions[packets.argument];
-  region.open = false;
-  region.bytes = content->bytes.size();
-  region.data = content->bytes.data();
-  region.valid = &content->valid;
-  region.keep_alive = content;
+  auto region = std::make_shared<DdrRegion>();
+  region->address = region->origin = regions[packets.argument]->address + packets.base;
+  region->bytes = content->bytes.size();
+  region->data = content->bytes.data();
+  region->valid = &content->valid;
+  region->keep_alive = content;
+  regions.push_back(std::move(region));
+}
+
+// What was done to the arguments; the region of packets counts as a part of theirs.
+std::vector<ArgumentReach> reach_of(const DdrRegions& regions) {
+  std::array<ArgumentReach, kArguments> all{};
+  for (const auto& region : regions) {
+    if (region->end == 0) continue;
+    const uint64_t argument = region->address / kSpacing - 1, base = region->address % kSpacing;
+    ArgumentReach& reach = all[argument];
+    const uint64_t first = base + region->first;
+    reach.first = reach.end == 0 ? first : std::min(reach.first, first);
+    reach.end = std::max(reach.end, base + region->end);
+    reach.read += region->bytes_read;
+    reach.written += region->bytes_written;
+  }
+  std::vector<ArgumentReach> touched;
+  for (uint32_t i = 0; i < kArguments; ++i) {
+    all[i].argument = i;
+    if (all[i].end != 0) touched.push_back(all[i]);
+  }
+  return touched;
 }
 
 }  // namespace
@@ -79,7 +107,7 @@ ReplayReport Simulator::replay(const uint8_t* bytes, size_t size, const ControlP
   }
   const uint64_t events_before = array_.events.scheduled();
   DdrRegions regions = open_regions();
-  fill(regions, packets);
+  add_packets(regions, packets);
   begin_run(transaction, std::move(regions));
   ReplayReport result;
   uint64_t end = 0;
@@ -120,13 +148,7 @@ void Simulator::finish_replay(ReplayReport& report) const {
   report.packets = array_.packets;
   report.handshakes = array_.answers;
   report.skipped.assign(skipped_.begin(), skipped_.end());
-  const DdrRegions& regions = array_.regions();
-  for (uint32_t i = 0; i < regions.size(); ++i) {
-    const DdrRegion& region = *regions[i];
-    if (region.end == 0) continue;
-    report.arguments.push_back(
-        ArgumentReach{i, region.first, region.end, region.bytes_read, region.bytes_written});
-  }
+  report.arguments = reach_of(array_.regions());
   for (const Tile& tile : array_.tiles()) {
     for (const auto& [bd, times] : tile.absent_bds)
       report.absent_bds.push_back(AbsentBd{tile.column, tile.row, bd, times});
