@@ -206,8 +206,10 @@ class ControlPackets:
         """Which tile each (packet id, column) goes to, as far as what is written tells.
 
         Strix overlays of four columns and more give packets id 1 (shim) or 2 (memory tile) and
-        the column in the header. Elsewhere ids are counted through per kind of tile: shims and
-        memory tiles by column, cores from row 2 of column 0 upwards.
+        the column in the header. Elsewhere ids are counted through per kind of tile: memory tiles
+        by column, cores from row 2 of column 0 upwards, shims from the last column down. (Only so
+        the host's last wait is for the lock that the output releases, and no packet writes a BD
+        of the chain that sends it.)
         """
         kinds: dict[Key, set[str]] = {}
         for packet in self.packets:
@@ -215,18 +217,16 @@ class ControlPackets:
         usual = {_SHIM_ID: {"shim"}, _MEM_ID: {"mem"}}
         if all(key[0] in usual and found <= usual[key[0]] for key, found in kinds.items()):
             return {key: (key[1], key[0] - _SHIM_ID) for key in kinds}
-        result: dict[Key, tuple[int, int]] = {}
-        counts = {"shim": 0, "mem": 0, "core": 0}
+        of: dict[str, list[Key]] = {"shim": [], "mem": [], "core": []}
         for key, found in sorted(kinds.items()):
             # A shim's BDs lie where a core's do, so only other registers tell them apart.
-            kind = next((k for k in ("mem", "core", "shim") if k in found), "shim")
-            number = counts[kind]
-            counts[kind] += 1
-            if kind == "core":
-                result[key] = (number // registers.CORE_ROWS, number % registers.CORE_ROWS + 2)
-            else:
-                result[key] = (number, int(kind == "mem"))
-        return result
+            of[next((kind for kind in ("mem", "core", "shim") if kind in found), "shim")].append(key)
+        rows = registers.CORE_ROWS
+        return {
+            **{key: (column, registers.SHIM_ROW) for column, key in enumerate(reversed(of["shim"]))},
+            **{key: (column, registers.MEM_ROW) for column, key in enumerate(of["mem"])},
+            **{key: (n // rows, registers.FIRST_CORE_ROW + n % rows) for n, key in enumerate(of["core"])},
+        }
 
     def to_transaction(self, tiles: TileMap | None = None, columns: int = 0) -> Transaction:
         """The same writes as a transaction; packets that continue each other become one write.
