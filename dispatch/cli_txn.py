@@ -87,6 +87,13 @@ def read_transaction(path: Path) -> Transaction:
     return control.to_transaction() if control else Transaction.from_bytes(transaction_bytes(path))
 
 
+def hint_at_packets(path: Path, packets: Path | None) -> None:
+    """Without its packets an operator that is configured by them does next to nothing."""
+    beside = path.with_name(f"{path.stem}_ctrl.bin")
+    if packets is None and beside.exists():
+        print(f"\nIt sends control packets: --packets {beside} shows what they do.")
+
+
 def read_merged(path: Path, packets: Path | None, argument: int | None) -> Transaction:
     """The transaction of a file, with the control packets in it that ``packets`` holds."""
     transaction = read_transaction(path)
@@ -181,9 +188,7 @@ def explain(
         print(explanation.tile_text(_parse_tile(tile)), end="")
     else:
         print(explanation.text() if full else explanation.summary(), end="")
-        beside = path.with_name(f"{path.stem}_ctrl.bin")
-        if packets is None and beside.exists():
-            print(f"\nIt sends control packets: --packets {beside} shows what they do.")
+        hint_at_packets(path, packets)
 
 
 def _parse_sizes(texts: list[str] | None) -> dict[int, int] | None:
