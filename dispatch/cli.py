@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from onedispatch.dispatch import cli_bench, cli_info, cli_models, cli_replay, cli_txn
+from onedispatch.dispatch import cli_bench, cli_info, cli_models, cli_replay, cli_survey, cli_txn
 from onedispatch.dispatch.cli_output import errors
 from onedispatch.transactions.errors import OneDispatchError
 
@@ -34,6 +34,7 @@ app.command("bench")(cli_bench.bench)
 app.command("ops")(cli_info.ops)
 app.command("devices")(cli_info.devices)
 cli_txn.app.command("replay")(cli_replay.replay)
+cli_txn.app.command("survey")(cli_survey.survey)
 app.add_typer(cli_txn.app, name="txn")
 
 
