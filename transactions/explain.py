@@ -392,10 +392,8 @@ class _Collector:
             [],
             [],
         )
-        self.found = program.events(transaction, core_lists=True)
         self.core_ops: set[int] = set()
-        self._take()
-        self.explanation.steps = list(_steps(self.found))
+        self.explanation.steps = self._take(program.events(transaction, core_lists=True))
 
     def tile(self, tile: Tile) -> TileUse:
         use = self.explanation.tiles.get(tile)
@@ -410,7 +408,8 @@ class _Collector:
         if tile is not None:
             self.tile(tile).waits.append(wait)
 
-    def _take(self) -> None:
+    def _take(self, found: Iterable[program.Event]) -> list[Step]:
+        steps = _Steps()
         takers: dict[type, Callable[..., None]] = {
             program.Pushed: self._pushed,
             program.LockSet: self._lock_set,
@@ -422,10 +421,13 @@ class _Collector:
             program.Poll: self._poll,
             program.TokenWait: self._tokens,
         }
-        for event in self.found:
+        for event in found:
+            steps.take(event)
             take = takers.get(type(event))
             if take is not None:
                 take(event)
+        steps.end()
+        return steps.done
 
     def _lock_set(self, event: program.LockSet) -> None:
         if event.op not in self.core_ops:
@@ -507,14 +509,20 @@ _STEPS: dict[type, str] = {
 }
 
 
-def _steps(found: Iterable[program.Event]) -> Iterator[Step]:
+class _Steps:
     """Runs of alike events; locks polled around a parameter block belong to the block."""
-    runs: list[tuple[str, list[program.Event]]] = []
-    block_ops: set[int] = set()
-    for event in found:
+
+    def __init__(self) -> None:
+        self.done: list[Step] = []
+        self.what = ""
+        self.run: list[program.Event] = []
+        self.block_op = -1
+        """The op of the parameter block that was written last."""
+
+    def take(self, event: program.Event) -> None:
         what = _STEPS.get(type(event))
-        if what is None or event.op in block_ops:
-            continue
+        if what is None or event.op == self.block_op:
+            return
         if what == "move":  # most
             pass
         elif isinstance(event, program.RegisterWritten):
@@ -524,12 +532,16 @@ def _steps(found: Iterable[program.Event]) -> Iterator[Step]:
             if event.tile[1] >= registers.FIRST_CORE_ROW:
                 what = "write parameters"
         elif isinstance(event, program.DataWritten):
-            block_ops.add(event.op)
-        if not runs or runs[-1][0] != what:
-            runs.append((what, []))
-        runs[-1][1].append(event)
-    for what, run in runs:
-        yield run[0].op, run[-1].op, _step_text(what, run)
+            self.block_op = event.op
+        if what != self.what:
+            self.end()
+            self.what = what
+        self.run.append(event)
+
+    def end(self) -> None:
+        if self.run:
+            self.done.append((self.run[0].op, self.run[-1].op, _step_text(self.what, self.run)))
+        self.run = []
 
 
 def _folded(steps: list[Step]) -> tuple[list[Step], int]:

@@ -108,8 +108,8 @@ class Pattern:
         return text
 
 
-# Distinct BDs of a file, for all caches of what follows from a BD: some 40 MB when full.
-BDS_REMEMBERED = 1 << 14
+# Distinct BDs of a file, for all caches of what follows from a BD: some 20 MB when full.
+BDS_REMEMBERED = 1 << 13
 
 
 @lru_cache(BDS_REMEMBERED)
@@ -303,8 +303,8 @@ def _effect(kind: str, name: str) -> str:
     return {"LOCK_VALUE": "lock", "DMA_BD": "bd", "MEMORY": "data", "PROGRAM_MEMORY": "data"}.get(name, "")
 
 
-def events(transaction: Transaction, core_lists: bool = False) -> list[Event]:
-    """Everything that the transaction does.
+def events(transaction: Transaction, core_lists: bool = False) -> Iterator[Event]:
+    """Everything that the transaction does, one after the other: a list would be large.
 
     Args:
         core_lists: also what the register lists inside core parameter blocks do, as if the core
@@ -325,7 +325,7 @@ class _Walk:
         self.bds: dict[tuple[Tile, int], BdUse] = {}
         self.chains: dict[Tile, dict[int, tuple[tuple[BdUse, ...], str]]] = {}
 
-    def run(self) -> list[Event]:
+    def run(self) -> Iterator[Event]:
         steps: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
             "WRITE": (self._write, ("reg", "value")),
             "BLOCKWRITE": (self._blockwrite, ("reg",)),
@@ -340,14 +340,15 @@ class _Walk:
         rows: dict[int, tuple[Callable[..., None], Iterator[tuple[int, ...]]]] = {}
         for name, (step, fields) in steps.items():
             indices = self.transaction.indices(name)
-            columns = [self.transaction.column(name, field, indices).tolist() for field in fields]
+            columns = [self.transaction.column(name, field, indices).data for field in fields]
             rows[spec.BY_NAME[name].code] = (step, zip(*columns, strict=True))
         codes = self.transaction.codes
         ops = np.flatnonzero(np.isin(codes, list(rows)))
-        for op, code in zip(ops.tolist(), codes[ops].tolist(), strict=True):
+        for op, code in zip(ops.data, codes[ops].data, strict=True):
             step, values = rows[code]
             step(op, *next(values))
-        return self.found
+            yield from self.found
+            self.found.clear()
 
     def _blockwrite(self, op: int, address: int) -> None:
         start, end = self.offsets[op] + self.head, self.offsets[op + 1]
