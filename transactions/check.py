@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from onedispatch.transactions import program, registers, validation
 from onedispatch.transactions.errors import TransactionError
-from onedispatch.transactions.explain import condition
+from onedispatch.transactions.phrases import condition
 from onedispatch.transactions.program import BdUse, Pushed, Tile, Words
 from onedispatch.transactions.validation import MOST_FINDINGS, ArgSizes, Finding, FindingKind, Severity
 

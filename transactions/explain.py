@@ -18,17 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from onedispatch.transactions import listing, program, registers, spec
 from onedispatch.transactions.errors import InputError
+from onedispatch.transactions.phrases import KIND_NAMES, condition, counted, short_bytes
 from onedispatch.transactions.program import BdUse, Pushed, Tile
+from onedispatch.transactions.steps import Step, Steps, folded
 
 if TYPE_CHECKING:
     from onedispatch.transactions.transaction import Transaction
-
-KIND_NAMES = {"shim": "shim", "mem": "memory tile", "core": "core"}
-_MOST_STEPS = 12
-_MOST_COMPARED = 10_000
-"""Steps that are looked at for repetitions."""
-Step = tuple[int, int, str]
-"""(first op, last op, what)"""
 
 
 @dataclass
@@ -86,7 +81,7 @@ class Channel:
 
     @property
     def bytes(self) -> int:
-        return sum(push_bytes(push) for push in self.pushes)
+        return sum(push.bytes for push in self.pushes)
 
 
 @dataclass
@@ -115,11 +110,6 @@ class TileUse:
     @property
     def name(self) -> str:
         return f"c{self.tile[0]} r{self.tile[1]}"
-
-
-def push_bytes(push: Pushed) -> int:
-    """Bytes of the task's stream."""
-    return 4 * push.repeat * sum(use.pattern.length for use in push.chain)
 
 
 @dataclass
@@ -154,7 +144,7 @@ class Explanation:
             lines += [f"  {count:5} x {what}" for what, count in kinds.most_common(6)]
             lines += [f"        {len(kinds) - 6} other kinds"] if len(kinds) > 6 else []
         lines += ["", "steps:"]
-        shown, left = _folded(self.steps)
+        shown, left = folded(self.steps)
         lines += [f"  ops {first:>5} to {last:<6} {what}" for first, last, what in shown]
         lines += [f"  and {left} more steps"] if left else []
         return "\n".join(lines) + "\n"
@@ -227,16 +217,6 @@ class Explanation:
 # --- Words --------------------------------------------------------------------------------------
 
 
-def short_bytes(count: int) -> str:
-    """``96K``, ``1.5M``: at most five characters up to the terabytes."""
-    size, unit = float(count), ""
-    for unit in ("", "K", "M", "G", "T"):
-        if size < 1000 or unit == "T":
-            break
-        size /= 1024
-    return f"{size:.1f}{unit}" if unit and size < 100 and size != int(size) else f"{size:.0f}{unit}"
-
-
 def _cell(use: TileUse | None) -> str:
     if use is None:
         return "."
@@ -264,11 +244,6 @@ def _lock_text(kind: str, lock: int) -> str:
         return f"lock {lock}"
     side, own = divmod(lock, registers.MEM.own_lock_view)
     return f"{('west ', '', 'east ', 'no ')[side]}lock {own}"
-
-
-def condition(value: int) -> str:
-    """What an acquire waits for."""
-    return f">= {-value}" if value < 0 else f"== {value}"
 
 
 @lru_cache(maxsize=1 << 12)
@@ -353,7 +328,7 @@ def _channel_dict(channel: Channel) -> dict[str, Any]:
                 "start": push.start,
                 "repeat": push.repeat,
                 "token": push.token,
-                "bytes": push_bytes(push),
+                "bytes": push.bytes,
                 "end": push.end,
                 "chain": [_bd_dict(use) for use in push.chain],
             }
@@ -409,7 +384,7 @@ class _Collector:
             self.tile(tile).waits.append(wait)
 
     def _take(self, found: Iterable[program.Event]) -> list[Step]:
-        steps = _Steps()
+        steps = Steps()
         takers: dict[type, Callable[..., None]] = {
             program.Pushed: self._pushed,
             program.LockSet: self._lock_set,
@@ -492,105 +467,3 @@ class _Collector:
         direction = program.DIRECTIONS[event.direction & 1]
         what = f"tokens of {direction}[{event.channel}] of {event.columns} columns, {event.rows} rows"
         self._wait(event.op, None, what)
-
-
-_STEPS: dict[type, str] = {
-    program.BdWritten: "move",
-    program.Patched: "move",
-    program.Pushed: "move",
-    program.Reset: "reset channels",
-    program.LockSet: "move",
-    program.LockWait: "wait",
-    program.IdleWait: "wait",
-    program.Poll: "wait",
-    program.TokenWait: "wait",
-    program.DataWritten: "write parameters",
-    program.RegisterWritten: "set registers",
-}
-
-
-class _Steps:
-    """Runs of alike events; locks polled around a parameter block belong to the block."""
-
-    def __init__(self) -> None:
-        self.done: list[Step] = []
-        self.what = ""
-        self.run: list[program.Event] = []
-        self.block_op = -1
-        """The op of the parameter block that was written last."""
-
-    def take(self, event: program.Event) -> None:
-        what = _STEPS.get(type(event))
-        if what is None or event.op == self.block_op:
-            return
-        if what == "move":  # most
-            pass
-        elif isinstance(event, program.RegisterWritten):
-            if "_CTRL" in listing.place(event.address):
-                what = "reset channels"
-        elif isinstance(event, program.LockWait):
-            if event.tile[1] >= registers.FIRST_CORE_ROW:
-                what = "write parameters"
-        elif isinstance(event, program.DataWritten):
-            self.block_op = event.op
-        if what != self.what:
-            self.end()
-            self.what = what
-        self.run.append(event)
-
-    def end(self) -> None:
-        if self.run:
-            self.done.append((self.run[0].op, self.run[-1].op, _step_text(self.what, self.run)))
-        self.run = []
-
-
-def _folded(steps: list[Step]) -> tuple[list[Step], int]:
-    """The first steps, and how many are left; what follows again and again once, and how often."""
-    folded: list[Step] = []
-    at = 0
-    while at < len(steps) and len(folded) < _MOST_STEPS:
-        period, times = _repeated([what for _, _, what in steps[at : at + _MOST_COMPARED]])
-        folded += steps[at : at + period]
-        if times > 1:
-            again = steps[at + period : at + period * times]
-            what = "the same" if period == 1 else f"the same {period} steps"
-            folded.append((again[0][0], again[-1][1], f"{what} {counted(times - 1, 'more time')}"))
-        at += period * times
-    return folded, len(steps) - at
-
-
-def _repeated(texts: list[str]) -> tuple[int, int]:
-    """(length, times) of the repetition at the start that leaves most lines out."""
-    best = (1, 1)
-    for period in range(1, min(_MOST_STEPS, len(texts) // 2) + 1):
-        times = 1
-        while texts[:period] == texts[period * times : period * (times + 1)]:
-            times += 1
-        # Two lines that become one and a remark are no gain.
-        if times > 1 and period * (times - 1) > max(1, best[0] * (best[1] - 1)):
-            best = (period, times)
-    return best
-
-
-def _step_text(what: str, run: list[program.Event]) -> str:
-    tiles = {getattr(event, "tile", None) for event in run} - {None}
-    kinds = {registers.kind_of_row(tile[1]) for tile in tiles if tile}
-    names = " and ".join(name for kind, name in KIND_NAMES.items() if kind in kinds)
-    where = f"{counted(len(tiles), 'tile')} ({names})" if tiles else "the array"
-    if what == "move":
-        pushes, locks = program.pushes_of(run), sum(isinstance(event, program.LockSet) for event in run)
-        parts = [f"set {counted(locks, 'lock')}"] if locks else []
-        if pushes:
-            parts.append(f"start {counted(len(pushes), 'task')} of {sum(map(push_bytes, pushes)):,} bytes")
-        return f"{', '.join(parts) or 'write BDs'} in {where}"
-    if what == "wait":
-        return f"wait for {counted(len(run), 'condition')} in {where}"
-    if what == "write parameters":
-        words = sum(len(event.words) for event in run if isinstance(event, program.DataWritten))
-        return f"{what}: {words:,} words into {where}"
-    return f"{what}: {counted(len(run), 'write')} in {where}"
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 task``, ``2,000 tasks``."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -196,6 +196,11 @@ class Pushed(NamedTuple):
     chain: tuple[BdUse, ...]
     end: str
 
+    @property
+    def bytes(self) -> int:
+        """Of the task's stream; a chain that never ends counts once per repeat."""
+        return 4 * self.repeat * sum(use.pattern.length for use in self.chain)
+
 
 class Reset(NamedTuple):
     op: int

@@ -14,7 +14,7 @@ import pytest
 from onedispatch.transactions import Transaction, codec, spec
 
 SIZE = 1 << 20
-MULTIPLE = {"decode": 8, "check": 110, "explain": 90}
+MULTIPLE = {"decode": 8, "check": 64, "explain": 64}
 """Peak of the process above what it holds before, in sizes of the file. An op of 4 bytes becomes a
 few Python objects; each finding is a text."""
 

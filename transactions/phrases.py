@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Words and numbers as explanations, checks and pictures say them."""
+
+from __future__ import annotations
+
+KIND_NAMES = {"shim": "shim", "mem": "memory tile", "core": "core"}
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 task``, ``2,000 tasks``."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def short_bytes(count: int) -> str:
+    """``96K``, ``1.5M``: at most five characters up to the terabytes."""
+    size, unit = float(count), ""
+    for unit in ("", "K", "M", "G", "T"):
+        if size < 1000 or unit == "T":
+            break
+        size /= 1024
+    return f"{size:.1f}{unit}" if unit and size < 100 and size != int(size) else f"{size:.0f}{unit}"
+
+
+def condition(value: int) -> str:
+    """What an acquire waits for."""
+    return f">= {-value}" if value < 0 else f"== {value}"
