@@ -13,6 +13,7 @@ every time. Exit code 1 when a target crashed, hung, took too much memory or did
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import re
 import shutil
@@ -45,6 +46,8 @@ SANITIZERS = {
     "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:quarantine_size_mb=32",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
 }
+ADDR_NO_RANDOMIZE = 0x0040000
+"""personality(2): libFuzzer learns from what the code compares, pointers too."""
 _STAT = re.compile(r"stat::(\w+):\s+(\d+)")
 _COVERAGE = re.compile(r"cov: (\d+) ft: (\d+) corp: (\d+)")
 
@@ -87,6 +90,11 @@ def environment() -> dict[str, str]:
     return {**os.environ, **SANITIZERS, "PYTHONHASHSEED": "0"}
 
 
+def _same_addresses() -> None:
+    """In the child: memory at the same places in every run, where the system lets us."""
+    ctypes.CDLL(None).personality(ADDR_NO_RANDOMIZE)
+
+
 def fuzz(name: str, seconds: int, runs: int) -> Outcome:
     """One target, for ``runs`` or, where these are 0, ``seconds``; it prints into build/fuzz/logs."""
     corpus, findings = WORK / ("again" if runs else "corpus") / name, WORK / "findings"
@@ -106,7 +114,7 @@ def fuzz(name: str, seconds: int, runs: int) -> Outcome:
             code = subprocess.run(
                 [*command(name), *options, str(corpus), str(given)],
                 cwd=ROOT, env=environment(), stdout=out, stderr=subprocess.STDOUT,
-                timeout=2 * (runs or seconds) + 120,
+                timeout=2 * (runs or seconds) + 120, preexec_fn=_same_addresses if runs else None,
             ).returncode  # fmt: skip
         except subprocess.TimeoutExpired:
             code = -1

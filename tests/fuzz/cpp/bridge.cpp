@@ -30,7 +30,9 @@ void __sanitizer_cov_pcs_init(const uintptr_t* begin, const uintptr_t* end);
 // Targets keep everything on one thread, so plain stores do.
 void __wrap___sanitizer_cov_trace_pc() {
   const auto address = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
-  size_t slot = (address * 0x9E3779B97F4A7C15ull) >> (64 - 17);
+  // Relative to this program, wherever it was loaded: the same block has the same slot in every run.
+  const uintptr_t place = address - reinterpret_cast<uintptr_t>(counters);
+  size_t slot = (place * 0x9E3779B97F4A7C15ull) >> (64 - 17);
   while (blocks[slot].address != address) {
     if (blocks[slot].address == 0) {
       if (used == kSlots - 1) return;
