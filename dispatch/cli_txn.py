@@ -11,6 +11,7 @@ import typer
 from onedispatch.dispatch import cli_output as out
 from onedispatch.dispatch import model as models
 from onedispatch.dispatch.container import MAGIC
+from onedispatch.dispatch.replay import read_control
 from onedispatch.transactions import Finding, FindingKind, Severity, Transaction
 from onedispatch.transactions.check import check, check_bytes
 from onedispatch.transactions.control_packets import ControlPackets
@@ -62,15 +63,9 @@ def transaction_bytes(path: Path) -> bytes:
     return models.load(path).transaction if data.startswith(MAGIC) else data
 
 
-def read_control(path: Path) -> ControlPackets | None:
+def control_of(path: Path) -> ControlPackets | None:
     """The control packets of ``NAME_ctrl.bin``, None for any other file."""
-    return read_packets(path) if path.name.endswith("_ctrl.bin") else None
-
-
-def read_packets(path: Path) -> ControlPackets:
-    """Control packets, with the JSON beside them."""
-    meta = path.with_name(f"{path.stem}_meta.json")
-    return ControlPackets.from_bytes(read_bytes(path), read_bytes(meta) if meta.exists() else None)
+    return read_control(path) if path.name.endswith("_ctrl.bin") else None
 
 
 def write_control(control: ControlPackets, blob: Path) -> list[str]:
@@ -83,7 +78,7 @@ def write_control(control: ControlPackets, blob: Path) -> list[str]:
 
 def read_transaction(path: Path) -> Transaction:
     """The transaction of a file; of control packets the same writes."""
-    control = read_control(path)
+    control = control_of(path)
     return control.to_transaction() if control else Transaction.from_bytes(transaction_bytes(path))
 
 
@@ -101,14 +96,14 @@ def read_merged(path: Path, packets: Path | None, argument: int | None) -> Trans
 
 
 def _merge(transaction: Transaction, packets: Path, argument: int | None) -> Merged:
-    return merged(transaction, read_packets(packets), argument)
+    return merged(transaction, read_control(packets), argument)
 
 
 def find_all(
     path: Path, sizes: dict[int, int] | None, packets: Path | None, argument: int | None
 ) -> list[Finding]:
     """What is wrong with a file."""
-    control = read_control(path)
+    control = control_of(path)
     if control is not None:
         return [*control.findings(), *check(control.to_transaction(), sizes)]
     found = check_bytes(transaction_bytes(path), sizes)
@@ -126,7 +121,7 @@ def dump(
     json: out.Json = False,
 ) -> None:
     """Print a transaction, one operation per line: registers named, descriptors decoded."""
-    control = read_control(path)
+    control = control_of(path)
     if control is not None and not json:
         print(control.text(), end="")
         return

@@ -38,6 +38,12 @@ class Packets:
     tiles: TileMap | None = None
     base: int = 0
 
+    @classmethod
+    def of(cls, control: ControlPackets, argument: int | None = None) -> Packets:
+        """Packets that have been read; in another argument than they say if it is given."""
+        given = control.argument if argument is None else argument
+        return cls(control.to_bytes(), given, control.patches, control.tiles(), control.base)
+
     def routes(self, device: str) -> bytes:
         """The part of an overlay that they need: a transaction that lays their routes.
 
@@ -187,10 +193,11 @@ def replay(
     return _report(name, raw)
 
 
-def read_packets(path: Path, argument: int | None = None) -> Packets:
+def read_control(path: Path) -> ControlPackets:
     """``x_ctrl.bin``, with what ``x_ctrl_meta.json`` says when that lies beside it.
 
-    ``argument``: the kernel argument that they are; what the JSON says, or else 4, if None.
+    Raises:
+        InputError: a file that cannot be read, or holds something else.
     """
     meta = path.with_name(path.stem + "_meta.json")
     try:
@@ -199,11 +206,17 @@ def read_packets(path: Path, argument: int | None = None) -> Packets:
     except OSError as error:
         raise InputError(str(path), str(error), "control packets, and their JSON if any") from error
     try:
-        found = ControlPackets.from_bytes(data, described)
+        return ControlPackets.from_bytes(data, described)
     except TransactionError as error:
         raise InputError(str(path), str(error), "whole packets, and AMD's description of patches") from error
-    given = found.argument if argument is None else argument
-    return Packets(data, given, found.patches, found.tiles(), found.base)
+
+
+def read_packets(path: Path, argument: int | None = None) -> Packets:
+    """What ``read_control`` reads, for a replay.
+
+    ``argument``: the kernel argument that they are; what the JSON says, or else 4, if None.
+    """
+    return Packets.of(read_control(path), argument)
 
 
 def _device_of(data: bytes) -> str:

@@ -7,10 +7,10 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from onedispatch.dispatch.replay import read_packets, replay
+from onedispatch.dispatch.replay import Packets, read_control, replay
 from onedispatch.transactions import ControlPackets, Severity, Transaction, merged, spec
 from onedispatch.transactions.control_packets import Patch
 from onedispatch.transactions.errors import InputError, OneDispatchError, TransactionError
@@ -112,14 +112,12 @@ def _is_transaction(data: bytes) -> bool:
 
 
 def _packets(place: str, path: Path, data: bytes) -> Surveyed:
-    packets = read_packets(path)
-    control = ControlPackets.from_bytes(data)
-    whole = ControlPackets(control.packets, packets.patches)
+    whole = read_control(path)
     again = ControlPackets.from_text(whole.text())
     same = again.to_bytes() == data and sorted(again.patches, key=_order) == sorted(whole.patches, key=_order)
-    findings = control.findings()
+    findings = whole.findings()
     return Surveyed(
-        place, PACKETS, len(data), len(control.packets), same, len(findings),
+        place, PACKETS, len(data), len(whole.packets), same, len(findings),
         problem=str(findings[0]) if findings else "" if same else NOT_LOSSLESS,
     )  # fmt: skip
 
@@ -133,11 +131,9 @@ def _transaction(place: str, path: Path, data: bytes, replays: bool) -> Surveyed
     problems = [] if _comes_back(transaction) else [NOT_LOSSLESS]
     lossless = not problems
     beside = path.with_name(f"{path.stem}_ctrl.bin")
-    packets = read_packets(beside) if beside.exists() else None
+    control = read_control(beside) if beside.exists() else None
     found = transaction.check()
-    if packets is not None:
-        control = ControlPackets.from_bytes(packets.data)
-        control = replace(control, patches=packets.patches, argument=packets.argument, base=packets.base)
+    if control is not None:
         try:
             found = merged(transaction, control).check()
         except TransactionError as error:
@@ -147,7 +143,7 @@ def _transaction(place: str, path: Path, data: bytes, replays: bool) -> Surveyed
     problems += [str(finding) for finding in wrong[:1]]
     verdict, finished, complete = "", True, True
     if replays:
-        report = replay(transaction, packets=packets)
+        report = replay(transaction, packets=None if control is None else Packets.of(control))
         verdict, finished, complete = report.verdict, report.finished, report.complete
         problems += [report.stop.text] if report.stop else [task.why for task in report.unfinished[:1]]
     return Surveyed(
