@@ -85,6 +85,19 @@ def test_a_lock_that_starts_a_task_is_written_at_once() -> None:
     assert cycles(made) < WORDS
 
 
+def test_each_write_waits_for_itself() -> None:
+    """The first waits in vain, for a task that the second starts; the third waits for its end."""
+    made = TransactionBuilder(4, 1)
+    made.blockwrite(mem(0xA0000), MemBd.at(0, WORDS, acquire=(5, -1), release=(FED, 1)).to_words())
+    made.blockwrite(mem(0xA0020), MemBd.at(0, 4096).to_words())
+    made.write(mem(0xA0634), queue_word("mem", 0))
+    made.write(mem(0xA0604), queue_word("mem", 1))  # what moves while the first one waits
+    made.write(mem(0xC0000 + LOCK_STRIDE * FED), 0)
+    made.write(mem(0xC0000 + LOCK_STRIDE * 5), 1)
+    made.write(mem(0xC0000 + LOCK_STRIDE * FED), 0)
+    assert cycles(made) > WORDS
+
+
 @pytest.mark.amd_data
 def test_every_sample_runs_twice_in_a_row(amd_transactions: Path) -> None:
     for path in sorted(amd_transactions.rglob("*.bin")):

@@ -179,14 +179,13 @@ bool Simulator::takes_away(const Op& op) const {
   if (op.code == txn::op::WRITE)
     return array_.takes_away(OD_FIELD(op, WRITE, reg), 1, static_cast<uint32_t>(OD_FIELD(op, WRITE, value)));
   if (op.code != txn::op::BLOCKWRITE) return false;
-  const uint32_t head = transaction_->is_v1() ? V1::BLOCKWRITE::payload_at : V0::BLOCKWRITE::payload_at;
-  return array_.takes_away(OD_FIELD(op, BLOCKWRITE, reg), (op.size - head) / 4, 0);
+  return array_.takes_away(OD_FIELD(op, BLOCKWRITE, reg), block_words(op), 0);
 }
 
 // Replay: whether the operation has to wait for tasks before it (replay_catch_up.cpp).
 bool Simulator::must_catch_up(const Op& op) {
-  if (!options_.replay || endless_ || array_.events.empty()) return false;
-  if (std::exchange(caught_up_, false) || !takes_away(op)) return false;
+  const bool has_waited = std::exchange(caught_up_, false);  // of this operation alone
+  if (!options_.replay || has_waited || endless_ || array_.events.empty() || !takes_away(op)) return false;
   wait_ = Wait::kCatchUp;
   return true;
 }
@@ -197,14 +196,19 @@ void Simulator::end_catch_up() {
   array_.events.push(array_.now, EventKind::kController, 0, 0);
 }
 
+// Of a BLOCKWRITE; its payload is its last part.
+uint32_t Simulator::block_words(const Op& op) const {
+  const uint32_t head = transaction_->is_v1() ? V1::BLOCKWRITE::payload_at : V0::BLOCKWRITE::payload_at;
+  return (op.size - head) / 4;
+}
+
 uint64_t Simulator::cost_of(const Op& op) const {
   const Timing& t = array_.timing();
   switch (op.code) {
     case txn::op::WRITE: return t.write;
     case txn::op::MASKWRITE: return t.maskwrite;
     case txn::op::BLOCKWRITE: {
-      const uint32_t head = transaction_->is_v1() ? V1::BLOCKWRITE::payload_at : V0::BLOCKWRITE::payload_at;
-      return t.blockwrite + t.blockwrite_word * ((op.size - head) / 4);
+      return t.blockwrite + t.blockwrite_word * block_words(op);
     }
     default: return t.other;
   }
@@ -217,8 +221,8 @@ bool Simulator::execute(const Op& op) {
                    array_.current_op);
       return true;
     case txn::op::BLOCKWRITE: {
-      const uint32_t head = transaction_->is_v1() ? V1::BLOCKWRITE::payload_at : V0::BLOCKWRITE::payload_at;
-      array_.write_block(OD_FIELD(op, BLOCKWRITE, reg), transaction_->at(op) + head, (op.size - head) / 4,
+      const uint32_t words = block_words(op);
+      array_.write_block(OD_FIELD(op, BLOCKWRITE, reg), transaction_->at(op) + op.size - 4 * words, words,
                          array_.current_op);
       return true;
     }

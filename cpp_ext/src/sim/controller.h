@@ -55,6 +55,7 @@ class Simulator {
   bool take_tokens();
   bool take_merged_tokens();
   void retry();
+  uint32_t block_words(const Op& op) const;
   uint64_t cost_of(const Op& op) const;
   OpRef ref() const;
   std::string describe_wait() const;
