@@ -74,9 +74,11 @@ def test_samples_leave_what_their_writes_leave(amd_transactions: Path) -> None:
         assert not whole_blob.findings(), path.name  # odd parity everywhere
         tiles, packets = whole_blob.tiles(), passive(whole_blob)
         assert len(packets.packets) > len(whole_blob.packets) // 2
-        written = [
-            tile_address(*tiles[p.key], p.offset + 4 * i) for p in packets.packets for i in range(len(p.data))
-        ]
+        written = {
+            tile_address(*tiles[p.key], p.offset + 4 * i): word
+            for p in packets.packets
+            for i, word in enumerate(p.data)
+        }
         sent = TransactionBuilder(NPU2.device_generation, NPU2.columns)
         send_packets(sent, packets, 0)
         by_packets = run_cpp(
@@ -88,6 +90,7 @@ def test_samples_leave_what_their_writes_leave(amd_transactions: Path) -> None:
         by_writes = run_cpp(NPU2, empty_overlay(NPU2), read_back(direct, written), [])
         assert by_packets.kind == by_writes.kind == "ok", f"{path.name}: {by_packets.text} {by_writes.text}"
         assert by_packets.registers == by_writes.registers, path.name
+        assert dict(by_packets.registers) == written, path.name  # the last word that went to each
 
 
 # --- our operators ------------------------------------------------------------------------------
