@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import io
 import time
+import zipfile
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +21,7 @@ from onedispatch.dispatch.graph import Array
 from onedispatch.dispatch.program import BUFFERS, DeviceStep, NodePlacement, Program
 from onedispatch.dispatch.session import InferenceSession, NodeArg
 from onedispatch.transactions.errors import InputError
+from onedispatch.transactions.files import write_file
 
 Model = Annotated[
     str, typer.Argument(help="An .onnx file, a file of `onedispatch compile`, or a light model's name.")
@@ -94,7 +97,7 @@ def run(
         values = session.run(None, feed)
     names = [info.name for info in session.get_outputs()]
     if output is not None:
-        np.savez(output, **dict(zip(names, values, strict=True)))
+        _write_arrays(output, names, values)
     report = session.last_run
     if json:
         rows = [_summary(name, value) for name, value in zip(names, values, strict=True)]
@@ -107,6 +110,18 @@ def run(
         )
     out.console.print()
     out.console.print(str(report), markup=False, highlight=False)
+
+
+def _write_arrays(path: Path, names: list[str], values: list[Any]) -> None:
+    """An .npz; ``numpy.savez`` does not take every name (``file``), nor a device to write to."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, value in zip(names, values, strict=True):
+            if not isinstance(value, np.ndarray):
+                raise InputError(f"output {name!r}", f"a {type(value).__name__}", "arrays, with --output")
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
+                np.lib.format.write_array(part, value)
+    write_file(path, packed.getbuffer())
 
 
 def _summary(name: str, value: Any) -> dict[str, Any]:

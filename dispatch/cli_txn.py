@@ -16,6 +16,7 @@ from onedispatch.transactions import Finding, FindingKind, Severity, Transaction
 from onedispatch.transactions.check import check, check_bytes
 from onedispatch.transactions.control_packets import ControlPackets
 from onedispatch.transactions.errors import InputError
+from onedispatch.transactions.files import write_file
 from onedispatch.transactions.fusemap import fuse_map
 from onedispatch.transactions.merge import Merged, merged
 from onedispatch.transactions.packet_text import MARK
@@ -50,13 +51,6 @@ def read_bytes(path: Path) -> bytes:
         raise InputError(str(path), error.strerror or str(error), "a file that can be read") from error
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise InputError(str(path), error.strerror or str(error), "a place to write to") from error
-
-
 def transaction_bytes(path: Path) -> bytes:
     """The transaction of a file: raw bytes, or the one of a compiled model."""
     data = read_bytes(path)
@@ -71,8 +65,8 @@ def control_of(path: Path) -> ControlPackets | None:
 def write_control(control: ControlPackets, blob: Path) -> list[str]:
     """The packets and their JSON; the names of both files."""
     meta = blob.with_name(f"{blob.stem}_meta.json")
-    write_bytes(blob, control.to_bytes())
-    write_bytes(meta, control.meta().encode())
+    write_file(blob, control.to_bytes())
+    write_file(meta, control.meta().encode())
     return [str(blob), str(meta)]
 
 
@@ -149,7 +143,7 @@ def assemble(
     if text.lstrip().startswith(MARK):
         write_control(ControlPackets.from_text(text), output)
     else:
-        write_bytes(output, Transaction.from_text(text).to_bytes())
+        write_file(output, Transaction.from_text(text).to_bytes())
 
 
 def _parse_tile(text: str) -> tuple[int, int]:
@@ -172,7 +166,7 @@ def explain(
     """Say what a transaction does: who moves what, from which argument, waiting for what."""
     explanation = read_merged(path, packets, argument).explain()
     if svg is not None:
-        write_bytes(svg, picture(explanation).encode())
+        write_file(svg, picture(explanation).encode())
     if json:
         told = explanation.to_dict()
         if tile is not None:
@@ -278,7 +272,7 @@ def fuse(
 ) -> None:
     """Make one transaction of many, over fused buffers; refuse with reasons what cannot be right."""
     result = fuse_map(path)
-    write_bytes(output, result.transaction.to_bytes())
+    write_file(output, result.transaction.to_bytes())
     written = [str(output)]
     if result.control is not None:
         written += write_control(result.control, output.with_name(f"{output.stem}_ctrl.bin"))

@@ -20,7 +20,6 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -28,6 +27,7 @@ import numpy as np
 
 from onedispatch.dispatch.graph import Array, dtype_of, type_name_of
 from onedispatch.transactions.errors import CompiledModelError
+from onedispatch.transactions.files import write_file
 
 MAGIC = b"ODMODEL\0"
 VERSION = 1
@@ -61,21 +61,13 @@ class Writer:
         return {**head, "blob": self.blob(array)}
 
     def write(self, path: str | os.PathLike[str], description: Mapping[str, Any]) -> None:
-        """Writes the file; another reader never sees half of it.
+        """Writes the file as ``files.write_file`` does: another reader never sees half of it.
 
         Raises ``CompiledModelError`` where it cannot be written.
         """
-        target = Path(path)
-        partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-        try:
-            with partial.open("w+b") as file:
-                self._write(file, description)
-            partial.replace(target)
-        except OSError as error:
-            partial.unlink(missing_ok=True)
-            raise CompiledModelError(str(target), str(error), "a place that can be written") from error
+        write_file(path, self._pieces(description), CompiledModelError)
 
-    def _write(self, file: Any, description: Mapping[str, Any]) -> None:
+    def _pieces(self, description: Mapping[str, Any]) -> list[bytes | memoryview]:
         # Offsets count from the first blob, so that the description's size does not depend on itself.
         table, at = [], 0
         for blob in self._blobs:
@@ -84,15 +76,13 @@ class Writer:
         text = msgpack.packb({**description, "blobs": table})
         base = _aligned(_HEAD.size + len(text))
         total = base + at
-        pieces = [text, bytes(base - _HEAD.size - len(text))]
+        pieces: list[bytes | memoryview] = [text, bytes(base - _HEAD.size - len(text))]
         for blob in self._blobs:
             pieces += [blob, bytes(-blob.nbytes % _ALIGN)]
         check = zlib.crc32(struct.pack("<QQ", total, len(text)))
         for piece in pieces:
             check = zlib.crc32(piece, check)
-        file.write(_HEAD.pack(MAGIC, VERSION, check, total, len(text)))
-        for piece in pieces:
-            file.write(piece)
+        return [_HEAD.pack(MAGIC, VERSION, check, total, len(text)), *pieces]
 
 
 def _aligned(size: int) -> int:

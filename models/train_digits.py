@@ -22,6 +22,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from sklearn.datasets import load_digits
 
+from onedispatch.transactions.files import write_file
+
 Array = np.ndarray[Any, np.dtype[np.float32]]
 Backward = Callable[[Array], Array]  # gradient of the outputs -> gradient of the inputs
 
@@ -205,7 +207,7 @@ def main() -> int:
     if accuracy < GOAL:
         print(f"below the goal of {GOAL:.0%}; {PATH.name} not written", file=sys.stderr)
         return 1
-    onnx.save(export(net), PATH)
+    write_file(PATH, export(net).SerializeToString())
     print(f"wrote {PATH} ({PATH.stat().st_size:,} bytes)")
     return 0
 

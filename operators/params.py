@@ -293,6 +293,7 @@ def header_text() -> str:
 
 if __name__ == "__main__":
     import sys
-    from pathlib import Path
 
-    Path(sys.argv[1]).write_text(header_text())
+    from onedispatch.transactions.files import write_file
+
+    write_file(sys.argv[1], header_text().encode())

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from onedispatch.transactions import registers, spec, xclbin
+from onedispatch.transactions.files import write_file
 
 _BANNER = """\
 // SPDX-License-Identifier: Apache-2.0
@@ -351,4 +352,4 @@ def headers() -> dict[str, str]:
 
 if __name__ == "__main__":
     for name, text in headers().items():
-        (Path(sys.argv[1]) / name).write_text(text)
+        write_file(Path(sys.argv[1]) / name, text.encode())

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from onedispatch.transactions import spec
+from onedispatch.transactions.files import write_file
 from onedispatch.transactions.spec import Layout
 
 BEGIN = "<!-- opcodes: generated from spec.py -->"
@@ -48,4 +49,4 @@ def updated(readme: str) -> str:
 
 if __name__ == "__main__":
     path = Path(sys.argv[1])
-    path.write_text(updated(path.read_text()))
+    write_file(path, updated(path.read_text(encoding="utf-8")).encode())

@@ -15,8 +15,10 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
 
 import onedispatch as od
+from onedispatch.dispatch.cli import app
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -290,3 +292,14 @@ def test_the_backend_runs_models_and_nodes(x: Array) -> None:
     (z,) = od.backend.run_node(helper.make_node("Relu", ["x"], ["y"]), [x], fallback="error")
     np.testing.assert_array_equal(z, np.maximum(x, 0))
     assert od.backend.supports_device("CPU") and not od.backend.supports_device("CUDA")
+
+
+def test_outputs_are_saved_under_their_names(tmp_path: Path) -> None:
+    """Also under names that ``numpy.savez`` takes for its own arguments."""
+    onnx.save(model_of([node("Relu", "x", "file")], {"x": [2, 3]}, ["file"]), tmp_path / "m.onnx")
+    for place in ("y.npz", "/dev/null"):
+        command = ["run", str(tmp_path / "m.onnx"), "--random", "-o", str(tmp_path / place)]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.output
+    with np.load(tmp_path / "y.npz") as saved:
+        assert saved.files == ["file"] and saved["file"].shape == (2, 3)

@@ -67,6 +67,28 @@ def test_compile_inspect_and_dump(model: Path, tmp_path: Path) -> None:
     assert "act" in invoke("inspect", str(model), "--full")
 
 
+def test_every_output_goes_to_whatever_it_names(model: Path, tmp_path: Path) -> None:
+    compiled, text = str(tmp_path / "m.od"), str(tmp_path / "m.txt")
+    invoke("compile", str(model), "-o", compiled, "--shape", "x=4,8")
+    Path(text).write_text(invoke("txn", "dump", compiled))
+    (tmp_path / "link").symlink_to("kept")
+    commands = (
+        ["compile", str(model), "--shape", "x=4,8", "-o"],
+        ["txn", "assemble", text, "-o"],
+        ["txn", "explain", compiled, "--svg"],
+    )
+    for command in commands:
+        (tmp_path / "kept").write_bytes(b"")
+        (tmp_path / "kept").chmod(0o604)
+        invoke(*command, str(tmp_path / "link"))
+        invoke(*command, "/dev/null")
+        assert (tmp_path / "kept").stat().st_size and (tmp_path / "link").is_symlink()
+        assert (tmp_path / "kept").stat().st_mode & 0o777 == 0o604 and Path("/dev/null").is_char_device()
+        for place in ("/dev/full", str(tmp_path), str(tmp_path / "no" / "folder")):
+            result = CliRunner().invoke(app, [*command, place])
+            assert isinstance(result.exception, od.OneDispatchError), place
+
+
 def test_errors_are_one_line_and_exit_code_1(tmp_path: Path) -> None:
     for arguments in (["inspect", "absent.onnx"], ["txn", "dump", "absent.bin"], ["run", "light_nothing"]):
         command = [sys.executable, "-m", "onedispatch.dispatch.cli", *arguments]
