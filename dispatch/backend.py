@@ -19,6 +19,7 @@ import onnx
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
 from onedispatch.dispatch.session import InferenceSession
+from onedispatch.transactions.boundary import public
 
 
 class OneDispatchRep(BackendRep):
@@ -28,6 +29,7 @@ class OneDispatchRep(BackendRep):
         super().__init__()
         self.session = session
 
+    @public
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Outputs in order, by name too. ``inputs``: a dict, or values in the inputs' order."""
         infos = self.session.get_inputs()
@@ -45,17 +47,20 @@ class OneDispatchBackend(Backend):
     """Prepares models and runs single nodes."""
 
     @classmethod
+    @public
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> OneDispatchRep:
         kwargs.setdefault("device", kwargs.pop("npu_device", "npu2"))
         return OneDispatchRep(InferenceSession(model, **kwargs))
 
     @classmethod
+    @public
     def run_model(
         cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any
     ) -> tuple[Any, ...]:
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod
+    @public
     def run_node(
         cls,
         node: onnx.NodeProto,
@@ -86,6 +91,7 @@ class OneDispatchBackend(Backend):
         return cls.run_model(model, arrays, device, **kwargs)
 
     @classmethod
+    @public
     def supports_device(cls, device: str) -> bool:
         """ONNX's device strings: its tests ask for "CPU", which here means: no GPU needed."""
         kind = device.split(":")[0]

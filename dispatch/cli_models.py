@@ -177,18 +177,20 @@ def inspect(
         out.errors.print(f"open dimensions taken as 1; --shape says otherwise: {bound}", markup=False)
         feed = random_feed([NodeArg.of(v) for v in compiled.inputs], {}, 0)
         compiled.program(bound | out.parse_shapes(shape), feed)
+    session = InferenceSession(compiled)  # which knows the engines of host regions
+    placed = [(key, program, session.placed(key, program)) for key, program in compiled.programs.items()]
     if json:
-        out.print_json([_as_dict(key, program) for key, program in compiled.programs.items()])
+        out.print_json([_as_dict(*row) for row in placed])
         return
-    for key, program in compiled.programs.items():
+    for key, program, placement in placed:
         out.console.print(f"{compiled.device}, {key}\n", markup=False, highlight=False)
-        _show(program, full)
+        _show(program, placement, full)
 
 
-def _show(program: Program, full: bool) -> None:
-    rows = [(p.node, p.op_type, p.device, p.reason) for p in program.placement]
+def _show(program: Program, placement: list[NodePlacement], full: bool) -> None:
+    rows = [(p.node, p.op_type, p.device, p.reason) for p in placement]
     out.table("Placement", ("node", "operator", "where", "why"), rows)
-    counts = Counter(row.device for row in program.placement)
+    counts = Counter(row.device for row in placement)
     dispatches = len(program.device_steps)
     text = ", ".join(f"{count} on {place}" for place, count in counts.items())
     out.console.print(f"nodes: {text}; device dispatches: {dispatches}\n", highlight=False)
@@ -219,10 +221,10 @@ def _show_step(title: str, step: DeviceStep, full: bool) -> None:
                 out.console.print(f"    {line}", markup=False, highlight=False)
 
 
-def _as_dict(key: str, program: Program) -> dict[str, Any]:
+def _as_dict(key: str, program: Program, placement: list[NodePlacement]) -> dict[str, Any]:
     return {
         "key": key,
-        "placement": [_place(row) for row in program.placement],
+        "placement": [_place(row) for row in placement],
         "dispatches": [
             {
                 "buffers": dict(zip(BUFFERS, step.sizes, strict=True)),

@@ -15,6 +15,9 @@ from onedispatch.dispatch.graph import Array, Dimension, Graph, Node, Value, dty
 from onedispatch.dispatch.importer import value_of
 from onedispatch.transactions.errors import ModelError
 
+# Of the frame that is written here, not of the nodes in it: from 4 on initializers need not be
+# inputs, and onnxruntime refuses versions that are newer than itself.
+_IR_VERSION = 8
 _SMALL = 4096  # elements up to which a constant goes along into shape inference
 
 
@@ -57,16 +60,17 @@ def sub_model(
     outputs: Sequence[Value],
     initializers: Mapping[str, Array],
 ) -> ModelProto:
-    """A model of ``nodes`` with the given border; types of outputs may be unknown."""
+    """A model of ``nodes`` with the given border; types may be unknown."""
     model = ModelProto()
-    model.ir_version = max(graph.ir_version, 4)  # from 4 on initializers need not be inputs
+    model.ir_version = _IR_VERSION
     for domain, version in graph.opsets.items():
         model.opset_import.append(helper.make_opsetid(domain, version))
     model.graph.name = graph.name
     for value in inputs:
         info = model.graph.input.add()
         info.name = value.name
-        info.type.CopyFrom(type_proto(value.type, value.shape))
+        if value.type:
+            info.type.CopyFrom(type_proto(value.type, value.shape))
     for value in outputs:
         info = model.graph.output.add()
         info.name = value.name

@@ -19,7 +19,7 @@ import numpy as np
 from onedispatch.dispatch.exporter import infer_values
 from onedispatch.dispatch.graph import Array, Folded, Graph, Node, prune
 from onedispatch.dispatch.host import HostRegion
-from onedispatch.transactions.errors import ModelError
+from onedispatch.transactions.errors import InputError, ModelError
 
 _RANDOM = frozenset(
     "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
@@ -208,7 +208,7 @@ def _run_all(
     piece = replace(graph, constants=fed)
     try:
         results = HostRegion(piece, nodes, wanted, threads=1, optimise=False).run({})
-    except ModelError:
+    except (ModelError, InputError):
         return _run_each(piece, nodes)
     if all(isinstance(value, np.ndarray) for value in results.values()):
         return results, []
@@ -233,7 +233,7 @@ def _run_one(piece: Graph, node: Node) -> dict[str, Array] | None:
     try:
         region = HostRegion(piece, [node], node.writes, threads=1, optimise=False)
         results = region.run({})
-    except ModelError:
+    except (ModelError, InputError):
         return None
     if all(isinstance(value, np.ndarray) for value in results.values()):
         return results

@@ -1,36 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host regions: nodes that no device operator takes, run on onnxruntime.
+"""Host regions: nodes that no device operator takes, in pieces as large as onnxruntime takes.
 
-Where onnxruntime has no kernel, onnx's reference evaluator takes the node. Nothing here is
-loaded for a model that lives on the device as a whole.
+Only single nodes go to onnx's reference evaluator: those that onnxruntime refuses when the region
+is made, and those that it fails on in a run where the reference evaluator then succeeds. Nothing
+here is loaded for a model that lives on the device as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from typing import Any, Protocol
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
 
-import numpy as np
-
+from onedispatch.dispatch.engines import (
+    REFERENCE,
+    RUNTIME,
+    Engine,
+    EngineRefused,
+    Nobody,
+    Reference,
+    Runtime,
+)
 from onedispatch.dispatch.exporter import sub_model
 from onedispatch.dispatch.graph import Array, Graph, Node, Value
-from onedispatch.transactions.errors import ModelError
+from onedispatch.dispatch.partition import levels
+from onedispatch.transactions.errors import InputError, ModelError
 
 _INLINE_BYTES = 1 << 29  # constants beyond this are fed, since protobuf ends at 2 GB
 
 
-class Evaluator(Protocol):
-    def run(self, feed: Mapping[str, Any]) -> list[Any]: ...
+@dataclass(frozen=True)
+class _Piece:
+    """Nodes that one engine computes; names of its inputs and outputs."""
 
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    engine: Engine
 
-_Piece = tuple[tuple[str, ...], tuple[str, ...], Evaluator]  # names in, names out, who computes
+    def compute(self, known: dict[str, Any]) -> None:
+        arrays = self.engine.run({name: known[name] for name in self.inputs})
+        known.update(zip(self.outputs, arrays, strict=True))
 
 
 class HostRegion:
     """Some nodes of a graph as one callable; names of inputs and outputs as in the graph.
 
-    Raises ``ModelError`` when neither onnxruntime nor the reference evaluator takes a node.
+    ``engines`` says per node who computes it and, where that is not onnxruntime, why.
     """
 
     def __init__(
@@ -46,98 +63,200 @@ class HostRegion:
         reads = dict.fromkeys(n for node in nodes for n in node.reads if n not in made)
         self.inputs = tuple(name for name in reads if name not in graph.constants)
         self.outputs = tuple(outputs)
+        self._graph, self._nodes = graph, tuple(nodes)
         self._constants = {name: graph.constants[name] for name in reads if name in graph.constants}
-        self._source = (graph, tuple(nodes))
-        self.where = "on onnxruntime"
-        self._evaluators = self._build(graph, nodes, threads, optimise)
+        self._threads, self._optimise = threads, optimise
+        self._types: dict[str, str] = {}  # of values whose type onnxruntime alone infers
+        self._why: dict[str, str] = {}  # node -> why it is not on onnxruntime
+        self.moved: list[str] = []  # what runs have moved to another engine, for the session to tell
+        self._pieces = self._cut()
+
+    @property
+    def where(self) -> str:
+        """The engines of the region, in words."""
+        return "on " + " and ".join(dict.fromkeys(piece.engine.name for piece in self._pieces))
+
+    @property
+    def engines(self) -> dict[str, str]:
+        """Node name -> ``on onnxruntime``, or another engine with the reason."""
+        return {
+            node.name: f"on {piece.engine.name}" + (f": {why}" if (why := self._why.get(node.name)) else "")
+            for piece in self._pieces
+            for node in piece.nodes
+        }
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Computes the region's outputs from the values of its inputs."""
+        """Computes the region's outputs from the values of its inputs.
+
+        Raises ``ModelError`` when no engine has an operator, ``InputError`` when onnxruntime
+        fails and the reference evaluator does not do better: the region stays as it is.
+        """
         known: dict[str, Any] = {name: values[name] for name in self.inputs}
         known.update(self._constants)
-        try:
-            return self._compute(known)
-        except ModelError:
-            # onnxruntime has kernels that refuse what ONNX allows, which shows only now.
-            if not self._refine():
-                raise
-        return self._compute(known)
-
-    def _compute(self, known: dict[str, Any]) -> dict[str, Any]:
-        for names, results, evaluator in self._evaluators:
-            arrays = evaluator.run({name: known[name] for name in names})
-            known.update(zip(results, arrays, strict=True))
+        for piece in self._pieces:
+            try:
+                piece.compute(known)
+            except InputError as error:  # onnxruntime has kernels that refuse what ONNX allows
+                self._rescue(piece, known, error)
+                return self.run(values)
         return {name: known[name] for name in self.outputs}
 
-    def _refine(self) -> bool:
-        """Moves the whole region to the reference evaluator; False if that is where it is."""
-        if all(isinstance(evaluator, _Reference) for _, _, evaluator in self._evaluators):
-            return False
-        graph, nodes = self._source
-        try:
-            self._evaluators = [
-                self._reference(graph, node, results) for node, results in self._results(nodes)
-            ]
-        except ModelError:
-            return False
-        self.where = "on onnx's reference evaluator"
-        return True
+    # -- cutting ---------------------------------------------------------------------------
 
-    def _results(self, nodes: Sequence[Node]) -> Iterator[tuple[Node, list[str]]]:
-        """Each node with those of its outputs that somebody needs."""
-        for index, node in enumerate(nodes):
-            later = {name for other in nodes[index + 1 :] for name in other.reads}
-            yield node, [n for n in node.writes if n in later or n in self.outputs]
+    def _cut(self) -> list[_Piece]:
+        """Pieces in the order in which they run: few of onnxruntime, single nodes of others."""
+        pieces = list(self._cover(self._nodes))
+        if len(pieces) < 3:
+            return pieces
+        return min(pieces, self._regrouped(), key=len)
 
-    def _build(
-        self, graph: Graph, nodes: Sequence[Node], threads: int | None, optimise: bool
-    ) -> list[_Piece]:
-        whole = self._piece(graph, nodes, self.outputs, threads, optimise)
-        if whole is not None:
-            return [whole]
-        pieces = []
-        for node, results in self._results(nodes):
-            piece = self._piece(graph, [node], results, threads, optimise)
-            if piece is None:
-                piece = self._reference(graph, node, results)
-                self.where = "on onnx's reference evaluator"
-            pieces.append(piece)
+    def _regrouped(self) -> list[_Piece]:
+        """The region again, with all that may run between two odd nodes as one piece."""
+        odd = [node.name in self._why for node in self._nodes]
+        plans = [levels(self._nodes, odd, first) for first in (False, True)]
+        plan = min(plans, key=lambda plan: len(set(plan)))
+        pieces: list[_Piece] = []
+        for level in sorted(set(plan)):
+            group = [node for node, at in zip(self._nodes, plan, strict=True) if at == level]
+            if group[0].name in self._why:
+                pieces += [self._single(node) for node in group]
+            else:
+                pieces += self._cover(group)
         return pieces
 
-    def _piece(
-        self,
-        graph: Graph,
-        nodes: Sequence[Node],
-        outputs: Sequence[str],
-        threads: int | None,
-        optimise: bool,
-    ) -> _Piece | None:
-        """The nodes on onnxruntime, or None where it has no kernel for one of them."""
+    def _cover(self, nodes: Sequence[Node]) -> Iterator[_Piece]:
+        """The nodes as one piece of onnxruntime, or their halves likewise."""
+        try:
+            yield self._runtime(nodes)
+            return
+        except EngineRefused as refusal:
+            if len(nodes) == 1:
+                self._why[nodes[0].name] = f"onnxruntime refuses it: {refusal}"
+                yield self._single(nodes[0])
+                return
+        half = len(nodes) // 2
+        yield from self._cover(nodes[:half])
+        yield from self._cover(nodes[half:])
+
+    def _edges(self, nodes: Sequence[Node]) -> tuple[list[str], tuple[str, ...]]:
+        """What the nodes need from outside, and what somebody outside needs of theirs."""
+        inside = {node.name for node in nodes}
         made = {name for node in nodes for name in node.writes}
-        reads = list(dict.fromkeys(n for node in nodes for n in node.reads if n not in made))
-        values = [graph.value(n) for n in reads]
-        if any(_foreign(v) for v in (*values, *(graph.value(n) for n in outputs))):
-            return None
+        reads = dict.fromkeys(n for node in nodes for n in node.reads if n not in made)
+        wanted = {n for node in self._nodes if node.name not in inside for n in node.reads}
+        wanted.update(self.outputs)
+        return list(reads), tuple(n for node in nodes for n in node.writes if n in wanted)
+
+    def _value(self, name: str) -> Value:
+        value = self._graph.value(name)
+        return value if value.type else Value(name, self._types.get(name, ""))
+
+    # -- engines ---------------------------------------------------------------------------
+
+    def _runtime(self, nodes: Sequence[Node]) -> _Piece:
+        """Raises ``EngineRefused``. Shapes are told at first; without them types are inferred alike."""
+        reads, outputs = self._edges(nodes)
+        values = [self._value(n) for n in reads]
+        results = [self._value(n) for n in outputs]
+        _insist_on_native(values, results)
         inline = _inlined({n: self._constants[n] for n in reads if n in self._constants})
         fed = [v for v in values if v.name not in inline]
-        model = sub_model(graph, nodes, fed, [graph.value(n) for n in outputs], inline)
-        evaluator = _runtime(model.SerializeToString(), outputs, threads, optimise)
-        if evaluator is None:
-            return None
-        return tuple(v.name for v in fed), tuple(outputs), evaluator
+        touched = self._touched(nodes)
+        try:
+            engine = self._started(nodes, fed, results, inline, touched)
+        except EngineRefused:
+            # In a branch that is not taken, this run's shapes may contradict what its nodes need;
+            # onnxruntime then refuses the model, which it takes with the shapes left open.
+            fed, results = [_open(v) for v in fed], [_open(v) for v in results]
+            engine = self._started(nodes, fed, results, inline, touched)
+        self._types.update(engine.types)
+        return _Piece(tuple(nodes), tuple(v.name for v in fed), outputs, engine)
 
-    def _reference(self, graph: Graph, node: Node, outputs: Sequence[str]) -> _Piece:
-        values = [graph.value(n) for n in node.reads]
-        model = sub_model(graph, [node], values, [graph.value(n) for n in outputs], {})
-        return node.reads, tuple(outputs), _Reference(model, node, outputs)
+    def _started(
+        self,
+        nodes: Sequence[Node],
+        fed: Sequence[Value],
+        results: Sequence[Value],
+        inline: Mapping[str, Array],
+        touched: int | None,
+    ) -> Runtime:
+        model = sub_model(self._graph, nodes, fed, results, inline).SerializeToString()
+        return Runtime(model, [v.name for v in results], self._threads, touched, self._optimise)
+
+    def _touched(self, nodes: Sequence[Node]) -> int | None:
+        """Bytes of every value that the nodes read or write, None where one is unknown."""
+        total = 0
+        for name in {n for node in nodes for n in (*node.reads, *node.writes)}:
+            value = self._graph.value(name)
+            if not value.is_concrete or value.dtype is None:
+                return None
+            total += prod(value.concrete_shape) * value.dtype.itemsize
+        return None if any(node.has_subgraph for node in nodes) else total
+
+    def _single(self, node: Node) -> _Piece:
+        """The node on the reference evaluator, or on nothing if that has no such operator."""
+        _, outputs = self._edges([node])
+        values = [self._value(n) for n in node.reads]
+        model = sub_model(self._graph, [node], values, [self._value(n) for n in outputs], {})
+        try:
+            engine: Engine = Reference(model, node, outputs)
+        except ModelError as error:
+            engine = Nobody(error)
+        return _Piece((node,), node.reads, outputs, engine)
+
+    # -- failing runs ----------------------------------------------------------------------
+
+    def _rescue(self, piece: _Piece, known: Mapping[str, Any], error: InputError) -> None:
+        """Moves to the reference evaluator what onnxruntime fails on and that computes.
+
+        Raises ``error`` where the reference evaluator fails too: then the input is bad, and the
+        region serves the next one as before.
+        """
+        culprits = self._culprits(piece, dict(known), error)
+        self._why.update(dict.fromkeys(culprits, f"onnxruntime failed on it in a run: {error.given}"))
+        self._pieces = self._regrouped()
+        self.moved.append(
+            f"{', '.join(culprits)}: on {REFERENCE} from now on, which is slow, "
+            f"since {RUNTIME} failed there: {error.given}"
+        )
+
+    def _culprits(self, piece: _Piece, known: dict[str, Any], error: InputError) -> list[str]:
+        """Nodes that the reference evaluator computes and onnxruntime does not, on these very values."""
+        found = []
+        for node in piece.nodes:
+            fails = False
+            try:
+                self._runtime([node]).compute(known)
+                continue
+            except InputError:
+                fails = True
+            except EngineRefused:
+                pass  # it computes in company only, where its values need not leave onnxruntime
+            try:
+                self._single(node).compute(known)
+            except ModelError:
+                raise error from error.__cause__
+            if fails:
+                found.append(node.name)
+        if not found:  # alone every node computes: onnxruntime's fusion is at fault, or chance
+            raise error
+        return found
 
 
-def _foreign(value: Value) -> bool:
-    """A dtype that onnxruntime's Python binding cannot take as a NumPy array."""
-    dtype = value.dtype
-    if dtype is None:  # sequences and the like pass; so does what onnxruntime has to infer itself
-        return value.type.startswith("tensor")
-    return dtype.isbuiltin != 1  # those of ml_dtypes
+def _insist_on_native(values: Collection[Value], results: Collection[Value]) -> None:
+    """Raises ``EngineRefused`` for values that cannot enter or leave onnxruntime."""
+    for value in values:
+        if not value.type:
+            raise EngineRefused(f"the type of {value.name} is known only at run time")
+    for value in (*values, *results):
+        dtype = value.dtype
+        # Sequences and the like have no dtype and pass; those of ml_dtypes are none of NumPy's own.
+        if dtype is not None and dtype.isbuiltin != 1:
+            raise EngineRefused(f"its Python binding takes no {dtype} arrays, which {value.name} is")
+
+
+def _open(value: Value) -> Value:
+    return replace(value, shape=None)
 
 
 def _inlined(constants: Mapping[str, Array]) -> dict[str, Array]:
@@ -148,67 +267,3 @@ def _inlined(constants: Mapping[str, Array]) -> dict[str, Array]:
             break
         inline[name] = array
     return inline
-
-
-class _Runtime:
-    def __init__(self, session: Any, outputs: Sequence[str]) -> None:
-        self._session = session
-        self._outputs = list(outputs)
-
-    def run(self, feed: Mapping[str, Any]) -> list[Any]:
-        try:
-            return list(self._session.run(self._outputs, dict(feed)))
-        except _runtime_errors() as error:
-            raise ModelError("a host region on onnxruntime", str(error).strip()) from error
-
-
-@cache
-def _runtime_errors() -> tuple[type[Exception], ...]:
-    """What onnxruntime's binding raises: classes of its own without a common base, and builtins."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    own = [v for v in vars(state).values() if isinstance(v, type) and issubclass(v, Exception)]
-    return (*own, RuntimeError, ValueError, TypeError)
-
-
-def _runtime(model: bytes, outputs: Sequence[str], threads: int | None, optimise: bool) -> Evaluator | None:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.inter_op_num_threads = 1
-    if threads is not None:
-        options.intra_op_num_threads = threads
-    if not optimise:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except _runtime_errors():  # no kernel, say; the reference evaluator comes next
-        return None
-    return _Runtime(session, outputs)
-
-
-class _Reference:
-    def __init__(self, model: Any, node: Node, outputs: Sequence[str]) -> None:
-        from onnx.reference import ReferenceEvaluator
-
-        self._node = node
-        self._outputs = list(outputs)
-        try:
-            self._evaluator = ReferenceEvaluator(model)
-        except Exception as error:  # NotImplementedError, RuntimeContextError, TypeError ...
-            raise self._failure(error) from error
-
-    def run(self, feed: Mapping[str, Any]) -> list[Any]:
-        try:
-            results = self._evaluator.run(self._outputs, dict(feed))
-        except Exception as error:  # whatever a NumPy implementation raises on odd input
-            raise self._failure(error) from error
-        return [np.asarray(r) if np.isscalar(r) else r for r in results]
-
-    def _failure(self, error: Exception) -> ModelError:
-        return ModelError(
-            f"node {self._node.name} ({self._node.op_type})",
-            f"an operator that neither onnxruntime nor onnx's reference evaluator runs: {error}",
-            "operators of onnx or onnxruntime",
-        )

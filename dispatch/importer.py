@@ -319,6 +319,8 @@ def _shape(kind: TypeProto) -> tuple[Dimension, ...] | None:
 def type_text(kind: TypeProto) -> str:
     """``tensor(float)``, ``seq(tensor(int64))``, ``optional(...)``, ``map(int64,tensor(float))``."""
     which = kind.WhichOneof("value")
+    if which == "tensor_type" and kind.tensor_type.elem_type == TensorProto.UNDEFINED:
+        return ""  # a tensor of whatever inference finds
     if which == "tensor_type":
         return f"tensor({_element(kind.tensor_type.elem_type)})"
     if which == "sparse_tensor_type":

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
+from onedispatch.dispatch import arguments
 from onedispatch.dispatch.container import Reader, Writer
 from onedispatch.dispatch.graph import Array, Graph, Value
 from onedispatch.dispatch.program import NodePlacement, Program
@@ -26,6 +25,7 @@ from onedispatch.dispatch.serialise import (
     value_to,
 )
 from onedispatch.transactions import find_device
+from onedispatch.transactions.boundary import public
 from onedispatch.transactions.errors import (
     CompiledModelError,
     InputError,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 FORMAT = "onedispatch compiled model"
 CACHE_SIZE = 8  # programs of a model with symbolic shapes that are kept
+MOST_PROGRAMS = 1 << 20  # that may be kept
 PRECISIONS = ("fp32",)
 FALLBACKS = ("cpu", "error")
 
@@ -63,6 +64,7 @@ class CompiledModel:
 
     # -- programs --------------------------------------------------------------------------
 
+    @public
     def program(
         self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
     ) -> tuple[str, Program]:
@@ -102,16 +104,24 @@ class CompiledModel:
     @property
     def placement(self) -> list[NodePlacement]:
         """Where every node runs, for the program used last; [] before the first one."""
+        latest = self.latest
+        return [] if latest is None else list(latest[1].placement)
+
+    @property
+    def latest(self) -> tuple[str, Program] | None:
+        """The program used last and its key; None before the first one."""
         with self._lock:
-            return list(next(reversed(self.programs.values())).placement) if self.programs else []
+            return next(reversed(self.programs.items())) if self.programs else None
 
     # -- transactions ----------------------------------------------------------------------
 
     @property
+    @public
     def transaction(self) -> bytes:
         """The fused transaction. Raises ``CompiledModelError`` unless there is exactly one."""
         return self._only_step()[1].device_steps[0].transaction
 
+    @public
     def with_transaction(self, transaction: bytes) -> CompiledModel:
         """The same model with another transaction, which is checked when it runs, not here."""
         if not isinstance(transaction, bytes | bytearray | memoryview):
@@ -138,8 +148,10 @@ class CompiledModel:
 
     # -- the file --------------------------------------------------------------------------
 
+    @public
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model; ``onedispatch.load`` reads it back. ONNX is not needed any more."""
+        target = arguments.file_path("the path to save to", path)
         writer = Writer()
         with self._lock:
             description = {
@@ -154,7 +166,7 @@ class CompiledModel:
                 "programs": [[key, program_to(writer, p)] for key, p in self.programs.items()],
                 "source": None if self.source is None else graph_to(writer, self.source),
             }
-        writer.write(path, description)
+        writer.write(target, description)
 
 
 def program_key(shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> str:
@@ -166,12 +178,13 @@ def program_key(shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Arra
     return " ".join(parts)
 
 
+@public
 def load(path: str | os.PathLike[str]) -> CompiledModel:
     """Reads a model that ``CompiledModel.save`` wrote.
 
     Raises ``CompiledModelError`` for whatever else the file may be.
     """
-    reader = Reader.from_path(path)
+    reader = Reader.from_path(arguments.file_path("the path to load from", path))
     try:
         return _from(reader)
     except CompiledModelError:
@@ -203,6 +216,7 @@ def _from(reader: Reader) -> CompiledModel:
     )
 
 
+@public
 def compile_model(
     model: ModelLike,
     device: str = "npu2",
@@ -231,6 +245,8 @@ def compile_model(
     from onedispatch.dispatch.importer import import_model
 
     check_options(precision, fallback)
+    given = arguments.shapes(shapes)
+    kept = arguments.integer("cache_size", cache_size, 1, MOST_PROGRAMS)
     name = find_device(device).name
     graph = fold_constants(import_model(model))
     compiled = CompiledModel(
@@ -241,10 +257,10 @@ def compile_model(
         graph.outputs,
         deciding_inputs(graph),
         graph,
-        max(1, cache_size),
+        kept,
     )
     del graph
-    bound = bind_shapes(compiled.inputs, shapes or {})
+    bound = bind_shapes(compiled.inputs, given)
     if bound is not None and not compiled.deciding:
         compiled.program(bound, {})
         if compiled.is_static:
@@ -262,7 +278,7 @@ def bind_shapes(
     """Concrete shapes of all tensor inputs, or None where some dimension stays open."""
     names = {v.name for v in inputs}
     for name, shape in shapes.items():
-        if name not in names or any(not isinstance(d, int | np.integer) or d < 0 for d in shape):
+        if name not in names:
             raise InputError(
                 "shapes", f"{name!r}: {shape}", f"lists of sizes for inputs {', '.join(sorted(names))}"
             )
@@ -297,14 +313,12 @@ def check_shape(value: Value, shape: tuple[int, ...], symbols: dict[str, int]) -
 
 
 def check_options(precision: str, fallback: str) -> None:
-    if precision in ("bf16", "bfloat16"):
+    if isinstance(precision, str) and precision in ("bf16", "bfloat16"):
         raise UnsupportedModelError(
             "precision", repr(precision), "'fp32'; bf16 is not there yet", "use precision='fp32'"
         )
-    if precision not in PRECISIONS:
-        raise InputError("precision", repr(precision), ", ".join(map(repr, PRECISIONS)))
-    if fallback not in FALLBACKS:
-        raise InputError("fallback", repr(fallback), ", ".join(map(repr, FALLBACKS)))
+    arguments.choice("precision", precision, PRECISIONS)
+    arguments.choice("fallback", fallback, FALLBACKS)
 
 
 def _fallback(text: str) -> Fallback:

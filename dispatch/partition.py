@@ -11,11 +11,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from onedispatch.dispatch.mapping import Refusal, Unit
 
 Place = Literal["npu", "cpu"]
+
+
+class Edges(Protocol):
+    """Whatever reads and writes values by name."""
+
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+
+    @property
+    def writes(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -34,10 +44,11 @@ class Region:
 def partition(units: Sequence[Unit], graph_outputs: Sequence[str]) -> list[Region]:
     """The regions in the order in which they run."""
     settled = settle_aliases(units)
-    plans = [_levels(settled, first) for first in ("npu", "cpu")]
-    levels = min(plans, key=lambda plan: len(set(plan)))
+    on_host = [place_of(unit) == "cpu" for unit in settled]
+    plans = [levels(settled, on_host, first) for first in (False, True)]
+    plan = min(plans, key=lambda plan: len(set(plan)))
     groups: dict[int, list[Unit]] = {}
-    for unit, level in zip(settled, levels, strict=True):
+    for unit, level in zip(settled, plan, strict=True):
         groups.setdefault(level, []).append(unit)
     ordered = [groups[level] for level in sorted(groups)]
     return [_region(group, ordered[index + 1 :], graph_outputs) for index, group in enumerate(ordered)]
@@ -77,18 +88,21 @@ def _to_host(unit: Unit) -> Unit:
     return replace(unit, kind="host", alias=None, refusal=refusal, reads=node.reads, writes=node.writes)
 
 
-def _levels(units: Sequence[Unit], first: Place) -> list[int]:
-    """The earliest step of every unit when even steps run on ``first``."""
+def levels(items: Sequence[Edges], odd: Sequence[bool], first: bool) -> list[int]:
+    """The earliest step of every item, in topological order, when odd and other ones take turns.
+
+    Items whose ``odd`` is ``first`` run in even steps, the others in odd ones.
+    """
     made_at: dict[str, int] = {}
-    levels = []
-    for unit in units:
-        level = max((made_at[name] for name in unit.reads if name in made_at), default=0)
-        parity = 0 if place_of(unit) == first else 1
+    found = []
+    for item, is_odd in zip(items, odd, strict=True):
+        level = max((made_at[name] for name in item.reads if name in made_at), default=0)
+        parity = 0 if is_odd == first else 1
         if level % 2 != parity:
             level += 1
-        made_at.update(dict.fromkeys(unit.writes, level))
-        levels.append(level)
-    return levels
+        made_at.update(dict.fromkeys(item.writes, level))
+        found.append(level)
+    return found
 
 
 def _region(group: Sequence[Unit], later: Sequence[Sequence[Unit]], graph_outputs: Sequence[str]) -> Region:

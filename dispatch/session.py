@@ -5,18 +5,21 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onedispatch.dispatch import arguments
 from onedispatch.dispatch import model as models
 from onedispatch.dispatch.graph import Array, Dimension, Value
 from onedispatch.dispatch.program import DeviceStep, HostStep, NodePlacement, Program
 from onedispatch.dispatch.report import OpReport, RunReport
 from onedispatch.transactions import find_device
+from onedispatch.transactions.boundary import public
 from onedispatch.transactions.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,11 +42,11 @@ class NodeArg:
 
 
 class _Loaded:
-    """A program on the device: one runner per step."""
+    """A program with one runner per step, None for those that nobody has asked for yet."""
 
-    def __init__(self, program: Program, runners: list[LoadedStep | HostRegion]) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
-        self.runners = runners
+        self.runners: list[LoadedStep | HostRegion | None] = [None] * len(program.steps)
 
 
 class InferenceSession:
@@ -65,6 +68,7 @@ class InferenceSession:
     run side by side.
     """
 
+    @public
     def __init__(
         self,
         model: ModelLike | models.CompiledModel,
@@ -76,8 +80,7 @@ class InferenceSession:
         shapes: Mapping[str, Sequence[int]] | None = None,
         cache_size: int = models.CACHE_SIZE,
     ) -> None:
-        if threads is not None and (not isinstance(threads, int) or threads < 1):
-            raise InputError("threads", repr(threads), "None or a number from 1 on")
+        threads = arguments.threads(threads)
         if isinstance(model, models.CompiledModel):
             models.check_options(precision, fallback)
             chosen = find_device(device).name
@@ -118,9 +121,28 @@ class InferenceSession:
         return self._model
 
     @property
+    @public
     def placement(self) -> list[NodePlacement]:
-        """Where every node runs; empty until the first run where shapes are still open."""
-        return self._model.placement
+        """Where every node runs; empty until the first run where shapes are still open.
+
+        Reasons of nodes on the host end with the engine that computes them, and why it is not
+        onnxruntime where it is another one.
+        """
+        latest = self._model.latest
+        return [] if latest is None else self.placed(*latest)
+
+    @public
+    def placed(self, key: str, program: Program) -> list[NodePlacement]:
+        """Where the nodes of one of the model's programs run."""
+        engines: dict[str, str] = {}
+        if any(isinstance(step, HostStep) for step in program.steps):
+            with self._lock:
+                for runner in self._runners(self._load(key, program), HostStep):
+                    engines |= getattr(runner, "engines", {})
+        return [
+            replace(row, reason=f"{row.reason}; {engines[row.node]}") if row.node in engines else row
+            for row in program.placement
+        ]
 
     @property
     def last_run(self) -> RunReport | None:
@@ -129,6 +151,7 @@ class InferenceSession:
 
     # -- running ---------------------------------------------------------------------------
 
+    @public
     def run(
         self,
         output_names: Sequence[str] | None,
@@ -148,7 +171,7 @@ class InferenceSession:
             key, program = self._model.program(shapes, feed)
             loaded = self._load(key, program)
             values: dict[str, Any] = {**feed, **program.constants}
-            reports = [self._step(runner, values) for runner in loaded.runners]
+            reports = [self._step(runner, values) for runner in list(self._runners(loaded))]
             self._last_run = _summary(reports, time.perf_counter() - start)
             return [values[program.sources[index]] for index in indices]
 
@@ -158,17 +181,30 @@ class InferenceSession:
         values.update(results)
         if report is not None:
             return report  # type: ignore[no-any-return]
+        moved: list[str] = getattr(runner, "moved", [])
+        while moved:
+            warnings.warn(moved.pop(), RuntimeWarning, stacklevel=4)
         return RunReport(0, 0, 0.0, host_seconds=time.perf_counter() - start)
 
     def _load(self, key: str, program: Program) -> _Loaded:
         loaded = self._loaded.get(key)
         if loaded is None or loaded.program is not program:
-            loaded = _Loaded(program, [self._runner(step) for step in program.steps])
-            self._loaded[key] = loaded
+            loaded = self._loaded[key] = _Loaded(program)
             while len(self._loaded) > self._model.cache_size:
                 self._loaded.popitem(last=False)
         self._loaded.move_to_end(key)
         return loaded
+
+    def _runners(
+        self, loaded: _Loaded, kinds: type | tuple[type, ...] = (DeviceStep, HostStep)
+    ) -> Iterator[LoadedStep | HostRegion]:
+        """What runs the steps of these kinds, made when it is first asked for."""
+        for index, step in enumerate(loaded.program.steps):
+            if isinstance(step, kinds):
+                runner = loaded.runners[index]
+                if runner is None:
+                    runner = loaded.runners[index] = self._runner(step)
+                yield runner
 
     def _runner(self, step: DeviceStep | HostStep) -> LoadedStep | HostRegion:
         if isinstance(step, HostStep):
@@ -184,14 +220,11 @@ class InferenceSession:
     # -- checks ----------------------------------------------------------------------------
 
     def _wanted(self, names: Sequence[str] | None) -> list[int]:
-        if not names:
-            return list(range(len(self._outputs)))
-        if isinstance(names, str):
-            names = [names]
-        for name in names:
+        wanted = arguments.names("output_names", names)
+        for name in wanted:
             if name not in self._outputs:
                 raise InputError("output_names", repr(name), f"None, or some of {list(self._outputs)}")
-        return [self._outputs[name] for name in names]
+        return [self._outputs[name] for name in wanted or self._outputs]
 
     def _checked(self, feed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
         """The inputs as contiguous arrays, and the shapes of those that are tensors."""

@@ -14,18 +14,21 @@ run.wait()
 from __future__ import annotations
 
 from onedispatch.dispatch.device import core as _core
+from onedispatch.transactions.boundary import guarded
 
-bo = _core.bo
-device = _core.device
+# Arguments that the bindings cannot convert are an InputError.
+bo = guarded(_core.bo)
+device = guarded(_core.device)
 enumerate_devices = _core.enumerate_devices
 ert_cmd_state = _core.ert_cmd_state
-hw_context = _core.hw_context
-kernel = _core.kernel
-run = _core.run
-runlist = _core.runlist
-uuid = _core.uuid
+hw_context = guarded(_core.hw_context)
+kernel = guarded(_core.kernel)
+run = guarded(_core.run)
+runlist = guarded(_core.runlist)
+uuid = guarded(_core.uuid)
 xclBOSyncDirection = _core.xclBOSyncDirection
-xclbin = _core.xclbin
+xclbin = guarded(_core.xclbin)
+guarded(_core.xclbin.xclbinkernel)
 
 __all__ = [
     "bo",

@@ -36,8 +36,10 @@ from onedispatch.transactions.errors import (
     CompiledModelError,
     DeviceError,
     InputError,
+    InternalError,
     ModelError,
     OneDispatchError,
+    ResourceError,
     SimulationError,
     TransactionError,
     UnsupportedModelError,
@@ -95,4 +97,6 @@ __all__ = [  # noqa: RUF022 (grouped by what they are for)
     "SimulationError",
     "DeviceError",
     "CompiledModelError",
+    "ResourceError",
+    "InternalError",
 ]

@@ -93,6 +93,20 @@ class CompiledModelError(OneDispatchError):
     """A saved model or xclbin cannot be read: foreign, damaged, or of another version."""
 
 
+class ResourceError(OneDispatchError):
+    """The machine cannot give what was asked for: memory, or depth of the interpreter's stack."""
+
+
+class InternalError(OneDispatchError):
+    """A mistake of OneDispatch or of a plug-in; what was raised there is ``__cause__``.
+
+    ``where`` names the public call, or the plug-in's function with its node, and the line.
+    """
+
+    def __str__(self) -> str:
+        return f"internal error in {self.where}: {self.given}. {self.remedy}"
+
+
 class _AtOperation(OneDispatchError):
     """Shared by the errors that point into a transaction."""
 

@@ -132,3 +132,14 @@ def test_a_report_for_people_and_for_scripts() -> None:
     text = str(report)
     assert "75.0%" in text and "conv1" in text and "1,000 cycles" in text
     assert report.as_dict()["ops"][0]["nodes"] == ("a", "b")
+
+
+def test_inspect_names_the_host_engine(tmp_path: Path) -> None:
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [3, 3]) for n in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Sin", ["x"], ["y"], name="sine")], "g", ends[:1], ends[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    invoke("compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.od"))
+    for name in ("m.onnx", "m.od"):
+        (program,) = json.loads(invoke("inspect", str(tmp_path / name), "--json"))
+        assert program["placement"][0]["reason"].endswith("; on onnxruntime")
+        assert "on onnxruntime" in " ".join(invoke("inspect", str(tmp_path / name)).split())

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import onedispatch as od
+from onedispatch.dispatch import engines, host
 from onedispatch.dispatch.fold import specialise
+from onedispatch.dispatch.graph import Value
 from onedispatch.dispatch.host import HostRegion
 from onedispatch.dispatch.importer import import_model
 from onedispatch.operators import registry
@@ -97,3 +101,148 @@ def test_strings_pass_through_host_regions() -> None:
     for given in (texts, texts.astype(object)):
         (y,) = od.InferenceSession(proto).run(None, {"x": given})
         assert y[1, 2] == "ff"
+
+
+# -- which engine, and why --------------------------------------------------------------------
+
+
+def session_of(
+    nodes: list[onnx.NodeProto], inputs: dict[str, tuple[int, list[int]]], *constants: onnx.TensorProto
+) -> od.InferenceSession:
+    ends = [helper.make_tensor_value_info(n, *given) for n, given in inputs.items()]
+    y = helper.make_empty_tensor_value_info("y")
+    graph = helper.make_graph(nodes, "g", ends, [y], list(constants))
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    return od.InferenceSession(proto)
+
+
+def reasons(session: od.InferenceSession) -> dict[str, str]:
+    return {row.node: row.reason for row in session.placement}
+
+
+def without_kernels_for(monkeypatch: pytest.MonkeyPatch, op_type: str) -> None:
+    class Lacking(engines.Runtime):
+        def __init__(self, model: bytes, *args: Any) -> None:
+            if any(node.op_type == op_type for node in onnx.load_from_string(model).graph.node):
+                raise engines.EngineRefused(f"no kernel for {op_type}")
+            super().__init__(model, *args)
+
+    monkeypatch.setattr(host, "Runtime", Lacking)
+
+
+GATHER = {"x": (TensorProto.FLOAT, [5, 3]), "i": (TensorProto.INT64, [2])}
+
+
+def test_a_bad_input_harms_only_its_own_run() -> None:
+    nodes = [
+        helper.make_node("Sin", ["x"], ["a"], name="s"),
+        helper.make_node("Gather", ["a", "i"], ["y"], name="g"),
+    ]
+    session = session_of(nodes, GATHER)
+    x = np.ones((5, 3), np.float32)
+    before = reasons(session)
+    assert before["g"].endswith("; on onnxruntime") and before["s"].endswith("; on onnxruntime")
+    (good,) = session.run(None, {"x": x, "i": np.array([0, 4])})
+    for _ in range(2):
+        with pytest.raises(od.InputError, match="indices element out of data bounds"):
+            session.run(None, {"x": x, "i": np.array([0, 99])})
+        assert reasons(session) == before
+    np.testing.assert_array_equal(session.run(None, {"x": x, "i": np.array([0, 4])})[0], good)
+
+
+def test_what_onnxruntime_fails_on_moves_alone_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing(engines.Runtime):
+        def __init__(self, model: bytes, *args: Any) -> None:
+            self.ops = {node.op_type for node in onnx.load_from_string(model).graph.node}
+            super().__init__(model, *args)
+
+        def run(self, feed: Any) -> list[Any]:
+            if "Abs" in self.ops:
+                raise od.InputError("nodes on onnxruntime", "no Abs today")
+            return super().run(feed)
+
+    monkeypatch.setattr(host, "Runtime", Failing)
+    names = ["Sin", "Neg", "Abs", "Cos", "Exp"]
+    edges = ["x", "a", "b", "c", "d", "y"]
+    nodes = [helper.make_node(op, [edges[i]], [edges[i + 1]], name=op) for i, op in enumerate(names)]
+    session = session_of(nodes, {"x": (TensorProto.FLOAT, [2, 3])})
+    with pytest.warns(RuntimeWarning, match="Abs: on onnx's reference evaluator from now on"):
+        (y,) = session.run(None, {"x": X})
+    np.testing.assert_allclose(y, np.exp(np.cos(np.abs(-np.sin(X)))), rtol=1e-6)
+    told = reasons(session)
+    assert told["Abs"].endswith(
+        "on onnx's reference evaluator: onnxruntime failed on it in a run: no Abs today"
+    )
+    assert all(told[op].endswith("; on onnxruntime") for op in names if op != "Abs")
+    (again,) = session.run(None, {"x": X})
+    np.testing.assert_array_equal(y, again)
+
+
+def test_only_the_node_without_kernel_leaves_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that may run before or after it is one piece each, whatever the model's order."""
+    without_kernels_for(monkeypatch, "Det")
+    nodes, heads = [helper.make_node("Det", ["x"], ["d"], name="odd")], []
+    for i in range(6):
+        nodes += [
+            helper.make_node("Sin", ["x"], [f"s{i}"]),
+            helper.make_node("Add", [f"s{i}", "d"], [f"t{i}"]),
+        ]
+        heads.append(f"t{i}")
+    nodes.append(helper.make_node("Sum", heads, ["y"]))
+    proto = model(*nodes)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 3
+    proto.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 3
+    graph = specialise(import_model(proto), {"x": (3, 3)}, {})
+    region = HostRegion(graph, graph.nodes, ["y"])
+    told = region.engines
+    assert told["odd"] == "on onnx's reference evaluator: onnxruntime refuses it: no kernel for Det"
+    assert [why for node, why in told.items() if node != "odd"] == ["on onnxruntime"] * 13
+    assert len(region._pieces) <= 3
+    x = np.arange(9, dtype=np.float32).reshape(3, 3)
+    expected = 6 * (np.sin(x) + np.linalg.det(x))
+    np.testing.assert_allclose(region.run({"x": x})["y"], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_branch_that_does_not_fit_these_shapes_stays_on_onnxruntime() -> None:
+    """onnxruntime infers into both branches, also the one for another sampling rate."""
+
+    def branch(name: str, weights: str) -> onnx.GraphProto:
+        out = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        return helper.make_graph([helper.make_node("MatMul", ["x", weights], [name])], name, [], [out])
+
+    inner = helper.make_node("If", ["c"], ["n"], then_branch=branch("t", "w3"), else_branch=branch("e", "w4"))
+    out = helper.make_tensor_value_info("n", TensorProto.FLOAT, None)
+    nested = helper.make_graph([inner], "nested", [], [out])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=nested, else_branch=branch("o", "w4"), name="if")
+    session = session_of(
+        [node],
+        {"x": (TensorProto.FLOAT, [2, 3]), "c": (TensorProto.BOOL, [])},
+        onnx.numpy_helper.from_array(np.ones((3, 2), np.float32), "w3"),
+        onnx.numpy_helper.from_array(np.ones((4, 2), np.float32), "w4"),
+    )
+    (y,) = session.run(None, {"x": X, "c": np.array(True)})
+    np.testing.assert_array_equal(y, X @ np.ones((3, 2), np.float32))
+    assert reasons(session)["if"].endswith("; on onnxruntime")
+
+
+def test_outputs_of_undefined_type_are_inferred() -> None:
+    proto = model(helper.make_node("Sin", ["x"], ["y"]))
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.UNDEFINED
+    (y,) = od.InferenceSession(proto).run(None, {"x": X})
+    np.testing.assert_allclose(y, np.sin(X), rtol=1e-6)
+
+
+def test_many_regions_share_few_threads() -> None:
+    """A pool per region: a thread for each CPU but one, with 1,000 regions more than a process may have."""
+    graph = specialise(import_model(model(helper.make_node("Sin", ["x"], ["y"]))), {"x": (2, 3)}, {})
+    large = specialise(import_model(model(helper.make_node("Sin", ["x"], ["y"]))), {"x": (2, 3)}, {})
+    large = replace(large, values={**large.values, "y": Value("y", "tensor(float)", None)})  # work unknown
+    before = len(os.listdir("/proc/self/task"))
+    regions = [HostRegion(g, g.nodes, ["y"], threads=8) for g in (graph, large) for _ in range(40)]
+    assert len(os.listdir("/proc/self/task")) - before <= max(32, 4 * (os.cpu_count() or 1))
+    for region in regions:
+        np.testing.assert_allclose(region.run({"x": X})["y"], np.sin(X), rtol=1e-6)
+    del regions, region
+    left = engines.POOLS.take(1 << 20)
+    engines.POOLS.give_back(left)
+    assert left >= 8  # what ended gave its threads back

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The border of the package: whatever goes wrong inside leaves it as a ``OneDispatchError``.
+
+``public`` marks a function that users call. Errors of the package pass through it unchanged;
+anything else is a mistake of ours and becomes an ``InternalError`` that says where, with what was
+raised as its cause. ``blamed_on`` does the same around code of others (operators, mapping
+functions), which it names. KeyboardInterrupt and SystemExit are no errors and pass.
+
+Nothing is caught anywhere else to make it typed: a stage raises what it means.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from types import FunctionType, TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from onedispatch.transactions.errors import InputError, InternalError, OneDispatchError, ResourceError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_REPORT = "This is a mistake of OneDispatch: please report it, with the traceback and the model"
+_PLUGIN_REPORT = "Whoever wrote that function can mend it; the traceback says what it did"
+_LONGEST = 500  # characters of a foreign error's text
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def public(function: Callable[P, R]) -> Callable[P, R]:
+    """``function``, raising nothing but ``OneDispatchError``.
+
+    Arguments that do not fit its signature are an ``InputError``, memory and recursion that run
+    out a ``ResourceError``, all else that is not typed yet an ``InternalError``.
+    """
+    name = function.__qualname__
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except OneDispatchError:
+            raise
+        except Exception as error:
+            if isinstance(error, TypeError) and not _entered(error, function):
+                raise _wrong_call(function, error) from error
+            raise typed(name, error) from error
+
+    return call
+
+
+@contextmanager
+def blamed_on(function: Callable[..., Any], about: str) -> Iterator[None]:
+    """Names ``function`` and its file for what goes wrong within; ``about`` says for what it ran."""
+    try:
+        yield
+    except OneDispatchError:
+        raise
+    except (MemoryError, RecursionError) as error:
+        raise typed(about, error) from error
+    except Exception as error:
+        raise InternalError(f"{about}, {source_of(function)}", told(error), "", _PLUGIN_REPORT) from error
+
+
+def typed(where: str, error: Exception) -> OneDispatchError:
+    """What stands for ``error`` outside; the caller raises it ``from error``."""
+    if isinstance(error, MemoryError):
+        return ResourceError(
+            where, "a need for more memory than there is", "", f"use smaller tensors{_detail(error)}"
+        )
+    if isinstance(error, RecursionError):
+        return ResourceError(where, "a model or value nested too deeply", "", "flatten it")
+    return InternalError(f"{where}{_line(error.__traceback__)}", told(error), "", _REPORT)
+
+
+def told(error: BaseException) -> str:
+    """A foreign error in one bounded line."""
+    text = " ".join(str(error).split())
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def source_of(function: Callable[..., Any]) -> str:
+    """``name (file:line)`` of a function or class, as far as Python knows it."""
+    name = getattr(function, "__qualname__", repr(function))
+    target = inspect.unwrap(function)
+    try:
+        file = inspect.getsourcefile(target) or "?"
+        line = inspect.getsourcelines(target)[1]
+    except (OSError, TypeError):
+        return name
+    return f"{name} ({_short(file)}:{line})"
+
+
+def guarded(cls: type[R]) -> type[R]:
+    """``cls`` with every method and property of its own made ``public``, in place.
+
+    For classes of C++, whose bindings raise TypeError for arguments that they cannot convert.
+    """
+    for name, member in list(vars(cls).items()):
+        if name.startswith("__") and name not in ("__init__", "__call__"):
+            continue
+        if isinstance(member, property) and member.fget is not None:
+            setattr(cls, name, property(_native(member.fget, cls, name)))  # none can be set
+        elif callable(member) and not isinstance(member, type):
+            setattr(cls, name, _native(member, cls, name))
+    return cls
+
+
+def _native(function: Callable[..., Any], cls: type, name: str) -> Callable[..., Any]:
+    called = cls.__name__ if name == "__init__" else f"{cls.__name__}.{name}"
+
+    @wraps(function)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(self, *args, **kwargs)
+        except OneDispatchError:
+            raise
+        except (TypeError, OverflowError, ValueError, BufferError) as error:
+            given = [type(a).__name__ if not isinstance(a, int | str) else repr(a) for a in args]
+            given += [f"{key}={value!r}" for key, value in kwargs.items()]
+            accepted = (function.__doc__ or "").strip().splitlines()
+            raise InputError(
+                called, f"({', '.join(given)})", accepted[0] if accepted else told(error), _hint(error)
+            ) from error
+        except Exception as error:
+            raise typed(called, error) from error
+
+    return call
+
+
+def _hint(error: Exception) -> str:
+    text = str(error)
+    return "" if "incompatible" in text else told(error)
+
+
+def _wrong_call(function: Callable[..., Any], error: TypeError) -> InputError:
+    try:
+        accepted = f"{function.__qualname__}{inspect.signature(function)}"
+    except (TypeError, ValueError):
+        accepted = "other arguments"
+    return InputError(function.__qualname__, str(error), accepted)
+
+
+def _entered(error: BaseException, function: Callable[..., Any]) -> bool:
+    """Whether the function's own code ran: arguments that do not fit are refused before it."""
+    trace = error.__traceback__
+    code = function.__code__ if isinstance(function, FunctionType) else None
+    while trace is not None:
+        if trace.tb_frame.f_code is code:
+            return True
+        trace = trace.tb_next
+    return code is None
+
+
+def _line(trace: TracebackType | None) -> str:
+    """The innermost line of this package."""
+    found = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if Path(code.co_filename).is_relative_to(_PACKAGE) and code.co_filename != __file__:
+            found = f", {_short(code.co_filename)}:{trace.tb_lineno} ({code.co_name})"
+        trace = trace.tb_next
+    return found
+
+
+def _short(file: str) -> str:
+    path = Path(file)
+    return path.relative_to(_PACKAGE).as_posix() if path.is_relative_to(_PACKAGE) else file
+
+
+def _detail(error: Exception) -> str:
+    text = str(error)
+    return f": {text}" if text else ""
