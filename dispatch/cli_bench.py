@@ -18,6 +18,7 @@ import typer
 from onedispatch.dispatch import cli_output as out
 from onedispatch.dispatch.graph import Array
 from onedispatch.transactions.errors import InputError
+from onedispatch.transactions.phrases import counted
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,9 @@ def bench(
     weights; their final Softmax is dropped.
     """
     if runs < 1 or threads < 1:
-        raise InputError("bench", f"{runs} runs, {threads} threads", "1 or more of each")
+        raise InputError(
+            "bench", f"{counted(runs, 'run')}, {counted(threads, 'thread')}", "1 or more of each"
+        )
     result = measure(model, device, threads, runs, batch, image, fallback, seed)
     if json:
         out.print_json(asdict(result))
@@ -168,5 +171,5 @@ def _show(result: Measured) -> None:
         ("model", f"{result.model_bytes / 1e6:.1f} MB"),
         ("peak memory", f"{result.peak_bytes / 1e6:.1f} MB"),
     ]
-    sides = f"median of {result.runs}, {result.threads} thread(s) on both sides"
+    sides = f"median of {counted(result.runs, 'run')}, {counted(result.threads, 'thread')} on both sides"
     out.table(f"{result.model}: {sides}", ("what", "value"), rows, right=(1,))

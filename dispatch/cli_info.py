@@ -11,6 +11,7 @@ import typer
 from onedispatch.dispatch import cli_output as out
 from onedispatch.dispatch.devices import devices as all_devices
 from onedispatch.operators.registry import all_mappings
+from onedispatch.transactions.phrases import counted
 
 
 def ops(
@@ -28,7 +29,7 @@ def ops(
         )
         return
     out.table(
-        f"{len(rows)} operators",
+        counted(len(rows), "operator"),
         ("operator", "dtypes", "bounds"),
         [(f"{m.domain}.{m.op_type}" if m.domain else m.op_type, ", ".join(m.dtypes), m.notes) for m in rows],
     )

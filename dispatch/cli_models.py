@@ -22,6 +22,7 @@ from onedispatch.dispatch.program import BUFFERS, DeviceStep, NodePlacement, Pro
 from onedispatch.dispatch.session import InferenceSession, NodeArg
 from onedispatch.transactions.errors import InputError
 from onedispatch.transactions.files import write_file
+from onedispatch.transactions.phrases import counted
 
 Model = Annotated[
     str, typer.Argument(help="An .onnx file, a file of `onedispatch compile`, or a light model's name.")
@@ -156,7 +157,9 @@ def compile(
         out.print_json({"path": str(output), "bytes": size, "seconds": seconds, "placement": counts})
         return
     placed = ", ".join(f"{count} on {place}" for place, count in counts.items()) or "compiled on first sight"
-    out.console.print(f"{output}: {size:,} bytes in {seconds:.2f} s; nodes: {placed}", highlight=False)
+    out.console.print(
+        f"{output}: {counted(size, 'byte')} in {seconds:.2f} s; nodes: {placed}", highlight=False
+    )
 
 
 def inspect(
@@ -210,7 +213,8 @@ def _show_step(title: str, step: DeviceStep, full: bool) -> None:
             f"scratch is {ratio:.3f} x the most bytes alive at once ({bound:,})", highlight=False
         )
     out.console.print(
-        f"transaction: {len(step.transaction):,} bytes, {len(step.ops)} operators\n", highlight=False
+        f"transaction: {counted(len(step.transaction), 'byte')}, {counted(len(step.ops), 'operator')}\n",
+        highlight=False,
     )
     rows = [(op.name, op.op_type, "\n".join(op.schedule)) for op in step.ops]
     out.table(f"{title}: operators", ("operator", "kind", "schedule"), rows)

@@ -14,6 +14,7 @@ from onedispatch.dispatch import cli_output as out
 from onedispatch.dispatch.cli_txn import hint_at_packets, read_transaction
 from onedispatch.dispatch.replay import ReplayReport, read_packets
 from onedispatch.dispatch.replay import replay as run_replay
+from onedispatch.transactions.phrases import counted
 
 _ROWS = 24  # of each table, unless all are asked for
 
@@ -52,7 +53,7 @@ def replay(
 def _show(name: str, report: ReplayReport, rows: int | None) -> None:
     out.console.print(f"{name}: {report.verdict}", style="bold", markup=False, highlight=False)
     text = (
-        f"{report.executed} of {report.operations} operations, {report.cycles} cycles "
+        f"{report.executed} of {counted(report.operations, 'operation')}, {report.cycles} cycles "
         f"({report.seconds * 1e6:.1f} us) on {report.device}"
     )
     if report.settled_cycles != report.cycles:

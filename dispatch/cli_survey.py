@@ -15,6 +15,7 @@ from rich.progress import track
 from onedispatch.dispatch import cli_output as out
 from onedispatch.dispatch.survey import OTHER, PACKETS, TRANSACTION, Surveyed
 from onedispatch.dispatch.survey import survey as run_survey
+from onedispatch.transactions.phrases import counted
 
 
 def survey(
@@ -73,14 +74,16 @@ def _summary(found: list[Surveyed], bad: list[Surveyed], replays: bool) -> str:
     warnings = sum((Counter(file.warnings) for file in found), Counter[str]())
     told = ", ".join(f"{number:,} {kind}" for kind, number in warnings.most_common()) or "none"
     text = (
-        f"{kinds[TRANSACTION]} transactions of {sum(file.operations for file in transactions):,} operations, "
-        f"{kinds[PACKETS]} files of control packets, {kinds[OTHER]} others; "
+        f"{counted(kinds[TRANSACTION], 'transaction')} of "
+        f"{counted(sum(file.operations for file in transactions), 'operation')}, "
+        f"{counted(kinds[PACKETS], 'file')} of control packets, {counted(kinds[OTHER], 'other')}; "
         f"{sum(file.lossless for file in found if file.kind != OTHER)} lossless, "
-        f"{sum(file.errors for file in found)} errors, warnings: {told}"
+        f"{counted(sum(file.errors for file in found), 'error')}, warnings: {told}"
     )
     if replays:
         text += (
             f"; {sum(file.finished for file in transactions)} ran to their last operation, "
             f"{sum(file.complete for file in transactions)} left nothing running"
         )
-    return f"{text}. {len(bad)} files are not as they should be."
+    verb = "is" if len(bad) == 1 else "are"
+    return f"{text}. {counted(len(bad), 'file')} {verb} not as {'it' if len(bad) == 1 else 'they'} should be."

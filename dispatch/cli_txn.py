@@ -20,6 +20,7 @@ from onedispatch.transactions.files import write_file
 from onedispatch.transactions.fusemap import fuse_map
 from onedispatch.transactions.merge import Merged, merged
 from onedispatch.transactions.packet_text import MARK
+from onedispatch.transactions.phrases import counted
 from onedispatch.transactions.picture import svg as picture
 
 app = typer.Typer(
@@ -204,7 +205,9 @@ def _finding_lines(found: list[Finding], full: bool) -> list[str]:
             shown = same if full or severity is Severity.ERROR else same[:_MOST_LINES]
             lines += shown
             if len(shown) < len(same):
-                lines.append(f"  and {len(same) - len(shown)} more {kind.value} {severity.value}s (--full)")
+                lines.append(
+                    f"  and {counted(len(same) - len(shown), f'more {kind.value} {severity.value}')} (--full)"
+                )
     return lines
 
 
@@ -242,7 +245,7 @@ def check_file(
     else:
         for line in _finding_lines(found, full):
             print(line)
-        print(f"{errors} errors, {len(found) - errors} warnings")
+        print(f"{counted(errors, 'error')}, {counted(len(found) - errors, 'warning')}")
     if errors:
         raise typer.Exit(1)
 
@@ -284,6 +287,6 @@ def fuse(
         return
     print(f"{', '.join(written)}: {repr(result.transaction)[1:-1]}")
     for argument, size in sorted(layout.sizes.items()):
-        print(f"  arg {argument}: {size:,} bytes")
+        print(f"  arg {argument}: {counted(size, 'byte')}")
     for name, (argument, offset) in layout.tensors.items():
         print(f"  {name}: arg {argument} + {offset:#x}")

@@ -16,6 +16,7 @@ from onedispatch.dispatch.passthrough import hand_on
 from onedispatch.dispatch.program import HostStep, NodePlacement, Program, Step
 from onedispatch.transactions import Device
 from onedispatch.transactions.errors import UnsupportedModelError
+from onedispatch.transactions.phrases import counted
 
 Fallback = Literal["cpu", "error"]
 
@@ -98,7 +99,7 @@ def _insist(graph: Graph, units: Sequence[Unit], refusals: Sequence[str]) -> Non
 def refused_model(name: str, lines: list[str]) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"model {name}",
-        f"{len(lines)} node(s) that no device operator takes",
+        f"{counted(len(lines), 'node')} that no device operator takes",
         "models whose every node maps, with fallback='error'",
         "run it with fallback='cpu', or change these nodes",
         nodes=lines,

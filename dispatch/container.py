@@ -28,6 +28,7 @@ import numpy as np
 from onedispatch.dispatch.graph import Array, dtype_of, type_name_of
 from onedispatch.transactions.errors import CompiledModelError
 from onedispatch.transactions.files import write_file
+from onedispatch.transactions.phrases import counted
 
 MAGIC = b"ODMODEL\0"
 VERSION = 1
@@ -115,7 +116,7 @@ class Reader:
         at, size = self.description["blobs"][index]
         start = self._base + at
         if at < 0 or size < 0 or start + size > self._data.size:
-            raise self.damaged(f"blob {index} at {at} with {size} bytes")
+            raise self.damaged(f"blob {index} at {at} with {counted(size, 'byte')}")
         return self._data[start : start + size]
 
     def array(self, head: Mapping[str, Any]) -> Array:
@@ -137,7 +138,7 @@ class Reader:
         if data.size < _HEAD.size or data[:8].tobytes() != MAGIC:
             raise CompiledModelError(
                 self._where,
-                f"{data.size} bytes that start with {data[:8].tobytes()!r}",
+                f"{counted(data.size, 'byte')} that start with {data[:8].tobytes()!r}",
                 f"a compiled model, which starts with {MAGIC!r}",
             )
         _, version, check, total, length = _HEAD.unpack(data[: _HEAD.size].tobytes())
@@ -146,7 +147,7 @@ class Reader:
                 self._where, f"version {version}", f"version {VERSION}", "compile the model again"
             )
         if total != data.size or length > data.size - _HEAD.size:
-            raise self.damaged(f"{data.size} bytes of a file of {total}")
+            raise self.damaged(f"{counted(data.size, 'byte')} of a file of {total}")
         if zlib.crc32(data[_CHECKED_FROM:].data) != check:
             raise self.damaged("content that does not match its checksum")
         self._base = _aligned(_HEAD.size + length)

@@ -20,6 +20,7 @@ from onedispatch.dispatch.report import OpReport, RunReport
 from onedispatch.operators.overlay import overlay_transaction
 from onedispatch.transactions import Device, Xclbin
 from onedispatch.transactions.errors import OneDispatchError, SimulationError
+from onedispatch.transactions.phrases import counted
 
 core = _core  # for ``xrt``, which re-exports its names
 
@@ -157,7 +158,7 @@ def _read(slot: Slot, image: Array) -> Array:
 
 
 def _not_written(slots: Sequence[Slot]) -> SimulationError:
-    names = ", ".join(f"{slot.name} ({slot.nbytes} bytes)" for slot in slots)
+    names = ", ".join(f"{slot.name} ({counted(slot.nbytes, 'byte')})" for slot in slots)
     return SimulationError(
         "the kernel run",
         f"output bytes that the transaction never wrote: {names}",

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onedispatch.transactions import device_names, find_device
+from onedispatch.transactions.phrases import counted
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class DeviceInfo:
 
     def __str__(self) -> str:
         also = f", also {', '.join(self.aliases)}" if self.aliases else ""
-        size = f"{self.columns} columns x {self.core_rows} core rows"
+        size = f"{counted(self.columns, 'column')} x {self.core_rows} core rows"
         return f"{self.name}: {size}, {self.clock_mhz:g} MHz ({self.xrt_name}{also})"
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from onedispatch.transactions.errors import ModelError
+from onedispatch.transactions.phrases import counted
 
 
 def external_array(tensor: TensorProto, folder: Path | None) -> np.ndarray[Any, Any]:
@@ -39,8 +40,8 @@ def external_array(tensor: TensorProto, folder: Path | None) -> np.ndarray[Any, 
     if length != needed or offset + length > available:
         raise ModelError(
             where,
-            f"{length} bytes at {offset} of {path.name}, which has {available}",
-            f"{needed} bytes for {dtype}{list(tensor.dims)}",
+            f"{counted(length, 'byte')} at {offset} of {path.name}, which has {available}",
+            f"{counted(needed, 'byte')} for {dtype}{list(tensor.dims)}",
         )
     try:
         array = np.fromfile(path, dtype, count, offset=offset)

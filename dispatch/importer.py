@@ -19,6 +19,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, 
 from onedispatch.dispatch.external_data import external_array
 from onedispatch.dispatch.graph import Array, Dimension, Folded, Graph, Node, Value, prune, sort_nodes
 from onedispatch.transactions.errors import ModelError
+from onedispatch.transactions.phrases import counted
 
 ModelLike = str | os.PathLike[str] | bytes | bytearray | memoryview | ModelProto
 
@@ -67,8 +68,9 @@ def _parse(data: bytes, where: str) -> ModelProto:
     try:
         proto.ParseFromString(data)
     except Exception as error:  # protobuf's DecodeError differs between its implementations
-        raise ModelError(where, f"{len(data)} bytes that are no ONNX protobuf", "an ONNX model") from error
-    return _whole(proto, f"{where} ({len(data)} bytes)")
+        given = f"{counted(len(data), 'byte')} that are no ONNX protobuf"
+        raise ModelError(where, given, "an ONNX model") from error
+    return _whole(proto, f"{where} ({counted(len(data), 'byte')})")
 
 
 def _whole(proto: ModelProto, where: str) -> ModelProto:

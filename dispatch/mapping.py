@@ -116,9 +116,7 @@ def map_graph(
 def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refusal:
     mapping = registry.mapping_for(node.domain, node.op_type)
     if mapping is None:
-        return Refusal(
-            f"no device operator for {node.domain or 'ai.onnx'}.{node.op_type}", _nearest(node.op_type)
-        )
+        return _unknown(node)
     ops, aliases = len(lowering.ops), len(lowering.aliases)
     try:
         spec = specs.node(node)
@@ -132,10 +130,14 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
     return _in_order([_op_unit((node,), op) for op in new_ops], node, lowering.aliases[aliases:])
 
 
-def _nearest(op_type: str) -> str:
-    """Mapped operators of a similar name, and where to find the others."""
+def _unknown(node: Node) -> Refusal:
+    """Names mapped operators of a similar name, and where to find the others."""
+    reason = f"no device operator for {node.domain or 'ai.onnx'}.{node.op_type}"
     names = [mapping.op_type for mapping in registry.all_mappings()]
-    return ", ".join([*difflib.get_close_matches(op_type, names, 2), "or what `onedispatch ops` lists"])
+    close = difflib.get_close_matches(node.op_type, names, 2)
+    if not close:
+        return Refusal(f"{reason}; `onedispatch ops` lists what maps")
+    return Refusal(reason, f"{' or '.join(close)}; `onedispatch ops` lists all")
 
 
 def _op_unit(nodes: tuple[Node, ...], op: Operator) -> Unit:

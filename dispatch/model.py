@@ -32,6 +32,7 @@ from onedispatch.transactions.errors import (
     OneDispatchError,
     UnsupportedModelError,
 )
+from onedispatch.transactions.phrases import counted
 
 if TYPE_CHECKING:
     from onedispatch.dispatch.compiler import Fallback
@@ -88,7 +89,7 @@ class CompiledModel:
             raise InputError(
                 "the compiled model",
                 f"shapes {dict(shapes)}",
-                f"the shapes that it was compiled for ({len(self.programs)} set(s))",
+                f"the shapes that it was compiled for ({counted(len(self.programs), 'set')})",
                 "compile it again for these",
             )
         from onedispatch.dispatch.compiler import compile_graph
@@ -140,7 +141,7 @@ class CompiledModel:
         if len(programs) != 1 or steps != 1:
             raise CompiledModelError(
                 "the model's transaction",
-                f"{len(programs)} program(s) with {steps} device region(s) in all",
+                f"{counted(len(programs), 'program')} with {counted(steps, 'device region')} in all",
                 "one program with one device region",
                 "look at model.programs, or compile with fallback='error' and concrete shapes",
             )

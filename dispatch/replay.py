@@ -20,6 +20,7 @@ from onedispatch.transactions.control_overlay import control_overlay, usual_tile
 from onedispatch.transactions.control_packets import Patch, TileMap
 from onedispatch.transactions.device import device_names, find_device
 from onedispatch.transactions.errors import InputError, TransactionError
+from onedispatch.transactions.phrases import counted
 
 _FURTHEST = 1 << 31  # byte of an argument at which packets may start
 
@@ -157,7 +158,8 @@ class ReplayReport:
             return "ran to the end"
         endless = sum(task.moving for task in self.unfinished)
         waiting = len(self.unfinished) - endless
-        parts = [f"{endless} tasks without an end"] * bool(endless) + [f"{waiting} that wait"] * bool(waiting)
+        parts = [f"{counted(endless, 'task')} without an end"] if endless else []
+        parts += [f"{counted(waiting, 'task')} waiting"] if waiting else []
         return f"ran to the end; left: {', '.join(parts)}"
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from onedispatch.transactions.phrases import counted
+
 
 @dataclass(frozen=True)
 class OpReport:
@@ -60,8 +62,8 @@ class RunReport:
         lines = [
             f"dispatches      {self.dispatches}",
             f"modelled time   {self.seconds * 1e3:.3f} ms ({self.cycles:,} cycles)",
-            f"DDR read        {self.ddr_bytes_read:,} bytes",
-            f"DDR written     {self.ddr_bytes_written:,} bytes",
+            f"DDR read        {counted(self.ddr_bytes_read, 'byte')}",
+            f"DDR written     {counted(self.ddr_bytes_written, 'byte')}",
         ]
         if self.host_seconds:
             lines.append(f"host regions    {self.host_seconds * 1e3:.3f} ms of wall clock")

@@ -17,6 +17,7 @@ from onedispatch.dispatch.program import (
     Slot,
     Step,
 )
+from onedispatch.transactions.phrases import counted
 
 Plain = dict[str, Any]
 
@@ -166,5 +167,5 @@ def _slot_from(reader: Reader, plain: list[Any], size: int) -> Slot:
         raise reader.damaged(f"tensor {name} of {kind}")
     slot = Slot(name, dtype, tuple(int(d) for d in shape), int(offset), int(row_pitch))
     if slot.row_pitch < slot.row or slot.offset < 0 or slot.offset + slot.nbytes > size:
-        raise reader.damaged(f"tensor {name} at {offset} outside its buffer of {size} bytes")
+        raise reader.damaged(f"tensor {name} at {offset} outside its buffer of {counted(size, 'byte')}")
     return slot

@@ -22,6 +22,7 @@ from rich.text import Text
 from sklearn.datasets import load_digits
 
 import onedispatch as od
+from onedispatch.transactions.phrases import counted
 
 Array = np.ndarray[Any, Any]
 
@@ -77,8 +78,8 @@ def show_run(console: Console, session: od.InferenceSession, images: int) -> Non
     table.add_row("dispatches", f"{report.dispatches}")
     table.add_row("modelled time", f"{report.seconds * 1e6:,.1f} us")
     table.add_row("modelled cycles", f"{report.cycles:,}")
-    table.add_row("read from DDR", f"{report.ddr_bytes_read:,} bytes")
-    table.add_row("written to DDR", f"{report.ddr_bytes_written:,} bytes")
+    table.add_row("read from DDR", counted(report.ddr_bytes_read, "byte"))
+    table.add_row("written to DDR", counted(report.ddr_bytes_written, "byte"))
     console.print(table)
 
 
@@ -87,7 +88,7 @@ def classify_all(console: Console, session: od.InferenceSession, images: Array) 
     reference = onnxruntime.InferenceSession(str(MODEL), providers=["CPUExecutionProvider"])
     ours, theirs = [], []
     starts = range(0, len(images), BATCH)
-    for start in track(starts, f"{len(images):,} images in batches of {BATCH}", console=console):
+    for start in track(starts, f"{counted(len(images), 'image')} in batches of {BATCH}", console=console):
         feed = {"image": images[start : start + BATCH]}
         ours.append(session.run(None, feed)[0].argmax(1))
         theirs.append(reference.run(None, feed)[0].argmax(1))
@@ -119,7 +120,7 @@ def main() -> int:
     show_run(console, session, len(images) % BATCH or BATCH)
     right = ours == labels
     console.print(
-        f"accuracy {right.mean():.2%} of {len(images):,} images, "
+        f"accuracy {right.mean():.2%} of {counted(len(images), 'image')}, "
         f"{right[held_out].mean():.2%} of the {held_out.sum()} held out from training"
     )
     different = int((ours != theirs).sum())

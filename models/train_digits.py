@@ -23,6 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 from sklearn.datasets import load_digits
 
 from onedispatch.transactions.files import write_file
+from onedispatch.transactions.phrases import counted
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 Backward = Callable[[Array], Array]  # gradient of the outputs -> gradient of the inputs
@@ -203,12 +204,12 @@ def main() -> int:
     train(net, x[~held_out], digits.target[~held_out], rng)
     answers = net.forward(x, train=False)[0].argmax(1)
     accuracy = (answers == digits.target)[held_out].mean()
-    print(f"held out: {held_out.sum()} images, accuracy {accuracy:.2%}")
+    print(f"held out: {counted(int(held_out.sum()), 'image')}, accuracy {accuracy:.2%}")
     if accuracy < GOAL:
         print(f"below the goal of {GOAL:.0%}; {PATH.name} not written", file=sys.stderr)
         return 1
     write_file(PATH, export(net).SerializeToString())
-    print(f"wrote {PATH} ({PATH.stat().st_size:,} bytes)")
+    print(f"wrote {PATH} ({counted(PATH.stat().st_size, 'byte')})")
     return 0
 
 

@@ -24,6 +24,7 @@ from onedispatch.operators.params import ELTWISE_FUNCS, Activation, f32
 from onedispatch.operators.registry import maps
 from onedispatch.operators.schedule import Schedule
 from onedispatch.transactions import Device
+from onedispatch.transactions.phrases import counted
 
 Array = np.ndarray[Any, Any]
 
@@ -90,7 +91,7 @@ def peel(
     inner = peel(rest, [[s for d, s in enumerate(view) if d != cut] for view in strides], most)
     if sizes[cut] * len(inner) > MAX_PARTS:
         raise Unsupported(
-            f"{len(sizes)} dimensions {sizes} that cannot be joined",
+            f"{counted(len(sizes), 'dimension')} {sizes} that cannot be joined",
             f"at most {most} after joining neighbours, or small ones",
         )
     return [

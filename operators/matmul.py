@@ -35,6 +35,7 @@ from onedispatch.operators.params import ABSENT, DTYPES, SCALAR_AXIS, Activation
 from onedispatch.operators.registry import maps
 from onedispatch.operators.schedule import Schedule
 from onedispatch.transactions import Device
+from onedispatch.transactions.phrases import counted
 
 Array = np.ndarray[Any, Any]
 
@@ -186,7 +187,8 @@ class MatMul(Operator):
             return Operand(name, index, 1, (4,), (1,), (Access(None),))
         if tensor.size != extent:
             raise Unsupported(
-                f"zero point {tensor.name} of shape {list(tensor.shape)}", f"1 or {extent} values"
+                f"zero point {tensor.name} of shape {list(tensor.shape)}",
+                f"a scalar, or {counted(extent, 'value')}",
             )
         return Operand(name, index, 1, (-(-extent // 4) * 4,), (1,), (Access(dim, align=4),))
 

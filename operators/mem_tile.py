@@ -15,6 +15,7 @@ from itertools import accumulate, pairwise
 
 from onedispatch.operators import overlay
 from onedispatch.operators.schedule import Hold, Schedule
+from onedispatch.transactions.phrases import counted
 
 S2MM, MM2S = 0, 1
 FEED, DRAIN = (0, 1), 5  # S2MM channels from the shim, MM2S channel to it
@@ -59,7 +60,7 @@ class MemTile:
     def _take(self, channel: int, count: int) -> list[int]:
         numbers = [n for n, _ in zip(self._free[channel % 2], range(count), strict=False)]
         if len(numbers) < count:
-            raise RuntimeError(f"memory tile channel {channel} needs {count} more BDs")
+            raise RuntimeError(f"memory tile channel {channel} needs {counted(count, 'more BD')}")
         return numbers
 
     def _ring(self) -> tuple[int, int]:
@@ -71,7 +72,9 @@ class MemTile:
         start = self._bytes
         self._bytes += words * 4
         if self._bytes > overlay.MEM_PARAM_AT:
-            raise RuntimeError(f"memory tile rings need {self._bytes} bytes of {overlay.MEM_PARAM_AT}")
+            raise RuntimeError(
+                f"memory tile rings need {counted(self._bytes, 'byte')} of {overlay.MEM_PARAM_AT}"
+            )
         return start
 
     def _push(

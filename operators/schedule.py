@@ -25,6 +25,7 @@ from onedispatch.operators.params import (
     port_ref,
 )
 from onedispatch.transactions import Device
+from onedispatch.transactions.phrases import counted
 
 CORE_ROWS = 4
 BUFFER_BYTES = 64 * 1024 - 512  # core data memory less the parameter block
@@ -353,5 +354,5 @@ class Schedule:
             return ""
         tiles = prod(self.grid)
         if tiles < total:
-            return f": only {tiles} tiles, smaller ones would cost more in commands than they save"
+            return f": only {counted(tiles, 'tile')}, smaller ones would cost more in commands than they save"
         return ": more would cost more in commands and traffic than they save"

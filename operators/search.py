@@ -30,6 +30,7 @@ from onedispatch.operators.schedule import (
 )
 from onedispatch.operators.tensor import Unsupported
 from onedispatch.transactions import Device
+from onedispatch.transactions.phrases import counted
 
 Array = np.ndarray[Any, Any]
 
@@ -88,7 +89,7 @@ def _search(nest: Nest, device: Device) -> tuple[Mapping, tuple[int, ...], int, 
     if not fits.any():
         need = int(_buffer_words(nest, [t[:1] for t in tiles], k_tile[:1])[0]) * 4
         raise Unsupported(
-            f"the smallest tile needs {need} bytes of a core's {BUFFER_BYTES} byte data memory",
+            f"the smallest tile needs {counted(need, 'byte')} of a core's {BUFFER_BYTES} byte data memory",
             "a smaller innermost extent or window",
         )
     tiles, k_tile = [t[fits] for t in tiles], k_tile[fits]

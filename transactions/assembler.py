@@ -25,6 +25,7 @@ from onedispatch.transactions.operands import (
     take_place,
     word_bytes,
 )
+from onedispatch.transactions.phrases import counted, span
 from onedispatch.transactions.registers import Field
 from onedispatch.transactions.spec import Version
 
@@ -196,7 +197,7 @@ def _finished(code: int, version: Version, data: bytes, payload: bytes, extras: 
         except ValueError:
             raise BadText(f"pad={part[:40]}", "offset:bytes, two hexadecimal digits per byte") from None
         if not any(low <= start and start + len(pad) <= high for low, high in runs):
-            free = ", ".join(f"{low} to {high - 1}" for low, high in runs)
+            free = ", ".join(span(low, high - 1) for low, high in runs)
             raise BadText(f"pad={part[:40]}", f"bytes that no field covers: {free or 'none'}")
         raw[start : start + len(pad)] = pad
     return bytes(raw)
@@ -346,7 +347,7 @@ class _Block:
     def to_bytes(self) -> bytes:
         words = len(self.payload) // 4
         if self.wanted is not None and words != self.wanted:
-            raise BadText(f"{words} words", f"{self.wanted}, as the line says", "dump without --brief")
+            raise BadText(counted(words, "word"), f"{self.wanted}, as the line says", "dump without --brief")
         code = spec.BY_NAME["BLOCKWRITE"].code
         data = codec.encode_op(code, self.version, {"reg": self.reg})
         return _finished(code, self.version, data, bytes(self.payload), self.extras)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 from onedispatch.transactions import registers
 from onedispatch.transactions.errors import TransactionError
+from onedispatch.transactions.phrases import counted, span
 from onedispatch.transactions.registers import Field, TileMap
 
 WORD_MASK = 0xFFFFFFFF
@@ -60,7 +61,7 @@ def _out_of_range(where: str, field: Field, value: int) -> TransactionError:
     return TransactionError(
         f"{where} field {field.name}",
         str(value),
-        f"{field.minimum} to {field.maximum}" + (f" ({field.doc})" if field.doc else ""),
+        span(field.minimum, field.maximum) + (f" ({field.doc})" if field.doc else ""),
         "split the work so that the field fits",
     )
 
@@ -116,7 +117,10 @@ class BufferDescriptor:
         """The BD that these words describe; bits that no field covers are dropped."""
         if len(words) < cls.tile.bd_words:
             raise TransactionError(
-                f"{cls.tile.kind} BD", f"{len(words)} words", f"{cls.tile.bd_words} words", "pass a whole BD"
+                f"{cls.tile.kind} BD",
+                counted(len(words), "word"),
+                counted(cls.tile.bd_words, "word"),
+                "pass a whole BD",
             )
         return cls(**cls._cook(unpack_fields(cls.tile.bd_fields, words)))
 
@@ -196,7 +200,7 @@ class BufferDescriptor:
         if len(dims) > cls.dimensions:
             raise TransactionError(
                 f"{cls.tile.kind} BD",
-                f"{len(dims)} dimensions",
+                counted(len(dims), "dimension"),
                 f"at most {cls.dimensions}",
                 "merge dimensions or use the iteration dimension",
             )
@@ -209,8 +213,8 @@ class BufferDescriptor:
             elif count and inner * count != length:
                 raise TransactionError(
                     f"{cls.tile.kind} BD dimension {i}",
-                    f"count {count} around {inner} words",
-                    f"{inner * count} words of length, not {length}",
+                    f"count {count} around {counted(inner, 'word')}",
+                    f"{counted(inner * count, 'word')} of length, not {length}",
                     "the outermost dimension has no counter: set the length to the product of all counts",
                 )
             inner *= count

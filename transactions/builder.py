@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from onedispatch.transactions import bd, codec, registers, spec
 from onedispatch.transactions.errors import TransactionError
+from onedispatch.transactions.phrases import counted, span
 from onedispatch.transactions.spec import Version
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class TransactionBuilder:
         if not 1 <= columns <= 127 or not 0 <= device_generation <= 255:
             raise TransactionError(
                 "TransactionBuilder",
-                f"{columns} columns, generation {device_generation}",
+                f"{counted(columns, 'column')}, generation {device_generation}",
                 "1 to 127 columns, a generation of one byte",
                 "take both from find_device(name)",
             )
@@ -160,7 +161,7 @@ class TransactionBuilder:
                 ) from error
         if not data or len(data) % 4:
             raise self._fail(
-                "blockwrite", f"{len(data)} bytes", "one or more 4-byte words", "pad to a multiple of 4"
+                "blockwrite", counted(len(data), "byte"), "one or more 4-byte words", "pad to a multiple of 4"
             )
         return data
 
@@ -229,7 +230,7 @@ class TransactionBuilder:
         if direction not in ("S2MM", "MM2S") or column + columns > self.columns:
             raise self._fail(
                 "tct",
-                f"direction {direction!r}, columns {column} to {column + columns - 1}",
+                f"direction {direction!r}, columns {span(column, column + columns - 1)}",
                 f"'S2MM' or 'MM2S', columns 0 to {self.columns - 1}",
                 "wait inside the partition",
             )

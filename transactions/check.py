@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from onedispatch.transactions import program, registers, validation
 from onedispatch.transactions.errors import TransactionError
-from onedispatch.transactions.phrases import condition
+from onedispatch.transactions.phrases import condition, counted, span
 from onedispatch.transactions.program import BdUse, Pushed, Tile, Words
 from onedispatch.transactions.validation import MOST_FINDINGS, ArgSizes, Finding, FindingKind, Severity
 
@@ -291,8 +291,8 @@ class _Flow:
             if offset + 4 * use.pattern.extent() <= size < offset + reach:
                 self._say(
                     FindingKind.ARGUMENT, _ERROR, push.op,
-                    f"{_bd(channel, use)}: {push.repeat} runs access argument {argument} of {size} bytes "
-                    f"from {offset} to {offset + reach}",
+                    f"{_bd(channel, use)}: {counted(push.repeat, 'run')} access "
+                    f"argument {argument} of {counted(size, 'byte')} from {offset} to {offset + reach}",
                 )  # fmt: skip
             return
         if not reach:
@@ -300,7 +300,7 @@ class _Flow:
         room = _MEM_VIEW if use.kind == "mem" else registers.CORE.memory_bytes
         end = 4 * vars(use.bd)["base"] + reach
         if end > room:
-            message = f"{push.repeat} runs reach to {end:#x}; the memory ends at {room:#x}"
+            message = f"{counted(push.repeat, 'run')} reach to {end:#x}; the memory ends at {room:#x}"
             self._say(FindingKind.DIMENSION, _ERROR, push.op, f"{_bd(channel, use)}: {message}")
 
     def _locks_of(self, push: Pushed, channel: Channel, use: BdUse, values: Mapping[str, int]) -> None:
@@ -383,7 +383,7 @@ class _Flow:
         if event.tile is None:
             wanted = event.tokens * event.columns
             if wanted > self.tokens:
-                message = f"waits for {wanted} tokens; the tasks before it give {self.tokens}"
+                message = f"waits for {counted(wanted, 'token')}; the tasks before it give {self.tokens}"
                 self._say(FindingKind.WAIT, _WARNING if self.tokens else _ERROR, event.op, message)
             channels = list(self.unanswered)
         else:
@@ -436,10 +436,11 @@ class _Flow:
                 if low <= wanted <= high or (value < 0 and wanted <= high):
                     continue
                 who = f"{_channel(channel)} BD {index}" if channel else "the host"
+                kept = f"at {low}" if low == high else f"within {span(low, high)}"
                 self._say(
                     FindingKind.LOCK, _ERROR if sure and wanted > high else _WARNING, op,
                     f"{who} waits for {_name(tile)} lock {lock} {condition(value)}; "
-                    f"what is done here keeps it within {low} to {high}",
+                    f"what is done here keeps it {kept}",
                 )  # fmt: skip
 
 
@@ -450,7 +451,7 @@ def _queued_problems(push: Pushed, use: BdUse, valid: bool) -> Iterator[Problem]
     low = 24 * (push.channel % 2)
     # Of the first BD validation says it.
     if use.kind == "mem" and not low <= use.index < low + 24 and use.index != push.start:
-        yield FindingKind.BD, _ERROR, f"is queued on a channel that can use BDs {low} to {low + 23}"
+        yield FindingKind.BD, _ERROR, f"is queued on a channel that can use BDs {span(low, low + 23)}"
     if use.pattern.zeros and not push.direction:
         yield FindingKind.DIMENSION, _WARNING, "inserts zeros, which an S2MM channel does not"
 

@@ -10,6 +10,7 @@ from functools import cache
 
 from onedispatch.transactions import spec
 from onedispatch.transactions.errors import TransactionError
+from onedispatch.transactions.phrases import counted
 from onedispatch.transactions.spec import Layout, Version
 
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
@@ -85,7 +86,8 @@ def encode_op(code: int, version: Version, values: Mapping[str, int], payload: b
         )
     if payload and (layout.payload_at is None or len(payload) % layout.payload_width):
         accepted = f"multiples of {layout.payload_width}" if layout.payload_at else "none"
-        raise TransactionError(f"encoding {name}", f"a payload of {len(payload)} bytes", accepted, "")
+        given = f"a payload of {counted(len(payload), 'byte')}"
+        raise TransactionError(f"encoding {name}", given, accepted, "")
     packing = packer(code, version)
     arguments: list[int | bytes] = []
     for slot in packing.names:
@@ -101,7 +103,7 @@ def encode_op(code: int, version: Version, values: Mapping[str, int], payload: b
                     f"encoding {name} field {slot}",
                     str(value),
                     f"0 to {(1 << 8 * field.width) - 1}",
-                    f"version {version[0]}.{version[1]} has {field.width} bytes for it",
+                    f"version {version[0]}.{version[1]} has {counted(field.width, 'byte')} for it",
                 )
             fits_struct = field.width in _CODES
             arguments.append(value if fits_struct else value.to_bytes(field.width, "little"))
@@ -147,7 +149,7 @@ class Header:
         if len(data) < spec.HEADER_SIZE:
             raise TransactionError(
                 "transaction header",
-                f"{len(data)} bytes",
+                counted(len(data), "byte"),
                 f"at least {spec.HEADER_SIZE}",
                 "is the file empty or cut off?",
                 byte_offset=0,

@@ -21,6 +21,7 @@ from onedispatch.transactions.builder import TransactionBuilder, tile_address
 from onedispatch.transactions.control_packets import ControlPacket, ControlPackets, Key, TileMap
 from onedispatch.transactions.device import Device
 from onedispatch.transactions.errors import TransactionError
+from onedispatch.transactions.phrases import counted
 
 SHIM_ID, MEM_ID, FIRST_CORE_ID = 1, 2, 8
 LANE, SIDE_LANE, ARBITER = 5, 3, 7
@@ -133,7 +134,7 @@ def _ports(tiles: TileMap, channels: Sequence[int], columns: int) -> Ports:
         ):
             raise TransactionError(
                 "control routes", f"packet id {packet_id} of column {start} to c{column} r{row}",
-                f"tiles of {columns} columns", "name a device that has them",
+                f"tiles of {counted(columns, 'column')}", "name a device that has them",
             )  # fmt: skip
         for channel in channels:
             at, slave = (start, reg.SHIM_ROW), SHIM_SLAVES[channel]

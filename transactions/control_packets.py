@@ -24,6 +24,7 @@ from onedispatch.transactions.errors import TransactionError
 from onedispatch.transactions.fuse import Bindings, relocated
 from onedispatch.transactions.operands import read_lines
 from onedispatch.transactions.packet_text import OPERATIONS
+from onedispatch.transactions.phrases import counted
 from onedispatch.transactions.transaction import Transaction
 from onedispatch.transactions.validation import Finding, FindingKind
 
@@ -129,7 +130,7 @@ class ControlPackets:
         """
         if len(data) % 4:
             raise TransactionError(
-                "control packets", f"{len(data)} bytes", "a multiple of 4", "copy the file again"
+                "control packets", counted(len(data), "byte"), "a multiple of 4", "copy the file again"
             )
         words = struct.unpack(f"<{len(data) // 4}I", data)
         packets: list[ControlPacket] = []
@@ -139,7 +140,8 @@ class ControlPackets:
             beats = 0 if control >> 22 & 3 == 1 else (control >> 20 & 3) + 1
             if at + 2 + beats > len(words):
                 raise TransactionError(
-                    "control packets", f"{len(words) - at} words at the end", f"{2 + beats}, a whole packet",
+                    "control packets", f"{counted(len(words) - at, 'word')} at the end",
+                    f"{2 + beats}, a whole packet",
                     "is this a control packet file?", op_index=len(packets), byte_offset=4 * at,
                 )  # fmt: skip
             packets.append(ControlPacket(words[at], control, words[at + 2 : at + 2 + beats]))
@@ -195,7 +197,7 @@ class ControlPackets:
             place = starts.get(patch.offset)
             if place is None or patch.size != PATCH_BYTES:
                 raise TransactionError(
-                    "control packet patch", f"{patch.size} bytes at {patch.offset}",
+                    "control packet patch", f"{counted(patch.size, 'byte')} at {patch.offset}",
                     f"{PATCH_BYTES} bytes on two data words of one packet",
                     "does the JSON belong to this blob?", byte_offset=patch.offset,
                 )  # fmt: skip

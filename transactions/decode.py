@@ -12,6 +12,7 @@ import onedispatch.transactions._native as _native
 from onedispatch.transactions import spec
 from onedispatch.transactions.codec import Header
 from onedispatch.transactions.errors import TransactionError
+from onedispatch.transactions.phrases import counted
 
 Offsets = npt.NDArray[np.int64]
 native = _native  # for ``validation``: one module imports the extension
@@ -61,14 +62,14 @@ def _bad_frame(header: Header, size: int, fault: _Fault, ops: int) -> Transactio
         amount = f"{abs(missing)} {unit} {'short' if missing > 0 else 'too long'}"
         return TransactionError(
             "transaction",
-            f"{size} bytes ({amount})",
-            f"{header.byte_size} bytes, as the header says",
+            f"{counted(size, 'byte')} ({amount})",
+            f"{counted(header.byte_size, 'byte')}, as the header says",
             "copy the file again" if missing > 0 else "cut off what follows the transaction",
             byte_offset=min(size, header.byte_size),
         )
     if fault is _Fault.ALIGNMENT:
         return TransactionError(
-            "transaction", f"{size} bytes", "a multiple of 4", "copy the file again", byte_offset=12
+            "transaction", counted(size, "byte"), "a multiple of 4", "copy the file again", byte_offset=12
         )
     return TransactionError(
         "transaction header",
@@ -92,12 +93,12 @@ def _bad_op(data: bytes, header: Header, fault: _Fault, index: int, at: int, siz
             byte_offset=at,
         )
     if layout.payload_at is None:
-        accepted = " or ".join(f"{value} bytes" for value in layout.sizes)
+        accepted = " or ".join(counted(value, "byte") for value in layout.sizes)
     else:
         accepted = f"a multiple of 4 from {layout.min_size} on"
     return TransactionError(
         f"{spec.name_of(code)} of v{version[0]}.{version[1]}",
-        f"{size} bytes with {len(data) - at} left in the file",
+        f"{counted(size, 'byte')} with {len(data) - at} left in the file",
         f"{accepted}, inside the file",
         "the file is cut off or damaged",
         op_index=index,

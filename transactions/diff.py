@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from onedispatch.transactions import bd, explain, listing, registers
 from onedispatch.transactions.explain import Explanation
+from onedispatch.transactions.phrases import counted
 from onedispatch.transactions.program import DIRECTIONS, Pushed
 
 if TYPE_CHECKING:
@@ -188,11 +189,11 @@ def _payload_changes(a: Operation, b: Operation) -> Iterator[str]:
     is_bds = kind and register and register.block.name == "DMA_BD" and not register.byte
     if not is_bds or kind is None or register is None or len(old) != len(new):
         if len(old) != len(new):
-            yield f"{len(old)} -> {len(new)} words"
+            yield f"{len(old)} -> {counted(len(new), 'word')}"
         differ = [i for i in range(min(len(old), len(new))) if old[i] != new[i]]
         yield from (f"word {i} {old[i]:#x} -> {new[i]:#x}" for i in differ[:_MOST])
         if len(differ) > _MOST:
-            yield f"and {len(differ) - _MOST} more words"
+            yield f"and {counted(len(differ) - _MOST, 'more word')}"
         return
     tile = registers.TILES[kind]
     step = tile.block["DMA_BD"].stride // 4
@@ -247,8 +248,8 @@ def _signature(push: Pushed) -> str:
 
 def _task_lines(before: list[str], after: list[str]) -> Iterator[str]:
     if len(before) != len(after):
-        yield f"{len(before)} -> {len(after)} tasks"
+        yield f"{len(before)} -> {counted(len(after), 'task')}"
     differ = [i for i in range(min(len(before), len(after))) if before[i] != after[i]]
     yield from (f"task {i}: {before[i]} -> {after[i]}" for i in differ[:_MOST])
     if len(differ) > _MOST:
-        yield f"and {len(differ) - _MOST} more tasks"
+        yield f"and {counted(len(differ) - _MOST, 'more task')}"

@@ -142,11 +142,11 @@ class Explanation:
         if kinds:
             lines += ["", f"waits: {sum(kinds.values())}"]
             lines += [f"  {count:5} x {what}" for what, count in kinds.most_common(6)]
-            lines += [f"        {len(kinds) - 6} other kinds"] if len(kinds) > 6 else []
+            lines += [f"        {counted(len(kinds) - 6, 'other kind')}"] if len(kinds) > 6 else []
         lines += ["", "steps:"]
         shown, left = folded(self.steps)
         lines += [f"  ops {first:>5} to {last:<6} {what}" for first, last, what in shown]
-        lines += [f"  and {left} more steps"] if left else []
+        lines += [f"  and {counted(left, 'more step')}"] if left else []
         return "\n".join(lines) + "\n"
 
     def _argument_lines(self) -> Iterator[str]:
@@ -183,10 +183,10 @@ class Explanation:
         if use.locks:
             lines += ["  locks set: " + ", ".join(f"{lock} to {v} (op {op})" for op, lock, v in use.locks)]
         for block in use.blocks:
-            sets = f", has the core write {block.sets} registers" if block.sets else ""
+            sets = f", has the core write {counted(block.sets, 'register')}" if block.sets else ""
             lines.append(
-                f"  op {block.op}: {block.words} words to {block.offset:#x}, first {block.magic:#010x}, "
-                f"crc {block.crc:08x}{sets}"
+                f"  op {block.op}: {counted(block.words, 'word')} to {block.offset:#x}, "
+                f"first {block.magic:#010x}, crc {block.crc:08x}{sets}"
             )
         for _, channel in sorted(use.channels.items()):
             lines += _channel_lines(channel)
@@ -272,7 +272,7 @@ def bd_text(use: BdUse) -> str:
 
 
 def _channel_lines(channel: Channel) -> Iterator[str]:
-    yield f"  {channel.name}: {counted(len(channel.pushes), 'task')}, {channel.bytes:,} bytes" + (
+    yield f"  {channel.name}: {counted(len(channel.pushes), 'task')}, {counted(channel.bytes, 'byte')}" + (
         ", pushed by the core" if channel.by_core else ""
     )
     told: set[int] = set()
@@ -462,8 +462,10 @@ class _Collector:
 
     def _tokens(self, event: program.TokenWait) -> None:
         if event.tile is None:
-            self._wait(event.op, None, f"{event.tokens} tokens of each of {event.columns} columns")
+            what = f"{counted(event.tokens, 'token')} of each of {counted(event.columns, 'column')}"
+            self._wait(event.op, None, what)
             return
         direction = program.DIRECTIONS[event.direction & 1]
-        what = f"tokens of {direction}[{event.channel}] of {event.columns} columns, {event.rows} rows"
+        tiles = f"{counted(event.columns, 'column')}, {counted(event.rows, 'row')}"
+        what = f"tokens of {direction}[{event.channel}] of {tiles}"
         self._wait(event.op, None, what)

@@ -153,7 +153,7 @@ def _check_regions(where: str, args: Sequence[ArgMap], bindings: Bindings) -> No
         if a.xrt_arg_idx == b.xrt_arg_idx and b.offset < a.end:
             raise TransactionError(
                 f"{where} arg map",
-                f"argument {a.xrt_arg_idx} bytes {a.offset} to {a.end} and {b.offset} on",
+                f"argument {a.xrt_arg_idx}, bytes {a.offset} to {a.end} and {b.offset} on",
                 "regions that do not overlap",
                 "correct offset and size in the arg map",
             )
@@ -273,7 +273,7 @@ def _patched(
         fail(
             reach > limits,
             "past the end of its fused buffer",
-            f"buffers of {dict(sizes)} bytes",
+            f"buffers of these bytes: {dict(sizes)}",
             "correct the BD's length and steps, or the buffer sizes",
         )
     return _rewritten(transaction, patches, new_arguments, new_offsets)

@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from onedispatch.transactions import bd, codec, registers, spec
+from onedispatch.transactions.phrases import counted
 from onedispatch.transactions.registers import Field
 
 if TYPE_CHECKING:
@@ -54,10 +55,9 @@ def device_name(header: Header) -> str:
 def summary(transaction: Transaction) -> str:
     """One line: version, device, columns, ops, bytes."""
     header = transaction.header
-    return (
-        f"v{header.version[0]}.{header.version[1]} {device_name(header)} {header.columns} columns, "
-        f"{header.op_count} ops, {header.byte_size} bytes"
-    )
+    version, columns = ".".join(map(str, header.version)), counted(header.columns, "column")
+    size = f"{counted(header.op_count, 'op')}, {counted(header.byte_size, 'byte')}"
+    return f"v{version} {device_name(header)} {columns}, {size}"
 
 
 def text(transaction: Transaction, brief: bool = False) -> str:
@@ -68,7 +68,7 @@ def text(transaction: Transaction, brief: bool = False) -> str:
     values += f" padding={header.padding}" if header.padding else ""
     lines = [
         f"HEADER        v{header.version[0]}.{header.version[1]} {values}"
-        f"  ; {device_name(header)}, {header.op_count} ops, {header.byte_size} bytes"
+        f"  ; {device_name(header)}, {counted(header.op_count, 'op')}, {counted(header.byte_size, 'byte')}"
     ]
     for op in transaction.ops:
         head, *more = _lines(op, brief)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from onedispatch.transactions import bd, registers
 from onedispatch.transactions.operands import BadText, LineReader, indexed, number, pairs, take_place
+from onedispatch.transactions.phrases import counted, span
 from onedispatch.transactions.registers import Field
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def text(control: ControlPackets) -> str:
     patches: dict[int, list[tuple[int, Patch]]] = {}
     for (index, word), patch in control.patched_words().items():
         patches.setdefault(index, []).append((word, patch))
-    lines = [f"{MARK}  ; {len(control.packets)} packets, {len(control.patches)} patches"]
+    lines = [f"{MARK}  ; {counted(len(control.packets), 'packet')}, {counted(len(control.patches), 'patch')}"]
     at = 0
     for index, packet in enumerate(control.packets):
         lines.append(f"{index:6d} {at:8x}  {_line(packet, tiles[packet.key], patches.get(index, ()))}")
@@ -105,7 +106,8 @@ class Reader(LineReader):
         beats = extras.get("words", len(data))
         if (operation == 1) == bool(data) or (data and "words" in extras) or not 1 <= beats <= MOST_WORDS:
             raise BadText(
-                f"{len(data)} words", f"1 to {MOST_WORDS} words, or words=1 to {MOST_WORDS} of a READ"
+                counted(len(data), "word"),
+                f"{span(1, MOST_WORDS)} words, or words={span(1, MOST_WORDS)} of a READ",
             )
         header = bd.packet_header(packet_id, source_column=column)
         control = bd.control_packet_header(offset, beats, operation, extras.get("return_id", 0))

@@ -7,8 +7,21 @@ KIND_NAMES = {"shim": "shim", "mem": "memory tile", "core": "core"}
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 task``, ``2,000 tasks``."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    """``1 task``, ``2,000 tasks``, ``3 addresses``, ``0 entries``."""
+    if number == 1:
+        return f"1 {noun}"
+    if noun.endswith(("s", "x", "ch", "sh")):
+        return f"{number:,} {noun}es"
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{number:,} {noun[:-1]}ies"
+    return f"{number:,} {noun}s"
+
+
+def span(low: int, high: int) -> str:
+    """``0 to 3``; ``3`` of a range of one; ``nothing`` of an empty one."""
+    if low > high:
+        return "nothing"
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def short_bytes(count: int) -> str:

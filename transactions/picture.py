@@ -80,7 +80,7 @@ def _tile(x: int, y: int, use: TileUse | None, most: int) -> list[str]:
         parts.append(f'<rect x="{x + 6}" y="{top}" width="{length}" height="12" fill="{colour}"/>')
         parts.append(_text(x + 10 + length, top + 10, short_bytes(moved)))
     title = "; ".join(
-        f"{channel.name} {channel.bytes:,} bytes in {len(channel.pushes)} tasks"
+        f"{channel.name} {counted(channel.bytes, 'byte')} in {counted(len(channel.pushes), 'task')}"
         for _, channel in sorted(use.channels.items())
     )
     parts.append(f"<g><title>{escape(f'{use.name}: {title}')}</title>")

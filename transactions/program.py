@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from onedispatch.transactions import bd, registers, spec
+from onedispatch.transactions.phrases import counted
 
 if TYPE_CHECKING:
     from onedispatch.transactions.transaction import Transaction
@@ -93,11 +94,12 @@ class Pattern:
 
     def __str__(self) -> str:
         if self.only_zeros and self.length:
-            return f"{self.length} words, all zeros"
+            return f"{counted(self.length, 'word')}, all zeros"
         if all(step == 1 for _, step in self.dims[:1]) and len(self.dims) <= 1:
-            text = f"{self.length} words"
+            text = counted(self.length, "word")
         else:
-            text = f"{self.length} words: " + " x ".join(f"{count}@{step}" for count, step in self.dims)
+            dims = " x ".join(f"{count}@{step}" for count, step in self.dims)
+            text = f"{counted(self.length, 'word')}: {dims}"
         if self.zeros:
             text += ", zeros " + " ".join(
                 f"d{i}:{before}+{after}" for i, (before, after) in enumerate(self.zeros) if before or after

@@ -71,7 +71,7 @@ def folded(steps: list[Step]) -> tuple[list[Step], int]:
         folded += steps[at : at + period]
         if times > 1:
             again = steps[at + period : at + period * times]
-            what = "the same" if period == 1 else f"the same {period} steps"
+            what = "the same" if period == 1 else f"the same {counted(period, 'step')}"
             folded.append((again[0][0], again[-1][1], f"{what} {counted(times - 1, 'more time')}"))
         at += period * times
     return folded, len(steps) - at
@@ -100,12 +100,13 @@ def _step_text(what: str, run: list[program.Event]) -> str:
         parts = [f"set {counted(locks, 'lock')}"] if locks else []
         if pushes:
             parts.append(
-                f"start {counted(len(pushes), 'task')} of {sum(push.bytes for push in pushes):,} bytes"
+                f"start {counted(len(pushes), 'task')} "
+                f"of {counted(sum(push.bytes for push in pushes), 'byte')}"
             )
         return f"{', '.join(parts) or 'write BDs'} in {where}"
     if what == "wait":
         return f"wait for {counted(len(run), 'condition')} in {where}"
     if what == "write parameters":
         words = sum(len(event.words) for event in run if isinstance(event, program.DataWritten))
-        return f"{what}: {words:,} words into {where}"
+        return f"{what}: {counted(words, 'word')} into {where}"
     return f"{what}: {counted(len(run), 'write')} in {where}"

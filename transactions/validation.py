@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from onedispatch.transactions import registers, spec
 from onedispatch.transactions.decode import native
+from onedispatch.transactions.phrases import counted, span
 
 if TYPE_CHECKING:
     from onedispatch.transactions.transaction import Transaction
@@ -105,11 +106,12 @@ def _fixed(text: str) -> _Text:
 
 
 def _columns(_: _Context, given: int, most: int, *_rest: int) -> str:
-    return f"{given} columns; accepted: " + (f"1 to {most}" if most else "1 or more")
+    return f"{counted(given, 'column')}; accepted: " + (span(1, most) if most else "1 or more")
 
 
 def _address(context: _Context, address: int, *_rest: int) -> str:
-    return f"address {address:#x}; accepted: multiples of 4 in columns 0 to {context.columns - 1}"
+    columns = span(0, context.columns - 1)
+    return f"address {address:#x}; accepted: multiples of 4 in columns {columns}"
 
 
 def _register(_: _Context, offset: int, address: int, *_rest: int) -> str:
@@ -121,8 +123,13 @@ def _reserved(_: _Context, address: int, bits: int, *_rest: int) -> str:
     return f"{registers.find_register(address)} has no bits {bits:#x}"
 
 
+def _queue_bd(_: _Context, bd: int, channel: int, low: int, high: int) -> str:
+    return f"BD {bd} on channel {channel}; accepted: {span(low, high)}"
+
+
 def _token_columns(context: _Context, columns: int, first: int, *_rest: int) -> str:
-    return f"tokens of {columns} columns from {first} on; accepted: 1 or more inside {context.columns}"
+    given = counted(columns, "column")
+    return f"tokens of {given} from {first} on; accepted: 1 or more inside {context.columns}"
 
 
 def _no_argument(context: _Context, argument: int, *_rest: int) -> str:
@@ -130,7 +137,7 @@ def _no_argument(context: _Context, argument: int, *_rest: int) -> str:
 
 
 def _past_argument(context: _Context, argument: int, _size: int, offset: int, extent: int) -> str:
-    whole = f"argument {argument} of {context.sizes[argument]} bytes"
+    whole = f"argument {argument} of {counted(context.sizes[argument], 'byte')}"
     return f"{whole} is accessed from {offset} to {offset + extent}"
 
 
@@ -151,7 +158,7 @@ _TEXTS: Mapping[str, tuple[FindingKind, _Text]] = {
     ),
     "Register": (FindingKind.ADDRESS, _register),
     "LockValue": (FindingKind.VALUE, _fixed(f"lock {{0}} set to {{1}}; accepted: 0 to {registers.LOCK_MAX}")),
-    "QueueBd": (FindingKind.VALUE, _fixed("BD {0} on channel {1}; accepted: {2} to {3}")),
+    "QueueBd": (FindingKind.VALUE, _queue_bd),
     "Reserved": (FindingKind.RESERVED, _reserved),
     "NeverTrue": (
         FindingKind.VALUE,

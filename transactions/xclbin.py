@@ -37,6 +37,7 @@ from types import MappingProxyType
 
 from onedispatch.transactions import spec
 from onedispatch.transactions.errors import CompiledModelError
+from onedispatch.transactions.phrases import counted, span
 
 MAGIC = b"ODXCLBIN"
 VERSION = 1
@@ -52,7 +53,10 @@ def _fixed(what: str, text: str, size: int) -> bytes:
     data = text.encode()
     if not data or len(data) >= size or b"\0" in data:
         raise CompiledModelError(
-            f"xclbin {what}", repr(text), f"1 to {size - 1} bytes of UTF-8 without zeros", "shorten the name"
+            f"xclbin {what}",
+            repr(text),
+            f"{span(1, size - 1)} bytes of UTF-8 without zeros",
+            "shorten the name",
         )
     return data.ljust(size, b"\0")
 
@@ -92,7 +96,7 @@ class Xclbin:
             if len(data) < spec.HEADER_SIZE or size != len(data):
                 raise CompiledModelError(
                     f"xclbin PDI {pdi_id}",
-                    f"{len(data)} bytes whose header says {size}",
+                    f"{counted(len(data), 'byte')} whose header says {size}",
                     "a whole transaction",
                     "build it with TransactionBuilder",
                 )
@@ -132,7 +136,8 @@ class Xclbin:
         kernel_count, pdi_count, crc, _ = struct.unpack_from("<IIII", data, COUNTS_AT)
         table_at = KERNELS_AT + kernel_count * KERNEL_BYTES
         if max(kernel_count, pdi_count) > MAX_ENTRIES or table_at + pdi_count * PDI_ENTRY.size > len(data):
-            raise _damaged(f"{kernel_count} kernels and {pdi_count} PDIs in {len(data)} bytes")
+            entries = f"{counted(kernel_count, 'kernel')} and {counted(pdi_count, 'PDI')}"
+            raise _damaged(f"{entries} in {counted(len(data), 'byte')}")
         if zlib.crc32(data[KERNELS_AT:]) != crc:
             raise _damaged("a CRC that does not match the content")
         kernels = tuple(
@@ -142,7 +147,7 @@ class Xclbin:
         for i in range(pdi_count):
             pdi_id, size, offset = PDI_ENTRY.unpack_from(data, table_at + i * PDI_ENTRY.size)
             if offset + size > len(data):
-                raise _damaged(f"PDI {pdi_id} at {offset} with {size} bytes")
+                raise _damaged(f"PDI {pdi_id} at {offset} with {counted(size, 'byte')}")
             pdis[pdi_id] = data[offset : offset + size]
         xclbin = cls(_text(data[DEVICE_AT : DEVICE_AT + DEVICE_BYTES]), pdis, kernels)
         if xclbin.to_bytes() != data:
@@ -170,9 +175,9 @@ def _check_frame(data: bytes) -> None:
             "the simulator reads its own containers, not vendor xclbin files",
         )
     if len(data) < KERNELS_AT:
-        raise _damaged(f"{len(data)} bytes, fewer than the {KERNELS_AT} of the head")
+        raise _damaged(f"{counted(len(data), 'byte')}, fewer than the {KERNELS_AT} of the head")
     version, size = struct.unpack_from("<II", data, len(MAGIC))
     if version != VERSION:
         raise CompiledModelError("xclbin", f"version {version}", f"version {VERSION}", "write the file again")
     if size != len(data):
-        raise _damaged(f"{len(data)} bytes of a container of {size}")
+        raise _damaged(f"{counted(len(data), 'byte')} of a container of {size}")

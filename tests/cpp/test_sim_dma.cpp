@@ -167,7 +167,7 @@ TEST(DmaErrors, BeyondTheBuffer) {
   b.block(mem_bd_at(0), mem_bd(0, 4)).write(kMemIn, task(0)).write(kShimRead, task(0)).token(0, 0, true, 0);
   const SimulationError error = rig.error(b);
   EXPECT_EQ(error.kind, "ddr");
-  EXPECT_NE(std::string(error.what()).find("262144 bytes"), std::string::npos) << error.what();
+  EXPECT_NE(std::string(error.what()).find("262,144 bytes"), std::string::npos) << error.what();
   EXPECT_GE(error.op.index, 0);
 }
 

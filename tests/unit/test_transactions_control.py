@@ -77,7 +77,7 @@ def test_wrong_headers_are_found() -> None:
     ("data", "meta", "says"),
     [
         (b"\0\0\0", None, "3 bytes"),
-        (bytes(4), None, "1 words at the end"),
+        (bytes(4), None, "1 word at the end"),
         (bytes(8), None, "2 words at the end"),
         (bytes(12), "[", "JSONDecodeError"),
         (bytes(12), "[]", "ctrl_pkt_patch_info"),

@@ -60,7 +60,7 @@ def sender(tasks: list[tuple[int, int]], argument: int = 4) -> Transaction:
 
 def test_text_of_a_blob() -> None:
     lines = blob().text().splitlines()
-    assert lines[0] == "CONTROL_PACKETS  ; 5 packets, 1 patches"
+    assert lines[0] == "CONTROL_PACKETS  ; 5 packets, 1 patch"
     assert lines[1].split() == (
         "0 0 WRITE 1@c0 c0 r0 DMA_BD[1] 00000040 00000040 00000000 00000000 arg 2 + 0x100 at 1".split()
     )

@@ -212,7 +212,7 @@ def test_every_cut_is_refused(cut: int) -> None:
         (framed(bytes([131, 0, 0, 0, 16, 0, 0, 0]) + bytes(8)), "16 bytes", 16),
         (framed(bytes([250, 0, 0, 0, 6, 0, 0, 0])), "6 bytes", 16),
         (framed(bytes([250, 0, 0, 0, 0, 0, 0, 0])), "0 bytes", 16),
-        (framed(bytes([250, 0, 0, 0, 255, 255, 255, 255])), "4294967295 bytes", 16),
+        (framed(bytes([250, 0, 0, 0, 255, 255, 255, 255])), "4,294,967,295 bytes", 16),
     ],
 )
 def test_decoding_errors(data: bytes, says: str, offset: int) -> None:

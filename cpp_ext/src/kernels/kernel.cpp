@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "simd.h"
+#include "onedispatch/phrases.h"
 
 namespace onedispatch::kernels {
 
@@ -62,7 +63,7 @@ void reject(const Setup& setup, uint32_t at, const std::string& what, const std:
 uint32_t word_in(const Setup& setup, uint32_t at, const char* name, uint32_t low, uint32_t high) {
   const uint32_t value = setup.words[at];
   if (value < low || value > high) {
-    reject(setup, at, name, "accepted: " + std::to_string(low) + " to " + std::to_string(high));
+    reject(setup, at, name, "accepted: " + span(low, high));
   }
   return value;
 }
@@ -119,7 +120,7 @@ PortRef port_at(const Setup& setup, uint32_t at, const char* name, uint32_t elem
   if (ref.offset > setup.chunk_bytes[ref.port] || ref.offset % element != 0) {
     reject(setup, at, name,
            "the offset must be a multiple of " + std::to_string(element) + " inside the chunk of " +
-               std::to_string(setup.chunk_bytes[ref.port]) + " bytes");
+               counted(setup.chunk_bytes[ref.port], "byte"));
   }
   ref.bytes = setup.chunk_bytes[ref.port] - ref.offset;
   return ref;
@@ -136,8 +137,8 @@ int64_t Axis::local(int64_t tile_origin, int64_t first, int64_t count, const cha
   if (count == 0 || (stride == 0 && chunk > 0)) return 0;
   const int64_t at = first - origin(tile_origin);
   if (at < 0 || at + count > chunk) {
-    reject(std::string(name) + ": the tile needs coordinates " + std::to_string(first) + " to " +
-           std::to_string(first + count - 1) + ", its chunk holds " + std::to_string(chunk) + " from " +
+    reject(std::string(name) + ": the tile needs coordinates " + span(first, first + count - 1) +
+           ", its chunk holds " + std::to_string(chunk) + " from " +
            std::to_string(origin(tile_origin)) + " of " + std::to_string(extent));
   }
   return at * stride;
@@ -174,8 +175,8 @@ void require_span(const PortRef& ref, std::initializer_list<Axis> axes, uint32_t
     last += reach;
   }
   if (!empty && (last + 1) * element > ref.bytes) {
-    reject(std::string(name) + ": its axes reach beyond the chunk, which has " + std::to_string(ref.bytes) +
-           " bytes from offset " + std::to_string(ref.offset) + " of port in" + std::to_string(ref.port));
+    reject(std::string(name) + ": its axes reach beyond the chunk, which has " + counted(ref.bytes, "byte") +
+           " from offset " + std::to_string(ref.offset) + " of port in" + std::to_string(ref.port));
   }
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "onedispatch/phrases.h"
+
 namespace onedispatch::kernels {
 
 namespace {
@@ -20,8 +22,7 @@ void require_held(const Axis& axis, int64_t tile_origin, int64_t first, int64_t 
   if (from > to) return;
   const int64_t origin = axis.origin(tile_origin);
   if (from < origin || to >= origin + axis.chunk) {
-    reject(std::string(name) + ": the windows need coordinates " + std::to_string(from) + " to " + std::to_string(to) +
-           ", the chunk holds " + std::to_string(axis.chunk) + " from " + std::to_string(origin));
+    reject(std::string(name) + ": the windows need coordinates " + span(from, to) + ", the chunk holds " + std::to_string(axis.chunk) + " from " + std::to_string(origin));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "super_kernel.h"
+#include "onedispatch/phrases.h"
 
 namespace onedispatch {
 
@@ -26,7 +27,7 @@ uint32_t image_hash(const uint32_t* image) {
 std::unique_ptr<CoreProgram> start_program(const uint32_t* image, uint32_t image_words, CoreView core,
                                            const DeviceDescription& device) {
   if (image == nullptr || image_words < kImageWords) {
-    refuse("program memory holds " + std::to_string(image_words) + " words; an image starts with 5");
+    refuse("program memory holds " + counted(image_words, "word") + "; an image starts with 5");
   }
   if (image[0] != kImageMagic) {
     refuse("word 0 of program memory is " + std::to_string(image[0]) +

@@ -59,7 +59,8 @@ void SuperKernel::begin_op() {
   setup_ = {};
   setup_.words = words_.data();
   setup_.timing = timing_;
-  word_in(setup_, at::magic, "magic", params::kMagic, params::kMagic);
+  if (setup_.words[at::magic] != params::kMagic)
+    reject(setup_, at::magic, "magic", "accepted: " + std::to_string(params::kMagic) + " alone: was the block written?");
   const kernels::KernelEntry* entry = kernels::find_kernel(words_[at::kernel]);
   if (entry == nullptr) reject(setup_, at::kernel, "kernel id", "known: " + kernels::known_kernels());
   if ((words_[at::row_mask] >> core_.row & 1) == 0) {

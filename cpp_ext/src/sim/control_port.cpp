@@ -13,6 +13,7 @@
 
 #include "array.h"
 #include "bytes.h"
+#include "onedispatch/phrases.h"
 #include "onedispatch/txn_format.h"
 
 namespace onedispatch::sim {
@@ -130,7 +131,7 @@ void Array::finish_packet_segment(Channel& s) {
     fail_packet(s,
                 "a packet cut off after " + std::to_string(s.packet_words.size()) + " of " +
                     (s.packet_words.size() < kHeaders ? "at least " : "") +
-                    std::to_string(length_of(s.packet_words)) + " words by the end of the " +
+                    counted(length_of(s.packet_words), "word") + " by the end of the " +
                     (s.bd.suppress_tlast ? "task" : "BD"),
                 "packets that are complete before TLAST and before the task ends");
   s.state = ChannelState::kReady;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "onedispatch/phrases.h"
 #include "onedispatch/txn_format.h"
 
 namespace onedispatch::sim {
@@ -141,14 +142,14 @@ void Simulator::loop() {
 void Simulator::check_effort() const {
   const uint64_t all = kEffortOfReplay * options_.event_limit;
   if (options_.replay && array_.effort - effort_start_ > all)
-    throw SimulationError("livelock", {describe_wait(), "more than " + std::to_string(all) + " events in all",
+    throw SimulationError("livelock", {describe_wait(), "more than " + counted(all, "event") + " in all",
                                        "transactions of a size that can be replayed",
                                        "Raise the event limit if it is meant to move so much."});
   if (array_.effort - effort_mark_ <= options_.event_limit) return;
   throw SimulationError("livelock",
                         {describe_wait(),
-                         std::to_string(options_.event_limit) +
-                             " events without progress of the controller:" + array_.explain(),
+                         counted(options_.event_limit, "event") +
+                             " without progress of the controller:" + array_.explain(),
                          "transactions whose waits end",
                          "Look for a BD chain or a program that loops without being held by a lock."});
 }
@@ -383,13 +384,13 @@ void Simulator::execute_patch(const Op& op) {
   const auto& regions = array_.regions();
   if (argument >= regions.size())
     throw SimulationError("ddr", {"DDR_PATCH", "kernel argument " + std::to_string(argument),
-                                  std::to_string(regions.size()) + " arguments were given",
+                                  counted(regions.size(), "argument") + " were given",
                                   "Pass the buffer to the kernel, or correct the index."});
   const DdrRegion& region = *regions[argument];
   if (offset % 4 != 0 || offset > region.bytes)
     throw SimulationError("ddr", {"DDR_PATCH of kernel argument " + std::to_string(argument),
                                   "offset " + std::to_string(offset),
-                                  "a multiple of 4 within its " + std::to_string(region.bytes) + " bytes",
+                                  "a multiple of 4 within its " + counted(region.bytes, "byte"),
                                   "Check the arg map of the operator."});
   const uint64_t value = region.address + offset + txn::DDR_APERTURE;
   array_.write(address, static_cast<uint32_t>(value), array_.current_op);
@@ -402,7 +403,7 @@ void Simulator::execute_read_registers(const Op& op) {
   const uint64_t count = OD_FIELD(op, READ_REGS, count);
   const uint32_t room = (op.size - V0::READ_REGS::payload_at) / 8;
   if (count > room)
-    throw TransactionError({"READ_REGS", std::to_string(count) + " addresses",
+    throw TransactionError({"READ_REGS", counted(count, "address"),
                             "up to " + std::to_string(room) + ", as its size says", "Correct count or size."},
                            array_.current_op);
   for (uint32_t i = 0; i < count; ++i) {
@@ -419,8 +420,8 @@ std::string Simulator::describe_wait() const {
            hex(poll_address_ & reg::OFFSET_MASK) + " & " + hex(poll_mask_) + " == " + hex(poll_value_);
   }
   if (wait_ == Wait::kMerge)
-    return op + ", MERGE_SYNC, waits for " + std::to_string(merge_tokens_) + " tokens of " +
-           std::to_string(merge_columns_) + " columns";
+    return op + ", MERGE_SYNC, waits for " + counted(merge_tokens_, "token") + " of " +
+           counted(merge_columns_, "column");
   if (wait_ == Wait::kTokens) {
     std::string text = op + ", TCT, waits for a token of";
     for (const Channel* channel : token_channels_)
@@ -436,8 +437,8 @@ void Simulator::check_finished() const {
   for (const Channel& channel : array_.channels())
     if (!channel.mm2s && channel.running && array_.tiles()[channel.tile].kind == TileKind::kShim)
       open += (open.empty() ? "" : "; ") + array_.channel_name(channel) + " (queued by op " +
-              std::to_string(channel.task.op.index) + ", " + std::to_string(channel.words_left) +
-              " words left)";
+              std::to_string(channel.task.op.index) + ", " + counted(channel.words_left, "word") +
+              " left)";
   if (open.empty()) return;
   throw SimulationError("data_loss", {"end of the transaction", "unfinished writes to host memory: " + open,
                                       "every shim S2MM task done before the last operation",

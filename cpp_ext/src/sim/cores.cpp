@@ -193,7 +193,7 @@ void Array::check_ranges(const Core& core) const {
   const auto check_bounds = [&](const MemoryRange& range) {
     if (uint64_t{range.offset} + range.bytes > memory.bytes.size())
       fail(core, "bytes " + hex(range.offset) + " +" + std::to_string(range.bytes),
-           "own data memory, 0x0..0xFFFF");
+           "own data memory, 0x0 to 0xFFFF");
   };
   for (const MemoryRange& range : core.action.writes) check_bounds(range);
   for (const MemoryRange& range : core.action.reads) {
@@ -217,7 +217,7 @@ Lock* Array::lock_of_core(const Core& core, uint32_t view_id, uint32_t* id) {
   const uint32_t side = view_id / reg::core::kLocks;
   const Tile* target = side < 4 ? neighbour(own, kColumns[side], kRows[side]) : nullptr;
   if (target == nullptr || target->kind != TileKind::kCore || target->index != own.index)
-    fail(core, "lock " + std::to_string(view_id), "own locks, 48..63 in the core's view");
+    fail(core, "lock " + std::to_string(view_id), "own locks, 48 to 63 in the core's view");
   *id = view_id % reg::core::kLocks;
   return &tiles_[target->index].locks[*id];
 }

@@ -4,6 +4,7 @@
 
 #include "array.h"
 #include "bytes.h"
+#include "onedispatch/phrases.h"
 #include "onedispatch/txn_format.h"
 
 namespace onedispatch::sim {
@@ -60,12 +61,12 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
   c.bd_id = bd_id;
   if (bd_id >= tile.bds.size())
     fail(c, "bd",
-         {channel_name(c), "BD " + std::to_string(bd_id), "BD 0.." + std::to_string(tile.bds.size() - 1),
+         {channel_name(c), "BD " + std::to_string(bd_id), "BD " + span(0, tile.bds.size() - 1),
           "Name a BD that the tile has."});
   if (tile.kind == TileKind::kMem && (bd_id >= 24) != ((c.number & 1) != 0))
     fail(c, "bd",
          {channel_name(c), "BD " + std::to_string(bd_id),
-          (c.number & 1) ? "BD 24..47 on odd channels" : "BD 0..23 on even channels",
+          (c.number & 1) ? "BD 24 to 47 on odd channels" : "BD 0 to 23 on even channels",
           "Move the BD into the channel's half."});
   c.bd = decode_bd(tile.kind, tile.bds[bd_id]);
   if (options_.replay && !c.bd.valid) assume_bd(c);
@@ -152,10 +153,10 @@ void Array::bind_memory(Channel& c, Shape shape) {
     fail(c, "memory",
          {channel_name(c) + " BD " + std::to_string(c.bd_id) + " (written by op " +
               std::to_string(own.bd_writers[c.bd_id].index) + ")",
-          "bytes " + hex(given_base * 4) + ".." + hex(last * 4 + 3),
+          "bytes " + hex(given_base * 4) + " to " + hex(last * 4 + 3),
           own.kind == TileKind::kMem
               ? "one memory tile of the view: west 0x0, own 0x80000, east 0x100000, 512 KB each"
-              : "bytes 0x0..0xFFFF",
+              : "bytes 0x0 to 0xFFFF",
           "Check base, length, steps and iteration of the BD."});
   Tile& tile = tiles_[target->index];
   c.memory_tile = tile.index;
@@ -177,8 +178,8 @@ void Array::bind_ddr(Channel& c, Shape shape) {
       const auto& region = *at;
       if (address < region->address || address - region->address >= region->bytes) continue;
       if (bytes > region->bytes - (address - region->address)) {
-        buffers = "the buffer " + hex(region->address) + " of " + std::to_string(region->bytes) +
-                  " bytes that it starts in, at offset " + std::to_string(address - region->address);
+        buffers = "the buffer " + hex(region->address) + " of " + counted(region->bytes, "byte") +
+                  " that it starts in, at offset " + std::to_string(address - region->address);
         break;
       }
       shape.base = (address - region->origin) / 4;
@@ -202,7 +203,7 @@ void Array::bind_ddr(Channel& c, Shape shape) {
   fail(c, "ddr",
        {channel_name(c) + " BD " + std::to_string(c.bd_id) + " (written by op " +
             std::to_string(own.bd_writers[c.bd_id].index) + ")",
-        std::to_string(bytes) + " bytes from address " + hex(seen), buffers,
+        counted(bytes, "byte") + " from address " + hex(seen), buffers,
         "Check the DDR_PATCH of this BD, its length and steps, and the size of the buffer."});
 }
 
@@ -305,8 +306,8 @@ Lock* Array::lock_of_bd(const Channel& c, uint32_t id, uint32_t* tile) {
   if (target == nullptr || local >= target->locks.size())
     fail(c, "lock",
          {channel_name(c) + " BD " + std::to_string(c.bd_id), "lock " + std::to_string(id),
-          own.kind == TileKind::kMem ? "own 64..127, west 0..63 and east 128..191 where there is a neighbour"
-                                     : "0..15",
+          own.kind == TileKind::kMem ? "own 64 to 127, west 0 to 63 and east 128 to 191 where there is a neighbour"
+                                     : "0 to 15",
           "Own locks of a memory tile count from 64 in its BDs."});
   *tile = target->index;
   return &tiles_[target->index].locks[local];
@@ -341,7 +342,7 @@ void Array::add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, c
         {name + " releases lock " + std::to_string(id) + " of " + tile_name(tile),
          std::to_string(lock.value) + " " + (value < 0 ? "- " : "+ ") +
              std::to_string(value < 0 ? -value : value),
-         "a result of 0..63", "Balance releases with acquires, or set the lock's value first."},
+         "a result of 0 to 63", "Balance releases with acquires, or set the lock's value first."},
         static_cast<int>(tiles_[tile].column), static_cast<int>(tiles_[tile].row));
     error.op = who.channel != nullptr ? who.channel->task.op : current_op;
     throw error;

@@ -4,6 +4,7 @@
 
 #include "array.h"
 #include "bytes.h"
+#include "onedispatch/phrases.h"
 #include "onedispatch/txn_format.h"
 
 namespace onedispatch::sim {
@@ -35,7 +36,7 @@ std::string Array::explain_channel(const Channel& c) const {
   if (!c.running) return "";
   const Tile& tile = tiles_[c.tile];
   std::string text = channel_name(c) + ": ";
-  const std::string words = std::to_string(c.words_left) + " words left";
+  const std::string words = counted(c.words_left, "word") + " left";
   switch (c.state) {
     case ChannelState::kAcquire: {
       const bool mem = tile.kind == TileKind::kMem;

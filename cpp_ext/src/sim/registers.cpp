@@ -4,6 +4,7 @@
 
 #include "array.h"
 #include "bytes.h"
+#include "onedispatch/phrases.h"
 #include "onedispatch/txn_format.h"
 #include "register_table.h"
 
@@ -21,8 +22,8 @@ uint32_t Array::tile_of(uint64_t address) const {
   if (column >= device_.columns || row >= rows_) {
     throw SimulationError("address", {"address " + hex(address),
                                       "column " + std::to_string(column) + " row " + std::to_string(row),
-                                      "columns 0.." + std::to_string(device_.columns - 1) + ", rows 0.." +
-                                          std::to_string(rows_ - 1) + " of " + device_.name,
+                                      "columns " + span(0, device_.columns - 1) + ", rows " +
+                                          span(0, rows_ - 1) + " of " + device_.name,
                                       "Compile for this device, or run on one that has the tile."});
   }
   return tile_index(static_cast<uint32_t>(column), row);
@@ -109,7 +110,7 @@ void Array::write_register(const Access& access, uint32_t value, OpRef op) {
       tile.pad_values[index] = value;
       return;
     case Treatment::kLockValue:
-      if (value > reg::LOCK_MAX) refuse_write(access, "lock", "value " + std::to_string(value), "0..63");
+      if (value > reg::LOCK_MAX) refuse_write(access, "lock", "value " + std::to_string(value), "0 to 63");
       tile.locks[index].value = static_cast<int32_t>(value);
       tile.locks[index].set = true;
       tile.locks[index].released = false;  // what was done to it before does not tell who serves it now

@@ -5,6 +5,7 @@
 
 #include "bytes.h"
 #include "controller.h"
+#include "onedispatch/phrases.h"
 #include "onedispatch/txn_format.h"
 
 namespace onedispatch::sim {
@@ -40,7 +41,7 @@ void add_packets(DdrRegions& regions, const ControlPackets& packets) {
     throw DeviceError({"control packets",
                        "kernel argument " + std::to_string(packets.argument) + " from byte " +
                            std::to_string(packets.base) + " on",
-                       "arguments 0.." + std::to_string(regions.size() - 1) + ", multiples of 4",
+                       "arguments " + span(0, regions.size() - 1) + ", multiples of 4",
                        "Name the argument that they are, and where they start."});
   auto content = std::make_shared<Content>();
   content->bytes = packets.bytes;
@@ -53,8 +54,8 @@ void add_packets(DdrRegions& regions, const ControlPackets& packets) {
       throw DeviceError({"control packets",
                          "a patch at byte " + std::to_string(patch.offset) + " with argument " +
                              std::to_string(patch.argument),
-                         "word-aligned patches within the packets, arguments 0.." +
-                             std::to_string(regions.size() - 1),
+                         "word-aligned patches within the packets, arguments " +
+                             span(0, regions.size() - 1),
                          "Check the description that comes with the packets."});
     uint8_t* at = content->bytes.data() + patch.offset;
     const uint64_t there = load64(at);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transaction.h"
+#include "onedispatch/phrases.h"
 
 #include <algorithm>
 
@@ -43,18 +44,18 @@ void Transaction::check_header(const DeviceDescription& device, size_t available
                H::device_generation.offset);
   const uint64_t columns = txn::read(bytes_.data(), H::columns);
   if (columns == 0 || columns > device.columns)
-    bad_header(std::to_string(columns) + " columns",
-               "1.." + std::to_string(device.columns) + " of " + device.name, H::columns.offset);
+    bad_header(counted(columns, "column"),
+               span(1, device.columns) + " of " + device.name, H::columns.offset);
   const uint64_t size = txn::read(bytes_.data(), H::byte_size);
   if (size < H::size || size > available || size % 4 != 0)
-    bad_header("a size of " + std::to_string(size) + " bytes in a buffer of " + std::to_string(available),
+    bad_header("a size of " + counted(size, "byte") + " in a buffer of " + std::to_string(available),
                "a multiple of 4, at least " + std::to_string(H::size) + " and within the buffer",
                H::byte_size.offset);
 }
 
 Transaction::Transaction(const uint8_t* bytes, size_t size, const DeviceDescription& device, Unnamed unnamed) {
   if (size < txn::Header::size)
-    bad_header(std::to_string(size) + " bytes", "at least " + std::to_string(txn::Header::size) + " bytes");
+    bad_header(counted(size, "byte"), "at least " + counted(txn::Header::size, "byte"));
   bytes_.assign(bytes, bytes + size);
   check_header(device, size);
   const uint64_t end = txn::read(bytes_.data(), txn::Header::byte_size);
@@ -64,7 +65,7 @@ Transaction::Transaction(const uint8_t* bytes, size_t size, const DeviceDescript
   add_ops(starts, std::min<uint64_t>(frame.ops, starts.size()), frame.at, unnamed);
   if (frame.fault != txn::Fault::kNone) refuse(frame, end);
   if (frame.ops != count)
-    bad_header(std::to_string(count) + " operations announced, " + std::to_string(frame.ops) + " present",
+    bad_header(counted(count, "operation") + " announced, " + std::to_string(frame.ops) + " present",
                "equal numbers", txn::Header::op_count.offset);
 }
 
@@ -85,7 +86,7 @@ void Transaction::refuse(const txn::Frame& frame, uint64_t end) const {
   const uint8_t code = bytes_[frame.at];
   if (frame.fault == txn::Fault::kOpcode) bad_opcode(code, op);
   throw TransactionError({place(op) + " (" + name_of(code) + ")",
-                          std::to_string(frame.op_size) + " bytes with " + std::to_string(end - frame.at) + " left",
+                          counted(frame.op_size, "byte") + " with " + std::to_string(end - frame.at) + " left",
                           "an operation that lies within the transaction and has a legal size",
                           "The file is cut off or damaged."},
                          op);

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "state.h"
+#include "onedispatch/phrases.h"
 
 namespace onedispatch::xrt {
 namespace {
@@ -72,13 +73,13 @@ bo::bo(const device& owner, size_t bytes, uint32_t flags, uint32_t)
     : memory_(std::make_shared<Memory>()), bytes_(bytes) {
   if (bytes == 0 || bytes > (size_t{1} << 40))
     throw DeviceError(
-        {"bo", std::to_string(bytes) + " bytes", "1 to 2^40 bytes", "Ask for what the argument needs."});
+        {"bo", counted(bytes, "byte"), "1 to 2^40 bytes", "Ask for what the argument needs."});
   const size_t pages = (bytes + kPage - 1) / kPage * kPage;
   // calloc leaves large blocks to the kernel's zero pages: memory is taken when it is touched.
   auto* const block = static_cast<uint8_t*>(std::calloc(pages + kPage, 1));
   if (block == nullptr)
     throw DeviceError(
-        {"bo", std::to_string(bytes) + " bytes", "as much as the host has", "Free buffers first."});
+        {"bo", counted(bytes, "byte"), "as much as the host has", "Free buffers first."});
   memory_->block = {block, std::free};
   memory_->data = block + (kPage - reinterpret_cast<uintptr_t>(block) % kPage) % kPage;
   memory_->bytes = bytes;
@@ -88,7 +89,7 @@ bo::bo(const device& owner, size_t bytes, uint32_t flags, uint32_t)
   const std::lock_guard<std::mutex> hold(owner.state()->mutex);
   uint64_t& next = owner.state()->next_address;
   if (next + pages + kPage > kAddressEnd)
-    throw DeviceError({"bo", "no simulated address left for " + std::to_string(bytes) + " bytes",
+    throw DeviceError({"bo", "no simulated address left for " + counted(bytes, "byte"),
                        "about 2^46 bytes per device object", "Make a new device object."});
   memory_->address = next;
   next += pages + kPage;  // a page that belongs to nobody catches small overruns
@@ -98,15 +99,15 @@ bo::bo(const bo& parent, size_t bytes, size_t offset)
     : memory_(parent.memory_), bytes_(bytes), offset_(parent.offset_ + offset) {
   parent.check_range("sub-buffer", bytes, offset);
   if (offset % 4 != 0 || bytes == 0)
-    throw DeviceError({"sub-buffer", std::to_string(bytes) + " bytes at " + std::to_string(offset),
+    throw DeviceError({"sub-buffer", counted(bytes, "byte") + " at " + std::to_string(offset),
                        "at least 1 byte, at a multiple of 4", "Align the offset."});
 }
 
 void bo::check_range(const char* what, size_t bytes, size_t offset) const {
   if (offset <= bytes_ && bytes <= bytes_ - offset) return;
   throw DeviceError({std::string("bo ") + what,
-                     std::to_string(bytes) + " bytes at offset " + std::to_string(offset),
-                     "a range within its " + std::to_string(bytes_) + " bytes", "Check size and offset."});
+                     counted(bytes, "byte") + " at offset " + std::to_string(offset),
+                     "a range within its " + counted(bytes_, "byte"), "Check size and offset."});
 }
 
 uint8_t* bo::map() const { return memory_->data + offset_; }

@@ -4,6 +4,7 @@
 
 #include "sim/bytes.h"
 #include "state.h"
+#include "onedispatch/phrases.h"
 
 namespace onedispatch::xrt {
 namespace {
@@ -32,15 +33,15 @@ Instructions find_transaction(const bo& buffer, uint64_t count) {
     found.size -= wrapper;
   }
   if (found.size < txn::Header::size)
-    refuse(std::to_string(found.size) + " bytes", "at least a header of 16 bytes");
+    refuse(counted(found.size, "byte"), "at least a header of 16 bytes");
   const uint64_t size = sim::load32(found.data + txn::Header::byte_size.offset);
   if (size > found.size)
-    refuse("a transaction of " + std::to_string(size) + " bytes in a buffer of " + std::to_string(found.size),
+    refuse("a transaction of " + counted(size, "byte") + " in a buffer of " + std::to_string(found.size),
            "a buffer that holds it");
   const uint64_t total = size + wrapper;
   if (count != total && count != (total + 3) / 4 && count != size && count != (size + 3) / 4)
     refuse("a count of " + std::to_string(count),
-           std::to_string(total) + " bytes or " + std::to_string((total + 3) / 4) + " words");
+           counted(total, "byte") + " or " + counted((total + 3) / 4, "word"));
   found.size = size;
   return found;
 }
@@ -67,7 +68,7 @@ hw_context::hw_context(const device& owner, const uuid& id) : state_(std::make_s
     const auto found = registered.find(id.to_string());
     if (found == registered.end())
       throw DeviceError({"hw_context", "uuid " + id.to_string(),
-                         std::to_string(registered.size()) + " registered xclbins",
+                         counted(registered.size(), "registered xclbin"),
                          "Call device.register_xclbin first."});
     state_->binary = found->second;
     description = owner.state()->description;
@@ -104,7 +105,7 @@ kernel::kernel(const hw_context& context, const std::string& name) : context_(co
 uint32_t kernel::group_id(uint32_t index) const {
   if (index >= kMaxArguments)
     throw DeviceError({"group_id", "argument " + std::to_string(index),
-                       "0.." + std::to_string(kMaxArguments - 1), "See the kernel's arguments."});
+                       span(0, kMaxArguments - 1), "See the kernel's arguments."});
   return index;
 }
 
@@ -148,7 +149,7 @@ run::run(const kernel& owner) : execution_(std::make_shared<Execution>()) {
 void run::set_arg(uint32_t index, argument value) {
   if (index >= kMaxArguments)
     throw DeviceError({"set_arg", "argument " + std::to_string(index),
-                       "0.." + std::to_string(kMaxArguments - 1), "See the kernel's arguments."});
+                       span(0, kMaxArguments - 1), "See the kernel's arguments."});
   if (index >= execution_->arguments.size()) execution_->arguments.resize(index + 1);
   execution_->arguments[index] = std::move(value);
 }

@@ -5,6 +5,7 @@
 
 #include "sim/bytes.h"
 #include "state.h"
+#include "onedispatch/phrases.h"
 
 namespace onedispatch::xrt {
 namespace {
@@ -48,8 +49,8 @@ void read_overlays(xclbin::Content& content, const uint8_t* data, size_t size, s
     const uint64_t offset = sim::load64(data + at + 8);
     if (offset > size || bytes > size - offset)
       refuse("PDI " + std::to_string(id) + " at " + std::to_string(offset) + " with " +
-                 std::to_string(bytes) + " bytes",
-             "PDIs inside the " + std::to_string(size) + " bytes of the container");
+                 counted(bytes, "byte"),
+             "PDIs inside the " + counted(size, "byte") + " of the container");
     content.overlays[id].assign(data + offset, data + offset + bytes);
   }
   if (content.overlays.count(0) == 0) refuse("no PDI 0", "a container with PDI 0");
@@ -79,19 +80,19 @@ xclbin::xclbin(const std::string& path) {
 
 xclbin xclbin::from_bytes(const uint8_t* data, size_t size) {
   if (size < kHeadBytes)
-    refuse(std::to_string(size) + " bytes", "at least " + std::to_string(kHeadBytes) + " bytes");
+    refuse(counted(size, "byte"), "at least " + counted(kHeadBytes, "byte"));
   if (std::memcmp(data, kMagic, kMagicBytes) != 0)
     refuse("a file without the magic ODXCLBIN", "the simulator's own containers, not vendor xclbin files");
   const uint32_t version = sim::load32(data + kMagicBytes), stated = sim::load32(data + kMagicBytes + 4);
   if (version != kVersion) refuse("version " + std::to_string(version), "version 1");
   if (stated != size)
-    refuse(std::to_string(size) + " bytes of a container of " + std::to_string(stated),
+    refuse(counted(size, "byte") + " of a container of " + std::to_string(stated),
            "the whole container");
   const uint32_t kernels = sim::load32(data + kCountsAt), pdis = sim::load32(data + kCountsAt + 4);
   const size_t table_at = kHeadBytes + size_t{kKernelBytes} * std::min(kernels, kMaxEntries + 1);
   if (kernels == 0 || kernels > kMaxEntries || pdis > kMaxEntries ||
       table_at + size_t{kEntryBytes} * pdis > size)
-    refuse(std::to_string(kernels) + " kernels and " + std::to_string(pdis) + " PDIs",
+    refuse(counted(kernels, "kernel") + " and " + counted(pdis, "PDI"),
            "numbers that fit the size");
   if (crc32(data + kHeadBytes, size - kHeadBytes) != sim::load32(data + kCountsAt + 8))
     refuse("a CRC that does not match", "an undamaged container");
