@@ -10,6 +10,7 @@ import typer
 
 from onedispatch.dispatch import cli_output as out
 from onedispatch.dispatch import model as models
+from onedispatch.dispatch.checking import check_for_overlay, check_model
 from onedispatch.dispatch.container import MAGIC
 from onedispatch.dispatch.replay import read_control
 from onedispatch.transactions import Finding, FindingKind, Severity, Transaction
@@ -97,7 +98,10 @@ def _merge(transaction: Transaction, packets: Path, argument: int | None) -> Mer
 def find_all(
     path: Path, sizes: dict[int, int] | None, packets: Path | None, argument: int | None
 ) -> list[Finding]:
-    """What is wrong with a file."""
+    """What is wrong with a file; with a compiled model in its overlay."""
+    data = read_bytes(path)
+    if data.startswith(MAGIC) and packets is None:
+        return check_model(models.load(path), sizes)
     control = control_of(path)
     if control is not None:
         return [*control.findings(), *check(control.to_transaction(), sizes)]
@@ -219,11 +223,27 @@ def check_file(
     ] = None,
     packets: Packets = None,
     argument: Argument = None,
+    overlay: Annotated[
+        str | None,
+        typer.Option(help="The device for whose overlay of ours it was made; a compiled model says it."),
+    ] = None,
+    params: Annotated[
+        Path | None, typer.Option(help="With --overlay: the parameter blocks, bytes of argument 4.")
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Every warning, not only the first ones.")] = False,
     json: out.Json = False,
 ) -> None:
-    """Find what cannot be right in a transaction (errors, exit code 1) or may not be (warnings)."""
-    found = find_all(path, _parse_sizes(arg), packets, argument)
+    """Find what cannot be right in a transaction (errors, exit code 1) or may not be (warnings).
+
+    In an overlay, what data flow orders is no warning.
+    """
+    if params is not None and overlay is None:
+        raise InputError("--params", str(params), "together with --overlay DEVICE", "name the device")
+    if overlay is not None:
+        blocks = None if params is None else read_bytes(params)
+        found = check_for_overlay(transaction_bytes(path), overlay, _parse_sizes(arg), blocks)
+    else:
+        found = find_all(path, _parse_sizes(arg), packets, argument)
     errors = sum(finding.severity is Severity.ERROR for finding in found)
     if json:
         out.print_json(

@@ -15,9 +15,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from onedispatch.transactions import program, registers, validation
+from onedispatch.transactions.context import Context
 from onedispatch.transactions.errors import TransactionError
+from onedispatch.transactions.order import Order
 from onedispatch.transactions.phrases import condition, counted, span
 from onedispatch.transactions.program import BdUse, Pushed, Tile, Words
+from onedispatch.transactions.tokens import Tokens
 from onedispatch.transactions.validation import MOST_FINDINGS, ArgSizes, Finding, FindingKind, Severity
 
 if TYPE_CHECKING:
@@ -26,19 +29,24 @@ if TYPE_CHECKING:
 _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
 _CONTROL = ("DMA_S2MM_CTRL", "DMA_MM2S_CTRL")
 _CONTROL_BITS = registers.covered(registers.CHANNEL_FIELDS, 1)[0]
+_UNSEEN = ("LOADPDI", "UPDATE_REG", "NEXT")
+"""Opcodes that change the array by what no event tells."""
 _MEM_VIEW = 3 * registers.MEM.memory_bytes
 Channel = tuple[Tile, int, int]
 Problem = tuple[FindingKind, Severity, str]
 
 
-def check(transaction: Transaction, arg_sizes: ArgSizes = None) -> list[Finding]:
+def check(
+    transaction: Transaction, arg_sizes: ArgSizes = None, context: Context | None = None
+) -> list[Finding]:
     """Everything that is or may be wrong, by op; errors before warnings of the same op.
 
     Args:
         arg_sizes: bytes of each kernel argument that DDR_PATCH may name; unchecked if None.
+        context: what it runs in; with it, what data flow orders is no warning.
     """
     sizes = arg_sizes if arg_sizes is None or isinstance(arg_sizes, Mapping) else dict(enumerate(arg_sizes))
-    found = [*validation.validate(transaction, sizes), *_Flow(transaction, sizes).run()]
+    found = [*validation.validate(transaction, sizes), *_Flow(transaction, sizes, context).run()]
 
     def order(finding: Finding) -> tuple[int, str, str]:
         index = -1 if finding.op_index is None else finding.op_index
@@ -47,7 +55,7 @@ def check(transaction: Transaction, arg_sizes: ArgSizes = None) -> list[Finding]
     return sorted(found, key=order)
 
 
-def check_bytes(data: bytes, arg_sizes: ArgSizes = None) -> list[Finding]:
+def check_bytes(data: bytes, arg_sizes: ArgSizes = None, context: Context | None = None) -> list[Finding]:
     """As ``check``, for bytes that may not be a transaction: that is a finding too."""
     from onedispatch.transactions.transaction import Transaction
 
@@ -56,7 +64,7 @@ def check_bytes(data: bytes, arg_sizes: ArgSizes = None) -> list[Finding]:
     except TransactionError as error:
         message = f"{error.where}: given {error.given}; accepted: {error.accepted}"
         return [Finding(FindingKind.FORMAT, error.op_index, error.byte_offset or 0, message)]
-    return check(transaction, arg_sizes)
+    return check(transaction, arg_sizes, context)
 
 
 # --- One BD -------------------------------------------------------------------------------------
@@ -144,8 +152,11 @@ class _Lock:
 
 
 class _Flow:
-    def __init__(self, transaction: Transaction, sizes: Mapping[int, int] | None) -> None:
+    def __init__(
+        self, transaction: Transaction, sizes: Mapping[int, int] | None, context: Context | None
+    ) -> None:
         self.transaction = transaction
+        self.order = None if context is None else Order(context)
         self.columns = transaction.header.columns
         self.sizes = sizes
         self.found: list[Finding] = []
@@ -156,7 +167,7 @@ class _Flow:
         self.locks: dict[tuple[Tile, int], _Lock] = {}
         self.in_flight: dict[tuple[Tile, int], dict[Channel, tuple[Pushed, int]]] = {}
         self.flying: dict[Channel, list[Pushed]] = {}
-        self.unanswered: dict[Channel, list[Pushed]] = {}
+        self.unanswered: Tokens[Channel] = Tokens()
         self.releases: dict[tuple[Tile, int], set[Channel]] = {}
         self.waited = 0
         self.cycles: dict[Channel, Pushed] = {}
@@ -177,7 +188,15 @@ class _Flow:
             program.Poll: self._poll,
             program.RegisterWritten: self._register,
         }
-        for event in program.events(self.transaction):
+        order = self.order
+        if order is not None:
+            for lock in order.locks_set:
+                self._lock_set(lock)
+            if any(len(self.transaction.indices(name)) for name in _UNSEEN):
+                order.give_up()
+        for event in program.events(self.transaction, bds=None if order is None else order.bds):
+            if order is not None:
+                order.follow(event)
             step = steps.get(type(event))
             if step is not None:
                 step(event)  # type: ignore[operator]
@@ -213,7 +232,8 @@ class _Flow:
         if use.kind == "mem":
             self._neighbours(event.op, tile, use)
         for channel, (push, waited) in self.in_flight.pop((tile, use.index), {}).items():
-            self._rewritten(event.op, use, channel, push, waited == self.waited)
+            if self.order is None or not self.order.done(push):
+                self._rewritten(event.op, use, channel, push, waited == self.waited)
 
     def _rewritten(self, op: int, use: BdUse, channel: Channel, push: Pushed, at_once: bool) -> None:
         """A BD is written that a task uses which no wait has seen end.
@@ -266,7 +286,7 @@ class _Flow:
             self.tokens += 1
             self.token_channels.add(channel)
             if push.end != "cycle":
-                self.unanswered.setdefault(channel, []).append(push)
+                self.unanswered.give(channel, push)
 
     def _use(self, push: Pushed, channel: Channel, use: BdUse) -> None:
         values, shape = vars(use.bd), use.pattern
@@ -320,17 +340,27 @@ class _Flow:
                 state.lowered |= values["acquire_value"] != 0
                 state.waits.setdefault((values["acquire_value"], channel, use.index), push.op)
 
-    def _retire(self, channel: Channel, tokens_only: bool = False) -> None:
-        """The tasks of a channel have ended; ``tokens_only``: those whose token was waited for."""
-        answered = self.unanswered.pop(channel, [])
-        for push in answered if tokens_only else self.flying.pop(channel, ()):
-            if push.end != "cycle":
-                for use in push.chain:
-                    self.in_flight.get((push.tile, use.index), {}).pop(channel, None)
+    def _retire(self, channel: Channel, last: Pushed | None = None) -> None:
+        """The tasks of a channel have ended: up to ``last``, or all of them."""
+        flying = self.flying.pop(channel, [])
+        ended = len(flying)
+        if last is not None:  # nobody, if it was seen to end before
+            ended = next((i for i, push in enumerate(flying, 1) if push is last), 0)
+        if ended < len(flying):
+            self.flying[channel] = flying[ended:]
+        for push in flying[:ended]:
+            if push.end == "cycle":
+                continue
+            if self.order is not None:
+                self.order.ended(push)
+            for use in push.chain:
+                users = self.in_flight.get((push.tile, use.index), {})
+                if channel in users and users[channel][0] is push:
+                    del users[channel]
 
     def _reset(self, event: program.Reset) -> None:
         channel = (event.tile, event.direction, event.channel)
-        self.unanswered.pop(channel, None)
+        self.unanswered.forget(channel)
         for push in self.flying.pop(channel, ()):
             for use in push.chain:
                 self.in_flight.get((push.tile, use.index), {}).pop(channel, None)
@@ -385,7 +415,8 @@ class _Flow:
             if wanted > self.tokens:
                 message = f"waits for {counted(wanted, 'token')}; the tasks before it give {self.tokens}"
                 self._say(FindingKind.WAIT, _WARNING if self.tokens else _ERROR, event.op, message)
-            channels = list(self.unanswered)
+            for channel, push in self.unanswered.merge(event.tokens):
+                self._retire(channel, push)
         else:
             column, row = event.tile
             tiles = ((column + c, row + r) for c in range(event.columns) for r in range(event.rows))
@@ -395,13 +426,11 @@ class _Flow:
                 message = f"waits for a token of {name}; no task there gives one"
                 self._say(FindingKind.WAIT, _ERROR, event.op, message)
             last_column, last_row = column + event.columns - 1, row + event.rows - 1
-            channels = [
-                c
-                for c in self.unanswered
-                if column <= c[0][0] <= last_column and row <= c[0][1] <= last_row and c[1:] == event[2:4]
-            ]
-        for channel in channels:
-            self._retire(channel, tokens_only=True)
+            for c in self.unanswered.channels():
+                if column <= c[0][0] <= last_column and row <= c[0][1] <= last_row and c[1:] == event[2:4]:
+                    given = self.unanswered.take(c)
+                    if given is not None:
+                        self._retire(c, given)
 
     def _lock_set(self, event: program.LockSet) -> None:
         state = self.lock(event.tile, event.lock)
@@ -414,8 +443,9 @@ class _Flow:
         if event.acquire:
             state.waits[event.value, None, event.op] = event.op
             state.lowered |= event.value != 0
-            for channel in self.releases.get((event.tile, event.lock), ()):
-                self._retire(channel)
+            if self.order is None:  # which of the tasks that release it is not told apart
+                for channel in self.releases.get((event.tile, event.lock), ()):
+                    self._retire(channel)
         else:
             state.raised += max(event.value, 0)
             state.known_raisers |= event.value > 0

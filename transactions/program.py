@@ -7,7 +7,7 @@ that a push carries the chain that it starts. ``explainer`` and ``check`` both r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
@@ -310,18 +310,25 @@ def _effect(kind: str, name: str) -> str:
     return {"LOCK_VALUE": "lock", "DMA_BD": "bd", "MEMORY": "data", "PROGRAM_MEMORY": "data"}.get(name, "")
 
 
-def events(transaction: Transaction, core_lists: bool = False) -> Iterator[Event]:
+def events(
+    transaction: Transaction,
+    core_lists: bool = False,
+    bds: Mapping[tuple[Tile, int], BdUse] | None = None,
+) -> Iterator[Event]:
     """Everything that the transaction does, one after the other: a list would be large.
 
     Args:
         core_lists: also what the register lists inside core parameter blocks do, as if the core
             did it at once.
+        bds: what was written before.
     """
-    return _Walk(transaction, core_lists).run()
+    return _Walk(transaction, core_lists, bds).run()
 
 
 class _Walk:
-    def __init__(self, transaction: Transaction, core_lists: bool) -> None:
+    def __init__(
+        self, transaction: Transaction, core_lists: bool, bds: Mapping[tuple[Tile, int], BdUse] | None
+    ) -> None:
         self.transaction = transaction
         self.core_lists = core_lists
         # Views: lists of Python numbers would be ten times as large as the file.
@@ -329,7 +336,7 @@ class _Walk:
         self.offsets = transaction.offsets.data
         self.head = spec.BY_NAME["BLOCKWRITE"].layouts[transaction.version].min_size
         self.found: list[Event] = []
-        self.bds: dict[tuple[Tile, int], BdUse] = {}
+        self.bds: dict[tuple[Tile, int], BdUse] = dict(bds or {})
         self.chains: dict[Tile, dict[int, tuple[tuple[BdUse, ...], str]]] = {}
 
     def run(self) -> Iterator[Event]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from onedispatch.transactions import assembler, check, convert, diff, listing, registers, spec, validation
 from onedispatch.transactions.codec import Header, layout_of
+from onedispatch.transactions.context import Context
 from onedispatch.transactions.decode import Offsets, decode
 from onedispatch.transactions.diff import Difference
 from onedispatch.transactions.explain import Explanation
@@ -230,13 +231,20 @@ class Transaction:
         """
         return listing.text(self, brief)
 
-    def check(self, arg_sizes: Mapping[int, int] | Sequence[int] | None = None) -> list[Finding]:
+    def check(
+        self,
+        arg_sizes: Mapping[int, int] | Sequence[int] | None = None,
+        context: Context | None = None,
+    ) -> list[Finding]:
         """As ``validate``, and what the ops do together: chains, locks, waits, BDs in flight.
 
         Warnings are among it: what is right only if the overlay, a core or a control packet does
         its part.
+
+        Args:
+            context: the overlay that it runs in; what data flow then orders is no warning.
         """
-        return check.check(self, arg_sizes)
+        return check.check(self, arg_sizes, context)
 
     def validate(self, arg_sizes: Mapping[int, int] | Sequence[int] | None = None) -> list[Finding]:
         """What is wrong with single ops, empty when nothing is; fast.

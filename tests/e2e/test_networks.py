@@ -13,28 +13,33 @@ import pytest
 
 import onedispatch as od
 from onedispatch.dispatch import zoo
+from onedispatch.dispatch.checking import check_model
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
 
+NETWORKS = [
+    ("light_squeezenet", None, None),
+    ("light_squeezenet", 3, 187),
+    ("light_resnet50", None, None),
+    ("light_resnet50", 3, None),
+    ("light_vgg19", None, None),
+    ("light_vgg19", 3, None),
+    ("light_bvlc_alexnet", None, None),
+    ("light_zfnet512", None, None),
+    ("light_shufflenet", None, None),
+    ("light_inception_v1", None, None),
+    ("light_inception_v2", 2, None),
+    ("light_densenet121", None, None),
+]
+
+
+def test_every_light_network_is_among_them() -> None:
+    assert {name for name, _, _ in NETWORKS} == set(zoo.light_models())
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "batch", "image"),
-    [
-        ("light_squeezenet", None, None),
-        ("light_squeezenet", 3, 187),
-        ("light_resnet50", None, None),
-        ("light_resnet50", 3, None),
-        ("light_vgg19", None, None),
-        ("light_vgg19", 3, None),
-        ("light_bvlc_alexnet", None, None),
-        ("light_zfnet512", None, None),
-        ("light_shufflenet", None, None),
-        ("light_inception_v1", None, None),
-        ("light_inception_v2", 2, None),
-        ("light_densenet121", None, None),
-    ],
-)
+@pytest.mark.parametrize(("name", "batch", "image"), NETWORKS)
 def test_a_network_in_one_dispatch(name: str, batch: int | None, image: int | None) -> None:
     model = zoo.randomised(zoo.find_model(name), seed=3, batch=batch, image=image)
     feed = zoo.random_input(model, seed=4)
@@ -42,7 +47,9 @@ def test_a_network_in_one_dispatch(name: str, batch: int | None, image: int | No
     (wanted,) = runtime.run(None, feed)
     del runtime
     assert wanted.std() > 0
-    session = od.InferenceSession(model, fallback="error")
+    compiled = od.compile(model, fallback="error")
+    assert [str(finding) for finding in check_model(compiled)] == []
+    session = od.InferenceSession(compiled)
     (found,) = session.run(None, feed)
     assert found.shape == wanted.shape
     assert np.abs(found - wanted).max() < 1e-3 * np.abs(wanted).max()

@@ -246,7 +246,7 @@ def test_what_is_waited_for_may_be_rewritten() -> None:
     made.write(mem(0xC0000), 0)
     for address in (0, 64, 128, 192):
         bd(made, 0, MemBd.at(address, 8, release=(0, 1)).to_words())
-        push(made, token=1)
+        push(made, token=int(address == 128))
         if address == 0:
             idle(made)
         elif address == 64:
@@ -256,6 +256,35 @@ def test_what_is_waited_for_may_be_rewritten() -> None:
     made.maskwrite(mem(0xA0600), 2, 2)
     bd(made, 0, MemBd.at(0, 8).to_words())
     assert Transaction.from_bytes(made.to_bytes()).check() == []
+
+
+def test_a_token_tells_of_the_first_task_that_gives_one() -> None:
+    made = TransactionBuilder(4, 1)
+    for index in (0, 1, 2):
+        bd(made, index, MemBd.at(64 * index, 8).to_words())
+        push(made, index, token=int(index != 1))
+    made.tct("S2MM", 0, 1, 0)
+    for index in (0, 1, 2):
+        bd(made, index, MemBd.at(256, 8).to_words())
+    found = Transaction.from_bytes(made.to_bytes()).check()
+    assert [(f.kind, f.op_index) for f in found] == [(FindingKind.HAZARD, 8), (FindingKind.HAZARD, 9)]
+    made.tct("S2MM", 0, 1, 0)
+    for index in (0, 1, 2):
+        push(made, index)
+    assert len(Transaction.from_bytes(made.to_bytes()).check()) == 2, "the last token tells of all"
+
+
+def test_merged_tokens_tell_of_those_that_must_be_among_them() -> None:
+    made = TransactionBuilder(4, 1)
+    for index, channel in ((0, 0), (1, 0), (24, 1)):
+        bd(made, index, MemBd.at(64 * index, 8).to_words())
+        push(made, index, channel, token=1)
+    made.merge_sync(2, 1)
+    for index in (0, 1, 24):
+        bd(made, index, MemBd.at(256, 8).to_words())
+    found = Transaction.from_bytes(made.to_bytes()).check()
+    # Two of three: one of channel 0 at least, and whether any of channel 1 nobody knows.
+    assert [(f.kind, f.op_index) for f in found] == [(FindingKind.HAZARD, 8), (FindingKind.HAZARD, 9)]
 
 
 def test_what_cannot_be_decoded_is_a_finding() -> None:

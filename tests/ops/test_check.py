@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our own transactions are clean: no error, no warning, for every operator case and every device.
+
+Here each case is compiled for one device, in turns; ``ONEDISPATCH_EVERY_DEVICE=1 pytest
+tests/ops/test_check.py`` compiles each for all. Networks are checked where they are run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onedispatch as od
+from onedispatch.dispatch.checking import check_for_overlay, check_model, check_step
+from onedispatch.operators.params import HEADER, WORDS
+from onedispatch.operators.surroundings import lock_use
+from onedispatch.transactions import FindingKind, Transaction, device_names, find_device
+from onedispatch.transactions import registers as reg
+from tests.array_model.array import Program
+from tests.array_model.super_kernel import super_kernel
+from tests.ops.case import Case, case, f32, weight
+from tests.ops.cases import CASES
+
+DEVICES = sorted({find_device(name).name for name in device_names()})
+EVERY = bool(os.environ.get("ONEDISPATCH_EVERY_DEVICE"))
+IN_TURNS = [
+    (case, device)
+    for number, case in enumerate(CASES)
+    for device in (DEVICES if EVERY else [DEVICES[number % len(DEVICES)]])
+]
+
+
+@pytest.mark.parametrize(("case", "device"), IN_TURNS, ids=[f"{c.id}-{d}" for c, d in IN_TURNS])
+def test_an_operator_is_clean(case: Case, device: str) -> None:
+    found = check_model(od.compile(case.model, device=device, fallback="error"))
+    assert [str(finding) for finding in found] == []
+
+
+@pytest.fixture(scope="module")
+def digits(repository: Path) -> od.CompiledModel:
+    return od.compile(repository / "models" / "digits.onnx", shapes={"image": (1, 1, 8, 8)})
+
+
+def _without(transaction: Transaction, *ops: int) -> bytes:
+    lines = transaction.text().splitlines()
+    kept = [line for line in lines if line.split()[0] not in map(str, ops)]
+    return Transaction.from_text("\n".join(kept)).to_bytes()
+
+
+def _waits(transaction: Transaction) -> list[int]:
+    return [op.index for op in transaction.ops if op.name in ("TCT", "MASKPOLL", "MERGE_SYNC")]
+
+
+def test_without_a_wait_the_warnings_are_back(digits: od.CompiledModel) -> None:
+    assert check_model(digits) == []
+    transaction = Transaction.from_bytes(digits.transaction)
+    *ordering, _ = _waits(transaction)  # behind the last one nothing is used again
+    assert ordering
+    for op in ordering:
+        found = check_model(digits.with_transaction(_without(transaction, op)))
+        assert found and {f.kind for f in found} == {FindingKind.HAZARD}, op
+        assert all(f.op_index is not None and f.op_index >= op for f in found)
+
+
+def test_waits_within_an_operator_order_its_descriptors() -> None:
+    """Queues that are refilled: the tokens of a channel say which of its BDs is free."""
+    product = case("MatMul", f32(600, 1024), weight(1024, 600))
+    model = od.compile(product.model, device="npu2_1col", fallback="error")
+    assert check_model(model) == []
+    transaction = Transaction.from_bytes(model.transaction)
+    *ordering, _ = _waits(transaction)
+    assert len(ordering) > 50
+    # Four tasks at a time use six descriptors: two waits less and each is still free in time.
+    for first in range(0, len(ordering) - 8, 9):
+        fewer = [_without(transaction, *ordering[first : first + count]) for count in (2, 3)]
+        enough, too_few = (check_model(model.with_transaction(data)) for data in fewer)
+        assert enough == []
+        assert too_few and {f.kind for f in too_few} == {FindingKind.HAZARD}, first
+
+
+def test_parameter_blocks_decide(digits: od.CompiledModel) -> None:
+    """A core that takes fewer chunks than it is sent leaves a task behind."""
+    (program,) = digits.programs.values()
+    (step,) = program.device_steps
+    assert check_step(step, find_device(digits.device)) == []
+    blocks = np.frombuffer(step.params, "<u4").copy()
+    blocks[HEADER["dims"] + 3] -= 1  # of the first operator, which has two tiles in dimension 0
+    words = blocks.tobytes()
+    assert words != step.params
+    found = check_for_overlay(step.transaction, digits.device, dict(enumerate(step.sizes)), words)
+    assert {f.kind for f in found} == {FindingKind.HAZARD}
+    blocks[0] += 1
+    unreadable = check_for_overlay(step.transaction, digits.device, None, blocks.tobytes())
+    unknown = check_for_overlay(step.transaction, digits.device, None, None)
+    assert unreadable and len(unknown) >= len(unreadable) >= len(found)
+
+
+class _Counting:
+    """A core whose locks are always there: it counts what the model of the program does."""
+
+    def __init__(self, words: np.ndarray, row: int) -> None:
+        self.column, self.row, self.name = 0, row, "core"
+        self.words = words
+        self.taken: dict[int, int] = {}
+        self.given: dict[int, int] = {}
+
+    @property
+    def memory(self) -> _Counting:
+        return self
+
+    def block(self, at: int, words: int, dtype: type) -> np.ndarray:
+        return self.words[:words]
+
+    def acquire(self, lock: int) -> Iterator[bool]:
+        own = lock - reg.CORE_VIEW_LOCKS
+        self.taken[own] = self.taken.get(own, 0) + 1
+        yield True
+
+    def release(self, lock: int) -> Iterator[bool]:
+        own = lock - reg.CORE_VIEW_LOCKS
+        self.given[own] = self.given.get(own, 0) + 1
+        yield True
+
+
+def test_lock_counts_are_those_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the checker counts per block is what the loop does, walked step by step."""
+    monkeypatch.setattr("tests.array_model.super_kernel.KERNELS", _NoKernels())
+    program: Program = super_kernel
+    seen = 0
+    for other in CASES[::17]:
+        for compiled in od.compile(other.model, fallback="error").programs.values():
+            for step in compiled.device_steps:
+                blocks = np.frombuffer(step.params, "<u4")
+                for at in range(0, len(blocks) - WORDS + 1, WORDS):
+                    for row in range(reg.CORE_ROWS):
+                        core = _Counting(blocks[at : at + WORDS], row)
+                        steps = program(core)  # type: ignore[arg-type]
+                        while not core.given.get(14):
+                            next(steps)
+                        use = lock_use(tuple(int(w) for w in core.words), 0, row)
+                        assert use is not None
+                        full = core.taken.pop(15)
+                        assert (full, core.taken, core.given) == (1, use.taken, use.given), other.id
+                        seen += 1
+    assert seen > 100
+
+
+class _NoKernels(dict[int, object]):
+    def get(self, key: int, default: object = None) -> object:
+        return lambda call: None
