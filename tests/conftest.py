@@ -13,8 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
+# A busy machine is no failure.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 FOLDERS = ("dispatch", "operators", "transactions", "cpp_ext")
 
 
@@ -24,14 +28,31 @@ def repository() -> Path:
     return ROOT
 
 
+def amd_folder(name: str) -> Path:
+    """A folder of AMD's public Strix files; skips where it is absent (ONEDISPATCH_SHARED says where)."""
+    shared = Path(os.environ.get("ONEDISPATCH_SHARED", ROOT.parent / "shared"))
+    data = shared / "data" / name
+    if not data.is_dir():
+        pytest.skip(f"AMD's transaction files are not at ../shared/data/{name}")
+    return data
+
+
 @pytest.fixture(scope="session")
 def amd_transactions() -> Path:
-    """AMD's public Strix files; skips where they are absent (ONEDISPATCH_SHARED says where)."""
-    shared = Path(os.environ.get("ONEDISPATCH_SHARED", ROOT.parent / "shared"))
-    data = shared / "data" / "amd-transactions"
-    if not data.is_dir():
-        pytest.skip("AMD's transaction files are not at ../shared/data/amd-transactions")
-    return data
+    """One file of every family, with parameters and control packets."""
+    return amd_folder("amd-transactions")
+
+
+@pytest.fixture(scope="session")
+def amd_more() -> Path:
+    """Files whose BDs cross the borders of memory tiles, and whose locks are flags."""
+    return amd_folder("amd-transactions-more")
+
+
+@pytest.fixture(scope="session", params=["amd-transactions", "amd-transactions-more"])
+def amd_files(request: pytest.FixtureRequest) -> list[Path]:
+    """All binary files of one of these folders."""
+    return sorted(amd_folder(request.param).rglob("*.bin"))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ tasks in ways that no transaction shows. ``validation`` looks at each op alone; 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -256,10 +256,14 @@ class _Flow:
     def _neighbours(self, op: int, tile: Tile, use: BdUse) -> None:
         """A BD that reaches into the memory or the locks of a neighbour must have one."""
         sides = _sides(use.words)
-        for side, way, column in ((0, "west", tile[0] - 1), (2, "east", tile[0] + 1)):
-            if side in sides and not 0 <= column < self.columns:
-                message = f"{_name(tile)} BD {use.index} uses the memory tile to the {way}: there is none"
-                self._say(FindingKind.DIMENSION, _ERROR, op, message)
+        for way in self._absent(tile, sides):
+            message = f"{_name(tile)} BD {use.index} uses the memory tile to the {way}: there is none"
+            self._say(FindingKind.DIMENSION, _ERROR, op, message)
+
+    def _absent(self, tile: Tile, sides: Iterable[int]) -> list[str]:
+        """The neighbours among ``sides`` (0 west, 1 own, 2 east) that the partition does not have."""
+        ways = ((0, "west", tile[0] - 1), (2, "east", tile[0] + 1))
+        return [way for side, way, column in ways if side in sides and not 0 <= column < self.columns]
 
     # --- Tasks ----------------------------------------------------------------------------------
 
@@ -322,6 +326,12 @@ class _Flow:
         if end > room:
             message = f"{counted(push.repeat, 'run')} reach to {end:#x}; the memory ends at {room:#x}"
             self._say(FindingKind.DIMENSION, _ERROR, push.op, f"{_bd(channel, use)}: {message}")
+        elif use.kind == "mem":
+            last_side = (end - 1) // registers.MEM.memory_bytes
+            # What one execution touches was told where the BD is written.
+            for way in self._absent(push.tile, {last_side} - _sides(use.words)):
+                message = f"{counted(push.repeat, 'run')} reach the memory tile to the {way}: there is none"
+                self._say(FindingKind.DIMENSION, _ERROR, push.op, f"{_bd(channel, use)}: {message}")
 
     def _locks_of(self, push: Pushed, channel: Channel, use: BdUse, values: Mapping[str, int]) -> None:
         if values["release_value"]:

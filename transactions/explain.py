@@ -226,6 +226,10 @@ def _cell(use: TileUse | None) -> str:
     return f"{tasks}: {short_bytes(use.bytes(0))}/{short_bytes(use.bytes(1))}"
 
 
+_SIDES = ("west", "own", "east", "absent")
+"""What a memory tile's BD sees, from address 0 on."""
+
+
 @lru_cache(maxsize=1 << 12)
 def _place(kind: str, words: tuple[int, ...], argument: tuple[int, int] | None) -> str:
     values = vars(program.decoded(kind, words))
@@ -236,7 +240,12 @@ def _place(kind: str, words: tuple[int, ...], argument: tuple[int, int] | None) 
     if kind == "core":
         return f"memory {values['base'] * 4:#x}"
     side, offset = divmod(values["base"] * 4, registers.MEM.memory_bytes)
-    return f"{('west', 'own', 'east', 'nowhere')[min(side, 3)]} memory {offset:#x}"
+    place = f"{_SIDES[min(side, 3)]} memory {offset:#x}"
+    end = 4 * (values["base"] + program.pattern(kind, words).extent())
+    last, last_offset = divmod(max(end - 4, 0), registers.MEM.memory_bytes)
+    if last <= side:
+        return place
+    return f"{place} to {_SIDES[min(last, 3)]} memory {last_offset + 3:#x}"
 
 
 def _lock_text(kind: str, lock: int) -> str:

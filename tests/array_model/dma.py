@@ -7,6 +7,10 @@ is ``base + current * iteration_step + i0 * step0 + i1 * step1 + ...``. The oute
 has no wrap: it takes all that is left; a dimension with wrap 0 is outermost, and what lies
 above it is ignored.
 
+What a memory tile's BD addresses is one range: its west neighbour's words, then its own, then its
+east neighbour's. A BD may start in one and go on in the next. Where the partition ends there is no
+neighbour, and only a word that would lie there is an error. Its locks are named in the same way.
+
 **Padding** (memory tile, MM2S). Along dimension d come ``before`` extra indices, then the wrap's,
 then ``after``. A word whose index is extra along any dimension is the channel's pad value and
 touches no memory. The unit of padding at dimension d is thus one whole block of the dimensions
@@ -262,8 +266,8 @@ class Channel(Sender):
         if self.direction == S2MM and any(word is None for word in words):
             raise ModelFault("bd", f"{self.name}: padding on S2MM")
         memories = {id(self.place(descriptor, word)[0]) for word in words if word is not None}
-        if len(memories) > 1:
-            raise ModelFault("memory", f"{self.name}: BD {self.current_bd} crosses a border of memories")
+        if len(memories) > 1 and not isinstance(descriptor, MemBd):
+            raise ModelFault("ddr", f"{self.name}: BD {self.current_bd} leaves its kernel argument")
 
     def place(self, descriptor: BufferDescriptor, offset: int) -> tuple[Memory, int]:
         """The memory, and the word in it, that ``offset`` words from the BD's base mean."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Protocol, TypeVar
 
 from onedispatch.transactions import Device, TransactionBuilder, registers
@@ -26,6 +27,8 @@ T = TypeVar("T")
 IDLE = registers.DMA_IDLE_MASK
 TILE_WORDS = {"mem": 0x20000, "core": 0x4000}
 MAX_WORDS = 4000
+KEPT_AT_BORDERS = 2000
+"""Words at both ends of a memory tile, for what lies across its borders."""
 
 
 class Choose(Protocol):
@@ -71,6 +74,12 @@ class Ring:
     empty: int
     full: int
 
+    def seen_from(self, place: Place) -> bool:
+        """Whether BDs of a memory tile reach all of it, and its locks."""
+        first = (self.place.column - place.column + 1) * TILE_WORDS["mem"] + self.base
+        beside = abs(place.column - self.place.column) <= 1
+        return beside and first >= 0 and first + self.words * self.slots <= 3 * TILE_WORDS["mem"]
+
 
 @dataclass
 class Bd:
@@ -86,6 +95,8 @@ class Maker:
 
     choose: Choose
     device: Device
+    across: int = 30
+    """Chance in percent that a buffer of memory tiles lies across a border, where one is free."""
     settings: list[tuple[int, list[int]]] = field(default_factory=list)
     patches: list[tuple[int, int, int]] = field(default_factory=list)
     pushes: list[tuple[int, int]] = field(default_factory=list)
@@ -96,6 +107,7 @@ class Maker:
     observed: list[int] = field(default_factory=list)
     host: list[int] = field(default_factory=lambda: [0, 0])
     _memory: dict[tuple[int, int], int] = field(default_factory=dict)
+    _borders: set[int] = field(default_factory=set)
     _bds: set[tuple[int, int, int]] = field(default_factory=set)
     _locks: dict[tuple[int, int], int] = field(default_factory=dict)
     _channels: set[tuple[Place, int, int]] = field(default_factory=set)
@@ -148,18 +160,47 @@ class Maker:
         return number
 
     def room(self, place: Place, words: int, host: int) -> int:
-        """Word address of ``words`` fresh words in a tile, or in host buffer ``host``."""
+        """Word address of ``words`` fresh words in a tile, or in host buffer ``host``.
+
+        Of a memory tile they may lie across a border: the address is then counted from the tile's own
+        first word all the same, and may be negative.
+        """
+        across = self.room_across(place, words)
+        if across is not None:
+            return across
         gap = self.choose.int(0, 3)
         if place.kind == "shim":
             at = self.host[host] + gap
             self.host[host] = at + words
             return at
         key = (place.column, place.row)
-        at = self._memory.get(key, 0) + gap
-        if at + words > TILE_WORDS[place.kind]:
+        kept = KEPT_AT_BORDERS if place.kind == "mem" else 0
+        at = self._memory.get(key, kept) + gap
+        if at + words > TILE_WORDS[place.kind] - kept:
             raise Abandon
         self._memory[key] = at + words
         return at
+
+    def room_across(self, place: Place, words: int) -> int | None:
+        """The same across the border to a neighbouring memory tile, where that may be; once per border."""
+        if place.kind != "mem" or not 2 <= words <= KEPT_AT_BORDERS or not self.chance(self.across):
+            return None
+        borders = [c for c in (place.column - 1, place.column) if 0 <= c < self.device.columns - 1]
+        free = [c for c in borders if c not in self._borders]
+        if not free:
+            return None
+        column = self.pick(free)  # the border to its east
+        self._borders.add(column)
+        at = (column + 1 - place.column) * TILE_WORDS["mem"] - self.choose.int(1, words - 1)
+        self.notes.append(f"{place}: {words} words at {at} lie across the border east of column {column}")
+        return at
+
+    def word_address(self, place: Place, at: int) -> int:
+        """The address of word ``at`` of a tile's memory, which may be in a neighbouring memory tile."""
+        if place.kind != "mem":
+            return place.address + 4 * at
+        side, local = divmod(at, TILE_WORDS["mem"])
+        return Place(place.column + side, place.row).address + 4 * local
 
     # -- BDs -------------------------------------------------------------------------------------
 
@@ -262,7 +303,10 @@ class Maker:
         """Data for a sender that reads ``words`` words; host buffers are filled at the end."""
         if place.kind != "shim" and words:
             salt = self.choose.int(0, 0xFFFF)
-            self.settings.append((place.address + 4 * at, [salt << 12 | i & 0xFFF for i in range(words)]))
+            data = [salt << 12 | i & 0xFFF for i in range(words)]
+            for _, part in groupby(range(words), lambda i: (at + i) // TILE_WORDS[place.kind]):
+                run = list(part)
+                self.settings.append((self.word_address(place, at + run[0]), data[run[0] : run[-1] + 1]))
 
     def send_chain(self, place: Place, channel: int, packets: Sequence[int | None]) -> list[Bd]:
         """One task of a sender: a chain of BDs; what it sends, repeats included."""
@@ -334,12 +378,14 @@ class Maker:
         for i, (part, number) in enumerate(zip(parts, numbers, strict=True)):
             fields = self.shape(place.kind, part, pad=False)
             fields.update({**self.iteration(place.kind), **self.idle_lock(place)})
-            at = self.room(place, self.span(place.kind, fields), 1)
+            span = self.span(place.kind, fields)
+            at = self.room(place, span, 1)
             fields.update(self.base(place, place, at))
             self.link(fields, numbers if chained else [number], i if chained else 0, None)
             self.write_bd(place, number, fields, at, 1)
             if place.kind != "shim":
-                self.observed += [place.address + 4 * at, self.address(place, "DMA_BD", number) + 4]
+                self.observed += [self.word_address(place, at), self.word_address(place, at + span - 1)]
+                self.observed += [self.address(place, "DMA_BD", number) + 4]
         for number in numbers[:1] if chained else numbers:
             self.push_task(place, S2MM, channel, number, 1)
 
@@ -400,18 +446,21 @@ class Maker:
             for ring in waiting:
                 source = ring.place
                 if source.kind == "mem" and self.chance(30):
-                    beside = [p for p in self.places("mem") if abs(p.column - source.column) == 1]
+                    beside = [p for p in self.places("mem") if ring.seen_from(p) and p != source]
                     source = self.pick(beside) if beside else source
                 self.flow(source, ring, last=turn > 0)
 
 
-def make_program(choose: Choose, device: Device, faults: int = 0) -> Program:
-    """A random program; ``faults`` is the chance in percent that something in it is spoilt.
+def make_program(choose: Choose, device: Device, faults: int = 0, across: int = 30) -> Program:
+    """A random program.
+
+    ``faults``: the chance in percent that something in it is spoilt; ``across``: that a buffer lies
+    across the border of two memory tiles.
 
     Raises:
         Abandon: these choices make none.
     """
-    maker = Maker(choose, device)
+    maker = Maker(choose, device, across)
     try:
         for _ in range(choose.int(1, 3)):
             places = [p for p in maker.places("shim", "mem", "core") if maker.free_channels(p, MM2S)]
@@ -436,22 +485,22 @@ def spoil(maker: Maker) -> None:
     else:
         at = maker.choose.int(0, len(maker.settings) - 1)
         address, words = maker.settings[at]
-        if address & 0xFFFFF < 0x10000 and address >> 20 & 31:
+        if is_block(address, "MEMORY"):
             return  # data
         word, bit = maker.choose.int(0, len(words) - 1), maker.choose.int(0, 31)
         if word == 0 and len(words) > 1:
             bit %= 9  # the length: the model would walk a gigabyte word by word
         changed = list(words)
         changed[word] ^= 1 << bit
-        if len(words) == 1 and changed[0] > words[0] and is_lock(address):
+        if len(words) == 1 and changed[0] > words[0] and is_block(address, "LOCK_VALUE"):
             return  # permits that nobody gave: readers would race with writers
         maker.settings[at] = (address, changed)
         maker.notes.append(f"spoilt: {address:#x} word {word} bit {bit}")
 
 
-def is_lock(address: int) -> bool:
+def is_block(address: int, name: str) -> bool:
     found = registers.find_register(address)
-    return found is not None and found.block.name == "LOCK_VALUE"
+    return found is not None and found.block.name == name
 
 
 def assemble(maker: Maker) -> bytes:

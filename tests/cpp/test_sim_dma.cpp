@@ -149,6 +149,30 @@ TEST(Dma, NeighbouringMemoryTile) {
   EXPECT_EQ(rig.peek(1, 1, reg::mem::LOCK_VALUE.at(2)), 1u);
 }
 
+// The words of a pattern with holes, three iterations and padding, across the border and back.
+TEST(Dma, OneBdAcrossTheBorderOfTwoMemoryTiles) {
+  Rig rig;
+  rig.buffers[0]->count_up();
+  const BdList walk = {{bd::mem::d0_wrap, 2},        {bd::mem::d0_step, 1},         {bd::mem::d1_wrap, 3},
+                       {bd::mem::d1_step, 8},        {bd::mem::iteration_step, 32}, {bd::mem::iteration_wrap, 3}};
+  BdList padded = walk;
+  padded.insert(padded.end(), {{bd::mem::d1_wrap, 3}, {bd::mem::d0_zeros_before, 1}});
+  Builder b = feed(18);
+  b.block(mem_bd_at(0), mem_bd(0x7FF60, 6, walk)).block(mem_bd_at(24), mem_bd(0x7FF60, 9, padded));
+  b.write(kMemIn, task(0, 3, true)).write(kShimRead, task(0)).token(0, 1, false, 0);
+  b.block(shim_bd_at(1), shim_bd({{bd::shim::length, 27}})).patch(0, 1, 1, 0);
+  b.write(kShimWrite, task(1, 1, true)).write(kMemOut, task(24, 3)).token(0, 0, false, 0);
+  rig.run(b);
+  for (uint32_t row = 0; row < 9; ++row) {
+    EXPECT_EQ(rig.buffers[1]->get(3 * row), 0u);
+    for (uint32_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(rig.buffers[1]->get(3 * row + 1 + i), 1000 + 2 * row + i);
+      const uint32_t at = 0x7FF60 + 4 * (row / 3 * 32 + row % 3 * 8 + i);
+      EXPECT_EQ(rig.peek(at >> 19, 1, at & 0x7FFFF), 1000 + 2 * row + i) << row;
+    }
+  }
+}
+
 TEST(DmaErrors, FifthWaitingTask) {
   Rig rig;
   Builder b;
@@ -171,11 +195,34 @@ TEST(DmaErrors, BeyondTheBuffer) {
   EXPECT_GE(error.op.index, 0);
 }
 
-TEST(DmaErrors, BeyondTheTile) {
+TEST(DmaErrors, BeyondTheMemoryTiles) {
+  const auto run = [](uint32_t first_byte, uint32_t words) {
+    Rig rig({}, "npu2_1col");
+    rig.buffers[0]->count_up();
+    Builder b = feed(words);
+    b.block(mem_bd_at(0), mem_bd(first_byte, words)).write(kMemIn, task(0)).write(kShimRead, task(0));
+    b.token(0, 1, false, 0);
+    return rig.error(b);
+  };
+  const SimulationError east = run(0x7FFF0, 5), west = run(0u - 4, 2);
+  EXPECT_EQ(east.kind, "memory");
+  EXPECT_NE(std::string(east.what()).find("bytes 0xFFFF0 to 0x100003"), std::string::npos) << east.what();
+  EXPECT_NE(std::string(east.what()).find("no memory tile lies to the east"), std::string::npos);
+  EXPECT_EQ(west.kind, "memory");
+  EXPECT_EQ(run(0x7FFF0, 4).kind, "deadlock");  // up to the border all is well, but no token was asked for
+}
+
+TEST(DmaErrors, AcrossTheBorderNobodyWroteTheLastWord) {
   Rig rig;
-  Builder b;
-  b.block(mem_bd_at(0), mem_bd(0x7FFF0, 5)).write(kMemIn, task(0));
-  EXPECT_EQ(rig.error(b.token(0, 1, false, 0)).kind, "memory");
+  rig.buffers[0]->count_up();
+  Builder b = feed(6);
+  b.block(mem_bd_at(0), mem_bd(0x7FFF0, 6)).block(mem_bd_at(24), mem_bd(0x7FFF0, 7));
+  b.write(kMemIn, task(0, 1, true)).write(kShimRead, task(0)).token(0, 1, false, 0);
+  b.block(shim_bd_at(1), shim_bd({{bd::shim::length, 7}})).patch(0, 1, 1, 0).write(kShimWrite, task(1));
+  const SimulationError error = rig.error(b.write(kMemOut, task(24, 1, true)).token(0, 1, true, 5));
+  EXPECT_EQ(error.kind, "memory");
+  EXPECT_NE(std::string(error.what()).find("byte 0x8 of mem tile column 1 row 1"), std::string::npos)
+      << error.what();
 }
 
 TEST(DmaErrors, MemoryThatNobodyWrote) {

@@ -176,7 +176,7 @@ def fuse_maps() -> Iterator[tuple[str, bytes]]:
 def samples(ending: str) -> Iterator[tuple[str, bytes]]:
     """AMD's public files with this ending, by name without it; none where they are absent."""
     shared = Path(os.environ.get("ONEDISPATCH_SHARED", ROOT.parent / "shared"))
-    for path in sorted((shared / "data" / "amd-transactions").rglob(f"*{ending}")):
+    for path in sorted((shared / "data").glob(f"amd-transactions*/**/*{ending}")):
         if ending != ".bin" or not path.name.endswith(("_param.bin", "_ctrl.bin")):
             yield path.name.removesuffix(ending), path.read_bytes()
 

@@ -36,8 +36,8 @@ ENDLESS = ("xcomconv2d",)
 
 
 @pytest.fixture(scope="module")
-def samples(amd_transactions: Path) -> list[Path]:
-    return [p for p in sorted(amd_transactions.rglob("*.bin")) if not p.name.endswith(SIDE_FILES)]
+def samples(amd_files: list[Path]) -> list[Path]:
+    return [p for p in amd_files if not p.name.endswith(SIDE_FILES)]
 
 
 @pytest.mark.amd_data
@@ -86,8 +86,8 @@ def test_what_is_assumed_is_named(samples: list[Path]) -> None:
 
 
 @pytest.mark.amd_data
-def test_command(samples: list[Path]) -> None:
-    path = next(p for p in samples if p.parent.name == "elwmul")
+def test_command(amd_transactions: Path) -> None:
+    path = amd_transactions / "elwmul" / "elwmul_v2_a16a16_1_11008.bin"
     shown = CliRunner().invoke(app, ["txn", "replay", str(path)])
     assert shown.exit_code == 0, shown.output
     assert "ran to the end" in shown.output and "32 parameter blocks" in shown.output
@@ -112,8 +112,8 @@ def test_control_packets_leave_nothing_to_assume(amd_transactions: Path) -> None
 
 
 @pytest.mark.amd_data
-def test_command_with_packets(samples: list[Path]) -> None:
-    path = next(p for p in samples if p.parent.name == "gemmgelu")
+def test_command_with_packets(amd_transactions: Path) -> None:
+    path = next(p for p in (amd_transactions / "gemmgelu").glob("*.bin") if not p.name.endswith(SIDE_FILES))
     packets = path.with_name(path.stem + "_ctrl.bin")
     shown = CliRunner().invoke(app, ["txn", "replay", str(path), "--packets", str(packets)])
     assert shown.exit_code == 0 and "control packets executed" in shown.output, shown.output

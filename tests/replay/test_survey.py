@@ -88,3 +88,10 @@ def test_amd_samples_are_as_they_should_be(amd_transactions: Path) -> None:
     _, files = survey(amd_transactions, jobs=1, replays=True)
     for file in files:
         assert file.lossless and not file.errors and file.finished, f"{file.path}: {file.problem}"
+
+
+@pytest.mark.amd_data
+def test_amd_files_across_borders_leave_nothing_running(amd_more: Path) -> None:
+    _, files = survey(amd_more, jobs=1, replays=True)
+    for file in files:
+        assert file.lossless and not file.errors and file.complete, f"{file.path}: {file.problem}"

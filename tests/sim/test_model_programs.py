@@ -52,6 +52,22 @@ def test_small_programs(data: st.DataObject, device: str, faults: int) -> None:
 
 
 @pytest.mark.parametrize("faults", [0, 95], ids=["sound", "spoilt"])
+def test_programs_across_borders(faults: int) -> None:
+    """Buffers, rings and patterns that begin in one memory tile and end in the next."""
+    crossing = 0
+    for seed in range(1000, 1040):
+        choose = RandomChoose(seed)
+        try:
+            program = make_program(choose, find_device(DEVICES[choose.int(1, 2)]), faults, across=100)
+        except Abandon:
+            continue
+        found = disagreement(program)
+        assert not found, f"seed {seed} of {program.device.name}, faults {faults}:\n{found}"
+        crossing += found is None and any("across the border" in line for line in program.notes)
+    assert crossing >= 8, "too few of them cross a border"
+
+
+@pytest.mark.parametrize("faults", [0, 95], ids=["sound", "spoilt"])
 @pytest.mark.parametrize("block", range(4))
 def test_programs_by_seed(block: int, faults: int) -> None:
     """More programs, larger ones: these do not shrink, but their seed names them."""

@@ -135,9 +135,9 @@ def test_iterations_reach_on() -> None:
 
 
 @pytest.mark.amd_data
-def test_amd_files_are_explained(amd_transactions: Path) -> None:
+def test_amd_files_are_explained(amd_files: list[Path]) -> None:
     longest = 0.0
-    for path in sorted(amd_transactions.rglob("*.bin")):
+    for path in amd_files:
         if path.name.endswith(SIDE_FILES):
             continue
         data = path.read_bytes()
@@ -151,8 +151,8 @@ def test_amd_files_are_explained(amd_transactions: Path) -> None:
         ElementTree.fromstring(svg(told))
         json.dumps(told.to_dict())
         told.text()
-    # The longest of the sample has 30 KB and takes a few ms.
-    assert longest < 0.5
+    # The longest has 250 KB and takes some tens of ms; this is for what would never end.
+    assert longest < 30
 
 
 @given(st.binary(max_size=120))

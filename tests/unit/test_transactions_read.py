@@ -72,8 +72,8 @@ acquire_enable=1
 
 
 @pytest.mark.amd_data
-def test_every_amd_file_reads_back_byte_for_byte(amd_transactions: Path) -> None:
-    files = sorted(amd_transactions.rglob("*.bin"))
+def test_every_amd_file_reads_back_byte_for_byte(amd_files: list[Path]) -> None:
+    files = amd_files
     assert files
     read = 0
     for path in files:
@@ -94,8 +94,8 @@ def test_every_amd_file_reads_back_byte_for_byte(amd_transactions: Path) -> None
 
 
 @pytest.mark.amd_data
-def test_amd_files_survive_both_conversions(amd_transactions: Path) -> None:
-    for path in sorted(amd_transactions.rglob("*.bin")):
+def test_amd_files_survive_both_conversions(amd_files: list[Path]) -> None:
+    for path in amd_files:
         if path.name.endswith(SIDE_FILES):
             continue
         legacy = Transaction.from_bytes(path.read_bytes())
@@ -107,8 +107,8 @@ def test_amd_files_survive_both_conversions(amd_transactions: Path) -> None:
 
 
 @pytest.mark.amd_data
-def test_one_byte_short_is_refused_with_a_message(amd_transactions: Path) -> None:
-    path = next(p for p in sorted(amd_transactions.rglob("*.bin")) if not p.name.endswith(SIDE_FILES))
+def test_one_byte_short_is_refused_with_a_message(amd_files: list[Path]) -> None:
+    path = next(p for p in amd_files if not p.name.endswith(SIDE_FILES))
     with pytest.raises(TransactionError, match="1 byte short"):
         Transaction.from_bytes(path.read_bytes()[:-1])
 

@@ -54,7 +54,18 @@ TileKind kind_of_row(uint32_t row) {
 
 }  // namespace
 
+// The memory tiles of all columns share one memory, the first; every core has one of its own.
+MemoryPart Array::place_memory(const Tile& tile, uint64_t bytes) {
+  if (tile.kind == TileKind::kMem) return {&memories_[0], tile.column * bytes, bytes};
+  if (bytes == 0) return {};
+  memories_.emplace_back(bytes);
+  return {&memories_.back(), 0, bytes};
+}
+
 void Array::build() {
+  memories_.clear();
+  memories_.reserve(1 + size_t{device_.columns} * rows_);  // tiles point into it
+  memories_.emplace_back(uint64_t{device_.columns} * reg::mem::kMemoryBytes);
   tiles_.clear();
   channels_.clear();
   cores_.clear();
@@ -66,7 +77,7 @@ void Array::build() {
     tile.row = index % rows_;
     tile.kind = kind_of_row(tile.row);
     const Geometry size = geometry_of(tile.kind);
-    tile.memory = Memory(size.memory);
+    tile.memory = place_memory(tile, size.memory);
     tile.program.assign(size.program, 0);
     tile.locks.resize(size.locks);
     tile.bds.assign(size.bds, BdWords{});
@@ -146,6 +157,12 @@ const Tile* Array::neighbour(const Tile& tile, int columns, int rows) const {
   const int64_t row = static_cast<int64_t>(tile.row) + rows;
   if (column < 0 || column >= device_.columns || row < 0 || row >= rows_) return nullptr;
   return &tiles_[tile_index(static_cast<uint32_t>(column), static_cast<uint32_t>(row))];
+}
+
+// A BD of a memory tile may touch its neighbours too.
+void Array::changed_memory(const Channel& c) {
+  if (c.memory_tile == kNone) return changed(c.tile);
+  for (uint32_t tile = c.memory_tile; tile <= c.last_memory_tile; tile += rows_) changed(tile);
 }
 
 std::string Array::tile_name(uint32_t tile) const {

@@ -94,8 +94,9 @@ struct Channel {
   uint64_t words_left = 0;  // on the stream
   uint64_t ready_time = 0;  // data may not flow before
   uint32_t generation = 0;  // changes on reset; older events are dropped
-  uint32_t memory_tile = kNone;
-  uint64_t first_byte = 0, span_bytes = 0;  // what the BD touches in memory_tile
+  const Memory* memory = nullptr;                          // that the BD touches; null: DDR or none
+  uint32_t memory_tile = kNone, last_memory_tile = kNone;  // from west to east, what the BD touches
+  uint64_t first_byte = 0, span_bytes = 0;                 // and where in their memory
   std::shared_ptr<DdrRegion> region;        // shim: the buffer of this BD
   uint64_t ddr_overhead = 1;                // bytes of DDR traffic per byte moved, for short runs
 
@@ -114,7 +115,9 @@ struct Channel {
   // S2MM only: sources that found this channel not ready. The buffer is kept between uses.
   std::vector<uint32_t> waiting_sources;
 
-  bool open = false;  // replay: some of its data went nowhere, or came from nowhere
+  uint32_t walked = 0;    // BDs of the chain since the task, or its repeat, began
+  bool given_up = false;  // replay: a write that took something from its task waited in vain
+  bool open = false;      // replay: some of its data went nowhere, or came from nowhere
   uint64_t open_words = 0;  // replay: words of the pattern that an open source supplied
 
   uint32_t tokens = 0;
@@ -146,7 +149,7 @@ struct Switch {
 struct Tile {
   TileKind kind = TileKind::kCore;
   uint32_t index = 0, column = 0, row = 0;
-  Memory memory;
+  MemoryPart memory;
   std::vector<uint32_t> program;  // core: program memory, in words
   std::vector<Lock> locks;
   std::vector<BdWords> bds;
@@ -233,7 +236,10 @@ class Array {
   bool serve_starved(const uint64_t* polled_address);
   // Replay: a write of these words takes away what a running task still needs (replay_catch_up.cpp).
   bool takes_away(uint64_t address, uint32_t words, uint32_t value) const;
-  uint64_t packets = 0;  // control packets executed
+  // Replay: nobody waits any longer for the tasks that run now.
+  void give_up();
+  uint64_t progress = 0;  // replay: what tasks whose chains end have done; it ends with them
+  uint64_t packets = 0;   // control packets executed
   uint64_t answers = 0;  // replay: handshakes of absent core programs
 
  private:
@@ -260,6 +266,12 @@ class Array {
   void finish_bd(Channel& channel);
   void next_task(Channel& channel);
   void reset_channel(Channel& channel);
+  // In words as BDs count them: what exists of the range, and where the tile's own part starts.
+  struct View {
+    uint64_t first, end, own;
+  };
+  View view_of(const Tile& tile) const;
+  std::string describe_view(const Tile& tile) const;
   void bind_memory(Channel& channel, Shape shape);
   void bind_ddr(Channel& channel, Shape shape);
   Lock* lock_of_bd(const Channel& channel, uint32_t id, uint32_t* tile);
@@ -336,6 +348,7 @@ class Array {
   bool serve_as_partner(Tile& tile, uint32_t id, int32_t wanted, bool set_ones);
 
   // replay_catch_up.cpp
+  void note_progress(const Channel& channel);
   bool takes_bds(const Tile& tile, uint32_t first, uint32_t last) const;
   bool takes_lock(const Tile& tile, uint32_t id, int32_t value) const;
 
@@ -345,14 +358,17 @@ class Array {
   std::string explain_lock(const Lock& lock, int32_t wanted) const;
 
   void build();
+  MemoryPart place_memory(const Tile& tile, uint64_t bytes);
   uint32_t tile_index(uint32_t column, uint32_t row) const { return column * rows_ + row; }
   const Tile* neighbour(const Tile& tile, int columns, int rows) const;
   void changed(uint32_t tile) { changed_[tile] = 1; }
+  void changed_memory(const Channel& channel);
 
   DeviceDescription device_;
   Timing timing_;
   Options options_;
   uint32_t rows_ = 6;
+  std::vector<Memory> memories_;  // of the memory tiles together, then of each core
   std::vector<Tile> tiles_;
   std::vector<Channel> channels_;
   std::vector<Core> cores_;

@@ -11,7 +11,7 @@ namespace onedispatch::sim {
 
 // A replayed file is foreign: bounds what all its operations together may cost.
 constexpr uint64_t kEffortOfReplay = 10;  // times the event limit
-// Events (or 256 words each) until tasks that a write waits for count as endless.
+// Events (or 256 words each) without progress of any task that ends, until a write waits no longer.
 constexpr uint64_t kEffortOfCatchUp = 200'000;
 
 using V0 = txn::V0_1;
@@ -75,7 +75,7 @@ void Simulator::begin_run(const Transaction& transaction, DdrRegions arguments) 
   next_ = 0;
   done_ = false;
   wait_ = Wait::kNone;
-  caught_up_ = endless_ = false;
+  caught_up_ = false;
   report_ = RunReport{};
   skipped_.clear();
   start_ = array_.now;
@@ -139,8 +139,10 @@ void Simulator::loop() {
   }
 }
 
+uint64_t Simulator::effort_of_replay() const { return kEffortOfReplay * options_.event_limit; }
+
 void Simulator::check_effort() const {
-  const uint64_t all = kEffortOfReplay * options_.event_limit;
+  const uint64_t all = effort_of_replay();
   if (options_.replay && array_.effort - effort_start_ > all)
     throw SimulationError("livelock", {describe_wait(), "more than " + counted(all, "event") + " in all",
                                        "transactions of a size that can be replayed",
@@ -186,8 +188,9 @@ bool Simulator::takes_away(const Op& op) const {
 // Replay: whether the operation has to wait for tasks before it (replay_catch_up.cpp).
 bool Simulator::must_catch_up(const Op& op) {
   const bool has_waited = std::exchange(caught_up_, false);  // of this operation alone
-  if (!options_.replay || has_waited || endless_ || array_.events.empty() || !takes_away(op)) return false;
+  if (!options_.replay || has_waited || array_.events.empty() || !takes_away(op)) return false;
   wait_ = Wait::kCatchUp;
+  progress_seen_ = array_.progress;
   return true;
 }
 
@@ -353,8 +356,12 @@ bool Simulator::take_merged_tokens() {
 // Something happened: is the operation that waits served now?
 void Simulator::retry() {
   if (wait_ == Wait::kCatchUp) {
-    if (array_.effort - effort_mark_ > kEffortOfCatchUp) endless_ = true;
-    if (endless_ || !takes_away(transaction_->ops()[next_])) end_catch_up();
+    if (progress_seen_ != array_.progress) {
+      progress_seen_ = array_.progress;
+      effort_mark_ = array_.effort;
+    }
+    if (array_.effort - effort_mark_ > kEffortOfCatchUp) array_.give_up();
+    if (!takes_away(transaction_->ops()[next_])) end_catch_up();
     return;
   }
   bool served = false;

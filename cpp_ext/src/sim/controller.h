@@ -60,6 +60,7 @@ class Simulator {
   OpRef ref() const;
   std::string describe_wait() const;
   void check_finished() const;
+  uint64_t effort_of_replay() const;
   void check_effort() const;
   [[noreturn]] void unsupported(const Op& op, const std::string& accepted) const;
 
@@ -86,7 +87,7 @@ class Simulator {
   uint64_t extra_cost_ = 0;
   uint64_t effort_mark_ = 0, effort_start_ = 0;
   bool caught_up_ = false;  // replay: the next operation has waited for the tasks before it
-  bool endless_ = false;    // replay: tasks do not end, so that nothing waits for them any more
+  uint64_t progress_seen_ = 0;  // replay: of the array, while a write waits
   uint64_t start_ = 0;
   RunReport report_;
   std::map<uint8_t, uint32_t> skipped_;  // replay: custom opcodes without known meaning, how often

@@ -66,7 +66,7 @@ void Array::stop_core(Core& core) {
 
 void Array::start_core(Core& core) {
   Tile& tile = tiles_[core.tile];
-  const CoreView view{tile.memory.bytes.data(), tile.column, tile.row - reg::FIRST_CORE_ROW};
+  const CoreView view{tile.memory.data(), tile.column, tile.row - reg::FIRST_CORE_ROW};
   try {
     core.program =
         start_program(tile.program.data(), static_cast<uint32_t>(tile.program.size()), view, device_);
@@ -151,10 +151,10 @@ void Array::begin_compute(Core& core) {
 
 void Array::finish_compute(Core& core) {
   join(core);
-  Memory& memory = tiles_[core.tile].memory;
+  const MemoryPart& memory = tiles_[core.tile].memory;
   for (const MemoryRange& range : core.action.writes)
     if (range.bytes > 0)
-      memory.valid.mark(range.offset / 4, (uint64_t{range.offset} % 4 + range.bytes + 3) / 4);
+      memory.mark(range.offset / 4, (uint64_t{range.offset} % 4 + range.bytes + 3) / 4);
   core.state = Core::State::kRunning;
   changed(core.tile);
 }
@@ -189,9 +189,9 @@ void Array::join_overlapping(uint32_t tile, uint64_t first_byte, uint64_t bytes,
 }
 
 void Array::check_ranges(const Core& core) const {
-  const Memory& memory = tiles_[core.tile].memory;
+  const MemoryPart& memory = tiles_[core.tile].memory;
   const auto check_bounds = [&](const MemoryRange& range) {
-    if (uint64_t{range.offset} + range.bytes > memory.bytes.size())
+    if (uint64_t{range.offset} + range.bytes > memory.bytes)
       fail(core, "bytes " + hex(range.offset) + " +" + std::to_string(range.bytes),
            "own data memory, 0x0 to 0xFFFF");
   };
@@ -201,7 +201,7 @@ void Array::check_ranges(const Core& core) const {
     if (range.bytes == 0) continue;
     const uint64_t first = range.offset / 4;
     const uint64_t count = (range.offset % 4 + range.bytes + 3) / 4;
-    const uint64_t bad = memory.valid.first_unwritten(first, count);
+    const uint64_t bad = memory.first_unwritten(first, count);
     if (bad != first + count)
       fail(core,
            "a kernel call that reads byte " + hex(bad * 4) + " of its data memory (range " +

@@ -49,6 +49,8 @@ void Array::start_task(Channel& c, const Task& task, bool cold) {
   c.running = true;
   c.task = task;
   c.repeats_left = task.repeat;
+  c.walked = 0;
+  c.given_up = false;
   changed(c.tile);
   uint64_t delay = timing_.bd_setup + timing_.channel_start;
   if (tiles_[c.tile].kind == TileKind::kShim)
@@ -137,33 +139,46 @@ void Array::activate(Channel& c) {
   ready(c);
 }
 
+// The words that BDs of a tile may name: of a core its own, of a memory tile those of its west
+// neighbour, its own and those of its east neighbour, as one range.
+Array::View Array::view_of(const Tile& tile) const {
+  const uint64_t words = tile.memory.bytes / 4;
+  if (tile.kind != TileKind::kMem) return {0, words, 0};
+  return {tile.column == 0 ? words : 0, (tile.column + 1 == device_.columns ? 2 : 3) * words, words};
+}
+
+std::string Array::describe_view(const Tile& tile) const {
+  const View view = view_of(tile);
+  std::string text = "bytes " + hex(view.first * 4) + " to " + hex(view.end * 4 - 1);
+  if (tile.kind != TileKind::kMem) return text;
+  text += ", own from " + hex(reg::mem::kOwnMemoryView);
+  if (tile.column == 0) text += "; no memory tile lies to the west";
+  if (tile.column + 1 == device_.columns) text += "; no memory tile lies to the east";
+  return text;
+}
+
 void Array::bind_memory(Channel& c, Shape shape) {
   const Tile& own = tiles_[c.tile];
-  const Tile* target = &own;
-  uint64_t words = own.memory.bytes.size() / 4;
+  const View view = view_of(own);
   const uint64_t last = shape.base + furthest_word(shape);
-  const uint64_t given_base = shape.base;
-  if (own.kind == TileKind::kMem) {
-    // Three tiles side by side: west, own, east.
-    const int columns = static_cast<int>(std::min<uint64_t>(shape.base / words, 3)) - 1;
-    target = columns <= 1 ? neighbour(own, columns, 0) : nullptr;
-    shape.base %= words;
-  }
-  if (target == nullptr || shape.base + furthest_word(shape) >= words)
+  if (shape.base < view.first || last >= view.end)
     fail(c, "memory",
          {channel_name(c) + " BD " + std::to_string(c.bd_id) + " (written by op " +
               std::to_string(own.bd_writers[c.bd_id].index) + ")",
-          "bytes " + hex(given_base * 4) + " to " + hex(last * 4 + 3),
-          own.kind == TileKind::kMem
-              ? "one memory tile of the view: west 0x0, own 0x80000, east 0x100000, 512 KB each"
-              : "bytes 0x0 to 0xFFFF",
+          "bytes " + hex(shape.base * 4) + " to " + hex(last * 4 + 3), describe_view(own),
           "Check base, length, steps and iteration of the BD."});
-  Tile& tile = tiles_[target->index];
-  c.memory_tile = tile.index;
+  const uint64_t words = own.memory.bytes / 4;
+  const auto tile_at = [&](uint64_t word) {
+    return own.index + static_cast<uint32_t>(word / words) * rows_ - static_cast<uint32_t>(view.own / words) * rows_;
+  };
+  c.memory = own.memory.whole;
+  c.memory_tile = tile_at(shape.base);
+  c.last_memory_tile = tile_at(last);
+  shape.base += own.memory.first_word() - view.own;
   c.first_byte = shape.base * 4;
   c.span_bytes = furthest_word(shape) * 4 + 4;
   const uint32_t pad = own.kind == TileKind::kMem ? own.pad_values[c.number] : 0;
-  c.cursor = Cursor(shape, tile.memory.bytes.data(), &tile.memory.valid, pad);
+  c.cursor = Cursor(shape, own.memory.whole->bytes.data(), &own.memory.whole->valid, pad);
 }
 
 void Array::bind_ddr(Channel& c, Shape shape) {
@@ -207,14 +222,25 @@ void Array::bind_ddr(Channel& c, Shape shape) {
         "Check the DDR_PATCH of this BD, its length and steps, and the size of the buffer."});
 }
 
+namespace {
+
+void forget_memory(Channel& c) {
+  c.memory = nullptr;
+  c.memory_tile = c.last_memory_tile = kNone;
+}
+
+}  // namespace
+
 void Array::finish_bd(Channel& c) {
   if (c.reply) return finish_answer(c);
   Tile& tile = tiles_[c.tile];
   step_iteration(tile.kind, tile.bds[c.bd_id]);
   c.region.reset();
-  c.memory_tile = kNone;
+  forget_memory(c);
   if (c.mm2s && c.packet_open && !c.bd.suppress_tlast && c.words_left == 0 && c.route) release_arbiters(c);
   c.state = ChannelState::kDelay;
+  if (options_.replay) note_progress(c);
+  ++c.walked;
   if (c.bd.release_value != 0) {
     uint32_t lock_tile = 0;
     Lock* lock = lock_of_bd(c, c.bd.release_lock, &lock_tile);
@@ -226,6 +252,7 @@ void Array::finish_bd(Channel& c) {
   }
   if (--c.repeats_left > 0) {
     const uint64_t latency = tile.kind == TileKind::kShim ? timing_.shim_next[c.mm2s] : 0;
+    c.walked = 0;
     return begin_bd(c, c.task.start_bd, timing_.bd_setup + latency);
   }
   next_task(c);
@@ -291,7 +318,7 @@ void Array::reset_channel(Channel& c) {
   c.words_left = 0;
   c.tokens = 0;
   c.region.reset();
-  c.memory_tile = kNone;
+  forget_memory(c);
   changed(c.tile);
 }
 

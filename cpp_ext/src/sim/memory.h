@@ -23,12 +23,28 @@ class ValidMap {
   uint64_t words_;
 };
 
-// Bytes plus their map. Owned by a tile; the bytes start as zero but count as unwritten.
+// Bytes plus their map. The bytes start as zero but count as unwritten.
 struct Memory {
   std::vector<uint8_t> bytes;
   ValidMap valid;
 
-  explicit Memory(uint32_t size = 0) : bytes(size), valid(size / 4) {}
+  explicit Memory(uint64_t size = 0) : bytes(size), valid(size / 4) {}
+};
+
+// What a tile has of a memory. Memory tiles have parts of one, side by side, so that what a BD
+// sees of its neighbours is one range.
+struct MemoryPart {
+  Memory* whole = nullptr;
+  uint64_t first_byte = 0;  // a multiple of 4
+  uint64_t bytes = 0;
+
+  uint8_t* data() const { return whole->bytes.data() + first_byte; }
+  uint64_t first_word() const { return first_byte / 4; }
+  // As of ValidMap, with words counted from the tile's first.
+  void mark(uint64_t first, uint64_t count) const { whole->valid.mark(first_word() + first, count); }
+  uint64_t first_unwritten(uint64_t first, uint64_t count) const {
+    return whole->valid.first_unwritten(first_word() + first, count) - first_word();
+  }
 };
 
 }  // namespace onedispatch::sim

@@ -51,7 +51,7 @@ void Array::write_block(uint64_t address, const uint8_t* words, uint32_t count, 
   const Access access = decode(address);
   if (access.info->what == Treatment::kMemory) {
     Tile& tile = tiles_[access.tile];
-    if (static_cast<uint64_t>(access.offset) + uint64_t{4} * count <= tile.memory.bytes.size()) {
+    if (static_cast<uint64_t>(access.offset) + uint64_t{4} * count <= tile.memory.bytes) {
       write_memory(tile, access.offset, words, count * 4);
       return;
     }
@@ -61,16 +61,16 @@ void Array::write_block(uint64_t address, const uint8_t* words, uint32_t count, 
 
 void Array::write_memory(Tile& tile, uint32_t offset, const uint8_t* data, uint32_t bytes) {
   join_overlapping(tile.index, offset, bytes, true);
-  std::memcpy(tile.memory.bytes.data() + offset, data, bytes);
-  tile.memory.valid.mark(offset / 4, bytes / 4);
+  std::memcpy(tile.memory.data() + offset, data, bytes);
+  tile.memory.mark(offset / 4, bytes / 4);
   changed(tile.index);
 }
 
 void Array::zero_memory(Tile& tile) {
-  const uint64_t bytes = tile.memory.bytes.size();
+  const uint64_t bytes = tile.memory.bytes;
   join_overlapping(tile.index, 0, bytes, true);
-  std::fill(tile.memory.bytes.begin(), tile.memory.bytes.end(), uint8_t{0});
-  tile.memory.valid.mark(0, bytes / 4);
+  std::fill_n(tile.memory.data(), bytes, uint8_t{0});
+  tile.memory.mark(0, bytes / 4);
   changed(tile.index);
 }
 
@@ -203,7 +203,7 @@ uint32_t Array::read(uint64_t address) {
   switch (info.what) {
     case Treatment::kMemory:
       join_overlapping(tile.index, access.offset, 4, false);
-      return load32(tile.memory.bytes.data() + access.offset);
+      return load32(tile.memory.data() + access.offset);
     case Treatment::kProgram: return tile.program[info.block.byte(access.offset) / 4];
     case Treatment::kBd: return tile.bds[index][info.block.byte(access.offset) / 4];
     case Treatment::kControl: return channel(tile.index, info.mm2s, index).control;

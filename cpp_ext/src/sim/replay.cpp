@@ -89,6 +89,7 @@ void Array::supply(Channel& c) {
 
 void Array::finish_supply(Channel& c) {
   const uint64_t words = c.segment_words;
+  note_progress(c);
   if (c.region) {
     c.region->bytes_written += words * 4;
   } else {
@@ -97,7 +98,7 @@ void Array::finish_supply(Channel& c) {
       store32(scratch_.data() + i * 4, pattern_word(c.index, c.open_words + i));
     settle_jobs(c);
     c.cursor.scatter(scratch_.data(), words);
-    changed(c.memory_tile);
+    changed_memory(c);
   }
   c.open_words += words;
   c.words_left -= words;
@@ -113,6 +114,8 @@ void Array::finish_supply(Channel& c) {
 void Array::copy_replayed(Channel& s, const Route& route, uint64_t words) {
   const size_t bytes = static_cast<size_t>(words) * 4;
   if (s.region) s.region->bytes_read += bytes;
+  note_progress(s);
+  for (const Destination& d : route.destinations) note_progress(channels_[d.channel]);
   if (route.destinations.empty()) {
     s.open = true;
     return;  // the cursor may stay: the BD ends by its count of words
@@ -128,7 +131,7 @@ void Array::copy_replayed(Channel& s, const Route& route, uint64_t words) {
   }
   for (const Destination& d : route.destinations) {
     Channel& c = channels_[d.channel];
-    changed(c.memory_tile == kNone ? c.tile : c.memory_tile);
+    changed_memory(c);
     if (c.region) {
       c.region->bytes_written += bytes;
       continue;

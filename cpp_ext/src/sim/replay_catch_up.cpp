@@ -5,8 +5,9 @@
 // transactions count on that: when the output has arrived, they write locks and BDs anew. In a replay
 // the streams to and from absent programs are open, so outputs may overtake inputs. Therefore a write
 // that takes away what a running task still needs waits until that task has had time to end: a lock
-// that its BDs use, a BD that it will load, a place in a full task queue. It waits no longer than
-// anything moves, so what really is wrong in a transaction stays so.
+// that its BDs use, a BD that it will load, a place in a full task queue. It waits as long as tasks whose
+// chains end make progress, however much they have to move, and for those that never end for a while.
+// So what really is wrong in a transaction stays so.
 #include <algorithm>
 
 #include "array.h"
@@ -49,6 +50,15 @@ bool counts_iterations(const Tile& tile, uint32_t bd) {
 
 }  // namespace
 
+// A chain that has loaded more BDs than the tile has walks in a circle.
+void Array::note_progress(const Channel& c) {
+  if (c.walked <= tiles_[c.tile].bds.size()) ++progress;
+}
+
+void Array::give_up() {
+  for (Channel& c : channels_) c.given_up = c.running;
+}
+
 bool Array::takes_away(uint64_t address, uint32_t words, uint32_t value) const {
   const uint64_t column = address >> reg::COLUMN_SHIFT;
   const uint32_t row = static_cast<uint32_t>(address >> reg::ROW_SHIFT) & reg::ROW_MASK;
@@ -61,7 +71,7 @@ bool Array::takes_away(uint64_t address, uint32_t words, uint32_t value) const {
   switch (info->what) {
     case Treatment::kQueue: {
       const uint32_t base = info->mm2s ? tile.first_mm2s : tile.first_s2mm;
-      return channels_[base + first].queued == kQueueDepth;
+      return channels_[base + first].queued == kQueueDepth && !channels_[base + first].given_up;
     }
     case Treatment::kBd: return takes_bds(tile, first, info->block.index(offset + 4 * std::min(words, 0x4000u) - 4));
     case Treatment::kLockValue: return takes_lock(tile, first, static_cast<int32_t>(value));
@@ -73,7 +83,7 @@ bool Array::takes_bds(const Tile& tile, uint32_t first, uint32_t last) const {
   const auto hit = [&](uint32_t id, const Bd&) { return first <= id && id <= last; };
   const Channel* const channels = channels_.data() + tile.first_s2mm;
   return std::any_of(channels, channels + 2 * tile.channels, [&](const Channel& c) {
-    if (!c.running || c.bd_id >= tile.bds.size()) return false;
+    if (!c.running || c.given_up || c.bd_id >= tile.bds.size()) return false;
     // The BD that it works on has been read, but for the counter in it.
     return (hit(c.bd_id, c.bd) && counts_iterations(tile, c.bd_id)) || any_to_come(tile, c, hit);
   });
@@ -99,7 +109,7 @@ bool Array::takes_lock(const Tile& tile, uint32_t id, int32_t value) const {
     const auto uses = [&](uint32_t, const Bd& bd) { return releases(bd) || acquires(bd); };
     for (uint32_t i = 0; i < 2 * user->channels; ++i) {
       const Channel& c = channels_[user->first_s2mm + i];
-      if (!c.running) continue;
+      if (!c.running || c.given_up) continue;
       if (releases(c.bd) || (c.state == ChannelState::kAcquire && acquires(c.bd))) return true;
       if (any_to_come(*user, c, uses)) return true;
     }

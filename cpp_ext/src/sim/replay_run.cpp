@@ -15,7 +15,8 @@ constexpr uint64_t kArguments = 16;
 constexpr uint64_t kAddressMask = (uint64_t{1} << 48) - 1;
 // Arguments lie so far apart that no descriptor reaches from one into the next.
 constexpr uint64_t kSpacing = uint64_t{1} << 40;
-// After the last operation: events (or 256 words each) until what still moves counts as endless.
+// After the last operation: events (or 256 words each) without progress of any task that ends, until
+// what still moves counts as endless.
 constexpr uint64_t kSettleEffort = 200'000;
 
 DdrRegions open_regions() {
@@ -141,8 +142,14 @@ ReplayReport Simulator::replay(const uint8_t* bytes, size_t size, const ControlP
 
 // Lets what is under way end.
 void Simulator::settle() {
-  const uint64_t limit = array_.effort + kSettleEffort;
-  while (!array_.events.empty() && array_.effort < limit) array_.handle(array_.events.pop());
+  uint64_t mark = array_.effort, seen = array_.progress;
+  const uint64_t end = effort_start_ + effort_of_replay();
+  while (!array_.events.empty() && array_.effort - mark < kSettleEffort && array_.effort < end) {
+    array_.handle(array_.events.pop());
+    if (seen == array_.progress) continue;
+    seen = array_.progress;
+    mark = array_.effort;
+  }
 }
 
 void Simulator::finish_replay(ReplayReport& report) const {

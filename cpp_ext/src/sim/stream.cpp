@@ -149,6 +149,16 @@ void Array::settle_jobs(const Channel& c) {
     join_overlapping(c.memory_tile, c.first_byte, c.span_bytes, !c.mm2s);
 }
 
+namespace {
+
+// Whether two BDs touch the same bytes of a core's memory or of the memory tiles.
+bool touch_the_same(const Channel& a, const Channel& b) {
+  return a.memory != nullptr && a.memory == b.memory && a.first_byte < b.first_byte + b.span_bytes &&
+         b.first_byte < a.first_byte + a.span_bytes;
+}
+
+}  // namespace
+
 void Array::copy_segment(Channel& s, const Route& route, uint64_t words) {
   const size_t bytes = static_cast<size_t>(words) * 4;
   settle_jobs(s);
@@ -156,8 +166,7 @@ void Array::copy_segment(Channel& s, const Route& route, uint64_t words) {
   for (const Destination& d : route.destinations) {
     const Channel& c = channels_[d.channel];
     settle_jobs(c);
-    shares_memory =
-        shares_memory || (c.memory_tile != kNone && c.memory_tile == s.memory_tile) || (c.region && s.region);
+    shares_memory = shares_memory || touch_the_same(s, c) || (c.region && s.region);
   }
   const uint8_t* from = shares_memory ? nullptr : s.cursor.contiguous(words);
   uint64_t unwritten;
@@ -183,14 +192,19 @@ void Array::copy_segment(Channel& s, const Route& route, uint64_t words) {
   for (size_t i = 0; i < route.destinations.size(); ++i) {
     Channel& c = channels_[route.destinations[i].channel];
     if (c.region) c.region->bytes_written += bytes;
-    changed(c.memory_tile == kNone ? c.tile : c.memory_tile);
+    changed_memory(c);
     if (i >= first) c.cursor.scatter(from, words);
   }
 }
 
 void Array::fail_unwritten(const Channel& s, uint64_t word) const {
-  std::string place =
-      "byte " + hex(word * 4) + " of " + (s.memory_tile == kNone ? "" : tile_name(s.memory_tile));
+  std::string place;
+  if (s.memory_tile != kNone) {
+    const uint64_t behind = word * 4 - tiles_[s.memory_tile].memory.first_byte;
+    const uint64_t tile_bytes = tiles_[s.memory_tile].memory.bytes;
+    const auto tile = s.memory_tile + static_cast<uint32_t>(behind / tile_bytes) * rows_;
+    place = "byte " + hex(behind % tile_bytes) + " of " + tile_name(tile);
+  }
   if (s.region) {
     size_t argument = 0;
     while (argument < regions_.size() && regions_[argument] != s.region) ++argument;
