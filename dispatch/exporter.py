@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import onnx
 from onnx import ModelProto, NodeProto, TypeProto, helper, numpy_helper
 
-from onedispatch.dispatch.graph import Array, Dimension, Graph, Node, Value, dtype_of
+from onedispatch.dispatch.external_data import refuse_external
+from onedispatch.dispatch.graph import Array, Dimension, Graph, Node, Value, dtype_of, type_name_of
 from onedispatch.dispatch.importer import value_of
 from onedispatch.transactions.errors import ModelError
 
@@ -80,23 +81,25 @@ def sub_model(
         model.graph.initializer.append(numpy_helper.from_array(array, name))
     for node in nodes:
         model.graph.node.append(node_proto(node))
+    refuse_external(model)  # onnx and onnxruntime would read whatever file it names
     return model
 
 
 def infer_values(graph: Graph, bound: Mapping[str, Value], hints: Mapping[str, Array]) -> dict[str, Value]:
     """Types and shapes of all edges, with graph inputs as ``bound`` says.
 
-    ``hints`` are values known beyond the graph's constants. Large weights take part by their
-    shape only. Where inference knows nothing, declared types survive without their shapes,
-    since shapes declared for another batch would mislead.
+    ``hints`` are values known beyond the graph's constants, of inputs or of what nodes make.
+    Large weights take part by their shape only. Where inference knows nothing, declared types
+    survive without their shapes, since shapes declared for another batch would mislead.
     """
     known = {**graph.constants, **hints}
     values = {v.name: bound.get(v.name, v) for v in graph.inputs if v.name not in hints}
     large = [graph.value(n) for n, a in graph.constants.items() if a.size > _SMALL and n not in hints]
     small = {n: a for n, a in known.items() if n in hints or a.size <= _SMALL}
     inputs = [v for v in (*values.values(), *large) if v.type]
-    outputs = [Value(v.name, v.type) for v in graph.outputs]
-    model = sub_model(graph, graph.nodes, inputs, outputs, small)
+    outputs = [Value(v.name, v.type) for v in graph.outputs if v.name not in hints]
+    nodes = [node for node in graph.nodes if not node.writes or any(n not in hints for n in node.writes)]
+    model = sub_model(graph, nodes, inputs, outputs, small)
     try:
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     except Exception as error:  # InferenceError and RuntimeError, by the version of onnx
@@ -112,6 +115,7 @@ def infer_values(graph: Graph, bound: Mapping[str, Value], hints: Mapping[str, A
         value = value_of(info)
         if value.type:
             found[value.name] = value
+    found.update({name: Value(name, type_name_of(a.dtype), a.shape) for name, a in hints.items()})
     found.update({v.name: bound.get(v.name, v) for v in graph.inputs})
     return found
 

@@ -8,10 +8,46 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import GraphProto, ModelProto, TensorProto, helper
 
+from onedispatch.dispatch import limits
+from onedispatch.dispatch.walk import bodies, tensors
 from onedispatch.transactions.errors import ModelError
 from onedispatch.transactions.phrases import counted
+
+
+def embed(model: ModelProto, folder: Path | None) -> None:
+    """Reads external data of subgraphs, functions and attributes into ``model``.
+
+    Nobody but ``external_array`` may follow a reference: onnx and onnxruntime would look in the
+    working directory. What is left as it is are initializers of the main graph, which the importer
+    reads one by one.
+
+    Raises:
+        ModelError: see ``external_array``; more of them than ``limits.EMBEDDED_BYTES``.
+    """
+    total = 0
+    for body, depth in bodies(model):
+        main = depth == 0 and isinstance(body, GraphProto)
+        for tensor in tensors(body, initializers=not main):
+            if tensor.data_location != TensorProto.EXTERNAL:
+                continue
+            array = external_array(tensor, folder)
+            total += array.nbytes
+            limits.EMBEDDED_BYTES.check("the model", total)
+            del tensor.external_data[:]
+            tensor.ClearField("data_location")
+            tensor.raw_data = array.tobytes()
+
+
+def refuse_external(model: ModelProto) -> None:
+    """Raises ``ModelError`` when anything in ``model`` still lies in a file."""
+    for body, _ in bodies(model):
+        for tensor in tensors(body):
+            if tensor.data_location == TensorProto.EXTERNAL:
+                raise ModelError(
+                    f"external data of tensor {tensor.name!r}", "a reference to a file", "data in the model"
+                )
 
 
 def external_array(tensor: TensorProto, folder: Path | None) -> np.ndarray[Any, Any]:

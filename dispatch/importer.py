@@ -8,7 +8,7 @@ and gone when the import ends, so that no more than two copies of the weights ar
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, numpy_helper
 
-from onedispatch.dispatch.external_data import external_array
+from onedispatch.dispatch.external_data import embed, external_array
 from onedispatch.dispatch.graph import Array, Dimension, Folded, Graph, Node, Value, prune, sort_nodes
+from onedispatch.dispatch.model_limits import check_model
 from onedispatch.transactions.errors import ModelError
 from onedispatch.transactions.phrases import counted
 
@@ -31,6 +32,8 @@ def import_model(model: ModelLike) -> Graph:
         ModelError: no such file, not ONNX, a broken graph, unsafe external data.
     """
     proto, folder = _read(model)
+    check_model(proto)
+    embed(proto, folder)  # a given ModelProto has no folder: its references are refused, not replaced
     if proto.functions:
         proto = _inline(proto)
     try:
@@ -91,6 +94,25 @@ def _inline(proto: ModelProto) -> ModelProto:
         return inliner.inline_local_functions(proto)
     except Exception as error:  # the C++ inliner raises RuntimeError and its own kinds
         raise ModelError("the model's functions", str(error), "functions that can be inlined") from error
+
+
+def read_node(proto: NodeProto, opsets: Mapping[str, int], ir_version: int) -> Node | Array:
+    """A node that was part of a subgraph, checked as those of the main graph are; a constant's value."""
+    model = ModelProto(ir_version=ir_version)
+    for domain, version in opsets.items():
+        model.opset_import.append(onnx.helper.make_opsetid(domain, version))
+    model.graph.node.append(proto)
+    _check(model)
+    importer = _Importer(model, None)
+    constant = importer.constant(proto)
+    return importer.node(proto, proto.name) if constant is None else constant
+
+
+def read_array(tensor: TensorProto | onnx.SparseTensorProto) -> Array:
+    """The values of an initializer that was part of a subgraph."""
+    if isinstance(tensor, TensorProto):
+        return _Importer(ModelProto(), None).array(tensor)
+    return _dense(tensor)
 
 
 def with_attributes(graph: Graph) -> Graph:
@@ -183,7 +205,7 @@ class _Importer:
                 name = f"{name}#{index}"
             used.add(name)
             self.order.append(name)
-            constant = self._constant(proto)
+            constant = self.constant(proto)
             if constant is None:
                 nodes.append(self.node(proto, name))
             else:
@@ -191,14 +213,16 @@ class _Importer:
                 self.folded.append(Folded(name, "Constant", "a constant of the model"))
         return nodes
 
-    def _constant(self, proto: NodeProto) -> Array | None:
-        """The value of a Constant node (sparse ones are left to the evaluator)."""
+    def constant(self, proto: NodeProto) -> Array | None:
+        """The value of a Constant node, None for others; sparse ones become dense, as everywhere."""
         if proto.op_type != "Constant" or _domain(proto.domain):
             return None
         attribute = proto.attribute[0]
         match attribute.name:
             case "value":
                 return self.array(attribute.t)
+            case "sparse_value":
+                return _dense(attribute.sparse_tensor)
             case "value_float":
                 return np.asarray(attribute.f, np.float32)
             case "value_int":
