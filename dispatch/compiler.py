@@ -37,14 +37,14 @@ def compile_graph(
     refused: dict[str, Refusal] = {}
     whole: set[str] = set()  # nodes that must not be merged with others
     while True:
-        units = map_graph(special, device, values, refused, whole)
+        units = map_graph(special, device, refused, whole)
         strict = fallback == "error"
-        ends = hand_on(special, values, device, on_device=strict or all(u.kind != "host" for u in units))
+        ends = hand_on(special, device, on_device=strict or all(u.kind != "host" for u in units))
         if strict:
             _insist(special, units, ends.refusals)
         regions = partition([*units, *ends.units], ends.sources)
         try:
-            steps = [_step(special, region, values, device) for region in regions]
+            steps = [_step(special, region, device) for region in regions]
         except BuildRefused as refusal:
             if not refusal.nodes:  # a copy of an output: nothing to place elsewhere
                 raise refused_model(special.name, [str(refusal.refusal)]) from refusal
@@ -60,14 +60,14 @@ def compile_graph(
         special.outputs,
         ends.sources,
         tuple(steps),
-        _placement(graph, special, regions),
+        _placement(special, regions),
         {name: special.constants[name] for name in ends.sources if name in special.constants},
     )
 
 
-def _step(graph: Graph, region: Region, values: Mapping[str, Array], device: Device) -> Step:
+def _step(graph: Graph, region: Region, device: Device) -> Step:
     if region.place == "npu":
-        return emit_region(region, Specs(graph, values), device)
+        return emit_region(region, Specs(graph), device)
     nodes = tuple(dict.fromkeys(node for unit in region.units for node in unit.nodes))
     reads = {name for node in nodes for name in node.reads}
     edges = reads.union(*(node.writes for node in nodes))
@@ -79,6 +79,7 @@ def _step(graph: Graph, region: Region, values: Mapping[str, Array], device: Dev
         constants={name: array for name, array in graph.constants.items() if name in reads},
         values={name: graph.value(name) for name in edges},
         folded=(),
+        decided={},
     )
     inputs = tuple(name for name in region.inputs if name not in graph.constants)
     return HostStep(piece, inputs, region.outputs)
@@ -106,7 +107,7 @@ def refused_model(name: str, lines: list[str]) -> UnsupportedModelError:
     )
 
 
-def _placement(source: Graph, graph: Graph, regions: Sequence[Region]) -> tuple[NodePlacement, ...]:
+def _placement(graph: Graph, regions: Sequence[Region]) -> tuple[NodePlacement, ...]:
     """One row per node of the model, in the model's order."""
     rows: dict[str, NodePlacement] = {
         f.node: NodePlacement(f.node, f.op_type, "folded", f.reason) for f in graph.folded
@@ -118,7 +119,7 @@ def _placement(source: Graph, graph: Graph, regions: Sequence[Region]) -> tuple[
                 known = rows.get(node.name)
                 if known is None or known.reason.startswith("no data"):
                     rows[node.name] = row
-    order = {name: index for index, name in enumerate(source.order)}
+    order = {name: index for index, name in enumerate(graph.order)}
     return tuple(sorted(rows.values(), key=lambda row: order.get(row.node, len(order))))
 
 

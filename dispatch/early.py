@@ -8,7 +8,7 @@ from collections.abc import Collection
 from onedispatch.dispatch.compiler import refused_model
 from onedispatch.dispatch.fold import may_fold
 from onedispatch.dispatch.graph import Graph
-from onedispatch.operators.registry import mapping_for
+from onedispatch.operators import registry
 
 
 def refuse_early(graph: Graph, deciding: Collection[str]) -> None:
@@ -17,7 +17,7 @@ def refuse_early(graph: Graph, deciding: Collection[str]) -> None:
     lines = [
         f"{node.name} ({node.op_type}): no device operator for {node.domain or 'ai.onnx'}.{node.op_type}"
         for node in graph.nodes
-        if node.name not in foldable and mapping_for(node.domain, node.op_type) is None
+        if node.name not in foldable and registry.mapping_for(node.domain, node.op_type) is None
     ]
     if lines:
         raise refused_model(graph.name, lines)

@@ -1,260 +1,184 @@
 # SPDX-License-Identifier: Apache-2.0
 """Constant folding and shape arithmetic: what is known before a program runs.
 
-Two kinds, kept apart on purpose, for a folded node is a node that the device does not run:
+A folded node is a node that the device does not run, so only two kinds may fold:
 
-- constants: nodes whose inputs are all constant, evaluated once at import;
-- shape arithmetic: ``Shape`` and ``Size`` of tensors with known shapes, integer inputs that
-  decide shapes, and what is computed from them. Such a value may become an operand or a
-  shape of another node, never an output of the model.
+- nodes whose inputs are all constant; ``Shape`` and ``Size`` of tensors whose shapes follow
+  from the shapes of the model's inputs are constants of a program, which is made for these;
+- nodes that depend on values given at run time, where nothing but operands that decide
+  shapes reads their results. The program is made for these values too.
+
+A value that depends on run-time values and is also read as data is known all the same (it
+decides shapes, see ``Graph.decided``), but its node stays in the graph and runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-import numpy as np
-
+from onedispatch.dispatch import limits
+from onedispatch.dispatch.evaluate import asks_shape, evaluate, may_evaluate
 from onedispatch.dispatch.exporter import infer_values
 from onedispatch.dispatch.graph import Array, Folded, Graph, Node, prune
-from onedispatch.dispatch.host import HostRegion
-from onedispatch.transactions.errors import InputError, ModelError
+from onedispatch.dispatch.inline import inline_branches, is_if
+from onedispatch.dispatch.shape_operands import data_operands, deciding_inputs, operand_cone
 
-_RANDOM = frozenset(
-    "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
-)
+__all__ = ["deciding_inputs", "fold_constants", "may_fold", "specialise"]
 
-# Operands whose values decide an output shape: op_type -> input positions.
-_SHAPE_OPERANDS: dict[str, tuple[int, ...]] = {
-    "AffineGrid": (1,),
-    "BlackmanWindow": (0,),
-    "CenterCropPad": (1,),
-    "ConstantOfShape": (0,),
-    "CumSum": (1,),
-    "DFT": (1, 2),
-    "Expand": (1,),
-    "HammingWindow": (0,),
-    "HannWindow": (0,),
-    "MaxUnpool": (2,),
-    "MelWeightMatrix": (0, 1),
-    "OneHot": (1,),
-    "Pad": (1, 3),
-    "Range": (0, 1, 2),
-    "ReduceL1": (1,),
-    "ReduceL2": (1,),
-    "ReduceLogSum": (1,),
-    "ReduceLogSumExp": (1,),
-    "ReduceMax": (1,),
-    "ReduceMean": (1,),
-    "ReduceMin": (1,),
-    "ReduceProd": (1,),
-    "ReduceSum": (1,),
-    "ReduceSumSquare": (1,),
-    "Reshape": (1,),
-    "Resize": (2, 3),
-    "STFT": (1, 3),
-    "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "SplitToSequence": (1,),
-    "Squeeze": (1,),
-    "Tile": (1, 2),
-    "TopK": (1,),
-    "Unsqueeze": (1,),
-    "Upsample": (1,),
-}
-_SHAPE_ARITHMETIC = frozenset(
-    "Abs Add Cast Ceil Concat Div Equal Expand Floor Gather Greater Identity Less Max Min Mod "
-    "Mul Neg Not Range ReduceProd ReduceSum Reshape Slice Squeeze Sub Unsqueeze Where".split()
-)
-
-
-def shape_operands(node: Node) -> tuple[str, ...]:
-    """The inputs of a node whose values decide its output's shape."""
-    if node.domain:
-        return ()
-    if node.op_type in ("Pad",):  # the pad value decides no shape, but the program
-        positions: tuple[int, ...] = (1, 2, 3)
-    else:
-        positions = _SHAPE_OPERANDS.get(node.op_type, ())
-    return tuple(node.inputs[i] for i in positions if i < len(node.inputs) and node.inputs[i])
-
-
-def deciding_inputs(graph: Graph) -> frozenset[str]:
-    """Graph inputs whose values decide shapes, straight or through integer arithmetic."""
-    names = {name for node in graph.nodes for name in shape_operands(node)}
-    producers = {name: node for node in graph.nodes for name in node.writes}
-    inputs = {v.name: v for v in graph.inputs}
-    found: set[str] = set()
-    pending = [(name, True) for name in sorted(names)]
-    seen: set[str] = set()
-    while pending:
-        name, direct = pending.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if name in inputs:
-            dtype = inputs[name].dtype
-            if dtype is not None and (direct or dtype.kind in "iub"):
-                found.add(name)
-        elif name in producers and producers[name].op_type in _SHAPE_ARITHMETIC:
-            pending += [(read, False) for read in producers[name].reads]
-    return frozenset(found)
+_CONSTANT, _SHAPES = "all its inputs are constant", "shape arithmetic"
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """The graph with every node computed whose inputs are all constant."""
-    foldable: list[Node] = []
-    known = set(graph.constants)
-    for node in graph.nodes:
-        if _deterministic(node) and all(name in known for name in node.reads):
-            foldable.append(node)
-            known.update(node.writes)
-    if not foldable:
-        return graph
-    return _evaluate(graph, foldable, graph.constants, "all its inputs are constant")
+    """The graph with every node computed whose inputs are all constant, and known Ifs inlined.
+
+    Raises:
+        ModelError: constants beyond ``limits``.
+    """
+    while True:
+        foldable: list[Node] = []
+        known = set(graph.constants)
+        for node in graph.nodes:
+            if may_evaluate(node) and known.issuperset(node.reads):
+                foldable.append(node)
+                known.update(node.writes)
+        graph, changed = inline_branches(_fold(graph, foldable, _CONSTANT))
+        if not changed:
+            return prune(graph)
 
 
 def specialise(graph: Graph, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> Graph:
     """The graph for concrete input shapes and values of shape-deciding inputs.
 
-    Shapes of all edges are inferred as far as they can be; shape arithmetic is folded.
+    Shapes of all edges are inferred as far as they can be; shape arithmetic is folded, Ifs
+    whose condition is known by then are inlined. ``decided`` of the result are values that only
+    operands which decide shapes may take.
+
+    Raises:
+        ModelError: shapes that contradict each other, or beyond ``limits``.
     """
     bound = {v.name: replace(v, shape=shapes[v.name]) if v.name in shapes else v for v in graph.inputs}
-    hints: dict[str, Array] = dict(values)
-    graph = replace(graph, inputs=tuple(bound[v.name] for v in graph.inputs))
+    inputs = tuple(bound[v.name] for v in graph.inputs)
+    graph = replace(graph, inputs=inputs, decided=dict(values))
+    for value in inputs:
+        if value.is_concrete and value.dtype is not None:
+            limits.check_tensor(f"input {value.name!r}", value.dtype, value.concrete_shape)
     while True:
-        graph = replace(graph, values=infer_values(graph, bound, hints))
-        foldable = _shape_arithmetic(graph, hints)
-        if not foldable:
-            return prune(graph)
-        before = set(graph.constants)
-        graph = _evaluate(graph, foldable, {**graph.constants, **hints}, "shape arithmetic")
-        if set(graph.constants) <= before:
-            return prune(graph)
+        graph = replace(graph, values=infer_values(graph, bound, graph.decided))
+        _check_edges(graph)
+        known = _known(graph, values)
+        folded = _fold(graph, known.constant, _SHAPES)
+        made, _ = evaluate(folded, known.decided, {**graph.constants, **folded.constants, **graph.decided})
+        changed = bool(made) or len(folded.nodes) < len(graph.nodes)
+        graph, inlined = inline_branches(replace(folded, decided={**graph.decided, **made}))
+        if not changed and not inlined:
+            return prune(_drop_shape_arithmetic(graph))
 
 
-def _deterministic(node: Node) -> bool:
-    return node.op_type not in _RANDOM and not node.has_subgraph
+@dataclass(frozen=True)
+class _Known:
+    """Nodes that can be computed now."""
+
+    constant: list[Node]  # from constants and shapes alone; they may fold
+    decided: list[Node]  # the others, where their values lead to operands that decide shapes
 
 
-def _shape_arithmetic(graph: Graph, hints: Mapping[str, Array]) -> list[Node]:
-    """Nodes that shapes alone decide, and that make no output of the model."""
-    outputs = graph.output_names
-    operand_cone = _operand_cone(graph)
-    known = set(graph.constants)
-    derived: set[str] = set()
-    found = []
+def _known(graph: Graph, values: Collection[str]) -> _Known:
+    inputs = {v.name for v in graph.inputs}
+    cone = operand_cone(graph)
+    constant, decided = set(graph.constants), set(graph.decided)
+    depends = set(values)  # on values that are given at run time
+    result = _Known([], [])
     for node in graph.nodes:
-        if not outputs.isdisjoint(node.writes) or not _deterministic(node):
+        # The shape of an input is given by itself; that of other values may follow from values.
+        of_input = asks_shape(node) and node.inputs[0] in inputs
+        tainted = not of_input and not depends.isdisjoint(node.reads)
+        if tainted:
+            depends.update(node.writes)
+        if not may_evaluate(node) or decided.issuperset(node.writes):
             continue
-        if node.op_type in ("Shape", "Size") and not node.domain:
-            ready = graph.value(node.inputs[0]).is_concrete
-        elif operand_cone.isdisjoint(node.writes):
-            ready = all(name in known or name in derived for name in node.reads)
+        concrete = asks_shape(node) and graph.value(node.inputs[0]).is_concrete
+        shown = not graph.output_names.isdisjoint(node.writes)  # an output is for the device to make
+        if not tainted and not shown and (concrete or constant.issuperset(node.reads)):
+            result.constant.append(node)
+            constant.update(node.writes)
+        elif not cone.isdisjoint(node.writes) and (concrete or (constant | decided).issuperset(node.reads)):
+            result.decided.append(node)
+            decided.update(node.writes)
+    return result
+
+
+def _drop_shape_arithmetic(graph: Graph) -> Graph:
+    """Without the nodes whose values are decided and read by nothing but what decides shapes."""
+    data = set(graph.output_names)
+    dropped: list[Node] = []
+    for node in reversed(graph.nodes):
+        decided = may_evaluate(node) and all(name in graph.decided for name in node.writes)
+        if decided and data.isdisjoint(node.writes):
+            dropped.append(node)  # what it reads leads to shapes only, on this way
         else:
-            ready = all(name in known or name in derived or name in hints for name in node.reads)
-        if ready:
-            found.append(node)
-            derived.update(node.writes)
-    return found
+            data.update(data_operands(node))
+    gone = {name for node in dropped for name in node.writes}
+    names = {id(node) for node in dropped}
+    return graph.with_nodes(
+        [node for node in graph.nodes if id(node) not in names],
+        constants={**graph.constants, **{name: graph.decided[name] for name in gone}},
+        decided={name: array for name, array in graph.decided.items() if name not in gone},
+        folded=graph.folded + tuple(Folded(n.name, n.op_type, _SHAPES) for n in reversed(dropped)),
+    )
 
 
-def _operand_cone(graph: Graph) -> set[str]:
-    """Values that reach a shape operand through shape arithmetic."""
-    producers = {name: node for node in graph.nodes for name in node.writes}
-    pending = [name for node in graph.nodes for name in shape_operands(node)]
-    cone: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name in cone:
-            continue
-        cone.add(name)
-        if name in producers and producers[name].op_type in _SHAPE_ARITHMETIC:
-            pending += producers[name].reads
-    return cone
-
-
-def _evaluate(graph: Graph, nodes: list[Node], known: Mapping[str, Array], reason: str) -> Graph:
-    """The graph with ``nodes`` replaced by their values."""
+def _fold(graph: Graph, nodes: list[Node], reason: str) -> Graph:
+    """The graph with those of ``nodes`` replaced by their values that can be computed."""
+    if not nodes:
+        return graph
     chosen = {id(node) for node in nodes}
-    rest = [node for node in graph.nodes if id(node) not in chosen]
-    needed = {name for node in rest for name in node.reads} | graph.output_names
-    constants = dict(graph.constants)
-    plain: list[Node] = []
-    feed = dict(known)
-    for node in nodes:
-        if node.op_type in ("Shape", "Size") and not node.domain:
-            constants[node.outputs[0]] = feed[node.outputs[0]] = _shape_value(graph, node)
-        else:
-            plain.append(node)
-    wanted = [name for node in plain for name in node.writes if name in needed]
-    stuck: list[Node] = []
-    if wanted:
-        results, stuck = _run_all(graph, plain, wanted, feed)
-        constants.update(results)
-    kept_ids = {id(node) for node in stuck}
-    done = [node for node in nodes if id(node) not in kept_ids]
-    folded = graph.folded + tuple(Folded(n.name, n.op_type, reason) for n in done)
-    kept = [node for node in graph.nodes if id(node) not in chosen or id(node) in kept_ids]
-    return graph.with_nodes(kept, constants=constants, folded=folded)
+    needed = {name for node in graph.nodes if id(node) not in chosen for name in node.reads}
+    made, done = evaluate(graph, nodes, graph.constants, frozenset(needed | graph.output_names))
+    gone = {id(node) for node in done}
+    graph = graph.with_nodes(
+        [node for node in graph.nodes if id(node) not in gone],
+        constants={**graph.constants, **made},
+        folded=graph.folded + tuple(Folded(n.name, n.op_type, reason) for n in done),
+    )
+    limits.WEIGHT_BYTES.check("the model's constants", sum(a.nbytes for a in graph.constants.values()))
+    return graph
 
 
-def _run_all(
-    graph: Graph, nodes: list[Node], wanted: list[str], known: Mapping[str, Array]
-) -> tuple[dict[str, Array], list[Node]]:
-    """Values of ``wanted``; nodes that give no tensor, or cannot be run, stay in the graph."""
-    fed = {name: known[name] for node in nodes for name in node.reads if name in known}
-    piece = replace(graph, constants=fed)
-    try:
-        results = HostRegion(piece, nodes, wanted, threads=1, optimise=False).run({})
-    except (ModelError, InputError):
-        return _run_each(piece, nodes)
-    if all(isinstance(value, np.ndarray) for value in results.values()):
-        return results, []
-    return _run_each(piece, nodes)
-
-
-def _run_each(piece: Graph, nodes: list[Node]) -> tuple[dict[str, Array], list[Node]]:
-    """Node by node; whoever gives no tensor stays, and so does what reads it."""
-    known = dict(piece.constants)
-    stuck = []
-    for node in nodes:
-        ready = all(name in known for name in node.reads)
-        results = _run_one(replace(piece, constants=known), node) if ready else None
-        if results is None:
-            stuck.append(node)
-        else:
-            known.update(results)
-    return known, stuck
-
-
-def _run_one(piece: Graph, node: Node) -> dict[str, Array] | None:
-    try:
-        region = HostRegion(piece, [node], node.writes, threads=1, optimise=False)
-        results = region.run({})
-    except (ModelError, InputError):
-        return None
-    if all(isinstance(value, np.ndarray) for value in results.values()):
-        return results
-    return None
-
-
-def _shape_value(graph: Graph, node: Node) -> Array:
-    shape = graph.value(node.inputs[0]).concrete_shape
-    if node.op_type == "Size":
-        return np.asarray(np.prod(shape, dtype=np.int64), np.int64)
-    start, end = node.attributes.get("start", 0), node.attributes.get("end", len(shape))
-    return np.asarray(shape[slice(start, end)], np.int64)
+def _check_edges(graph: Graph) -> None:
+    """No tensor between the nodes is beyond the limits, nor all of them together."""
+    total = 0
+    for node in graph.nodes:
+        where = f"node {node.name} ({node.op_type})"
+        for name in node.writes:
+            value = graph.value(name)
+            limits.RANK.check(f"{where}, output {name!r}", len(value.shape or ()))
+            if value.is_concrete and value.dtype is not None:
+                total += limits.check_tensor(f"{where}, output {name!r}", value.dtype, value.concrete_shape)
+    limits.GRAPH_BYTES.check("the model for these shapes", total)
 
 
 def may_fold(graph: Graph, deciding: Collection[str]) -> frozenset[str]:
-    """Names of nodes that could fold once shapes are known."""
-    known = set(graph.constants) | set(deciding)
+    """Names of nodes that could fold, or be inlined, once shapes are known."""
+    constant, decided = set(graph.constants), set(deciding)
     found = set()
+    candidates = set()
     for node in graph.nodes:
-        shape_only = node.op_type in ("Shape", "Size") and not node.domain
-        if _deterministic(node) and (shape_only or all(name in known for name in node.reads)):
+        known = asks_shape(node) or constant.issuperset(node.reads)
+        if is_if(node):
+            known = node.inputs[:1] != () and node.inputs[0] in constant
+        elif not may_evaluate(node):
+            continue
+        if known and (is_if(node) or graph.output_names.isdisjoint(node.writes)):
             found.add(node.name)
-            known.update(node.writes)
+            constant.update(node.writes)
+        elif known or (constant | decided).issuperset(node.reads):
+            candidates.add(node.name)
+            decided.update(node.writes)
+    data = set(graph.output_names)
+    for node in reversed(graph.nodes):
+        if node.name in candidates and data.isdisjoint(node.writes):
+            found.add(node.name)
+        elif node.name not in found:
+            data.update(data_operands(node))
     return frozenset(found)

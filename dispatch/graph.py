@@ -154,6 +154,9 @@ class Graph:
     ir_version: int
     folded: tuple[Folded, ...] = ()
     order: tuple[str, ...] = ()  # names of all nodes of the model, as it lists them
+    # Values that depend on those given at run time, and that the program is made for: operands
+    # that decide shapes take them, nothing else may.
+    decided: Mapping[str, Array] = field(default_factory=dict, repr=False)
 
     def value(self, name: str) -> Value:
         """What is known of an edge; constants included."""

@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from onedispatch.dispatch.graph import Array, Graph, Node
+from onedispatch.dispatch.graph import Graph, Node
+from onedispatch.dispatch.shape_operands import shape_positions
 from onedispatch.operators import registry
 from onedispatch.operators.base import Lowering, Operator
 from onedispatch.operators.tensor import NodeSpec, TensorSpec, Unsupported
@@ -45,10 +46,9 @@ class Unit:
 
 @dataclass
 class Specs:
-    """TensorSpecs by name, one object each; ``bound`` are values of shape-deciding inputs."""
+    """TensorSpecs by name, one object each."""
 
     graph: Graph
-    bound: Mapping[str, Array]
     _known: dict[str, TensorSpec] = field(default_factory=dict)
     _read: frozenset[str] = field(init=False)
 
@@ -69,18 +69,31 @@ class Specs:
                     f"the shape of {name} is known only at run time", "shapes that follow from the inputs'"
                 )
             constant = self.graph.constants.get(name)
-            constant = self.bound.get(name) if constant is None else constant
             spec = self._known[name] = TensorSpec(name, dtype, value.concrete_shape, constant)
         return spec
 
+    def decided(self, name: str) -> TensorSpec:
+        """The spec of an operand that decides a shape: its value where the program is made for it.
+
+        Under a name of its own, for the same edge read as data has no value before the run.
+        """
+        value = self.graph.decided.get(name)
+        if value is None:
+            return self.of(name)
+        return TensorSpec(f"{name}//decided", value.dtype, value.shape, value)
+
     def node(self, node: Node) -> NodeSpec:
         opset = self.graph.opsets.get(node.domain, self.graph.opsets.get("", 1))
+        deciding = set(shape_positions(node))
         return NodeSpec(
             node.name,
             node.op_type,
             node.domain,
             opset,
-            [self.of(name) if name else None for name in node.inputs],
+            [
+                (self.decided if i in deciding else self.of)(name) if name else None
+                for i, name in enumerate(node.inputs)
+            ],
             # Outputs that nobody reads are absent: Dropout's mask, say, needs no operator.
             [self.of(name) if name in self._read else None for name in node.outputs],
             node.attributes,
@@ -90,7 +103,6 @@ class Specs:
 def map_graph(
     graph: Graph,
     device: Device,
-    bound: Mapping[str, Array] | None = None,
     refused: Mapping[str, Refusal] | None = None,
     whole: Collection[str] = (),
 ) -> list[Unit]:
@@ -99,7 +111,7 @@ def map_graph(
     Nodes are named: ``refused`` ones could not be built by later stages and stay on the host;
     ``whole`` ones must not be merged with others.
     """
-    specs = Specs(graph, bound or {})
+    specs = Specs(graph)
     refused = refused or {}
     lowering = Lowering(device)
     units: list[Unit] = []

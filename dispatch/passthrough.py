@@ -7,10 +7,9 @@ needs bytes of its own in the output buffer, and only the device may write them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from onedispatch.dispatch.graph import Array, Graph
+from onedispatch.dispatch.graph import Graph
 from onedispatch.dispatch.mapping import Refusal, Specs, Unit
 from onedispatch.operators.base import Operator
 from onedispatch.operators.tensor import TensorSpec, Unsupported
@@ -43,10 +42,10 @@ def device_copy(source: TensorSpec, output: TensorSpec, device: Device) -> Opera
     return Copy(f"copy of {source.name}", inputs=[same], output=output, device=device)
 
 
-def hand_on(graph: Graph, values: Mapping[str, Array], device: Device, *, on_device: bool) -> Outputs:
+def hand_on(graph: Graph, device: Device, *, on_device: bool) -> Outputs:
     """Outputs that no node makes, as aliases on the device where that is possible."""
     made = {name for node in graph.nodes for name in node.writes}
-    specs = Specs(graph, values)
+    specs = Specs(graph)
     sources, units, refusals = [], [], []
     for value in graph.outputs:
         if value.name in made:
