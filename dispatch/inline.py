@@ -14,6 +14,7 @@ from onedispatch.dispatch.graph import Array, Folded, Graph, Node, Value, sort_n
 from onedispatch.dispatch.importer import read_array, read_node, value_of
 from onedispatch.dispatch.walk import Body, bodies_of, subgraphs
 from onedispatch.transactions.errors import ModelError
+from onedispatch.transactions.phrases import counted
 
 
 def is_if(node: Node) -> bool:
@@ -77,9 +78,11 @@ class _Inlining:
         """Adds what the branch ``which`` of ``node`` holds."""
         branch = _branch(node, which)
         if branch is None or len(branch.output) < len(node.outputs):
-            given = "no such branch" if branch is None else f"{len(branch.output)} outputs"
+            given = "no such branch" if branch is None else counted(len(branch.output), "output")
             raise ModelError(
-                f"node {node.name} (If), {which}", given, f"a graph with {len(node.outputs)} output(s)"
+                f"node {node.name} (If), {which}",
+                given,
+                f"a graph with {counted(len(node.outputs), 'output')}",
             )
         self.folded.append(
             Folded(node.name, "If", f"its condition is known: its {which} is part of the graph")

@@ -17,15 +17,17 @@ from typing import Any
 import numpy as np
 
 from onedispatch.transactions.errors import ModelError, OneDispatchError
+from onedispatch.transactions.phrases import counted
 
 GIB = 1 << 30
 
 
 @dataclass(frozen=True)
 class Limit:
-    """A bound on one kind of size: what it counts, how many are allowed, what to do beyond."""
+    """A bound on one kind of size: what it counts and where, the most, what to do beyond."""
 
-    what: str
+    noun: str
+    of: str
     most: int
     remedy: str
 
@@ -34,32 +36,38 @@ class Limit:
     ) -> None:
         """Raises ``error`` when ``size`` is beyond the limit; ``given`` says what has that size."""
         if size > self.most:
-            shown = f"{size:,} {self.what}" + (f": {given}" if given else "")
-            raise error(where, shown, f"at most {self.most:,} {self.what}", self.remedy)
+            shown = self._said(size) + (f": {given}" if given else "")
+            raise error(where, shown, f"at most {self._said(self.most)}", self.remedy)
+
+    def _said(self, size: int) -> str:
+        return f"{counted(size, self.noun)} {self.of}".strip()
 
 
-RANK = Limit("dimensions in one tensor", 64, "NumPy has no arrays of more; reshape the tensor")
-TENSOR_BYTES = Limit("bytes in one tensor", 2 * GIB, "use a smaller batch or image, or split the tensor")
+RANK = Limit("dimension", "in one tensor", 64, "NumPy has no arrays of more; reshape the tensor")
+TENSOR_BYTES = Limit("byte", "in one tensor", 2 * GIB, "use a smaller batch or image, or split the tensor")
 GRAPH_BYTES = Limit(
-    "bytes in all tensors between the nodes together", 64 * GIB, "use a smaller batch or image"
+    "byte", "in all tensors between the nodes together", 64 * GIB, "use a smaller batch or image"
 )
-WEIGHT_BYTES = Limit("bytes of constants in one model", 16 * GIB, "split the model")
+WEIGHT_BYTES = Limit("byte", "of constants in one model", 16 * GIB, "split the model")
 FOLDED_BYTES = Limit(
-    "bytes computed from constants", GIB, "store the results in the model instead of the nodes"
+    "byte", "computed from constants", GIB, "store the results in the model instead of the nodes"
 )
 FOLDED_GROWTH = 8  # times the constants of the model may be computed from them besides
 EMBEDDED_BYTES = Limit(
-    "bytes of external data in subgraphs and attributes",
+    "byte",
+    "of external data in subgraphs and attributes",
     GIB,
     "move these tensors to initializers of the main graph",
 )
-BUFFER_BYTES = Limit("bytes in the device's buffers", 16 * GIB, "use a smaller batch, or split the model")
-NODES = Limit("nodes", 200_000, "split the model; functions count as often as they are called")
-EXPANDED_BYTES = Limit("bytes of nodes with all functions inlined", GIB, "call the functions less often")
-SUBGRAPH_DEPTH = Limit("levels of subgraphs inside each other", 24, "make the subgraphs flatter")
-TYPE_DEPTH = Limit("levels of sequences and optionals inside each other", 8, "use flatter types")
-NAME_LENGTH = Limit("characters in a name", 1 << 14, "use shorter names")
-WINDOW = Limit("elements in a pad, stride, dilation or kernel", 1 << 24, "no tensor is that long: correct it")
+BUFFER_BYTES = Limit("byte", "in the device's buffers", 16 * GIB, "use a smaller batch, or split the model")
+NODES = Limit("node", "in one model", 200_000, "split the model; functions count as often as they are called")
+EXPANDED_BYTES = Limit("byte", "of nodes with all functions inlined", GIB, "call the functions less often")
+SUBGRAPH_DEPTH = Limit("level", "of subgraphs inside each other", 24, "make the subgraphs flatter")
+TYPE_DEPTH = Limit("level", "of sequences and optionals inside each other", 8, "use flatter types")
+NAME_LENGTH = Limit("character", "in a name", 1 << 14, "use shorter names")
+WINDOW = Limit(
+    "element", "in a pad, stride, dilation or kernel", 1 << 24, "no tensor is that long: correct it"
+)
 
 
 def check_tensor(
@@ -75,4 +83,4 @@ def check_tensor(
 def folded_bytes(weights: int) -> Limit:
     """``FOLDED_BYTES`` for a model with ``weights`` bytes of constants: large ones may make more."""
     most = FOLDED_BYTES.most + FOLDED_GROWTH * weights
-    return Limit(FOLDED_BYTES.what, most, FOLDED_BYTES.remedy)
+    return Limit(FOLDED_BYTES.noun, FOLDED_BYTES.of, most, FOLDED_BYTES.remedy)
