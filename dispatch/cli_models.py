@@ -17,7 +17,7 @@ import typer
 from onedispatch.dispatch import cli_output as out
 from onedispatch.dispatch import model as models
 from onedispatch.dispatch.container import MAGIC
-from onedispatch.dispatch.graph import Array
+from onedispatch.dispatch.graph import Array, sizes_of_names
 from onedispatch.dispatch.program import BUFFERS, DeviceStep, NodePlacement, Program
 from onedispatch.dispatch.session import InferenceSession, NodeArg
 from onedispatch.transactions.errors import InputError
@@ -183,11 +183,20 @@ def inspect(
     session = InferenceSession(compiled)  # which knows the engines of host regions
     placed = [(key, program, session.placed(key, program)) for key, program in compiled.programs.items()]
     if json:
-        out.print_json([_as_dict(*row) for row in placed])
+        out.print_json([_as_dict(*row) | {"dimension_names": _sizes(compiled, row[1])} for row in placed])
         return
     for key, program, placement in placed:
         out.console.print(f"{compiled.device}, {key}\n", markup=False, highlight=False)
+        for name, sizes in _sizes(compiled, program).items():
+            text = f"the dimension name {name!r} stands for different sizes: {', '.join(map(str, sizes))}"
+            out.console.print(text, markup=False, highlight=False)
         _show(program, placement, full)
+
+
+def _sizes(compiled: models.CompiledModel, program: Program) -> dict[str, list[int]]:
+    """Names of dimensions that mean several sizes in this program."""
+    declared = (*compiled.inputs, *compiled.outputs)
+    return sizes_of_names(declared, (*program.inputs, *program.outputs))
 
 
 def _show(program: Program, placement: list[NodePlacement], full: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from onedispatch.dispatch.emit import BuildRefused, emit_region
 from onedispatch.dispatch.fold import specialise
-from onedispatch.dispatch.graph import Array, Graph, Node
+from onedispatch.dispatch.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.mapping import Refusal, Specs, Unit, map_graph
 from onedispatch.dispatch.partition import Region, partition
 from onedispatch.dispatch.passthrough import hand_on
@@ -57,7 +57,7 @@ def compile_graph(
         break
     return Program(
         special.inputs,
-        special.outputs,
+        tuple(_shaped(special, value) for value in special.outputs),
         ends.sources,
         tuple(steps),
         _placement(special, regions),
@@ -83,6 +83,12 @@ def _step(graph: Graph, region: Region, device: Device) -> Step:
     )
     inputs = tuple(name for name in region.inputs if name not in graph.constants)
     return HostStep(piece, inputs, region.outputs)
+
+
+def _shaped(graph: Graph, value: Value) -> Value:
+    """An output with the shape that it has in this program; as declared where that is unknown."""
+    known = graph.value(value.name)
+    return replace(value, shape=known.shape) if known.is_concrete else value
 
 
 def _insist(graph: Graph, units: Sequence[Unit], refusals: Sequence[str]) -> None:

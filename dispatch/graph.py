@@ -98,6 +98,16 @@ class Value:
         return f"{self.name}: {self.type or 'unknown'}{describe_shape(self.shape)}"
 
 
+def sizes_of_names(declared: Iterable[Value], actual: Iterable[Value]) -> dict[str, list[int]]:
+    """What the named dimensions of ``declared`` are in ``actual``, those alone with several sizes."""
+    found: dict[str, set[int]] = {}
+    for names, sizes in zip(declared, actual, strict=True):
+        for name, size in zip(names.shape or (), sizes.shape or (), strict=False):
+            if isinstance(name, str) and isinstance(size, int):
+                found.setdefault(name, set()).add(size)
+    return {name: sorted(sizes) for name, sizes in found.items() if len(sizes) > 1}
+
+
 def describe_shape(shape: tuple[Dimension, ...] | None) -> str:
     if shape is None:
         return "[...]"

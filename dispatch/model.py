@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from onedispatch.dispatch import arguments
+from onedispatch.dispatch import arguments, limits
 from onedispatch.dispatch.container import Reader, Writer
 from onedispatch.dispatch.graph import Array, Graph, Value
 from onedispatch.dispatch.program import NodePlacement, Program
@@ -284,11 +284,10 @@ def bind_shapes(
                 "shapes", f"{name!r}: {shape}", f"lists of sizes for inputs {', '.join(sorted(names))}"
             )
     bound = {}
-    symbols: dict[str, int] = {}
     for value in inputs:
         wanted = shapes.get(value.name)
         if wanted is not None:
-            bound[value.name] = check_shape(value, tuple(int(d) for d in wanted), symbols)
+            bound[value.name] = check_shape(value, tuple(int(d) for d in wanted))
         elif value.is_concrete:
             bound[value.name] = value.concrete_shape
         else:
@@ -296,20 +295,18 @@ def bind_shapes(
     return bound
 
 
-def check_shape(value: Value, shape: tuple[int, ...], symbols: dict[str, int]) -> tuple[int, ...]:
-    """``shape`` if it fits the declaration; ``symbols`` collects what symbolic dimensions are."""
-    if value.shape is None:
-        return shape
-    fits = len(shape) == len(value.shape)
-    for given, wanted in zip(shape, value.shape, strict=False):
-        if isinstance(wanted, str):
-            fits = fits and symbols.setdefault(wanted, given) == given
-        elif wanted is not None:
-            fits = fits and given == wanted
-    if not fits:
-        known = {name: symbols[name] for name in value.shape if isinstance(name, str) and name in symbols}
-        said = f" with {known}" if known else ""
-        raise InputError(f"input {value.name!r}", f"shape {list(shape)}", f"{value}{said}")
+def check_shape(value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """``shape`` if it fits the declaration of an input, of which only numbers bind.
+
+    A name of a dimension is a hint: exporters call different dimensions "?" and onnxruntime runs
+    them. Raises ``InputError``, also for sizes beyond ``limits``.
+    """
+    wanted = value.shape if value.shape is not None else (None,) * len(shape)
+    fits = [not isinstance(size, int) or given == size for given, size in zip(shape, wanted, strict=False)]
+    if len(shape) != len(wanted) or not all(fits):
+        raise InputError(f"input {value.name!r}", f"shape {list(shape)}", f"{value}")
+    if value.dtype is not None:
+        limits.check_tensor(f"input {value.name!r}", value.dtype, shape, InputError)
     return shape
 
 

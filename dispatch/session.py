@@ -241,13 +241,12 @@ class InferenceSession:
             raise InputError("input_feed", ", ".join(given), f"inputs {list(self._inputs)}")
         arrays: dict[str, Any] = {}
         shapes: dict[str, tuple[int, ...]] = {}
-        symbols: dict[str, int] = {}
         for name, value in self._inputs.items():
             if value.dtype is None:
                 arrays[name] = feed.get(name)
                 continue
             array = _as_array(value, feed[name])
-            shapes[name] = models.check_shape(value, array.shape, symbols)
+            shapes[name] = models.check_shape(value, array.shape)
             arrays[name] = array
         return arrays, shapes
 

@@ -134,6 +134,17 @@ def test_a_report_for_people_and_for_scripts() -> None:
     assert report.as_dict()["ops"][0]["nodes"] == ("a", "b")
 
 
+def test_inspect_tells_of_a_name_that_means_two_sizes(tmp_path: Path) -> None:
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["?", 8, "?", "M"]) for n in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    path = str(tmp_path / "m.onnx")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    options = ("--shape", "x=1,8,48,192")
+    assert "dimension name '?' stands for different sizes: 1, 48\n" in invoke("inspect", path, *options)
+    (program,) = json.loads(invoke("inspect", path, *options, "--json"))
+    assert program["dimension_names"] == {"?": [1, 48]}
+
+
 def test_inspect_names_the_host_engine(tmp_path: Path) -> None:
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [3, 3]) for n in ("x", "y")]
     graph = helper.make_graph([helper.make_node("Sin", ["x"], ["y"], name="sine")], "g", ends[:1], ends[1:])
