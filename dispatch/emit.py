@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from onedispatch.dispatch import memory
+from onedispatch.dispatch import limits, memory
 from onedispatch.dispatch.graph import Array, Node
 from onedispatch.dispatch.mapping import Refusal, Specs
 from onedispatch.dispatch.partition import Region
@@ -55,7 +55,8 @@ class _Storage:
 def emit_region(region: Region, specs: Specs, device: Device) -> DeviceStep:
     """The region as a device step.
 
-    Raises ``BuildRefused`` when one of its operators cannot be built after all.
+    Raises ``BuildRefused`` when one of its operators cannot be built after all, ``ModelError``
+    when its buffers are beyond ``limits.BUFFER_BYTES``.
     """
     return _Emitter(region, specs, device).step()
 
@@ -211,6 +212,7 @@ class _Emitter:
         whole = {self.root(t.name) for p in self.ops for t in p.operator.activations}
         plain = [n for n in whole if n not in storage.at and self.spec[n].is_const and self.spec[n].size]
         total += sum(self.spec[n].device_bytes for n in plain)
+        limits.BUFFER_BYTES.check("the model on the device", sum(storage.sizes) + total)
         self.constants.reserve(total + memory.ALIGNMENT * (len(self.ops) + len(plain)))
         for placed in self.ops:
             if not placed.operator.const_bytes:
