@@ -14,6 +14,7 @@ from onedispatch.dispatch.mapping import Refusal, Specs, Unit, map_graph
 from onedispatch.dispatch.partition import Region, partition
 from onedispatch.dispatch.passthrough import hand_on
 from onedispatch.dispatch.program import HostStep, NodePlacement, Program, Step
+from onedispatch.dispatch.validity import check_nodes
 from onedispatch.transactions import Device
 from onedispatch.transactions.errors import UnsupportedModelError
 from onedispatch.transactions.phrases import counted
@@ -30,10 +31,12 @@ def compile_graph(
 ) -> Program:
     """The program of ``graph`` for concrete input shapes.
 
-    ``values`` are those of inputs that decide shapes. Raises ``UnsupportedModelError`` with
-    every node that does not map when ``fallback`` is ``"error"``.
+    ``values`` are those of inputs that decide shapes. Raises ``ModelError`` for nodes that break
+    ONNX's rules, ``UnsupportedModelError`` with every node that does not map when ``fallback`` is
+    ``"error"``.
     """
     special = specialise(graph, shapes, values)
+    check_nodes(special, special.nodes)
     refused: dict[str, Refusal] = {}
     whole: set[str] = set()  # nodes that must not be merged with others
     while True:

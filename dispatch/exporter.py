@@ -7,6 +7,7 @@ Together with ``importer`` the only place that builds or reads protobuf.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import onnx
 from onnx import ModelProto, NodeProto, TypeProto, helper, numpy_helper
@@ -14,6 +15,8 @@ from onnx import ModelProto, NodeProto, TypeProto, helper, numpy_helper
 from onedispatch.dispatch.external_data import refuse_external
 from onedispatch.dispatch.graph import Array, Dimension, Graph, Node, Value, dtype_of, type_name_of
 from onedispatch.dispatch.importer import value_of
+from onedispatch.dispatch.runtime_shapes import infer_as_computed
+from onedispatch.dispatch.validity import check_nodes
 from onedispatch.transactions.errors import ModelError
 
 # Of the frame that is written here, not of the nodes in it: from 4 on initializers need not be
@@ -100,17 +103,11 @@ def infer_values(graph: Graph, bound: Mapping[str, Value], hints: Mapping[str, A
     outputs = [Value(v.name, v.type) for v in graph.outputs if v.name not in hints]
     nodes = [node for node in graph.nodes if not node.writes or any(n not in hints for n in node.writes)]
     model = sub_model(graph, nodes, inputs, outputs, small)
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-    except Exception as error:  # InferenceError and RuntimeError, by the version of onnx
-        raise ModelError(
-            "shape inference", str(error).strip(), "shapes and types that fit together"
-        ) from error
+    infer_as_computed(model)
+    inferred = inferred_graph(model, graph, nodes)
     found: dict[str, Value] = {
         name: Value(name, value.type) for name, value in graph.values.items() if value.type
     }
-    if any(not info.type.tensor_type.HasField("shape") for info in inferred.output):
-        _contradiction(model)
     for info in (*inferred.value_info, *inferred.output):
         value = value_of(info)
         if value.type:
@@ -120,12 +117,26 @@ def infer_values(graph: Graph, bound: Mapping[str, Value], hints: Mapping[str, A
     return found
 
 
-def _contradiction(model: ModelProto) -> None:
-    """Lenient inference passes over shapes that cannot be; the strict one names the node."""
+def inferred_graph(model: ModelProto, graph: Graph, nodes: Iterable[Node]) -> onnx.GraphProto:
+    """The graph of ``model`` with types and shapes. Raises ``ModelError`` where these contradict each other.
+
+    ``model`` is made of ``nodes`` of ``graph``.
+    """
     try:
-        onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
-    except onnx.shape_inference.InferenceError as error:
-        text = str(error).strip()
-        # Nested errors come from bodies of functions, whose inference has gaps of its own.
-        if "[ShapeInferenceError]" in text and text.count("Inference error(s)") == 1:
-            raise ModelError("shape inference", text, "shapes and types that fit together") from error
+        return onnx.shape_inference.infer_shapes(
+            model, check_type=True, strict_mode=True, data_prop=True
+        ).graph
+    except Exception as error:  # InferenceError and RuntimeError, by the version of onnx
+        strict = error
+    try:
+        lenient = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    except Exception:
+        lenient = model.graph
+    # The rules name the node, what it was given and what is accepted; inference just says no.
+    known = {info.name: value_of(info) for info in (*model.graph.input, *lenient.value_info)}
+    check_nodes(replace(graph, values={**graph.values, **known}), graph.nodes)
+    text = str(strict).strip()
+    # Nested errors come from bodies of functions, whose inference has gaps of its own.
+    if text.count("Inference error(s)") > 1 and lenient is not model.graph:
+        return lenient
+    raise ModelError("shape inference", text, "shapes and types that fit together") from strict

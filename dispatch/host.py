@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from onedispatch.dispatch.engines import (
     REFERENCE,
     RUNTIME,
@@ -22,9 +24,10 @@ from onedispatch.dispatch.engines import (
     Reference,
     Runtime,
 )
-from onedispatch.dispatch.exporter import sub_model
+from onedispatch.dispatch.exporter import inferred_graph, sub_model
 from onedispatch.dispatch.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.partition import levels
+from onedispatch.dispatch.validity import check_nodes
 from onedispatch.transactions.errors import InputError, ModelError
 
 _INLINE_BYTES = 1 << 29  # constants beyond this are fed, since protobuf ends at 2 GB
@@ -38,9 +41,18 @@ class _Piece:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     engine: Engine
+    shapes: Mapping[str, tuple[int, ...]]  # of those outputs whose shape the program was made for
 
     def compute(self, known: dict[str, Any]) -> None:
+        """Adds the outputs to ``known``. Raises ``InputError`` where the engine fails, and where it
+        gives another shape than ONNX says: onnxruntime does, reducing tensors of no elements."""
         arrays = self.engine.run({name: known[name] for name in self.inputs})
+        for name, array in zip(self.outputs, arrays, strict=True):
+            wanted = self.shapes.get(name)
+            if wanted is not None and isinstance(array, np.ndarray) and array.shape != wanted:
+                raise InputError(
+                    f"value {name!r}", f"shape {list(array.shape)} by {self.engine.name}", f"{list(wanted)}"
+                )
         known.update(zip(self.outputs, arrays, strict=True))
 
 
@@ -147,6 +159,10 @@ class HostRegion:
         wanted.update(self.outputs)
         return list(reads), tuple(n for node in nodes for n in node.writes if n in wanted)
 
+    def _shapes(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        values = [self._graph.value(name) for name in names]
+        return {value.name: value.concrete_shape for value in values if value.is_concrete}
+
     def _value(self, name: str) -> Value:
         value = self._graph.value(name)
         return value if value.type else Value(name, self._types.get(name, ""))
@@ -170,7 +186,8 @@ class HostRegion:
             fed, results = [_open(v) for v in fed], [_open(v) for v in results]
             engine = self._started(nodes, fed, results, inline, touched)
         self._types.update(engine.types)
-        return _Piece(tuple(nodes), tuple(v.name for v in fed), outputs, engine)
+        names = tuple(v.name for v in fed)
+        return _Piece(tuple(nodes), names, outputs, engine, self._shapes(outputs))
 
     def _started(
         self,
@@ -199,10 +216,13 @@ class HostRegion:
         values = [self._value(n) for n in node.reads]
         model = sub_model(self._graph, [node], values, [self._value(n) for n in outputs], {})
         try:
+            # The evaluator has an answer for much that is no ONNX.
+            check_nodes(self._graph, [node])
+            inferred_graph(model, self._graph, [node])
             engine: Engine = Reference(model, node, outputs)
         except ModelError as error:
             engine = Nobody(error)
-        return _Piece((node,), node.reads, outputs, engine)
+        return _Piece((node,), node.reads, outputs, engine, self._shapes(outputs))
 
     # -- failing runs ----------------------------------------------------------------------
 

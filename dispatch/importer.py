@@ -19,6 +19,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, 
 from onedispatch.dispatch.external_data import embed, external_array
 from onedispatch.dispatch.graph import Array, Dimension, Folded, Graph, Node, Value, prune, sort_nodes
 from onedispatch.dispatch.model_limits import check_model
+from onedispatch.dispatch.validity import check_valid, domain_of
 from onedispatch.transactions.errors import ModelError
 from onedispatch.transactions.phrases import counted
 
@@ -102,7 +103,7 @@ def read_node(proto: NodeProto, opsets: Mapping[str, int], ir_version: int) -> N
     for domain, version in opsets.items():
         model.opset_import.append(onnx.helper.make_opsetid(domain, version))
     model.graph.node.append(proto)
-    _check(model)
+    check_valid(model)
     importer = _Importer(model, None)
     constant = importer.constant(proto)
     return importer.node(proto, proto.name) if constant is None else constant
@@ -142,7 +143,7 @@ class _Importer:
     def graph(self) -> Graph:
         source = self.proto.graph
         self._take_initializers()
-        _check(self.proto)
+        check_valid(self.proto)
         inputs = [value_of(v) for v in source.input if v.name not in self.constants]
         outputs = [value_of(v) for v in source.output]
         nodes = self._nodes(source.node)
@@ -156,7 +157,7 @@ class _Importer:
                 raise ModelError(f"graph output {value.name!r}", "a name that nothing defines")
         values = {v.name: v for v in (value_of(p) for p in source.value_info)}
         values.update({v.name: v for v in (*inputs, *outputs)})
-        opsets = {_domain(o.domain): int(o.version) for o in self.proto.opset_import}
+        opsets = {domain_of(o.domain): int(o.version) for o in self.proto.opset_import}
         graph = Graph(
             source.name or "model",
             nodes_sorted,
@@ -215,7 +216,7 @@ class _Importer:
 
     def constant(self, proto: NodeProto) -> Array | None:
         """The value of a Constant node, None for others; sparse ones become dense, as everywhere."""
-        if proto.op_type != "Constant" or _domain(proto.domain):
+        if proto.op_type != "Constant" or domain_of(proto.domain):
             return None
         attribute = proto.attribute[0]
         match attribute.name:
@@ -243,7 +244,7 @@ class _Importer:
         return Node(
             name,
             proto.op_type,
-            _domain(proto.domain),
+            domain_of(proto.domain),
             tuple(proto.input),
             tuple(proto.output),
             {a.name: self._attribute(a) for a in proto.attribute if a not in graphs},
@@ -266,37 +267,12 @@ class _Importer:
         return list(value) if isinstance(value, list | tuple) else value
 
 
-def _check(proto: ModelProto) -> None:
-    """Every node by onnx's own checker; the graph around them is checked by ourselves.
-
-    The checker of whole models refuses outputs without a shape, which onnxruntime takes.
-    """
-    context = onnx.checker.C.CheckerContext()
-    context.ir_version = proto.ir_version
-    context.opset_imports = {_domain(o.domain): o.version for o in proto.opset_import}
-    for node in proto.graph.node:
-        if any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute):
-            continue  # its subgraph reads outer values, which the checker of one node does not know
-        try:
-            onnx.checker.check_node(node, context)
-        except onnx.checker.ValidationError as error:
-            raise ModelError(
-                f"node {node.name or node.output[:1]} ({node.op_type})",
-                str(error).split("\n\n")[0].strip(),
-                "a valid ONNX node",
-            ) from error
-
-
 def _unique(names: Iterable[str], what: str) -> None:
     seen: set[str] = set()
     for name in names:
         if not name or name in seen:
             raise ModelError(what, f"the name {name!r} twice or empty", "distinct names")
         seen.add(name)
-
-
-def _domain(name: str) -> str:
-    return "" if name == "ai.onnx" else name
 
 
 def _captures(graph: onnx.GraphProto) -> list[str]:

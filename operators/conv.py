@@ -11,7 +11,7 @@ import numpy as np
 
 from onedispatch.operators.base import Lowering, NodeSpec, Operator, TensorSpec
 from onedispatch.operators.cost import mac_cycles, window_cycles
-from onedispatch.operators.elementwise import apply_activation, tensors_of
+from onedispatch.operators.elementwise import Eltwise, apply_activation, tensors_of
 from onedispatch.operators.index_space import (
     OUTPUT,
     Access,
@@ -23,7 +23,7 @@ from onedispatch.operators.index_space import (
     contiguous_strides,
     strided_operand,
 )
-from onedispatch.operators.norm import ChannelAffine
+from onedispatch.operators.norm import ChannelAffine, channel_view
 from onedispatch.operators.params import ABSENT, Activation
 from onedispatch.operators.registry import maps
 from onedispatch.operators.schedule import Schedule
@@ -242,4 +242,17 @@ def map_conv(node: NodeSpec, lowering: Lowering) -> None:
     x, weights = inputs[:2]
     window = window_of(node, x, weights.shape[2:], output)
     groups = int(node.attr("group", 1))
+    if weights.size == 0 and output.size:
+        _emit_bias(node, lowering, node.input(2), output)
+        return
     lowering.emit(Conv(node.name, x, weights, node.input(2), output, window, groups, lowering.device))
+
+
+def _emit_bias(node: NodeSpec, lowering: Lowering, bias: TensorSpec | None, output: TensorSpec) -> None:
+    """A convolution of no channels: sums of nothing, and the bias."""
+    if bias is None:
+        op = Eltwise(node.name, "fill", [], output, lowering.device, alpha=0.0)
+    else:
+        views = [channel_view(output.shape)]
+        op = Eltwise(node.name, "copy", [bias], output, lowering.device, views=views)
+    lowering.emit(op)

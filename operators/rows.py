@@ -231,6 +231,23 @@ def map_global_pool(node: NodeSpec, lowering: Lowering) -> None:
     lowering.emit(Reduce(node.name, mode, x, output, sizes, lowering.device))
 
 
+def _reduce_nothing(node: NodeSpec, lowering: Lowering, x: TensorSpec, output: TensorSpec) -> None:
+    """``noop_with_empty_axes``: every element is reduced by itself, which for squares is a square."""
+    operands, func = ([x, x], "mul") if node.op_type == "ReduceSumSquare" else ([x], "copy")
+    lowering.emit(Eltwise(node.name, func, operands, output, lowering.device))
+
+
+# What ONNX says of reductions over no values; of a mean it says nothing.
+_OF_NOTHING = {"sum": 0.0, "sum_square": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf}
+
+
+def _reduce_emptiness(node: NodeSpec, lowering: Lowering, output: TensorSpec) -> None:
+    value = _OF_NOTHING.get(REDUCE_OPS[node.op_type])
+    if value is None:
+        raise Unsupported("the mean of an empty extent", "at least one element")
+    lowering.emit(Eltwise(node.name, "fill", [], output, lowering.device, alpha=value))
+
+
 REDUCE_OPS = {
     "ReduceSum": "sum",
     "ReduceMean": "mean",
@@ -254,7 +271,7 @@ def map_reduce(node: NodeSpec, lowering: Lowering) -> None:
     rank = len(x.shape)
     if not given:
         if node.attr("noop_with_empty_axes", 0):
-            lowering.emit(Eltwise(node.name, "copy", [x], output, lowering.device))
+            _reduce_nothing(node, lowering, x, output)
             return
         given = list(range(rank))
     axes = sorted({int(a) % rank for a in given}) if rank else []
@@ -262,6 +279,7 @@ def map_reduce(node: NodeSpec, lowering: Lowering) -> None:
         raise Unsupported(f"axes {axes} with gaps", "neighbouring axes, or several reductions")
     first, stop = (axes[0], axes[-1] + 1) if axes else (0, 0)
     sizes = (prod(x.shape[:first]), prod(x.shape[first:stop]), prod(x.shape[stop:]))
-    if sizes[1] == 0:
-        raise Unsupported("reduction over an empty extent", "at least one element")
+    if sizes[1] == 0 and output.size:
+        _reduce_emptiness(node, lowering, output)
+        return
     lowering.emit(Reduce(node.name, REDUCE_OPS[node.op_type], x, output, sizes, lowering.device))

@@ -121,6 +121,12 @@ TOLERANCES: dict[str, Tolerance] = {
     "GlobalAveragePool": Tolerance(scale=1e-6),
     "BatchNormalization": Tolerance(scale=1e-6, absolute=5e-7),  # x * scale and shift may cancel
     "LRN": Tolerance(scale=3e-6),  # onnxruntime carries a running sum over the channels
+    "Log": Tolerance(ulp=2, absolute=1e-7),  # near 1 the logarithm is what is left of a rounding
+    "LogSoftmax": Tolerance(scale=1e-6, absolute=5e-7),  # the largest is the difference of two numbers
+    "ReduceMean": Tolerance(scale=1e-6, absolute=2e-6),  # of either sign: sums cancel
+    "ReduceProd": Tolerance(ulp=16),  # a rounding per factor
+    "ReduceSum": Tolerance(scale=2.5e-6, absolute=2e-5),
+    "ReduceSumSquare": Tolerance(scale=2.5e-6),
     "Softmax": Tolerance(scale=5e-7),
 }
 

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes whose shapes onnx infers otherwise than onnxruntime computes them: onnxruntime is right.
+
+- Before opset 22 ``ceil_mode`` counts windows that begin in the padding behind the data, where no value
+  is; before opset 11 Squeeze and Unsqueeze pass over negative axes. onnxruntime computes both as the
+  newer versions say, whatever the model's opset: so inference sees such a node as a call of a local
+  function that imports the newer operator set.
+- Squeeze with an empty list of axes squeezes all that can be, as without a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx
+from onnx import ModelProto, NodeProto, helper
+
+_DOMAIN = "onedispatch.newer"
+
+
+def _attribute(node: NodeProto, name: str) -> list[int]:
+    """An integer attribute as a list; empty where it is absent."""
+    for attribute in node.attribute:
+        if attribute.name == name:
+            return list(attribute.ints) or [attribute.i]
+    return []
+
+
+def _rounds_up(node: NodeProto) -> bool:
+    return any(_attribute(node, "ceil_mode"))
+
+
+def _counts_from_the_end(node: NodeProto) -> bool:
+    return any(axis < 0 for axis in _attribute(node, "axes"))
+
+
+# op_type -> (opset from which inference is right, whether a node is concerned)
+_MENDED: dict[str, tuple[int, Callable[[NodeProto], bool]]] = {
+    "AveragePool": (22, _rounds_up),
+    "LpPool": (22, _rounds_up),
+    "MaxPool": (22, _rounds_up),
+    "Squeeze": (11, _counts_from_the_end),
+    "Unsqueeze": (11, _counts_from_the_end),
+}
+
+
+def infer_as_computed(model: ModelProto) -> None:
+    """Replaces such nodes of ``model``, which is for shape inference alone."""
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
+    empty = {
+        t.name
+        for t in model.graph.initializer
+        if list(t.dims) == [0] and t.data_type == onnx.TensorProto.INT64
+    }
+    for index, node in enumerate(model.graph.node):
+        if node.op_type == "Squeeze" and node.domain in ("", "ai.onnx"):
+            _drop_empty_axes(node, empty)
+        since, concerned = _MENDED.get(node.op_type, (0, _rounds_up))
+        if opset < since and node.domain in ("", "ai.onnx") and concerned(node):
+            _wrap(model, node, f"node{index}", since)
+
+
+def _wrap(model: ModelProto, node: NodeProto, name: str, opset: int) -> None:
+    body = NodeProto()
+    body.CopyFrom(node)
+    if not model.functions:
+        model.opset_import.append(helper.make_opsetid(_DOMAIN, 1))
+    inputs, outputs = [n for n in body.input if n], [n for n in body.output if n]
+    imports = [onnx.helper.make_opsetid("", opset)]
+    model.functions.append(helper.make_function(_DOMAIN, name, inputs, outputs, [body], imports))
+    node.CopyFrom(helper.make_node(name, inputs, outputs, name=body.name, domain=_DOMAIN))
+
+
+def _drop_empty_axes(node: NodeProto, empty: set[str]) -> None:
+    if len(node.input) > 1 and node.input[1] in empty:
+        del node.input[1:]
+    for index, attribute in enumerate(node.attribute):
+        if attribute.name == "axes" and not attribute.ints:
+            del node.attribute[index]
+            break

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our answer to a model beside onnxruntime's.
+
+Where onnxruntime refuses a model, at load or at run, we refuse it with a typed error; where both
+answer, in strict mode and with fallback, dtypes and shapes are equal and values close. What we do
+otherwise on purpose is in ``ANSWERED`` and ``REFUSED``, with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+import onnxruntime
+
+import onedispatch
+from onedispatch import OneDispatchError, UnsupportedModelError
+from tests.fuzz.models import NEWEST, Array, Model
+from tests.ops.case import TOLERANCES, Tolerance, check
+
+
+RUNTIME_OPSET, RUNTIME_IR = 26, 13
+"""The newest that onnxruntime takes; onnx may know newer ones."""
+
+
+NEVER_ENDS = "does not come back"
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Something that we do otherwise than onnxruntime on purpose: where ``pattern`` is found.
+
+    ANSWERED looks into onnxruntime's message, REFUSED into ours, DIFFERENT into the model's description.
+    """
+
+    pattern: str
+    reason: str
+
+
+def _newer(first: int, last: int) -> str:
+    return "|".join(str(version) for version in range(first + 1, last + 1)) or "none"
+
+
+ANSWERED = (
+    Deviation(NEVER_ENDS, "a convolution of no channels is its bias"),
+    Deviation("NOT_IMPLEMENTED", "ONNX has it; onnxruntime has no kernel for these types or this version"),
+    Deviation(rf"Opset ({_newer(RUNTIME_OPSET, NEWEST)}) is under development", "onnx knows the version"),
+    Deviation(
+        rf"model IR version: ({_newer(RUNTIME_IR, onnx.IR_VERSION)}), max", "onnx knows the IR version"
+    ),
+    Deviation("padding values must be non-negative", "SAME_LOWER with strides beyond the kernel pads nothing"),
+    Deviation("Dilation not supported for AutoPadType", "ONNX allows dilations with SAME padding"),
+    Deviation("Calculated output dimension is negative", "pools: dilations are left out of SAME padding"),
+    Deviation("Unsupported pooling size", "ONNX pools over any number of dimensions"),
+    Deviation(r"input_shape.Size\(\) > 0", "a pool of no channels is empty, and ONNX has empty tensors"),
+    Deviation(r"IsScalarOr1ElementVector\(a_zero_point\)", "ONNX allows a zero point per row of A"),
+    Deviation(r"X_shape.NumDimensions\(\) == 4", "ONNX's LRN has any number of spatial dimensions"),
+    Deviation(r"lrn.h:\d+ .*alpha_ > 0", "ONNX's LRN has any alpha"),
+    Deviation(r"lrn.h:\d+ .*size_ % 2 == 1", "ONNX's LRN has even sizes too"),
+    Deviation("ratio must be in the range", "at inference a ratio that is computed is never read"),
+    Deviation("InsertedPrecisionFreeCast", "a cast that onnxruntime puts in is no node of an old opset"),
+)
+"""onnxruntime refuses, and we may answer: the model is valid."""
+
+REFUSED = (
+    Deviation(r"'axis': given -?\d{11}", "onnxruntime keeps 32 bits of an axis"),
+    Deviation("none for a scalar", "onnxruntime reads no axes for scalars"),
+    Deviation("the window along spatial dimension", "a window beyond the data: rounded in several ways"),
+)
+"""onnxruntime answers, and we refuse with a ``ModelError``: the model is not valid."""
+
+DIFFERENT = (
+    Deviation(
+        r"Pool\(.*SAME_",
+        "onnxruntime leaves dilations out of SAME padding, and cuts data off where strides exceed the window",
+    ),
+    Deviation(
+        r"Reduce\w+\((float32\[[^\]]*\b0\b|y)", "onnxruntime keeps the dimensions of empty tensors"
+    ),
+    Deviation(
+        r"(Log|Sqrt)\(.*(Pool|LRN)\(", "where NaN goes: onnxruntime's pools and sums carry it elsewhere"
+    ),
+    Deviation(r"MatMul\([^)]*, 0", "onnxruntime leaves products over nothing as they lie in memory"),
+)
+"""Both answer, each in its own way."""
+
+CHAIN = Tolerance(ulp=64, scale=2e-5, absolute=2e-6)
+"""Several nodes, each of which may round another way."""
+
+
+def _never_ends(model: Model) -> bool:
+    """onnxruntime does not come back from a convolution without channels."""
+    empty = {t.name for t in model.proto.graph.initializer if 0 in t.dims}
+    empty |= {name for name, array in model.feed.items() if array.size == 0}
+    return any(n.op_type == "Conv" and not empty.isdisjoint(n.input[1:2]) for n in model.proto.graph.node)
+
+
+class Runtime:
+    """onnxruntime's answer to a model: outputs, or a message."""
+
+    def __init__(self, model: Model) -> None:
+        self.outputs: list[Array] | None = None
+        self.message = ""
+        if _never_ends(model):
+            self.message = NEVER_ENDS
+            return
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        try:
+            session = onnxruntime.InferenceSession(
+                model.proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+            self.outputs = [np.asarray(y) for y in session.run(None, model.feed)]
+        except Exception as error:  # classes of its own without a common base, and builtins
+            self.message = str(error)
+
+
+def answer(model: Model, fallback: str) -> list[Array] | OneDispatchError:
+    """Ours. Anything but a ``OneDispatchError`` is a finding and goes through."""
+    try:
+        session = onedispatch.InferenceSession(model.proto, fallback=fallback, threads=1)
+        return [np.asarray(y) for y in session.run(None, model.feed)]
+    except OneDispatchError as error:
+        assert str(error)
+        return error
+
+
+def compare(model: Model) -> str:
+    """"answered", "refused" or "deviates". Raises AssertionError, with the model in words."""
+    expected = Runtime(model)
+    verdicts = {fallback: _compare(model, expected, fallback) for fallback in ("cpu", "error")}
+    return verdicts["cpu"]
+
+
+def _compare(model: Model, expected: Runtime, fallback: str) -> str:
+    ours = answer(model, fallback)
+    where = f"{model.told} [fallback={fallback}]"
+    if expected.outputs is None:
+        if isinstance(ours, OneDispatchError):
+            return "refused"
+        known = any(re.search(d.pattern, expected.message) for d in ANSWERED)
+        assert known, f"{where}: answered, onnxruntime refuses: {expected.message[:400]}"
+        return "deviates"
+    if isinstance(ours, OneDispatchError):
+        if fallback == "error" and isinstance(ours, UnsupportedModelError):
+            return "refused"
+        known = any(re.search(d.pattern, str(ours)) for d in REFUSED)
+        assert known, f"{where}: refused with {ours!r}, onnxruntime answers"
+        return "deviates"
+    assert len(ours) == len(expected.outputs)
+    allowed = _tolerance(model.proto)
+    for actual, wanted in zip(ours, expected.outputs, strict=True):
+        try:
+            check(actual, wanted, allowed)
+        except AssertionError as error:
+            if any(re.search(d.pattern, model.told) for d in DIFFERENT):
+                return "deviates"
+            raise AssertionError(f"{where}: {error}") from None
+    return "answered"
+
+
+def _tolerance(proto: onnx.ModelProto) -> Tolerance:
+    """That of the one operator, with something for sums that cancel, or the chain's."""
+    ops = [node.op_type for node in proto.graph.node]
+    if len(ops) > 1:
+        return CHAIN
+    own = TOLERANCES.get(ops[0], Tolerance(ulp=2))
+    return replace(own, absolute=max(own.absolute, 2e-6))

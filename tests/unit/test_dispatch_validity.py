@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that are no ONNX are refused, with the node and what it should have been; valid ones are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import onedispatch
+from onedispatch import ModelError
+from onedispatch.dispatch.node_rules import RULES
+from onedispatch.operators.registry import all_mappings
+from tests.ops.case import Array, run_onnxruntime
+
+NEWEST = onnx.defs.onnx_opset_version()
+
+
+def model(
+    op_type: str, *arrays: Array, opset: int = 17, const: Sequence[int] = (), ir: int = 8, **attributes: Any
+) -> onnx.ModelProto:
+    """One node "n" of inputs x0, x1, ...; those of ``const`` are initializers."""
+    names = [f"x{i}" for i in range(len(arrays))]
+    node = helper.make_node(op_type, names, ["y"], "n", **attributes)
+    infos, constants = [], []
+    for i, (name, array) in enumerate(zip(names, arrays, strict=True)):
+        if i in const:
+            constants.append(onnx.numpy_helper.from_array(array, name))
+        else:
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+            infos.append(helper.make_tensor_value_info(name, kind, array.shape))
+    outputs = [onnx.ValueInfoProto(name="y")]
+    graph = helper.make_graph([node], "g", infos, outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir)
+
+
+def f(*shape: int) -> Array:
+    return np.ones(shape, np.float32)
+
+
+def ints(*values: int) -> Array:
+    return np.array(values, np.int64)
+
+
+INVALID: list[tuple[str, tuple[Array, ...], dict[str, Any], str]] = [
+    ("Conv", (f(1, 5, 8, 8), f(4, 3, 3, 3)), {}, "5 channels; accepted: 3"),
+    ("Conv", (f(1, 3, 8, 8), f(4, 3, 3, 3)), {"kernel_shape": [2, 2]}, r"\[2, 2\]; accepted: \[3, 3\]"),
+    ("Conv", (f(1, 3, 8, 8), f(4, 3, 3, 3), f(5)), {}, r"'x2'.*\[5\]; accepted: \[4\]"),
+    ("Conv", (f(1, 3, 8, 8), f(4, 3, 3, 3)), {"auto_pad": "BOGUS"}, "'BOGUS'; accepted: NOTSET"),
+    ("Conv", (f(1, 3, 8, 8), f(4, 3, 3, 3)), {"auto_pad": "VALID", "pads": [1] * 4}, "not both"),
+    ("Conv", (f(1, 3, 8, 8), f(4, 3, 3, 3)), {"group": 0}, "'group': given 0"),
+    ("Conv", (f(1, 4, 8, 8), f(5, 2, 3, 3)), {"group": 2}, "a divisor of 5"),
+    ("Conv", (f(1, 3, 2, 8), f(4, 3, 3, 3)), {}, "3 values; accepted: at most 2"),
+    ("Conv", (f(1, 3, 8, 8), f(4, 3, 3, 3)), {"strides": [0, 1]}, "'strides'|stride"),
+    ("Gemm", (f(3, 5), f(5, 4), f(2)), {}, r"'x2'.*\[2\]; accepted: .*\[3, 4\]"),
+    ("Gemm", (f(3, 5), f(6, 4)), {}, "5 rows"),
+    ("Transpose", (f(2, 3),), {"perm": [0]}, r"\[0\]; accepted: a permutation of 0 to 1"),
+    ("Transpose", (f(2, 3),), {"perm": [1, 1]}, "a permutation"),
+    ("BatchNormalization", (f(1, 6, 4), f(6), f(6), f(7), f(6)), {}, r"'x3'.*\[7\]; accepted: \[6\]"),
+    ("Softmax", (f(2, 3),), {"axis": 1 << 40}, "'axis': given 1099511627776; accepted: -2 to 1"),
+    ("Softmax", (f(2, 3),), {"axis": 2, "opset": 9}, "'axis': given 2; accepted: -2 to 1"),
+    ("Softmax", (f(3),), {"opset": 9}, "'axis': given 1"),
+    ("Squeeze", (f(1, 3),), {"axes": [-5], "opset": 9}, r"\[-5\]; accepted: -2 to 1"),
+    ("Squeeze", (f(1, 3),), {"axes": [1], "opset": 9}, "axes of size 1"),
+    ("Unsqueeze", (f(1, 3),), {"axes": [7], "opset": 9}, r"\[7\]; accepted: -3 to 2"),
+    ("Unsqueeze", (f(1, 3),), {"axes": [0, 0], "opset": 9}, "each axis once"),
+    ("ReduceSum", (f(1, 3),), {"axes": [2], "opset": 9}, r"\[2\]; accepted: -2 to 1"),
+    ("ReduceSum", (f(1, 3), np.array(1)), {"const": [1]}, "rank 0; accepted: a list of axes"),
+    ("Concat", (f(1, 3), f(1, 3, 1)), {"axis": 0}, r"\[1, 3, 1\]"),
+    ("Concat", (f(1, 3), f(1, 3)), {"axis": 2, "opset": 9}, "'axis'"),
+    ("Flatten", (f(1, 3),), {"axis": 3}, "'axis': given 3"),
+    ("Reshape", (f(2, 3), ints(4, 2)), {"const": [1]}, r"\[4, 2\]; accepted: 6 elements"),
+    ("Reshape", (f(2, 3), ints(-1, -1)), {"const": [1]}, "-1 once"),
+    ("MaxPool", (f(1, 1, 4, 4),), {"kernel_shape": [2, 2], "pads": [2, 0, 0, 0]}, "less than the kernel"),
+    ("MaxPool", (f(1, 1, 4, 4),), {"kernel_shape": [2]}, "rank 3"),
+    ("Clip", (f(2, 3), f(2)), {}, "a scalar"),
+    ("MatMul", (f(), f(2)), {}, "rank 1 or more|rank"),
+    ("MatMul", (f(2, 3), f(2, 3)), {}, "hape"),
+    ("Sum", (f(2, 3), f(3)), {"opset": 7}, "nothing is broadcast"),
+    ("Dropout", (f(2, 3), np.float32(1.5) * f()), {"const": [1]}, "below 1"),
+    ("Add", (f(2, 3), f(2, 4)), {}, "hape"),
+    ("Add", (f(2, 3), ints(1, 2, 3)), {}, "(?i)type"),
+    ("Relu", (f(2, 3),), {"alpha": 0.5}, "attribute 'alpha'; accepted: no attributes"),
+    ("LeakyRelu", (f(2, 3),), {"alpha": 1}, "'alpha': given type INT; accepted: type FLOAT"),
+    ("LRN", (f(1, 2, 3, 4),), {}, "no attribute 'size'"),
+    ("MaxPool", (f(1, 1, 4),), {"kernel_shape": [2], "kernel_shapes": [2]}, "Did you mean 'kernel_shape'"),
+    ("Relu", (f(2, 3), f(2, 3)), {}, "2 inputs; accepted: 1 input"),
+]
+
+
+@pytest.mark.parametrize("fallback", ["cpu", "error"])
+@pytest.mark.parametrize(
+    ("op_type", "arrays", "options", "said"), INVALID, ids=[f"{i}-{row[0]}" for i, row in enumerate(INVALID)]
+)
+def test_no_runtime_takes_it_and_neither_do_we(
+    op_type: str, arrays: tuple[Array, ...], options: dict[str, Any], said: str, fallback: str
+) -> None:
+    proto = model(op_type, *arrays, **options)
+    const = options.get("const", ())
+    feed = {f"x{i}": array for i, array in enumerate(arrays) if i not in const}
+    if options.get("axis") != 1 << 40:  # of which onnxruntime keeps the lower 32 bits
+        with pytest.raises(Exception, match="ONNXRuntimeError"):
+            run_onnxruntime(proto, feed)
+    with pytest.raises(ModelError, match=said) as caught:
+        onedispatch.InferenceSession(proto, fallback=fallback).run(None, feed)
+    assert "n (" in str(caught.value) or "node name: n" in str(caught.value)
+
+
+@pytest.mark.parametrize("opset", [0, -1, NEWEST + 1, 999])
+def test_operator_sets_that_nobody_knows(opset: int) -> None:
+    with pytest.raises(ModelError, match=rf"version {opset}; accepted: 1 to {NEWEST}"):
+        onedispatch.compile(model("Relu", f(2), opset=opset))
+
+
+@pytest.mark.parametrize("ir", [onnx.IR_VERSION + 1, 99])
+def test_ir_versions_that_nobody_knows(ir: int) -> None:
+    with pytest.raises(ModelError, match=rf"given {ir}; accepted: 1 to {onnx.IR_VERSION}"):
+        onedispatch.compile(model("Relu", f(2), ir=ir))
+
+
+def test_foreign_domains_pass() -> None:
+    """No schema, no rule: such nodes are the host's affair."""
+    node = helper.make_node("FusedMatMul", ["a", "b"], ["y"], domain="com.microsoft", alpha=2.0)
+    infos = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2, 2]) for n in "ab"]
+    graph = helper.make_graph([node], "g", infos, [onnx.ValueInfoProto(name="y")])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    (y,) = onedispatch.InferenceSession(proto).run(None, {"a": f(2, 2), "b": f(2, 2)})
+    assert (y == 4).all()
+
+
+def test_nodes_in_subgraphs_are_checked() -> None:
+    inner = helper.make_node("Relu", ["x"], ["z"], "inner", bogus=1)
+    branch = helper.make_graph([inner], "b", [], [onnx.ValueInfoProto(name="z")])
+    node = helper.make_node("If", ["c"], ["y"], "n", then_branch=branch, else_branch=branch)
+    infos = [
+        helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, []),
+        helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2]),
+    ]
+    graph = helper.make_graph([node], "g", infos, [onnx.ValueInfoProto(name="y")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(ModelError, match="inner .*'bogus'"):
+        onedispatch.compile(proto)
+
+
+def test_rules_are_of_operators_that_exist() -> None:
+    known = {schema.name for schema in onnx.defs.get_all_schemas()}
+    assert set(RULES) <= known
+    # Element-wise operators and their like have nothing that inference does not see.
+    plain = set(
+        "Abs Add Div Erf Exp Identity LeakyRelu Log Mul Neg Reciprocal Relu Sigmoid Sqrt Sub Tanh".split()
+    )
+    assert {m.op_type for m in all_mappings() if not m.domain} <= set(RULES) | plain
+
+
+@pytest.mark.parametrize("opset", [10, 11, 12, 18, 19, 21, 22])
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool", "LpPool"])
+def test_ceil_mode_counts_no_window_that_begins_behind_the_data(op_type: str, opset: int) -> None:
+    if op_type == "LpPool" and opset < 18:
+        pytest.skip("LpPool has ceil_mode since opset 18")
+    x = np.arange(1, 10, dtype=np.float32).reshape(1, 1, 3, 3)
+    proto = model(
+        op_type, x, opset=opset, ceil_mode=1, kernel_shape=[2, 2], strides=[2, 2], pads=[1, 1, 1, 1]
+    )
+    (expected,) = run_onnxruntime(proto, {"x0": x})
+    assert expected.shape == (1, 1, 2, 2)
+    for fallback in ("cpu", "error")[: 1 if op_type == "LpPool" else 2]:
+        (y,) = onedispatch.InferenceSession(proto, fallback=fallback).run(None, {"x0": x})
+        assert y.shape == expected.shape
+        np.testing.assert_allclose(y, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [7, 9, 10, 11, 12])
+@pytest.mark.parametrize(
+    ("op_type", "axes"),
+    [("Squeeze", [-2]), ("Squeeze", [-4, 2]), ("Squeeze", []), ("Unsqueeze", [-1]), ("Unsqueeze", [-1, 0])],
+)
+def test_axes_from_the_end_in_every_operator_set(op_type: str, axes: list[int], opset: int) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(1, 2, 1, 3)
+    proto = model(op_type, x, opset=opset)
+    proto.graph.node[0].attribute.append(
+        helper.make_attribute("axes", axes, attr_type=onnx.AttributeProto.INTS)
+    )
+    (expected,) = run_onnxruntime(proto, {"x0": x})
+    for fallback in ("cpu", "error"):
+        (y,) = onedispatch.InferenceSession(proto, fallback=fallback).run(None, {"x0": x})
+        np.testing.assert_array_equal(y, expected)
