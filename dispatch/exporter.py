@@ -22,6 +22,8 @@ from onedispatch.transactions.errors import ModelError
 # Of the frame that is written here, not of the nodes in it: from 4 on initializers need not be
 # inputs, and onnxruntime refuses versions that are newer than itself.
 _IR_VERSION = 8
+# By the version of onnx, and for what protobuf cannot hold.
+_INFERENCE_ERRORS = (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError)
 _SMALL = 4096  # elements up to which a constant goes along into shape inference
 
 
@@ -126,15 +128,15 @@ def inferred_graph(model: ModelProto, graph: Graph, nodes: Iterable[Node]) -> on
         return onnx.shape_inference.infer_shapes(
             model, check_type=True, strict_mode=True, data_prop=True
         ).graph
-    except Exception as error:  # InferenceError and RuntimeError, by the version of onnx
+    except _INFERENCE_ERRORS as error:
         strict = error
     try:
         lenient = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-    except Exception:
+    except _INFERENCE_ERRORS:
         lenient = model.graph
     # The rules name the node, what it was given and what is accepted; inference just says no.
     known = {info.name: value_of(info) for info in (*model.graph.input, *lenient.value_info)}
-    check_nodes(replace(graph, values={**graph.values, **known}), graph.nodes)
+    check_nodes(replace(graph, values={**graph.values, **known}), nodes)
     text = str(strict).strip()
     # Nested errors come from bodies of functions, whose inference has gaps of its own.
     if text.count("Inference error(s)") > 1 and lenient is not model.graph:

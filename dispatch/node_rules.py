@@ -16,6 +16,7 @@ import numpy as np
 
 from onedispatch.dispatch.graph import Array, Graph, Node
 from onedispatch.transactions.errors import ModelError
+from onedispatch.transactions.phrases import counted, span
 
 Shape = tuple[int, ...]
 
@@ -74,7 +75,7 @@ def axis_in_range(default: int, *, end: bool = False) -> Rule:
         rank = len(shape)
         most = rank if end else rank - 1
         if not -rank <= axis <= most and not (rank == 0 and axis in (-1, 0)):
-            facts.refuse("attribute 'axis'", axis, f"{-rank} to {most} for rank {rank}")
+            facts.refuse("attribute 'axis'", axis, f"{span(-rank, most)} for rank {rank}")
 
     return rule
 
@@ -97,7 +98,7 @@ def _check_axes(facts: Facts, rank: int, *, once: bool) -> list[int]:
     axes = _axes(facts) or []
     for axis in axes:
         if not -rank <= axis < rank and not (rank == 0 and axis in (-1, 0)):
-            accepted = f"{-rank} to {rank - 1} for rank {rank}" if rank else "none for a scalar"
+            accepted = f"{span(-rank, rank - 1)} for rank {rank}" if rank else "none for a scalar"
             facts.refuse("axes", axes, accepted)
     positive = [axis % rank if rank else 0 for axis in axes]
     if once and len(set(positive)) < len(positive):
@@ -147,7 +148,7 @@ def joined_shapes(facts: Facts) -> None:
     first = known[0][1]
     rank = len(first)
     if not -rank <= axis < rank:
-        accepted = f"{-rank} to {rank - 1} for rank {rank}" if rank else "inputs of rank 1 or more"
+        accepted = f"{span(-rank, rank - 1)} for rank {rank}" if rank else "inputs of rank 1 or more"
         facts.refuse("attribute 'axis'", axis, accepted)
     axis %= rank
     for index, shape in known[1:]:
@@ -179,7 +180,7 @@ def reshaped_size(facts: Facts) -> None:
     total = prod(shape)
     fits = (total % known == 0 if known else total == 0) if -1 in sizes else known == total
     if not fits:
-        facts.refuse("shape", target, f"{total} elements, as the input {list(shape)} has")
+        facts.refuse("shape", target, f"{counted(total, 'element')}, as the input {list(shape)} has")
 
 
 # -- windows ------------------------------------------------------------------------------------
@@ -188,8 +189,8 @@ AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
 def padding_mode(facts: Facts) -> None:
-    mode = facts.attr("auto_pad", "NOTSET")
-    if mode not in AUTO_PADS:
+    mode = facts.attr("auto_pad", "")
+    if mode and mode not in AUTO_PADS:
         facts.refuse("attribute 'auto_pad'", repr(mode), ", ".join(AUTO_PADS))
 
 
@@ -198,7 +199,7 @@ def _window_lists(facts: Facts, rank: int) -> None:
     for name, count, least in (("strides", rank, 1), ("dilations", rank, 1), ("pads", 2 * rank, 0)):
         given = facts.attr(name)
         if given and (len(given) != count or min(given) < least):
-            facts.refuse(f"attribute {name!r}", given, f"{count} numbers of {least} or more")
+            facts.refuse(f"attribute {name!r}", given, f"{counted(count, 'number')} of {least} or more")
 
 
 def _fits(facts: Facts, sizes: Sequence[int], kernel: Sequence[int], or_misses: bool) -> None:
@@ -211,12 +212,12 @@ def _fits(facts: Facts, sizes: Sequence[int], kernel: Sequence[int], or_misses: 
         pads = [0] * (2 * rank)
     dilations, strides = (facts.attr(name) or [1] * rank for name in ("dilations", "strides"))
     for d, (size, taps) in enumerate(zip(sizes, kernel, strict=True)):
-        padded, span = size + pads[d] + pads[d + rank], (taps - 1) * dilations[d] + 1
-        empty = or_misses and padded - span == -strides[d]  # rounds neither up nor down: no doubt
-        if span > padded and not empty:
+        padded, reach = size + pads[d] + pads[d + rank], (taps - 1) * dilations[d] + 1
+        empty = or_misses and padded - reach == -strides[d]  # rounds neither up nor down: no doubt
+        if reach > padded and not empty:
             facts.refuse(
                 f"the window along spatial dimension {d}",
-                f"{span} values",
+                counted(reach, "value"),
                 f"at most {padded}, what the data with its padding has",
             )
 
@@ -234,7 +235,7 @@ def pooled(facts: Facts) -> None:
     pads = facts.attr("pads") or [0] * (2 * rank)
     if 0 in shape[2:] and 0 not in shape[:2]:
         facts.refuse(facts.input_name(0), list(shape), "one value per channel or more")
-    if facts.attr("auto_pad", "NOTSET") == "NOTSET" and any(
+    if facts.attr("auto_pad", "") in ("", "NOTSET") and any(
         pad >= kernel[d % rank] for d, pad in enumerate(pads)
     ):
         facts.refuse("attribute 'pads'", pads, f"less than the kernel, {kernel}: no window without data")
@@ -244,7 +245,7 @@ def pooled(facts: Facts) -> None:
 
 def convolved(facts: Facts) -> None:
     x, w = facts.shape(0), facts.shape(1)
-    if facts.attr("pads") and facts.attr("auto_pad", "NOTSET") != "NOTSET":
+    if facts.attr("pads") and facts.attr("auto_pad", "") not in ("", "NOTSET"):
         facts.refuse("attribute 'pads'", facts.attr("pads"), "pads or auto_pad, not both")
     group = facts.attr("group", 1)
     if group < 1:
@@ -268,7 +269,9 @@ def convolved(facts: Facts) -> None:
         facts.refuse(facts.input_name(1), f"rank {len(w)}", f"rank {len(x)}, that of the data")
     if x[1] != w[1] * group:
         facts.refuse(
-            facts.input_name(0), f"{x[1]} channels", f"{w[1] * group}: weights of {w[1]} times group {group}"
+            facts.input_name(0),
+            counted(x[1], "channel"),
+            f"{w[1] * group}: weights of {w[1]} times group {group}",
         )
     _fits(facts, x[2:], w[2:], or_misses=False)
 
@@ -294,7 +297,7 @@ def matrix_product(facts: Facts) -> None:
     m, k = reversed(a) if facts.attr("transA", 0) else a
     inner, n = reversed(b) if facts.attr("transB", 0) else b
     if k != inner:
-        facts.refuse(facts.input_name(1), list(b), f"{k} rows (after transB), as A has columns")
+        facts.refuse(facts.input_name(1), list(b), f"{counted(k, 'row')} after transB, as A has columns")
     if c is None:
         return
     if facts.opset < 7 and not facts.attr("broadcast", 0) and c != (m, n):

@@ -24,6 +24,7 @@ from onnx.defs import OpSchema
 from onedispatch.dispatch.graph import Graph, Node
 from onedispatch.dispatch.node_rules import RULES, Facts
 from onedispatch.transactions.errors import ModelError
+from onedispatch.transactions.phrases import counted, span
 
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
@@ -92,7 +93,7 @@ def _check_versions(proto: ModelProto) -> None:
         raise ModelError(
             "the model's IR version",
             str(proto.ir_version),
-            f"1 to {onnx.IR_VERSION}, what onnx {onnx.__version__} knows",
+            f"{span(1, onnx.IR_VERSION)}, what onnx {onnx.__version__} knows",
             "install a newer onnx, or save the model for an older one",
         )
     for opset in proto.opset_import:
@@ -101,7 +102,7 @@ def _check_versions(proto: ModelProto) -> None:
             raise ModelError(
                 f"the model's operator set of domain {opset.domain or 'ai.onnx'!r}",
                 f"version {opset.version}",
-                f"1 to {newest}, what onnx {onnx.__version__} knows",
+                f"{span(1, newest)}, what onnx {onnx.__version__} knows",
                 "install a newer onnx, or convert the model with onnx.version_converter",
             )
 
@@ -121,8 +122,11 @@ def _schema(op_type: str, domain: str, opset: int) -> OpSchema | None:
 @cache
 def _attribute_types(op_type: str, domain: str, opset: int) -> dict[str, tuple[int, str, bool]]:
     """Attribute -> (number of its type, name of its type, required)."""
-    schema = onnx.defs.get_schema(op_type, opset, domain)
-    return {name: (int(a.type.value), a.type.name, bool(a.required)) for name, a in schema.attributes.items()}
+    found = {}
+    for name, attribute in onnx.defs.get_schema(op_type, opset, domain).attributes.items():
+        kind = str(attribute.type).rpartition(".")[2]
+        found[name] = AttributeProto.AttributeType.Value(kind), kind, bool(attribute.required)
+    return found
 
 
 def _all_nodes(graph: onnx.GraphProto) -> Iterator[NodeProto]:
@@ -163,10 +167,10 @@ def _check_attributes(node: NodeProto, schema: OpSchema, where: str) -> None:
 
 def _check_counts(node: NodeProto, schema: OpSchema, where: str) -> None:
     counts = (
-        ("inputs", len(node.input), schema.min_input, schema.max_input),
-        ("outputs", len(node.output), schema.min_output, schema.max_output),
+        ("input", len(node.input), schema.min_input, schema.max_input),
+        ("output", len(node.output), schema.min_output, schema.max_output),
     )
     for what, given, least, most in counts:
         if not least <= given <= most:
-            accepted = f"{least}" if least == most else f"{least} to {most}"
-            raise ModelError(where, f"{given} {what}", f"{accepted} {what}")
+            accepted = counted(least, what) if least == most else f"{span(least, most)} {what}s"
+            raise ModelError(where, counted(given, what), accepted)

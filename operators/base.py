@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from onedispatch.operators.index_space import Nest
+from onedispatch.operators.nest_rules import check_inside
 from onedispatch.operators.params import Activation
 from onedispatch.operators.program import Emitted, NestProgram, emit_program
 from onedispatch.operators.schedule import Schedule
@@ -157,7 +158,12 @@ class Operator:
 
     @cached_property
     def _nests(self) -> list[Nest]:
-        return [nest for nest in self.nests() if not nest.is_empty]
+        nests = [nest for nest in self.nests() if not nest.is_empty]
+        for nest in nests:
+            for operand in (*nest.strided_inputs, nest.output):
+                tensor = self.output if operand.tensor < 0 else self.inputs[operand.tensor]
+                check_inside(nest, operand, tensor.device_bytes // operand.itemsize)
+        return nests
 
     @cached_property
     def _read_inputs(self) -> frozenset[int]:

@@ -184,7 +184,7 @@ class Eltwise(Operator):
             by_dim = [0] * MAX_DIMS
             for access, axis in zip(operand.access, schedule.axes(operand.name), strict=True):
                 if access.dim is not None:
-                    by_dim[access.dim] = axis.stride
+                    by_dim[access.dim] += axis.stride * access.a  # a diagonal follows one twice
             words += [schedule.ref(operand.name), *by_dim, 0, 0]
         return {
             "func": ELTWISE_FUNCS[self.func],

@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onedispatch.operators.nest_rules import check_nest
 from onedispatch.operators.params import Axis
+from onedispatch.transactions.errors import OperatorError
+from onedispatch.transactions.phrases import counted
 
 if TYPE_CHECKING:
     from onedispatch.operators.schedule import Schedule
@@ -128,6 +131,8 @@ class Nest:
 
     ``args`` gives the kernel's named arguments once a schedule is chosen; ``cycles`` a
     vectorised estimate of core cycles for one call with (tiles, k tile).
+
+    Raises ``OperatorError`` for accesses that the kernel would take for others: see ``nest_rules``.
     """
 
     kernel: str
@@ -143,7 +148,11 @@ class Nest:
 
     def __post_init__(self) -> None:
         if len(self.dims) > MAX_DIMS:
-            raise ValueError(f"a nest has at most {MAX_DIMS} parallel dimensions, got {len(self.dims)}")
+            raise OperatorError(
+                f"nest {self.kernel}", counted(len(self.dims), "dimension"), f"{MAX_DIMS} at most"
+            )
+        if not self.is_empty:
+            check_nest(self)
 
     @property
     def is_empty(self) -> bool:

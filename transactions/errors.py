@@ -85,6 +85,10 @@ class InputError(OneDispatchError):
     """An argument or an input tensor does not fit: name, shape, dtype or range."""
 
 
+class OperatorError(OneDispatchError):
+    """A device operator is declared wrongly: a loop nest whose kernel would compute something else."""
+
+
 class DeviceError(OneDispatchError):
     """No such device, or it was used in a way that it does not allow."""
 

@@ -481,7 +481,7 @@ class _Writer:
         """The shape of a float output, for later nodes."""
         try:
             inferred = onnx.shape_inference.infer_shapes(self._proto(8), strict_mode=True, data_prop=True)
-        except Exception:  # nearly valid models have none
+        except (onnx.shape_inference.InferenceError, RuntimeError):  # nearly valid models have none
             return
         for info in inferred.graph.output:
             kind = info.type.tensor_type

@@ -143,7 +143,7 @@ def test_nodes_in_subgraphs_are_checked() -> None:
     ]
     graph = helper.make_graph([node], "g", infos, [onnx.ValueInfoProto(name="y")])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    with pytest.raises(ModelError, match="inner .*'bogus'"):
+    with pytest.raises(ModelError, match=r"inner .*'bogus'"):
         onedispatch.compile(proto)
 
 
