@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from onedispatch.transactions.boundary import told
 from onedispatch.transactions.errors import InputError
+from onedispatch.transactions.signature import fits, shown
 
 MOST_THREADS = 1024
 _MOST_DIMENSION = (1 << 63) - 1  # ONNX's dimensions are int64
@@ -18,20 +18,9 @@ _MOST_DIMENSION = (1 << 63) - 1  # ONNX's dimensions are int64
 
 def integer(where: str, value: Any, least: int, most: int) -> int:
     """An int, NumPy's included, within bounds."""
-    accepted = f"a whole number from {least} to {most}"
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise InputError(where, shown(value), accepted)
-    number = _index(where, value, accepted)
-    if not least <= number <= most:
-        raise InputError(where, shown(value), accepted)
-    return number
-
-
-def _index(where: str, value: Any, accepted: str) -> int:
-    try:
-        return operator.index(value)
-    except TypeError as error:  # arrays have __index__, but only those of one element take it
-        raise InputError(where, shown(value), accepted) from error
+    if isinstance(value, bool) or not fits(value, int) or not least <= operator.index(value) <= most:
+        raise InputError(where, shown(value), f"a whole number from {least} to {most}")
+    return operator.index(value)
 
 
 def threads(value: Any) -> int | None:
@@ -88,12 +77,3 @@ def _name(where: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InputError(where, f"the name {shown(value)}", "names as str")
     return value
-
-
-def shown(value: Any) -> str:
-    """A bounded ``repr`` that cannot fail."""
-    try:
-        text = repr(value)
-    except Exception as error:  # noqa: BLE001 (a foreign __repr__ may raise anything; it says so)
-        text = f"<{type(value).__name__}: {told(error)}>"
-    return text if len(text) <= 200 else f"{text[:200]}... ({type(value).__name__})"

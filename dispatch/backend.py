@@ -18,8 +18,14 @@ import numpy as np
 import onnx
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
+from onedispatch.dispatch import arguments
+from onedispatch.dispatch.exporter import type_proto
+from onedispatch.dispatch.graph import type_name_of
 from onedispatch.dispatch.session import InferenceSession
 from onedispatch.transactions.boundary import public
+from onedispatch.transactions.errors import InputError
+
+_MOST_OPSET = (1 << 31) - 1
 
 
 class OneDispatchRep(BackendRep):
@@ -70,17 +76,18 @@ class OneDispatchBackend(Backend):
         **kwargs: Any,
     ) -> tuple[Any, ...]:
         """Runs one node; ``opset_version=`` (default: onnx's newest) chooses its meaning."""
-        version = int(kwargs.pop("opset_version", onnx.defs.onnx_opset_version()))
+        newest = onnx.defs.onnx_opset_version()
+        version = arguments.integer("opset_version", kwargs.pop("opset_version", newest), 1, _MOST_OPSET)
         names = [name for name in node.input if name]
         if isinstance(inputs, Mapping):
-            arrays = [np.asarray(inputs[name]) for name in names]
+            values = [inputs[name] for name in names if name in inputs]
         else:
             values = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
-            arrays = [np.asarray(value) for value in values]
+        if len(values) != len(names):
+            raise InputError("inputs", f"{len(values)} arrays", f"one for each of {names}")
+        arrays = [np.asarray(value) for value in values]
         typed = [
-            onnx.helper.make_tensor_value_info(
-                name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
-            )
+            onnx.helper.make_value_info(name, type_proto(type_name_of(array.dtype), array.shape))
             for name, array in zip(names, arrays, strict=True)
         ]
         # Types of the outputs are left open: importing infers them.

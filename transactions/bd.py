@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from onedispatch.transactions import registers
+from onedispatch.transactions.boundary import public
 from onedispatch.transactions.errors import TransactionError
 from onedispatch.transactions.phrases import counted, span
 from onedispatch.transactions.registers import Field, TileMap
@@ -289,6 +290,7 @@ class CoreBd(BufferDescriptor):
 BD_CLASSES: Mapping[str, type[BufferDescriptor]] = {"shim": ShimBd, "mem": MemBd, "core": CoreBd}
 
 
+@public
 def decode_bd(kind: str, words: Sequence[int]) -> BufferDescriptor:
     """The BD of a tile kind (``"shim"``, ``"mem"``, ``"core"``)."""
     return BD_CLASSES[kind].from_words(words)
@@ -302,12 +304,14 @@ def queue_fields(kind: str) -> tuple[Field, ...]:
     return registers.MEM_QUEUE_FIELDS if kind == "mem" else registers.QUEUE_FIELDS
 
 
+@public
 def queue_word(kind: str, start_bd: int, repeat: int = 1, token: bool = False) -> int:
     """The word that pushes one task: the chain from ``start_bd``, run ``repeat`` times (1..256)."""
     where = f"{kind} task queue"
     return _word(where, queue_fields(kind), start_bd=start_bd, repeat=repeat, token=int(token))
 
 
+@public
 def decode_queue(kind: str, word: int) -> dict[str, int]:
     """``start_bd``, ``repeat`` and ``token`` of a queue word."""
     return unpack_fields(queue_fields(kind), [word])
@@ -317,6 +321,7 @@ def _with_odd_parity(word: int) -> int:
     return word | (0 if bin(word).count("1") % 2 else 1 << 31)
 
 
+@public
 def packet_header(packet_id: int, packet_type: int = 0, source_row: int = 0, source_column: int = 0) -> int:
     """The header word of a stream packet, odd parity included."""
     return _with_odd_parity(
@@ -331,6 +336,7 @@ def packet_header(packet_id: int, packet_type: int = 0, source_row: int = 0, sou
     )
 
 
+@public
 def control_packet_header(offset: int, beats: int, operation: int = 0, return_id: int = 0) -> int:
     """The second word of a control packet (1 to 4 data words follow), odd parity included."""
     return _with_odd_parity(
@@ -345,6 +351,7 @@ def control_packet_header(offset: int, beats: int, operation: int = 0, return_id
     )
 
 
+@public
 def circuit_master(slave: int, drop_header: bool = False) -> int:
     """Switch master word: always fed by one slave port."""
     return _word(
@@ -352,6 +359,7 @@ def circuit_master(slave: int, drop_header: bool = False) -> int:
     )
 
 
+@public
 def packet_master(arbiter: int, msel_enable: int, drop_header: bool = False) -> int:
     """Switch master word: fed by the packets of ``arbiter`` whose msel is in the 4-bit mask."""
     return _word(
@@ -365,11 +373,13 @@ def packet_master(arbiter: int, msel_enable: int, drop_header: bool = False) -> 
     )
 
 
+@public
 def switch_slave(packet: bool = False) -> int:
     """Switch slave word."""
     return _word("switch slave", registers.SLAVE_FIELDS, packet=int(packet), enable=1)
 
 
+@public
 def switch_slot(packet_id: int, arbiter: int, msel: int, mask: int = 0x1F) -> int:
     """Slave slot word: packets with ``(id & mask) == packet_id`` go to arbiter and msel."""
     return _word(
@@ -377,6 +387,7 @@ def switch_slot(packet_id: int, arbiter: int, msel: int, mask: int = 0x1F) -> in
     )
 
 
+@public
 def lock_request_offset(kind: str, lock: int, value: int, acquire: bool) -> int:
     """Tile offset whose *read* performs the request; bit 0 of what is read says success.
 

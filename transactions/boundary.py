@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FunctionType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from onedispatch.transactions import signature
 from onedispatch.transactions.errors import InputError, InternalError, OneDispatchError, ResourceError
 
 P = ParamSpec("P")
@@ -33,8 +34,9 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 def public(function: Callable[P, R]) -> Callable[P, R]:
     """``function``, raising nothing but ``OneDispatchError``.
 
-    Arguments that do not fit its signature are an ``InputError``, memory and recursion that run
-    out a ``ResourceError``, all else that is not typed yet an ``InternalError``.
+    Errors that are not typed yet become an ``InputError`` where an argument is not what the
+    signature says, a ``ResourceError`` where memory or recursion run out, or else an
+    ``InternalError``. Nothing is checked while all goes well.
     """
     name = function.__qualname__
 
@@ -45,8 +47,10 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
         except OneDispatchError:
             raise
         except Exception as error:
-            if isinstance(error, TypeError) and not _entered(error, function):
-                raise _wrong_call(function, error) from error
+            misfit = signature.misfit(function, args, kwargs)
+            if misfit is not None:
+                given, accepted = misfit
+                raise InputError(name, given, accepted) from error
             raise typed(name, error) from error
 
     return call
@@ -96,16 +100,20 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 def guarded(cls: type[R]) -> type[R]:
-    """``cls`` with every method and property of its own made ``public``, in place.
+    """``cls`` with every public method of its own made ``public``, in place.
 
-    For classes of C++, whose bindings raise TypeError for arguments that they cannot convert.
+    Classes of C++ are taken too: their bindings raise TypeError for what they cannot convert.
     """
     for name, member in list(vars(cls).items()):
-        if name.startswith("__") and name not in ("__init__", "__call__"):
+        if name.startswith("_") and name not in ("__init__", "__call__"):
             continue
-        if isinstance(member, property) and member.fget is not None:
-            setattr(cls, name, property(_native(member.fget, cls, name)))  # none can be set
-        elif callable(member) and not isinstance(member, type):
+        if isinstance(member, FunctionType):
+            setattr(cls, name, public(member))
+        elif isinstance(member, classmethod):
+            setattr(cls, name, classmethod(public(member.__func__)))
+        elif type(cls) is not type and isinstance(member, property) and member.fget is not None:
+            setattr(cls, name, property(_native(member.fget, cls, name)))  # none of C++ can be set
+        elif type(cls) is not type and callable(member) and not isinstance(member, type):
             setattr(cls, name, _native(member, cls, name))
     return cls
 
@@ -120,8 +128,8 @@ def _native(function: Callable[..., Any], cls: type, name: str) -> Callable[...,
         except OneDispatchError:
             raise
         except (TypeError, OverflowError, ValueError, BufferError) as error:
-            given = [type(a).__name__ if not isinstance(a, int | str) else repr(a) for a in args]
-            given += [f"{key}={value!r}" for key, value in kwargs.items()]
+            given = [signature.shown(value) for value in args]
+            given += [f"{key}={signature.shown(value)}" for key, value in kwargs.items()]
             accepted = (function.__doc__ or "").strip().splitlines()
             raise InputError(
                 called, f"({', '.join(given)})", accepted[0] if accepted else told(error), _hint(error)
@@ -135,25 +143,6 @@ def _native(function: Callable[..., Any], cls: type, name: str) -> Callable[...,
 def _hint(error: Exception) -> str:
     text = str(error)
     return "" if "incompatible" in text else told(error)
-
-
-def _wrong_call(function: Callable[..., Any], error: TypeError) -> InputError:
-    try:
-        accepted = f"{function.__qualname__}{inspect.signature(function)}"
-    except (TypeError, ValueError):
-        accepted = "other arguments"
-    return InputError(function.__qualname__, str(error), accepted)
-
-
-def _entered(error: BaseException, function: Callable[..., Any]) -> bool:
-    """Whether the function's own code ran: arguments that do not fit are refused before it."""
-    trace = error.__traceback__
-    code = function.__code__ if isinstance(function, FunctionType) else None
-    while trace is not None:
-        if trace.tb_frame.f_code is code:
-            return True
-        trace = trace.tb_next
-    return code is None
 
 
 def _line(trace: TracebackType | None) -> str:

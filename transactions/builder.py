@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onedispatch.transactions import bd, codec, registers, spec
+from onedispatch.transactions.boundary import guarded, public
 from onedispatch.transactions.errors import TransactionError
 from onedispatch.transactions.phrases import counted, span
 from onedispatch.transactions.spec import Version
@@ -24,6 +25,7 @@ _TCT, _DDR_PATCH, _READ_REGS, _RECORD_TIMER, _MERGE_SYNC = 128, 129, 130, 131, 1
 _MAX_WORD = 0xFFFFFFFF
 
 
+@public
 def tile_address(column: int, row: int, offset: int) -> int:
     """The address of byte ``offset`` of a tile, columns relative to the partition.
 
@@ -40,6 +42,7 @@ def tile_address(column: int, row: int, offset: int) -> int:
     return column << registers.COLUMN_SHIFT | row << registers.ROW_SHIFT | offset
 
 
+@guarded
 class TransactionBuilder:
     """Appends operations and yields the bytes of a transaction.
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from onedispatch.transactions import bd, packet_text, registers
 from onedispatch.transactions.argmap import ArgMap
+from onedispatch.transactions.boundary import guarded
 from onedispatch.transactions.builder import TransactionBuilder, tile_address
 from onedispatch.transactions.errors import TransactionError
 from onedispatch.transactions.fuse import Bindings, relocated
@@ -38,6 +39,7 @@ Key = tuple[int, int]
 TileMap = Mapping[Key, tuple[int, int]]
 
 
+@guarded
 @dataclass(frozen=True)
 class ControlPacket:
     """One packet, its two headers kept as they are.
@@ -106,6 +108,7 @@ class Patch:
     adds: bool = False
 
 
+@guarded
 @dataclass(frozen=True)
 class ControlPackets:
     """A blob and its patches.

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from onedispatch.transactions.boundary import public
 from onedispatch.transactions.errors import DeviceError
 
 if sys.version_info >= (3, 11):
@@ -137,6 +138,7 @@ def device_names() -> tuple[str, ...]:
     return tuple(_table())
 
 
+@public
 def find_device(name: str) -> Device:
     """A device by name or alias.
 

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from onedispatch.transactions import spec, validation
 from onedispatch.transactions.argmap import ArgKind, ArgMap
+from onedispatch.transactions.boundary import public
 from onedispatch.transactions.codec import Header
 from onedispatch.transactions.errors import TransactionError
 from onedispatch.transactions.transaction import Transaction
@@ -58,6 +59,7 @@ class Bindings:
 FusePart = Transaction | bytes | tuple[Transaction | bytes, Sequence[ArgMap], Bindings]
 
 
+@public
 def fuse(parts: Sequence[FusePart], sizes: Mapping[int, int] | None = None) -> Transaction:
     """One transaction that runs all parts in order.
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onedispatch.transactions import program, spec
+from onedispatch.transactions.boundary import public
 from onedispatch.transactions.control_packets import ControlPackets
 from onedispatch.transactions.errors import TransactionError
 from onedispatch.transactions.transaction import Transaction
@@ -47,6 +48,7 @@ class Merged:
         ]
 
 
+@public
 def merged(transaction: Transaction, control: ControlPackets, argument: int | None = None) -> Merged:
     """The transaction with the writes of its control packets.
 

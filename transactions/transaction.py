@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onedispatch.transactions import assembler, check, convert, diff, listing, registers, spec, validation
+from onedispatch.transactions.boundary import guarded
 from onedispatch.transactions.codec import Header, layout_of
 from onedispatch.transactions.context import Context
 from onedispatch.transactions.decode import Offsets, decode
@@ -142,6 +143,7 @@ class Operations(Sequence[Operation]):
             yield Operation(data, version, index, start, bounds[index + 1] - start)
 
 
+@guarded
 class Transaction:
     """A transaction binary. Immutable; equal when the bytes are equal.
 

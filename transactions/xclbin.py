@@ -36,6 +36,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from onedispatch.transactions import spec
+from onedispatch.transactions.boundary import guarded
 from onedispatch.transactions.errors import CompiledModelError
 from onedispatch.transactions.phrases import counted, span
 
@@ -50,7 +51,7 @@ PDI_ENTRY = struct.Struct("<IIQ")
 
 
 def _fixed(what: str, text: str, size: int) -> bytes:
-    data = text.encode()
+    data = text.encode() if isinstance(text, str) else b""
     if not data or len(data) >= size or b"\0" in data:
         raise CompiledModelError(
             f"xclbin {what}",
@@ -61,6 +62,7 @@ def _fixed(what: str, text: str, size: int) -> bytes:
     return data.ljust(size, b"\0")
 
 
+@guarded
 @dataclass(frozen=True)
 class Xclbin:
     """Kernel names and overlays for one device.
