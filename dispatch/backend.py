@@ -24,6 +24,7 @@ from onedispatch.dispatch.graph import type_name_of
 from onedispatch.dispatch.session import InferenceSession
 from onedispatch.transactions.boundary import public
 from onedispatch.transactions.errors import InputError
+from onedispatch.transactions.phrases import counted
 
 _MOST_OPSET = (1 << 31) - 1
 
@@ -84,7 +85,7 @@ class OneDispatchBackend(Backend):
         else:
             values = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
         if len(values) != len(names):
-            raise InputError("inputs", f"{len(values)} arrays", f"one for each of {names}")
+            raise InputError("inputs", counted(len(values), "array"), f"one for each of {names}")
         arrays = [np.asarray(value) for value in values]
         typed = [
             onnx.helper.make_value_info(name, type_proto(type_name_of(array.dtype), array.shape))

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,7 +20,10 @@ from onedispatch.dispatch.program import BUFFERS, DeviceStep, OpInfo, Slot
 from onedispatch.operators.base import Operator
 from onedispatch.operators.tensor import TensorSpec, Unsupported
 from onedispatch.transactions import ArgKind, ArgMap, Bindings, Device, TransactionBuilder, fuse
+from onedispatch.transactions.boundary import blamed_on
 from onedispatch.transactions.fuse import FusePart
+
+T = TypeVar("T")
 
 IN, OUT, SCRATCH, CONST, PARAMS = range(5)
 
@@ -40,8 +44,35 @@ class _Placed:
     operator: Operator
     nodes: tuple[Node, ...]
 
-    def refuse(self, error: Unsupported) -> BuildRefused:
-        return BuildRefused([n.name for n in self.nodes], Refusal(error.reason, error.nearest))
+    def ask(self, question: Callable[[Operator], T]) -> T:
+        """What the operator answers; every answer may need its schedule, which may not exist.
+
+        Raises ``BuildRefused`` for ``Unsupported``, ``InternalError`` for what no operator may raise.
+        """
+        names = [n.name for n in self.nodes]
+        try:
+            with blamed_on(type(self.operator), f"operator {self.operator.name} of {names}", Unsupported):
+                return question(self.operator)
+        except Unsupported as error:
+            raise BuildRefused(names, Refusal(error.reason, error.nearest)) from error
+
+    @cached_property
+    def activations(self) -> tuple[TensorSpec, ...]:
+        return self.ask(lambda op: op.activations)
+
+    @cached_property
+    def entries(self) -> list[ArgMap]:
+        return self.ask(lambda op: op.arg_map())
+
+    @cached_property
+    def const_bytes(self) -> int:
+        return self.ask(lambda op: op.const_bytes)
+
+    def tensor(self, entry: ArgMap) -> TensorSpec:
+        """The tensor that an INPUT or OUTPUT entry of the arg map stands for."""
+        if entry.kind is ArgKind.OUTPUT:
+            return self.operator.output
+        return self.activations[entry.onnx_arg_idx]
 
 
 @dataclass
@@ -152,7 +183,7 @@ class _Emitter:
     # -- buffers ---------------------------------------------------------------------------
 
     def _inputs(self, storage: _Storage) -> tuple[Slot, ...]:
-        read = {self.root(t.name) for p in self.ops for t in p.operator.activations}
+        read = {self.root(t.name) for p in self.ops for t in p.activations}
         wanted = [n for n in self.region.inputs if n in read and self.spec[n].size]
         plan = memory.pack((n, self._bytes(n)) for n in wanted)
         storage.sizes[IN] = plan.size
@@ -175,11 +206,11 @@ class _Emitter:
             op = placed.operator
             if op.output.size and op.output.name not in storage.at:
                 first[op.output.name] = last[op.output.name] = index
-            for tensor in op.activations:
+            for tensor in placed.activations:
                 root = self.root(tensor.name)
                 if root in first:
                     last[root] = index
-            for entry in op.arg_map():
+            for entry in placed.entries:
                 if entry.kind is ArgKind.SCRATCH_PAD and entry.size:
                     first[_pad_name(index)] = last[_pad_name(index)] = index
         plan = memory.plan([memory.Interval(n, self._bytes(n), first[n], last[n]) for n in first])
@@ -195,9 +226,9 @@ class _Emitter:
     def _wanted(self) -> dict[str, int]:
         wanted: dict[str, int] = {}
         for index, placed in enumerate(self.ops):
-            for entry in placed.operator.arg_map():
+            for entry in placed.entries:
                 if entry.kind in (ArgKind.INPUT, ArgKind.OUTPUT):
-                    name = self.root(_tensor(placed.operator, entry).name)
+                    name = self.root(placed.tensor(entry).name)
                 elif entry.kind is ArgKind.SCRATCH_PAD:
                     name = _pad_name(index)
                 else:
@@ -208,20 +239,17 @@ class _Emitter:
     def _const(self, storage: _Storage) -> list[int]:
         """Packed constants of each operator, and constants that are read as they are."""
         offsets = []
-        total = sum(p.operator.const_bytes for p in self.ops)
-        whole = {self.root(t.name) for p in self.ops for t in p.operator.activations}
+        total = sum(p.const_bytes for p in self.ops)
+        whole = {self.root(t.name) for p in self.ops for t in p.activations}
         plain = [n for n in whole if n not in storage.at and self.spec[n].is_const and self.spec[n].size]
         total += sum(self.spec[n].device_bytes for n in plain)
         limits.BUFFER_BYTES.check("the model on the device", sum(storage.sizes) + total)
         self.constants.reserve(total + memory.ALIGNMENT * (len(self.ops) + len(plain)))
         for placed in self.ops:
-            if not placed.operator.const_bytes:
+            if not placed.const_bytes:
                 offsets.append(0)
                 continue
-            try:
-                blob = placed.operator.format_const_params()
-            except Unsupported as error:
-                raise placed.refuse(error) from error
+            blob = placed.ask(lambda op: op.format_const_params())
             offsets.append(self.constants.add(blob.view(np.uint8).reshape(-1)))
         for name in sorted(plain):
             storage.at[name] = (CONST, self.constants.add(device_image(self.spec[name])))
@@ -232,10 +260,7 @@ class _Emitter:
         blob = bytearray()
         offsets = []
         for placed in self.ops:
-            try:
-                params = placed.operator.super_kernel_params()
-            except Unsupported as error:
-                raise placed.refuse(error) from error
+            params = placed.ask(lambda op: op.super_kernel_params())
             offsets.append(len(blob))
             blob += params
             blob += bytes(-len(blob) % memory.ALIGNMENT)
@@ -252,9 +277,9 @@ class _Emitter:
         infos = []
         for index, placed in enumerate(self.ops):
             op = placed.operator
-            entries = op.arg_map()
+            entries = placed.entries
             tensors = {
-                e.onnx_arg_idx: storage.at.get(self.root(_tensor(op, e).name), (SCRATCH, 0))
+                e.onnx_arg_idx: storage.at.get(self.root(placed.tensor(e).name), (SCRATCH, 0))
                 for e in entries
                 if e.kind in (ArgKind.INPUT, ArgKind.OUTPUT)
             }
@@ -262,14 +287,11 @@ class _Emitter:
             bindings = Bindings(tensors, const_at[index], params_at[index], pad)
             # Tensors without elements have no bytes and no place; their operator has no work.
             entries = [e for e in entries if e.size]
-            try:
-                parts.append((op.transaction(), entries, bindings))
-                schedule = tuple(op.explain())
-            except Unsupported as error:
-                raise placed.refuse(error) from error
+            parts.append((placed.ask(lambda op: op.transaction()), entries, bindings))
+            schedule = placed.ask(lambda op: tuple(op.explain()))
             parts.append(self._timer(index + 1))
             nodes = tuple(node.name for node in placed.nodes)
-            lines = tuple(_describe(op, e, bindings) for e in entries)
+            lines = tuple(_describe(placed, e, bindings) for e in entries)
             kind = op.kind or type(op).__name__
             infos.append(OpInfo(op.name, kind, nodes, index + 1, lines, schedule))
         return fuse(parts, dict(enumerate(storage.sizes))).to_bytes(), infos
@@ -322,18 +344,11 @@ def _pad_name(index: int) -> str:
     return f"//scratch pad of op {index}"
 
 
-def _tensor(operator: Operator, entry: ArgMap) -> TensorSpec:
-    """The tensor that an INPUT or OUTPUT entry of the arg map stands for."""
-    if entry.kind is ArgKind.OUTPUT:
-        return operator.output
-    return operator.activations[entry.onnx_arg_idx]
-
-
-def _describe(operator: Operator, entry: ArgMap, bindings: Bindings) -> str:
+def _describe(placed: _Placed, entry: ArgMap, bindings: Bindings) -> str:
     """One arg map entry after fusion, for people."""
     if entry.kind in (ArgKind.INPUT, ArgKind.OUTPUT):
         argument, at = bindings.tensors[entry.onnx_arg_idx]
-        what = str(_tensor(operator, entry))
+        what = str(placed.tensor(entry))
     else:
         argument = int(entry.kind)
         what = "constants" if entry.kind is ArgKind.CONST_INPUT else "parameters"

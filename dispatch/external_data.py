@@ -14,6 +14,7 @@ from onedispatch.dispatch import limits
 from onedispatch.dispatch.walk import bodies, tensors
 from onedispatch.transactions.errors import ModelError
 from onedispatch.transactions.phrases import counted
+from onedispatch.transactions.signature import shown
 
 
 def embed(model: ModelProto, folder: Path | None) -> None:
@@ -61,7 +62,7 @@ def external_array(tensor: TensorProto, folder: Path | None) -> np.ndarray[Any, 
     location = entries.get("location", "")
     if folder is None:
         raise ModelError(
-            where, f"location {location!r} but no folder to look in", "a model given by its path"
+            where, f"location {shown(location)} but no folder to look in", "a model given by its path"
         )
     path = _safe_path(where, folder, location)
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
@@ -97,8 +98,8 @@ def _number(where: str, entries: dict[str, str], key: str, default: int) -> int:
     text = entries.get(key, "")
     if not text:
         return default
-    if not text.isdigit():
-        raise ModelError(where, f"{key} {text!r}", "a number of bytes")
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise ModelError(where, f"{key} {shown(text)}", "a number of bytes")
     return int(text)
 
 
@@ -106,15 +107,23 @@ def _safe_path(where: str, folder: Path, location: str) -> Path:
     accepted = "a relative path to a plain file inside the model's folder"
     relative = Path(location)
     if not location or "\0" in location or relative.is_absolute() or ".." in relative.parts:
-        raise ModelError(where, f"location {location!r}", accepted)
-    path = folder / relative
-    walk = folder
+        raise ModelError(where, f"location {shown(location)}", accepted)
+    try:
+        return _plain_file(where, folder, relative, accepted)
+    except OSError as error:  # a name that is too long, say
+        given = f"location {shown(location)}: {error.strerror}"
+        raise ModelError(where, given, accepted) from error
+
+
+def _plain_file(where: str, folder: Path, relative: Path, accepted: str) -> Path:
+    location = str(relative)
+    path, walk = folder / relative, folder
     for part in relative.parts:
         walk = walk / part
         if walk.is_symlink():
-            raise ModelError(where, f"location {location!r}, a symbolic link", accepted)
+            raise ModelError(where, f"location {shown(location)}, a symbolic link", accepted)
     if not path.is_file():
-        raise ModelError(where, f"location {location!r}, no such file", accepted)
+        raise ModelError(where, f"location {shown(location)}, no such file", accepted)
     if path.stat().st_nlink > 1:
-        raise ModelError(where, f"location {location!r}, a hard link to another file", accepted)
+        raise ModelError(where, f"location {shown(location)}, a hard link to another file", accepted)
     return path

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,8 @@ class _Importer:
         """The value of a Constant node, None for others; sparse ones become dense, as everywhere."""
         if proto.op_type != "Constant" or domain_of(proto.domain):
             return None
+        if not proto.attribute:
+            raise ModelError(f"node {proto.name or proto.output[:1]} (Constant)", "no value", "one attribute")
         attribute = proto.attribute[0]
         match attribute.name:
             case "value":
@@ -291,12 +294,21 @@ def _captures(graph: onnx.GraphProto) -> list[str]:
 
 
 def _dense(sparse: onnx.SparseTensorProto) -> Array:
+    """Raises ``ModelError`` for indices that do not fit; ValueError for tensors that are none."""
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
-    array = np.zeros(tuple(sparse.dims), values.dtype)
-    if indices.ndim == 1:
-        array.reshape(-1)[indices] = values
-    else:
-        array[tuple(indices.T)] = values
+    shape = tuple(sparse.dims)
+    flat = indices.ndim == 1
+    columns = [indices] if flat else list(indices.T)
+    bounds = [prod(shape)] if flat else list(shape)
+    fits = indices.dtype == np.int64 and values.shape == indices.shape[:1] and len(columns) == len(bounds)
+    if not fits or not all(np.all((c >= 0) & (c < n)) for c, n in zip(columns, bounds, strict=True)):
+        raise ModelError(
+            f"sparse tensor {sparse.values.name!r}",
+            f"values of shape {list(values.shape)}, {indices.dtype} indices of {list(indices.shape)}",
+            f"for each value an int64 index within {list(shape)}",
+        )
+    array = np.zeros(shape, values.dtype)
+    array[np.unravel_index(columns[0], shape) if flat else tuple(columns)] = values
     return array
 
 

@@ -18,6 +18,7 @@ from onedispatch.operators import registry
 from onedispatch.operators.base import Lowering, Operator
 from onedispatch.operators.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.transactions import Device
+from onedispatch.transactions.boundary import blamed_on, broken
 
 
 @dataclass(frozen=True)
@@ -133,13 +134,32 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
     try:
         spec = specs.node(node)
         lowering.begin(spec)
-        mapping.function(spec, lowering)
+        with blamed_on(mapping.function, f"node {node.name} ({node.op_type})", Unsupported):
+            mapping.function(spec, lowering)
     except Unsupported as error:
         del lowering.ops[ops:]
         del lowering.aliases[aliases:]
         return Refusal(error.reason, error.nearest)
     new_ops = [op for _, op in lowering.ops[ops:]]
+    _check_ends(spec, mapping, new_ops, lowering.aliases[aliases:])
     return _in_order([_op_unit((node,), op) for op in new_ops], node, lowering.aliases[aliases:])
+
+
+def _check_ends(
+    node: NodeSpec,
+    mapping: registry.Mapping,
+    ops: Sequence[Operator],
+    aliases: Sequence[tuple[TensorSpec, TensorSpec]],
+) -> None:
+    """Raises ``InternalError`` when nobody makes an output of the node, or what an operator reads."""
+    made = {op.output.name for op in ops} | {output.name for output, _ in aliases}
+    known = made | {tensor.name for tensor in node.inputs if tensor is not None}
+    reads = [t for op in ops for t in op.inputs] + [source for _, source in aliases]
+    wrong = [f"output {t.name!r} that no operator makes" for t in node.outputs if t and t.name not in made]
+    wrong += [f"input {t.name!r} that nothing makes" for t in reads if not t.is_const and t.name not in known]
+    if wrong:
+        about = f"node {node.name} ({node.op_type})"
+        raise broken(mapping.function, about, "operators with " + ", ".join(wrong))
 
 
 def _unknown(node: Node) -> Refusal:
@@ -226,7 +246,12 @@ def _merge(
     uses = sum(t.name == between for t in consumer.operator.inputs)
     if readers.get(between, 0) != 1 or between in outputs or uses != 1:
         return None
-    operator = producer.operator.absorb(consumer.operator)
+    about = f"nodes {producer.nodes[0].name} and {consumer.nodes[0].name}"
+    try:
+        with blamed_on(type(producer.operator), about, Unsupported):
+            operator = producer.operator.absorb(consumer.operator)
+    except Unsupported:  # together they do not fit
+        return None
     if operator is None:
         return None
     return _op_unit(tuple(dict.fromkeys((*producer.nodes, *consumer.nodes))), operator)

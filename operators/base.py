@@ -26,6 +26,8 @@ from onedispatch.transactions import ArgKind, ArgMap, Device
 
 __all__ = ["Lowering", "NodeSpec", "Operator", "TensorSpec", "Unsupported"]
 
+MOST_ARGUMENTS = 256  # of a transaction: DDR_PATCH names one in a byte
+
 
 class Operator:
     """One device operator with concrete shapes on one device; valid once constructed.
@@ -203,6 +205,11 @@ class Lowering:
         if self._node is None:
             raise RuntimeError("Lowering.begin(node) must come before emit")
         _ = op.schedules
+        needed = 3 + len(op.activations)  # the output, the constants and the parameters are others
+        if needed > MOST_ARGUMENTS:
+            raise Unsupported(
+                f"{len(op.activations)} tensors are read by one operator", f"at most {MOST_ARGUMENTS - 3}"
+            )
         self.ops.append((self._node, op))
 
     def alias(self, output: TensorSpec, source: TensorSpec) -> None:

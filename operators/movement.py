@@ -75,6 +75,9 @@ def Copy(name: str, inputs: Sequence[TensorSpec], output: TensorSpec, device: De
     return Move(name, [source], target, device, [Part(0, (source.size,), whole, whole)])
 
 
+_MOST_INPUTS = 128  # of one Move; each is an argument of its transaction, which has 256
+
+
 def _need_words(node: NodeSpec, *tensors: TensorSpec | None) -> None:
     for tensor in tensors:
         if tensor is not None and tensor.dtype.itemsize != 4:
@@ -91,6 +94,27 @@ def map_concat(node: NodeSpec, lowering: Lowering) -> None:
     if output is None:
         raise Unsupported("Concat without output")
     axis = int(node.attr("axis", 1 if node.opset < 4 else 0)) % len(output.shape)
+    while len(inputs) > _MOST_INPUTS:  # in groups, and those again
+        inputs = [
+            _concatenated(f"{node.name}//{i}", group, _joined_temp(group, axis, lowering), axis, lowering)
+            for i, group in enumerate(_groups(inputs))
+        ]
+    _concatenated(node.name, inputs, output, axis, lowering)
+
+
+def _groups(inputs: Sequence[TensorSpec]) -> list[Sequence[TensorSpec]]:
+    return [inputs[i : i + _MOST_INPUTS] for i in range(0, len(inputs), _MOST_INPUTS)]
+
+
+def _joined_temp(inputs: Sequence[TensorSpec], axis: int, lowering: Lowering) -> TensorSpec:
+    shape = list(inputs[0].shape)
+    shape[axis] = sum(tensor.shape[axis] for tensor in inputs)
+    return lowering.temp(inputs[0].dtype, shape)
+
+
+def _concatenated(
+    name: str, inputs: Sequence[TensorSpec], output: TensorSpec, axis: int, lowering: Lowering
+) -> TensorSpec:
     inner = prod(output.shape[axis + 1 :])
     outer, row = prod(output.shape[:axis]), output.shape[axis] * inner
     parts, at = [], 0
@@ -98,7 +122,8 @@ def map_concat(node: NodeSpec, lowering: Lowering) -> None:
         length = tensor.shape[axis] * inner
         parts.append(Part(i, (outer, length), View((length, 1)), View((row, 1), at)))
         at += length
-    lowering.emit(Move(node.name, inputs, output, lowering.device, parts))
+    lowering.emit(Move(name, inputs, output, lowering.device, parts))
+    return output
 
 
 @maps("Transpose", dtypes=FOUR_BYTES)

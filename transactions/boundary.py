@@ -57,16 +57,26 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
 
 @contextmanager
-def blamed_on(function: Callable[..., Any], about: str) -> Iterator[None]:
-    """Names ``function`` and its file for what goes wrong within; ``about`` says for what it ran."""
+def blamed_on(
+    function: Callable[..., Any], about: str, meant: type[Exception] = OneDispatchError
+) -> Iterator[None]:
+    """Names ``function`` and its file for what goes wrong within; ``about`` says for what it ran.
+
+    ``meant`` is what the function may raise by its contract, and passes.
+    """
     try:
         yield
-    except OneDispatchError:
+    except (OneDispatchError, meant):
         raise
     except (MemoryError, RecursionError) as error:
         raise typed(about, error) from error
     except Exception as error:
-        raise InternalError(f"{about}, {source_of(function)}", told(error), "", _PLUGIN_REPORT) from error
+        raise broken(function, about, told(error)) from error
+
+
+def broken(function: Callable[..., Any], about: str, given: str) -> InternalError:
+    """A mistake in code that brought itself along: an operator, a mapping function."""
+    return InternalError(f"{about}, {source_of(function)}", given, "", _PLUGIN_REPORT)
 
 
 def typed(where: str, error: Exception) -> OneDispatchError:

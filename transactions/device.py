@@ -133,6 +133,7 @@ def _table() -> Mapping[str, Device]:
     return MappingProxyType({**devices, **aliases})
 
 
+@public
 def device_names() -> tuple[str, ...]:
     """Every name that ``find_device`` accepts; aliases last."""
     return tuple(_table())

@@ -10,11 +10,13 @@ from __future__ import annotations
 import inspect
 import math
 import operator
+import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+_SERIES = (Collection, Iterable, Sequence)  # texts and single numbers are none, whatever Python says
 _SHOWN = 200  # characters of a value
 
 
@@ -58,7 +60,9 @@ def fits(value: Any, hint: Any) -> bool:
     kind = origin or hint
     if not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
         return True
-    if not isinstance(value, kind) or (isinstance(value, str | bytes) and issubclass(Sequence, kind)):
+    if not isinstance(value, kind):
+        return False
+    if kind in _SERIES and (isinstance(value, str | bytes) or getattr(value, "ndim", 1) == 0):
         return False
     return _inside_fits(value, inner)
 
@@ -79,7 +83,7 @@ def _inside_fits(value: Any, inner: tuple[Any, ...]) -> bool:
         return all(fits(key, inner[0]) and fits(item, inner[1]) for key, item in value.items())
     if isinstance(value, tuple) and inner and Ellipsis not in inner and len(inner) > 1:
         return len(value) == len(inner) and all(map(fits, value, inner))
-    if isinstance(value, list | tuple | set | frozenset) and inner:
+    if inner and isinstance(value, Collection) and not isinstance(value, str | bytes):
         return all(fits(item, inner[0]) for item in value)
     return True
 
@@ -97,8 +101,10 @@ def _resolved(function: Callable[..., Any], annotation: Any) -> Any:
     if annotation is inspect.Parameter.empty:
         return Any
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
+    # Names that a module imports for type checkers only are mostly those of the package's face.
+    face = vars(sys.modules[__package__]) if __package__ in sys.modules else {}
     try:
-        return typing.get_type_hints(holder, getattr(function, "__globals__", {}))["it"]
+        return typing.get_type_hints(holder, {**face, **getattr(function, "__globals__", {})})["it"]
     except (NameError, TypeError, AttributeError):
         return Any
 

@@ -21,6 +21,7 @@ from onedispatch.transactions.codec import Header, layout_of
 from onedispatch.transactions.context import Context
 from onedispatch.transactions.decode import Offsets, decode
 from onedispatch.transactions.diff import Difference
+from onedispatch.transactions.errors import InputError
 from onedispatch.transactions.explain import Explanation
 from onedispatch.transactions.spec import Version
 from onedispatch.transactions.validation import Finding
@@ -143,6 +144,13 @@ class Operations(Sequence[Operation]):
             yield Operation(data, version, index, start, bounds[index + 1] - start)
 
 
+def _opcode(name: str) -> spec.Opcode:
+    found = spec.BY_NAME.get(name)
+    if found is None:
+        raise InputError("an opcode's name", repr(name), ", ".join(spec.BY_NAME))
+    return found
+
+
 @guarded
 class Transaction:
     """A transaction binary. Immutable; equal when the bytes are equal.
@@ -202,11 +210,11 @@ class Transaction:
 
     def indices(self, name: str) -> npt.NDArray[np.int64]:
         """Indices of the ops with this opcode name."""
-        return np.flatnonzero(self.codes == spec.BY_NAME[name].code)
+        return np.flatnonzero(self.codes == _opcode(name).code)
 
     def column(self, name: str, field: str, indices: npt.NDArray[np.int64]) -> UInts:
         """One field of many ops of the same opcode, at once."""
-        where = spec.BY_NAME[name].layouts[self.version].field(field)
+        where = _opcode(name).layouts[self.version].field(field)
         at = self.offsets[indices] + where.offset
         low: UInts = self.words[at >> 2].astype(np.uint64)
         if where.width == 8:

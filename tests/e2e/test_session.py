@@ -328,3 +328,16 @@ def test_outputs_are_saved_under_their_names(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
     with np.load(tmp_path / "y.npz") as saved:
         assert saved.files == ["file"] and saved["file"].shape == (2, 3)
+
+
+def test_more_inputs_than_a_transaction_has_arguments() -> None:
+    names = [f"x{i}" for i in range(300)]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 1]) for n in names]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 300])
+    graph = helper.make_graph([helper.make_node("Concat", names, ["y"], axis=1)], "g", ends, [y])
+    session = od.InferenceSession(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), fallback="error"
+    )
+    values = np.arange(600, dtype=np.float32).reshape(300, 2, 1)
+    (got,) = session.run(None, dict(zip(names, values, strict=True)))
+    np.testing.assert_array_equal(got, np.concatenate(list(values), 1))

@@ -178,3 +178,50 @@ def test_an_absolute_location_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret.bin").write_bytes(bytes(24))
     with pytest.raises(ModelError, match="external data"):
         import_model(external(tmp_path, str(tmp_path / "secret.bin")))
+
+
+def sparse_model(values: int, indices: list[object], dims: list[int]) -> onnx.ModelProto:
+    sparse = onnx.SparseTensorProto(dims=dims)
+    sparse.values.CopyFrom(numpy_helper.from_array(np.ones(values, np.float32), "w"))
+    sparse.indices.CopyFrom(numpy_helper.from_array(np.array(indices, np.int64), "at"))
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in ("x", "y")]
+    add = helper.make_node("Add", ["x", "w"], ["y"])
+    graph = helper.make_graph([add], "g", ends[:1], ends[1:], sparse_initializer=[sparse])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_sparse_constants() -> None:
+    for indices in ([1, 5], [[0, 1], [1, 2]]):
+        (dense,) = import_model(sparse_model(2, indices, [2, 3])).constants.values()
+        np.testing.assert_array_equal(dense, [[0, 1, 0], [0, 0, 1]])
+    for values, indices, dims in (
+        (2, [0, 99], [2, 3]),
+        (1, [-1], [2, 3]),
+        (1, [[0, 3]], [2, 3]),
+        (1, [[0, 0, 0]], [2, 3]),
+        (1, [0, 1], [2, 3]),
+        (1, [0], [-2, 3]),
+    ):
+        with pytest.raises(ModelError, match="sparse tensor 'w'"):
+            import_model(sparse_model(values, indices, dims))
+
+
+def test_external_locations_that_no_file_can_have(tmp_path: Path) -> None:
+    for location, offset in (
+        ("a" * 5000, "0"),
+        ("/".join("a" * 3000), "0"),
+        ("w.bin", "²"),
+        ("w.bin", "9" * 5000),
+    ):
+        tensor = onnx.TensorProto(name="w", data_type=1, dims=[2, 3], data_location=1)
+        for key, value in (("location", location), ("offset", offset)):
+            tensor.external_data.add(key=key, value=value)
+        (tmp_path / "w.bin").write_bytes(bytes(24))
+        ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in ("x", "y")]
+        graph = helper.make_graph(
+            [helper.make_node("Add", ["x", "w"], ["y"])], "g", ends[:1], ends[1:], [tensor]
+        )
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+        with pytest.raises(ModelError, match="external data of tensor 'w'") as caught:
+            import_model(tmp_path / "m.onnx")
+        assert len(str(caught.value)) < 1000
