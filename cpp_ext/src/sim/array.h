@@ -21,6 +21,7 @@
 #include "onedispatch/device_description.h"
 #include "onedispatch/errors.h"
 #include "timing.h"
+#include "wait_graph.h"
 #include "workers.h"
 
 namespace onedispatch::sim {
@@ -218,8 +219,16 @@ class Array {
   const std::vector<Channel>& channels() const { return channels_; }
   std::vector<Core>& cores() { return cores_; }
 
-  // One line per channel and core that is not idle: what it waits for, and who set that up.
-  std::string explain() const;
+  // What the controller waits for.
+  struct Awaited {
+    std::vector<const Channel*> channels;  // a token of each
+    const uint64_t* polled = nullptr;      // an address
+  };
+  // One line per channel and core that is not idle: what it waits for, who set that up, and because of
+  // whom; what waits for something that nobody will do comes first.
+  std::string explain(const Awaited& awaited) const;
+  // The same for every task that runs.
+  std::vector<std::pair<const Channel*, std::string>> explain_tasks() const;
   std::string tile_name(uint32_t tile) const;
   std::string channel_name(const Channel& channel) const;
   std::string explain_channel(const Channel& channel) const;  // empty when it is idle
@@ -311,6 +320,7 @@ class Array {
   // routes.cpp
   const Route* route_of(const Channel& source);
   const Route* find_route(const Channel& source, bool packet, uint32_t id);
+  std::vector<Destination> destinations_of(const Channel& source, bool packet, uint32_t id) const;
   void check_mixture(const Channel& source, const Route& route) const;
   void forget_routes();
   struct Walk;
@@ -356,6 +366,17 @@ class Array {
   std::string explain_core(const Core& core) const;
   std::string explain_chain(const Channel& channel) const;
   std::string explain_lock(const Lock& lock, int32_t wanted) const;
+  bool sends_to(const Channel& source, const Bd& bd, uint32_t channel) const;
+  void find_lock_servers(const Tile& owner, uint32_t id, int32_t wanted, uint32_t waits, Waiting& one) const;
+  void find_senders(const Channel& channel, Waiting& one) const;
+  void find_receivers(const Channel& source, Waiting& one) const;
+  Waiting waiting_of(const Channel& channel) const;
+  Waiting waiting_of(const Core& core) const;
+  std::vector<Waiting> all_waiting(const Awaited& awaited, std::vector<std::string>& lines) const;
+  std::string waiting_text(const Waiting& one) const;
+  // Channels and cores are numbered together, channels first.
+  uint32_t core_node(uint32_t core) const { return static_cast<uint32_t>(channels_.size()) + core; }
+  std::string name_of_node(uint32_t node) const;
 
   void build();
   MemoryPart place_memory(const Tile& tile, uint64_t bytes);

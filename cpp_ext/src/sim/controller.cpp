@@ -124,7 +124,7 @@ void Simulator::loop() {
       }
       throw SimulationError(
           "deadlock",
-          {describe_wait(), "no event is left that could change that:" + array_.explain(),
+          {describe_wait(), "no event is left that could change that:" + array_.explain(awaited()),
            "transactions whose waits end", "Look for the lock, stream or token that nobody serves."});
     }
     const Event event = array_.events.pop();
@@ -151,7 +151,7 @@ void Simulator::check_effort() const {
   throw SimulationError("livelock",
                         {describe_wait(),
                          counted(options_.event_limit, "event") +
-                             " without progress of the controller:" + array_.explain(),
+                             " without progress of the controller:" + array_.explain(awaited()),
                          "transactions whose waits end",
                          "Look for a BD chain or a program that loops without being held by a lock."});
 }
@@ -417,6 +417,15 @@ void Simulator::execute_read_registers(const Op& op) {
     const uint64_t address = load64(transaction_->at(op) + V0::READ_REGS::payload_at + size_t{8} * i);
     report_.registers.emplace_back(address, array_.read(address));
   }
+}
+
+Array::Awaited Simulator::awaited() const {
+  Array::Awaited awaited;
+  if (wait_ == Wait::kPoll) awaited.polled = &poll_address_;
+  if (wait_ != Wait::kTokens) return awaited;
+  for (const Channel* channel : token_channels_)
+    if (channel->tokens == 0) awaited.channels.push_back(channel);
+  return awaited;
 }
 
 std::string Simulator::describe_wait() const {

@@ -59,6 +59,7 @@ class Simulator {
   uint64_t cost_of(const Op& op) const;
   OpRef ref() const;
   std::string describe_wait() const;
+  Array::Awaited awaited() const;
   void check_finished() const;
   uint64_t effort_of_replay() const;
   void check_effort() const;

@@ -166,12 +166,11 @@ void Simulator::finish_replay(ReplayReport& report) const {
         report.assumed.push_back(AssumedLock{tile.column, tile.row, id, lock.assumed, lock.set});
     }
   }
-  for (const Channel& c : array_.channels()) {
-    if (!c.running) continue;
-    const Tile& tile = array_.tiles()[c.tile];
-    const bool moving = c.state == ChannelState::kMoving || c.state == ChannelState::kDelay;
-    report.unfinished.push_back(UnfinishedTask{tile.column, tile.row, c.mm2s, c.number, c.words_left, moving,
-                                               array_.explain_channel(c)});
+  for (const auto& [c, why] : array_.explain_tasks()) {
+    const Tile& tile = array_.tiles()[c->tile];
+    const bool moving = c->state == ChannelState::kMoving || c->state == ChannelState::kDelay;
+    report.unfinished.push_back(
+        UnfinishedTask{tile.column, tile.row, c->mm2s, c->number, c->words_left, moving, why});
   }
 }
 

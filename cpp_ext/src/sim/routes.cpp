@@ -81,6 +81,18 @@ void Array::check_mixture(const Channel& c, const Route& route) const {
         "routes to DMAs, or to control ports", "Give the packets ids of their own."});
 }
 
+// Where a stream would go now, for explanations; nowhere when its way is not laid.
+std::vector<Destination> Array::destinations_of(const Channel& c, bool packet, uint32_t id) const {
+  Route route;
+  Walk walk{&c, packet, id, &route, {}};
+  try {
+    follow_source(walk);
+  } catch (const SimulationError&) {
+    return {};
+  }
+  return route.destinations;
+}
+
 void Array::follow_source(Walk& walk) const {
   const Channel& c = *walk.source;
   const Tile& tile = tiles_[c.tile];
