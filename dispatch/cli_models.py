@@ -15,6 +15,7 @@ import numpy as np
 import typer
 
 from onedispatch.dispatch import cli_output as out
+from onedispatch.dispatch import limits
 from onedispatch.dispatch import model as models
 from onedispatch.dispatch.container import MAGIC
 from onedispatch.dispatch.graph import Array, sizes_of_names
@@ -60,6 +61,7 @@ def random_feed(inputs: list[NodeArg], shapes: dict[str, tuple[int, ...]], seed:
                 f"input {info.name!r}", info.type, "numbers, with --random", "use --input name=file.npy"
             )
         shape = shapes.get(info.name) or tuple(d if isinstance(d, int) else 1 for d in info.shape)
+        limits.check_tensor(f"input {info.name!r}", dtype, shape, InputError)
         if dtype.kind in "iub":
             feed[info.name] = rng.integers(0, 2 if dtype.kind == "b" else 10, shape).astype(dtype)
         else:

@@ -60,7 +60,7 @@ EMBEDDED_BYTES = Limit(
     "move these tensors to initializers of the main graph",
 )
 BUFFER_BYTES = Limit("byte", "in the device's buffers", 16 * GIB, "use a smaller batch, or split the model")
-NODES = Limit("node", "in one model", 200_000, "split the model; functions count as often as they are called")
+NODES = Limit("node", "in one model", 100_000, "split the model; functions count as often as they are called")
 EXPANDED_BYTES = Limit("byte", "of nodes with all functions inlined", GIB, "call the functions less often")
 SUBGRAPH_DEPTH = Limit("level", "of subgraphs inside each other", 24, "make the subgraphs flatter")
 TYPE_DEPTH = Limit("level", "of sequences and optionals inside each other", 8, "use flatter types")

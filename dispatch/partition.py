@@ -9,7 +9,7 @@ regions run one after the other can beat.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -51,7 +51,12 @@ def partition(units: Sequence[Unit], graph_outputs: Sequence[str]) -> list[Regio
     for unit, level in zip(settled, plan, strict=True):
         groups.setdefault(level, []).append(unit)
     ordered = [groups[level] for level in sorted(groups)]
-    return [_region(group, ordered[index + 1 :], graph_outputs) for index, group in enumerate(ordered)]
+    wanted = set(graph_outputs)
+    regions = []
+    for group in reversed(ordered):
+        regions.append(_region(group, wanted))
+        wanted.update(name for unit in group for name in unit.reads)
+    return regions[::-1]
 
 
 def place_of(unit: Unit) -> Place:
@@ -60,25 +65,21 @@ def place_of(unit: Unit) -> Place:
 
 def settle_aliases(units: Sequence[Unit]) -> list[Unit]:
     """Moves aliases to the host where all their neighbours are there: no trip for a new name."""
+    # One pass is enough: where all neighbours are on the host, none is an alias that waits for this one.
     settled = list(units)
-    changed = True
-    while changed:
-        changed = False
-        makers = {name: unit for unit in settled for name in unit.writes}
-        readers: dict[str, list[Unit]] = {}
-        for unit in settled:
-            for name in unit.reads:
-                readers.setdefault(name, []).append(unit)
-        parts = Counter(node for unit in settled for node in unit.nodes)
-        for index, unit in enumerate(settled):
-            if unit.kind != "alias" or [parts[node] for node in unit.nodes] != [1]:
-                continue
-            around = [makers[name] for name in unit.reads if name in makers]
-            around += [reader for name in unit.writes for reader in readers.get(name, ())]
-            if around and all(neighbour.kind == "host" for neighbour in around):
-                settled[index] = _to_host(unit)
-                changed = True
-                break
+    makers = {name: index for index, unit in enumerate(settled) for name in unit.writes}
+    readers: dict[str, list[int]] = {}
+    for index, unit in enumerate(settled):
+        for name in unit.reads:
+            readers.setdefault(name, []).append(index)
+    parts = Counter(node for unit in settled for node in unit.nodes)
+    for index, unit in enumerate(settled):
+        if unit.kind != "alias" or [parts[node] for node in unit.nodes] != [1]:
+            continue
+        around = [makers[name] for name in unit.reads if name in makers]
+        around += [reader for name in unit.writes for reader in readers.get(name, ())]
+        if around and all(settled[neighbour].kind == "host" for neighbour in around):
+            settled[index] = _to_host(unit)
     return settled
 
 
@@ -105,9 +106,9 @@ def levels(items: Sequence[Edges], odd: Sequence[bool], first: bool) -> list[int
     return found
 
 
-def _region(group: Sequence[Unit], later: Sequence[Sequence[Unit]], graph_outputs: Sequence[str]) -> Region:
+def _region(group: Sequence[Unit], wanted: Collection[str]) -> Region:
+    """``wanted`` are names that later regions read, and the model's outputs."""
     made = {name for unit in group for name in unit.writes}
     inputs = dict.fromkeys(n for unit in group for n in unit.reads if n not in made)
-    wanted = {name for units in later for unit in units for name in unit.reads} | set(graph_outputs)
     outputs = dict.fromkeys(n for unit in group for n in unit.writes if n in wanted)
     return Region(place_of(group[0]), tuple(group), tuple(inputs), tuple(outputs))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from onedispatch.dispatch import limits
 from onedispatch.dispatch.container import Reader, Writer
 from onedispatch.dispatch.graph import Folded, Graph, Node, Value, dtype_of, type_name_of
 from onedispatch.dispatch.program import (
@@ -17,6 +18,7 @@ from onedispatch.dispatch.program import (
     Slot,
     Step,
 )
+from onedispatch.transactions.errors import CompiledModelError
 from onedispatch.transactions.phrases import counted
 
 Plain = dict[str, Any]
@@ -141,6 +143,7 @@ def _step_from(reader: Reader, plain: Plain) -> Step:
     sizes = tuple(int(size) for size in plain["sizes"])
     if len(sizes) != 5 or min(sizes) < 0:
         raise reader.damaged(f"buffer sizes {sizes}")
+    limits.BUFFER_BYTES.check("a program of the compiled model", sum(sizes), error=CompiledModelError)
     return DeviceStep(
         reader.blob(plain["transaction"]).tobytes(),
         (sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import threading
@@ -341,3 +342,14 @@ def test_more_inputs_than_a_transaction_has_arguments() -> None:
     values = np.arange(600, dtype=np.float32).reshape(300, 2, 1)
     (got,) = session.run(None, dict(zip(names, values, strict=True)))
     np.testing.assert_array_equal(got, np.concatenate(list(values), 1))
+
+
+def test_many_aliases_between_host_nodes_are_placed_in_linear_time() -> None:
+    """30,000 nodes; with quadratic work this runs into the limit for hanging tests."""
+    names = ["x", *(f"v{i}" for i in range(29_999)), "y"]
+    ops = itertools.cycle(("Softsign", "Identity"))
+    nodes = [
+        helper.make_node(op, [a], [b]) for op, (a, b) in zip(ops, itertools.pairwise(names), strict=False)
+    ]
+    compiled = od.compile(model_of(nodes, {"x": [4]}, ["y"]))
+    assert len(compiled.placement) == 30_000 and {p.device for p in compiled.placement} == {"cpu"}

@@ -7,6 +7,7 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch import limits
+from onedispatch.dispatch.cli import app
 from onedispatch.dispatch.importer import import_model
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -284,3 +287,20 @@ def test_buffers_of_the_device_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(limits, "BUFFER_BYTES", small)
     with pytest.raises(od.ModelError, match="bytes in the device's buffers"):
         od.compile(relu(1 << 12))
+
+
+def test_buffers_that_a_file_names(tmp_path: Path) -> None:
+    compiled = od.compile(relu(4))
+    ((key, program),) = compiled.programs.items()
+    (step,) = program.device_steps
+    compiled.programs[key] = replace(program, steps=(replace(step, sizes=(1 << 50, *step.sizes[1:])),))
+    compiled.save(tmp_path / "m.od")
+    with pytest.raises(od.CompiledModelError, match="bytes in the device's buffers"):
+        od.load(tmp_path / "m.od")
+
+
+def test_random_values_for_a_size_that_the_command_line_names(tmp_path: Path) -> None:
+    od.compile(model(node("Relu", "x", "y"), shape=["N"])).save(tmp_path / "m.od")
+    arguments = ["run", str(tmp_path / "m.od"), "--random", "--shape", f"x={1 << 40}"]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, od.InputError) and "bytes in one tensor" in str(result.exception)
