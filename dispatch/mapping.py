@@ -128,6 +128,10 @@ def map_graph(
 
 def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refusal:
     mapping = registry.mapping_for(node.domain, node.op_type)
+    if mapping is None and node.op_type == "If" and not node.domain:
+        return Refusal(
+            "its condition is known only at run time", "conditions that constants or shapes decide"
+        )
     if mapping is None:
         return _unknown(node)
     ops, aliases = len(lowering.ops), len(lowering.aliases)
