@@ -62,6 +62,9 @@ def _show(name: str, report: ReplayReport, rows: int | None) -> None:
         text += f"; {report.packets} control packets executed"
     if report.handshakes:
         text += f"; {report.handshakes} parameter blocks taken by absent super kernels"
+    if report.assumed_tokens:
+        tokens = counted(report.assumed_tokens, "token")
+        text += f"; {tokens} taken to reach the controller by routes of the absent overlay"
     print(text)
     if report.stop is not None:
         print(f"stopped: {report.stop.text}")

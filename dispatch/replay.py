@@ -138,6 +138,7 @@ class ReplayReport:
     events: int
     packets: int  # control packets executed
     handshakes: int  # parameter blocks that absent super kernels took
+    assumed_tokens: int  # that no route here leads to the controller: the overlay's are assumed
     timers: list[tuple[int, int]]
     arguments: list[ArgumentUse]
     channels: list[ChannelUse]
@@ -254,6 +255,7 @@ def _report(device: str, raw: Mapping[str, Any]) -> ReplayReport:
         events=raw["events"],
         packets=raw["packets"],
         handshakes=raw["handshakes"],
+        assumed_tokens=raw["assumed_tokens"],
         timers=raw["timers"],
         arguments=[
             ArgumentUse(a["argument"], a["first"], a["end"], a["read"], a["written"])

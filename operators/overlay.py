@@ -10,6 +10,7 @@ Per column (lanes are stream-switch ports between neighbouring rows):
     mem MM2S1+r -> lane 1+r, packets: id 0 to core r, id 1 to the whole row r (in0)
     core r MM2S0 -> lane r downwards -> mem S2MM2+r (out)
     mem MM2S5  -> shim S2MM0 (drain)
+    tokens of shim and memory tile -> the controller (``token_routes``); cores have no lane for them
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from onedispatch.transactions import (
     switch_slot,
 )
 from onedispatch.transactions import registers as reg
+from onedispatch.transactions.token_routes import lay_token_routes
 
 CORE_ROWS = reg.CORE_ROWS
 
@@ -63,6 +65,7 @@ def overlay_transaction(device: Device) -> bytes:
     for column in range(device.columns):
         _shim(builder, column)
         _mem(builder, column)
+        lay_token_routes(builder, column)
         for row in range(CORE_ROWS):
             _core(builder, column, row, device.columns)
     for column in range(device.columns):

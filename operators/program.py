@@ -30,6 +30,7 @@ from onedispatch.transactions import registers as reg
 
 Array = np.ndarray[Any, Any]
 QUEUE_TASKS = reg.QUEUE_DEPTH
+_QUEUE_FULL = next(reg.QUEUE_DEPTH << field.lsb for field in reg.STATUS_FIELDS if field.name == "queue_size")
 PARAM_SHIM_BD = 15
 # Of pushes that the work needs at the same time, memory tiles come first (ranks 0 and 1), then
 # their feeds: so memory tiles fill while the controller still configures the cores.
@@ -318,7 +319,8 @@ class _Emitter:
             if number >= limit[queue]:
                 self._wait(queue)
             drains = queue[1:] == (0, S2MM, 0)
-            token = number + limit[queue] < total[queue] or (drains and number + 1 == total[queue])
+            ends = number + limit[queue] < total[queue] or (drains and number + 1 == total[queue])
+            token = ends and push.row < reg.FIRST_CORE_ROW
             start = push.start_bd
             if push.patterns:
                 pool = SHIM_BDS[push.direction, push.channel]
@@ -335,7 +337,13 @@ class _Emitter:
         self.core_bds.clear()
 
     def _wait(self, queue: tuple[int, int, int, int]) -> None:
+        """Until a task of the queue has ended."""
         column, row, direction, channel = queue
+        if row >= reg.FIRST_CORE_ROW:
+            # The overlay has no route for tokens of cores. A queue with room says the same.
+            block = "DMA_MM2S_STATUS" if direction == MM2S else "DMA_S2MM_STATUS"
+            self.builder.maskpoll(self._address(column, row, block, channel), 0, _QUEUE_FULL)
+            return
         self.builder.tct("MM2S" if direction == MM2S else "S2MM", column, row, channel)
 
     def _shim_bds(self, push: Push, ring: deque[int]) -> int:

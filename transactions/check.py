@@ -20,6 +20,7 @@ from onedispatch.transactions.errors import TransactionError
 from onedispatch.transactions.order import Order
 from onedispatch.transactions.phrases import condition, counted, span
 from onedispatch.transactions.program import BdUse, Pushed, Tile, Words
+from onedispatch.transactions.switch_check import SwitchCheck
 from onedispatch.transactions.tokens import Tokens
 from onedispatch.transactions.validation import MOST_FINDINGS, ArgSizes, Finding, FindingKind, Severity
 
@@ -175,6 +176,7 @@ class _Flow:
         self.tokens = 0
         self.token_channels: set[Channel] = set()
         self.seen: set[tuple[object, ...]] = set()
+        self.switches = SwitchCheck()
 
     def run(self) -> list[Finding]:
         steps = {
@@ -202,6 +204,8 @@ class _Flow:
                 step(event)  # type: ignore[operator]
         self._end_cycles()
         self._end_locks()
+        for op, message in self.switches.end():
+            self._say(FindingKind.ROUTE, _ERROR, op, message)
         for (kind, severity), op in self.untold.items():
             more = validation.more(self.told[kind, severity] - MOST_FINDINGS)
             self.found.append(self._finding(kind, severity, op, more))
@@ -406,6 +410,8 @@ class _Flow:
         self._retire(channel)
 
     def _register(self, event: program.RegisterWritten) -> None:
+        for op, message in self.switches.write(*event):
+            self._say(FindingKind.ROUTE, _ERROR, op, message)
         register = registers.find_register(event.address)
         if register is None or register.byte or register.block.name not in _CONTROL:
             return

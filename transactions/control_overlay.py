@@ -22,6 +22,7 @@ from onedispatch.transactions.control_packets import ControlPacket, ControlPacke
 from onedispatch.transactions.device import Device
 from onedispatch.transactions.errors import TransactionError
 from onedispatch.transactions.phrases import counted
+from onedispatch.transactions.token_routes import lay_token_routes
 
 SHIM_ID, MEM_ID, FIRST_CORE_ID = 1, 2, 8
 LANE, SIDE_LANE, ARBITER = 5, 3, 7
@@ -50,9 +51,11 @@ def usual_tiles(columns: int) -> dict[Key, tuple[int, int]]:
 
 
 def control_overlay(device: Device, tiles: TileMap | None = None) -> bytes:
-    """A transaction that lays the routes of ``tiles`` (``usual_tiles`` if None) and nothing else."""
+    """A transaction that lays the routes of ``tiles`` (``usual_tiles`` if None), and those of tokens."""
     builder = TransactionBuilder(device.device_generation, device.columns)
     lay_control_routes(builder, usual_tiles(device.columns) if tiles is None else tiles)
+    for column in range(device.columns):
+        lay_token_routes(builder, column)
     return builder.to_bytes()
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from onedispatch.transactions import registers, spec, xclbin
+from onedispatch.transactions import registers, spec, switches, xclbin
 from onedispatch.transactions.files import write_file
 
 _BANNER = """\
@@ -216,6 +216,9 @@ def _tile(tile: registers.TileMap) -> Iterable[str]:
     yield f"constexpr uint32_t kOwnMemoryView = {own_memory};  // own byte 0 in a BD"
     yield from _namespace("master", _port_lines(tile.masters))
     yield from _namespace("slave", _port_lines(tile.slaves))
+    masks = ", ".join(map(_hex, switches.CONNECTIONS[tile.kind]))
+    yield "// Per slave port the mask of the master ports that the switch can connect it to."
+    yield f"constexpr uint32_t kConnections[kSlaves] = {{{masks}}};"
     yield from _name_table(tile)
 
 
@@ -260,6 +263,8 @@ def _register_constants() -> Iterable[str]:
     for name in ("SHIM_MM2S_SLAVES", "SHIM_S2MM_MASTERS"):
         first, second = getattr(registers, name)
         yield f"constexpr uint32_t {name}[2] = {{{first}, {second}}};"
+    yield "// Of a shim: leads to the controller."
+    yield f"constexpr uint32_t CONTROLLER_MASTER = {switches.CONTROLLER_MASTER};"
 
 
 def _word_fields() -> Iterable[str]:

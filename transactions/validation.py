@@ -69,6 +69,8 @@ class FindingKind(Enum):
     """A lock that does not exist, or a value that it cannot reach."""
     WAIT = "wait"
     """A wait for a channel that nothing starts, or that never ends."""
+    ROUTE = "route"
+    """A connection that the stream switch of the tile does not have."""
     HAZARD = "hazard"
     """A BD that is rewritten while a task may still use it."""
 

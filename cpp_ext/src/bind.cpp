@@ -109,6 +109,7 @@ py::dict to_dict(const od::ReplayReport& report) {
   all["settled_cycles"] = report.settled_cycles;
   all["packets"] = report.packets;
   all["handshakes"] = report.handshakes;
+  all["assumed_tokens"] = report.assumed_tokens;
   all["skipped"] = report.skipped;
   all["stop"] = py::none();
   if (!report.stop_kind.empty()) {

@@ -51,6 +51,9 @@ class Core:
         self.memory = tile.memory
         self._locks = tile.locks
         self.waits_for = ""
+        self.home: int | None = None
+        """The lock that its program acquired first: where it waits between operators."""
+        self.waiting: int | None = None
 
     def _lock(self, view_id: int) -> Lock:
         if not CORE_LOCK_VIEW <= view_id < CORE_LOCK_VIEW + len(self._locks):
@@ -60,9 +63,11 @@ class Core:
     def acquire(self, view_id: int, count: int = 1) -> Steps:
         """``yield from core.acquire(48 + id)``: wait until the lock holds ``count``, and take it."""
         self.waits_for = f"lock {view_id - CORE_LOCK_VIEW}"
+        self.home = view_id if self.home is None else self.home
+        self.waiting = view_id
         while not self._lock(view_id).try_acquire(-count):
             yield False
-        self.waits_for = ""
+        self.waits_for, self.waiting = "", None
         yield True
 
     def release(self, view_id: int, count: int = 1) -> Steps:
@@ -162,7 +167,7 @@ class Tile:
         elif name == "DEMUX":
             switch.demux = word
         elif name == "SWITCH_MASTER":
-            switch.masters[index] = word
+            switch.set_master(self.name, index, word)
         elif name == "SWITCH_SLAVE":
             switch.slaves[index] = word
         elif name == "SWITCH_SLOT":
@@ -203,6 +208,7 @@ class Tile:
         self.core_control = word
         if word & _RESET:
             self.core_steps = None
+            self.core.home = self.core.waiting = None
         elif word & _ENABLE and self.core_steps is None:
             self.core_steps = self.array.loader(self.program_memory)(self.core)
 
@@ -237,6 +243,8 @@ class Array:
         self._random = random.Random(shuffle) if shuffle is not None else None
         self._pace: dict[str, float] = {}
         self.overlays: Mapping[int, bytes] = {}
+        self.loading = False
+        """An overlay is being loaded: tasks that it pushes are resident."""
         self.registers_read: list[tuple[int, int]] = []
         """(address, value) of the READ_REGS operations of the last run."""
         self.rounds = 0
@@ -288,8 +296,10 @@ class Array:
 
     def load(self, overlay: bytes) -> None:
         """Configure the array by an overlay, before any run: register writes only, in order."""
+        self.loading = True
         for _ in Controller(self, Transaction.from_bytes(overlay)).steps:
             pass
+        self.loading = False
 
     def run(self, transaction: bytes, buffers: Sequence[bytes | int] = ()) -> list[bytes]:
         """Run to the end of the transaction; returns the bytes of all buffers.
@@ -304,6 +314,7 @@ class Array:
         while not controller.done:
             self._round(controller)
         self._check_finished()
+        self._settle()
         self.registers_read = controller.registers
         return [memory.words.tobytes() for memory in self.host.buffers]
 
@@ -346,6 +357,28 @@ class Array:
         late = [c.name for c in shims if c.running]
         if late:
             raise ModelFault("data_loss", f"unfinished at the end of the transaction: {late}")
+
+    def _settle(self) -> None:
+        """What is under way may end by itself; then all must be at rest.
+
+        No task, open packet or running operator is left, and every lock has the value that its
+        value register was last written with.
+        """
+        for _ in range(self._max_rounds):
+            agents: list[Agent] = [(c.name, c.step) for c in self.channels() if c.queue or c.running]
+            for tile in self.tiles.values():
+                agents.append((tile.control_port.name, tile.control_port.step))
+                agents.append((tile.core.name, tile.step_core))
+            moved = [step() for _, step in agents]  # all of them, as in a round
+            if not any(moved):
+                break
+        left = [c.name for c in self.channels() if not c.at_rest]
+        for tile in self.tiles.values():
+            left += [tile.control_port.name] if tile.control_port.busy else []
+            left += [tile.core.name] if tile.core.waiting not in (None, tile.core.home) else []
+            left += [lock.name for lock in tile.locks if lock.value != lock.rest]
+        if left:
+            raise ModelFault("unfinished", f"left behind: {left}")
 
     def explain(self, controller: Controller) -> str:
         """Who waits for what."""

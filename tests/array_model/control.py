@@ -81,7 +81,8 @@ class ControlPort(Sender):
 
     def __init__(self, tile: Tile) -> None:
         super().__init__(tile, f"{tile.name} control port")
-        self.answers: list[tuple[int, list[int]]] = []
+        self.answers: list[tuple[int, list[int], Channel | None]] = []
+        """Packet id and words of what waits to leave; of a token the channel whose task ended."""
         self.steps = self._run()
 
     def execute(self, packet: list[int]) -> None:
@@ -96,9 +97,17 @@ class ControlPort(Sender):
             else:
                 self.tile.write(offset, packet[2 + beat])
         if read:
-            if self.tile.array.route_of(self, fields["return_id"]).ports:
-                raise ModelFault("unsupported", f"{self.name}: an answer to a control port")
-            self.answers.append((fields["return_id"], read))
+            route = self.tile.array.route_of(self, fields["return_id"])
+            if route.ports or route.controller:
+                raise ModelFault("unsupported", f"{self.name}: an answer to no DMA")
+            self.answers.append((fields["return_id"], read, None))
+
+    def send_token(self, channel: Channel) -> None:
+        """A task of ``channel`` has ended: a packet with its controller id to the controller."""
+        packet_id = bd.unpack_fields(registers.CHANNEL_FIELDS, [channel.control])["controller_id"] & 31
+        if not self.tile.array.route_of(self, packet_id).controller:
+            raise ModelFault("route", f"{channel.name}: its token does not reach the controller")
+        self.answers.append((packet_id, [], channel))
 
     @property
     def busy(self) -> bool:
@@ -112,12 +121,14 @@ class ControlPort(Sender):
         while True:
             while not self.answers:
                 yield False
-            packet_id, words = self.answers[0]
+            packet_id, words, channel = self.answers[0]
             header = bd.packet_header(packet_id, 0, self.tile.row, self.tile.column)
             route = array.route_of(self, packet_id)
             yield from self._until(lambda r=route: array.arbiters.take(r.arbiters, self), "an arbiter")
-            for i, word in enumerate([header, *words]):
+            for i, word in enumerate([header, *words] if channel is None else ()):
                 yield from self._send_word(route, lambda w=word: w, is_header=i == 0)
+            if channel is not None:
+                channel.tokens += 1
             array.arbiters.release(self)
             self.answers.pop(0)
             yield True

@@ -6,8 +6,9 @@ synchronisation that the host side has:
 
 **MASKPOLL** reads a register until ``(value & mask) == wanted``. It reads once per attempt and
 never again after success: a read of the lock request window takes the lock.
-**TCT** waits until every named channel holds a token, and takes one from each. A channel gets a
-token when a task that was pushed with the token bit is done. MERGE_SYNC waits for a number of
+**TCT** waits until a token of every named channel is there, and takes one of each. When a task that
+was pushed with the token bit is done, a packet with the channel's controller id leaves the tile's
+control port; the token is there when it has come to the controller. MERGE_SYNC waits for a number of
 tokens, whichever channels of the first columns they come from.
 
 DDR_PATCH puts the address of a kernel argument into words 1 and 2 of a shim BD.

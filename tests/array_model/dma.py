@@ -145,6 +145,8 @@ class Task:
     start_bd: int
     repeat: int
     token: bool
+    resident: bool
+    """Pushed by the overlay: it may wait on after a run."""
 
 
 class Channel(Sender):
@@ -165,10 +167,10 @@ class Channel(Sender):
         self.current_bd = 0
         self.waits_for = ""
         self.wants_word = False
+        self.begun = False
         self.word: int | None = None
         self.packet_open = False
         self.packet: list[int] = []
-        self.tokens = 0
         self.tile.array.arbiters.release(self)
         self.steps = self._run()
 
@@ -193,7 +195,8 @@ class Channel(Sender):
         fields = bd.decode_queue(self.tile.kind, word)
         if len(self.queue) + (self.running is not None) > registers.QUEUE_DEPTH:
             raise ModelFault("queue", f"{self.name}: a fifth waiting task")
-        self.queue.append(Task(fields["start_bd"], fields["repeat"], bool(fields["token"])))
+        resident = self.tile.array.loading
+        self.queue.append(Task(fields["start_bd"], fields["repeat"], bool(fields["token"]), resident))
 
     def status(self) -> int:
         """The status register; 0 is idle."""
@@ -207,6 +210,14 @@ class Channel(Sender):
             "current_bd": self.current_bd,
         }
         return bd.pack_fields(self.name, registers.STATUS_FIELDS, values, 1)[0]
+
+    @property
+    def at_rest(self) -> bool:
+        """No task and no open packet; a resident task may wait for a lock, or for a BD's first word."""
+        if self.packet_open:
+            return False
+        tasks = [*self.queue, *([self.running] if self.running else [])]
+        return not tasks or (all(task.resident for task in tasks) and not self.begun)
 
     def step(self) -> bool:
         """One step of the coroutine; a reset gives the channel a new one."""
@@ -229,7 +240,8 @@ class Channel(Sender):
                     yield from self._execute(descriptor)
                     following = descriptor.next_bd if descriptor.use_next else None
             self.running = None
-            self.tokens += task.token
+            if task.token:
+                self.tile.control_port.send_token(self)
             yield True
 
     def _descriptor(self, number: int) -> BufferDescriptor:
@@ -247,6 +259,7 @@ class Channel(Sender):
         return descriptor
 
     def _execute(self, descriptor: BufferDescriptor) -> Steps:
+        self.begun = False
         if descriptor.acquire_enable:
             lock = self.tile.lock_of_bd(descriptor.acquire_lock)
             value = descriptor.acquire_value
@@ -292,6 +305,7 @@ class Channel(Sender):
             memory, address = self.place(descriptor, offset or 0)
             memory.store(address, self.word or 0)
             self.word = None
+            self.begun = True
 
     def can_take(self) -> bool:
         """Whether a word may be given to this S2MM channel now."""
@@ -319,6 +333,7 @@ class Channel(Sender):
             else:
                 for offset in rest:
                     yield from self._send_word(self.route, lambda at=offset: self._value(descriptor, at))
+                    self.begun = True
                 rest = []
         if self.packet and (self.last_bd or not descriptor.suppress_tlast):
             raise ModelFault("packet", f"{self.name}: a packet cut off after {len(self.packet)} words")

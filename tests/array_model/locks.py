@@ -25,12 +25,14 @@ class Lock:
     def __init__(self, name: str) -> None:
         self.name = name
         self.value = 0
+        self.rest = 0
+        """What it was last set to: after a run it must have that value again."""
 
     def set(self, value: int) -> None:
         """A write to the value register."""
         if not 0 <= value <= registers.LOCK_MAX:
             raise ModelFault("lock", f"{self.name} set to {value}")
-        self.value = value
+        self.value = self.rest = value
 
     def try_acquire(self, value: int) -> bool:
         """Take the lock if that is possible now; False, and no change, if it is not."""

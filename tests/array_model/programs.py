@@ -117,6 +117,9 @@ class Maker:
         # as it happens: either flows share arbiters, or flows feed flows.
         self.share = self.chance(40)
         self.router = Router(self.choose, self.device.columns, self.share)
+        self.token_columns = {column for column in range(self.device.columns) if self.chance(40)}
+        for column in sorted(self.token_columns):
+            self.settings += self.router.token_routes(column)
 
     # -- choosing --------------------------------------------------------------------------------
 
@@ -339,7 +342,7 @@ class Maker:
         return sent * repeat
 
     def push_task(self, place: Place, direction: int, channel: int, start: int, repeat: int) -> None:
-        token = self.chance(30)
+        token = self.chance(30) and place.column in self.token_columns
         queue = ("DMA_S2MM_QUEUE", "DMA_MM2S_QUEUE")[direction]
         word = queue_word(place.kind, start, repeat, token)
         self.pushes.append((self.address(place, queue, channel), word))
@@ -470,18 +473,21 @@ def make_program(choose: Choose, device: Device, faults: int = 0, across: int = 
         raise Abandon from fault
     if maker.chance(faults):
         spoil(maker)
-    transaction = assemble(maker)
+    transaction = assemble(maker, resets_locks=not maker.chance(faults // 4))
     content = bytes(maker.choose.int(0, 255) ^ i * 37 & 0xFF for i in range(4 * maker.host[0]))
     return Program(device, transaction, (content or b"\0\0\0\0", 4 * maker.host[1] + 4), tuple(maker.notes))
 
 
 def spoil(maker: Maker) -> None:
-    """Something goes wrong: a bit of a setting flips, a push is lost or done twice."""
-    form = maker.choose.int(0, 5)
+    """Something goes wrong: a bit of a setting flips, a push is lost, done twice, or asks for a token."""
+    form = maker.choose.int(0, 6)
     if form == 0 and maker.pushes:
         del maker.pushes[maker.choose.int(0, len(maker.pushes) - 1)]
     elif form == 1 and maker.pushes:
         maker.pushes.append(maker.pick(maker.pushes))
+    elif form == 2 and maker.pushes:
+        at = maker.choose.int(0, len(maker.pushes) - 1)
+        maker.pushes[at] = (maker.pushes[at][0], maker.pushes[at][1] ^ 1 << 31)
     else:
         at = maker.choose.int(0, len(maker.settings) - 1)
         address, words = maker.settings[at]
@@ -503,7 +509,7 @@ def is_block(address: int, name: str) -> bool:
     return found is not None and found.block.name == name
 
 
-def assemble(maker: Maker) -> bytes:
+def assemble(maker: Maker, resets_locks: bool = True) -> bytes:
     builder = TransactionBuilder(maker.device.device_generation, maker.device.columns)
     for address, words in maker.settings:
         if len(words) == 1:
@@ -528,6 +534,9 @@ def assemble(maker: Maker) -> bytes:
     wait_for_all(maker, builder)
     if maker.observed:
         builder.read_regs(maker.observed)
+    if resets_locks:  # else a run must leave them as they were set
+        for address in sorted({at for at in maker.observed if is_block(at, "LOCK_VALUE")}):
+            builder.write(address, 0)
     return builder.to_bytes()
 
 

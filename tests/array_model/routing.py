@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from onedispatch.transactions import registers
+from onedispatch.transactions import registers, switches
 from onedispatch.transactions.bd import circuit_master, packet_master, switch_slave, switch_slot
 
 
@@ -75,6 +75,12 @@ SIDES = {
 }
 
 
+def connected(node: Node, master: str) -> bool:
+    """Whether the switch has a wire from the node to ``master``."""
+    tile = registers.TILES[node.place.kind]
+    return switches.connects(node.place.kind, tile.slave(node.slave), tile.master(master))
+
+
 class Router:
     def __init__(self, choose: Choose, columns: int, share: bool) -> None:
         self.choose, self.columns, self.share = choose, columns, share
@@ -127,6 +133,8 @@ class Router:
         master = f"DMA_{channel}" if end.kind != "shim" else f"SOUTH_{2 + channel}"
         if (end, master) in self._masters and (node, master) not in tree.edges:
             return False
+        if not connected(node, master):
+            return False
         self._use(tree, node, packet, master, None)
         return True
 
@@ -147,13 +155,38 @@ class Router:
         lanes = [n for n in names if n.startswith(side) and (place, n) not in self._masters]
         if place.kind == "shim" and side == "SOUTH":
             return None
-        came_from, _, lane = node.slave.partition("_")
-        if place.kind == "mem" and came_from in SIDES:
-            lanes = [n for n in lanes if n == f"{side}_{lane}"]  # a memory tile passes lanes straight on
+        lanes = [n for n in lanes if connected(node, n)]
         following = Place(place.column + SIDES[side][0], place.row + SIDES[side][1])
         slaves = registers.TILES[following.kind].slaves
         lanes = [n for n in lanes if f"{SIDES[side][2]}_{n.partition('_')[2]}" in slaves]
         return lanes[self.choose.int(0, len(lanes) - 1)] if lanes else None
+
+    # -- tokens ----------------------------------------------------------------------------------
+
+    def token_routes(self, column: int) -> Writes:
+        """A lane down the column for the tokens of all its tiles, and their controller id."""
+        lane, packet = self.choose.int(0, 3), self.choose.int(0, 31)
+        slot, mask = self.choose.int(0, registers.SLOTS_PER_SLAVE - 1), self.choose.int(0, 31)
+        writes: Writes = []
+        for row in range(6):
+            place = Place(column, row)
+            tile = registers.TILES[place.kind]
+            arbiter, msel = self._arbiter(place, 1)
+            for port in ("CONTROL", f"NORTH_{lane}") if row < 5 else ("CONTROL",):
+                slave = tile.slave(port)
+                word = switch_slot(packet & mask, arbiter, msel, mask)
+                writes.append(self._write(place, "SWITCH_SLAVE", slave, switch_slave(packet=True)))
+                writes.append(
+                    self._write(place, "SWITCH_SLOT", slave * registers.SLOTS_PER_SLAVE + slot, word)
+                )
+            master = f"SOUTH_{lane}" if row else tile.masters[switches.CONTROLLER_MASTER]
+            self._masters.add((place, master))
+            word = packet_master(arbiter, 1 << msel, bool(self.choose.int(0, 1)) and row == 0)
+            writes.append(self._write(place, "SWITCH_MASTER", tile.master(master), word))
+            for name in ("DMA_S2MM_CTRL", "DMA_MM2S_CTRL"):
+                for channel in range(tile.block[name].count):
+                    writes.append(self._write(place, name, channel, packet << 8))
+        return writes
 
     # -- registers -------------------------------------------------------------------------------
 

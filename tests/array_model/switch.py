@@ -13,8 +13,12 @@ packet at a time, whichever slave it comes from, until TLAST; then the one that 
 longest. A master with "drop header"
 swallows the header word.
 
+**Wires**: a slave feeds a master, either way, only where the switch has a wire (``switches`` of the
+transactions package): a memory tile passes north and south on the same lane alone, and so on.
+
 **Links**: North master i is South slave i of the tile above, South master i is North slave i of
 the tile below, East master i is West slave i of the tile to the right, and so on. In the shim,
+South master 0 leads to the controller,
 MM2S 0/1 enter South slave 3/7 and South master 2/3 feed S2MM 0/1, when mux and demux say "DMA".
 
 **No room in between**: the model gives a switch no buffers. A word moves only when every
@@ -28,7 +32,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from onedispatch.transactions import bd, registers
+from onedispatch.transactions import bd, registers, switches
 from tests.array_model.memory import ModelFault
 
 if TYPE_CHECKING:
@@ -52,11 +56,19 @@ class Switch:
     """The registers of one tile's switch, all ports disabled."""
 
     def __init__(self, tile_map: registers.TileMap) -> None:
+        self.kind = tile_map.kind
         self.masters = [0] * len(tile_map.masters)
         self.slaves = [0] * len(tile_map.slaves)
         self.slots = [0] * (len(tile_map.slaves) * registers.SLOTS_PER_SLAVE)
         self.mux = 0
         self.demux = 0
+
+    def set_master(self, where: str, index: int, word: int) -> None:
+        fields = bd.unpack_fields(registers.MASTER_FIELDS, [word])
+        circuit = fields["enable"] and not fields["packet"]
+        if circuit and not switches.connects(self.kind, fields["slave"], index):
+            raise ModelFault("route", f"{where} has no wire from slave {fields['slave']} to master {index}")
+        self.masters[index] = word
 
 
 @dataclass(frozen=True)
@@ -69,11 +81,13 @@ class Destination:
 class Route:
     """Where a stream goes: its receivers, and the arbiters that it passes.
 
+    ``controller``: it leaves the array for the controller, which only tokens may do.
     ``headers_in_data``: it has no header, and came to a packet-switched port.
     """
 
     destinations: list[Destination] = field(default_factory=list)
     ports: list[ControlPort] = field(default_factory=list)
+    controller: bool = False
     headers_in_data: bool = False
     arbiters: set[ArbiterKey] = field(default_factory=set)
 
@@ -127,6 +141,9 @@ def trace(array: Array, source: Sender, packet_id: int | None) -> Route:
     _Walk(array, packet_id, route).enter(source.tile, source_port(array, source), False)
     if route.destinations and (route.ports or route.headers_in_data):
         raise ModelFault("unsupported", f"{source.name}: both to a DMA and as control packets")
+    elsewhere = route.destinations or route.ports or hasattr(source, "number")
+    if route.controller and elsewhere:
+        raise ModelFault("route", f"{source.name}: a way to the controller for what is no token")
     return route
 
 
@@ -176,6 +193,8 @@ class _Walk:
         for name, fields in self._masters(tile):
             serves = fields["arbiter"] == slot["arbiter"] and fields["msel_enable"] >> slot["msel"] & 1
             if fields["packet"] and serves:
+                if not switches.connects(tile.kind, port, tile.map.master(name)):
+                    raise ModelFault("route", f"{where} has no wire to {name}")
                 found.append((name, bool(fields["drop_header"])))
         return found
 
@@ -189,6 +208,10 @@ class _Walk:
 
     def leave(self, tile: Tile, master: str, dropped: bool) -> None:
         side, _, lane = master.partition("_")
+        to_controller = tile.kind == "shim" and tile.map.master(master) == switches.CONTROLLER_MASTER
+        if to_controller and self.packet_id is not None:
+            self.route.controller = True
+            return
         receiver = self._receiver(tile, side, lane, master)
         if receiver is not None:
             self.route.destinations.append(Destination(receiver, self.packet_id is not None and not dropped))

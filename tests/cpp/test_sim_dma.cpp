@@ -121,9 +121,10 @@ TEST(Dma, ABdWithoutDataTakesAndGivesLocks) {
                                 {bd::mem::release_lock, 68},
                                 {bd::mem::release_value, 7}}));
   b.write(kMemIn, task(0, 2, true)).token(0, 1, false, 0);
+  for (const auto& [lock, value] : {std::pair{3u, 1u}, std::pair{4u, 14u}})
+    b.poll(tile_address(0, 1, reg::mem::LOCK_VALUE.at(lock)), value, ~0u)
+        .write(tile_address(0, 1, reg::mem::LOCK_VALUE.at(lock)), 0);
   rig.run(b);
-  EXPECT_EQ(rig.peek(0, 1, reg::mem::LOCK_VALUE.at(3)), 1u);
-  EXPECT_EQ(rig.peek(0, 1, reg::mem::LOCK_VALUE.at(4)), 14u);
 }
 
 TEST(Dma, IdleMaskTellsWhenAChannelIsDone) {
@@ -144,9 +145,10 @@ TEST(Dma, NeighbouringMemoryTile) {
   b.block(mem_bd_at(0),
           mem_bd(0x80000 + 0x40, 4, {{bd::mem::release_lock, 130}, {bd::mem::release_value, 1}}));
   b.write(kMemIn, task(0, 1, true)).write(kShimRead, task(0)).token(0, 1, false, 0);
+  const uint64_t lock = tile_address(1, 1, reg::mem::LOCK_VALUE.at(2));
+  b.poll(lock, 1, ~0u).write(lock, 0);
   rig.run(b);
   EXPECT_EQ(rig.peek(1, 1, 0x40), 1000u);
-  EXPECT_EQ(rig.peek(1, 1, reg::mem::LOCK_VALUE.at(2)), 1u);
 }
 
 // The words of a pattern with holes, three iterations and padding, across the border and back.

@@ -70,16 +70,18 @@ TEST(ControlPackets, HaveTheEffectsOfWrites) {
                                   {bd::mem::acquire_value, -1}});
   const Words in = mem_bd(0x400, 4);
   const auto part = [](const Words& bd, int from) { return Words(bd.begin() + from, bd.begin() + from + 4); };
-  p.add_packet(control_packet(2, reg::mem::DMA_BD.at(0), part(out, 0)));
-  p.add_packet(control_packet(2, reg::mem::DMA_BD.at(0) + 16, part(out, 4)));
+  p.add_packet(control_packet(2, reg::mem::DMA_BD.at(26), part(out, 0)));
+  p.add_packet(control_packet(2, reg::mem::DMA_BD.at(26) + 16, part(out, 4)));
   p.add_packet(control_packet(2, reg::mem::DMA_BD.at(24), part(in, 0)));
   p.add_packet(control_packet(2, reg::mem::DMA_BD.at(24) + 16, part(in, 4)));
-  p.add_packet(control_packet(2, 0xA0634, {task(0)})).add_packet(control_packet(2, 0xA060C, {task(24)}));
+  p.add_packet(control_packet(2, 0xA063C, {task(26)})).add_packet(control_packet(2, 0xA060C, {task(24)}));
   p.add_packet(control_packet(2, 0, {9, 8, 7, 6})).add_packet(control_packet(2, 0xC0030, {1}));
   Builder b;
-  Router{b}.circuit(0, 1, {Side::kDma, 0}, {Side::kDma, 1});
+  Router{b}.circuit(0, 1, {Side::kDma, 1}, {Side::kDma, 1});
   p.run(b);
-  p.run(p.waiting(p.sending()).poll(tile_address(0, 1, 0xA0664), 0, kIdleMask));
+  p.run(p.waiting(p.sending())
+            .poll(tile_address(0, 1, 0xA0664), 0, kIdleMask)
+            .write(tile_address(0, 1, 0xC0030), 0));
   EXPECT_EQ(p.peek(0, 1, 0x400), 9u);
   EXPECT_EQ(p.peek(0, 1, 0x40C), 6u);
 }

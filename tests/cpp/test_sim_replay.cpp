@@ -215,13 +215,13 @@ TEST(Replay, TheLengthOfAPaddedDescriptorCountsThePadding) {
 
 TEST(Replay, PaddingArrivesWhereTheStreamIsRouted) {
   Builder b;
-  Router{b}.circuit(0, 1, {Side::kDma, 0}, {Side::kDma, 1});
-  b.write(tile_address(0, 1, 0xA06E0), 7);  // the channel's pad value
+  Router{b}.circuit(0, 1, {Side::kDma, 1}, {Side::kDma, 1});
+  b.write(tile_address(0, 1, 0xA06E4), 7);  // the channel's pad value
   for (uint32_t i = 0; i < 6; ++i) b.write(tile_address(0, 1, 4 * i), 100 + i);
   const BdList padded{{bd::mem::d0_wrap, 3}, {bd::mem::d1_step, 3}, {bd::mem::d0_zeros_before, 1}};
-  b.block(mem_bd_at(0), mem_bd(0, 8, padded));
+  b.block(mem_bd_at(26), mem_bd(0, 8, padded));
   b.block(mem_bd_at(24), mem_bd(0x1000, 8));
-  b.write(mem_mm2s(0), task(0));
+  b.write(mem_mm2s(1), task(26));
   b.write(mem_s2mm(1), task(24));
   b.poll(mem_s2mm_status(1), 0, kIdleMask);
   Stage stage;
@@ -387,11 +387,11 @@ TEST(Replay, DataWithoutBytesPassesTheRoutesOfPackets) {
 Builder mixture() {
   Builder b = open_streams();
   lay_feed_and_drain(b, 0);
-  Router{b}.circuit(0, 1, {Side::kDma, 0}, {Side::kDma, 1});
+  Router{b}.circuit(0, 1, {Side::kDma, 1}, {Side::kDma, 1});
   const BdList padded{{bd::mem::d0_wrap, 3}, {bd::mem::d1_step, 3}, {bd::mem::d0_zeros_before, 1}};
-  b.block(mem_bd_at(0), mem_bd(0, 32, padded));
+  b.block(mem_bd_at(26), mem_bd(0, 32, padded));
   b.block(mem_bd_at(24), mem_bd(0x1000, 32, locks(2, -1, 3, 1)));
-  b.write(mem_mm2s(0), task(0));
+  b.write(mem_mm2s(1), task(26));
   b.write(mem_s2mm(1), task(24));
   b.poll(mem_s2mm_status(1), 0, kIdleMask);
   b.poll(acquire_at(3, -1), 1, 1);

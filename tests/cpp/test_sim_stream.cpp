@@ -66,6 +66,7 @@ TEST(Stream, ABroadcastGoesAtThePaceOfTheSlowest) {
   b.poll(tile_address(0, 2, reg::core::DMA_S2MM_STATUS.at(0)), 1u << 19, 1u << 19);  // still running
   b.write(tile_address(0, 3, reg::core::LOCK_VALUE.at(3)), 1);
   b.token(0, 2, false, 0).token(0, 3, false, 0);
+  b.write(tile_address(0, 3, reg::core::LOCK_VALUE.at(3)), 0);
   rig.run(b);
   EXPECT_EQ(rig.peek(0, 3, 0x200), 500u);
 }

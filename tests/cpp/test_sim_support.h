@@ -209,6 +209,34 @@ inline void lay_control(Builder& b, uint32_t column = 0, bool drop = false) {
   r.packet_master(column, 2, {Side::kControl, 0}, 7, 1, drop);
 }
 
+constexpr uint32_t kTokenId = 15, kTokenLane = 3, kTokenArbiter = 6;
+
+// Tokens of all tiles of a column go down South lane 3 to the controller.
+inline void lay_tokens(Builder& b, uint32_t column, uint32_t id = kTokenId) {
+  const Router r{b};
+  for (uint32_t row = 0; row < 6; ++row) {
+    const TileKind kind = Router::kind(row);
+    r.packet_slave(column, row, {Side::kControl, 0}, 3, id, kTokenArbiter, 0);
+    if (row < 5) r.packet_slave(column, row, {Side::kNorth, kTokenLane}, 3, id, kTokenArbiter, 0);
+    r.packet_master(column, row, {Side::kSouth, row == 0 ? 0 : kTokenLane}, kTokenArbiter, 1, false);
+    const Block s2mm = kind == TileKind::kShim ? reg::shim::DMA_S2MM_CTRL
+                       : kind == TileKind::kMem ? reg::mem::DMA_S2MM_CTRL
+                                                : reg::core::DMA_S2MM_CTRL;
+    const Block mm2s = kind == TileKind::kShim ? reg::shim::DMA_MM2S_CTRL
+                       : kind == TileKind::kMem ? reg::mem::DMA_MM2S_CTRL
+                                                : reg::core::DMA_MM2S_CTRL;
+    for (uint32_t channel = 0; channel < s2mm.count; ++channel) {
+      b.write(tile_address(column, row, s2mm.at(channel)), id << 8);
+      b.write(tile_address(column, row, mm2s.at(channel)), id << 8);
+    }
+  }
+}
+inline Overlays token_overlay(uint32_t columns = 2) {
+  Builder b(false, columns);
+  for (uint32_t column = 0; column < columns; ++column) lay_tokens(b, column);
+  return {{0, b.bytes()}};
+}
+
 struct Buffer {
   std::vector<uint8_t> bytes;
   ValidMap valid;
@@ -233,7 +261,7 @@ struct Buffer {
 
 // A simulator with buffers: two of 64 Ki words unless told otherwise.
 struct Rig {
-  explicit Rig(Overlays overlays = {}, const char* name = "npu2_2col", Options options = inline_options())
+  explicit Rig(Overlays overlays = token_overlay(), const char* name = "npu2_2col", Options options = inline_options())
       : simulator(find_device(name), options, std::move(overlays)) {
     add(1 << 16);
     add(1 << 16);

@@ -14,7 +14,7 @@ import numpy as np
 from onedispatch import xrt
 from onedispatch.operators.base import Operator
 from onedispatch.operators.overlay import overlay_transaction
-from onedispatch.transactions import ArgKind, Device, Xclbin
+from onedispatch.transactions import ArgKind, Device, OneDispatchError, Xclbin
 from tests.ops.case import Array
 from tests.ops.lowered import device_bytes
 
@@ -34,12 +34,40 @@ def run_buffers(
     Raises:
         OneDispatchError: the simulator refuses the overlay or the run.
     """
+    (result,) = run_in_turn(device, [transaction], buffers, overlay)
+    if isinstance(result, OneDispatchError):
+        raise result
+    return result
+
+
+def run_in_turn(
+    device: Device, transactions: Sequence[bytes], buffers: Sequence[bytes], overlay: bytes | None = None
+) -> list[list[bytes] | OneDispatchError]:
+    """Runs each transaction on copies of ``buffers``, one after the other in one context.
+
+    What each leaves in the buffers, or its error.
+
+    Raises:
+        OneDispatchError: the simulator refuses the overlay.
+    """
     npu = xrt.device(0, device.name)
     pdi = overlay_transaction(device) if overlay is None else overlay
     binary = xrt.xclbin(Xclbin(device.name, {0: pdi}).to_bytes())
     npu.register_xclbin(binary)
     context = xrt.hw_context(npu, binary.get_uuid())
     kernel = xrt.kernel(context, binary.get_kernels()[0].get_name())
+    results: list[list[bytes] | OneDispatchError] = []
+    for transaction in transactions:
+        try:
+            results.append(_run_one(npu, kernel, transaction, buffers))
+        except OneDispatchError as error:
+            results.append(error)
+    return results
+
+
+def _run_one(
+    npu: xrt.device, kernel: xrt.kernel, transaction: bytes, buffers: Sequence[bytes]
+) -> list[bytes]:
     instructions = xrt.bo(npu, len(transaction), xrt.bo.cacheable, kernel.group_id(1))
     instructions.write(transaction, 0)
     instructions.sync(TO_DEVICE)

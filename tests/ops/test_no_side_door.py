@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 
 import numpy as np
 import onnx
@@ -23,10 +25,10 @@ from onedispatch.dispatch.device import DeviceSession
 from onedispatch.dispatch.program import DeviceStep
 from onedispatch.operators.base import Operator
 from onedispatch.operators.overlay import overlay_transaction
-from onedispatch.transactions import Transaction, find_device
+from onedispatch.transactions import Transaction, find_device, registers
 from tests.ops import edits
 from tests.ops.case import Array, Case, case, check, f32, run_onnxruntime, single_model, weight
-from tests.ops.host import FILL, buffers_of, output_of, run_buffers
+from tests.ops.host import FILL, buffers_of, output_of, run_buffers, run_in_turn
 from tests.ops.lowered import lower
 
 SMALL = {
@@ -107,9 +109,35 @@ def test_every_descriptor_one_word_shorter_matters(bench: Bench) -> None:
     assert not bench.outcomes(edits.descriptors(bench.transaction, "length", lambda n: n - 1))[SAME]
 
 
-def test_every_descriptor_one_word_longer_matters(add: Bench) -> None:
-    """With several tiles per core; behind a last tile a word too many can stay in a stream."""
-    assert not add.outcomes(edits.descriptors(add.transaction, "length", lambda n: n + 1))[SAME]
+def test_every_descriptor_one_word_longer_matters(bench: Bench) -> None:
+    assert not bench.outcomes(edits.descriptors(bench.transaction, "length", lambda n: n + 1))[SAME]
+
+
+def lengths_and_repeats(transaction: bytes, columns: int) -> Iterator[edits.Edit]:
+    """Each BD a word longer or shorter, each task a turn more or less."""
+    field = {field.name: field for field in registers.QUEUE_FIELDS}["repeat"]
+    mask = (1 << field.width) - 1
+
+    def repeated(word: int, more: int) -> int:
+        turns = (word >> field.lsb & mask) + more
+        return word & ~(mask << field.lsb) | turns << field.lsb if 0 <= turns <= mask else word
+
+    for more in (1, -1):
+        yield from edits.descriptors(transaction, "length", lambda n, more=more: n + more)
+        for block, column in product(("DMA_S2MM_QUEUE", "DMA_MM2S_QUEUE"), range(columns)):
+            change = partial(repeated, more=more)
+            yield from edits.register_writes(transaction, block, column, change)
+
+
+def test_a_wrong_run_never_spoils_the_next_one(bench: Bench) -> None:
+    """It fails itself, naming what it leaves behind, or leaves nothing."""
+    unfinished = 0
+    for edit in lengths_and_repeats(bench.transaction, bench.op.device.columns):
+        wrong, right = run_in_turn(bench.op.device, [edit.transaction, bench.transaction], bench.buffers)
+        assert not isinstance(right, OneDispatchError), f"{edit.id}: the next run fails: {right}"
+        assert right[0] == bench.right, f"{edit.id}: the next run gives another answer"
+        unfinished += isinstance(wrong, SimulationError) and wrong.kind == "unfinished"
+    assert unfinished, "nothing was left behind"
 
 
 def test_every_acquire_matters(bench: Bench) -> None:
@@ -158,7 +186,7 @@ def test_parameters_matter(bench: Bench) -> None:
 
 # What a single-core operator with one input port uses of column 0; parameters go to all four cores.
 ROUTES = {
-    "shim0-NORTH_0", "shim0-NORTH_1", "shim0-SOUTH_2",  # feed 0, parameters, drain
+    "shim0-NORTH_0", "shim0-NORTH_1", "shim0-SOUTH_2", "shim0-SOUTH_0",  # feed 0, parameters, drain, tokens
     "mem1-DMA_0", "mem1-DMA_1", "mem1-NORTH_0", "mem1-NORTH_1",  # in; column broadcast, lane of core 0
     "mem1-DMA_2", "mem1-SOUTH_0",  # out
     "core2-DMA_0", "core2-DMA_1", "core2-SOUTH_0",

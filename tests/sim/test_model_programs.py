@@ -72,7 +72,7 @@ def test_programs_across_borders(faults: int) -> None:
 def test_programs_by_seed(block: int, faults: int) -> None:
     """More programs, larger ones: these do not shrink, but their seed names them."""
     compared = 0
-    for seed in range(block * 60, block * 60 + 60):
+    for seed in range(block * 80, block * 80 + 80):
         choose = RandomChoose(seed)
         device = find_device(DEVICES[choose.int(0, len(DEVICES) - 1)])
         try:

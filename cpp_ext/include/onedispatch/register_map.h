@@ -73,6 +73,8 @@ constexpr uint32_t CORE_VIEW_MEMORY = 0x70000u;
 constexpr uint32_t CORE_VIEW_LOCKS = 0x30u;
 constexpr uint32_t SHIM_MM2S_SLAVES[2] = {5, 9};
 constexpr uint32_t SHIM_S2MM_MASTERS[2] = {4, 5};
+// Of a shim: leads to the controller.
+constexpr uint32_t CONTROLLER_MASTER = 2;
 namespace queue {
 constexpr Field start_bd{0, 0, 4, 0, false};  // first BD; 6 bits in a memory tile
 constexpr Field repeat{0, 16, 8, 1, false};  // how often the chain runs
@@ -246,6 +248,8 @@ constexpr uint32_t WEST_2 = 12, WEST_3 = 13, NORTH_0 = 14, NORTH_1 = 15;
 constexpr uint32_t NORTH_2 = 16, NORTH_3 = 17, EAST_0 = 18, EAST_1 = 19;
 constexpr uint32_t EAST_2 = 20, EAST_3 = 21, TRACE = 22;
 }  // namespace slave
+// Per slave port the mask of the master ports that the switch can connect it to.
+constexpr uint32_t kConnections[kSlaves] = {0x3FFFFEu, 0x3FFFFFu, 0x3FFF07u, 0x3FFF0Bu, 0x3FFF13u, 0x3FFF23u, 0x3FFF43u, 0x3FFF83u, 0x3FFF03u, 0x3FFF03u, 0x3FF1FFu, 0x3FF2FFu, 0x3FF4FFu, 0x3FF8FFu, 0x3C1FFFu, 0x3C2FFFu, 0x3C4FFFu, 0x3C8FFFu, 0x7FFFFu, 0xBFFFFu, 0x13FFFFu, 0x23FFFFu, 0x3C0FFEu};
 constexpr NamedBlock kBlocks[] = {
     {"LOCK_VALUE", LOCK_VALUE},
     {"LOCK_OVERFLOW", LOCK_OVERFLOW},
@@ -324,6 +328,8 @@ constexpr uint32_t SOUTH_1 = 8, SOUTH_2 = 9, SOUTH_3 = 10, SOUTH_4 = 11;
 constexpr uint32_t SOUTH_5 = 12, NORTH_0 = 13, NORTH_1 = 14, NORTH_2 = 15;
 constexpr uint32_t NORTH_3 = 16, TRACE = 17;
 }  // namespace slave
+// Per slave port the mask of the master ports that the switch can connect it to.
+constexpr uint32_t kConnections[kSlaves] = {0x1FFC1u, 0x1FFC2u, 0x1FFC4u, 0x1FFC8u, 0x1FFD0u, 0x1FFE0u, 0x1FFA0u, 0x8FFu, 0x117Fu, 0x227Fu, 0x447Fu, 0x807Fu, 0x1007Fu, 0x8FFu, 0x117Fu, 0x227Fu, 0x447Fu, 0x7A0u};
 constexpr NamedBlock kBlocks[] = {
     {"MEMORY", MEMORY},
     {"TIMER_CONTROL", TIMER_CONTROL},
@@ -417,6 +423,8 @@ constexpr uint32_t NORTH_1 = 16, NORTH_2 = 17, NORTH_3 = 18, EAST_0 = 19;
 constexpr uint32_t EAST_1 = 20, EAST_2 = 21, EAST_3 = 22, CORE_TRACE = 23;
 constexpr uint32_t MEM_TRACE = 24;
 }  // namespace slave
+// Per slave port the mask of the master ports that the switch can connect it to.
+constexpr uint32_t kConnections[kSlaves] = {0x7FFFFFu, 0x7FFFFBu, 0x7FFFFDu, 0x7FFFF7u, 0x7FFFFFu, 0x7FFE3Fu, 0x7FFE5Fu, 0x7FFE9Fu, 0x7FFF1Fu, 0x7FFE1Fu, 0x7FFE1Fu, 0x7FE3FFu, 0x7FE5FFu, 0x7FE9FFu, 0x7FF1FFu, 0x783FFFu, 0x785FFFu, 0x789FFFu, 0x791FFFu, 0xFFFFFu, 0x17FFFFu, 0x27FFFFu, 0x47FFFFu, 0x781FF2u, 0x781FF4u};
 constexpr NamedBlock kBlocks[] = {
     {"MEMORY", MEMORY},
     {"MEMORY_TIMER_CONTROL", MEMORY_TIMER_CONTROL},

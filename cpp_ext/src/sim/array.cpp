@@ -124,6 +124,7 @@ void Array::build() {
   arbiter_queue_.clear();
   answers = 0;
   packets = 0;
+  assumed_tokens = 0;
   if (options_.replay) prepare_answers();
 }
 

@@ -2,7 +2,8 @@
 // The array: tiles, locks, DMAs, switches and cores, and the events that move them.
 // registers.cpp: the address decoder. dma.cpp: tasks, BDs, locks. stream.cpp: transfers.
 // routes.cpp: from a channel to its destinations. control_port.cpp: control packets.
-// cores.cpp: programs. explain.cpp: diagnoses.
+// tokens.cpp: task completion tokens. cores.cpp: programs. explain.cpp: diagnoses.
+// rest.cpp: what a run must not leave behind.
 // replay.cpp: what stands in for an absent overlay.
 #pragma once
 #include <array>
@@ -37,6 +38,7 @@ struct Waiter {
 
 struct Lock {
   int32_t value = 0;
+  int32_t rest = 0;             // what its value register was last set to
   std::vector<Waiter> waiters;  // in order of arrival
 
   // For replays: who was seen at it.
@@ -50,7 +52,8 @@ struct Task {
   uint32_t start_bd = 0;
   uint32_t repeat = 1;
   bool token = false;
-  OpRef op;  // that pushed it
+  bool resident = false;  // pushed by the overlay: it may wait on after a run
+  OpRef op;               // that pushed it
 };
 
 struct Destination {
@@ -62,6 +65,7 @@ struct Destination {
 struct Route {
   std::vector<Destination> destinations;
   std::vector<uint32_t> controls;  // tiles
+  bool controller = false;         // leaves the array for the controller: tokens only
   bool headers_in_data = false;    // a stream without header at a packet-switched port
   bool packets() const { return headers_in_data || !controls.empty(); }
   std::vector<uint32_t> arbiters;  // tile * 8 + arbiter
@@ -79,7 +83,7 @@ enum class ChannelState : uint8_t {
 struct Channel {
   uint32_t index = 0, tile = 0, number = 0;
   bool mm2s = false;
-  bool reply = false;  // no DMA: what the tile's control port answers to reads
+  bool reply = false;  // no DMA: what leaves by the tile's control port, answers to reads and tokens
   uint32_t control = 0;
 
   std::array<Task, kQueueDepth> queue{};
@@ -121,7 +125,8 @@ struct Channel {
   bool open = false;      // replay: some of its data went nowhere, or came from nowhere
   uint64_t open_words = 0;  // replay: words of the pattern that an open source supplied
 
-  uint32_t tokens = 0;
+  uint32_t tokens = 0;          // of its tasks, that have reached the controller
+  uint32_t token_of = kNone;    // reply only: the channel whose token is under way
   uint64_t bytes = 0, busy = 0, active = 0, active_since = 0;
 };
 
@@ -131,11 +136,12 @@ struct Releaser {
   const struct Core* core = nullptr;
 };
 
-// What a control port read for a packet, and where it goes.
+// What a control port read for a packet, or a token, and where it goes.
 struct Answer {
   uint32_t id;
   std::vector<uint32_t> words;
-  OpRef op;  // that pushed the task with the packet
+  OpRef op;  // that pushed the task: with the packet, or of the token
+  uint32_t token_of = kNone;
 };
 
 struct AnswerPort {
@@ -174,6 +180,7 @@ struct Core {
   Action action;
   std::shared_ptr<Job> job;  // in flight
   bool woken_while_disabled = false;
+  uint32_t home_lock = kNone;  // that its program acquires first: where it waits between operators
   uint64_t owed_cycles = 0;  // of lock operations, paid with the next compute
   uint64_t busy = 0, calls = 0;
   bool answer_due = false;  // replay: an absent program will answer
@@ -237,7 +244,10 @@ class Array {
   EventQueue events;
   uint64_t effort = 0;  // events, and words moved / 256: the measure for livelocks
   OpRef current_op;     // of the controller
-  uint64_t tokens_issued = 0;
+  uint64_t tokens_arrived = 0;  // at the controller
+  bool loading = false;         // an overlay: its tasks are resident
+  // Lines that say what is not at rest (rest.cpp); empty when all is.
+  std::vector<std::string> left_over() const;
 
   // Replay: nothing can happen any more. Serves locks as a partner would whom the transaction does
   // not show: the one of a lock request that the controller polls, and those that channels wait
@@ -250,6 +260,7 @@ class Array {
   uint64_t progress = 0;  // replay: what tasks whose chains end have done; it ends with them
   uint64_t packets = 0;   // control packets executed
   uint64_t answers = 0;  // replay: handshakes of absent core programs
+  uint64_t assumed_tokens = 0;  // replay: tokens whose route lies in the absent overlay
 
  private:
   struct Access;  // a decoded address
@@ -259,6 +270,7 @@ class Array {
   void write_register(const Access& access, uint32_t value, OpRef op);
   [[noreturn]] void refuse_write(const Access& access, const char* kind, const std::string& given,
                                  const std::string& accepted) const;
+  void check_circuit(const Access& access, uint32_t master, uint32_t value) const;
   void write_control(Channel& channel, uint32_t value, OpRef op);
   uint32_t request_lock(Tile& tile, uint32_t offset);
   bool find_acquire(uint64_t address, uint32_t* tile, uint32_t* lock, int32_t* value) const;
@@ -316,6 +328,15 @@ class Array {
   void finish_answer(Channel& channel);
   [[noreturn]] void fail_packet(const Channel& source, const std::string& given,
                                 const std::string& accepted) const;
+
+  // tokens.cpp
+  void issue_token(Channel& channel);
+  const Route* route_of_token(const Channel& channel, uint32_t id);
+  void finish_token(Channel& port);
+
+  // rest.cpp
+  bool at_rest(const Channel& channel) const;
+  std::string left_in(const Core& core) const;
 
   // routes.cpp
   const Route* route_of(const Channel& source);

@@ -22,6 +22,8 @@ namespace {
 namespace field = reg::control_packet;
 
 constexpr size_t kHeaders = 2;  // stream header, control header
+// A token: a header, and one word that says which task ended.
+constexpr uint64_t kTokenWords = 1;
 enum Operation : uint32_t { kWrite = 0, kRead = 1, kWriteIncrement = 2 };
 
 bool odd_parity(uint32_t word) {
@@ -183,15 +185,17 @@ void Array::execute_packet(const Channel& s, const Tile& tile, const std::vector
   changed(tile.index);
 }
 
-// --- Answers of reads: packets from the control slave port of the tile --------------------------
+// --- Answers of reads, and tokens: packets from the control slave port of the tile --------------------------
 
 void Array::queue_answer(const Tile& tile, Answer answer) {
   AnswerPort& port = answer_ports_[tile.index];
   Channel& c = channels_[tile.answers];
   const Route* route = find_route(c, true, answer.id);  // an error of the packet that asks
-  if (!route->controls.empty())
+  if (!route->controls.empty() || route->controller)
     fail(c, "unsupported",
-         {channel_name(c), "an answer that is routed to a control port", "answers to an S2MM channel",
+         {channel_name(c),
+          std::string("an answer that is routed to ") + (route->controller ? "the controller" : "a control port"),
+          "answers to an S2MM channel",
           "Give the read another return id, or the id another route."});
   port.waiting.push_back(std::move(answer));
   if (!c.running) start_answer(c);
@@ -215,7 +219,8 @@ void Array::start_answer(Channel& c) {
   c.bd.shape.count = 1;
   c.bd.shape.length = words;
   c.cursor = Cursor(resolve(c.bd.shape), port.memory.bytes.data(), &port.memory.valid, 0);
-  c.words_left = words;
+  c.token_of = answer.token_of;
+  c.words_left = answer.token_of == kNone ? words : kTokenWords;
   c.ready_time = now;
   c.route = nullptr;
   c.header_due = true;

@@ -42,6 +42,7 @@ void Simulator::load_overlay(uint32_t id) {
   const size_t outer_next = next_;
   transaction_ = &overlay;
   charge_ = false;
+  array_.loading = true;
   try {
     for (next_ = 0; next_ < overlay.ops().size(); ++next_) {
       const Op& op = overlay.ops()[next_];
@@ -58,11 +59,13 @@ void Simulator::load_overlay(uint32_t id) {
     transaction_ = outer;
     next_ = outer_next;
     charge_ = true;
+    array_.loading = false;
     throw;
   }
   transaction_ = outer;
   next_ = outer_next;
   charge_ = true;
+  array_.loading = false;
 }
 
 OpRef Simulator::ref() const {
@@ -93,11 +96,14 @@ RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments
     broken_ = false;
   }
   const uint64_t events_before = array_.events.scheduled();
+  uint64_t end = 0;
   begin_run(transaction, std::move(arguments));
   try {
     array_.events.push(array_.now + array_.timing().launch, EventKind::kController, 0, 0);
     loop();
     check_finished();
+    end = array_.now;
+    check_at_rest();
   } catch (SimulationError& error) {
     broken_ = true;
     if (error.op.index < 0) error.op = ref();
@@ -108,7 +114,7 @@ RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments
     transaction_ = nullptr;
     throw;
   }
-  finish_report(events_before);
+  finish_report(events_before, end);
   transaction_ = nullptr;
   return std::move(report_);
 }
@@ -297,7 +303,7 @@ bool Simulator::begin_poll(const Op& op) {
 bool Simulator::poll() { return (array_.read(poll_address_) & poll_mask_) == poll_value_; }
 
 bool Simulator::begin_tokens(const Op& op) {
-  tokens_seen_ = array_.tokens_issued;
+  tokens_seen_ = array_.tokens_arrived;
   if (op.code == txn::op::MERGE_SYNC) {
     merge_tokens_ = static_cast<uint32_t>(OD_FIELD(op, MERGE_SYNC, tokens));
     merge_columns_ = static_cast<uint32_t>(OD_FIELD(op, MERGE_SYNC, columns));
@@ -367,8 +373,8 @@ void Simulator::retry() {
   bool served = false;
   if (wait_ == Wait::kPoll) {
     served = array_.take_change(poll_tile_) && poll();
-  } else if (tokens_seen_ != array_.tokens_issued) {
-    tokens_seen_ = array_.tokens_issued;
+  } else if (tokens_seen_ != array_.tokens_arrived) {
+    tokens_seen_ = array_.tokens_arrived;
     served = wait_ == Wait::kTokens ? take_tokens() : take_merged_tokens();
   }
   if (!served) return;
@@ -459,6 +465,24 @@ void Simulator::check_finished() const {
   throw SimulationError("data_loss", {"end of the transaction", "unfinished writes to host memory: " + open,
                                       "every shim S2MM task done before the last operation",
                                       "Wait for their tokens (TCT) or poll their status."});
+}
+
+// What is under way may end by itself, after the last operation and at no cost to the run. Then all
+// is as a run must find it, or the run failed: what it left would make the next one fail.
+void Simulator::check_at_rest() {
+  const uint64_t limit = array_.effort + options_.event_limit;
+  while (!array_.events.empty() && array_.effort < limit) array_.handle(array_.events.pop());
+  const std::vector<std::string> left = array_.left_over();
+  if (left.empty()) return;
+  constexpr size_t kLines = 64;  // more would hide the point
+  std::string text = "left behind:";
+  for (size_t i = 0; i < left.size() && i < kLines; ++i) text += "\n  " + left[i];
+  if (left.size() > kLines) text += "\n  and " + std::to_string(left.size() - kLines) + " more";
+  throw SimulationError(
+      "unfinished", {"end of the transaction", text,
+                     "an array at rest: no task, open packet or running operator; locks as last set",
+                     "Let BDs and tasks have the words and repeats that their streams carry, and give back "
+                     "the locks that they take."});
 }
 
 }  // namespace onedispatch::sim

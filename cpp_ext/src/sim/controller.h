@@ -62,12 +62,13 @@ class Simulator {
   Array::Awaited awaited() const;
   void check_finished() const;
   uint64_t effort_of_replay() const;
+  void check_at_rest();
   void check_effort() const;
   [[noreturn]] void unsupported(const Op& op, const std::string& accepted) const;
 
   void begin_statistics();
   void add_statistics();
-  void finish_report(uint64_t events_before);
+  void finish_report(uint64_t events_before, uint64_t end);
 
   Array array_;
   Options options_;

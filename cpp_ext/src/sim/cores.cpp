@@ -60,6 +60,7 @@ void Array::stop_core(Core& core) {
   core.program.reset();
   core.state = Core::State::kStopped;
   core.woken_while_disabled = false;
+  core.home_lock = kNone;
   core.owed_cycles = 0;
   ++core.generation;
 }
@@ -106,6 +107,7 @@ bool Array::perform(Core& core) {
       Lock* lock = lock_of_core(core, action.lock, &id);
       if (action.value < 1) fail(core, "an acquire of " + std::to_string(action.value), "1 or more");
       core.owed_cycles += timing_.core_lock;
+      if (core.home_lock == kNone) core.home_lock = action.lock;
       if (lock->waiters.empty() && can_acquire(*lock, -action.value)) {
         take_lock(*lock, core.tile, -action.value);
         return true;

@@ -23,6 +23,7 @@ void Array::push_task(Channel& c, uint32_t value, OpRef op) {
   task.start_bd = static_cast<uint32_t>((mem ? reg::mem_queue::start_bd : reg::queue::start_bd).get(value));
   task.repeat = static_cast<uint32_t>(reg::queue::repeat.get(value));
   task.token = reg::queue::token.get(value) != 0;
+  task.resident = loading;
   task.op = op;
   if (tiles_[c.tile].kind != TileKind::kShim && reg::channel::reset.get(c.control))
     fail(c, "queue",
@@ -259,10 +260,7 @@ void Array::finish_bd(Channel& c) {
 }
 
 void Array::next_task(Channel& c) {
-  if (c.task.token) {
-    ++c.tokens;
-    ++tokens_issued;
-  }
+  if (c.task.token) issue_token(c);
   changed(c.tile);
   if (c.queued == 0) {
     c.running = false;
@@ -316,7 +314,6 @@ void Array::reset_channel(Channel& c) {
   c.queued = 0;
   c.state = ChannelState::kIdle;
   c.words_left = 0;
-  c.tokens = 0;
   c.region.reset();
   forget_memory(c);
   changed(c.tile);

@@ -67,7 +67,10 @@ std::string Array::explain_channel(const Channel& c) const {
     case ChannelState::kDelay: text += "passes an empty BD"; break;
     case ChannelState::kIdle: text += "idle"; break;
   }
-  if (c.reply) return text + "; answer to a control packet, task queued by op " + std::to_string(c.task.op.index);
+  if (c.reply) {
+    text += c.token_of == kNone ? "; answer to a control packet" : "; token of " + channel_name(channels_[c.token_of]);
+    return text + ", task queued by op " + std::to_string(c.task.op.index);
+  }
   text += "; BD " + std::to_string(c.bd_id);
   if (c.bd_id < tile.bd_writers.size())
     text += " written by op " + std::to_string(tile.bd_writers[c.bd_id].index);

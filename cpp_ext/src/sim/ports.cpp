@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ports.h"
 
+#include "onedispatch/register_map.h"
+
 namespace onedispatch::sim {
 namespace {
 
@@ -57,6 +59,15 @@ const char* side_name(Side side) {
   return "?";
 }
 
+const uint32_t* connections(TileKind kind) {
+  switch (kind) {
+    case TileKind::kShim: return reg::shim::kConnections;
+    case TileKind::kMem: return reg::mem::kConnections;
+    case TileKind::kCore: break;
+  }
+  return reg::core::kConnections;
+}
+
 }  // namespace
 
 uint32_t port_count(TileKind kind, bool master) {
@@ -89,6 +100,17 @@ int port_index(TileKind kind, bool master, Port port) {
 std::string port_name(TileKind kind, bool master, uint32_t index) {
   const Port port = port_at(kind, master, index);
   return std::string(side_name(port.side)) + (master ? " master " : " slave ") + std::to_string(port.lane);
+}
+
+bool connects(TileKind kind, uint32_t slave, uint32_t master) {
+  return slave < port_count(kind, false) && ((connections(kind)[slave] >> master) & 1) != 0;
+}
+
+std::string slaves_of(TileKind kind, uint32_t master) {
+  std::string text;
+  for (uint32_t slave = 0; slave < port_count(kind, false); ++slave)
+    if (connects(kind, slave, master)) text += (text.empty() ? "" : ", ") + port_name(kind, false, slave);
+  return text;
 }
 
 }  // namespace onedispatch::sim

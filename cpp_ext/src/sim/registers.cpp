@@ -6,6 +6,7 @@
 #include "bytes.h"
 #include "onedispatch/phrases.h"
 #include "onedispatch/txn_format.h"
+#include "ports.h"
 #include "register_table.h"
 
 namespace onedispatch::sim {
@@ -111,14 +112,17 @@ void Array::write_register(const Access& access, uint32_t value, OpRef op) {
       return;
     case Treatment::kLockValue:
       if (value > reg::LOCK_MAX) refuse_write(access, "lock", "value " + std::to_string(value), "0 to 63");
-      tile.locks[index].value = static_cast<int32_t>(value);
+      tile.locks[index].value = tile.locks[index].rest = static_cast<int32_t>(value);
       tile.locks[index].set = true;
       tile.locks[index].released = false;  // what was done to it before does not tell who serves it now
       changed(tile.index);
       wake(tile.locks[index], tile.index);
       if (options_.replay) expect_answer(tile);
       return;
-    case Treatment::kMaster: tile.switches.masters[index] = value; break;
+    case Treatment::kMaster:
+      check_circuit(access, index, value);
+      tile.switches.masters[index] = value;
+      break;
     case Treatment::kSlave: tile.switches.slaves[index] = value; break;
     case Treatment::kSlot: tile.switches.slots[index] = value; break;
     case Treatment::kMux: tile.mux = value; break;
@@ -139,6 +143,19 @@ void Array::write_register(const Access& access, uint32_t value, OpRef op) {
   }
   // Only switch registers come here.
   forget_routes();
+}
+
+// A circuit-switched master names its slave: there must be a wire. Packets: follow_slave.
+void Array::check_circuit(const Access& access, uint32_t master, uint32_t value) const {
+  namespace field = reg::switch_master;
+  if (!field::enable.get(value) || field::packet.get(value)) return;
+  const TileKind kind = tiles_[access.tile].kind;
+  const auto slave = static_cast<uint32_t>(field::slave.get(value));
+  if (connects(kind, slave, master)) return;
+  const std::string given =
+      slave < port_count(kind, false) ? port_name(kind, false, slave) : "slave port " + std::to_string(slave);
+  refuse_write(access, "route", given + " for " + port_name(kind, true, master),
+               "ports that this kind of tile has a wire from: " + slaves_of(kind, master));
 }
 
 void Array::write_control(Channel& c, uint32_t value, OpRef op) {

@@ -130,10 +130,8 @@ ReplayReport Simulator::replay(const uint8_t* bytes, size_t size, const ControlP
   }
   result.executed = next_;
   result.settled_cycles = array_.now - start_;
-  finish_report(events_before);
+  finish_report(events_before, end);
   result.run = std::move(report_);
-  result.run.cycles = end - start_;
-  result.run.seconds = static_cast<double>(result.run.cycles) / array_.timing().array_hz;
   finish_replay(result);
   array_.set_regions({});
   transaction_ = nullptr;
@@ -155,6 +153,7 @@ void Simulator::settle() {
 void Simulator::finish_replay(ReplayReport& report) const {
   report.packets = array_.packets;
   report.handshakes = array_.answers;
+  report.assumed_tokens = array_.assumed_tokens;
   report.skipped.assign(skipped_.begin(), skipped_.end());
   report.arguments = reach_of(array_.regions());
   for (const Tile& tile : array_.tiles()) {

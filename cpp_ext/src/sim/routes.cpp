@@ -73,6 +73,10 @@ const Route* Array::find_route(const Channel& c, bool packet, uint32_t id) {
 }
 
 void Array::check_mixture(const Channel& c, const Route& route) const {
+  if (route.controller && (!c.reply || !route.destinations.empty() || !route.controls.empty()))
+    fail(c, "route",
+         {"stream of " + channel_name(c), "a way to the controller for what is no token",
+          "tokens alone, with an id of their own", "Give the packets of data other ids, or other routes."});
   if (!route.packets() || route.destinations.empty()) return;
   fail(c, "unsupported",
        {"stream of " + channel_name(c),
@@ -153,6 +157,10 @@ void Array::follow_slave(Walk& walk, uint32_t tile_id, uint32_t slave, uint32_t 
                              : reg::switch_master::slave.get(master) == slave;
     if (!mine) continue;
     any = true;
+    if (!connects(tile.kind, slave, m))
+      fail_route(walk, tile_id, port + " SWITCH_SLOT register",
+                 "packets sent to " + port_name(tile.kind, true, m),
+                 "ports that this kind of tile has a wire from: " + slaves_of(tile.kind, m));
     leave_tile(walk, tile_id, m, latency, drops || (packet && reg::switch_master::drop_header.get(master)));
   }
   if (!any)
@@ -170,6 +178,11 @@ void Array::leave_tile(Walk& walk, uint32_t tile_id, uint32_t master, uint32_t l
   uint32_t number = port.lane;
   bool dma = port.side == Side::kDma;
   if (tile.kind == TileKind::kShim && port.side == Side::kSouth) {
+    if (master == reg::CONTROLLER_MASTER && walk.packet) {
+      walk.route->controller = true;
+      walk.route->latency = std::max(walk.route->latency, latency);
+      return;
+    }
     const bool first = master == reg::SHIM_S2MM_MASTERS[0];
     if (!first && master != reg::SHIM_S2MM_MASTERS[1])
       fail_route(walk, tile_id, name, "a stream to the PL or NoC", "South master 2 (S2MM0) or 3 (S2MM1)");

@@ -39,9 +39,9 @@ void Simulator::add_statistics() {
   }
 }
 
-void Simulator::finish_report(uint64_t events_before) {
+void Simulator::finish_report(uint64_t events_before, uint64_t end) {
   add_statistics();
-  report_.cycles = array_.now - start_;
+  report_.cycles = end - start_;
   report_.seconds = static_cast<double>(report_.cycles) / array_.timing().array_hz;
   report_.operations = transaction_->ops().size();
   report_.events = array_.events.scheduled() - events_before;

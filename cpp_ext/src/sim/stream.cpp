@@ -88,6 +88,7 @@ void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t star
 
 void Array::finish_segment(Channel& s) {
   if (!s.mm2s) return finish_supply(s);
+  if (s.token_of != kNone) return finish_token(s);
   if (!s.packet_words.empty()) return finish_packet_segment(s);
   const Route* const route = s.route;  // s may take another one below
   const uint64_t words = s.segment_words;
