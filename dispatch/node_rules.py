@@ -136,7 +136,7 @@ def unsqueezed_axes(facts: Facts) -> None:
 def permutation(facts: Facts) -> None:
     shape, order = facts.shape(0), facts.attr("perm")
     if shape is not None and order is not None and sorted(order) != list(range(len(shape))):
-        facts.refuse("attribute 'perm'", order, f"a permutation of 0 to {len(shape) - 1}")
+        facts.refuse("attribute 'perm'", order, f"a permutation of {span(0, len(shape) - 1)}")
 
 
 def joined_shapes(facts: Facts) -> None:

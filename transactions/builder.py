@@ -115,7 +115,7 @@ class TransactionBuilder:
             raise self._fail(
                 what,
                 f"address {address:#x}",
-                f"multiples of 4 in columns 0 to {self.columns - 1}, rows 0 to {spec.ARRAY_ROWS - 1}",
+                f"multiples of 4 in columns {span(0, self.columns - 1)}, rows 0 to {spec.ARRAY_ROWS - 1}",
                 "build addresses with tile_address(column, row, offset)",
             )
 
@@ -234,7 +234,7 @@ class TransactionBuilder:
             raise self._fail(
                 "tct",
                 f"direction {direction!r}, columns {span(column, column + columns - 1)}",
-                f"'S2MM' or 'MM2S', columns 0 to {self.columns - 1}",
+                f"'S2MM' or 'MM2S', columns {span(0, self.columns - 1)}",
                 "wait inside the partition",
             )
         word, config = bd.pack_fields(

@@ -145,7 +145,7 @@ class Explanation:
             lines += [f"        {counted(len(kinds) - 6, 'other kind')}"] if len(kinds) > 6 else []
         lines += ["", "steps:"]
         shown, left = folded(self.steps)
-        lines += [f"  ops {first:>5} to {last:<6} {what}" for first, last, what in shown]
+        lines += [_step_line(first, last, what) for first, last, what in shown]
         lines += [f"  and {counted(left, 'more step')}"] if left else []
         return "\n".join(lines) + "\n"
 
@@ -215,6 +215,11 @@ class Explanation:
 
 
 # --- Words --------------------------------------------------------------------------------------
+
+
+def _step_line(first: int, last: int, what: str) -> str:
+    name, end = ("op ", "") if first == last else ("ops", f" to {last}")
+    return f"  {name} {first:>5}{end:<10} {what}"
 
 
 def _cell(use: TileUse | None) -> str:

@@ -164,6 +164,15 @@ def test_any_body_is_explained(body: bytes) -> None:
     Transaction.from_bytes(data).explain().text()
 
 
+def test_a_step_of_one_op_is_no_range() -> None:
+    made = TransactionBuilder(4, 1)
+    made.write(tile_address(0, 1, 0xC0000), 1)
+    made.maskpoll(tile_address(0, 0, 0x1D220), 0, 0x78003C)
+    lines = Transaction.from_bytes(made.to_bytes()).explain().summary().splitlines()
+    told = [line.split() for line in lines[lines.index("steps:") + 1 :]]
+    assert [words[:3] for words in told] == [["op", "0", "set"], ["op", "1", "wait"]]
+
+
 def test_steps_that_repeat_are_told_once() -> None:
     made = TransactionBuilder(4, 1)
     for _ in range(5):
