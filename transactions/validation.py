@@ -166,6 +166,20 @@ _TEXTS: Mapping[str, tuple[FindingKind, _Text]] = {
         FindingKind.VALUE,
         _fixed("waits for bits outside its mask, so it can never succeed"),
     ),
+    "NeverHeld": (
+        FindingKind.VALUE,
+        lambda _, address, value, bits, *_rest: (
+            f"waits for {value:#x} of {registers.find_register(address)}, whose bits are {bits:#x}: "
+            "it can never succeed"
+        ),
+    ),
+    "NeverGranted": (
+        FindingKind.VALUE,
+        lambda _, address, *_rest: (
+            f"{registers.find_register(address)} is asked for more than {registers.LOCK_MAX}, which no lock "
+            "can count: it can never succeed"
+        ),
+    ),
     "Preemption": (
         FindingKind.VALUE,
         _fixed(f"preemption level {{0}}; accepted: 0 to {spec.MAX_PREEMPTION}"),

@@ -275,8 +275,8 @@ TEST(Replay, AChainWithoutAnEndIsReportedAsMoving) {
   EXPECT_TRUE(report.finished);
   ASSERT_EQ(report.unfinished.size(), 1u);
   EXPECT_TRUE(report.unfinished[0].moving);
-  b.poll(mem_s2mm_status(0), 0, kIdleMask);  // and waiting for it is a livelock
-  EXPECT_EQ(stage.run(b).stop_kind, "livelock");
+  b.poll(mem_s2mm_status(0), 0, kIdleMask);  // and waiting for it is refused
+  EXPECT_EQ(stage.run(b).stop_kind, "endless_wait");
 }
 
 TEST(Replay, ALockThatNobodyTakesDoesNotOverflow) {

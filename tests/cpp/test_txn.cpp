@@ -210,6 +210,10 @@ TEST(TxnValidate, Values) {
   EXPECT_EQ(said(File().write(0x1D204, 0x10)), Lines{"Reserved 0: 119300 16 0 0"});
   EXPECT_EQ(said(File().masked(4, 0x1D220, 3, 1)), Lines{"NeverTrue 0: 0 0 0 0"});
   EXPECT_EQ(said(File(true).masked(7, 0x1D220, 3, 1)), Lines{"NeverTrue 0: 0 0 0 0"});
+  EXPECT_EQ(said(File().masked(4, 1u << 20 | 0xC0010, 64, 0xFF)), Lines{"NeverHeld 0: 1835024 64 63 0"});
+  EXPECT_EQ(said(File().masked(4, 1u << 20 | 0xD0300, 3, 3)), Lines{"NeverHeld 0: 1901312 3 1 0"});
+  EXPECT_EQ(said(File().masked(4, 1u << 20 | 0xD0300, 1, 1)), Lines{"NeverGranted 0: 1901312 0 0 0"});
+  EXPECT_EQ(said(File().masked(4, 1u << 20 | 0xD0304, 1, 1)), Lines{});  // 63: all that a lock holds
   EXPECT_EQ(said(File().op({6 | 4 << 8})), Lines{"Preemption 0: 4 0 0 0"});
 }
 

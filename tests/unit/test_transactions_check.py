@@ -180,6 +180,14 @@ def no_such_lock(made: Made) -> None:
     bd(made, 0, MemBd.at(0, 8, release_lock=200, release_value=1).to_words())
 
 
+def no_such_bits(made: Made) -> None:
+    made.maskpoll(mem(0xC0010), 64, 0xFF)
+
+
+def past_all_locks(made: Made) -> None:
+    made.maskpoll(mem(lock_request_offset("mem", 1, -64, True)), 1, 1)
+
+
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 CASES: list[tuple[Callable[[Made], None], FindingKind, Severity, int, str]] = [
     (invalid, FindingKind.BD, ERROR, 1, "while not valid"),
@@ -206,6 +214,8 @@ CASES: list[tuple[Callable[[Made], None], FindingKind, Severity, int, str]] = [
     (lock_too_high, FindingKind.LOCK, ERROR, 3, "lock 0 >= 3; what is done here keeps it within 0 to 2"),
     (lock_nobody_raises, FindingKind.LOCK, WARNING, 2, "lock 0 >= 2"),
     (lock_beyond_all, FindingKind.LOCK, ERROR, 0, "locks end at 63"),
+    (no_such_bits, FindingKind.VALUE, ERROR, 0, "whose bits are 0x3f"),
+    (past_all_locks, FindingKind.VALUE, ERROR, 0, "more than 63"),
     (no_such_lock, FindingKind.LOCK, ERROR, 0, "releases lock 200"),
 ]
 

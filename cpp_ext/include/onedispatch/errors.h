@@ -47,7 +47,7 @@ class SimulationError : public std::runtime_error {
         row(row_) {}
 
   // "address", "register", "lock", "bd", "queue", "route", "memory", "ddr", "core", "pdi",
-  // "packet", "deadlock", "livelock", "data_loss", "unsupported".
+  // "packet", "deadlock", "livelock", "endless_wait", "data_loss", "unsupported".
   std::string kind;
   Complaint complaint;
   std::string register_name;

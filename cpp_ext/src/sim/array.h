@@ -258,12 +258,15 @@ class Array {
   // Replay: nobody waits any longer for the tasks that run now.
   void give_up();
   uint64_t progress = 0;  // replay: what tasks whose chains end have done; it ends with them
-  uint64_t packets = 0;   // control packets executed
+  // The first cycle from now on at which a poll of a timer is true; 0 for what is no timer, and for never.
+  uint64_t timer_match(uint64_t address, uint32_t mask, uint32_t value) const;
+  uint64_t packets = 0;  // control packets executed
   uint64_t answers = 0;  // replay: handshakes of absent core programs
   uint64_t assumed_tokens = 0;  // replay: tokens whose route lies in the absent overlay
 
  private:
-  struct Access;  // a decoded address
+  friend class Hope;  // looks at everything, changes nothing
+  struct Access;      // a decoded address
 
   // registers.cpp
   Access decode(uint64_t address) const;

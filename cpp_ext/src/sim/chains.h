@@ -29,4 +29,21 @@ bool any_to_come(const Tile& tile, const Channel& c, Use use) {
                      [&](const Task& task) { return any_of_chain(tile, task.start_bd, use); });
 }
 
+// Whether the chain from `first` on comes back to a BD that it had.
+inline bool loops(const Tile& tile, uint32_t first) {
+  bool ends = first >= tile.bds.size();
+  any_of_chain(tile, first, [&](uint32_t, const Bd& bd) {
+    ends = !bd.use_next || bd.next >= tile.bds.size();
+    return ends;
+  });
+  return !ends;
+}
+
+// Whether a run of the BD changes the counter in it.
+inline bool counts_iterations(const Tile& tile, uint32_t bd) {
+  BdWords after = tile.bds[bd];
+  step_iteration(tile.kind, after);
+  return after != tile.bds[bd];
+}
+
 }  // namespace onedispatch::sim

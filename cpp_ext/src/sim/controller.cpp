@@ -140,6 +140,7 @@ void Simulator::loop() {
     } else {
       array_.handle(event);
       if (wait_ != Wait::kNone) retry();
+      if (options_.replay && wait_ != Wait::kNone) refuse_hopeless();
     }
     check_effort();
   }
@@ -172,6 +173,7 @@ void Simulator::step() {
     const Op& op = ops[next_];
     array_.current_op = ref();
     effort_mark_ = array_.effort;
+    hope_due_ = kEffortOfHope;
     extra_cost_ = 0;
     if (must_catch_up(op) || !execute(op)) return;
     const uint64_t resume = array_.now + cost_of(op) + extra_cost_;
@@ -295,8 +297,18 @@ bool Simulator::begin_poll(const Op& op) {
   poll_tile_ = array_.tile_of(poll_address_);
   array_.take_change(poll_tile_);
   if (poll()) return true;
+  if (options_.replay) refuse_impossible_poll();
+  if (charge_ && wait_for_timer()) return false;
   wait_ = Wait::kPoll;
   return false;
+}
+
+// Nothing tells that time has passed: a poll of a timer is made again when it must be true.
+bool Simulator::wait_for_timer() {
+  const uint64_t at = array_.timer_match(poll_address_, poll_mask_, poll_value_);
+  if (at == 0) return false;
+  array_.events.push(at, EventKind::kController, 0, 0);
+  return true;
 }
 
 // Reads once: a lock request that is granted has been made.
@@ -434,13 +446,15 @@ Array::Awaited Simulator::awaited() const {
   return awaited;
 }
 
+std::string Simulator::describe_poll() const {
+  return "operation " + std::to_string(next_) + ", MASKPOLL, waits for " + array_.tile_name(poll_tile_) +
+         " offset " + hex(poll_address_ & reg::OFFSET_MASK) + " & " + hex(poll_mask_) + " == " +
+         hex(poll_value_);
+}
+
 std::string Simulator::describe_wait() const {
   const std::string op = "operation " + std::to_string(next_);
-  if (wait_ == Wait::kPoll) {
-    const Tile& tile = array_.tiles()[poll_tile_];
-    return op + ", MASKPOLL, waits for " + array_.tile_name(tile.index) + " offset " +
-           hex(poll_address_ & reg::OFFSET_MASK) + " & " + hex(poll_mask_) + " == " + hex(poll_value_);
-  }
+  if (wait_ == Wait::kPoll) return describe_poll();
   if (wait_ == Wait::kMerge)
     return op + ", MERGE_SYNC, waits for " + counted(merge_tokens_, "token") + " of " +
            counted(merge_columns_, "column");

@@ -33,6 +33,8 @@ class Simulator {
   bool broken() const { return broken_; }
 
  private:
+  // Effort of a wait, in events or 256 words each, until a replay asks whether it can end at all.
+  static constexpr uint64_t kEffortOfHope = 10'000;
   enum class Wait : uint8_t { kNone, kPoll, kTokens, kMerge, kCatchUp };
 
   void begin_run(const Transaction& transaction, DdrRegions arguments);
@@ -52,6 +54,7 @@ class Simulator {
   bool begin_poll(const Op& op);
   bool begin_tokens(const Op& op);
   bool poll();
+  bool wait_for_timer();
   bool take_tokens();
   bool take_merged_tokens();
   void retry();
@@ -60,10 +63,13 @@ class Simulator {
   OpRef ref() const;
   std::string describe_wait() const;
   Array::Awaited awaited() const;
+  std::string describe_poll() const;
   void check_finished() const;
   uint64_t effort_of_replay() const;
   void check_at_rest();
   void check_effort() const;
+  void refuse_hopeless();  // replay_hope.cpp
+  void refuse_impossible_poll() const;
   [[noreturn]] void unsupported(const Op& op, const std::string& accepted) const;
 
   void begin_statistics();
@@ -88,6 +94,8 @@ class Simulator {
   uint32_t merge_tokens_ = 0, merge_columns_ = 0;
   uint64_t extra_cost_ = 0;
   uint64_t effort_mark_ = 0, effort_start_ = 0;
+  uint64_t hope_due_ = 0;   // replay: effort of a wait until it is asked whether it can end
+  bool packets_given_ = false;  // replay: control packets may change anything at any time
   bool caught_up_ = false;  // replay: the next operation has waited for the tasks before it
   uint64_t progress_seen_ = 0;  // replay: of the array, while a write waits
   uint64_t start_ = 0;

@@ -212,6 +212,22 @@ bool Array::find_acquire(uint64_t address, uint32_t* tile, uint32_t* lock, int32
   return (inside & reg::LOCK_REQUEST_ACQUIRE) != 0;
 }
 
+uint64_t Array::timer_match(uint64_t address, uint32_t mask, uint32_t value) const {
+  const Access access = decode(address);
+  const Treatment what = access.info->what;
+  if (what != Treatment::kTimerLow && what != Treatment::kTimerHigh) return 0;
+  const uint32_t shift = what == Treatment::kTimerHigh ? 32 : 0;
+  const uint64_t wanted = uint64_t{value} << shift, fixed = uint64_t{mask} << shift;
+  if ((value & ~mask) != 0) return 0;
+  // The smallest later time differs first in some bit that goes from 0 to 1; below, only what is wanted.
+  for (uint32_t bit = 0; bit < 64; ++bit) {
+    const uint64_t one = uint64_t{1} << bit, below = one - 1, above = ~(below | one);
+    const bool may_rise = (now & one) == 0 && ((fixed & one) == 0 || (wanted & one) != 0);
+    if (may_rise && ((now ^ wanted) & fixed & above) == 0) return (now & above) | one | (wanted & below);
+  }
+  return 0;
+}
+
 uint32_t Array::read(uint64_t address) {
   const Access access = decode(address);
   Tile& tile = tiles_[access.tile];

@@ -21,12 +21,6 @@ namespace {
 
 constexpr uint32_t kLocksOfMemTile = 64;  // in the view of a neighbour's BDs
 
-bool counts_iterations(const Tile& tile, uint32_t bd) {
-  BdWords after = tile.bds[bd];
-  step_iteration(tile.kind, after);
-  return after != tile.bds[bd];
-}
-
 }  // namespace
 
 // A chain that has loaded more BDs than the tile has walks in a circle.

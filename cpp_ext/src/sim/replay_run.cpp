@@ -111,6 +111,7 @@ ReplayReport Simulator::replay(const uint8_t* bytes, size_t size, const ControlP
   DdrRegions regions = open_regions();
   add_packets(regions, packets);
   begin_run(transaction, std::move(regions));
+  packets_given_ = !packets.bytes.empty();
   ReplayReport result;
   uint64_t end = 0;
   try {

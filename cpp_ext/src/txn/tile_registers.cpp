@@ -9,10 +9,13 @@ namespace onedispatch::txn {
 namespace {
 
 Role role_of(std::string_view name) {
-  constexpr std::string_view queue = "_QUEUE";
+  const auto ends_with = [name](std::string_view end) {
+    return name.size() > end.size() && name.substr(name.size() - end.size()) == end;
+  };
   if (name == "LOCK_VALUE") return Role::kLock;
-  const bool is_queue = name.size() > queue.size() && name.substr(name.size() - queue.size()) == queue;
-  return is_queue ? Role::kQueue : Role::kOther;
+  if (name == "LOCK_REQUEST") return Role::kRequest;
+  if (ends_with("MM_STATUS") || ends_with("2S_STATUS")) return Role::kStatus;  // of DMA channels
+  return ends_with("_QUEUE") ? Role::kQueue : Role::kOther;
 }
 
 // A byte per word: 256 KB per kind of tile, of which files touch a few lines.

@@ -7,7 +7,7 @@
 
 namespace onedispatch::txn {
 
-enum class Role : uint8_t { kNone, kOther, kLock, kQueue };
+enum class Role : uint8_t { kNone, kOther, kLock, kQueue, kRequest, kStatus };
 enum class Tile : uint8_t { kShim, kMem, kCore, kNone };
 
 constexpr uint32_t kTileWords = (reg::OFFSET_MASK + 1) / 4;

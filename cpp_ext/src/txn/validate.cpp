@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <iterator>
 
+#include "txn/never.h"
 #include "txn/shim_bds.h"
 #include "txn/tile_registers.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 constexpr const char* kNames[kChecks] = {
     "Generation",   "Rows",         "Columns",   "Address",      "Row",           "Register",      "LockValue",
-    "QueueBd",      "Reserved",     "NeverTrue", "Preemption",   "TokenChannel",  "TokenColumns",  "TokenRows",
+    "QueueBd",      "Reserved",     "NeverTrue", "NeverHeld", "NeverGranted", "Preemption",   "TokenChannel",  "TokenColumns",  "TokenRows",
     "EmptyWrite",   "AddressCount", "UnknownOpcode", "UnwrittenBd", "Unaligned",  "NoArgument",    "PastArgument",
 };
 
@@ -161,8 +162,17 @@ class Validator {
 
   template <class P>
   void poll(const uint8_t* op) {
-    address(read(op, P::reg), 1);
-    if ((read(op, P::value) & ~read(op, P::mask)) != 0) say(Check::kNeverTrue);
+    const uint64_t from = read(op, P::reg);
+    const auto value = static_cast<uint32_t>(read(op, P::value));
+    address(from, 1);
+    const Tile tile = from >> 32 != 0 ? Tile::kNone : tile_of_row(row_of(from));
+    switch (never_true(tile, offset_of(from), static_cast<uint32_t>(read(op, P::mask)), value)) {
+      case Never::kMay: return;
+      case Never::kOutsideMask: return say(Check::kNeverTrue);
+      case Never::kCannotHold:
+        return say(Check::kNeverHeld, {from, value, bits_of(roles_[static_cast<int>(tile)][offset_of(from) / 4])});
+      case Never::kPastLocks: return say(Check::kNeverGranted, {from});
+    }
   }
 
   void preempt(uint64_t level) {

@@ -22,6 +22,8 @@ enum class Check : uint8_t {
   kQueueBd,        // BD, channel, first BD that it can use, last
   kReserved,       // address, bits that no field covers
   kNeverTrue,      //
+  kNeverHeld,      // address, value, bits that the register has
+  kNeverGranted,   // address
   kPreemption,     // level
   kTokenChannel,   // direction, channel, row, channels of that row
   kTokenColumns,   // columns, first column
