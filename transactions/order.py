@@ -231,9 +231,10 @@ class Order:
     # --- Progress -------------------------------------------------------------------------------
 
     def _advance(self, actor: Actor, done: int, begun: int) -> None:
-        if actor.advance(done, begun):
+        taken = actor.advance(done, begun)
+        if taken:
             self._dirty = True
-            self._changed.update(actor.all_taken)
+            self._changed |= taken
 
     def _settle(self) -> None:
         """The least progress of everybody that explains what is known."""

@@ -7,7 +7,7 @@ gives to its lock when it ends. A step of a core is all that it does for one par
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -48,11 +48,12 @@ class Task:
     first: int
     passes: int
     steps: tuple[Step, ...]
-    taken_before: Mapping[Resource, int]
-    given_before: Mapping[Resource, int]
     takes: Mapping[Resource, int]
     """Of one pass."""
     gives: Mapping[Resource, int]
+    taken_before: Mapping[Resource, int]
+    """What the actor took before, of what the task takes."""
+    given_before: Mapping[Resource, int]
 
     @property
     def end(self) -> int:
@@ -65,6 +66,13 @@ def _sum(*all_amounts: Amounts) -> dict[Resource, int]:
         for key, amount in amounts:
             total[key] = total.get(key, 0) + amount
     return total
+
+
+def _add(total: dict[Resource, int], key: Resource, amount: int) -> int:
+    """Adds; what it was before."""
+    before = total.get(key, 0)
+    total[key] = before + amount
+    return before
 
 
 def _of(amounts: Amounts, key: Resource) -> int:
@@ -89,6 +97,9 @@ class Actor:
     begun: int = 0
     all_taken: dict[Resource, int] = field(default_factory=dict)
     all_given: dict[Resource, int] = field(default_factory=dict)
+    _taken: dict[Resource, int] = field(default_factory=dict)
+    """By the tasks before ``head``."""
+    _given: dict[Resource, int] = field(default_factory=dict)
     _sums: dict[int, tuple[tuple[Step, ...], dict[Resource, int], dict[Resource, int]]] = field(
         default_factory=dict
     )
@@ -101,35 +112,45 @@ class Actor:
             self._sums.clear()
             known = self._sums[id(steps)] = (steps, takes, gives)
         _, takes, gives = known
-        task = Task(self.steps, passes, steps, dict(self.all_taken), dict(self.all_given), takes, gives)
+        before = [
+            {key: _add(total, key, amount * passes) for key, amount in amounts.items()}
+            for total, amounts in ((self.all_taken, takes), (self.all_given, gives))
+        ]
+        task = Task(self.steps, passes, steps, takes, gives, *before)
         self.tasks.append(task)
         self.steps = task.end
-        for total, amounts in ((self.all_taken, takes), (self.all_given, gives)):
-            for key, amount in amounts.items():
-                total[key] = total.get(key, 0) + amount * passes
         return task
 
-    def advance(self, done: int, begun: int) -> bool:
-        """It must have come at least so far; False: that was known."""
+    def advance(self, done: int, begun: int) -> set[Resource]:
+        """It must have come at least so far; what it may have taken on the way."""
         begun = max(begun, done)
         done = max(done, begun - 1)
+        taken: set[Resource] = set()
         if done <= self.done and begun <= self.begun:
-            return False
+            return taken
         self.done, self.begun = max(self.done, done), max(self.begun, begun)
-        while self.head < len(self.tasks) and self.tasks[self.head].end <= self.done:
+        while self.head < len(self.tasks):
+            task = self.tasks[self.head]
+            taken.update(task.takes)
+            if task.end > self.done:
+                break
+            for total, amounts in ((self._taken, task.takes), (self._given, task.gives)):
+                for key, amount in amounts.items():
+                    _add(total, key, amount * task.passes)
             self.head += 1
         if self.head > 2 * _TASKS_KEPT:
             del self.tasks[: self.head - _TASKS_KEPT]
             self.head = _TASKS_KEPT
-        return True
+        return taken
 
     def taken(self, key: Resource) -> int:
         """What it must have taken."""
-        if self.head == len(self.tasks):
-            return self.all_taken.get(key, 0)
+        total = self._taken.get(key, 0)
+        if self.head == len(self.tasks) or key not in self.tasks[self.head].takes:
+            return total
         task = self.tasks[self.head]
         passes, steps = divmod(self.done - task.first, len(task.steps))
-        total = task.taken_before.get(key, 0) + passes * task.takes.get(key, 0)
+        total += passes * task.takes[key]
         for step in task.steps[:steps]:
             total += _of(step.acquires, key) + _of(step.receives, key)
         if self.begun > self.done:
@@ -138,31 +159,28 @@ class Actor:
 
     def given(self, key: Resource) -> int:
         """What it must have given by whole steps."""
-        if self.head == len(self.tasks):
-            return self.all_given.get(key, 0)
+        total = self._given.get(key, 0)
+        if self.head == len(self.tasks) or key not in self.tasks[self.head].gives:
+            return total
         task = self.tasks[self.head]
         passes, steps = divmod(self.done - task.first, len(task.steps))
-        total = task.given_before.get(key, 0) + passes * task.gives.get(key, 0)
+        total += passes * task.gives[key]
         return total + sum(_of(s.sends, key) + _of(s.gives, key) for s in task.steps[:steps])
 
     def steps_for(self, key: Resource, wanted: int) -> tuple[int, int]:
         """(done, begun) when ``wanted`` of it has been given; 0, 0 if that was long ago."""
-        for task in self._from(key, wanted):
+        if wanted <= self._given.get(key, 0):
+            return 0, 0
+        for index in range(self.head, len(self.tasks)):
+            task = self.tasks[index]
             per_pass = task.gives.get(key, 0)
-            left = wanted - task.given_before.get(key, 0)
-            if not 0 < left <= per_pass * task.passes:
+            if not per_pass or not 0 < (left := wanted - task.given_before[key]) <= per_pass * task.passes:
                 continue
             passes = (left - 1) // per_pass
             left -= passes * per_pass
             at = task.first + passes * len(task.steps)
             return self._in_pass(task.steps, key, left, at)
         return 0, 0
-
-    def _from(self, key: Resource, wanted: int) -> Sequence[Task]:
-        """The tasks among which the one is that gives it."""
-        if self.head < len(self.tasks) and wanted > self.tasks[self.head].given_before.get(key, 0):
-            return self.tasks[self.head :]
-        return ()
 
     @staticmethod
     def _in_pass(steps: tuple[Step, ...], key: Resource, left: int, at: int) -> tuple[int, int]:
@@ -180,7 +198,7 @@ class Actor:
         """The step that begins to give when ``begins`` has been given: (step, task, pass)."""
         for task in reversed(self.tasks):
             before, per_pass = task.given_before.get(key, 0), task.gives.get(key, 0)
-            if not per_pass or not before <= begins < before + per_pass * task.passes:
+            if not before <= begins < before + per_pass * task.passes:
                 continue
             passes, left = divmod(begins - before, per_pass)
             for step in task.steps:
