@@ -13,9 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.checking import check_for_overlay, check_model, check_step
+from onedispatch.dispatch.cli import app
 from onedispatch.operators.params import HEADER, WORDS
 from onedispatch.operators.surroundings import lock_use
 from onedispatch.transactions import FindingKind, Transaction, device_names, find_device
@@ -97,6 +101,41 @@ def test_parameter_blocks_decide(digits: od.CompiledModel) -> None:
     unreadable = check_for_overlay(step.transaction, digits.device, None, blocks.tobytes())
     unknown = check_for_overlay(step.transaction, digits.device, None, None)
     assert unreadable and len(unknown) >= len(unreadable) >= len(found)
+
+
+def test_the_command_knows_the_overlay_of_a_model(digits: od.CompiledModel, tmp_path: Path) -> None:
+    (program,) = digits.programs.values()
+    (step,) = program.device_steps
+    digits.save(tmp_path / "digits.od")
+    (tmp_path / "digits.bin").write_bytes(step.transaction)
+    (tmp_path / "params.bin").write_bytes(step.params)
+
+    def lines(*arguments: str) -> str:
+        shown = CliRunner().invoke(app, ["txn", "check", *arguments])
+        assert shown.exit_code == 0, shown.output
+        return str(shown.output).splitlines()[-1]
+
+    bare = str(tmp_path / "digits.bin")
+    known = [bare, "--overlay", digits.device, "--params", str(tmp_path / "params.bin")]
+    assert lines(str(tmp_path / "digits.od")) == lines(*known) == "0 errors, 0 warnings"
+    assert lines(bare) != "0 errors, 0 warnings"
+    assert lines(bare, "--overlay", digits.device) != "0 errors, 0 warnings", "cores may do anything"
+    shown = CliRunner().invoke(app, ["txn", "check", bare, "--params", str(tmp_path / "params.bin")])
+    assert isinstance(shown.exception, od.InputError) or "--overlay" in shown.output
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(4, 1 << 20), st.integers(0, 31)), min_size=1, max_size=8))
+def test_damaged_transactions_are_checked_in_their_overlay(
+    digits: od.CompiledModel, flips: list[tuple[int, int]]
+) -> None:
+    """Any bits of it: findings, and no other exception."""
+    (program,) = digits.programs.values()
+    (step,) = program.device_steps
+    words = np.frombuffer(step.transaction, "<u4").copy()
+    for at, bit in flips:
+        words[4 + at % (len(words) - 4)] ^= np.uint32(1 << bit)
+    check_for_overlay(words.tobytes(), digits.device, dict(enumerate(step.sizes)), step.params)
 
 
 class _Counting:
