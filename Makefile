@@ -17,7 +17,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PIP_NO_INPUT := 1
 export PYTHON
 
-.PHONY: help demo test quick sanitize fuzz fuzz-one lint format generate generated bench clean
+.PHONY: help demo test quick sanitize tsan fuzz fuzz-one lint format generate generated bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo 'make test       set up, then run every test: Python, C++, ONNX'
 	@echo 'make quick      the tests that take seconds'
 	@echo 'make sanitize   the C++ tests under AddressSanitizer and UBSan'
+	@echo 'make tsan       those that use threads under ThreadSanitizer'
 	@echo 'make fuzz       hostile input for a minute per target; SECONDS=600 TARGET=decode: see tests/fuzz'
 	@echo 'make lint       ruff and mypy        make format     apply ruff'
 	@echo 'make generate   rewrite the generated C++ headers'
@@ -42,6 +43,9 @@ quick: $(STAMPS)/dev
 
 sanitize: $(STAMPS)/dev
 	@$(BIN)/python .ci/tests.py --jobs $(JOBS) --only sanitize
+
+tsan: $(STAMPS)/dev
+	@$(BIN)/python .ci/tests.py --jobs $(JOBS) --only tsan
 
 # Per target: SECONDS, or RUNS, which are the same every time. What is found lies in build/fuzz/findings.
 SECONDS ?= 60

@@ -15,12 +15,46 @@ import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 REPORTS = BUILD / "reports"
 QUICK = ("tests/arch", "tests/unit")
+
+
+@dataclass(frozen=True)
+class CppBuild:
+    """One way to build and run the C++ tests, in a build directory of its own."""
+
+    name: str
+    kind: str  # CMAKE_BUILD_TYPE
+    options: tuple[str, ...] = ()
+    tests: str = ""  # a regular expression; all when empty
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+CPP_BUILDS = {
+    "cpp": CppBuild("C++", "Release", ("ONEDISPATCH_SANITIZE=OFF",)),
+    "sanitize": CppBuild(
+        "C++ sanitized",
+        "RelWithDebInfo",
+        ("ONEDISPATCH_SANITIZE=ON",),
+        environment=(
+            ("ASAN_OPTIONS", "detect_leaks=1:strict_string_checks=1"),
+            ("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=1"),
+        ),
+    ),
+    # What uses threads. Not the forks: it starts no thread in the child of a process with threads.
+    "tsan": CppBuild(
+        "C++ with ThreadSanitizer",
+        "RelWithDebInfo",
+        ("ONEDISPATCH_TSAN=ON",),
+        tests="Threads|Pool|^Xrt\\.",
+        environment=(("TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1"),),
+    ),
+}
 
 
 @dataclass
@@ -105,22 +139,18 @@ def make_cases() -> dict[str, str]:
     return {"ONEDISPATCH_CASES": str(cases)}
 
 
-def cpp_stage(jobs: int, sanitize: bool = False) -> Stage:
-    """Builds and runs the C++ tests, ``sanitize``: with ASan and UBSan."""
-    name = "C++ sanitized" if sanitize else "C++"
-    build = BUILD / ("sanitize" if sanitize else "cpp")
-    report = REPORTS / f"{build.name}.xml"
-    stage = Stage(name)
+def cpp_stage(jobs: int, which: str) -> Stage:
+    """Builds and runs the C++ tests in one of the ways of ``CPP_BUILDS``."""
+    chosen = CPP_BUILDS[which]
+    build = BUILD / which
+    report = REPORTS / f"{which}.xml"
+    stage = Stage(chosen.name)
     configure = ["cmake", "-S", "cpp_ext", "-B", str(build), "-G", "Ninja"]
     configure += ["-DONEDISPATCH_TESTS=ON", "-DONEDISPATCH_PYTHON=OFF"]
-    configure.append(f"-DCMAKE_BUILD_TYPE={'RelWithDebInfo' if sanitize else 'Release'}")
-    configure.append(f"-DONEDISPATCH_SANITIZE={'ON' if sanitize else 'OFF'}")
+    configure += [f"-DCMAKE_BUILD_TYPE={chosen.kind}", *(f"-D{option}" for option in chosen.options)]
     ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error"]
     ctest += ["--timeout", "300", "-j", str(jobs), "--output-junit", str(report)]
-    sanitizers = {
-        "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1",
-        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-    }
+    ctest += ["--tests-regex", chosen.tests] if chosen.tests else []
     try:
         prefix = googletest_prefix()
         configure += [f"-DCMAKE_PREFIX_PATH={prefix}"] if prefix else []
@@ -129,10 +159,10 @@ def cpp_stage(jobs: int, sanitize: bool = False) -> Stage:
             if run(command) != 0:
                 raise subprocess.CalledProcessError(1, command)
     except subprocess.CalledProcessError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{chosen.name}: {error}", file=sys.stderr)
         stage.ok = False
         return stage
-    code = run(ctest, {**env, **(sanitizers if sanitize else {})})
+    code = run(ctest, {**env, **dict(chosen.environment)})
     stage = count(stage, report)
     stage.ok = stage.ok and code == 0
     return stage
@@ -141,16 +171,15 @@ def cpp_stage(jobs: int, sanitize: bool = False) -> Stage:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
-    parser.add_argument("--only", choices=["quick", "cpp", "rest", "sanitize"], help="one stage alone")
+    parser.add_argument("--only", choices=["quick", "rest", *CPP_BUILDS], help="one stage alone")
     options = parser.parse_args()
     REPORTS.mkdir(parents=True, exist_ok=True)
     for old in REPORTS.glob("*.xml"):
         old.unlink()
     all_stages: dict[str, Callable[[], Stage]] = {
         "quick": quick_stage,
-        "cpp": lambda: cpp_stage(options.jobs),
         "rest": rest_stage,
-        "sanitize": lambda: cpp_stage(options.jobs, sanitize=True),
+        **{name: partial(cpp_stage, options.jobs, name) for name in CPP_BUILDS},
     }
     wanted = [options.only] if options.only else ["quick", "cpp", "rest"]
     started = time.monotonic()
