@@ -1,55 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``onedispatch run | compile | inspect | bench | ops | devices | txn``."""
+"""The console script: what ends the command line, and how it says so. ``cli_app`` has the commands."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from typing import Any
 
-import typer
-
-from onedispatch.dispatch import cli_bench, cli_info, cli_models, cli_replay, cli_survey, cli_txn
-from onedispatch.dispatch.cli_output import errors
-from onedispatch.transactions.errors import OneDispatchError
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    help=(
-        "Run ONNX models as one transaction on a simulated AMD XDNA NPU.\n\n"
-        "Would my model run there, how much of it, how fast, and why not the rest?\n\n"
-        "  [bold]onedispatch inspect model.onnx[/]            placement, buffers, schedules\n\n"
-        "  [bold]onedispatch run model.onnx --random[/]       one run, with its report\n\n"
-        "  [bold]onedispatch bench light_resnet50[/]          our time beside onnxruntime's\n\n"
-        "  [bold]onedispatch compile model.onnx -o m.od[/]    a file that runs without ONNX\n\n"
-        "  [bold]onedispatch txn dump m.od[/]                 what is sent to the array"
-    ),
-)
-
-app.command("run")(cli_models.run)
-app.command("compile")(cli_models.compile)
-app.command("inspect")(cli_models.inspect)
-app.command("bench")(cli_bench.bench)
-app.command("ops")(cli_info.ops)
-app.command("devices")(cli_info.devices)
-cli_txn.app.command("replay")(cli_replay.replay)
-cli_txn.app.command("survey")(cli_survey.survey)
-app.add_typer(cli_txn.app, name="txn")
+_INTERRUPTED = 130  # 128 + SIGINT, as shells say it; Typer's exit code for it too
 
 
 def main() -> None:
-    """Entry point: errors of ours are one message and exit code 1, not a traceback."""
+    """Errors of ours are one message and exit code 1, Ctrl-C is one line and 130; no tracebacks."""
     try:
-        app()
-    except OneDispatchError as error:
-        errors.print(
-            f"{type(error).__name__}: {error}", style="red", markup=False, highlight=False, soft_wrap=True
-        )
-        sys.exit(1)
-    except BrokenPipeError:  # `| head` closed the pipe
-        sys.stderr.close()
-        sys.exit(0)
+        # Here, since it takes a while, in which somebody may change their mind.
+        from onedispatch.dispatch.cli_app import run
+
+        run()
+    except KeyboardInterrupt:
+        _interrupted()
+    except SystemExit as end:
+        if end.code == _INTERRUPTED:
+            _interrupted()
+        raise
+
+
+def _interrupted() -> None:
+    """Ends the process at once: threads that compute for it need not come to their end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        sys.stdout.flush()
+        print("onedispatch: interrupted", file=sys.stderr, flush=True)
+    except OSError:  # nobody reads any more
+        pass
+    os._exit(_INTERRUPTED)
+
+
+def __getattr__(name: str) -> Any:
+    """``app``, with all commands."""
+    if name != "app":
+        raise AttributeError(name)
+    from onedispatch.dispatch.cli_app import app
+
+    return app
 
 
 if __name__ == "__main__":

@@ -6,8 +6,10 @@ An engine is made for a model of a few nodes and takes values by name. Either sa
 
 from __future__ import annotations
 
+import ctypes
 import os
-import threading
+import sys
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -15,13 +17,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from onedispatch.dispatch.forks import ForkLock
 from onedispatch.dispatch.graph import Node
+from onedispatch.dispatch.interruptible import interruptible
 from onedispatch.transactions.boundary import told
 from onedispatch.transactions.errors import InputError, ModelError
 
 RUNTIME = "onnxruntime"
 REFERENCE = "onnx's reference evaluator"
 
+_SHORT_SECONDS = 0.05  # a run that takes no longer keeps no interrupt waiting
 _SMALL_BYTES = 1 << 18  # regions that touch less are done before a second thread has woken up
 
 
@@ -45,17 +50,17 @@ class Pools:
 
     def __init__(self, most: int) -> None:
         self._left = most
-        self._lock = threading.RLock()  # a finalizer may run while its own thread holds it
+        self._lock = ForkLock()  # re-entrant: a finalizer may run while its own thread holds it
 
     def take(self, wanted: int) -> int:
         """How many more threads than the caller's a session may have, at most ``wanted``."""
-        with self._lock:
+        with self._lock.guard:
             granted = max(0, min(wanted, self._left))
             self._left -= granted
         return granted
 
     def give_back(self, count: int) -> None:
-        with self._lock:
+        with self._lock.guard:
             self._left += count
 
 
@@ -88,13 +93,21 @@ class Runtime:
         options.enable_cpu_mem_arena = not small  # an arena of its own per session adds up
         if not optimise:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+
+        def make() -> Any:
+            return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
         try:
-            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            self._session = interruptible(make)
         except _runtime_errors() as error:
             POOLS.give_back(more)
             raise EngineRefused(_first_line(error)) from error
         weakref.finalize(self, POOLS.give_back, more)
         self._outputs = list(outputs)
+        self._new_options = onnxruntime.RunOptions
+        self._seconds = float("inf")  # that the run before took
+        if more:
+            _WITH_THREADS.add(self)
 
     @property
     def types(self) -> dict[str, str]:
@@ -104,11 +117,47 @@ class Runtime:
     def run(self, feed: Mapping[str, Any]) -> list[Any]:
         """Raises ``InputError`` with what onnxruntime said."""
         try:
-            return list(self._session.run(self._outputs, dict(feed)))
+            return list(self._run(dict(feed)))
         except _runtime_errors() as error:
             raise InputError(
                 "nodes on onnxruntime", _first_line(error), "values that these nodes take"
             ) from error
+
+    def _run(self, feed: dict[str, Any]) -> Any:
+        start = time.perf_counter()
+        if self._seconds < _SHORT_SECONDS:
+            values = self._session.run(self._outputs, feed)
+        else:
+            options = self._new_options()
+            values = interruptible(
+                lambda: self._session.run(self._outputs, feed, options), lambda: _terminate(options)
+            )
+        self._seconds = time.perf_counter() - start
+        return values
+
+    def leave(self) -> None:
+        """In a forked child: nobody may destroy the session."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._session))
+
+
+def _terminate(options: Any) -> None:
+    options.terminate = True
+
+
+_WITH_THREADS: weakref.WeakSet[Runtime] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    """onnxruntime waits for threads that a forked child does not have: in its sessions, and at exit."""
+    for engine in list(_WITH_THREADS):
+        engine.leave()
+    if "onnxruntime" in sys.modules:
+        from onedispatch.dispatch.device import core
+
+        core.skip_exit_handlers()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 @cache

@@ -8,6 +8,7 @@ here is loaded for a model that lives on the device as a whole.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -82,6 +83,7 @@ class HostRegion:
         self._why: dict[str, str] = {}  # node -> why it is not on onnxruntime
         self.moved: list[str] = []  # what runs have moved to another engine, for the session to tell
         self._pieces = self._cut()
+        self._process = os.getpid()
 
     @property
     def where(self) -> str:
@@ -103,6 +105,8 @@ class HostRegion:
         Raises ``ModelError`` when no engine has an operator, ``InputError`` when onnxruntime
         fails and the reference evaluator does not do better: the region stays as it is.
         """
+        if self._process != os.getpid():  # a forked child has no threads of its parent's engines
+            self._pieces, self._process = self._cut(), os.getpid()
         known: dict[str, Any] = {name: values[name] for name in self.inputs}
         known.update(self._constants)
         for piece in self._pieces:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from onedispatch.dispatch import arguments, limits
 from onedispatch.dispatch.container import Reader, Writer
+from onedispatch.dispatch.forks import ForkLock
 from onedispatch.dispatch.graph import Array, Graph, Value
 from onedispatch.dispatch.program import NodePlacement, Program
 from onedispatch.dispatch.serialise import (
@@ -61,7 +61,7 @@ class CompiledModel:
     source: Graph | None = field(repr=False)
     cache_size: int = CACHE_SIZE
     programs: OrderedDict[str, Program] = field(default_factory=OrderedDict, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _lock: ForkLock = field(default_factory=ForkLock, repr=False)
 
     # -- programs --------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ class CompiledModel:
         model saved without its source was not compiled for.
         """
         key = program_key(shapes, {n: a for n, a in values.items() if n in self.deciding})
-        with self._lock:
+        with self._lock.guard:
             found = self.programs.get(key)
             if found is None:
                 found = self.programs[key] = self._compile(shapes, values)
@@ -111,7 +111,7 @@ class CompiledModel:
     @property
     def latest(self) -> tuple[str, Program] | None:
         """The program used last and its key; None before the first one."""
-        with self._lock:
+        with self._lock.guard:
             return next(reversed(self.programs.items())) if self.programs else None
 
     # -- transactions ----------------------------------------------------------------------
@@ -129,13 +129,13 @@ class CompiledModel:
             raise InputError("with_transaction", f"a {type(transaction).__name__}", "bytes")
         key, program = self._only_step()
         changed = copy.copy(self)
-        changed._lock = threading.Lock()
+        changed._lock = ForkLock()
         changed.programs = OrderedDict({key: program.with_transaction(bytes(transaction))})
         changed.source = None
         return changed
 
     def _only_step(self) -> tuple[str, Program]:
-        with self._lock:
+        with self._lock.guard:
             programs = list(self.programs.items())
         steps = sum(len(program.device_steps) for _, program in programs)
         if len(programs) != 1 or steps != 1:
@@ -154,7 +154,7 @@ class CompiledModel:
         """Writes the model; ``onedispatch.load`` reads it back. ONNX is not needed any more."""
         target = arguments.file_path("the path to save to", path)
         writer = Writer()
-        with self._lock:
+        with self._lock.guard:
             description = {
                 "format": FORMAT,
                 "device": self.device,

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,13 @@ import numpy as np
 
 from onedispatch.dispatch import arguments
 from onedispatch.dispatch import model as models
+from onedispatch.dispatch.forks import ForkLock
 from onedispatch.dispatch.graph import Array, Dimension, Value
 from onedispatch.dispatch.program import DeviceStep, HostStep, NodePlacement, Program
 from onedispatch.dispatch.report import OpReport, RunReport
 from onedispatch.transactions import find_device
 from onedispatch.transactions.boundary import public
-from onedispatch.transactions.errors import InputError
+from onedispatch.transactions.errors import DeviceError, InputError
 
 if TYPE_CHECKING:
     from onedispatch.dispatch.device import DeviceSession, LoadedStep
@@ -96,7 +97,8 @@ class InferenceSession:
             )
             self._owned = True
         self._threads = threads
-        self._lock = threading.RLock()
+        self._lock = ForkLock()
+        self._running = False
         self._device: DeviceSession | None = None
         self._loaded: OrderedDict[str, _Loaded] = OrderedDict()
         self._last_run: RunReport | None = None
@@ -136,7 +138,7 @@ class InferenceSession:
         """Where the nodes of one of the model's programs run."""
         engines: dict[str, str] = {}
         if any(isinstance(step, HostStep) for step in program.steps):
-            with self._lock:
+            with self._lock.guard:
                 for runner in self._runners(self._load(key, program), HostStep):
                     engines |= getattr(runner, "engines", {})
         return [
@@ -167,13 +169,33 @@ class InferenceSession:
         start = time.perf_counter()
         indices = self._wanted(output_names)
         feed, shapes = self._checked(input_feed)
-        with self._lock:
+        with self._lock.guard:
             key, program = self._model.program(shapes, feed)
-            loaded = self._load(key, program)
-            values: dict[str, Any] = {**feed, **program.constants}
-            reports = [self._step(runner, values) for runner in list(self._runners(loaded))]
+            with self._turn():
+                loaded = self._load(key, program)
+                values: dict[str, Any] = {**feed, **program.constants}
+                reports = [self._step(runner, values) for runner in list(self._runners(loaded))]
             self._last_run = _summary(reports, time.perf_counter() - start)
             return [values[program.sources[index]] for index in indices]
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """The use of the buffers, under the lock; a signal handler may come back with it held."""
+        if self._lock.take_lost():  # a thread of the parent was running when this process was forked
+            self._running, self._device = False, None
+            self._loaded.clear()
+        if self._running:
+            raise DeviceError(
+                "InferenceSession.run",
+                "a run while one of the same session is under way on this thread",
+                "one run after the other",
+                "start no run of it from a signal handler",
+            )
+        try:
+            self._running = True
+            yield
+        finally:
+            self._running = False
 
     def _step(self, runner: LoadedStep | HostRegion, values: dict[str, Any]) -> RunReport:
         start = time.perf_counter()

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from onedispatch.dispatch.processes import mapped
 from onedispatch.dispatch.replay import Packets, read_control, replay
 from onedispatch.transactions import ControlPackets, Severity, Transaction, merged, spec
 from onedispatch.transactions.control_packets import Patch
@@ -71,13 +70,7 @@ def survey(folder: Path, jobs: int, replays: bool) -> tuple[int, Iterator[Survey
 
 def _surveyed(folder: Path, paths: Sequence[Path], jobs: int, replays: bool) -> Iterator[Surveyed]:
     names, where, whether = [str(p) for p in paths], [str(folder)] * len(paths), [replays] * len(paths)
-    if jobs <= 1:
-        yield from map(survey_file, names, where, whether)
-        return
-    # Not forked: the simulator may have threads.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        yield from pool.map(survey_file, names, where, whether, chunksize=4)
+    yield from mapped(survey_file, jobs, names, where, whether, chunk=4)
 
 
 def survey_file(name: str, folder: str, replays: bool) -> Surveyed:

@@ -3,10 +3,16 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <tuple>
 
+#include "onedispatch/interrupt.h"
 #include "onedispatch/xrt.h"
 
 namespace py = pybind11;
@@ -22,6 +28,44 @@ void raise(const char* type, const od::Complaint& c, const py::dict& more = py::
   PyErr_SetObject(cls.ptr(), error.ptr());
 }
 
+// What a signal handler of Python raised, KeyboardInterrupt mostly.
+struct Signal : od::Interrupted {
+  py::error_already_set raised;  // what is set now
+};
+
+// The thread whose signals Python handles.
+std::atomic<unsigned long> main_thread{0};
+
+// Without the GIL, which is taken on the main thread only: others would but wait for it.
+void handle_signals() {
+  if (PyThread_get_thread_ident() != main_thread.load(std::memory_order_relaxed)) return;
+  const py::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) throw Signal();
+}
+
+void find_main_thread() {
+  main_thread = py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+}
+
+// What libraries registered before a fork may wait for threads that the child does not have.
+void skip_exit_handlers() {
+  on_exit(
+      [](int status, void*) {
+        std::fflush(nullptr);
+        _exit(status);
+      },
+      nullptr);
+}
+
+void bind_signals(py::module_& m) {
+  m.def("skip_exit_handlers", &skip_exit_handlers);
+  find_main_thread();
+  // In a forked child the thread that forked is the main one.
+  py::module_::import("os").attr("register_at_fork")(
+      py::arg("after_in_child") = py::cpp_function([] { main_thread = PyThread_get_thread_ident(); }));
+  od::set_interrupt_check(&handle_signals);
+}
+
 py::dict place(const od::OpRef& op) {
   py::dict more;
   if (op.index >= 0) {
@@ -34,6 +78,8 @@ py::dict place(const od::OpRef& op) {
 void translate(std::exception_ptr thrown) {
   try {
     if (thrown) std::rethrow_exception(thrown);
+  } catch (Signal& signal) {
+    signal.raised.restore();
   } catch (const od::SimulationError& error) {
     py::dict more = place(error.op);
     if (error.column >= 0)
@@ -360,8 +406,8 @@ void bind_run(py::module_& m) {
           [](xrt::run& r, uint32_t index, const py::object& value) { r.set_arg(index, to_argument(value)); },
           py::arg("index"), py::arg("value"))
       .def("start", &xrt::run::start, py::call_guard<py::gil_scoped_release>())
-      .def("wait", &xrt::run::wait, py::arg("timeout_ms") = 0)
-      .def("wait2", [](xrt::run& r) { r.wait(); })
+      .def("wait", &xrt::run::wait, py::arg("timeout_ms") = 0, py::call_guard<py::gil_scoped_release>())
+      .def("wait2", [](xrt::run& r) { r.wait(); }, py::call_guard<py::gil_scoped_release>())
       .def("state", &xrt::run::state)
       .def("report", [](const xrt::run& r) { return to_dict(r.report()); });
   py::class_<xrt::kernel>(m, "kernel")
@@ -372,7 +418,7 @@ void bind_run(py::module_& m) {
       .def(py::init<const xrt::hw_context&>(), py::arg("context"))
       .def("add", &xrt::runlist::add, py::arg("run"))
       .def("execute", &xrt::runlist::execute, py::call_guard<py::gil_scoped_release>())
-      .def("wait", &xrt::runlist::wait, py::arg("timeout_ms") = 0)
+      .def("wait", &xrt::runlist::wait, py::arg("timeout_ms") = 0, py::call_guard<py::gil_scoped_release>())
       .def("reset", &xrt::runlist::reset);
 }
 
@@ -381,6 +427,7 @@ void bind_run(py::module_& m) {
 PYBIND11_MODULE(_core, m) {
   m.doc() = "A simulated AMD XDNA array behind pyxrt's names.";
   py::register_exception_translator(&translate);
+  bind_signals(m);
   bind_device(m);
   bind_bo(m);
   bind_run(m);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -54,6 +55,59 @@ TEST_P(Pools, AnErrorStaysWithItsJob) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, Pools, ::testing::Values(0u, 1u, 3u));
+
+std::atomic<unsigned> threads_left{0};
+std::thread start_while_some_are_left(std::function<void()> body) {
+  if (threads_left == 0) throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+  --threads_left;
+  return std::thread(std::move(body));
+}
+
+TEST(Pool, GoesOnWithTheThreadsThatTheSystemGives) {
+  for (const unsigned given : {0u, 1u, 2u}) {
+    threads_left = given;
+    WorkerPool pool(4, &start_while_some_are_left);
+    EXPECT_EQ(pool.threads(), given);
+    std::atomic<int> runs{0};
+    for (int i = 0; i < 50; ++i) {
+      const auto job = job_of([&runs] { ++runs; });
+      pool.submit(job);
+      pool.wait(*job);
+    }
+    EXPECT_EQ(runs, 50);
+  }
+}
+
+TEST(Pool, NoJobRunsWhileItPauses) {
+  WorkerPool pool(3);
+  std::atomic<int> inside{0}, runs{0};
+  std::atomic<bool> over{false};
+  std::thread simulates([&] {
+    while (!over) {
+      std::vector<std::shared_ptr<Job>> jobs;
+      for (int i = 0; i < 20; ++i) {
+        jobs.push_back(job_of([&] {
+          ++inside;
+          ++runs;
+          --inside;
+        }));
+        pool.submit(jobs.back());
+      }
+      while (jobs.back()->state != Job::kDone) std::this_thread::yield();  // the workers do them all
+      for (const auto& job : jobs) pool.wait(*job);
+    }
+  });
+  for (int i = 0; i < 200; ++i) {
+    pool.pause();
+    const int before = runs;
+    EXPECT_EQ(inside, 0);
+    std::this_thread::yield();
+    EXPECT_EQ(runs, before);
+    pool.resume();
+  }
+  over = true;
+  simulates.join();
+}
 
 }  // namespace
 }  // namespace onedispatch::sim

@@ -1,70 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host API: containers, buffers, and the way of a run.
-#include <thread>
-
-#include "onedispatch/xrt.h"
-#include "test_sim_support.h"
+#include "test_xrt_support.h"
 
 namespace onedispatch::xrt {
 namespace {
 
-using sim::store32;
 using sim::testing::Builder;
-
-uint32_t crc32(const std::vector<uint8_t>& data, size_t from) {
-  uint32_t crc = ~0u;
-  for (size_t i = from; i < data.size(); ++i) {
-    crc ^= data[i];
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) ? 0xEDB88320u : 0u);
-  }
-  return ~crc;
-}
-
-// A container with one kernel and one PDI, as transactions/xclbin.py lays it out.
-std::vector<uint8_t> container(const std::string& device = "npu2_2col") {
-  const std::vector<uint8_t> pdi = Builder().bytes();
-  std::vector<uint8_t> data(80 + 64 + 16, 0);
-  const std::string magic = "ODXCLBIN", kernel = "MLIR_AIE";
-  std::copy(magic.begin(), magic.end(), data.begin());
-  std::copy(device.begin(), device.end(), data.begin() + 16);
-  std::copy(kernel.begin(), kernel.end(), data.begin() + 80);
-  store32(&data[8], 1);
-  store32(&data[12], static_cast<uint32_t>(data.size() + pdi.size()));
-  data[48] = 0xAB;
-  store32(&data[64], 1);
-  store32(&data[68], 1);
-  store32(&data[148], static_cast<uint32_t>(pdi.size()));
-  store32(&data[152], static_cast<uint32_t>(data.size()));
-  data.insert(data.end(), pdi.begin(), pdi.end());
-  store32(&data[72], crc32(data, 80));
-  return data;
-}
-
-xclbin make_xclbin(const std::string& device = "npu2_2col") {
-  const std::vector<uint8_t> data = container(device);
-  return xclbin::from_bytes(data.data(), data.size());
-}
-
-struct Host {
-  device npu{"npu2"};
-  xclbin binary = make_xclbin();
-  hw_context context{npu, npu.register_xclbin(binary)};
-  kernel super{context, "MLIR_AIE"};
-
-  bo buffer(const std::vector<uint8_t>& bytes) {
-    bo made(npu, bytes.size());
-    made.write(bytes.data(), bytes.size(), 0);
-    return made;
-  }
-  run call(const bo& instructions, uint64_t count) {
-    run one(super);
-    one.set_arg(0, uint64_t{3});
-    one.set_arg(1, instructions);
-    one.set_arg(2, count);
-    one.start();
-    return one;
-  }
-};
+using testing::container;
+using testing::Host;
+using testing::make_xclbin;
+using testing::store32;
 
 TEST(Xrt, CountInWordsOrBytesAndTheWrapperOfDynamicDispatch) {
   Host host;

@@ -17,12 +17,15 @@ import ctypes
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from tests.fuzz import seeds
 from tests.fuzz.targets import TARGETS
@@ -48,6 +51,9 @@ SANITIZERS = {
 }
 ADDR_NO_RANDOMIZE = 0x0040000
 """personality(2): libFuzzer learns from what the code compares, pointers too."""
+PR_SET_PDEATHSIG = 1
+"""prctl(2): a target ends with the campaign, however that one ends."""
+INTERRUPTED = 130
 _STAT = re.compile(r"stat::(\w+):\s+(\d+)")
 _COVERAGE = re.compile(r"cov: (\d+) ft: (\d+) corp: (\d+)")
 
@@ -90,9 +96,49 @@ def environment() -> dict[str, str]:
     return {**os.environ, **SANITIZERS, "PYTHONHASHSEED": "0"}
 
 
-def _same_addresses() -> None:
-    """In the child: memory at the same places in every run, where the system lets us."""
-    ctypes.CDLL(None).personality(ADDR_NO_RANDOMIZE)
+class Targets:
+    """The targets that run, so that an interrupt can end them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self._over = False
+
+    def run(self, arguments: list[str], out: TextIO, same_addresses: bool, timeout: int) -> int:
+        """The exit code; -1 where the target did not come to its end."""
+
+        def begin() -> None:
+            libc = ctypes.CDLL(None)
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if same_addresses:  # memory at the same places in every run, where the system lets us
+                libc.personality(ADDR_NO_RANDOMIZE)
+
+        with self._lock:
+            if self._over:
+                return -1
+            child = subprocess.Popen(
+                arguments, cwd=ROOT, env=environment(), stdout=out, stderr=subprocess.STDOUT, text=True,
+                preexec_fn=begin,
+            )  # fmt: skip
+            self._running.add(child)
+        try:
+            return child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return -1
+        finally:
+            child.kill()
+            child.wait()
+            with self._lock:
+                self._running.discard(child)
+
+    def end(self) -> None:
+        with self._lock:
+            self._over = True
+            for child in self._running:
+                child.kill()
+
+
+RUNNING = Targets()
 
 
 def fuzz(name: str, seconds: int, runs: int) -> Outcome:
@@ -110,14 +156,8 @@ def fuzz(name: str, seconds: int, runs: int) -> Outcome:
         options.append("-max_len=16384")
     before = set(findings.iterdir())
     with log.open("w") as out:
-        try:
-            code = subprocess.run(
-                [*command(name), *options, str(corpus), str(given)],
-                cwd=ROOT, env=environment(), stdout=out, stderr=subprocess.STDOUT,
-                timeout=2 * (runs or seconds) + 120, preexec_fn=_same_addresses if runs else None,
-            ).returncode  # fmt: skip
-        except subprocess.TimeoutExpired:
-            code = -1
+        arguments = [*command(name), *options, str(corpus), str(given)]
+        code = RUNNING.run(arguments, out, bool(runs), 2 * (runs or seconds) + 120)
     return outcome(name, log, code, sorted(set(findings.iterdir()) - before))
 
 
@@ -171,11 +211,25 @@ def main() -> int:
     seeds.write(WORK / "seeds")
     with ThreadPoolExecutor(options.jobs) as pool:
         outcomes = []
-        for result in pool.map(lambda name: fuzz(name, options.seconds, options.runs), wanted):
-            print(result, flush=True)
-            outcomes.append(result)
+        try:
+            for result in pool.map(lambda name: fuzz(name, options.seconds, options.runs), wanted):
+                print(result, flush=True)
+                outcomes.append(result)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            RUNNING.end()
+            raise
     return int(any(result.problem for result in outcomes))
 
 
+def cli() -> None:
+    """Ctrl-C is one line."""
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("fuzz: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    cli()

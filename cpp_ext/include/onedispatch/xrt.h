@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host API, in the shape of XRT's: device, xclbin, hw_context, kernel, run, bo, runlist.
-// Handles are cheap to copy and keep alive what they refer to. Errors: DeviceError for wrong use,
+// Handles are cheap to copy and keep alive what they refer to. Several threads may use one object:
+// a run takes its arguments as they are when it starts, runs of a context follow one another, and
+// bytes of a bo that host and device touch at the same time are as undefined as on silicon. A forked
+// child may go on with every object; what other threads were running does not end there.
+// Errors: DeviceError for wrong use,
 // ContainerError for xclbins, TransactionError and SimulationError from runs.
 #pragma once
 #include <array>
@@ -62,7 +66,7 @@ class device {
   explicit device(uint32_t index, std::string_view name = "npu2");  // index must be 0
   explicit device(std::string_view name) : device(0, name) {}
 
-  const DeviceDescription& description() const;
+  DeviceDescription description() const;
   // Changes a timing constant for contexts made from now on.
   void set_constant(const std::string& key, double value);
   // Host threads that run kernels: 0 all, 1 only the calling one. Results do not depend on it.
@@ -141,11 +145,14 @@ class run {
   explicit run(const kernel& owner);
   // 0: opcode (3), 1: instruction BO, 2: instruction count in words or bytes, 3...: data BOs.
   void set_arg(uint32_t index, argument value);
-  // Executes on the calling thread; what goes wrong is kept for wait().
+  // Executes on the calling thread; what goes wrong is kept for wait(). Throws DeviceError when it
+  // is running already, and what stops it (interrupt.h), which leaves it ABORT.
   void start();
-  ert_cmd_state wait(uint32_t timeout_ms = 0);  // rethrows the error of the run
+  // Until it does not run any more, on whichever thread; TIMEOUT after so long (0: never). Rethrows
+  // the error of the run.
+  ert_cmd_state wait(uint32_t timeout_ms = 0);
   ert_cmd_state state() const;
-  const RunReport& report() const;  // of the last completed execution
+  RunReport report() const;  // of the last completed execution
 
  private:
   struct Execution;
@@ -174,7 +181,7 @@ class runlist {
 
  private:
   hw_context context_;
-  std::vector<run> runs_;
+  std::vector<run> runs_;  // under the monitor, as is executed_
   bool executed_ = false;
 };
 

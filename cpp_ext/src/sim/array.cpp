@@ -122,6 +122,7 @@ void Array::build() {
   routes_known_ = false;
   arbiter_owner_.assign(tiles_.size() * reg::ARBITERS, kNone);
   arbiter_queue_.clear();
+  ddr_ = DdrServer(timing_.ddr_bytes_per_cycle);  // a run that was cut off had requests of later times
   answers = 0;
   packets = 0;
   assumed_tokens = 0;

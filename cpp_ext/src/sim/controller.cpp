@@ -121,6 +121,7 @@ RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments
 
 void Simulator::loop() {
   while (!done_) {
+    pace_();
     if (array_.events.empty() && wait_ == Wait::kCatchUp) end_catch_up();
     if (array_.events.empty()) {
       if (options_.replay && array_.serve_starved(wait_ == Wait::kPoll ? &poll_address_ : nullptr)) {
@@ -166,6 +167,7 @@ void Simulator::check_effort() const {
 void Simulator::step() {
   const auto& ops = transaction_->ops();
   for (;;) {
+    pace_();
     if (next_ == ops.size()) {
       done_ = true;
       return;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "array.h"
+#include "interrupt.h"
 #include "onedispatch/report.h"
 #include "transaction.h"
 
@@ -80,6 +81,7 @@ class Simulator {
   Options options_;
   Overlays overlays_;
   bool broken_ = true;  // until an overlay is loaded
+  InterruptPace pace_;
 
   // Of the current run.
   const Transaction* transaction_ = nullptr;

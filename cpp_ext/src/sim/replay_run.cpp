@@ -144,6 +144,7 @@ void Simulator::settle() {
   uint64_t mark = array_.effort, seen = array_.progress;
   const uint64_t end = effort_start_ + effort_of_replay();
   while (!array_.events.empty() && array_.effort - mark < kSettleEffort && array_.effort < end) {
+    pace_();
     array_.handle(array_.events.pop());
     if (seen == array_.progress) continue;
     seen = array_.progress;

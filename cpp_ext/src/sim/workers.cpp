@@ -1,20 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workers.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
+#include <csignal>
+#include <new>
+#include <system_error>
 
 namespace onedispatch::sim {
 
-WorkerPool& WorkerPool::shared() {
-  // The simulating thread works too, so one thread less than the machine has.
-  static WorkerPool pool(std::max(1u, std::thread::hardware_concurrency()) - 1);
-  return pool;
+namespace {
+
+std::atomic<WorkerPool*> the_pool{nullptr};
+std::mutex making;  // of the_pool; held across a fork
+
+void before_fork() {
+  making.lock();
+  if (WorkerPool* const pool = the_pool.load()) pool->pause();
 }
 
-WorkerPool::WorkerPool(unsigned threads) {
-  threads_.reserve(threads);
-  for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { serve(); });
+void after_fork_in_parent() {
+  if (WorkerPool* const pool = the_pool.load()) pool->resume();
+  making.unlock();
+}
+
+void after_fork_in_child() {
+  the_pool.store(nullptr);  // its threads are gone, so that it cannot even be destroyed
+  making.unlock();
+}
+
+// When the library is loaded, so that no fork comes before it.
+[[maybe_unused]] const int registered =
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+
+}  // namespace
+
+WorkerPool& WorkerPool::shared() {
+  if (WorkerPool* const pool = the_pool.load(std::memory_order_acquire)) return *pool;
+  const std::lock_guard<std::mutex> hold(making);
+  if (WorkerPool* const pool = the_pool.load()) return *pool;
+  // The simulating thread works too, so one thread less than the machine has.
+  the_pool.store(new WorkerPool(std::max(1u, std::thread::hardware_concurrency()) - 1));
+  return *the_pool.load();
+}
+
+// Signals are for the threads of the program around us: one that waits in the kernel must see them.
+std::thread WorkerPool::start_thread(std::function<void()> body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&all, own);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread started(std::move(body));
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return started;
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+}
+
+WorkerPool::WorkerPool(unsigned threads, Start start) {
+  try {
+    threads_.reserve(threads);
+    for (unsigned i = 0; i < threads; ++i) threads_.push_back(start([this] { serve(); }));
+  } catch (const std::system_error&) {  // a limit on threads, or no address space for a stack
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+void WorkerPool::pause() {
+  std::unique_lock<std::mutex> hold(mutex_);
+  pausing_ = true;
+  job_done_.wait(hold, [this] { return running_ == 0; });
+  hold.release();
+}
+
+void WorkerPool::resume() {
+  pausing_ = false;
+  mutex_.unlock();
+  work_ready_.notify_all();
 }
 
 WorkerPool::~WorkerPool() {
@@ -50,14 +117,16 @@ void WorkerPool::submit(std::shared_ptr<Job> job) {
 void WorkerPool::serve() {
   std::unique_lock<std::mutex> hold(mutex_);
   for (;;) {
-    work_ready_.wait(hold, [this] { return stopping_ || !queue_.empty(); });
+    work_ready_.wait(hold, [this] { return stopping_ || (!queue_.empty() && !pausing_); });
     if (stopping_) return;
     const std::shared_ptr<Job> job = std::move(queue_.front());
     queue_.pop_front();
     if (!claim(*job)) continue;
+    ++running_;
     hold.unlock();
     run(*job);
     hold.lock();
+    --running_;
     job->state.store(Job::kDone, std::memory_order_release);
     job_done_.notify_all();
   }
@@ -71,10 +140,12 @@ bool WorkerPool::claim(Job& job) {
 // The newest job that nobody has begun; its own simulation needs it last.
 std::shared_ptr<Job> WorkerPool::steal() {
   const std::lock_guard<std::mutex> hold(mutex_);
-  while (!queue_.empty()) {
+  while (!queue_.empty() && !pausing_) {
     const std::shared_ptr<Job> job = std::move(queue_.back());
     queue_.pop_back();
-    if (claim(*job)) return job;
+    if (!claim(*job)) continue;
+    ++running_;
+    return job;
   }
   return nullptr;
 }
@@ -84,6 +155,7 @@ void WorkerPool::finish(Job& job) {
   // Under the mutex, so that a thread between its last look and its sleep does not miss it.
   {
     const std::lock_guard<std::mutex> hold(mutex_);
+    --running_;
     job.state.store(Job::kDone, std::memory_order_release);
   }
   job_done_.notify_all();

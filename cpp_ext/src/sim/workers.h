@@ -26,8 +26,13 @@ struct Job {
 // begun runs it itself, so the pool can neither deadlock nor be required.
 class WorkerPool {
  public:
+  // Lives as long as the process, since other threads may simulate while it exits. A forked child
+  // has none of its threads, so it gets a pool of its own; jobs that were queued can be waited for.
   static WorkerPool& shared();
-  explicit WorkerPool(unsigned threads);
+
+  using Start = std::thread (*)(std::function<void()> body);
+  // With fewer threads where the system gives no more.
+  explicit WorkerPool(unsigned threads, Start start = start_thread);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
@@ -35,8 +40,14 @@ class WorkerPool {
   void submit(std::shared_ptr<Job> job);
   // Runs the job on the calling thread, unless somebody has begun it; returns when it is done. Does not throw: see Job::error.
   void wait(Job& job);
+  size_t threads() const { return threads_.size(); }
+
+  // Around a fork: no thread is inside a job, and none begins one, until resume().
+  void pause();
+  void resume();
 
  private:
+  static std::thread start_thread(std::function<void()> body);
   void serve();
   static void run(Job& job);
   static bool claim(Job& job);
@@ -47,7 +58,8 @@ class WorkerPool {
   std::condition_variable work_ready_, job_done_;
   std::deque<std::shared_ptr<Job>> queue_;
   std::vector<std::thread> threads_;
-  bool stopping_ = false;
+  bool stopping_ = false, pausing_ = false;
+  unsigned running_ = 0;  // jobs that run on another thread than the one that waits for them
 };
 
 }  // namespace onedispatch::sim

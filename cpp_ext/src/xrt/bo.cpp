@@ -29,10 +29,13 @@ device::device(uint32_t index, std::string_view name) : state_(std::make_shared<
   }
 }
 
-const DeviceDescription& device::description() const { return state_->description; }
+DeviceDescription device::description() const {
+  const Hold hold = hold_monitor();
+  return state_->description;
+}
 
 void device::set_constant(const std::string& key, double value) {
-  const std::lock_guard<std::mutex> hold(state_->mutex);
+  const Hold hold = hold_monitor();
   const auto found = state_->description.constants.find(key);
   if (found == state_->description.constants.end())
     throw DeviceError({"device constant", "\"" + key + "\"", "\"section.key\" of the device file",
@@ -41,12 +44,12 @@ void device::set_constant(const std::string& key, double value) {
 }
 
 void device::set_threads(unsigned threads) {
-  const std::lock_guard<std::mutex> hold(state_->mutex);
+  const Hold hold = hold_monitor();
   state_->options.threads = threads;
 }
 
 void device::set_event_limit(uint64_t events) {
-  const std::lock_guard<std::mutex> hold(state_->mutex);
+  const Hold hold = hold_monitor();
   state_->options.event_limit = events;
 }
 
@@ -58,7 +61,7 @@ uuid device::register_xclbin(const xclbin& binary) {
       throw DeviceError({"xclbin", error.what(), "", ""});
     }
   }();
-  const std::lock_guard<std::mutex> hold(state_->mutex);
+  const Hold hold = hold_monitor();
   const DeviceDescription& own = state_->description;
   if (wanted.device_generation != own.device_generation || wanted.columns > own.columns)
     throw DeviceError({"register_xclbin", "an xclbin for " + wanted.name,
@@ -86,7 +89,7 @@ bo::bo(const device& owner, size_t bytes, uint32_t flags, uint32_t)
   memory_->flags = flags;
   memory_->valid = sim::ValidMap((pages + 3) / 4);
   memory_->owner = owner.state();
-  const std::lock_guard<std::mutex> hold(owner.state()->mutex);
+  const Hold hold = hold_monitor();
   uint64_t& next = owner.state()->next_address;
   if (next + pages + kPage > kAddressEnd)
     throw DeviceError({"bo", "no simulated address left for " + counted(bytes, "byte"),

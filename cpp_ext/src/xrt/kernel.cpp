@@ -63,7 +63,7 @@ hw_context::hw_context(const device& owner, const uuid& id) : state_(std::make_s
   DeviceDescription description;
   sim::Options options;
   {
-    const std::lock_guard<std::mutex> hold(owner.state()->mutex);
+    const Hold hold = hold_monitor();
     const auto& registered = owner.state()->registered;
     const auto found = registered.find(id.to_string());
     if (found == registered.end())
@@ -79,14 +79,17 @@ hw_context::hw_context(const device& owner, const uuid& id) : state_(std::make_s
   description.name = partition.name;
   description.columns = partition.columns;
   state_->owner = owner.state();
-  state_->simulator = std::make_unique<sim::Simulator>(description, options, state_->binary->overlays);
+  state_->make_simulator = [description, options, binary = state_->binary] {
+    return std::make_unique<sim::Simulator>(description, options, binary->overlays);
+  };
+  state_->simulator = state_->make_simulator();
 }
 
 ReplayReport replay(const device& owner, const uint8_t* data, size_t size, const ControlPackets& packets) {
   DeviceDescription description;
   sim::Options options;
   {
-    const std::lock_guard<std::mutex> hold(owner.state()->mutex);
+    const Hold hold = hold_monitor();
     description = owner.state()->description;
     options = owner.state()->options;
   }
@@ -109,36 +112,90 @@ uint32_t kernel::group_id(uint32_t index) const {
   return index;
 }
 
+namespace {
+
+using Arguments = std::vector<argument>;
+
+template <typename Value>
+const Value* value_of(const Arguments& arguments, uint32_t index, const char* what) {
+  const Value* value = index < arguments.size() ? std::get_if<Value>(&arguments[index]) : nullptr;
+  if (value == nullptr)
+    throw DeviceError(
+        {"run argument " + std::to_string(index),
+         index < arguments.size() && arguments[index].index() != 0 ? "another type" : "nothing", what,
+         "Set it before start."});
+  return value;
+}
+
+// The right to use a context's simulator, one run after the other.
+class Turn {
+ public:
+  explicit Turn(hw_context::State& context) : context_(context) {
+    Hold hold = hold_monitor();
+    if (taken() && context.occupant->thread == std::this_thread::get_id())
+      throw DeviceError({"run.start", "a run while one of the same context runs on this thread",
+                         "one run after the other", "Start no run from a signal handler."});
+    Monitor::shared().wait(hold, std::chrono::milliseconds(0), [this] { return !taken(); });
+    lost_ = context.occupant.has_value();
+    context.occupant = Occupant{std::this_thread::get_id(), Monitor::process()};
+  }
+  ~Turn() {
+    const Hold hold = hold_monitor();
+    context_.occupant.reset();
+    Monitor::shared().notify();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  sim::Simulator& simulator() {
+    if (lost_) {
+      context_.abandon_simulator();
+      context_.simulator = context_.make_simulator();
+      lost_ = false;
+    }
+    return *context_.simulator;
+  }
+
+ private:
+  bool taken() const { return context_.occupant && context_.occupant->alive(); }
+  hw_context::State& context_;
+  bool lost_ = false;
+};
+
+RunReport execute(hw_context::State& context, const Arguments& arguments) {
+  const auto* opcode = value_of<uint64_t>(arguments, 0, "opcode");
+  if (*opcode != kOpcode)
+    throw DeviceError({"run argument 0", "opcode " + std::to_string(*opcode), "3", "Call kernel(3, ...)."});
+  const bo* instructions = value_of<bo>(arguments, 1, "instruction BO");
+  const auto* count = value_of<uint64_t>(arguments, 2, "instruction count");
+  const Instructions found = find_transaction(*instructions, *count);
+  sim::DdrRegions regions;
+  for (uint32_t i = kFirstData; i < arguments.size(); ++i)
+    regions.push_back(region_of(*value_of<bo>(arguments, i, "data BO")));
+  Turn turn(context);
+  return turn.simulator().run(found.data, found.size, std::move(regions));
+}
+
+}  // namespace
+
+// Under the monitor, but for what never changes.
 struct run::Execution {
   std::shared_ptr<hw_context::State> context;
-  std::vector<argument> arguments;
+  Arguments arguments;
   ert_cmd_state state = ert_cmd_state::NEW;
+  uint64_t process = 0;  // in which it runs
   std::exception_ptr error;
   RunReport report;
 
-  void execute() {
-    const auto* opcode = at<uint64_t>(0, "opcode");
-    if (*opcode != kOpcode)
-      throw DeviceError({"run argument 0", "opcode " + std::to_string(*opcode), "3", "Call kernel(3, ...)."});
-    const bo* instructions = at<bo>(1, "instruction BO");
-    const auto* count = at<uint64_t>(2, "instruction count");
-    const Instructions found = find_transaction(*instructions, *count);
-    sim::DdrRegions regions;
-    for (uint32_t i = kFirstData; i < arguments.size(); ++i)
-      regions.push_back(region_of(*at<bo>(i, "data BO")));
-    const std::lock_guard<std::mutex> hold(context->mutex);
-    report = context->simulator->run(found.data, found.size, std::move(regions));
+  bool running() {
+    if (state == ert_cmd_state::RUNNING && process != Monitor::process()) state = ert_cmd_state::ABORT;
+    return state == ert_cmd_state::RUNNING;
   }
-
-  template <typename Value>
-  const Value* at(uint32_t index, const char* what) const {
-    const Value* value = index < arguments.size() ? std::get_if<Value>(&arguments[index]) : nullptr;
-    if (value == nullptr)
-      throw DeviceError(
-          {"run argument " + std::to_string(index),
-           index < arguments.size() && arguments[index].index() != 0 ? "another type" : "nothing", what,
-           "Set it before start."});
-    return value;
+  void finish(ert_cmd_state reached, std::exception_ptr failure) {
+    const Hold hold = hold_monitor();
+    state = reached;
+    error = std::move(failure);
+    Monitor::shared().notify();
   }
 };
 
@@ -150,53 +207,99 @@ void run::set_arg(uint32_t index, argument value) {
   if (index >= kMaxArguments)
     throw DeviceError({"set_arg", "argument " + std::to_string(index),
                        span(0, kMaxArguments - 1), "See the kernel's arguments."});
-  if (index >= execution_->arguments.size()) execution_->arguments.resize(index + 1);
-  execution_->arguments[index] = std::move(value);
+  const Hold hold = hold_monitor();
+  Arguments& arguments = execution_->arguments;
+  if (index >= arguments.size()) arguments.resize(index + 1);
+  std::swap(arguments[index], value);  // what was there goes after the lock
 }
 
 void run::start() {
-  Execution& e = *execution_;
-  e.state = ert_cmd_state::RUNNING;
-  e.error = nullptr;
+  const std::shared_ptr<Execution> e = execution_;
+  Arguments arguments;
+  {
+    const Hold hold = hold_monitor();
+    if (e->running())
+      throw DeviceError({"run.start", "a run that is running", "one that is not",
+                         "Wait for it, or make another run of the kernel."});
+    e->state = ert_cmd_state::RUNNING;
+    e->process = Monitor::process();
+    e->error = nullptr;
+    arguments = e->arguments;
+  }
   try {
-    e.execute();
-    e.state = ert_cmd_state::COMPLETED;
+    RunReport report = execute(*e->context, arguments);
+    {
+      const Hold hold = hold_monitor();
+      std::swap(e->report, report);
+    }
+    e->finish(ert_cmd_state::COMPLETED, nullptr);
+  } catch (const Interrupted&) {
+    e->finish(ert_cmd_state::ABORT, nullptr);
+    throw;
   } catch (...) {
-    e.error = std::current_exception();
-    e.state = ert_cmd_state::ERROR;
+    e->finish(ert_cmd_state::ERROR, std::current_exception());
   }
 }
 
-ert_cmd_state run::wait(uint32_t) {
-  if (execution_->error) std::rethrow_exception(execution_->error);
+ert_cmd_state run::wait(uint32_t timeout_ms) {
+  const std::shared_ptr<Execution> e = execution_;
+  Hold hold = hold_monitor();
+  const bool done = Monitor::shared().wait(hold, std::chrono::milliseconds(timeout_ms),
+                                           [&e] { return !e->running(); });
+  const std::exception_ptr error = done ? e->error : nullptr;
+  const ert_cmd_state reached = done ? e->state : ert_cmd_state::TIMEOUT;
+  hold.unlock();
+  if (error) std::rethrow_exception(error);
+  return reached;
+}
+
+ert_cmd_state run::state() const {
+  const Hold hold = hold_monitor();
+  execution_->running();
   return execution_->state;
 }
 
-ert_cmd_state run::state() const { return execution_->state; }
-
-const RunReport& run::report() const { return execution_->report; }
+RunReport run::report() const {
+  const Hold hold = hold_monitor();
+  return execution_->report;
+}
 
 runlist::runlist(const hw_context& context) : context_(context) {}
 
-void runlist::add(const run& added) { runs_.push_back(added); }
+void runlist::add(const run& added) {
+  const Hold hold = hold_monitor();
+  runs_.push_back(added);
+}
 
 void runlist::execute() {
-  executed_ = true;
-  for (run& one : runs_) {
+  std::vector<run> runs;
+  {
+    const Hold hold = hold_monitor();
+    executed_ = true;
+    runs = runs_;
+  }
+  for (run& one : runs) {
     one.start();
     if (one.state() != ert_cmd_state::COMPLETED) return;
   }
 }
 
-ert_cmd_state runlist::wait(uint32_t) {
-  if (!executed_) return ert_cmd_state::NEW;
-  for (run& one : runs_)
-    if (one.wait() != ert_cmd_state::COMPLETED) return one.state();
+ert_cmd_state runlist::wait(uint32_t timeout_ms) {
+  std::vector<run> runs;
+  {
+    const Hold hold = hold_monitor();
+    if (!executed_) return ert_cmd_state::NEW;
+    runs = runs_;
+  }
+  for (run& one : runs)
+    if (const ert_cmd_state reached = one.wait(timeout_ms); reached != ert_cmd_state::COMPLETED) return reached;
   return ert_cmd_state::COMPLETED;
 }
 
 void runlist::reset() {
-  runs_.clear();
+  std::vector<run> dropped;  // goes after the lock
+  const Hold hold = hold_monitor();
+  dropped.swap(runs_);
   executed_ = false;
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the handles of xrt.h refer to.
 #pragma once
+#include <functional>
 #include <map>
-#include <mutex>
+#include <optional>
 
+#include "monitor.h"
 #include "onedispatch/xrt.h"
 #include "sim/controller.h"
 
@@ -16,8 +18,8 @@ struct xclbin::Content {
   sim::Overlays overlays;
 };
 
+// Under the monitor.
 struct device::State {
-  std::mutex mutex;
   DeviceDescription description;
   sim::Options options;
   std::map<std::string, std::shared_ptr<const xclbin::Content>> registered;  // by uuid text
@@ -37,8 +39,15 @@ struct bo::Memory {
 struct hw_context::State {
   std::shared_ptr<device::State> owner;
   std::shared_ptr<const xclbin::Content> binary;
-  std::mutex mutex;  // one run at a time
-  std::unique_ptr<sim::Simulator> simulator;
+  std::function<std::unique_ptr<sim::Simulator>()> make_simulator;
+  std::unique_ptr<sim::Simulator> simulator;  // of who has the turn
+  std::optional<Occupant> occupant;           // one run at a time; under the monitor
+
+  // What a thread of the parent was in the midst of when it forked can be neither used nor destroyed.
+  void abandon_simulator() { (void)simulator.release(); }
+  ~State() {
+    if (occupant && !occupant->alive()) abandon_simulator();
+  }
 };
 
 }  // namespace onedispatch::xrt
