@@ -90,12 +90,16 @@ def sub_model(
     return model
 
 
-def infer_values(graph: Graph, bound: Mapping[str, Value], hints: Mapping[str, Array]) -> dict[str, Value]:
+def infer_values(
+    graph: Graph, bound: Mapping[str, Value], hints: Mapping[str, Array], *, propagate: bool = False
+) -> dict[str, Value]:
     """Types and shapes of all edges, with graph inputs as ``bound`` says.
 
     ``hints`` are values known beyond the graph's constants, of inputs or of what nodes make.
     Large weights take part by their shape only. Where inference knows nothing, declared types
     survive without their shapes, since shapes declared for another batch would mislead.
+    ``propagate`` lets inference follow partly known integers; it then takes memory for every
+    element of every tensor with one dimension.
     """
     known = {**graph.constants, **hints}
     values = {v.name: bound.get(v.name, v) for v in graph.inputs if v.name not in hints}
@@ -106,7 +110,7 @@ def infer_values(graph: Graph, bound: Mapping[str, Value], hints: Mapping[str, A
     nodes = [node for node in graph.nodes if not node.writes or any(n not in hints for n in node.writes)]
     model = sub_model(graph, nodes, inputs, outputs, small)
     infer_as_computed(model)
-    inferred = inferred_graph(model, graph, nodes)
+    inferred = inferred_graph(model, graph, nodes, propagate)
     found: dict[str, Value] = {
         name: Value(name, value.type) for name, value in graph.values.items() if value.type
     }
@@ -119,19 +123,21 @@ def infer_values(graph: Graph, bound: Mapping[str, Value], hints: Mapping[str, A
     return found
 
 
-def inferred_graph(model: ModelProto, graph: Graph, nodes: Iterable[Node]) -> onnx.GraphProto:
+def inferred_graph(
+    model: ModelProto, graph: Graph, nodes: Iterable[Node], propagate: bool = False
+) -> onnx.GraphProto:
     """The graph of ``model`` with types and shapes. Raises ``ModelError`` where these contradict each other.
 
     ``model`` is made of ``nodes`` of ``graph``.
     """
     try:
         return onnx.shape_inference.infer_shapes(
-            model, check_type=True, strict_mode=True, data_prop=True
+            model, check_type=True, strict_mode=True, data_prop=propagate
         ).graph
     except _INFERENCE_ERRORS as error:
         strict = error
     try:
-        lenient = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+        lenient = onnx.shape_inference.infer_shapes(model, data_prop=propagate).graph
     except _INFERENCE_ERRORS:
         lenient = model.graph
     # The rules name the node, what it was given and what is accepted; inference just says no.

@@ -26,6 +26,7 @@ from onedispatch.dispatch.shape_operands import data_operands, deciding_inputs, 
 
 __all__ = ["deciding_inputs", "fold_constants", "may_fold", "specialise"]
 
+_PROPAGATED = 1 << 20  # elements; onnx takes some fifty bytes for each
 _CONSTANT, _SHAPES = "all its inputs are constant", "shape arithmetic"
 
 
@@ -63,16 +64,28 @@ def specialise(graph: Graph, shapes: Mapping[str, tuple[int, ...]], values: Mapp
     for value in inputs:
         if value.is_concrete and value.dtype is not None:
             limits.check_tensor(f"input {value.name!r}", value.dtype, value.concrete_shape)
+    propagate = False
     while True:
-        graph = replace(graph, values=infer_values(graph, bound, graph.decided))
+        graph = replace(graph, values=infer_values(graph, bound, graph.decided, propagate=propagate))
         _check_edges(graph)
         known = _known(graph, values)
         folded = _fold(graph, known.constant, _SHAPES)
         made, _ = evaluate(folded, known.decided, {**graph.constants, **folded.constants, **graph.decided})
         changed = bool(made) or len(folded.nodes) < len(graph.nodes)
         graph, inlined = inline_branches(replace(folded, decided={**graph.decided, **made}))
-        if not changed and not inlined:
+        if changed or inlined:
+            continue
+        if propagate or not _may_propagate(graph):
             return prune(_drop_shape_arithmetic(graph))
+        propagate = True  # the last resort: integers that are known in part
+
+
+def _may_propagate(graph: Graph) -> bool:
+    """Whether shapes are still unknown, and following integers through the graph takes little memory."""
+    made = [graph.value(name) for node in graph.nodes for name in node.writes]
+    read = [graph.value(name) for name in (*graph.constants, *(v.name for v in graph.inputs))]
+    lines = sum(value.concrete_shape[0] for value in (*made, *read) if len(value.concrete_shape) == 1)
+    return lines <= _PROPAGATED and not all(value.is_concrete for value in made)
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,18 @@ def nested_ifs(depth: int) -> onnx.ModelProto:
     return model(inner, c=np.array(True))
 
 
+def scaled_shape(factor: int) -> onnx.ModelProto:
+    nodes = [node("Shape", "x", "s"), node("Mul", "s f", "n"), node("ConstantOfShape", "n", "c")]
+    nodes += [node("Add", "c c", "d"), node("Concat", "d d", "e", axis=0), node("ReduceSum", "e", "r")]
+    return model(*nodes, node("Add", "x r", "y"), f=np.int64([factor]))
+
+
+def doubled(times: int) -> onnx.ModelProto:
+    """x of 4 elements, joined with itself over and over."""
+    names = ["x", *(f"t{i}" for i in range(times - 1)), "y"]
+    return model(*(helper.make_node("Concat", [a, a], [b], axis=0) for a, b in itertools.pairwise(names)))
+
+
 def long_name(count: int) -> onnx.ModelProto:
     proto = relu(4)
     proto.graph.node[0].name = "n" * count
@@ -191,6 +203,8 @@ HOSTILE: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "much folded": (lambda: filled((1 << 28) + (1 << 27)), "bytes computed from constants"),
     "Expand behind Pow": (lambda: multiplied([1 << 14]), "bytes in one tensor"),
     "Range": (lambda: ranged(1 << 40), "bytes in one tensor"),
+    "Concat": (lambda: doubled(60), "bytes in one tensor"),
+    "behind Shape": (lambda: scaled_shape(1 << 56), "bytes in one tensor"),
     "sparse": (lambda: sparse(1 << 40), "bytes in one tensor"),
     "hollow initializer": (lambda: hollow(1 << 40), "bytes of constants"),
     "calls": (lambda: nested_calls(30), "nodes in one model"),
@@ -216,7 +230,7 @@ for name in sys.argv[1:]:
         od.compile(name)
         print("accepted")
     except od.ModelError as error:
-        print(error)
+        print(" ".join(str(error).split()))
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10) - used
     assert grown < 1 << 29, (name, grown)
 """
@@ -268,6 +282,7 @@ def test_sizes_that_values_of_inputs_name() -> None:
         lambda: ranged(1 << 16),
         lambda: pooled(pads=[2, 2, 2, 2]),
         lambda: nested_calls(8),
+        lambda: doubled(23),
         lambda: nested_ifs(8),
         lambda: long_name(2000),
         lambda: ranks(5),
