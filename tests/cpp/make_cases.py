@@ -39,6 +39,7 @@ if __package__ in (None, ""):
 from onedispatch.operators.base import Operator
 from onedispatch.operators.movement import Copy
 from onedispatch.operators.overlay import overlay_transaction
+from onedispatch.operators.rows import REDUCE_OPS
 from onedispatch.transactions import ArgKind, Xclbin, find_device
 from tests.ops.case import Case, case, f32, integers, value, weight
 from tests.ops.lowered import device_bytes, lower
@@ -87,6 +88,7 @@ def windows() -> list[Case]:
         case("AveragePool", image, count_include_pad=1, **POOL),
         *(one for op in ("MaxPool", "AveragePool") for one in case(op, f32(37, 1, 8, 8), **HALF).on(*SMALL)),
         *(case("GlobalAveragePool", f32(*s)) for s in [(1, 1, 1, 1), (37, 3, 5, 7), (2, 5, 101)]),
+        *(case("GlobalMaxPool", f32(*s)) for s in [(1, 1, 1, 1), (37, 3, 5, 7), (2, 5, 101)]),
         *(batch(*s) for s in [(1, 1, 1, 1), (37, 3, 5, 5), (2, 67, 7, 3)]),
         *batch(2, 5, 9, 3).on(*SMALL),
         case("LRN", f32(1, 1, 1, 1), size=1),
@@ -102,10 +104,17 @@ def elements() -> list[Case]:
         cases += [case(op, f32(*a), f32(*b, kind="positive")) for a, b in pairs]
         cases += case(op, f32(9, 31), f32(31, kind="positive")).on(*SMALL)
     cases += [case("Sum", f32(37, 5), f32(5)), case("Sum", f32(2, 1, 3), f32(4, 1)), case("Sum", f32(11))]
-    for op in ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Exp", "Sqrt", "Erf"):
-        kind = "positive" if op == "Sqrt" else "normal"
+    unary = ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Exp", "Sqrt", "Erf", "Abs", "Neg", "Log", "Reciprocal")
+    for op in unary:
+        kind = "positive" if op in ("Sqrt", "Log", "Reciprocal") else "normal"
         cases += [case(op, f32(*shape, kind=kind)) for shape in [(), (1009,), (37, 3, 5)]]
         cases += case(op, f32(61, 7, kind=kind)).on(*SMALL)
+    for op in REDUCE_OPS:
+        kind = "positive" if op in ("ReduceMean", "ReduceSum") else "normal"
+        cases += [case(op, f32(37, 11, kind=kind), value([a], "int64"), keepdims=1) for a in (0, 1)]
+        cases += case(op, f32(3, 5, 7, kind=kind), value([1], "int64"), keepdims=1).on("npu2", *SMALL)
+    cases += [case("LogSoftmax", f32(*s), axis=a) for s, a in [((7,), 0), ((37, 10), 1), ((3, 5, 7), 1)]]
+    cases += case("LogSoftmax", f32(5, 61), axis=1).on(*SMALL)
     cases += case("LeakyRelu", f32(37, 11), alpha=0.3).on("npu2")
     cases += case("Clip", f32(37, 11), value(-0.5), value(0.75)).on("npu2", *SMALL)
     cases += [case("Softmax", f32(*s), axis=a) for s, a in [((7,), 0), ((37, 10), 1), ((3, 5, 7), 1)]]

@@ -17,6 +17,10 @@ REFUSED: dict[str, str] = {
     },
     "test_div_int32_trunc": "Div of int32 ",
     **{f"test_clip_default_int8_{which}": "Clip of int8 " for which in ("min", "max", "inbounds")},
+    **{
+        f"test_reduce_{which}": f"Reduce{which[:3].capitalize()} of bool "
+        for which in ("max_bool_inputs", "max_empty_set_bool", "min_bool_inputs")
+    },
     "test_maxpool_2d_uint8": "MaxPool of uint8 ",
     **{
         f"test_averagepool_3d_{which}": "AveragePool over 3 spatial dimensions"

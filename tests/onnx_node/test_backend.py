@@ -39,11 +39,15 @@ STRICT = sorted(TESTS.keys() - REFUSED.keys())
 
 
 def test_the_lists_are_true() -> None:
-    """Each operator has node tests that run, and no listed name is unknown."""
+    """There are as many as there should be, and no listed name is unknown."""
     assert not REFUSED.keys() - TESTS.keys()
     assert len(STRICT) >= AT_LEAST
-    covered = {node.op_type for name in STRICT for node in TESTS[name].model.graph.node}
-    assert covered == OPERATORS
+
+
+@pytest.mark.parametrize("op_type", sorted(OPERATORS))
+def test_every_registered_operator_has_node_tests_that_run(op_type: str) -> None:
+    named = [name for name in STRICT if any(n.op_type == op_type for n in TESTS[name].model.graph.node)]
+    assert named, f"no node test of onnx runs {op_type} on the device"
 
 
 @pytest.mark.parametrize("name", STRICT)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tests.ops import cases_elementwise, cases_movement, cases_products, cases_windows
+from tests.ops import cases_elementwise, cases_movement, cases_products, cases_rows, cases_windows
 from tests.ops.case import Case
 
 CASES: list[Case] = [
@@ -11,4 +11,5 @@ CASES: list[Case] = [
     *cases_windows.CASES,
     *cases_elementwise.CASES,
     *cases_movement.CASES,
+    *cases_rows.CASES,
 ]

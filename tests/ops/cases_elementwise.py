@@ -8,7 +8,8 @@ from tests.ops.case import Case, Tolerance, case, f32, value, weight
 SMALL_DEVICES = ("npu1", "npu2_1col", "npu1_2col")
 LONG_ROWS = Tolerance(scale=3e-6)  # onnxruntime adds them up one by one
 BINARY = ("Add", "Sub", "Mul", "Div")
-UNARY = ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Exp", "Sqrt", "Erf")
+UNARY = ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Exp", "Sqrt", "Erf", "Abs", "Neg", "Log", "Reciprocal")
+POSITIVE = ("Sqrt", "Log", "Reciprocal")
 
 # Shapes that every unary operator sees: scalars, ranks 1 to 6, primes, batch 37, empty ones.
 SHAPES = [(), (1,), (7,), (1009,), (37, 10), (1, 3, 5, 7), (2, 3, 1, 5, 1, 7), (131, 257), (0,), (2, 0, 3)]
@@ -64,7 +65,7 @@ def unary() -> list[Case]:
     cases = []
     for op in UNARY:
         for shape in SHAPES:
-            cases.append(case(op, f32(*shape, kind="positive" if op == "Sqrt" else "wide")))
+            cases.append(case(op, f32(*shape, kind="positive" if op in POSITIVE else "wide")))
         cases.append(case(op, f32(9, 31, kind="special")))
         cases.append(case(op, f32(3, 7, kind="positive"), opset=9))
         cases += case(op, f32(37, 101, kind="positive")).on(*SMALL_DEVICES)

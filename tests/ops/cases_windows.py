@@ -61,6 +61,10 @@ def conv() -> list[Case]:
         one((1, 3, 31), (5, 3, 4), auto_pad="SAME_UPPER"),
         # empty, and special values at the border
         one((0, 3, 8, 8), (4, 3, 3, 3)),
+        one((2, 3, 3, 0), (5, 3, 1, 1), pads=[1, 1, 1, 1]),  # nothing but padding
+        case(  # onnxruntime does not come back from this
+            "Conv", f32(2, 0, 4, 4), weight(3, 0, 1, 1), answer=np.zeros((2, 3, 4, 4), np.float32)
+        ),
         case("Conv", f32(1, 2, 9, 9, kind="nonfinite"), weight(3, 2, 3, 3), pads=[1, 1, 1, 1]),
         case("Conv", f32(1, 4, 9, 9, kind="nonfinite"), weight(4, 1, 3, 3), group=4),
         one((1, 3, 9, 9), (4, 3, 3, 3), opset=1, kernel_shape=[3, 3]),

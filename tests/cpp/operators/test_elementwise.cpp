@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Add, Sub, Mul, Div, Sum, Relu, LeakyRelu, Clip, Sigmoid, Tanh, Exp, Sqrt, Erf.
+// Add, Sub, Mul, Div, Sum, Relu, LeakyRelu, Clip, Sigmoid, Tanh, Exp, Sqrt, Erf, Abs, Neg, Log,
+// Reciprocal.
 #include "operator_case.h"
 
 namespace onedispatch::operator_tests {
@@ -81,6 +82,22 @@ TEST(OperatorExp, IsTheExponential) {
 
 TEST(OperatorSqrt, IsTheRoot) {
   unary("Sqrt", [](double x) { return std::sqrt(x); });
+}
+
+TEST(OperatorAbs, DropsTheSign) {
+  unary("Abs", [](double x) { return std::abs(x); });
+}
+
+TEST(OperatorNeg, ChangesTheSign) {
+  unary("Neg", [](double x) { return -x; });
+}
+
+TEST(OperatorLog, IsTheNaturalLogarithm) {
+  unary("Log", [](double x) { return std::log(x); });
+}
+
+TEST(OperatorReciprocal, DividesOne) {
+  unary("Reciprocal", [](double x) { return 1 / x; });
 }
 
 TEST(OperatorErf, IsTheErrorFunction) {

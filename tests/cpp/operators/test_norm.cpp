@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// BatchNormalization, LRN, Softmax.
+// BatchNormalization, LRN, Softmax, LogSoftmax.
 #include "operator_case.h"
 
 namespace onedispatch::operator_tests {
@@ -46,6 +46,22 @@ TEST(OperatorSoftmax, SharesOutTheExponentials) {
         sum += std::exp(x(where));
       }
       return std::exp(x(at)) / sum;
+    });
+  });
+}
+
+TEST(OperatorLogSoftmax, IsTheLogarithmOfTheShare) {
+  each_case("LogSoftmax", [](const OperatorCase& one) {
+    const Tensor& x = one.input(0);
+    const size_t axis = static_cast<size_t>(one.ints("axis")[0]);
+    one.expect_each([&](const Shape& at) {
+      double sum = 0;
+      for (int64_t i = 0; i < x.shape[axis]; ++i) {
+        Shape where = at;
+        where[axis] = i;
+        sum += std::exp(x(where));
+      }
+      return x(at) - std::log(sum);
     });
   });
 }
