@@ -106,10 +106,11 @@ def _check_axes(facts: Facts, rank: int, *, once: bool) -> list[int]:
     return positive
 
 
-def axes_in_a_list(facts: Facts) -> None:
+def second_is_a_list(facts: Facts) -> None:
+    """Axes or sizes that are an input."""
     listed = facts.shape(1)
     if listed is not None and len(listed) != 1:
-        facts.refuse(facts.input_name(1), f"rank {len(listed)}", "a list of axes, rank 1")
+        facts.refuse(facts.input_name(1), f"rank {len(listed)}", "a list, rank 1")
 
 
 def reduced_axes(facts: Facts) -> None:
@@ -198,7 +199,7 @@ def _window_lists(facts: Facts, rank: int) -> None:
     """Lengths and signs of strides, dilations and pads for ``rank`` spatial dimensions."""
     for name, count, least in (("strides", rank, 1), ("dilations", rank, 1), ("pads", 2 * rank, 0)):
         given = facts.attr(name)
-        if given and (len(given) != count or min(given) < least):
+        if given is not None and (len(given) != count or min(given) < least):
             facts.refuse(f"attribute {name!r}", given, f"{counted(count, 'number')} of {least} or more")
 
 
@@ -366,10 +367,11 @@ def zero_points(facts: Facts) -> None:
     """MatMulInteger: one zero point, one per row of A, one per column of B."""
     for index, operand, dim, what in ((2, 0, -2, "row of A"), (3, 1, -1, "column of B")):
         zero, matrix = facts.shape(index), facts.shape(operand)
-        if zero is None or matrix is None or prod(zero) == 1 or len(zero) > 1:
+        if zero is None or matrix is None or (prod(zero) == 1 and len(zero) < 2):
             continue
         extent = matrix[dim] if len(matrix) >= -dim else 1
-        if zero != (extent,):
+        batched = (*matrix[:-2], 1, extent) if dim == -1 else (*matrix[:-2], extent, 1)
+        if zero != (extent,) and (len(matrix) < 3 or zero != batched):
             facts.refuse(facts.input_name(index), list(zero), f"one value, or {extent}: one per {what}")
 
 
@@ -387,7 +389,7 @@ def dropout_ratio(facts: Facts) -> None:
 
 
 _WINDOWED = (padding_mode, least_rank(3, "N, C, and what the window runs over"))
-_REDUCED = (axes_in_a_list, reduced_axes)
+_REDUCED = (second_is_a_list, reduced_axes)
 _GLOBAL = (least_rank(3, "N, C, and what is pooled"), pooled_whole)
 
 RULES: dict[str, tuple[Rule, ...]] = {
@@ -418,10 +420,10 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Mean": (equal_shapes_before(8),),
     "Min": (equal_shapes_before(8),),
     "QLinearConv": (padding_mode,),
-    "Reshape": (reshaped_size,),
+    "Reshape": (second_is_a_list, reshaped_size),
     "Softmax": (softmax_axis,),
     "Split": (axis_in_range(0),),
-    "Squeeze": (axes_in_a_list, squeezed_axes),
+    "Squeeze": (second_is_a_list, squeezed_axes),
     "Sum": (equal_shapes_before(8),),
     "Transpose": (permutation,),
     "Unsqueeze": (unsqueezed_axes,),

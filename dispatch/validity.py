@@ -14,7 +14,7 @@ kernel for, the node is valid.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 
 import onnx
@@ -23,6 +23,7 @@ from onnx.defs import OpSchema
 
 from onedispatch.dispatch.graph import Graph, Node
 from onedispatch.dispatch.node_rules import RULES, Facts
+from onedispatch.dispatch.walk import bodies_of
 from onedispatch.transactions.errors import ModelError
 from onedispatch.transactions.phrases import counted, span
 
@@ -40,7 +41,7 @@ def check_valid(proto: ModelProto) -> None:
     context.ir_version = proto.ir_version
     opsets = {domain_of(o.domain): int(o.version) for o in proto.opset_import}
     context.opset_imports = opsets
-    for node in _all_nodes(proto.graph):
+    for node in (node for body, _ in bodies_of([proto.graph]) for node in body.node):
         where = f"node {node.name or list(node.output[:1])} ({node.op_type})"
         schema = _schema(node.op_type, domain_of(node.domain), opsets.get(domain_of(node.domain), 0))
         if schema is not None:
@@ -127,15 +128,6 @@ def _attribute_types(op_type: str, domain: str, opset: int) -> dict[str, tuple[i
         kind = str(attribute.type).rpartition(".")[2]
         found[name] = AttributeProto.AttributeType.Value(kind), kind, bool(attribute.required)
     return found
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.type in _GRAPHS:
-                for inner in (attribute.g, *attribute.graphs):
-                    yield from _all_nodes(inner)
 
 
 def _check_attributes(node: NodeProto, schema: OpSchema, where: str) -> None:

@@ -242,14 +242,14 @@ def map_conv(node: NodeSpec, lowering: Lowering) -> None:
     x, weights = inputs[:2]
     window = window_of(node, x, weights.shape[2:], output)
     groups = int(node.attr("group", 1))
-    if weights.size == 0 and output.size:
+    if 0 in (x.size, weights.size) and output.size:
         _emit_bias(node, lowering, node.input(2), output)
         return
     lowering.emit(Conv(node.name, x, weights, node.input(2), output, window, groups, lowering.device))
 
 
 def _emit_bias(node: NodeSpec, lowering: Lowering, bias: TensorSpec | None, output: TensorSpec) -> None:
-    """A convolution of no channels: sums of nothing, and the bias."""
+    """A convolution of no data: sums of nothing, and the bias."""
     if bias is None:
         op = Eltwise(node.name, "fill", [], output, lowering.device, alpha=0.0)
     else:

@@ -149,6 +149,8 @@ def fuzz(name: str, seconds: int, runs: int) -> Outcome:
         shutil.rmtree(corpus, ignore_errors=True)
     for folder in (corpus, findings, log.parent):
         folder.mkdir(parents=True, exist_ok=True)
+    if name in TARGETS:
+        runs = -(-runs // TARGETS[name].slow)
     given = WORK / "seeds" / (CPP.get(name) or TARGETS[name].seeds)
     bound = [f"-runs={runs}", "-seed=1"] if runs else [f"-max_total_time={seconds}"]
     options = [*bound, *LIMITS, f"-artifact_prefix={findings}/{name}-"]

@@ -40,6 +40,7 @@ from tests.fuzz.mutate import join_parts
 from tests.ops.case import case, f32
 
 ROOT = Path(__file__).resolve().parents[2]
+MODELS = 40  # random models; their seeds say nothing of what is in them
 SMALL_FILE = 6000
 """Bytes of AMD's files that are taken; the others say the same at greater length."""
 SHIM_BD, MEM_BD, CORE_BD = 0x1D000, 0xA0000, 0x1D000
@@ -213,6 +214,7 @@ def corpora() -> dict[str, dict[str, bytes]]:
         "replays": {name: join_parts(data, b"") for name, data in small.items()}
         | {"packets": join_parts(moves(spec.V0_1), packets().to_bytes())},
         "runs": dict(runs()),
+        "models": {f"model{i}": f"model {i}".encode() for i in range(MODELS)},
     }
 
 

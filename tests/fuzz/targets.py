@@ -29,6 +29,8 @@ from onedispatch.transactions.fusemap import fuse_map
 from onedispatch.transactions.picture import svg
 from onedispatch.transactions.spec import V0_1, V1_0
 from tests.fuzz import mutate
+from tests.fuzz.model_answers import compare
+from tests.fuzz.models import generate
 
 EVENT_LIMIT = 20_000
 ARG_SIZES = {0: 4096, 1: 1 << 20, 3: 0}
@@ -149,6 +151,11 @@ def run_replay(data: bytes) -> None:
     assert report.stop is not None or report.finished
 
 
+def model(data: bytes) -> None:
+    """A random ONNX model, beside onnxruntime; the bytes are nothing but the seed of its making."""
+    compare(generate(data))
+
+
 @dataclass(frozen=True)
 class Target:
     """How a surface is fuzzed.
@@ -158,12 +165,14 @@ class Target:
         seeds: folder of ``seeds`` that it starts from.
         mutate: changes that keep the input's form.
         limit: bytes of an input, at most.
+        slow: where runs are counted, this target gets one of so many.
     """
 
     run: Callable[[bytes], None]
     seeds: str
     mutate: mutate.Mutate
     limit: int = 16384
+    slow: int = 1
 
     def one(self, data: bytes) -> bool:
         """Runs it; whether the input was accepted."""
@@ -183,6 +192,7 @@ TARGETS: Mapping[str, Target] = {
     "explain": Target(explain, "transactions", mutate.transaction),
     "diff": Target(diff, "pairs", mutate.after_length(mutate.transaction, mutate.transaction)),
     "control": Target(control, "control", mutate.after_length(mutate.json_text, mutate.raw)),
+    "model": Target(model, "models", mutate.raw, 64, slow=10),
     "meta": Target(meta, "meta", mutate.json_text),
     "fuse": Target(fuse_json, "fuse", mutate.after_length(mutate.json_text, mutate.transaction)),
     "xclbin": Target(xclbin, "containers", mutate.container),
