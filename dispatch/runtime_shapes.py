@@ -53,6 +53,9 @@ def infer_as_computed(model: ModelProto) -> None:
         if list(t.dims) == [0] and t.data_type == onnx.TensorProto.INT64
     }
     for index, node in enumerate(model.graph.node):
+        for attribute in node.attribute:
+            if attribute.name == "ceil_mode" and attribute.i:  # any flag but 0 is one
+                attribute.i = 1
         if node.op_type == "Squeeze" and node.domain in ("", "ai.onnx"):
             _drop_empty_axes(node, empty)
         since, concerned = _MENDED.get(node.op_type, (0, _rounds_up))
