@@ -21,6 +21,41 @@ namespace xrt = onedispatch::xrt;
 
 namespace {
 
+struct KernelName {
+  std::string name;
+};
+
+}  // namespace
+
+// Python can make an object without running its __init__ (cls.__new__(cls)). pybind11 would hand out
+// memory that nobody has constructed; these casters refuse it like an object of another class.
+namespace pybind11::detail {
+
+template <typename T>
+struct constructed_caster : type_caster_base<T> {
+  bool load(handle source, bool convert) {
+    const handle type = get_type_handle(typeid(T), false);
+    if (source && type && PyObject_TypeCheck(source.ptr(), reinterpret_cast<PyTypeObject*>(type.ptr())) != 0 &&
+        !reinterpret_cast<instance*>(source.ptr())->get_value_and_holder().holder_constructed())
+      return false;
+    return type_caster_base<T>::load(source, convert);
+  }
+};
+
+template <> struct type_caster<xrt::uuid> : constructed_caster<xrt::uuid> {};
+template <> struct type_caster<xrt::xclbin> : constructed_caster<xrt::xclbin> {};
+template <> struct type_caster<xrt::device> : constructed_caster<xrt::device> {};
+template <> struct type_caster<xrt::bo> : constructed_caster<xrt::bo> {};
+template <> struct type_caster<xrt::hw_context> : constructed_caster<xrt::hw_context> {};
+template <> struct type_caster<xrt::kernel> : constructed_caster<xrt::kernel> {};
+template <> struct type_caster<xrt::run> : constructed_caster<xrt::run> {};
+template <> struct type_caster<xrt::runlist> : constructed_caster<xrt::runlist> {};
+template <> struct type_caster<KernelName> : constructed_caster<KernelName> {};
+
+}  // namespace pybind11::detail
+
+namespace {
+
 // Raises a class of transactions/errors.py; the module is imported when an error is thrown.
 void raise(const char* type, const od::Complaint& c, const py::dict& more = py::dict()) {
   const py::object cls = py::module_::import("onedispatch.transactions.errors").attr(type);
@@ -95,6 +130,8 @@ void translate(std::exception_ptr thrown) {
     raise("CompiledModelError", error.complaint);
   } catch (const od::DeviceError& error) {
     raise("DeviceError", error.complaint);
+  } catch (const py::cast_error& error) {
+    py::set_error(PyExc_TypeError, error.what());
   } catch (const std::invalid_argument& error) {
     raise("DeviceError", {error.what(), "", "", ""});
   } catch (const std::out_of_range& error) {
@@ -220,9 +257,16 @@ class Bytes {
   Py_buffer view_{};
 };
 
+// Python's ints and whatever stands for one, NumPy's scalars and enums too.
+uint64_t to_number(const py::handle& value) {
+  const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+  if (!index) throw py::error_already_set();
+  return index.cast<uint64_t>();
+}
+
 xrt::argument to_argument(const py::handle& value) {
   if (py::isinstance<xrt::bo>(value)) return value.cast<xrt::bo>();
-  if (py::isinstance<py::int_>(value)) return value.cast<uint64_t>();
+  if (PyIndex_Check(value.ptr()) != 0) return to_number(value);
   throw py::type_error("a run argument is a bo or an int, not " +
                        py::str(py::type::of(value)).cast<std::string>());
 }
@@ -237,10 +281,10 @@ xrt::run call(const xrt::kernel& kernel, const py::args& args) {
 
 xrt::bo make_bo(const py::object& owner, const py::object& second, const py::object& third, uint32_t group) {
   if (py::isinstance<xrt::bo>(owner))
-    return xrt::bo(owner.cast<xrt::bo>(), second.cast<size_t>(), third.is_none() ? 0 : third.cast<size_t>());
-  const uint32_t flags =
-      third.is_none() ? uint32_t{xrt::bo::host_only} : static_cast<uint32_t>(py::int_(third));
-  return xrt::bo(owner.cast<xrt::device>(), second.cast<size_t>(), flags, group);
+    return xrt::bo(owner.cast<xrt::bo>(), to_number(second), third.is_none() ? 0 : to_number(third));
+  const uint64_t flags = third.is_none() ? uint64_t{xrt::bo::host_only} : to_number(third);
+  if (flags > UINT32_MAX) throw py::value_error("flags of a bo have 32 bits");
+  return xrt::bo(owner.cast<xrt::device>(), to_number(second), static_cast<uint32_t>(flags), group);
 }
 
 void bind_device(py::module_& m) {
@@ -251,10 +295,7 @@ void bind_device(py::module_& m) {
       .def("__eq__", [](const xrt::uuid& a, const xrt::uuid& b) { return a == b; })
       .def("__hash__", [](const xrt::uuid& id) { return py::hash(py::str(id.to_string())); });
   py::class_<xrt::xclbin> binary(m, "xclbin");
-  struct Kernel {
-    std::string name;
-  };
-  py::class_<Kernel>(binary, "xclbinkernel").def("get_name", [](const Kernel& k) { return k.name; });
+  py::class_<KernelName>(binary, "xclbinkernel").def("get_name", [](const KernelName& k) { return k.name; });
   binary
       .def(py::init([](const py::object& source) {
              if (PyObject_CheckBuffer(source.ptr()) != 0) {
@@ -266,8 +307,8 @@ void bind_device(py::module_& m) {
            py::arg("source"))
       .def("get_kernels",
            [](const xrt::xclbin& x) {
-             std::vector<Kernel> kernels;
-             for (const std::string& name : x.kernels()) kernels.push_back(Kernel{name});
+             std::vector<KernelName> kernels;
+             for (const std::string& name : x.kernels()) kernels.push_back(KernelName{name});
              return kernels;
            })
       .def("get_uuid", &xrt::xclbin::get_uuid)
@@ -342,6 +383,7 @@ void bind_bo(py::module_& m) {
       })
       .def("map",
            [](const py::object& self) {
+             (void)self.cast<const xrt::bo&>();  // throws for what was never constructed
              // The memoryview holds self, and self holds the memory.
              return py::reinterpret_steal<py::object>(PyMemoryView_FromObject(self.ptr()));
            })

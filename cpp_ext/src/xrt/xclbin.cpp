@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the container that transactions/xclbin.py writes; its docstring gives the layout.
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -71,7 +72,8 @@ std::string uuid::to_string() const {
 
 xclbin::xclbin(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file)
+  std::error_code unknown;
+  if (!file || std::filesystem::is_directory(path, unknown))  // Linux opens those, and fails to read
     throw ContainerError(
         {"xclbin", "no readable file " + path, "the path of a container", "Check the path."});
   const std::vector<char> data{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

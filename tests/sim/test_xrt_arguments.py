@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The XRT-shaped API under hostile use: typed errors, never a crash."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onedispatch as od
+from onedispatch import xrt
+from onedispatch.operators.overlay import overlay_transaction
+
+CLASSES = {name: thing for name in xrt.__all__ if isinstance(thing := getattr(xrt, name), type)}
+BOUND = {name: cls for name, cls in CLASSES.items() if not hasattr(cls, "__members__")}  # all but enums
+BOUND["xclbinkernel"] = xrt.xclbin.xclbinkernel
+ODD: list[Any] = [
+    None, -1, 1 << 63, 1 << 64, 1 << 70, 1.5, float("nan"), "", "npu9", "a\0b", b"", b"abc", [], {}, len,
+    object(), np.int64(-1), np.float32(1), np.zeros((2, 2)), np.array("a"), memoryview(b"abcd"), xrt.bo, Ellipsis,
+]  # fmt: skip
+
+
+def methods(cls: type) -> Iterator[str]:
+    for name, member in vars(cls).items():
+        if (
+            (name == "__call__" or not name.startswith("_"))
+            and callable(member)
+            and not isinstance(member, type)
+        ):
+            yield name
+
+
+@pytest.fixture(scope="module")
+def objects() -> dict[str, Any]:
+    device = xrt.device(0, "npu2_1col")
+    overlay = overlay_transaction(od.transactions.find_device("npu2_1col"))
+    binary = xrt.xclbin(od.transactions.Xclbin("npu2_1col", {0: overlay}).to_bytes())
+    device.register_xclbin(binary)
+    context = xrt.hw_context(device, binary.get_uuid())
+    kernel = xrt.kernel(context, binary.get_kernels()[0].get_name())
+    return {
+        "device": device,
+        "xclbin": binary,
+        "uuid": binary.get_uuid(),
+        "hw_context": context,
+        "kernel": kernel,
+        "run": xrt.run(kernel),
+        "runlist": xrt.runlist(context),
+        "bo": xrt.bo(device, 64, xrt.bo.host_only, 0),
+        "xclbinkernel": binary.get_kernels()[0],
+    }
+
+
+def typed_or_fine(call: Callable[[], Any]) -> None:
+    try:
+        call()
+    except od.InternalError:
+        raise
+    except od.OneDispatchError as error:
+        assert str(error)
+
+
+@pytest.mark.parametrize("name", BOUND)
+def test_an_object_that_was_never_constructed_is_refused(name: str) -> None:
+    """``run.__new__(run).wait()`` read memory that nobody had written."""
+    cls = BOUND[name]
+    ghost = cls.__new__(cls)
+    for method in methods(cls):
+        for args in ((), (1,), (1, 2)):
+            with pytest.raises(od.InputError):
+                getattr(ghost, method)(*args)
+    for attribute in (n for n, m in vars(cls).items() if isinstance(m, property)):
+        with pytest.raises(od.OneDispatchError):
+            getattr(ghost, attribute)
+
+
+def test_ghosts_as_arguments(objects: dict[str, Any]) -> None:
+    ghosts = {name: cls.__new__(cls) for name, cls in BOUND.items()}
+    for call in (
+        lambda: xrt.run(ghosts["kernel"]),
+        lambda: xrt.kernel(ghosts["hw_context"], "MLIR_AIE"),
+        lambda: xrt.hw_context(ghosts["device"], ghosts["uuid"]),
+        lambda: xrt.bo(ghosts["device"], 64),
+        lambda: xrt.bo(ghosts["bo"], 64, 0),
+        lambda: xrt.runlist(ghosts["hw_context"]),
+        lambda: objects["device"].register_xclbin(ghosts["xclbin"]),
+        lambda: objects["runlist"].add(ghosts["run"]),
+        lambda: objects["kernel"](3, ghosts["bo"], 0),
+        lambda: objects["run"].set_arg(0, ghosts["bo"]),
+    ):
+        with pytest.raises(od.InputError):
+            call()
+
+
+@pytest.mark.parametrize("name", BOUND)
+def test_odd_arguments(name: str, objects: dict[str, Any]) -> None:
+    for odd in ODD:
+        for count in range(4):
+            typed_or_fine(partial(BOUND[name], *[odd] * count))
+    one = objects[name]
+    for method in methods(BOUND[name]):
+        if method in ("wait", "wait2", "start", "execute", "set_event_limit", "set_threads"):
+            continue  # of a run without arguments: they have tests of their own
+        for odd in ODD:
+            for args in ((odd,), (odd, odd), (0, odd), (odd, 0)):
+                typed_or_fine(partial(getattr(one, method), *args))
+
+
+def test_sizes_and_numbers(objects: dict[str, Any], tmp_path: Path) -> None:
+    device = objects["device"]
+    for size in (0, -1, 1 << 41, 1 << 64):
+        with pytest.raises((od.InputError, od.DeviceError)):
+            xrt.bo(device, size)
+    buffer = xrt.bo(device, np.int64(64), np.uint32(xrt.bo.host_only), np.int32(0))
+    assert buffer.size() == 64
+    part = xrt.bo(buffer, np.int32(16), np.uint8(4))
+    assert part.size() == 16
+    buffer.write(b"abcd", np.int64(8))
+    assert bytes(part.read(np.int16(4), np.int16(4))) == b"abcd"
+    objects["run"].set_arg(np.int64(2), np.uint32(7))
+    for path in (tmp_path, tmp_path / "absent", ""):
+        with pytest.raises(od.OneDispatchError) as caught:
+            xrt.xclbin(path)
+        assert not isinstance(caught.value, od.InternalError)
+
+
+def test_what_is_told_of_a_wrong_call(objects: dict[str, Any]) -> None:
+    with pytest.raises(od.InputError, match=r"bo.sync: given .*'up'.*accepted: sync\(") as caught:
+        objects["bo"].sync("up")
+    assert isinstance(caught.value.__cause__, TypeError)
+    assert inspect.isfunction(xrt.bo.sync)
