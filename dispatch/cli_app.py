@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+from typing import NoReturn
 
 import typer
+from rich.text import Text
 
 from onedispatch.dispatch import cli_bench, cli_info, cli_models, cli_replay, cli_survey, cli_txn
-from onedispatch.dispatch.cli_output import errors
-from onedispatch.transactions.errors import OneDispatchError
+from onedispatch.dispatch.cli_output import errors, visible
+from onedispatch.transactions.boundary import typed
+from onedispatch.transactions.errors import InputError, OneDispatchError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -39,14 +44,42 @@ app.add_typer(cli_txn.app, name="txn")
 
 
 def run() -> None:
-    """The command that the arguments name; ``cli`` adds what an interrupt does."""
+    """The command that the arguments name: whatever goes wrong is one message and exit code 1.
+
+    ``cli`` adds what an interrupt does.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):  # a stream that somebody put there
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # a full device shows here, or when Python ends and nobody can say so
     except OneDispatchError as error:
-        errors.print(
-            f"{type(error).__name__}: {error}", style="red", markup=False, highlight=False, soft_wrap=True
-        )
-        sys.exit(1)
+        _fail(error)
     except BrokenPipeError:  # `| head` closed the pipe
-        sys.stderr.close()
-        sys.exit(0)
+        _leave(0)
+    except OSError as error:
+        _fail(InputError("the output", error.strerror or str(error), "a place that can be written"))
+    except Exception as error:  # noqa: BLE001 (the border of the program)
+        _fail(typed("onedispatch", error))
+
+
+def _fail(error: OneDispatchError) -> NoReturn:
+    with contextlib.suppress(OSError):
+        message = f"{type(error).__name__}: {error}"
+        errors.print(Text(visible(message)), style="red", soft_wrap=True)
+    _leave(1)
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the program; what a closed pipe or a full device did not take is dropped."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                os.dup2(nowhere, stream.fileno())
+    sys.exit(code)

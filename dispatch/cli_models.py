@@ -17,6 +17,7 @@ import typer
 from onedispatch.dispatch import cli_output as out
 from onedispatch.dispatch import limits
 from onedispatch.dispatch import model as models
+from onedispatch.dispatch.arguments import integer
 from onedispatch.dispatch.container import MAGIC
 from onedispatch.dispatch.graph import Array, sizes_of_names
 from onedispatch.dispatch.program import BUFFERS, DeviceStep, NodePlacement, Program
@@ -52,7 +53,7 @@ def random_feed(inputs: list[NodeArg], shapes: dict[str, tuple[int, ...]], seed:
     """Seeded values for every input: normal floats, small integers; open dimensions are 1."""
     from onedispatch.dispatch.graph import dtype_of
 
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(integer("--seed", seed, 0, (1 << 63) - 1))
     feed: dict[str, Array] = {}
     for info in inputs:
         dtype = dtype_of(info.type)
@@ -108,11 +109,9 @@ def run(
         return
     for name, value in zip(names, values, strict=True):
         row = _summary(name, value)
-        out.console.print(
-            " ".join(f"{key}={item}" for key, item in row.items()), markup=False, highlight=False
-        )
-    out.console.print()
-    out.console.print(str(report), markup=False, highlight=False)
+        out.tell(" ".join(f"{key}={item}" for key, item in row.items()))
+    out.tell()
+    out.tell(str(report))
 
 
 def _write_arrays(path: Path, names: list[str], values: list[Any]) -> None:
@@ -159,9 +158,7 @@ def compile(
         out.print_json({"path": str(output), "bytes": size, "seconds": seconds, "placement": counts})
         return
     placed = ", ".join(f"{count} on {place}" for place, count in counts.items()) or "compiled on first sight"
-    out.console.print(
-        f"{output}: {counted(size, 'byte')} in {seconds:.2f} s; nodes: {placed}", highlight=False
-    )
+    out.tell(f"{output}: {counted(size, 'byte')} in {seconds:.2f} s; nodes: {placed}")
 
 
 def inspect(
@@ -179,7 +176,7 @@ def inspect(
             info.name: tuple(d if isinstance(d, int) else 1 for d in info.shape or ())
             for info in compiled.inputs
         }
-        out.errors.print(f"open dimensions taken as 1; --shape says otherwise: {bound}", markup=False)
+        out.tell(f"open dimensions taken as 1; --shape says otherwise: {bound}", to=out.errors)
         feed = random_feed([NodeArg.of(v) for v in compiled.inputs], {}, 0)
         compiled.program(bound | out.parse_shapes(shape), feed)
     session = InferenceSession(compiled)  # which knows the engines of host regions
@@ -188,10 +185,10 @@ def inspect(
         out.print_json([_as_dict(*row) | {"dimension_names": _sizes(compiled, row[1])} for row in placed])
         return
     for key, program, placement in placed:
-        out.console.print(f"{compiled.device}, {key}\n", markup=False, highlight=False)
+        out.tell(f"{compiled.device}, {key}\n")
         for name, sizes in _sizes(compiled, program).items():
             text = f"the dimension name {name!r} stands for different sizes: {', '.join(map(str, sizes))}"
-            out.console.print(text, markup=False, highlight=False)
+            out.tell(text)
         _show(program, placement, full)
 
 
@@ -207,7 +204,7 @@ def _show(program: Program, placement: list[NodePlacement], full: bool) -> None:
     counts = Counter(row.device for row in placement)
     dispatches = len(program.device_steps)
     text = ", ".join(f"{count} on {place}" for place, count in counts.items())
-    out.console.print(f"nodes: {text}; device dispatches: {dispatches}\n", highlight=False)
+    out.tell(f"nodes: {text}; device dispatches: {dispatches}\n")
     for number, step in enumerate(program.device_steps):
         _show_step(f"Dispatch {number}", step, full)
 
@@ -220,20 +217,17 @@ def _show_step(title: str, step: DeviceStep, full: bool) -> None:
     bound = step.scratch_bound
     if bound:
         ratio = step.sizes[BUFFERS.index("scratch")] / bound
-        out.console.print(
-            f"scratch is {ratio:.3f} x the most bytes alive at once ({bound:,})", highlight=False
-        )
-    out.console.print(
+        out.tell(f"scratch is {ratio:.3f} x the most bytes alive at once ({bound:,})")
+    out.tell(
         f"transaction: {counted(len(step.transaction), 'byte')}, {counted(len(step.ops), 'operator')}\n",
-        highlight=False,
     )
     rows = [(op.name, op.op_type, "\n".join(op.schedule)) for op in step.ops]
     out.table(f"{title}: operators", ("operator", "kind", "schedule"), rows)
     if full:
         for op in step.ops:
-            out.console.print(f"{op.name} ({', '.join(op.nodes)})", markup=False, highlight=False)
+            out.tell(f"{op.name} ({', '.join(op.nodes)})")
             for line in op.arguments:
-                out.console.print(f"    {line}", markup=False, highlight=False)
+                out.tell(f"    {line}")
 
 
 def _as_dict(key: str, program: Program, placement: list[NodePlacement]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def replay(
 
 
 def _show(name: str, report: ReplayReport, rows: int | None) -> None:
-    out.console.print(f"{name}: {report.verdict}", style="bold", markup=False, highlight=False)
+    out.tell(f"{name}: {report.verdict}", style="bold")
     text = (
         f"{report.executed} of {counted(report.operations, 'operation')}, {report.cycles} cycles "
         f"({report.seconds * 1e6:.1f} us) on {report.device}"
@@ -65,9 +65,9 @@ def _show(name: str, report: ReplayReport, rows: int | None) -> None:
     if report.assumed_tokens:
         tokens = counted(report.assumed_tokens, "token")
         text += f"; {tokens} taken to reach the controller by routes of the absent overlay"
-    print(text)
+    out.say(text)
     if report.stop is not None:
-        print(f"stopped: {report.stop.text}")
+        out.say(f"stopped: {report.stop.text}")
     _table(
         "Kernel arguments",
         ["argument", "bytes touched", "read", "written"],

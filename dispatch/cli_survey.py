@@ -38,8 +38,8 @@ def survey(
         _show(found, replays)
         for file in found:
             if file.problem:
-                print(f"{file.path}: {file.problem}")
-        print(_summary(found, bad, replays))
+                out.say(f"{file.path}: {file.problem}")
+        out.say(_summary(found, bad, replays))
     if bad:
         raise typer.Exit(1)
 

@@ -82,7 +82,7 @@ def hint_at_packets(path: Path, packets: Path | None) -> None:
     """Without its packets an operator that is configured by them does next to nothing."""
     beside = path.with_name(f"{path.stem}_ctrl.bin")
     if packets is None and beside.exists():
-        print(f"\nIt sends control packets: --packets {beside} shows what they do.")
+        out.say(f"\nIt sends control packets: --packets {beside} shows what they do.")
 
 
 def read_merged(path: Path, packets: Path | None, argument: int | None) -> Transaction:
@@ -122,7 +122,7 @@ def dump(
     """Print a transaction, one operation per line: registers named, descriptors decoded."""
     control = control_of(path)
     if control is not None and not json:
-        print(control.text(), end="")
+        out.say(control.text(), end="")
         return
     transaction = read_merged(path, packets, argument)
     if json:
@@ -130,7 +130,7 @@ def dump(
         lines = transaction.text(brief=brief).splitlines()
         out.print_json({"operations": len(transaction), "findings": findings, "lines": lines})
         return
-    print(transaction.text(brief=brief), end="")
+    out.say(transaction.text(brief=brief), end="")
 
 
 @app.command()
@@ -153,9 +153,10 @@ def assemble(
 
 def _parse_tile(text: str) -> tuple[int, int]:
     column, comma, row = text.partition(",")
-    if not comma or not column.strip().isdigit() or not row.strip().isdigit():
+    at = out.number(column), out.number(row)
+    if not comma or at[0] is None or at[1] is None:
         raise InputError("--tile", repr(text), "column,row", "for instance 0,1")
-    return int(column), int(row)
+    return at[0], at[1]
 
 
 @app.command()
@@ -179,9 +180,9 @@ def explain(
             told = next((t for t in told["tiles"] if (t["column"], t["row"]) == (column, row)), {})
         out.print_json(told)
     elif tile is not None:
-        print(explanation.tile_text(_parse_tile(tile)), end="")
+        out.say(explanation.tile_text(_parse_tile(tile)), end="")
     else:
-        print(explanation.text() if full else explanation.summary(), end="")
+        out.say(explanation.text() if full else explanation.summary(), end="")
         hint_at_packets(path, packets)
 
 
@@ -189,10 +190,11 @@ def _parse_sizes(texts: list[str] | None) -> dict[int, int] | None:
     """``0=4096`` per kernel argument."""
     sizes = {}
     for text in texts or ():
-        number, equals, size = text.partition("=")
-        if not equals or not number.strip().isdigit() or not size.strip().isdigit():
+        left, equals, right = text.partition("=")
+        argument, size = out.number(left), out.number(right)
+        if not equals or argument is None or size is None:
             raise InputError("--arg", repr(text), "argument=bytes", "for instance 0=4096")
-        sizes[int(number)] = int(size)
+        sizes[argument] = size
     return sizes or None
 
 
@@ -264,8 +266,8 @@ def check_file(
         )
     else:
         for line in _finding_lines(found, full):
-            print(line)
-        print(f"{counted(errors, 'error')}, {counted(len(found) - errors, 'warning')}")
+            out.say(line)
+        out.say(f"{counted(errors, 'error')}, {counted(len(found) - errors, 'warning')}")
     if errors:
         raise typer.Exit(1)
 
@@ -282,7 +284,7 @@ def diff(
     if json:
         out.print_json(difference.to_dict())
     else:
-        print(difference.text(most=1 << 60) if full else difference.text(), end="")
+        out.say(difference.text(most=1 << 60) if full else difference.text(), end="")
     if difference:
         raise typer.Exit(1)
 
@@ -305,8 +307,8 @@ def fuse(
         told = {"files": written, "sizes": layout.sizes, "tensors": layout.tensors, "bindings": bindings}
         out.print_json(told)
         return
-    print(f"{', '.join(written)}: {repr(result.transaction)[1:-1]}")
+    out.say(f"{', '.join(written)}: {repr(result.transaction)[1:-1]}")
     for argument, size in sorted(layout.sizes.items()):
-        print(f"  arg {argument}: {counted(size, 'byte')}")
+        out.say(f"  arg {argument}: {counted(size, 'byte')}")
     for name, (argument, offset) in layout.tensors.items():
-        print(f"  {name}: arg {argument} + {offset:#x}")
+        out.say(f"  {name}: arg {argument} + {offset:#x}")

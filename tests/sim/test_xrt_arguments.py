@@ -21,7 +21,8 @@ BOUND = {name: cls for name, cls in CLASSES.items() if not hasattr(cls, "__membe
 BOUND["xclbinkernel"] = xrt.xclbin.xclbinkernel
 ODD: list[Any] = [
     None, -1, 1 << 63, 1 << 64, 1 << 70, 1.5, float("nan"), "", "npu9", "a\0b", b"", b"abc", [], {}, len,
-    object(), np.int64(-1), np.float32(1), np.zeros((2, 2)), np.array("a"), memoryview(b"abcd"), xrt.bo, Ellipsis,
+    object(), np.int64(-1), np.float32(1), np.zeros((2, 2)), np.array("a"), memoryview(b"abcd"), xrt.bo,
+    Ellipsis,
 ]  # fmt: skip
 
 

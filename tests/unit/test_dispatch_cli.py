@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -16,7 +19,8 @@ from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.cli import app
-from onedispatch.dispatch.cli_output import parse_inputs, parse_shapes
+from onedispatch.dispatch.cli_output import parse_inputs, parse_shapes, print_json, visible
+from onedispatch.dispatch.cli_txn import _parse_sizes, _parse_tile
 from onedispatch.dispatch.report import OpReport, RunReport
 
 COMMANDS = (["run"], ["compile"], ["inspect"], ["bench"], ["ops"], ["devices"], ["txn"])
@@ -154,3 +158,119 @@ def test_inspect_names_the_host_engine(tmp_path: Path) -> None:
         (program,) = json.loads(invoke("inspect", str(tmp_path / name), "--json"))
         assert program["placement"][0]["reason"].endswith("; on onnxruntime")
         assert "on onnxruntime" in " ".join(invoke("inspect", str(tmp_path / name)).split())
+
+
+COMMAND = [sys.executable, "-m", "onedispatch.dispatch.cli"]
+
+
+def small_model(path: Path, name: str = "act", op: str = "Relu", output: str = "y") -> Path:
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4]) for n in ("x", output)]
+    graph = helper.make_graph([helper.make_node(op, ["x"], [output], name=name)], "g", ends[:1], ends[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_every_command_with_output_to_a_full_device(tmp_path: Path) -> None:
+    """Buffered text failed when Python ended, which nobody could tell from success."""
+    model = str(small_model(tmp_path / "m.onnx"))
+    compiled = str(tmp_path / "m.od")
+    invoke("compile", model, "-o", compiled)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.bin").write_bytes(od.load(compiled).transaction)
+    commands: list[list[str]] = [
+        ["--help"], ["ops"], ["ops", "--json"], ["devices"], ["inspect", model],
+        ["inspect", compiled, "--json"], ["run", model, "--random"],
+        ["compile", model, "-o", str(tmp_path / "again.od")],
+        *(["txn", name, compiled] for name in ("dump", "explain", "check", "replay")),
+        ["txn", "diff", compiled, compiled, "--json"],
+        ["txn", "survey", str(tmp_path / "folder"), "--jobs", "1"],
+    ]  # fmt: skip
+    started = []
+    for command in commands:
+        with open("/dev/full", "w") as full:
+            started.append(
+                subprocess.Popen([*COMMAND, *command], stdout=full, stderr=subprocess.PIPE, text=True)
+            )
+        if len(started) % 4 == 0 or command is commands[-1]:
+            for process in started:
+                told = process.communicate(timeout=120)[1]
+                assert process.returncode == 1, (process.args, told)
+                assert told.count("\n") <= 2 and "No space left" in told, (process.args, told)
+            started.clear()
+    both = subprocess.run(f"{' '.join(COMMAND)} ops > /dev/full 2> /dev/full", shell=True, check=False)
+    assert both.returncode == 1
+    for options in (["compile", model, "-o", "/dev/full"], ["run", model, "--random", "-o", "/dev/full"]):
+        done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and "Traceback" not in done.stderr and "No space left" in done.stderr
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    line = f"{' '.join(COMMAND)} ops --json | head -c 10"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert done.stdout == "[\n  {\n    " and done.stderr == ""
+
+
+NAMES = (
+    "[bold]x[/bold]",
+    "[/]",
+    "[link=file:///]",
+    ":smile:",
+    "\x1b[2J\x1b]0;owned\x07",
+    "a\u202eb",
+    "\x9b31m",
+    "%s{}",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_text(name: str, tmp_path: Path) -> None:
+    """Neither markup nor emoji codes nor commands to the terminal."""
+    path = str(small_model(tmp_path / "m.onnx", name, output=f"out{name}"))
+    shown = visible(name)
+    assert shown.isprintable() and (shown == name or "\\" in shown)
+    for command in (["inspect", path, "--full"], ["run", path, "--random"]):
+        printed = invoke(*command)
+        assert not any(c in printed for c in "\x1b\x07\x9b\u202e")
+        assert shown in "".join(printed.split()) or command[0] == "run"
+        assert f"out{shown}" in "".join(printed.split()) or command[0] == "inspect"
+    assert json.loads(invoke("inspect", path, "--json"))[0]["placement"][0]["node"] == name
+
+
+def test_errors_are_text_too(tmp_path: Path) -> None:
+    command = [*COMMAND, "inspect", "\x1b[31m:smile:[bold].onnx"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 1 and b"\x1b" not in done.stderr
+    assert rb"\x1b[31m:smile:[bold].onnx" in done.stderr.replace(b"\n", b"").replace(b"\\\\", b"\\")
+
+
+def test_json_has_no_nan(tmp_path: Path) -> None:
+    path = str(small_model(tmp_path / "m.onnx"))
+    np.save(tmp_path / "x.npy", np.full((2, 4), np.nan, np.float32))
+    text = invoke("run", path, "-i", f"x={tmp_path / 'x.npy'}", "--json")
+    (row,) = json.loads(text, parse_constant=pytest.fail)["outputs"]
+    assert row["max"] is None and row["mean"] is None
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        print_json({"a": [np.inf, (np.float32("nan"), 1.5)], "b": np.array([-np.inf, 2.0])})
+    assert json.loads(out.getvalue()) == {"a": [None, [None, 1.5]], "b": [None, 2.0]}
+
+
+@pytest.mark.parametrize("size", ["²", "١", "9" * 5000, "1e3", "+1", "-1"])
+def test_numbers_of_the_command_line(size: str) -> None:
+    for parse, text in (
+        (_parse_tile, f"{size},1"),
+        (_parse_sizes, [f"0={size}"]),
+        (parse_shapes, [f"x={size},2"]),
+    ):
+        with pytest.raises(od.InputError):
+            parse(text)
+
+
+def test_an_unexpected_error_is_one_message(tmp_path: Path) -> None:
+    code = (
+        "import sys; from onedispatch.dispatch import cli, cli_info\n"
+        "def fail(): raise KeyError('thrown on purpose')\n"
+        "cli_info.all_devices = fail; sys.argv = ['onedispatch', 'devices']; cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "internal error in onedispatch" in done.stderr and "thrown on purpose" in done.stderr
