@@ -152,8 +152,12 @@ class Reader:
             raise self.damaged("content that does not match its checksum")
         self._base = _aligned(_HEAD.size + length)
         try:
-            description = msgpack.unpackb(data[_HEAD.size : _HEAD.size + length].data, strict_map_key=False)
-        except (ValueError, msgpack.exceptions.UnpackException) as error:
+            description = msgpack.unpackb(data[_HEAD.size : _HEAD.size + length].data, strict_map_key=True)
+        except (
+            ValueError,
+            TypeError,
+            msgpack.exceptions.UnpackException,
+        ) as error:  # TypeError: a list as key
             raise self.damaged(f"a description that is not msgpack: {error}") from error
         if not isinstance(description, dict):
             raise self.damaged("a description that is no map")

@@ -139,3 +139,14 @@ def test_foreign_files_and_versions(saved: bytes, tmp_path: Path) -> None:
         load(tmp_path / "absent.od")
     with pytest.raises(CompiledModelError):
         compile_model(small()).save(tmp_path / "no" / "such" / "folder.od")
+
+
+@pytest.mark.parametrize("key", [b"\x91\x01", b"\x80", b"\x01", b"\xc0"], ids=["list", "map", "int", "nil"])
+def test_a_description_with_keys_that_are_no_text(saved: bytes, tmp_path: Path, key: bytes) -> None:
+    text = b"\x81" + key + b"\x01"
+    body = text + bytes(64 - 32 - len(text))
+    tail = struct.pack("<QQ", 32 + len(body), len(text)) + body
+    path = tmp_path / "odd.od"
+    path.write_bytes(container.MAGIC + struct.pack("<II", container.VERSION, zlib.crc32(tail)) + tail)
+    with pytest.raises(CompiledModelError):
+        load(path)
