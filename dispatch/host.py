@@ -142,6 +142,8 @@ class HostRegion:
 
     def _cover(self, nodes: Sequence[Node]) -> Iterator[_Piece]:
         """The nodes as one piece of onnxruntime, or their halves likewise."""
+        if not nodes:
+            return
         try:
             yield self._runtime(nodes)
             return
