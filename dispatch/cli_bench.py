@@ -38,6 +38,7 @@ class Measured:
     ratio: float
     largest_error: float  # of the first output, relative to its largest value
     modelled_seconds: float
+    launch_seconds: float  # of the host, modelled, beside modelled_seconds
     dispatches: int
     peak_bytes: int  # of this process before onnxruntime's session exists
 
@@ -110,6 +111,7 @@ def measure(
         ratio=ours / theirs,
         largest_error=_error(mine[0], reference[0]),
         modelled_seconds=report.seconds if report else 0.0,
+        launch_seconds=report.launch_seconds if report else 0.0,
         dispatches=report.dispatches if report else 0,
         peak_bytes=peak,
     )
@@ -166,6 +168,7 @@ def _show(result: Measured) -> None:
         ("ratio", f"{result.ratio:.2f} x"),
         ("largest error", f"{result.largest_error:.2e} of the largest value"),
         (f"modelled time on {result.device}", f"{result.modelled_seconds * 1e3:.3f} ms"),
+        ("host launch, modelled", f"{result.launch_seconds * 1e3:.3f} ms"),
         ("dispatches", str(result.dispatches)),
         ("compile", f"{result.compile_seconds:.2f} s"),
         ("model", f"{result.model_bytes / 1e6:.1f} MB"),

@@ -64,6 +64,11 @@ class DeviceSession:
         """Forgets the context: a run that failed leaves locks and queues as they were."""
         self._kernel = None
 
+    @property
+    def launch_us(self) -> float:
+        """Modelled microseconds of the host per kernel run."""
+        return self._description.constant("host.launch_us")
+
     def load(self, step: DeviceStep) -> LoadedStep:
         return LoadedStep(self, step)
 
@@ -124,7 +129,7 @@ class LoadedStep:
             self._session.reset()
             raise SimulationError("the kernel run", f"state {state}", "ERT_CMD_STATE_COMPLETED")
         self._output.sync(_FROM_DEVICE)
-        self.report = _report(run.report(), self._step.ops)
+        self.report = _report(run.report(), self._step.ops, self._session.launch_us)
 
     def _unwritten(self, canary: np.uint32) -> list[Slot]:
         image = _map(self._output)
@@ -167,7 +172,7 @@ def _not_written(slots: Sequence[Slot]) -> SimulationError:
     )
 
 
-def _report(raw: Mapping[str, Any], ops: Sequence[OpInfo]) -> RunReport:
+def _report(raw: Mapping[str, Any], ops: Sequence[OpInfo], launch_us: float) -> RunReport:
     """The simulator's report, with cycles between timer marks given to the operators."""
     marks: dict[int, int] = dict(raw["timers"])
     previous = marks.get(0, 0)
@@ -184,4 +189,6 @@ def _report(raw: Mapping[str, Any], ops: Sequence[OpInfo]) -> RunReport:
         rows,
         sum(raw["ddr_bytes_read"]),
         sum(raw["ddr_bytes_written"]),
+        launch_seconds=launch_us * 1e-6,
+        ddr_burst_bytes=raw["ddr_burst_bytes"],
     )

@@ -310,4 +310,6 @@ def _summary(reports: Sequence[RunReport], wall: float) -> RunReport:
         total(lambda r: r.ddr_bytes_written),
         sum(r.host_seconds for r in reports),
         wall,
+        sum(r.launch_seconds for r in reports),
+        total(lambda r: r.ddr_burst_bytes),
     )

@@ -77,6 +77,7 @@ def show_run(console: Console, session: od.InferenceSession, images: int) -> Non
     table.add_column("how much", justify="right")
     table.add_row("dispatches", f"{report.dispatches}")
     table.add_row("modelled time", f"{report.seconds * 1e6:,.1f} us")
+    table.add_row("host launch", f"{report.launch_seconds * 1e6:,.1f} us")
     table.add_row("modelled cycles", f"{report.cycles:,}")
     table.add_row("read from DDR", counted(report.ddr_bytes_read, "byte"))
     table.add_row("written to DDR", counted(report.ddr_bytes_written, "byte"))

@@ -149,6 +149,7 @@ py::dict to_dict(const od::RunReport& report) {
   all["timers"] = report.timers;
   all["ddr_bytes_read"] = report.ddr_read;
   all["ddr_bytes_written"] = report.ddr_written;
+  all["ddr_burst_bytes"] = report.ddr_burst_bytes;
   all["registers"] = report.registers;
   py::list channels, cores;
   for (const auto& c : report.channels) {

@@ -151,5 +151,46 @@ TEST(Bd, IterationCounterWrapsInItsOwnRegister) {
   EXPECT_EQ(current(), 0);
 }
 
+uint64_t bursts(const Shape& shape, uint64_t first) {
+  std::vector<uint8_t> bytes(4096);
+  ValidMap valid(1024);
+  return Cursor(resolve(shape), bytes.data(), &valid, 0).bursts(shape.length, first, 6);
+}
+
+Shape runs(uint64_t base, uint64_t words, uint64_t step, uint64_t count) {
+  Shape shape;
+  shape.base = base;
+  shape.length = words * count;
+  shape.count = 2;
+  shape.dims[0] = {words, 1, 0, 0};
+  shape.dims[1] = {0, step, 0, 0};
+  return shape;
+}
+
+TEST(Bursts, AreWholeAndCountedByAddressAndLength) {
+  EXPECT_EQ(bursts(runs(0, 11, 64, 1), 0), 1u);    // 44 bytes
+  EXPECT_EQ(bursts(runs(10, 11, 64, 1), 0), 2u);   // 44 bytes across a border
+  EXPECT_EQ(bursts(runs(0, 17, 64, 1), 0), 2u);    // 68 bytes
+  EXPECT_EQ(bursts(runs(15, 18, 64, 1), 0), 3u);   // 72 bytes from the last word of a burst
+  EXPECT_EQ(bursts(runs(0, 11, 64, 10), 0), 10u);  // a burst each
+  EXPECT_EQ(bursts(runs(0, 11, 11, 10), 0), 7u);   // 440 bytes in one
+  EXPECT_EQ(bursts(runs(0, 8, 8, 4), 32), 3u);     // the memory itself lies across a border
+}
+
+TEST(Bursts, DoNotDependOnHowTheyAreCut) {
+  std::vector<uint8_t> bytes(4096);
+  ValidMap valid(1024);
+  const Shape shape = resolve(runs(3, 37, 41, 9));
+  Cursor whole(shape, bytes.data(), &valid, 0);
+  const uint64_t all = whole.bursts(shape.length, 0, 6);
+  for (uint64_t piece = 1; piece < 60; ++piece) {
+    Cursor cut(shape, bytes.data(), &valid, 0);
+    uint64_t sum = 0;
+    for (uint64_t left = shape.length; left > 0; left -= std::min(left, piece))
+      sum += cut.bursts(std::min(left, piece), 0, 6);
+    EXPECT_EQ(sum, all) << piece;
+  }
+}
+
 }  // namespace
 }  // namespace onedispatch::sim::testing

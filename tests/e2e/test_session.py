@@ -258,6 +258,11 @@ def test_fallback_runs_the_rest_on_the_host(x: Array) -> None:
     assert "CumSum" in where["CumSum"].reason
     assert session.last_run is not None and session.last_run.dispatches == 2
     assert session.last_run.host_seconds > 0
+    # Beside the device's time: what the host spends on launching, dispatch by dispatch.
+    assert session.last_run.launch_seconds == pytest.approx(2 * 45e-6)
+    payload = session.last_run.ddr_bytes_read + session.last_run.ddr_bytes_written
+    bursts = session.last_run.ddr_burst_bytes
+    assert bursts >= payload and bursts % 64 == 0
     with pytest.raises(od.UnsupportedModelError) as caught:
         od.InferenceSession(model, fallback="error")
     assert len(caught.value.nodes) == 2

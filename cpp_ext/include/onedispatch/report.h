@@ -34,6 +34,7 @@ struct RunReport {
   uint64_t kernel_calls = 0;
   std::vector<std::pair<uint32_t, uint64_t>> timers;     // RECORD_TIMER: id, cycle since launch
   std::vector<uint64_t> ddr_read, ddr_written;           // bytes per kernel argument
+  uint64_t ddr_burst_bytes = 0;                          // of all together, in whole bursts
   std::vector<ChannelReport> channels;                   // those that moved data or had a task
   std::vector<CoreReport> cores;                         // those that computed
   std::vector<std::pair<uint64_t, uint32_t>> registers;  // READ_REGS: address, value

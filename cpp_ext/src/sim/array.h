@@ -103,7 +103,7 @@ struct Channel {
   uint32_t memory_tile = kNone, last_memory_tile = kNone;  // from west to east, what the BD touches
   uint64_t first_byte = 0, span_bytes = 0;                 // and where in their memory
   std::shared_ptr<DdrRegion> region;        // shim: the buffer of this BD
-  uint64_t ddr_overhead = 1;                // bytes of DDR traffic per byte moved, for short runs
+  Cursor bursts;                            // shim: walks ahead of the data, for the cost in DDR
 
   // MM2S only.
   const Route* route = nullptr;  // found when the data of a packet, or of a BD, starts
@@ -315,6 +315,7 @@ class Array {
   void copy_segment(Channel& source, const Route& route, uint64_t words);
   void deliver_header(Channel& source, const Route& route);
   void ready(Channel& channel);
+  uint64_t serve_ddr(Channel& channel, uint64_t words);
   bool paused(const Channel& channel) const;
   void settle_jobs(const Channel& channel);
   [[noreturn]] void fail_unwritten(const Channel& source, uint64_t word) const;

@@ -67,6 +67,7 @@ bool Array::start_packet(Channel& s) {
       s.packet_words.push_back(s.header_word);
     } else {
       take_packet_words(s, 1);
+      if (s.region) serve_ddr(s, 1);
       s.header_due = true;  // begin_segment charges it, wherever it comes from
     }
   }
@@ -91,7 +92,10 @@ bool Array::header_from_data(Channel& s) {
   s.cursor = ahead;
   --s.words_left;
   s.bytes += 4;
-  if (s.region) s.region->bytes_read += 4;
+  if (s.region) {
+    s.region->bytes_read += 4;
+    serve_ddr(s, 1);
+  }
   if (s.words_left == 0)
     fail(s, "unsupported",
          {channel_name(s) + " BD " + std::to_string(s.bd_id),

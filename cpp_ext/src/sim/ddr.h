@@ -18,6 +18,7 @@ struct DdrRegion {
   ValidMap* valid = nullptr;
   std::shared_ptr<void> keep_alive;
   uint64_t bytes_read = 0, bytes_written = 0;
+  uint64_t burst_bytes = 0;  // of both, in whole bursts
   // Replay: there is no data; BDs touched bytes [first, end).
   bool open = false;
   uint64_t first = ~0ull, end = 0;

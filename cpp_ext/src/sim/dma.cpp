@@ -203,9 +203,7 @@ void Array::bind_ddr(Channel& c, Shape shape) {
       region->end = std::max(region->end, address - region->address + bytes);
       c.region = region;
       c.cursor = Cursor(shape, region->data, region->valid, 0);
-      const uint64_t run = c.cursor.run_bytes();
-      const uint64_t burst = timing_.ddr_burst_bytes;
-      c.ddr_overhead = std::max<uint64_t>(1, ((run + burst - 1) / burst * burst + run / 2) / run);
+      c.bursts = c.cursor;
       return;
     }
   }

@@ -135,6 +135,22 @@ void Cursor::next_run() {
   }
 }
 
+uint64_t Cursor::bursts(uint64_t words, uint64_t first, unsigned shift) {
+  const uint64_t inside = (uint64_t{1} << shift) - 1;
+  uint64_t count = 0;
+  while (words > 0) {
+    const uint64_t here = std::min(words, run_ - position_);
+    const uint64_t begin = first + 4 * address(), end = begin + 4 * here;
+    count += ((end - 1) >> shift) - (begin >> shift) + 1;
+    if (begin == burst_end_ && (begin & inside) != 0) --count;
+    burst_end_ = end;
+    words -= here;
+    position_ += here;
+    if (position_ == run_) next_run();
+  }
+  return count;
+}
+
 // Whole one-word runs along the innermost outer dimension: the case of a transposing pattern.
 template <typename Byte>
 uint64_t Cursor::strided(Byte* data, uint64_t words, uint64_t step, uint64_t* done) {

@@ -53,8 +53,9 @@ class Cursor {
   uint64_t skip_read(uint64_t words);
   void skip_written(uint64_t words);
 
-  // Average bytes per run, for the cost of DDR bursts.
-  uint64_t run_bytes() const { return run_ * 4; }
+  // Bursts of 2^`shift` bytes that the next `words` words touch, word 0 of the memory lying at byte
+  // address `first`. A run that goes on where the one before it ended shares its last burst. Advances.
+  uint64_t bursts(uint64_t words, uint64_t first, unsigned shift);
   bool padded() const { return padded_; }
 
  private:
@@ -73,6 +74,7 @@ class Cursor {
   uint64_t run_ = 1;       // words per run
   uint64_t position_ = 0;  // within the run
   uint64_t offset_ = 0;    // of the run, relative to origin
+  uint64_t burst_end_ = 0;  // address behind the last byte that bursts() counted
   unsigned outer_count_ = 0;
   std::array<Dimension, kMaxDimensions> outer_{};  // size and step of runs, innermost first
   std::array<uint64_t, kMaxDimensions> index_{};

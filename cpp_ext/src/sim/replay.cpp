@@ -77,7 +77,7 @@ void Array::supply(Channel& c) {
   const double rate = c.region ? timing_.shim_words_per_cycle : timing_.words_per_cycle;
   const uint64_t start = std::max(now, c.ready_time);
   uint64_t end = start + static_cast<uint64_t>(std::ceil(static_cast<double>(words) / rate));
-  if (c.region) end = std::max(end, ddr_.serve(now, words * 4 * c.ddr_overhead));
+  if (c.region) end = std::max(end, serve_ddr(c, words));
   c.state = ChannelState::kMoving;
   changed(c.tile);
   c.open = true;

@@ -46,6 +46,7 @@ void Simulator::finish_report(uint64_t events_before, uint64_t end) {
   report_.operations = transaction_->ops().size();
   report_.events = array_.events.scheduled() - events_before;
   for (const auto& region : array_.regions()) {
+    report_.ddr_burst_bytes += region->burst_bytes;
     report_.ddr_read.push_back(region->bytes_read);
     report_.ddr_written.push_back(region->bytes_written);
   }

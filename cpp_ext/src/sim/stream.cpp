@@ -54,6 +54,15 @@ void Array::try_start(Channel& s) {
   begin_segment(s, header, words, start);
 }
 
+// When host memory has served the next words of a shim's BD. It serves whole bursts: of 64 bytes, by
+// address and length, whatever the BD's burst length says, which is that of its longest request.
+uint64_t Array::serve_ddr(Channel& c, uint64_t words) {
+  const unsigned shift = timing_.ddr_burst_shift;
+  const uint64_t bytes = c.bursts.bursts(words, c.region->origin, shift) << shift;
+  c.region->burst_bytes += bytes;
+  return ddr_.serve(now, bytes);
+}
+
 void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t start) {
   const Route& route = *s.route;
   bool shim = tiles_[s.tile].kind == TileKind::kShim;
@@ -69,13 +78,13 @@ void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t star
   }
   // A stream that stood still pays the way through the switches again.
   if (start > s.last_end + timing_.bd_setup + timing_.channel_start + timing_.bd_chain) end += route.latency;
-  if (s.region) end = std::max(end, ddr_.serve(now, words * 4 * s.ddr_overhead));
+  if (s.region) end = std::max(end, serve_ddr(s, words));
   for (const Destination& d : route.destinations) {
     Channel& c = channels_[d.channel];
     if (header && !d.keeps_header) continue;
     c.state = ChannelState::kMoving;
     changed(c.tile);
-    if (c.region) end = std::max(end, ddr_.serve(now, words * 4 * c.ddr_overhead));
+    if (c.region) end = std::max(end, serve_ddr(c, words));
   }
   s.state = ChannelState::kMoving;
   changed(s.tile);

@@ -15,6 +15,14 @@ double positive(const DeviceDescription& device, const char* key) {
   return value;
 }
 
+unsigned power_of_two(const DeviceDescription& device, const char* key) {
+  const double value = positive(device, key);
+  for (unsigned shift = 2; shift < 13; ++shift)
+    if (value == static_cast<double>(1u << shift)) return shift;
+  throw std::invalid_argument("device " + device.name + ": constant " + key + " is " +
+                              std::to_string(value) + "; accepted: powers of two, 4 to 4096");
+}
+
 uint32_t cycles(const DeviceDescription& device, const char* key) {
   const double value = device.at(key);
   if (!(value >= 0) || value > 1e9)
@@ -38,9 +46,8 @@ Timing::Timing(const DeviceDescription& d)
       hop_link(cycles(d, "stream.hop_link_cycles")),
       core_lock(cycles(d, "stream.core_lock_cycles")),
       ddr_bytes_per_cycle(positive(d, "ddr.gigabytes_per_second") * 1e9 / array_hz),
-      ddr_burst_bytes(static_cast<uint64_t>(positive(d, "ddr.burst_bytes"))),
+      ddr_burst_shift(power_of_two(d, "ddr.burst_bytes")),
       ddr_segment_words(static_cast<uint64_t>(positive(d, "ddr.segment_words"))) {
-  if (ddr_burst_bytes == 0) ddr_burst_bytes = 1;
   if (ddr_segment_words == 0) ddr_segment_words = 1;
   const double scale = array_hz / (positive(d, "controller.clock_mhz") * 1e6);
   const auto scaled = [&](const char* key) {

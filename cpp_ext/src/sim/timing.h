@@ -19,7 +19,8 @@ struct Timing {
   uint32_t hop_tile, hop_link;
   uint32_t core_lock;
   double ddr_bytes_per_cycle;
-  uint64_t ddr_burst_bytes, ddr_segment_words;
+  unsigned ddr_burst_shift;  // a burst has 2^this bytes
+  uint64_t ddr_segment_words;
   // Controller, already in array cycles.
   uint64_t write, blockwrite, blockwrite_word, maskwrite, other, launch, reconfigure;
 };
