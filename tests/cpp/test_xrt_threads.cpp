@@ -34,6 +34,7 @@ uint64_t shim_queue(bool mm2s) {
 std::vector<uint8_t> copy() {
   Builder b;
   lay_feed_and_drain(b, 0);
+  lay_tokens(b, 0);
   const BdList take = {
       {bd::mem::acquire_enable, 1}, {bd::mem::acquire_lock, 65}, {bd::mem::acquire_value, -1}};
   for (const uint32_t i : {0u, 1u})
