@@ -111,6 +111,14 @@ def test_no_runtime_takes_it_and_neither_do_we(
     assert "n (" in str(caught.value) or "node name: n" in str(caught.value)
 
 
+def test_range_takes_lists_of_one_value() -> None:
+    """Of which inference has something to say only where it knows the values."""
+    proto = model("Range", *(np.array([n], np.int64) for n in (1, 7, 2)), const=(0,))
+    feed = {"x1": ints(7), "x2": ints(2)}
+    (y,) = onedispatch.InferenceSession(proto).run(None, feed)
+    np.testing.assert_array_equal(y, [1, 3, 5])
+
+
 @pytest.mark.parametrize("opset", [0, -1, NEWEST + 1, 999])
 def test_operator_sets_that_nobody_knows(opset: int) -> None:
     with pytest.raises(ModelError, match=rf"version {opset}; accepted: 1 to {NEWEST}"):
