@@ -126,6 +126,7 @@ class Conv(Operator):
 
     def _args(self, s: Schedule, dims: Sequence[int], channel: int) -> Mapping[str, int | list[int]]:
         co, oh, ow = dims
+        self.window.check_plane(s.tiles[oh], s.tiles[ow])
         args: dict[str, int | list[int]] = {
             ("dim_co" if channel == K else "dim_c"): co,
             "dim_oh": oh,

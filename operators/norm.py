@@ -18,7 +18,7 @@ from onedispatch.operators.elementwise import (
     tensors_of,
 )
 from onedispatch.operators.index_space import Nest
-from onedispatch.operators.params import Activation, f32
+from onedispatch.operators.params import LIMITS, Activation, f32
 from onedispatch.operators.registry import maps
 from onedispatch.operators.rows import middle_axis_args, middle_axis_nest
 from onedispatch.operators.schedule import Schedule
@@ -144,6 +144,6 @@ def map_lrn(node: NodeSpec, lowering: Lowering) -> None:
     defaults = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
     attributes = {k: float(node.attr(k, v)) for k, v in defaults.items()}
     size = int(node.attr("size", 0))
-    if size < 1:
-        raise Unsupported(f"LRN with size {size}", "size of 1 or more")
+    if not 1 <= size <= LIMITS["lrn_size"]:
+        raise Unsupported(f"LRN with size {size}", f"sizes of 1 to {LIMITS['lrn_size']}")
     lowering.emit(Lrn(node.name, inputs[0], output, lowering.device, size=size, **attributes))

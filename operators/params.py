@@ -71,6 +71,14 @@ POOL_MODES = {"max": 0, "average_exclude_pad": 1, "average_include_pad": 2}
 REDUCE_MODES = {"sum": 0, "mean": 1, "max": 2, "min": 3, "sum_square": 4, "prod": 5}
 DTYPES = {"f32": 0, "i8i32": 1}
 
+# What core programs accept, by argument: mappings refuse what is beyond, before anything is emitted.
+LIMITS = {
+    "window_step": 1 << 12,  # kernel extent, stride, dilation
+    "window_plane": 1 << 20,  # elements of one channel that the windows of a tile cover
+    "window_taps": 1 << 16,
+    "lrn_size": 1 << 14,
+}
+
 # name -> first word. Widths follow from the groups in the module docstring.
 HEADER = {
     "magic": 0,
@@ -245,7 +253,10 @@ class ParamBlock:
         self.words[HEADER["kernel"]] = KERNELS[self.kernel]
 
     def put(self, at: int, values: Iterable[int]) -> None:
+        """Raises ``OverflowError`` for what is no word: to cut it off would be another operator."""
         for i, value in enumerate(values):
+            if not -(1 << 31) <= value < 1 << 32:
+                raise OverflowError(f"word {at + i} of a {self.kernel} parameter block is {value}")
             self.words[at + i] = value & 0xFFFFFFFF
 
     def set_args(self, values: Mapping[str, int | list[int]]) -> None:
@@ -284,6 +295,7 @@ def header_text() -> str:
     block("pool_mode", POOL_MODES)
     block("reduce_mode", REDUCE_MODES)
     block("dtype", DTYPES)
+    block("limit", LIMITS)
     block("header", HEADER)
     for kernel, table in ARGS.items():
         block(kernel.lower(), table)

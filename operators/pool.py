@@ -65,6 +65,7 @@ class Pool(Operator):
 
     def _args(self, s: Schedule) -> Mapping[str, int | list[int]]:
         top, left, bottom, right = self.window.pads
+        self.window.check_plane(s.tiles[1], s.tiles[2])
         return {
             "dim_c": 0,
             "dim_oh": 1,

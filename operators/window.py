@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from onedispatch.operators.index_space import Access
+from onedispatch.operators.params import LIMITS
 from onedispatch.operators.schedule import Schedule
 from onedispatch.operators.tensor import NodeSpec, TensorSpec, Unsupported
 
@@ -33,6 +35,19 @@ class Window:
         span = (self.kernel[axis] - 1) * self.dilations[axis]
         return Access(dim, self.strides[axis], start, start + span)
 
+    def check_plane(self, rows: int, columns: int) -> None:
+        """Raises ``Unsupported`` where a tile's windows cover more, padding included, than a core takes."""
+        height, width = (
+            (count - 1) * self.strides[axis] + (self.kernel[axis] - 1) * self.dilations[axis] + 1
+            for axis, count in enumerate((rows, columns))
+        )
+        width += -width % self.strides[1]
+        if height * width > LIMITS["window_plane"]:
+            raise Unsupported(
+                f"windows that cover {height} x {width} elements of a channel, padding included",
+                f"at most {LIMITS['window_plane']} in one tile",
+            )
+
     def words(self) -> dict[str, int | list[int]]:
         """Kernel arguments kh..dw."""
         pairs = zip(("k", "s", "d"), (self.kernel, self.strides, self.dilations), strict=True)
@@ -55,7 +70,7 @@ def window_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: Tens
     """The window of a Conv or pooling node.
 
     Raises:
-        Unsupported: other than one or two spatial dimensions.
+        Unsupported: other than one or two spatial dimensions; steps that no core program takes.
     """
     rank = len(x.shape) - 2
     if rank not in (1, 2):
@@ -69,9 +84,21 @@ def window_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: Tens
     elif mode in ("SAME_UPPER", "SAME_LOWER"):
         pads = _same_pads(x, output, kernel, strides, dilations, upper=mode == "SAME_UPPER")
     k, s, d = [int(v) for v in kernel], strides, dilations
+    _check_steps(node, k, s, d)
     if rank == 1:
         k, s, d, pads = [1, *k], [1, *s], [1, *d], [0, pads[0], 0, pads[1]]
     return Window((k[0], k[1]), (s[0], s[1]), (d[0], d[1]), (pads[0], pads[1], pads[2], pads[3]))
+
+
+def _check_steps(
+    node: NodeSpec, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> None:
+    most = LIMITS["window_step"]
+    for name, values in (("kernel", kernel), ("strides", strides), ("dilations", dilations)):
+        if any(value > most for value in values):
+            raise Unsupported(f"{node.op_type} with {name} {list(values)}", f"at most {most} each")
+    if prod(kernel) > LIMITS["window_taps"]:
+        raise Unsupported(f"{node.op_type} with kernel {list(kernel)}", f"{LIMITS['window_taps']} elements")
 
 
 def _same_pads(

@@ -67,6 +67,12 @@ namespace dtype {
 constexpr uint32_t f32 = 0;
 constexpr uint32_t i8i32 = 1;
 }  // namespace dtype
+namespace limit {
+constexpr uint32_t window_step = 4096;
+constexpr uint32_t window_plane = 1048576;
+constexpr uint32_t window_taps = 65536;
+constexpr uint32_t lrn_size = 16384;
+}  // namespace limit
 namespace header {
 constexpr uint32_t magic = 0;
 constexpr uint32_t kernel = 1;

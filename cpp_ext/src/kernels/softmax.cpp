@@ -72,7 +72,7 @@ class Softmax final : public Kernel {
 class Lrn final : public Kernel {
  public:
   explicit Lrn(const Setup& setup) : lines_(setup, "LRN") {
-    const auto size = static_cast<int>(word_in(setup, params::lrn::size, "LRN size", 1, kCoreMemoryBytes / 4));
+    const auto size = static_cast<int>(word_in(setup, params::lrn::size, "LRN size", 1, params::limit::lrn_size));
     before_ = (size - 1) / 2;
     after_ = size - 1 - before_;
     scale_ = word_f32(setup, params::lrn::alpha) / static_cast<float>(size);

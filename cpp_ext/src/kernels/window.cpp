@@ -12,9 +12,8 @@ namespace {
 
 namespace arg = params::pool;  // words 41..65 are the same for CONV, DWCONV and POOL
 
-constexpr uint32_t kMaxStep = 1 << 12;        // kernel extent, stride, dilation
-constexpr int64_t kMaxPlane = int64_t{1} << 20;  // elements of a padded channel
-constexpr int64_t kMaxTaps = int64_t{1} << 16;
+constexpr int64_t kMaxPlane = params::limit::window_plane;
+constexpr int64_t kMaxTaps = params::limit::window_taps;
 
 // Throws unless [first, last] without what lies outside the tensor is in the chunk.
 void require_held(const Axis& axis, int64_t tile_origin, int64_t first, int64_t last, const char* name) {
@@ -43,7 +42,7 @@ Window::Window(const Setup& setup, const char* name, Channels channels) {
   columns = static_cast<int>(setup.dims[dim_w].tile);
   int* const steps[] = {&kh, &kw, &sh, &sw, &dh, &dw};
   for (uint32_t i = 0; i < 6; ++i) {
-    *steps[i] = static_cast<int>(word_in(setup, arg::kh + i, "window (kh, kw, sh, sw, dh, dw)", 1, kMaxStep));
+    *steps[i] = static_cast<int>(word_in(setup, arg::kh + i, "window (kh, kw, sh, sw, dh, dw)", 1, params::limit::window_step));
   }
   const bool empty = channels == Channels::kReduction && setup.k_extent == 0;
   x = port_at(setup, arg::x, "window input", 4, empty);
