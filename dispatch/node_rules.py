@@ -308,17 +308,20 @@ def matrix_product(facts: Facts) -> None:
 
 
 def channel_parameters(first: int, count: int) -> Rule:
-    """Inputs from ``first`` on hold one value per channel."""
+    """Inputs from ``first`` on hold one value per channel; with ``spatial=0`` one per element of a sample."""
 
     def rule(facts: Facts) -> None:
         x = facts.shape(0)
-        if x is None or not facts.attr("spatial", 1):
+        if x is None:
             return
-        channels = x[1] if len(x) > 1 else 1
+        wanted: Shape = (x[1],) if len(x) > 1 else (1,)
+        what = "one value per channel"
+        if not facts.attr("spatial", 1):
+            wanted, what = x[1:], "one value per element of a sample"
         for index in range(first, first + count):
             shape = facts.shape(index)
-            if shape is not None and shape != (channels,):
-                facts.refuse(facts.input_name(index), list(shape), f"[{channels}], one value per channel")
+            if shape is not None and shape != wanted:
+                facts.refuse(facts.input_name(index), list(shape), f"{list(wanted)}, {what}")
 
     return rule
 

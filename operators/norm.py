@@ -111,7 +111,11 @@ def map_batch_normalization(node: NodeSpec, lowering: Lowering) -> None:
         scale, offset, mean, variance = (np.asarray(v, np.float64) for v in values)
         factor = scale / np.sqrt(variance + epsilon)
         constants = factor.astype(np.float32), (offset - mean * factor).astype(np.float32)
-        lowering.emit(ChannelAffine(node.name, x, *constants, output, lowering.device))
+        if factor.ndim == 1:
+            lowering.emit(ChannelAffine(node.name, x, *constants, output, lowering.device))
+        else:
+            operands = [x, *(lowering.const(c) for c in constants)]
+            lowering.emit(Eltwise(node.name, "muladd", operands, output, lowering.device))
         return
     _computed_parameters(node, lowering, inputs, output, epsilon)
 
@@ -119,7 +123,10 @@ def map_batch_normalization(node: NodeSpec, lowering: Lowering) -> None:
 def _computed_parameters(
     node: NodeSpec, lowering: Lowering, inputs: Sequence[TensorSpec], output: TensorSpec, epsilon: float
 ) -> None:
-    """The same with parameters that are only known at run time: five element-wise steps."""
+    """The same with parameters that are only known at run time: five element-wise steps.
+
+    Parameters are [C], or in old models (``spatial=0``) one per element of a sample, which broadcast.
+    """
     x, scale, offset, mean, variance = inputs[:5]
     device, name, dtype = lowering.device, node.name, np.dtype(np.float32)
 
@@ -134,7 +141,7 @@ def _computed_parameters(
     lowering.emit(Eltwise(name, "mul", [mean, factor], centred, device))
     lowering.emit(Eltwise(name, "sub", [offset, centred], shift, device))
     own = View([prod(x.shape[d + 1 :]) if n != 1 else 0 for d, n in enumerate(x.shape)])
-    views = [own, channel_view(x.shape), channel_view(x.shape)]
+    views = [own, channel_view(x.shape), channel_view(x.shape)] if len(scale.shape) == 1 else None
     lowering.emit(Eltwise(name, "muladd", [x, factor, shift], output, device, views=views))
 
 

@@ -276,11 +276,14 @@ def conv(make: Maker, op_type: str) -> Draft:
 def batch_normalization(make: Maker, op_type: str) -> Draft:
     x, shape = make.data_input(2)
     constant = make.rng.choice((0.0, 1.0))
-    parameters: list[Tensor | str | None] = [make.tensor(shape[1], const=constant) for _ in range(4)]
+    each = make.opset < 9 and make.chance(0.3)  # a mean for each element of a sample, not each channel
+    sizes = shape[1:] if each else shape[1:2]
+    parameters: list[Tensor | str | None] = [make.tensor(*sizes, const=constant) for _ in range(4)]
     for tensor in parameters[3:]:
         if isinstance(tensor, Tensor):
             tensor.array = np.asarray(np.abs(tensor.array) + np.float32(0.5))
-    return Draft(op_type, [x, *parameters], {"epsilon": 1e-3} if make.chance(0.4) else {})
+    attributes: dict[str, Any] = {"epsilon": 1e-3} if make.chance(0.4) else {}
+    return Draft(op_type, [x, *parameters], {**attributes, "spatial": 0} if each else attributes)
 
 
 def lrn(make: Maker, op_type: str) -> Draft:

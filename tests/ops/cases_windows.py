@@ -138,10 +138,10 @@ def _last_channel_special() -> list[Any]:
 
 def normalisations() -> list[Case]:
     def batch(shape: tuple[int, ...], const: bool, **attributes: Any) -> Case:
-        c = shape[1]
+        sizes = shape[1:2] if attributes.get("spatial", 1) else shape[1:]
         make = weight if const else f32
         kinds = ("normal", "normal", "normal", "positive")
-        return case("BatchNormalization", f32(*shape), *(make(c, kind=k) for k in kinds), **attributes)
+        return case("BatchNormalization", f32(*shape), *(make(*sizes, kind=k) for k in kinds), **attributes)
 
     cases = []
     for shape in [(1, 1, 1, 1), (37, 3, 5, 5), (2, 67, 7, 7), (1, 3, 101, 103), (5, 7), (3, 4, 9),
@@ -151,6 +151,8 @@ def normalisations() -> list[Case]:
         batch((2, 3, 4, 4), True, epsilon=0.01),
         batch((2, 3, 4, 4), True, opset=9),
         batch((2, 3, 4, 4), True, opset=7),
+        *(batch((2, 3, 4, 5), const, opset=8, spatial=0) for const in (True, False)),
+        batch((3, 5), True, opset=8, spatial=0),
         batch((2, 3, 4, 4), False, opset=14, momentum=0.5),
         case(
             "BatchNormalization",

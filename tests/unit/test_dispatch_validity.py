@@ -61,6 +61,7 @@ INVALID: list[tuple[str, tuple[Array, ...], dict[str, Any], str]] = [
     ("Transpose", (f(2, 3),), {"perm": [0]}, r"\[0\]; accepted: a permutation of 0 to 1"),
     ("Transpose", (f(2, 3),), {"perm": [1, 1]}, "a permutation"),
     ("BatchNormalization", (f(1, 6, 4), f(6), f(6), f(7), f(6)), {}, r"'x3'.*\[7\]; accepted: \[6\]"),
+    ("BatchNormalization", (f(2, 3, 4), *[f(3)] * 4), {"spatial": 0, "opset": 8}, r"accepted: \[3, 4\]"),
     ("Softmax", (f(2, 3),), {"axis": 1 << 40}, "'axis': given 1099511627776; accepted: -2 to 1"),
     ("Softmax", (f(2, 3),), {"axis": 2, "opset": 9}, "'axis': given 2; accepted: -2 to 1"),
     ("Softmax", (f(3),), {"opset": 9}, "'axis': given 1"),
