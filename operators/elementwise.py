@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import erf, prod
+from math import erf, inf, prod
 from typing import Any
 
 import numpy as np
@@ -343,9 +343,12 @@ def map_leaky_relu(node: NodeSpec, lowering: Lowering) -> None:
     emit_activation(node, lowering, Activation("leakyrelu", float(node.attr("alpha", 0.01))))
 
 
+_FINITE = float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
+
+
 @maps("Clip", notes="bounds constant or computed")
 def map_clip(node: NodeSpec, lowering: Lowering) -> None:
-    low, high = float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
+    low, high = _FINITE
     if node.opset < 11:
         low, high = float(node.attr("min", low)), float(node.attr("max", high))
         emit_activation(node, lowering, Activation("clip", low, high))
@@ -362,11 +365,18 @@ def map_clip(node: NodeSpec, lowering: Lowering) -> None:
 
 
 def _computed_bounds(node: NodeSpec, lowering: Lowering, bounds: Sequence[TensorSpec | None]) -> None:
-    """Bounds that are only known at run time: a maximum, then a minimum."""
+    """Bounds that are only known at run time: a maximum, then a minimum.
+
+    The bound that is left out is the greatest or smallest finite number, as it is for constant ones.
+    """
     inputs, output = tensors_of(node)
     value = inputs[0]
     steps = [(f, b) for f, b in zip(("max", "min"), bounds, strict=True) if b is not None]
+    rest = None
+    if len(steps) == 1:
+        only_high = bounds[0] is None
+        rest = Activation("clip", _FINITE[0] if only_high else -inf, inf if only_high else _FINITE[1])
     for i, (func, bound) in enumerate(steps):
         target = output if i == len(steps) - 1 else lowering.temp(output.dtype, output.shape)
-        lowering.emit(Eltwise(node.name, func, [value, bound], target, lowering.device))
+        lowering.emit(Eltwise(node.name, func, [value, bound], target, lowering.device, activation=rest))
         value = target

@@ -93,6 +93,8 @@ def clips() -> list[Case]:
         case("Clip", f32(37, 11), value(-0.5, const=False), value(0.75, const=False), note="computed"),
         case("Clip", f32(37, 11), value(-0.5, const=False), note="computed-low"),
         case("Clip", f32(37, 11), None, value(0.25, const=False), note="computed-high"),
+        case("Clip", f32(37, 11, kind="special"), value(-0.5, const=False), note="special-low"),
+        case("Clip", f32(37, 11, kind="special"), None, value(0.25, const=False), note="special-high"),
         case("Clip", f32(9, 31, kind="special"), low, high),
         case("Clip", f32(9, 31, kind="special"), note="no-bounds"),
         case("Clip", f32(9, 31, kind="special"), value(-0.5, const=False), value(0.5, const=False)),
