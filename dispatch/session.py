@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from onedispatch.dispatch import arguments
 from onedispatch.dispatch import model as models
+from onedispatch.dispatch.feeds import as_array, as_value
 from onedispatch.dispatch.forks import ForkLock
-from onedispatch.dispatch.graph import Array, Dimension, Value
+from onedispatch.dispatch.graph import Dimension, Value
 from onedispatch.dispatch.program import DeviceStep, HostStep, NodePlacement, Program
 from onedispatch.dispatch.report import OpReport, RunReport
 from onedispatch.transactions import find_device
@@ -265,29 +264,12 @@ class InferenceSession:
         shapes: dict[str, tuple[int, ...]] = {}
         for name, value in self._inputs.items():
             if value.dtype is None:
-                arrays[name] = feed.get(name)
+                arrays[name] = as_value(f"input {name!r}", value.type, feed.get(name))
                 continue
-            array = _as_array(value, feed[name])
+            array = as_array(f"input {name!r}", value, feed[name])
             shapes[name] = models.check_shape(value, array.shape)
             arrays[name] = array
         return arrays, shapes
-
-
-def _as_array(value: Value, given: Any) -> Array:
-    where = f"input {value.name!r}"
-    dtype = value.dtype
-    if not isinstance(given, np.ndarray | np.generic):
-        raise InputError(where, f"a {type(given).__name__}", f"a NumPy array, {value}", "use numpy.asarray")
-    array = np.asarray(given)
-    if dtype is not None and dtype.hasobject:
-        if array.dtype.kind not in "OUS":
-            raise InputError(where, f"dtype {array.dtype}", f"{value}", "give an array of strings")
-        return array.astype(np.object_) if array.dtype.kind != "O" else array
-    if array.dtype != dtype:
-        raise InputError(
-            where, f"dtype {array.dtype}", f"{dtype}, {value}", f"convert it with .astype(numpy.{dtype})"
-        )
-    return np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes scalars 1-d
 
 
 def _summary(reports: Sequence[RunReport], wall: float) -> RunReport:

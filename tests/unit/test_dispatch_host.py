@@ -95,6 +95,30 @@ def test_inputs_are_checked_before_anything_runs(given: Any) -> None:
         session.run(None, {"x": given})
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((X, X), ""),
+        ([], ""),
+        (X, "a ndarray; accepted: a list, seq"),
+        (None, "a NoneType"),
+        ([X, X.astype(np.float64)], "element 1: given dtype float64; accepted: float32"),
+        ([X, "text"], "element 1: given a str"),
+    ],
+)
+def test_sequences_are_checked_element_by_element(given: Any, said: str) -> None:
+    """Otherwise the reference evaluator, which takes anything, would answer, and keep the node."""
+    node = helper.make_node("SequenceLength", ["x"], ["y"])
+    inputs = [helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, None)]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.INT64, [])]
+    session = od.InferenceSession(helper.make_model(helper.make_graph([node], "g", inputs, outputs)))
+    if said:
+        with pytest.raises(od.InputError, match=said):
+            session.run(None, {"x": given})
+    else:
+        assert session.run(None, {"x": given}) == [len(given)]
+
+
 def test_strings_pass_through_host_regions() -> None:
     proto = model(helper.make_node("StringConcat", ["x", "x"], ["y"]), kind=TensorProto.STRING)
     texts = np.array([["a", "b", "c"], ["d", "e", "f"]])
