@@ -3,7 +3,7 @@
 
     offset  size  what
          0     8  magic, the ASCII characters ODMODEL and a zero byte
-         8     4  u32 version, 1
+         8     4  u32 version, 2
         12     4  u32 CRC-32 of all bytes from offset 16 on
         16     8  u64 size of the whole file
         24     8  u64 size of the description, msgpack, which follows at offset 32
@@ -25,13 +25,14 @@ from typing import Any
 import msgpack
 import numpy as np
 
+from onedispatch.dispatch.forms import BLOBS, Misfit
 from onedispatch.dispatch.graph import Array, dtype_of, type_name_of
 from onedispatch.transactions.errors import CompiledModelError
 from onedispatch.transactions.files import write_file
 from onedispatch.transactions.phrases import counted
 
 MAGIC = b"ODMODEL\0"
-VERSION = 1
+VERSION = 2
 _HEAD = struct.Struct("<8sIIQQ")
 _CHECKED_FROM = 16
 _ALIGN = 64
@@ -101,6 +102,7 @@ class Reader:
         self._data = data
         self._where = where
         self.description = self._open()
+        self._blobs = self._table()
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Reader:
@@ -113,20 +115,20 @@ class Reader:
 
     def blob(self, index: int) -> Array:
         """The bytes of a blob, uint8, not copied."""
-        at, size = self.description["blobs"][index]
+        if index >= len(self._blobs):
+            raise self.damaged(f"blob {index} of {len(self._blobs)}")
+        at, size = self._blobs[index]
         start = self._base + at
-        if at < 0 or size < 0 or start + size > self._data.size:
+        if at % _ALIGN or start + size > self._data.size:
             raise self.damaged(f"blob {index} at {at} with {counted(size, 'byte')}")
         return self._data[start : start + size]
 
     def array(self, head: Mapping[str, Any]) -> Array:
-        shape = tuple(int(d) for d in head["shape"])
+        """What ``Writer.array`` described. Raises ValueError where elements and shape do not fit."""
+        shape = tuple(head["shape"])
         if "text" in head:
             return np.array(head["text"], np.object_).reshape(shape)
-        dtype = dtype_of(head["type"])
-        if dtype is None:
-            raise self.damaged(f"an array of {head['type']}")
-        return self.blob(head["blob"]).view(dtype).reshape(shape)
+        return self.blob(head["blob"]).view(np.dtype(dtype_of(head["type"]))).reshape(shape)
 
     def damaged(self, given: str) -> CompiledModelError:
         return CompiledModelError(
@@ -162,3 +164,12 @@ class Reader:
         if not isinstance(description, dict):
             raise self.damaged("a description that is no map")
         return description
+
+    def _table(self) -> list[tuple[int, int]]:
+        """The blobs' (offset, size), taken out of the description: the container's part of it."""
+        rows = self.description.pop("blobs", None)
+        try:
+            BLOBS(rows, "blobs")
+        except Misfit as misfit:
+            raise self.damaged(str(misfit)) from misfit
+        return [(at, size) for at, size in rows]

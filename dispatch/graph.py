@@ -15,6 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from onedispatch.dispatch import limits
 from onedispatch.transactions.errors import ModelError
 
 Array = np.ndarray[Any, Any]
@@ -58,6 +59,22 @@ def dtype_of(type_name: str) -> np.dtype[Any] | None:
         return None
     dtype = _DTYPES.get(type_name[7:-1])
     return None if dtype is None else np.dtype(dtype)
+
+
+def known_type(type_name: str, depth: int = 0) -> bool:
+    """Whether it is the name of a type that ONNX has: a tensor, a sequence of these, ...; "" is unknown."""
+    outer, bracket, inner = type_name.partition("(")
+    if not type_name:
+        return True
+    if not bracket or not inner.endswith(")") or depth > limits.TYPE_DEPTH.most:
+        return False
+    inner = inner[:-1]
+    if outer in ("tensor", "sparse_tensor"):
+        return inner in _DTYPES or inner == "undefined"
+    if outer == "map":
+        key, _, value = inner.partition(",")
+        return key in _DTYPES and known_type(value, depth + 1)
+    return outer in ("seq", "optional") and known_type(inner, depth + 1)
 
 
 def type_name_of(dtype: np.dtype[Any]) -> str:

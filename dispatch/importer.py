@@ -117,18 +117,26 @@ def read_array(tensor: TensorProto | onnx.SparseTensorProto) -> Array:
     return _dense(tensor)
 
 
-def with_attributes(graph: Graph) -> Graph:
-    """The graph with the attributes of its nodes read from their protos again."""
-    importer = _Importer(ModelProto(), None)
-    nodes = []
-    for node in graph.nodes:
-        proto = NodeProto()
+def read_nodes(
+    named: Iterable[tuple[str, bytes]], opsets: Mapping[str, int], ir_version: int
+) -> tuple[Node, ...]:
+    """Nodes of a saved graph, (name, serialised ONNX node), checked as those of a model are.
+
+    Raises ``ModelError`` for what is no ONNX node.
+    """
+    model, names = ModelProto(ir_version=ir_version), []
+    for domain, version in opsets.items():
+        model.opset_import.append(onnx.helper.make_opsetid(domain, version))
+    for name, data in named:
+        names.append(name)
         try:
-            proto.ParseFromString(node.proto)
+            model.graph.node.add().ParseFromString(data)
         except Exception as error:  # protobuf's DecodeError differs between its implementations
-            raise ModelError(f"node {node.name}", "a damaged node", "an ONNX node") from error
-        nodes.append(importer.node(proto, node.name))
-    return graph.with_nodes(nodes)
+            raise ModelError(f"node {name}", "a damaged node", "an ONNX node") from error
+    check_model(model)
+    check_valid(model)
+    importer = _Importer(model, None)
+    return tuple(importer.node(proto, name) for name, proto in zip(names, model.graph.node, strict=True))
 
 
 class _Importer:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -12,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from onedispatch.dispatch import arguments, limits
+from onedispatch.dispatch.consistency import check_consistent
 from onedispatch.dispatch.container import Reader, Writer
 from onedispatch.dispatch.forks import ForkLock
+from onedispatch.dispatch.forms import model_form
 from onedispatch.dispatch.graph import Array, Graph, Value
-from onedispatch.dispatch.program import NodePlacement, Program
+from onedispatch.dispatch.program import NodePlacement, Program, program_key
 from onedispatch.dispatch.serialise import (
     graph_from,
     graph_to,
@@ -43,6 +44,7 @@ CACHE_SIZE = 8  # programs of a model with symbolic shapes that are kept
 MOST_PROGRAMS = 1 << 20  # that may be kept
 PRECISIONS = ("fp32",)
 FALLBACKS = ("cpu", "error")
+FORM = model_form(FORMAT, PRECISIONS, FALLBACKS, MOST_PROGRAMS)
 
 
 @dataclass
@@ -167,16 +169,8 @@ class CompiledModel:
                 "programs": [[key, program_to(writer, p)] for key, p in self.programs.items()],
                 "source": None if self.source is None else graph_to(writer, self.source),
             }
+        FORM(description, "the description")
         writer.write(target, description)
-
-
-def program_key(shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> str:
-    """A name for one set of shapes, and of values where these decide shapes."""
-    parts = [f"{name}{list(shape)}" for name, shape in sorted(shapes.items())]
-    for name, array in sorted(values.items()):
-        data = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
-        parts.append(f"{name}={hashlib.blake2b(data, digest_size=8).hexdigest()}")
-    return " ".join(parts)
 
 
 @public
@@ -187,33 +181,29 @@ def load(path: str | os.PathLike[str]) -> CompiledModel:
     """
     reader = Reader.from_path(arguments.file_path("the path to load from", path))
     try:
-        return _from(reader)
+        FORM(reader.description, "the description")
+        model = _from(reader)
+        check_consistent(model)
+        return model
     except CompiledModelError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OneDispatchError) as error:
-        raise reader.damaged(f"a description that makes no sense: {type(error).__name__}: {error}") from error
+    except (ValueError, OneDispatchError) as error:  # ValueError: a misfit; NumPy's, where bytes fit no shape
+        raise reader.damaged(f"a description that makes no sense: {error}") from error
 
 
 def _from(reader: Reader) -> CompiledModel:
     plain = reader.description
-    if plain.get("format") != FORMAT:
-        raise reader.damaged(f"format {plain.get('format')!r}")
     source = plain["source"]
-    graph = None
-    if source is not None:
-        from onedispatch.dispatch.importer import with_attributes
-
-        graph = with_attributes(graph_from(reader, source))
     return CompiledModel(
         find_device(plain["device"]).name,
-        str(plain["precision"]),
-        _fallback(plain["fallback"]),
+        plain["precision"],
+        plain["fallback"],
         tuple(value_from(v) for v in plain["inputs"]),
         tuple(value_from(v) for v in plain["outputs"]),
         frozenset(plain["deciding"]),
-        graph,
-        int(plain["cache_size"]),
-        OrderedDict((str(key), program_from(reader, program)) for key, program in plain["programs"]),
+        None if source is None else graph_from(reader, source),
+        plain["cache_size"],
+        OrderedDict((key, program_from(reader, program)) for key, program in plain["programs"]),
     )
 
 
@@ -253,7 +243,7 @@ def compile_model(
     compiled = CompiledModel(
         name,
         precision,
-        _fallback(fallback),
+        cast("Fallback", fallback),
         graph.inputs,
         graph.outputs,
         deciding_inputs(graph),
@@ -317,9 +307,3 @@ def check_options(precision: str, fallback: str) -> None:
         )
     arguments.choice("precision", precision, PRECISIONS)
     arguments.choice("fallback", fallback, FALLBACKS)
-
-
-def _fallback(text: str) -> Fallback:
-    if text not in FALLBACKS:
-        raise ValueError(f"fallback {text!r}")
-    return cast("Fallback", text)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -121,3 +122,12 @@ class Program:
             replace(s, transaction=transaction) if isinstance(s, DeviceStep) else s for s in self.steps
         )
         return replace(self, steps=steps)
+
+
+def program_key(shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> str:
+    """A name for one set of shapes, and of values where these decide shapes."""
+    parts = [f"{name}{list(shape)}" for name, shape in sorted(shapes.items())]
+    for name, array in sorted(values.items()):
+        data = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+        parts.append(f"{name}={hashlib.blake2b(data, digest_size=8).hexdigest()}")
+    return " ".join(parts)

@@ -14,6 +14,9 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+import msgpack
+
+from onedispatch.dispatch.container import MAGIC, VERSION
 from onedispatch.transactions import registers, spec, xclbin
 from onedispatch.transactions.spec import Version
 
@@ -280,6 +283,36 @@ def container(data: bytes, limit: int, rng: random.Random) -> bytes:
         struct.pack_into("<I", made, len(xclbin.MAGIC) + 4, len(made))
         struct.pack_into("<I", made, xclbin.COUNTS_AT + 8, zlib.crc32(made[xclbin.KERNELS_AT :]))
     return bytes(made)
+
+
+def compiled(data: bytes, limit: int, rng: random.Random) -> bytes:
+    """A compiled model with a value of its description changed, sizes and checksum put right."""
+    text, blobs = compiled_parts(data)
+    try:
+        tree = msgpack.unpackb(text)
+        for _ in range(1 + rng.randrange(2)):
+            _change_value(tree, rng)
+        text = msgpack.packb(tree)
+    except (ValueError, OverflowError, RecursionError, msgpack.exceptions.UnpackException):
+        text = raw(text, limit, rng)
+    made = compiled_joined(text, blobs)
+    return made if len(made) <= limit else data[:limit]
+
+
+_COMPILED_HEAD = 32
+
+
+def compiled_parts(data: bytes) -> tuple[bytes, bytes]:
+    """Description and blobs of a compiled model's file."""
+    end = _COMPILED_HEAD + int.from_bytes(data[24:_COMPILED_HEAD], "little")
+    return data[_COMPILED_HEAD:end], data[end + -end % 64 :]
+
+
+def compiled_joined(text: bytes, blobs: bytes) -> bytes:
+    """The file of a description and blobs, whatever they are."""
+    body = text + bytes(-(_COMPILED_HEAD + len(text)) % 64) + blobs
+    tail = struct.pack("<QQ", _COMPILED_HEAD + len(body), len(text)) + body
+    return MAGIC + struct.pack("<II", VERSION, zlib.crc32(tail)) + tail
 
 
 def two_parts(data: bytes) -> tuple[bytes, bytes]:

@@ -14,7 +14,13 @@ import sys
 import time
 from pathlib import Path
 
-INSTRUMENTED = ["onedispatch.transactions", "onedispatch.dispatch.replay"]
+INSTRUMENTED = [
+    "onedispatch.transactions",
+    *(
+        f"onedispatch.dispatch.{name}"
+        for name in ("replay", "container", "forms", "serialise", "consistency")
+    ),
+]
 NO_ATHERIS = (
     "atheris is not installed: inputs are changed blindly, without looking at coverage. It exists for "
     "Linux on x86_64 with CPython 3.10 to 3.14: pip install 'onedispatch[fuzz]'"

@@ -15,7 +15,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from onnx import helper
+
+from onedispatch.dispatch.model import compile_model
 from onedispatch.operators.overlay import overlay_transaction
 from onedispatch.transactions import (
     ControlPackets,
@@ -196,6 +200,43 @@ def containers() -> Iterator[tuple[str, bytes]]:
         yield name, Xclbin(name, {0: data, 7: TransactionBuilder(4, 1).to_bytes()}).to_bytes()
 
 
+def compiled_models() -> Iterator[tuple[str, bytes]]:
+    """On the device, on both sides, with open shapes, with a subgraph and strings on the host."""
+    node, info = helper.make_node, helper.make_tensor_value_info
+    x, y = info("x", 1, [2, 4]), info("y", 1, [2, 4])
+    branches = {
+        f"{which}_branch": helper.make_graph([node(op, ["x"], ["b"])], which, [], [info("b", 1, [2, 4])])
+        for which, op in (("then", "Relu"), ("else", "Sin"))
+    }
+    words = node("Constant", [], ["s"], value_strings=["a", "b"])
+    open_x, open_y = info("x", 1, ["N", 4]), info("y", 1, ["N", 4])
+    for name, nodes, inputs, outputs in (
+        ("device", [node("Relu", ["x"], ["y"])], [x], [y]),
+        (
+            "both",
+            [node("Relu", ["x"], ["a"]), node("Sin", ["a"], ["b"]), node("Neg", ["b"], ["y"])],
+            [x],
+            [y],
+        ),
+        ("open", [node("Relu", ["x"], ["a"]), node("Sin", ["a"], ["y"])], [open_x], [open_y]),
+        (
+            "branch",
+            [node("If", ["c"], ["y"], **branches), words],
+            [info("c", 9, []), x],
+            [y, info("s", 8, [2])],
+        ),
+    ):
+        model = helper.make_model(
+            helper.make_graph(nodes, name, inputs, outputs),
+            opset_imports=[helper.make_opsetid("", 17)],
+            ir_version=8,
+        )
+        with TemporaryDirectory(prefix="onedispatch-fuzz-") as folder:
+            path = Path(folder) / "m.od"
+            compile_model(model, device="npu2_1col").save(path)
+            yield name, path.read_bytes()
+
+
 def corpora() -> dict[str, dict[str, bytes]]:
     """Every folder's inputs by name."""
     all_of = transactions()
@@ -211,6 +252,7 @@ def corpora() -> dict[str, dict[str, bytes]]:
         "packets": {name: b"\0" + blob for name, _, blob in rows},
         "fuse": dict(fuse_maps()),
         "containers": dict(containers()),
+        "compiled": dict(compiled_models()),
         "replays": {name: join_parts(data, b"") for name, data in small.items()}
         | {"packets": join_parts(moves(spec.V0_1), packets().to_bytes())},
         "runs": dict(runs()),

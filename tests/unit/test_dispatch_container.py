@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import struct
+import operator
 import subprocess
 import sys
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -19,9 +19,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onedispatch.dispatch import container
 from onedispatch.dispatch.model import compile_model, load
+from onedispatch.dispatch.session import InferenceSession
 from onedispatch.transactions.errors import CompiledModelError, InputError
+from tests.fuzz.mutate import compiled_joined, compiled_parts
 
 Make = Callable[..., onnx.ModelProto]
 
@@ -103,25 +104,86 @@ def test_one_changed_byte_is_an_error(saved: bytes, tmp_path: Path, at: int, cha
         load(tmp_path / "flip.od")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.data())
-def test_a_valid_frame_with_nonsense_inside_is_an_error(
-    saved: bytes, tmp_path: Path, data: st.DataObject
-) -> None:
-    """Whoever can compute a CRC can also write anything below it."""
-    length = struct.unpack_from("<Q", saved, 24)[0]
-    plain = msgpack.unpackb(saved[32 : 32 + length])
-    key = data.draw(st.sampled_from(sorted(plain)))
-    plain[key] = data.draw(st.sampled_from([None, -1, "x", [], {}, [[1]], [["k", {}]], {"a": 1}]))
-    text = msgpack.packb(plain)
-    base = -(-(32 + len(text)) // 64) * 64
-    old = -(-(32 + length) // 64) * 64
-    body = text + bytes(base - 32 - len(text)) + saved[old:]
-    tail = struct.pack("<QQ", 32 + len(body), len(text)) + body
-    (tmp_path / "odd.od").write_bytes(
-        container.MAGIC + struct.pack("<II", container.VERSION, zlib.crc32(tail)) + tail
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Device, host, device."""
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4]) for n in ("x", "y")]
+    nodes = [helper.make_node(op, [i], [o]) for op, i, o in (("Relu", "x", "a"), ("Sin", "a", "b"))]
+    nodes.append(helper.make_node("Neg", ["b"], ["y"]))
+    graph = helper.make_graph(nodes, "mixed", ends[:1], ends[1:])
+    path = tmp_path_factory.mktemp("mixed") / "m.od"
+    compile_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)).save(
+        path
     )
-    with contextlib.suppress(CompiledModelError):
+    return path.read_bytes()
+
+
+ODD = [None, -1, 1 << 40, (1 << 64) - 1, "x", "", [], {}, [[1]], b"abc", 1.5, True, [None]]
+
+
+def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value of a description but the whole of it."""
+    keys = tree if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else ()
+    for key in keys:
+        yield (*path, key)
+        yield from places(tree[key], (*path, key))
+
+
+def test_a_valid_frame_with_any_value_exchanged_is_refused_or_runs(mixed: bytes, tmp_path: Path) -> None:
+    """Whoever can compute a CRC can also write anything below it."""
+    text, blobs = compiled_parts(mixed)
+    path, refused, ran = tmp_path / "odd.od", 0, 0
+    for index, place in enumerate(places(msgpack.unpackb(text))):
+        tree = msgpack.unpackb(text)
+        holder = reduce(operator.getitem, place[:-1], tree)
+        holder[place[-1]] = ODD[index % len(ODD)]
+        path.write_bytes(compiled_joined(msgpack.packb(tree), blobs))
+        try:
+            model = load(path)
+        except CompiledModelError as error:
+            assert str(path) in str(error)
+            refused += 1
+            continue
+        session = InferenceSession(model)
+        assert session.placement
+        session.run(None, {"x": np.ones((2, 4), np.float32)})
+        ran += 1
+    assert refused > 100 and ran > 5, "names that nothing refers to are harmless, all else is not"
+
+
+DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "source": (lambda p: p.update(sources=["nobody"]), "'nobody'"),
+    "no source": (lambda p: p.update(sources=[]), "0 sources"),
+    "other source": (lambda p: p.update(sources=["x", "y"]), "2 sources"),
+    "order": (lambda p: p["steps"].reverse(), "step 0"),
+    "missing step": (lambda p: p["steps"].pop(1), "step 1"),
+    "host input": (lambda p: p["steps"][1].update(inputs=[]), "which nothing defines"),
+    "host output": (lambda p: p["steps"][1].update(outputs=["z"]), "'z'"),
+    "host node": (lambda p: p["steps"][1]["graph"]["nodes"][0].__setitem__(1, b"abc"), "damaged node"),
+    "host opset": (lambda p: p["steps"][1]["graph"]["opsets"].update({"": 99}), "99"),
+    "host nodes twice": (lambda p: p["steps"][1]["graph"]["nodes"].extend(
+        p["steps"][1]["graph"]["nodes"]), "once"),
+    "host type": (lambda p: p["steps"][1]["graph"]["values"][0].__setitem__(1, "tensor(x)"), "ONNX has"),
+    "slot dtype": (lambda p: p["steps"][0]["inputs"][0].__setitem__(1, "tensor(int32)"), "int32"),
+    "slot shape": (lambda p: p["steps"][0]["inputs"][0].__setitem__(2, [2, 3]), r"\[2, 3\]"),
+    "slot offset": (lambda p: p["steps"][0]["outputs"][0].__setitem__(3, 1 << 20), "within"),
+    "slot pitch": (lambda p: p["steps"][0]["outputs"][0].__setitem__(4, 3), "rows of 4"),
+    "negative": (lambda p: p["steps"][0]["inputs"][0].__setitem__(2, [-2, -4]), "whole number"),
+    "const": (lambda p: p["steps"][0]["sizes"].__setitem__(3, 4), "constants"),
+    "blob": (lambda p: p["steps"][0].update(transaction=99), "blob 99"),
+    "placement": (lambda p: p["placement"][0].__setitem__(2, "gpu"), "npu, cpu or folded"),
+    "shape": (lambda p: p["inputs"][0].__setitem__(2, [2, 5]), "known shape"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_parts_that_do_not_fit_each_other(name: str, mixed: bytes, tmp_path: Path) -> None:
+    change, told = DAMAGE[name]
+    text, blobs = compiled_parts(mixed)
+    tree = msgpack.unpackb(text)
+    change(tree["programs"][0][1])
+    (tmp_path / "odd.od").write_bytes(compiled_joined(msgpack.packb(tree), blobs))
+    with pytest.raises(CompiledModelError, match=told):
         load(tmp_path / "odd.od")
 
 
@@ -143,10 +205,7 @@ def test_foreign_files_and_versions(saved: bytes, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", [b"\x91\x01", b"\x80", b"\x01", b"\xc0"], ids=["list", "map", "int", "nil"])
 def test_a_description_with_keys_that_are_no_text(saved: bytes, tmp_path: Path, key: bytes) -> None:
-    text = b"\x81" + key + b"\x01"
-    body = text + bytes(64 - 32 - len(text))
-    tail = struct.pack("<QQ", 32 + len(body), len(text)) + body
     path = tmp_path / "odd.od"
-    path.write_bytes(container.MAGIC + struct.pack("<II", container.VERSION, zlib.crc32(tail)) + tail)
+    path.write_bytes(compiled_joined(b"\x81" + key + b"\x01", b""))
     with pytest.raises(CompiledModelError):
         load(path)
