@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from onedispatch.transactions.errors import InputError
+from onedispatch.transactions.host import MOST_THREADS
 from onedispatch.transactions.signature import fits, shown
 
-MOST_THREADS = 1024
 _MOST_DIMENSION = (1 << 63) - 1  # ONNX's dimensions are int64
 
 

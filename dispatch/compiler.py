@@ -39,18 +39,23 @@ def compile_graph(
     check_nodes(special, special.nodes)
     refused: dict[str, Refusal] = {}
     whole: set[str] = set()  # nodes that must not be merged with others
+    copies = True  # the device may copy outputs that no node makes
     while True:
         units = map_graph(special, device, refused, whole)
         strict = fallback == "error"
-        ends = hand_on(special, device, on_device=strict or all(u.kind != "host" for u in units))
+        on_device = strict or (copies and all(u.kind != "host" for u in units))
+        ends = hand_on(special, device, on_device=on_device)
         if strict:
             _insist(special, units, ends.refusals)
         regions = partition([*units, *ends.units], ends.sources)
         try:
             steps = [_step(special, region, device) for region in regions]
         except BuildRefused as refusal:
-            if not refusal.nodes:  # a copy of an output: nothing to place elsewhere
-                raise refused_model(special.name, [str(refusal.refusal)]) from refusal
+            if not refusal.nodes:  # a copy of an output
+                if not on_device or strict:
+                    raise refused_model(special.name, [str(refusal.refusal)]) from refusal
+                copies = False
+                continue
             # A merged operator that cannot be built: its nodes one by one, before giving up.
             if len(refusal.nodes) > 1 and not whole.issuperset(refusal.nodes):
                 whole.update(refusal.nodes)

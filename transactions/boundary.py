@@ -12,7 +12,7 @@ Nothing is caught anywhere else to make it typed: a stage raises what it means.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -47,6 +47,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
         except OneDispatchError:
             raise
         except Exception as error:
+            blame_argument(name, error, (*args, *kwargs.values()))
             misfit = signature.misfit(function, args, kwargs)
             if misfit is not None:
                 given, accepted = misfit
@@ -88,6 +89,31 @@ def typed(where: str, error: Exception) -> OneDispatchError:
     if isinstance(error, RecursionError):
         return ResourceError(where, "a model or value nested too deeply", "", "flatten it")
     return InternalError(f"{where}{_line(error.__traceback__)}", told(error), "", _REPORT)
+
+
+def blame_argument(where: str, error: Exception, given: Iterable[Any]) -> None:
+    """Raises an ``InputError`` where ``error`` comes from ``__fspath__``, ``__array__`` or another special
+    method of an argument, or of an item of one."""
+    arguments = [one for value in given for one in (value, *_items(value))]
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        special = code.co_argcount and code.co_name.startswith("__")
+        own = trace.tb_frame.f_locals.get(code.co_varnames[0]) if special else None
+        method = inspect.getattr_static(type(own), code.co_name, None)
+        ours = Path(code.co_filename).is_relative_to(_PACKAGE)
+        if not ours and getattr(method, "__code__", None) is code and any(own is one for one in arguments):
+            called = f"{type(own).__name__}.{code.co_name}"
+            text = f"a {type(own).__name__} whose {code.co_name} raises {told(error)}"
+            raise InputError(where, text, "an object that works", f"mend {called}") from error
+        trace = trace.tb_next
+
+
+def _items(value: Any) -> Iterable[Any]:
+    """What a built-in container holds; others would run their own code again."""
+    if type(value) is dict:
+        return value.values()
+    return value if type(value) in (list, tuple) else ()
 
 
 def told(error: BaseException) -> str:
@@ -137,15 +163,16 @@ def _native(function: Callable[..., Any], cls: type, name: str) -> Callable[...,
             return function(self, *args, **kwargs)
         except OneDispatchError:
             raise
-        except (TypeError, OverflowError, ValueError, BufferError) as error:
+        except Exception as error:
+            blame_argument(called, error, (*args, *kwargs.values()))
+            if not isinstance(error, TypeError | OverflowError | ValueError | BufferError):
+                raise typed(called, error) from error
             given = [signature.shown(value) for value in args]
             given += [f"{key}={signature.shown(value)}" for key, value in kwargs.items()]
             accepted = (function.__doc__ or "").strip().splitlines()
             raise InputError(
                 called, f"({', '.join(given)})", accepted[0] if accepted else told(error), _hint(error)
             ) from error
-        except Exception as error:
-            raise typed(called, error) from error
 
     return call
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from onedispatch.transactions import registers, spec, switches, xclbin
+from onedispatch.transactions import host, registers, spec, switches, xclbin
 from onedispatch.transactions.files import write_file
 
 _BANNER = """\
@@ -337,6 +337,8 @@ def _format_header() -> str:
     ]
     lines = [*_namespace("txn", txn), "", "// The container of transactions/xclbin.py, laid out there."]
     lines += _namespace("xclbin", _xclbin())
+    threads = f"constexpr uint32_t MOST_THREADS = {host.MOST_THREADS};"
+    lines += ["", "// Of transactions/host.py.", *_namespace("host", [threads])]
     return _file('\n#include "onedispatch/register_map.h"\n', [_BYTE_FIELD], lines)
 
 

@@ -46,6 +46,13 @@ def _each(parameter: inspect.Parameter, value: Any) -> Sequence[Any]:
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether ``value`` may be passed where ``hint`` is asked for."""
+    try:
+        return _fits(value, hint)
+    except Exception:  # noqa: BLE001 (a foreign container may raise anything when it is looked into)
+        return False
+
+
+def _fits(value: Any, hint: Any) -> bool:
     if hint is Any:
         return True
     origin, inner = typing.get_origin(hint), typing.get_args(hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch as od
 from onedispatch.dispatch import (
@@ -30,8 +30,10 @@ from onedispatch.dispatch import (
 )
 from onedispatch.operators import base, registry
 from onedispatch.operators.elementwise import Eltwise
+from onedispatch.operators.movement import Move
 from onedispatch.operators.tensor import Unsupported
 from onedispatch.transactions.boundary import guarded, public
+from onedispatch.transactions.host import MOST_THREADS
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 
@@ -197,6 +199,25 @@ def test_an_operator_that_fails_late_is_refused(monkeypatch: pytest.MonkeyPatch,
         od.compile(proto("Relu"), fallback="error")
 
 
+@pytest.mark.parametrize("method", ["arg_map", "transaction", "explain", "super_kernel_params"])
+def test_a_copy_of_an_output_that_fails_late_is_left_to_the_host(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    def late(self: Any) -> Any:
+        raise Unsupported("too late", "earlier ones")
+
+    monkeypatch.setattr(Move, method, late)
+    model = proto("Relu")
+    model.graph.output.append(model.graph.input[0])
+    model.graph.initializer.append(numpy_helper.from_array(X + 1, "k"))
+    model.graph.output.append(helper.make_tensor_value_info("k", TensorProto.FLOAT, [2, 4]))
+    y, x, k = od.InferenceSession(model).run(None, {"x": X})
+    for got, wanted in ((y, np.maximum(X, 0)), (x, X), (k, X + 1)):
+        np.testing.assert_array_equal(got, wanted)
+    with pytest.raises(od.UnsupportedModelError, match="too late"):
+        od.compile(model, fallback="error")
+
+
 def test_an_output_that_nobody_makes(plugin: Any) -> None:
     plugin(lambda node, lowering: None)
     with pytest.raises(od.InternalError, match="output 'y' that no operator makes"):
@@ -281,6 +302,57 @@ def test_the_arguments_that_hostile_use_found() -> None:
     with pytest.raises(od.InputError, match="missing a required argument"):
         od.InferenceSession(relu).run()
     od.InferenceSession(relu, threads=np.int64(1)).run(None, {"x": X})
+
+
+class Hostile(Mapping[str, Any]):
+    """Whatever is asked of it raises."""
+
+    def __fspath__(self) -> str:
+        raise RuntimeError("thrown on purpose")
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError("thrown on purpose")
+
+    def __len__(self) -> int:
+        raise RuntimeError("thrown on purpose")
+
+    def __getitem__(self, name: str) -> Any:
+        raise RuntimeError("thrown on purpose")
+
+
+class NoNumber:
+    def __index__(self) -> int:
+        raise RuntimeError("thrown on purpose")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("thrown on purpose")
+
+
+@pytest.mark.parametrize("name", SESSION)
+def test_what_an_argument_raises_itself_is_no_mistake_of_ours(name: str) -> None:
+    relu = proto("Relu")
+    compiled = od.compile(relu)
+    for odd in (Hostile(), NoNumber(), [Hostile()], [NoNumber()], {"x": NoNumber()}):
+        refused_or_taken(partial(SESSION[name], relu, compiled, odd))
+
+
+def test_the_argument_that_raises_is_named() -> None:
+    with pytest.raises(od.InputError, match=r"Hostile whose \w+ raises RuntimeError") as caught:
+        od.load(Hostile())
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    with pytest.raises(od.InputError, match=r"NoNumber whose __array__ raises RuntimeError"):
+        od.backend.run_node(helper.make_node("Relu", ["x"], ["y"]), [NoNumber()])
+    with pytest.raises(od.InputError, match=r"Hostile whose \w+ raises RuntimeError"):
+        od.xrt.xclbin(Hostile())
+
+
+def test_threads_have_an_upper_bound() -> None:
+    opened = od.xrt.device(0)
+    for threads in (0, 1, MOST_THREADS):
+        opened.set_threads(threads)
+    for threads in (MOST_THREADS + 1, (1 << 32) - 1, 1 << 40, -1):
+        with pytest.raises((od.DeviceError, od.InputError), match="set_threads"):
+            opened.set_threads(threads)
 
 
 def entries() -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -451,4 +451,9 @@ constexpr uint32_t MAX_ENTRIES = 4096;
 constexpr uint32_t PDI_ENTRY_BYTES = 16;  // u32 id, u32 size, u64 offset
 }  // namespace xclbin
 
+// Of transactions/host.py.
+namespace host {
+constexpr uint32_t MOST_THREADS = 1024;
+}  // namespace host
+
 }  // namespace onedispatch

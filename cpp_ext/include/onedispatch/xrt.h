@@ -69,7 +69,8 @@ class device {
   DeviceDescription description() const;
   // Changes a timing constant for contexts made from now on.
   void set_constant(const std::string& key, double value);
-  // Host threads that run kernels: 0 all, 1 only the calling one. Results do not depend on it.
+  // Host threads that run kernels: 0 all, 1 only the calling one, host::MOST_THREADS at most.
+  // Results do not depend on it. Throws DeviceError.
   void set_threads(unsigned threads);
   // Events without progress of the controller before a run counts as livelock.
   void set_event_limit(uint64_t events);

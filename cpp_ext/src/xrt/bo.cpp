@@ -8,6 +8,7 @@
 
 #include "state.h"
 #include "onedispatch/phrases.h"
+#include "onedispatch/txn_format.h"
 
 namespace onedispatch::xrt {
 namespace {
@@ -44,6 +45,9 @@ void device::set_constant(const std::string& key, double value) {
 }
 
 void device::set_threads(unsigned threads) {
+  if (threads > host::MOST_THREADS)
+    throw DeviceError({"device.set_threads", counted(threads, "thread"),
+                       "0 for all, or " + span(1, host::MOST_THREADS), ""});
   const Hold hold = hold_monitor();
   state_->options.threads = threads;
 }
