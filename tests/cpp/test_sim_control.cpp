@@ -301,6 +301,16 @@ TEST(Transactions, EveryDamagedByteEndsWell) {
   EXPECT_GT(completed, 0);
 }
 
+// A MASKWRITE reads and writes; so a read takes what it takes beyond a WRITE.
+TEST(Controller, EveryRegisterReadTakesTime) {
+  const auto cycles = [](const Builder& b) { return Rig().run(b).cycles; };
+  const uint64_t written = cycles(Builder().write(kLock5, 0));
+  const uint64_t masked = cycles(Builder().mask_write(kLock5, 0, 1));
+  EXPECT_GT(masked, written);
+  EXPECT_EQ(cycles(Builder().read_register(kLock5, 1000)) - cycles(Builder().read_register(kLock5, 1)),
+            999 * (masked - written));
+}
+
 TEST(Contexts, TwoThreadsDoNotDisturbEachOther) {
   const auto work = [](uint32_t first, uint64_t* cycles) {
     Rig rig;

@@ -53,6 +53,14 @@ class Builder {
     if (v1_) return words({129, 24, at, argument, low(offset), static_cast<uint32_t>(offset >> 32)});
     return words({129, 48, 0, 0, 0, 0, at, 0, argument, 0, low(offset), static_cast<uint32_t>(offset >> 32)});
   }
+  Builder& read_register(uint64_t address, uint32_t times) {
+    words({130, 16 + 8 * times, times, 0});
+    for (uint32_t i = 0; i < times; ++i) {
+      word_out(low(address));
+      word_out(0);
+    }
+    return *this;
+  }
   Builder& timer(uint32_t id) { return words({131, 12, id}); }
   Builder& load_pdi(uint32_t id) { return words({8 | id << 16, 0, 0, 0}); }
   Builder& merge_sync(uint32_t tokens, uint32_t columns) {

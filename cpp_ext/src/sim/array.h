@@ -181,7 +181,8 @@ struct Core {
   std::shared_ptr<Job> job;  // in flight
   bool woken_while_disabled = false;
   uint32_t home_lock = kNone;  // that its program acquires first: where it waits between operators
-  uint64_t owed_cycles = 0;  // of lock operations, paid with the next compute
+  uint64_t owed_cycles = 0;   // of lock operations, paid with the next compute
+  uint64_t blocked_at = 0;    // kAcquire: since when; waiting pays what is owed
   uint64_t busy = 0, calls = 0;
   bool answer_due = false;  // replay: an absent program will answer
 };
@@ -364,6 +365,7 @@ class Array {
   bool perform(Core& core);
   void finish_compute(Core& core);
   Lock* lock_of_core(const Core& core, uint32_t view_id, uint32_t* id);
+  void end_acquire(Core& core);
   void begin_compute(Core& core);
   void check_ranges(const Core& core) const;
   void join(Core& core);

@@ -437,6 +437,7 @@ void Simulator::execute_read_registers(const Op& op) {
     const uint64_t address = load64(transaction_->at(op) + V0::READ_REGS::payload_at + size_t{8} * i);
     report_.registers.emplace_back(address, array_.read(address));
   }
+  extra_cost_ = count * array_.timing().read;
 }
 
 Array::Awaited Simulator::awaited() const {

@@ -106,13 +106,14 @@ bool Array::perform(Core& core) {
     case Action::Kind::kAcquire: {
       Lock* lock = lock_of_core(core, action.lock, &id);
       if (action.value < 1) fail(core, "an acquire of " + std::to_string(action.value), "1 or more");
-      core.owed_cycles += timing_.core_lock;
       if (core.home_lock == kNone) core.home_lock = action.lock;
       if (lock->waiters.empty() && can_acquire(*lock, -action.value)) {
+        core.owed_cycles += timing_.core_lock;
         take_lock(*lock, core.tile, -action.value);
         return true;
       }
       core.state = Core::State::kAcquire;
+      core.blocked_at = now;
       lock->waiters.push_back(Waiter{Waiter::Kind::kCore, core.index});
       changed(core.tile);
       if (lock->waiters.size() > 1) wake(*lock, core.tile);
@@ -130,6 +131,14 @@ bool Array::perform(Core& core) {
   core.state = Core::State::kHalted;
   changed(core.tile);
   return false;
+}
+
+// A lock that the core waited for is its own: what it owed before has passed while it waited.
+void Array::end_acquire(Core& core) {
+  core.owed_cycles -= std::min(core.owed_cycles, now - core.blocked_at);
+  core.owed_cycles += timing_.core_lock;
+  core.state = Core::State::kRunning;
+  events.push(now, EventKind::kCore, core.index, core.generation);
 }
 
 void Array::begin_compute(Core& core) {

@@ -393,9 +393,7 @@ void Array::wake(Lock& lock, uint32_t tile) {
     if (waiter.kind == Waiter::Kind::kChannel) {
       activate(channels_[waiter.index]);
     } else {
-      Core& core = cores_[waiter.index];
-      core.state = Core::State::kRunning;
-      events.push(now, EventKind::kCore, core.index, core.generation);
+      end_acquire(cores_[waiter.index]);
     }
     i = 0;  // an equality waiter may be served by the new value
   }

@@ -57,6 +57,7 @@ Timing::Timing(const DeviceDescription& d)
   blockwrite = scaled("controller.blockwrite_cycles");
   blockwrite_word = scaled("controller.blockwrite_word_cycles");
   maskwrite = scaled("controller.maskwrite_cycles");
+  read = maskwrite > write ? maskwrite - write : 0;
   other = scaled("controller.other_cycles");
   launch = scaled("controller.launch_cycles");
   reconfigure =

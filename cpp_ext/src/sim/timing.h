@@ -23,6 +23,7 @@ struct Timing {
   uint64_t ddr_segment_words;
   // Controller, already in array cycles.
   uint64_t write, blockwrite, blockwrite_word, maskwrite, other, launch, reconfigure;
+  uint64_t read;  // of a register: what a MASKWRITE takes beyond a WRITE
 };
 
 }  // namespace onedispatch::sim
