@@ -9,7 +9,7 @@ tasks in ways that no transaction shows. ``validation`` looks at each op alone; 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -181,6 +181,7 @@ class _Flow:
     def run(self) -> list[Finding]:
         steps = {
             program.BdWritten: self._bd_written,
+            program.Patched: self._patched,
             program.Pushed: self._pushed,
             program.LockSet: self._lock_set,
             program.LockWait: self._lock_wait,
@@ -203,6 +204,7 @@ class _Flow:
             if step is not None:
                 step(event)  # type: ignore[operator]
         self._end_cycles()
+        self._end_writes()
         self._end_locks()
         for op, message in self.switches.end():
             self._say(FindingKind.ROUTE, _ERROR, op, message)
@@ -235,25 +237,36 @@ class _Flow:
             self._say(kind, severity, event.op, f"{_name(tile)} BD {use.index}: {message}")
         if use.kind == "mem":
             self._neighbours(event.op, tile, use)
-        for channel, (push, waited) in self.in_flight.pop((tile, use.index), {}).items():
-            if self.order is None or not self.order.done(push):
-                self._rewritten(event.op, use, channel, push, waited == self.waited)
+        self._rewritten(event.op, tile, use.index, lambda old: old.words != use.words)
 
-    def _rewritten(self, op: int, use: BdUse, channel: Channel, push: Pushed, at_once: bool) -> None:
+    def _patched(self, event: program.Patched) -> None:
+        """The address is a part of the BD: no task may use the rest of it with another one."""
+        self._rewritten(event.op, event.tile, event.bd, lambda old: old.argument != event.argument)
+
+    def _rewritten(self, op: int, tile: Tile, index: int, differs: Callable[[BdUse], bool]) -> None:
+        """A BD is written that tasks may use."""
+        for channel, (push, waited) in self.in_flight.pop((tile, index), {}).items():
+            if self.order is None or not self.order.done(push):
+                old = next((use for use in push.chain if use.index == index), None)
+                changes = old is None or differs(old)
+                self._in_use(op, index, channel, push, changes, waited == self.waited)
+
+    def _in_use(
+        self, op: int, index: int, channel: Channel, push: Pushed, changes: bool, at_once: bool
+    ) -> None:
         """A BD is written that a task uses which no wait has seen end.
 
         An idle channel loads the first BD of a task within cycles, and some of AMD's files count
         on it. What stands behind another task or BD, or runs again, is loaded later.
         """
-        old = next((u.words for u in push.chain if u.index == use.index), None)
         behind = self.flying.get(channel, [push])[0] is not push
-        later = behind or use.index != push.start or push.repeat > 1
+        later = behind or index != push.start or push.repeat > 1
         how = ": nothing waits in between" if at_once else ", which no wait has seen end"
         self._say(
             FindingKind.HAZARD,
-            _ERROR if at_once and later and old != use.words else _WARNING,
+            _ERROR if at_once and later and changes else _WARNING,
             op,
-            f"{_name(push.tile)} BD {use.index} is rewritten; {_channel(channel)} may still use it for the "
+            f"{_name(push.tile)} BD {index} is rewritten; {_channel(channel)} may still use it for the "
             f"task of op {push.op}{how}",
         )
 
@@ -393,6 +406,20 @@ class _Flow:
     def _end_cycles(self) -> None:
         for channel in list(self.cycles):
             self._end_cycle(channel)
+
+    def _end_writes(self) -> None:
+        """What nothing has waited for may still be on its way when the host reads its memory."""
+        for channel, pushes in self.flying.items():
+            tile, direction, _ = channel
+            if tile[1] != registers.SHIM_ROW or program.DIRECTIONS[direction & 1] != "S2MM":
+                continue
+            late = [p for p in pushes if p.end != "cycle" and not (self.order and self.order.done(p))]
+            if late:
+                message = (
+                    f"{_channel(channel)} may still write host memory for the task of op {late[0].op} "
+                    "when the transaction ends: no wait has seen it end"
+                )
+                self._say(FindingKind.HAZARD, _WARNING, len(self.transaction) - 1, message)
 
     # --- Waits ----------------------------------------------------------------------------------
 

@@ -62,12 +62,20 @@ def _waits(transaction: Transaction) -> list[int]:
 def test_without_a_wait_the_warnings_are_back(digits: od.CompiledModel) -> None:
     assert check_model(digits) == []
     transaction = Transaction.from_bytes(digits.transaction)
-    *ordering, _ = _waits(transaction)  # behind the last one nothing is used again
+    ordering = _waits(transaction)
     assert ordering
     for op in ordering:
         found = check_model(digits.with_transaction(_without(transaction, op)))
         assert found and {f.kind for f in found} == {FindingKind.HAZARD}, op
         assert all(f.op_index is not None and f.op_index >= op for f in found)
+
+
+def test_an_output_that_nobody_waits_for_is_a_warning(digits: od.CompiledModel) -> None:
+    """The host may read before the last words are there; only this clock knows better."""
+    last = _waits(Transaction.from_bytes(digits.transaction))[-1]
+    found = check_model(digits.with_transaction(_without(Transaction.from_bytes(digits.transaction), last)))
+    assert found
+    assert all("no wait has seen it end" in f.message for f in found)
 
 
 def test_waits_within_an_operator_order_its_descriptors() -> None:

@@ -251,6 +251,34 @@ def test_iterations_count_for_argument_sizes() -> None:
     assert finding.op_index == 1, "the first execution already: found at the patch, once"
 
 
+def _host_transfer(queue: int, status: int, patches: int = 1, *, waits: bool = True) -> Transaction:
+    """A task of a shim, its BD patched so many times, the last ones behind its start."""
+    made = TransactionBuilder(4, 1)
+    made.blockwrite(shim(0x1D000), ShimBd.at(0, 16).to_words())
+    made.ddr_patch(shim(0x1D004), 1, 0)
+    made.write(shim(queue), queue_word("shim", 0))
+    for more in range(1, patches):
+        made.ddr_patch(shim(0x1D004), 1, 64 * more)
+    if waits:
+        made.maskpoll(shim(status), 0, IDLE)
+    return Transaction.from_bytes(made.to_bytes())
+
+
+def test_a_patch_rewrites_a_descriptor_too() -> None:
+    assert _host_transfer(0x1D214, 0x1D228).check() == []
+    (finding,) = _host_transfer(0x1D214, 0x1D228, 2).check()
+    assert (finding.kind, finding.severity, finding.op_index) == (FindingKind.HAZARD, WARNING, 3)
+    assert "c0 r0 BD 0 is rewritten" in finding.message and "task of op 2" in finding.message
+
+
+def test_host_memory_is_written_before_the_end() -> None:
+    assert _host_transfer(0x1D204, 0x1D220).check() == []
+    (finding,) = _host_transfer(0x1D204, 0x1D220, waits=False).check()
+    assert (finding.kind, finding.severity, finding.op_index) == (FindingKind.HAZARD, WARNING, 2)
+    assert "task of op 2 when the transaction ends: no wait has seen it end" in finding.message
+    assert _host_transfer(0x1D214, 0x1D228, waits=False).check() == []  # what is read is no result
+
+
 def test_what_is_waited_for_may_be_rewritten() -> None:
     made = TransactionBuilder(4, 1)
     made.write(mem(0xC0000), 0)

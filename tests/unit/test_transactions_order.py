@@ -96,7 +96,8 @@ def hazards(edit: Edit) -> list[str]:
     """The BDs that are told to be rewritten in use, as "row BD"."""
     road = Road()
     edit(road)
-    return [f"{m.split()[1]} {m.split()[3]}" for k, _, m in road.findings() if k is FindingKind.HAZARD]
+    rewritten = [m for k, _, m in road.findings() if k is FindingKind.HAZARD and "rewritten" in m]
+    return [f"{m.split()[1]} {m.split()[3]}" for m in rewritten]
 
 
 def no_wait(road: Road) -> None:
