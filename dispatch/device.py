@@ -189,6 +189,6 @@ def _report(raw: Mapping[str, Any], ops: Sequence[OpInfo], launch_us: float) -> 
         rows,
         sum(raw["ddr_bytes_read"]),
         sum(raw["ddr_bytes_written"]),
-        launch_seconds=launch_us * 1e-6,
+        launch_seconds=launch_us / 1e6,
         ddr_burst_bytes=raw["ddr_burst_bytes"],
     )
