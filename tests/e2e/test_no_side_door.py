@@ -144,3 +144,19 @@ def test_after_an_error_the_session_and_others_go_on(compiled: Any, data: Array,
 def test_with_transaction_wants_bytes(compiled: Any) -> None:
     with pytest.raises(od.InputError):
         compiled.with_transaction("text")
+
+
+def test_a_deadlock_names_its_cause_and_no_core_at_rest(compiled: Any, data: Array) -> None:
+    """Of 32 cores most rest between operators, and wait for no one's fault."""
+    words = np.frombuffer(compiled.transaction, np.uint32)
+    mem_output = 0x1A0634 + 8 * 5  # task queue of MM2S 5 of the memory tile, column 0
+    (push, *_) = (
+        op for op in operations(compiled.transaction, "WRITE") if int(words[op.offset // 4 + 2]) == mem_output
+    )
+    dropped = changed(compiled.transaction, push.offset // 4 + 2, 0x1C00F0)  # a lock that nobody uses
+    dropped = changed(dropped, push.offset // 4 + 4, 0)
+    with pytest.raises(od.SimulationError) as caught:
+        od.InferenceSession(compiled.with_transaction(dropped)).run(None, {"x": data})
+    text = str(caught.value)
+    assert text.count("cause:") == 1 and "shim tile column 0 row 0 S2MM0: waits for data" in text, text
+    assert "its program waits" not in text, text

@@ -158,6 +158,7 @@ Waiting Array::waiting_of(const Channel& c) const {
   Waiting one;
   one.text = explain_channel(c);
   if (!c.running) return one;
+  one.rests = at_rest(c);
   if (c.state == ChannelState::kAcquire) {
     const Tile& tile = tiles_[c.tile];
     const bool mem = tile.kind == TileKind::kMem;
@@ -178,6 +179,7 @@ Waiting Array::waiting_of(const Core& core) const {
   Waiting one;
   one.text = explain_core(core);
   one.stands = core.state == Core::State::kAcquire;
+  one.rests = left_in(core).empty();
   if (one.stands)
     find_lock_servers(tiles_[core.tile], core.action.lock % reg::core::kLocks, -core.action.value,
                       core_node(core.index), one);
@@ -234,12 +236,13 @@ std::string Array::explain(const Awaited& awaited) const {
   constexpr size_t kLines = 24;  // more would hide the point
   std::vector<std::string> lines;
   const std::vector<Waiting> all = all_waiting(awaited, lines);
+  const std::vector<bool> told = worth_telling(all);
   for (const uint32_t i : causes_first(all))
-    if (!all[i].text.empty()) lines.push_back(waiting_text(all[i]));
+    if (told[i] && !all[i].text.empty()) lines.push_back(waiting_text(all[i]));
   std::string text;
   for (size_t i = 0; i < lines.size() && i < kLines; ++i) text += "\n  " + lines[i];
   if (lines.size() > kLines) text += "\n  and " + std::to_string(lines.size() - kLines) + " more";
-  return text.empty() ? "\n  no channel has a task and no core waits" : text;
+  return text.empty() ? "\n  no channel has a task that began, and no core is inside an operator" : text;
 }
 
 std::vector<std::pair<const Channel*, std::string>> Array::explain_tasks() const {

@@ -92,6 +92,15 @@ void find_causes(std::vector<Waiting>& all) {
   pass_on_awaited(all);
 }
 
+std::vector<bool> worth_telling(const std::vector<Waiting>& all) {
+  std::vector<bool> told(all.size());
+  for (uint32_t i = 0; i < all.size(); ++i) {
+    if (all[i].rests && !all[i].awaited) continue;
+    for (uint32_t at = i; at != kNobody && !told[at]; at = all[at].because) told[at] = true;
+  }
+  return told;
+}
+
 std::vector<uint32_t> causes_first(const std::vector<Waiting>& all) {
   std::vector<uint32_t> numbers(all.size());
   std::iota(numbers.begin(), numbers.end(), 0u);

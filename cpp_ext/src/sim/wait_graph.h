@@ -24,6 +24,7 @@ struct Waiting {
   std::vector<uint32_t> serve;  // which of the others could end that
   std::string nobody;           // why no one will, where that is known
   bool awaited = false;         // the controller waits for it
+  bool rests = false;           // it waits as it does between runs
 
   Rank rank = Rank::kOther;
   uint32_t because = kNobody;
@@ -31,6 +32,8 @@ struct Waiting {
 
 // Finds rank and because of all.
 void find_causes(std::vector<Waiting>& all);
+// Who belongs in a report: not what rests, unless somebody waits because of it.
+std::vector<bool> worth_telling(const std::vector<Waiting>& all);
 // Their numbers: causes first, those that the controller waits for before others, then circles.
 std::vector<uint32_t> causes_first(const std::vector<Waiting>& all);
 
