@@ -67,7 +67,7 @@ format: $(STAMPS)/dev
 
 # Formats live in one Python table each; C++ reads a header made from it.
 generate: $(STAMPS)/dev
-	$(BIN)/python -m onedispatch.operators.params cpp_ext/include/onedispatch/kernel_params.h
+	$(BIN)/python -m onedispatch.operators.genheader cpp_ext/include/onedispatch
 	$(BIN)/python -m onedispatch.transactions.genheader cpp_ext/include/onedispatch
 	$(BIN)/python -m onedispatch.transactions.genreadme transactions/README.md
 

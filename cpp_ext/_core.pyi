@@ -12,6 +12,12 @@ from typing import Any, ClassVar, overload
 
 from typing_extensions import Buffer
 
+def charged_cycles(block: bytes, device: str, column: int = 0, row: int = 0, most: int = 65536) -> list[int]:
+    """Cycles of every kernel call that a core makes for a parameter block: what a run charges.
+
+    Raises ``ValueError`` for a block that the super kernel refuses, ``ValueError`` for an unknown device.
+    """
+
 class ert_cmd_state(enum.IntEnum):
     ERT_CMD_STATE_NEW = 1
     ERT_CMD_STATE_QUEUED = 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``onedispatch run | compile | inspect | bench | ops | devices | txn``."""
+"""The command line: ``onedispatch run | compile | inspect | bench | ops | devices | kernel | txn``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NoReturn
 import typer
 from rich.text import Text
 
-from onedispatch.dispatch import cli_bench, cli_info, cli_models, cli_replay, cli_survey, cli_txn
+from onedispatch.dispatch import cli_bench, cli_info, cli_kernel, cli_models, cli_replay, cli_survey, cli_txn
 from onedispatch.dispatch.cli_output import errors, visible
 from onedispatch.transactions.boundary import typed
 from onedispatch.transactions.errors import InputError, OneDispatchError
@@ -41,6 +41,7 @@ app.command("devices")(cli_info.devices)
 cli_txn.app.command("replay")(cli_replay.replay)
 cli_txn.app.command("survey")(cli_survey.survey)
 app.add_typer(cli_txn.app, name="txn")
+app.add_typer(cli_kernel.app, name="kernel")
 
 
 def run() -> None:

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from onedispatch.operators.functions import Activation
 from onedispatch.operators.index_space import Nest
 from onedispatch.operators.nest_rules import check_inside
-from onedispatch.operators.params import Activation
 from onedispatch.operators.program import Emitted, NestProgram, emit_program
 from onedispatch.operators.schedule import Schedule
 from onedispatch.operators.search import schedule_nest
@@ -101,6 +101,9 @@ class Operator:
         """Write a packed constant operand, chunk after chunk, into ``out`` (uint8, zeroed)."""
         raise NotImplementedError
 
+    def check_schedule(self, schedule: Schedule) -> None:
+        """Raises ``Unsupported`` for tiles that the kernel does not take; by default it takes all."""
+
     # -- what the dispatcher asks --------------------------------------------------------
 
     @cached_property
@@ -114,7 +117,10 @@ class Operator:
 
     @cached_property
     def schedules(self) -> list[Schedule]:
-        return [schedule_nest(nest, self.device) for nest in self._nests]
+        found = [schedule_nest(nest, self.device) for nest in self._nests]
+        for schedule in found:
+            self.check_schedule(schedule)
+        return found
 
     def arg_map(self) -> list[ArgMap]:
         """Own argument order: 0 output, then one per activation, then constants, then params.

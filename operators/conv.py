@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
 
+from onedispatch.operators import expressions as e
 from onedispatch.operators.base import Lowering, NodeSpec, Operator, TensorSpec
-from onedispatch.operators.cost import mac_cycles, window_cycles
-from onedispatch.operators.elementwise import Eltwise, apply_activation, tensors_of
+from onedispatch.operators.elementwise import ACTIVATION_SCALARS, Eltwise, streaming_cost, tensors_of
+from onedispatch.operators.functions import Activation
 from onedispatch.operators.index_space import (
+    F32,
     OUTPUT,
     Access,
     Dim,
@@ -20,17 +22,54 @@ from onedispatch.operators.index_space import (
     Nest,
     Operand,
     Packed,
+    Part,
     contiguous_strides,
     strided_operand,
 )
+from onedispatch.operators.kernel import Kernel, Tensor, declare
+from onedispatch.operators.matmul import mac_cost
 from onedispatch.operators.norm import ChannelAffine, channel_view
-from onedispatch.operators.params import ABSENT, Activation
 from onedispatch.operators.registry import maps
 from onedispatch.operators.schedule import Schedule
-from onedispatch.operators.window import Window, spatial, window_of, windows
+from onedispatch.operators.window import TAPS, WINDOW_SCALARS, Window, spatial, window_of, windows
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
+
+CONV = declare(
+    Kernel(
+        "od::conv@1",
+        dims=("co", "oh", "ow"),
+        reduces=True,
+        inputs=(
+            Tensor("x", "k oh ow", walk="interval"),
+            Tensor("w", "co k *tap"),
+            Tensor("bias", "co", optional=True),
+        ),
+        outputs=(Tensor("out", "co oh ow"),),
+        scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS),
+        cost=mac_cost(e.ELEMENTS * e.K_COUNT * TAPS, "x"),
+        summary="convolution of a tile: weights times windows, accumulated over channels",
+    )
+)
+DWCONV = declare(
+    Kernel(
+        "od::dwconv@1",
+        dims=("c", "oh", "ow"),
+        inputs=(
+            Tensor("x", "c oh ow", walk="interval"),
+            Tensor("w", "c *tap"),
+            Tensor("bias", "c", optional=True),
+        ),
+        outputs=(Tensor("out", "c oh ow"),),
+        scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS),
+        cost=streaming_cost(
+            e.ELEMENTS * TAPS * e.device("words_per_cycle") / e.device("window_macs_per_cycle"),
+            e.ELEMENTS * e.weight("act"),
+        ),
+        summary="convolution of every channel with its own window",
+    )
+)
 
 
 class Conv(Operator):
@@ -84,67 +123,41 @@ class Conv(Operator):
         dims = (Dim("n", n, max_tile=1), Dim("g", g, max_tile=1), Dim("co", co), Dim("oh", oh), Dim("ow", ow))
         xs, ys = contiguous_strides((n, g, ci, h, w)), contiguous_strides((n, g, co, oh, ow))
         accesses = [Access(0), Access(1), Access(K), self.window.access(3, 0), self.window.access(4, 1)]
-        x = strided_operand("x", 0, 4, list(zip((n, g, ci, h, w), xs, accesses, strict=True)))
+        x = strided_operand("x", 0, F32, list(zip((n, g, ci, h, w), xs, accesses, strict=True)))
         out = strided_operand(
             "out",
             OUTPUT,
-            4,
+            F32,
             [(e, s, Access(d)) for d, (e, s) in enumerate(zip((n, g, co, oh, ow), ys, strict=True))],
         )
-        taps = self.window.taps
         inputs = self._parameters((g, co), (1, 2), ci)
         if self.packs:
-            inputs = (Packed("w", (1, 2, K), lambda t, kt: t[2] * (kt * taps + 1)),)
+            part = Part("w", F32, ((K, 0), (None, self.window.taps), (2, 0)))
+            inputs = (Packed("w", (1, 2, K), (part, Part("bias", F32, ((2, 0),)))),)
 
-        def cycles(t: Sequence[Any], kt: Any) -> Any:
-            outputs = t[2] * t[3] * t[4]
-            return mac_cycles(self.device, outputs * kt * taps, outputs, "f32")
+        roles = {"co": 2, "oh": 3, "ow": 4}
+        return Nest(CONV, dims, (x, *inputs), out, roles, self._scalars, k_extent=ci)
 
-        return Nest(
-            "CONV",
-            dims,
-            (x, *inputs),
-            out,
-            lambda s: self._args(s, (2, 3, 4), K),
-            cycles,
-            k_extent=ci,
-            reduces=True,
-        )
+    def check_schedule(self, schedule: Schedule) -> None:
+        self.window.check_plane(*schedule.tiles[-2:])  # oh, ow
+
+    @property
+    def _scalars(self) -> dict[str, float | str]:
+        return {**self.window.scalars, **self.activation.scalars}
 
     def _parameters(
         self, sizes: Sequence[int], dims: Sequence[int], channels: int
     ) -> tuple[Operand | Packed, ...]:
         """Weights and bias that are read as they lie: output channels are ``sizes`` over ``dims``."""
         taps = self.window.taps
-        shape = (*sizes, channels, taps)
         outputs = tuple(Access(d) for d in dims)
-        rest = (Access(K) if channels > 1 else Access(None), Access(None))
-        weights = Operand("w", 1, 4, shape, contiguous_strides(shape), (*outputs, *rest))
+        shape, access = (*sizes, channels, taps), (*outputs, Access(K), Access(None))
+        if channels == 1:  # no reduction along weights: one chunk serves all its steps
+            shape, access = (*sizes, taps), (*outputs, Access(None))
+        weights = Operand("w", 1, F32, shape, contiguous_strides(shape), access)
         if self.bias is None:
             return (weights,)
-        return weights, Operand("bias", 2, 4, tuple(sizes), contiguous_strides(sizes), outputs)
-
-    def _args(self, s: Schedule, dims: Sequence[int], channel: int) -> Mapping[str, int | list[int]]:
-        co, oh, ow = dims
-        self.window.check_plane(s.tiles[oh], s.tiles[ow])
-        args: dict[str, int | list[int]] = {
-            ("dim_co" if channel == K else "dim_c"): co,
-            "dim_oh": oh,
-            "dim_ow": ow,
-            **self.window.words(),
-            "x": s.ref("x"),
-            **self.window.axis_words(s, (channel, oh, ow)),
-            "w": s.ref("w"),
-            "act": self.activation.words(),
-        }
-        if self.packs:
-            weights = s.tiles[co] * (s.k_tile if channel == K else 1) * self.window.taps
-            args["bias"] = s.ref("w") + 4 * weights
-        else:
-            args["bias"] = ABSENT if self.bias is None else s.ref("bias")
-        if channel == K:
-            args["w_layout"] = 0 if self.packs else 1
-        return args
+        return weights, Operand("bias", 2, F32, tuple(sizes), contiguous_strides(sizes), outputs)
 
     # -- depthwise: dims n, c, oh, ow ---------------------------------------------------------
 
@@ -154,19 +167,17 @@ class Conv(Operator):
         dims = (Dim("n", n, max_tile=1), Dim("c", c), Dim("oh", oh), Dim("ow", ow))
         accesses = [Access(0), Access(1), self.window.access(2, 0), self.window.access(3, 1)]
         x = strided_operand(
-            "x", 0, 4, list(zip((n, c, h, w), contiguous_strides((n, c, h, w)), accesses, strict=True))
+            "x", 0, F32, list(zip((n, c, h, w), contiguous_strides((n, c, h, w)), accesses, strict=True))
         )
         sizes = (n, c, oh, ow)
-        out = Operand("out", OUTPUT, 4, sizes, contiguous_strides(sizes), tuple(Access(d) for d in range(4)))
-        taps = self.window.taps
+        out = Operand(
+            "out", OUTPUT, F32, sizes, contiguous_strides(sizes), tuple(Access(d) for d in range(4))
+        )
         inputs = self._parameters((c,), (1,), 1)
         if self.packs:
-            inputs = (Packed("w", (1,), lambda t, _k: t[1] * (taps + 1)),)
-
-        def cycles(t: Sequence[Any], _k: Any) -> Any:
-            return window_cycles(self.device, t[1] * t[2] * t[3], taps)
-
-        return Nest("DWCONV", dims, (x, *inputs), out, lambda s: self._args(s, (1, 2, 3), 1), cycles)
+            part = Part("w", F32, ((1, 0), (None, self.window.taps)))
+            inputs = (Packed("w", (1,), (part, Part("bias", F32, ((1, 0),)))),)
+        return Nest(DWCONV, dims, (x, *inputs), out, {"c": 1, "oh": 2, "ow": 3}, self._scalars)
 
     # -- constants ----------------------------------------------------------------------------
 
@@ -234,7 +245,7 @@ class Conv(Operator):
         kernel = weights.reshape(g, -1, x.shape[1] // g, *self.window.kernel)
         y = np.einsum("ngcyxhw,gochw->ngoyx", seen, kernel, optimize=True)
         y = y.reshape(x.shape[0], weights.shape[0], *out) + bias.reshape(1, -1, 1, 1)
-        return apply_activation(self.activation, y.astype(np.float32)).reshape(self.output.shape)
+        return self.activation.apply(y.astype(np.float32)).reshape(self.output.shape)
 
 
 @maps("Conv", notes="1-D and 2-D, groups, dilations, any pads")

@@ -3,44 +3,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import erf, inf, prod
+from collections.abc import Sequence
+from math import inf, prod
 from typing import Any
 
 import numpy as np
 
+from onedispatch.operators import expressions as e
 from onedispatch.operators.base import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
-from onedispatch.operators.cost import eltwise_cycles
-from onedispatch.operators.index_space import (
-    MAX_DIMS,
-    OUTPUT,
-    Access,
-    Dim,
-    Nest,
-    Operand,
-    contiguous_strides,
-)
-from onedispatch.operators.params import ELTWISE_FUNCS, Activation, f32
+from onedispatch.operators.dtypes import dtype_of
+from onedispatch.operators.functions import ACTIVATIONS, ELTWISE, Activation
+from onedispatch.operators.index_space import OUTPUT, Access, Dim, Nest, Operand, contiguous_strides
+from onedispatch.operators.kernel import MAX_DIMS, Kernel, Scalar, Tensor, chooses, declare
 from onedispatch.operators.registry import maps
-from onedispatch.operators.schedule import Schedule
 from onedispatch.transactions import Device
 from onedispatch.transactions.phrases import counted
 
 Array = np.ndarray[Any, Any]
 
-BINARY = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
-UNARY = {
-    "Relu": "relu",
-    "Sigmoid": "sigmoid",
-    "Tanh": "tanh",
-    "Exp": "exp",
-    "Sqrt": "sqrt",
-    "Erf": "erf",
-    "Abs": "abs",
-    "Neg": "neg",
-    "Log": "log",
-    "Reciprocal": "reciprocal",
-}
+# The scalars of every kernel that applies an activation to its results.
+ACTIVATION_SCALARS = (
+    chooses("act", ACTIVATIONS),
+    Scalar("act_alpha", "f32", default=0.0),
+    Scalar("act_beta", "f32", default=0.0),
+)
+
+
+def streaming_cost(words: e.Expr, slow: e.Expr) -> e.Expr:
+    """A call that moves ``words`` through the vector unit and evaluates ``slow`` slow functions."""
+    return (
+        e.device("call_cycles")
+        + words / e.device("words_per_cycle")
+        + slow * e.device("special_cycles_per_element")
+    )
+
+
+_MOVED = "f32 i32 u32"  # copies move the bits of any 4-byte type
+KERNEL = declare(
+    Kernel(
+        "od::eltwise@1",
+        inputs=tuple(Tensor(f"x{i}", "...", _MOVED, optional=True, walk="affine") for i in range(3)),
+        outputs=(Tensor("out", "...", _MOVED, walk="affine"),),
+        scalars=(
+            chooses("func", ELTWISE),
+            Scalar("alpha", "f32", default=1.0),
+            Scalar("beta", "f32", default=1.0),
+            *ACTIVATION_SCALARS,
+        ),
+        cost=streaming_cost(
+            e.ELEMENTS * (1 + e.present("x0") + e.present("x1") + e.present("x2")),
+            e.ELEMENTS * (e.weight("func") + e.weight("act")),
+        ),
+        summary="act(func(inputs)) over a box of up to five dimensions; inputs are strided or broadcast",
+    )
+)
 
 
 MAX_PARTS = 64  # nests that one operator may become
@@ -166,34 +182,13 @@ class Eltwise(Operator):
         """The nest that moves ``tensors`` (input indices) through ``views`` to ``out_view``."""
         sizes, strides = collapse(shape, [*views, out_view])
         inputs = tuple(
-            _operand(f"x{i}", tensor, sizes, strides[i], view.offset)
+            _operand(f"x{i}", self.inputs[tensor], tensor, sizes, strides[i], view.offset)
             for i, (tensor, view) in enumerate(zip(tensors, views, strict=True))
         )
-        output = _operand("out", OUTPUT, sizes, strides[-1], out_view.offset)
+        output = _operand("out", self.output, OUTPUT, sizes, strides[-1], out_view.offset)
         dims = tuple(Dim(f"i{d}", size) for d, size in enumerate(sizes))
-        device, n_in, act = self.device, len(inputs), self.activation.code
-
-        def cycles(tiles: Sequence[Any], _k: Any) -> Any:
-            return eltwise_cycles(device, tiles, n_in, act, self.func)
-
-        return Nest("ELTWISE", dims, inputs, output, self._args, cycles)
-
-    def _args(self, schedule: Schedule) -> Mapping[str, int | list[int]]:
-        words: list[int] = []
-        for operand in schedule.nest.strided_inputs:
-            by_dim = [0] * MAX_DIMS
-            for access, axis in zip(operand.access, schedule.axes(operand.name), strict=True):
-                if access.dim is not None:
-                    by_dim[access.dim] += axis.stride * access.a  # a diagonal follows one twice
-            words += [schedule.ref(operand.name), *by_dim, 0, 0]
-        return {
-            "func": ELTWISE_FUNCS[self.func],
-            "n_in": len(schedule.nest.inputs),
-            "alpha": f32(self.alpha),
-            "beta": f32(self.beta),
-            "act": self.activation.words(),
-            "inputs": words,
-        }
+        scalars = {"func": self.func, "alpha": self.alpha, "beta": self.beta, **self.activation.scalars}
+        return Nest(KERNEL, dims, inputs, output, scalars=scalars)
 
     @property
     def is_activation(self) -> bool:
@@ -212,12 +207,17 @@ class Eltwise(Operator):
     def reference(self, *arrays: Array) -> Array:
         seen = [_gather(x, view, self.shape) for x, view in zip(arrays, self.views, strict=True)]
         with np.errstate(all="ignore"):
-            result = _FUNCTIONS[self.func](self.alpha, self.beta, *seen)
-            result = apply_activation(self.activation, np.broadcast_to(result, self.shape))
+            function = ELTWISE[self.func].reference
+            if function is None:
+                raise NotImplementedError(self.func)
+            result = function(self.alpha, self.beta, *seen)
+            result = self.activation.apply(np.broadcast_to(result, self.shape))
         return np.asarray(result, self.output.dtype)
 
 
-def _operand(name: str, tensor: int, sizes: Sequence[int], strides: Sequence[int], offset: int) -> Operand:
+def _operand(
+    name: str, spec: TensorSpec, tensor: int, sizes: Sequence[int], strides: Sequence[int], offset: int
+) -> Operand:
     """Dimensions that are walked with stride 0 are broadcast: the view leaves them out.
 
     View dimensions are ordered by falling stride, so that chunks are read as they lie.
@@ -225,10 +225,13 @@ def _operand(name: str, tensor: int, sizes: Sequence[int], strides: Sequence[int
     order = sorted((d for d in range(len(sizes)) if strides[d]), key=lambda d: -strides[d])
     if name == "out":  # the kernel writes its chunk in index order
         order = [d for d in range(len(sizes)) if strides[d]] or [0]
+    dtype = dtype_of(spec.dtype)
+    if dtype is None:
+        raise Unsupported(f"{spec.name} is {spec.dtype}", "4-byte elements")
     return Operand(
         name,
         tensor,
-        4,
+        dtype,
         tuple(sizes[d] for d in order) or (1,),
         tuple(strides[d] for d in order) or (1,),
         tuple(Access(d) for d in order) or (Access(None),),
@@ -248,40 +251,6 @@ def _gather(array: Array, view: View, shape: Sequence[int]) -> Array:
     flat = np.ascontiguousarray(array).reshape(-1)
     bytes_ = [s * flat.itemsize for s in view.strides]
     return np.lib.stride_tricks.as_strided(flat[view.offset :], tuple(shape), bytes_)
-
-
-_FUNCTIONS: Mapping[str, Any] = {
-    "copy": lambda a, b, x: x,
-    "add": lambda a, b, x, y: np.float32(a) * x + np.float32(b) * y,
-    "sub": lambda a, b, x, y: x - y,
-    "mul": lambda a, b, x, y: x * y,
-    "div": lambda a, b, x, y: x / y,
-    "muladd": lambda a, b, x, y, z: x * y + z,
-    "fill": lambda a, b: np.float32(a),
-    "max": lambda a, b, x, y: np.maximum(x, y),
-    "min": lambda a, b, x, y: np.minimum(x, y),
-}
-_ACTIVATIONS: Mapping[str, Any] = {
-    "none": lambda x, a, b: x,
-    "relu": lambda x, a, b: np.maximum(x, 0),
-    "leakyrelu": lambda x, a, b: np.where(x < 0, np.float32(a) * x, x),
-    "clip": lambda x, a, b: np.minimum(np.maximum(x, np.float32(a)), np.float32(b)),
-    "sigmoid": lambda x, a, b: 1 / (1 + np.exp(-x)),
-    "tanh": lambda x, a, b: np.tanh(x),
-    "exp": lambda x, a, b: np.exp(x),
-    "sqrt": lambda x, a, b: np.sqrt(x),
-    "erf": lambda x, a, b: np.vectorize(erf, otypes=[np.float32])(x) if x.size else x,
-    "abs": lambda x, a, b: np.abs(x),
-    "neg": lambda x, a, b: -x,
-    "log": lambda x, a, b: np.log(x),
-    "reciprocal": lambda x, a, b: 1 / x,
-}
-
-
-def apply_activation(activation: Activation, x: Array) -> Array:
-    """``activation`` in NumPy."""
-    result: Array = _ACTIVATIONS[activation.code](x, activation.alpha, activation.beta)
-    return result
 
 
 # -- ONNX --------------------------------------------------------------------------------------
@@ -304,12 +273,12 @@ def tensors_of(node: NodeSpec) -> tuple[list[TensorSpec], TensorSpec]:
     return inputs, output
 
 
-@maps("Add", "Sub", "Mul", "Div", notes="broadcasting; opset 7 or later")
+@maps(*ELTWISE.by_onnx, notes="broadcasting; opset 7 or later")
 def map_binary(node: NodeSpec, lowering: Lowering) -> None:
     inputs, output = tensors_of(node)
     if node.opset < 7:
         raise Unsupported(f"{node.op_type} of opset {node.opset} broadcasts by attribute", "opset 7")
-    lowering.emit(Eltwise(node.name, BINARY[node.op_type], inputs, output, lowering.device))
+    lowering.emit(Eltwise(node.name, ELTWISE.by_onnx[node.op_type], inputs, output, lowering.device))
 
 
 @maps("Sum", notes="one input or more, broadcasting")
@@ -333,9 +302,9 @@ def emit_activation(node: NodeSpec, lowering: Lowering, activation: Activation) 
     lowering.emit(op)
 
 
-@maps(*UNARY)
+@maps(*ACTIVATIONS.by_onnx)
 def map_unary(node: NodeSpec, lowering: Lowering) -> None:
-    emit_activation(node, lowering, Activation(UNARY[node.op_type]))
+    emit_activation(node, lowering, Activation(ACTIVATIONS.by_onnx[node.op_type]))
 
 
 @maps("LeakyRelu")

@@ -3,29 +3,28 @@
 
 A ``Nest`` has up to five parallel dimensions and at most one reduction dimension. Each
 operand says, per dimension of its tensor view, which interval member ``i`` of an index
-dimension touches: ``[a*i + start, a*i + end]``. From that the scheduler derives tiles,
-chunks, halos and DMA patterns. Edges need no special cases: a tile that would overhang is
-shifted back (and redone), a chunk that would overhang is shifted into its tensor.
+dimension touches: ``[a*i/den + start, a*i/den + end]``, the quotient rounded down. From that the
+scheduler derives tiles, chunks, halos and DMA patterns. Edges need no special cases: a tile that would
+overhang is shifted back (and redone), a chunk that would overhang is shifted into its tensor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from onedispatch.operators.dtypes import DTYPES, DType
+from onedispatch.operators.expressions import Expr, Op
+from onedispatch.operators.kernel import K_AXIS, WHOLE, Kernel, Tensor
 from onedispatch.operators.nest_rules import check_nest
 from onedispatch.operators.params import Axis
-from onedispatch.transactions.errors import OperatorError
-from onedispatch.transactions.phrases import counted
+from onedispatch.transactions import Device
 
-if TYPE_CHECKING:
-    from onedispatch.operators.schedule import Schedule
-
-MAX_DIMS = 5  # parallel dimensions of the super kernel's loop
+F32 = DTYPES["f32"]
 K = -1  # names the reduction dimension in ``Access.dim``
 OUTPUT = -1  # names the output in ``Operand.tensor``
 
@@ -45,10 +44,11 @@ class Dim:
 
 @dataclass(frozen=True)
 class Access:
-    """What index member ``i`` touches along one tensor dimension: ``[a*i + start, a*i + end]``.
+    """What index member ``i`` touches along one tensor dimension: ``[a*i/den + start, a*i/den + end]``.
 
     ``dim`` is an index dimension, ``K`` for the reduction, or None for the whole extent.
-    ``align``: chunks begin at multiples of it (4 for bytes that lie side by side).
+    ``align``: chunks begin at multiples of it (4 for bytes that lie side by side). ``a*i/den`` is
+    rounded down. What a kernel can follow is judged where a nest is declared.
     """
 
     dim: int | None = None
@@ -56,12 +56,13 @@ class Access:
     start: int = 0
     end: int = 0
     align: int = 1
+    den: int = 1
 
     def chunk(self, extent: int, tile: IntArray, index_extent: int) -> IntArray:
         """Coordinates that a chunk holds for a tile of ``tile`` members."""
         if self.dim is None:
             return extent
-        span = self.a * (tile - 1) + self.end - self.start + 1
+        span = -(-self.a * (tile - 1) // self.den) + self.end - self.start + 1
         if self.align > 1:
             exact = (np.asarray(tile) % self.align == 0) & (index_extent % self.align == 0)
             padded = -(-span // self.align) * self.align + (0 if self.dim == K else self.align)
@@ -75,11 +76,15 @@ class Operand:
 
     name: str
     tensor: int  # index of the operator's input, or OUTPUT
-    itemsize: int
+    dtype: DType
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     access: tuple[Access, ...]
     offset: int = 0  # elements
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
 
     def depends_on(self) -> frozenset[int]:
         return frozenset(access.dim for access in self.access if access.dim is not None)
@@ -103,56 +108,103 @@ class Operand:
         axes = []
         for d, access in enumerate(self.access):
             a = 0 if access.dim is None else access.a
-            axes.append(Axis(self.shape[d], shape[d], prod(shape[d + 1 :]), a, access.start, access.align))
+            stride = prod(shape[d + 1 :])
+            axes.append(Axis(self.shape[d], shape[d], stride, a, access.start, access.align, access.den))
         return axes
+
+    def extents(self, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> Iterator[_Extent]:
+        """(dimension, chunk extent, chunk stride) per view dimension, for many tilings at once."""
+        shape = self.chunk_shape(nest, tiles, k_tile)
+        for d, access in enumerate(self.access):
+            yield access.dim, shape[d], _product(shape[d + 1 :])
+
+
+_Extent = tuple[int | None, Any, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """An operand inside a packed chunk: ``axes`` outermost first, as (index dimension or ``K``, 0),
+    or (None, extent) for a whole extent."""
+
+    name: str
+    dtype: DType
+    axes: tuple[tuple[int | None, int], ...]
+
+    def extents(self, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> Iterator[_Extent]:
+        counts = [size if dim is None else nest.tile_of(dim, tiles, k_tile)[0] for dim, size in self.axes]
+        for i, (dim, _) in enumerate(self.axes):
+            yield dim, counts[i], _product(counts[i + 1 :])
+
+    def words(self, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+        elements = _product([count for _, count, _ in self.extents(nest, tiles, k_tile)])
+        return -(-elements * self.dtype.itemsize // 4)
 
 
 @dataclass(frozen=True)
 class Packed:
     """A constant that ``Operator.pack`` lays out chunk after chunk: ``dims`` (K too) it depends on.
 
-    ``elements(tiles, k_tile)`` is the length of a chunk in 4-byte words.
+    A chunk holds ``parts`` one after the other, each from a word on.
     """
 
     name: str
     dims: tuple[int, ...]
-    words: Callable[[Sequence[IntArray], IntArray], IntArray]
+    parts: tuple[Part, ...]
 
     def depends_on(self) -> frozenset[int]:
         return frozenset(self.dims)
 
     def chunk_words(self, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
-        return self.words(tiles, k_tile)
+        total: IntArray = 0
+        for part in self.parts:
+            total = total + part.words(nest, tiles, k_tile)
+        return total
+
+
+def _product(values: Sequence[IntArray]) -> IntArray:
+    result: IntArray = 1
+    for value in values:
+        result = result * value
+    return result
 
 
 @dataclass(frozen=True)
 class Nest:
-    """A loop nest: one kernel called for every tile of an index space.
+    """A loop nest: one kernel called for every tile of an index space. A value: data alone.
 
-    ``args`` gives the kernel's named arguments once a schedule is chosen; ``cycles`` a
-    vectorised estimate of core cycles for one call with (tiles, k tile).
+    ``roles`` says which index dimension each of the kernel's named dimensions is; operands are
+    bound to the kernel's by their names; ``scalars`` are numbers, or names of functions.
 
-    Raises ``OperatorError`` for accesses that the kernel would take for others: see ``nest_rules``.
+    Raises ``OperatorError`` for what the kernel does not declare, and for accesses that it would take
+    for others: see ``nest_rules``.
     """
 
-    kernel: str
+    kernel: Kernel
     dims: tuple[Dim, ...]
     inputs: tuple[Operand | Packed, ...]
     output: Operand
-    args: Callable[[Schedule], Mapping[str, int | list[int]]]
-    cycles: Callable[[Sequence[IntArray], IntArray], IntArray]
+    roles: Mapping[str, int] = field(default_factory=dict)
+    scalars: Mapping[str, float | str] = field(default_factory=dict)
     k_extent: int = 0
     k_multiple: int = 1
-    reduces: bool = False
     k_whole: bool = False
 
     def __post_init__(self) -> None:
-        if len(self.dims) > MAX_DIMS:
-            raise OperatorError(
-                f"nest {self.kernel}", counted(len(self.dims), "dimension"), f"{MAX_DIMS} at most"
-            )
-        if not self.is_empty:
-            check_nest(self)
+        check_nest(self)
+
+    @property
+    def bound(self) -> dict[str, Operand | Part]:
+        """The kernel's operands that are there, by name: strided ones, and parts of packed ones."""
+        found: dict[str, Operand | Part] = {}
+        for x in self.inputs:
+            found |= {part.name: part for part in x.parts} if isinstance(x, Packed) else {x.name: x}
+        found[self.output.name] = self.output
+        return found
+
+    @property
+    def reduces(self) -> bool:
+        return self.kernel.reduces
 
     @property
     def is_empty(self) -> bool:
@@ -170,6 +222,70 @@ class Nest:
             return k_tile, self.k_extent
         return tiles[dim], self.dims[dim].extent
 
+    def axis_dim(self, tensor: Tensor, axis: str) -> int | None:
+        """The index dimension that an operand's axis runs along; None for a whole extent."""
+        if axis.startswith(WHOLE):
+            return None
+        if axis == K_AXIS and self.kernel.reduces:
+            return K
+        return self.roles[axis] if self.kernel.dims else tensor.axis_names.index(axis)
+
+    def call_cycles(
+        self, device: Device, tiles: Sequence[IntArray], k_tile: IntArray, k_count: IntArray, last: IntArray
+    ) -> Any:
+        """Core cycles of one call, as the simulator charges them; arrays judge many tilings at once.
+
+        ``k_count`` members of the reduction in a chunk of ``k_tile``; ``last`` is 1 for the last step.
+        """
+        return np.ceil(self.kernel.cost.evaluate(_Quantities(self, device, tiles, k_tile, k_count, last)))
+
+
+class _Quantities:
+    """The quantities of one call that a cost names, for ``Expr.evaluate``."""
+
+    def __init__(
+        self,
+        nest: Nest,
+        device: Device,
+        tiles: Sequence[IntArray],
+        k_tile: IntArray,
+        k_count: IntArray,
+        last: IntArray,
+    ) -> None:
+        self.nest, self.device, self.tiles, self.k_tile = nest, device, tiles, k_tile
+        self.bound = nest.bound
+        self.plain = {Op.ELEMENTS: _product(tiles), Op.K: k_count, Op.LAST: last}
+
+    def __call__(self, leaf: Expr) -> Any:
+        if leaf.op in self.plain:
+            return self.plain[leaf.op]
+        if leaf.op is Op.TILE:
+            return self.tiles[self.nest.roles[leaf.name]]
+        if leaf.op is Op.PRESENT:
+            return float(leaf.name in self.bound)
+        if leaf.op is Op.DEVICE:
+            return self.device.constant(f"kernel.{leaf.name}")
+        if leaf.op is Op.DEVICE_BY_DTYPE:
+            return self.device.constant(f"kernel.{self.bound[leaf.part].dtype.rates}_{leaf.name}")
+        if leaf.op in (Op.COUNT, Op.STRIDE):
+            return self._along(leaf)[leaf.op is Op.STRIDE]
+        scalar = self.nest.kernel.scalar(leaf.name)
+        value = self.nest.scalars.get(leaf.name, scalar.default or 0)
+        if scalar.table is None:
+            return value
+        code = scalar.table.code(value) if isinstance(value, str) else int(value)
+        return scalar.table.rows[code].slow if leaf.op is Op.WEIGHT else code
+
+    def _along(self, leaf: Expr) -> tuple[Any, Any]:
+        """(extent, stride) of a chunk along an axis; where it is broadcast, as the block says it."""
+        tensor = next(t for t in self.nest.kernel.tensors if t.name == leaf.name)
+        dim = self.nest.axis_dim(tensor, leaf.part)
+        operand = self.bound.get(leaf.name)
+        for found, count, stride in operand.extents(self.nest, self.tiles, self.k_tile) if operand else ():
+            if found == dim:
+                return count, stride
+        return 1, 0
+
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major element strides."""
@@ -177,7 +293,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def strided_operand(
-    name: str, tensor: int, itemsize: int, dims: Sequence[tuple[int, int, Access]], offset: int = 0
+    name: str, tensor: int, dtype: DType, dims: Sequence[tuple[int, int, Access]], offset: int = 0
 ) -> Operand:
     """An operand from (extent, stride, access) triples, ordered as its elements lie in memory.
 
@@ -186,4 +302,4 @@ def strided_operand(
     walked = sorted((d for d in dims if d[1]), key=lambda d: -d[1])
     walked = walked or [(1, 1, Access(None))]
     extents, strides, access = zip(*walked, strict=True)
-    return Operand(name, tensor, itemsize, extents, strides, access, offset)
+    return Operand(name, tensor, dtype, extents, strides, access, offset)

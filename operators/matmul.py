@@ -3,24 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from onedispatch.operators import expressions as e
 from onedispatch.operators.base import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
-from onedispatch.operators.cost import mac_cycles
+from onedispatch.operators.dtypes import DTYPES, DType, dtype_of
 from onedispatch.operators.elementwise import (
+    ACTIVATION_SCALARS,
     Eltwise,
     View,
-    apply_activation,
     collapse,
     peel,
     tensors_of,
 )
+from onedispatch.operators.functions import Activation
 from onedispatch.operators.index_space import (
-    MAX_DIMS,
+    F32,
     OUTPUT,
     Access,
     Dim,
@@ -28,16 +30,47 @@ from onedispatch.operators.index_space import (
     Nest,
     Operand,
     Packed,
+    Part,
     contiguous_strides,
     strided_operand,
 )
-from onedispatch.operators.params import ABSENT, DTYPES, SCALAR_AXIS, Activation, Axis, f32
+from onedispatch.operators.kernel import MAX_DIMS, Kernel, Scalar, Tensor, declare
 from onedispatch.operators.registry import maps
 from onedispatch.operators.schedule import Schedule
 from onedispatch.transactions import Device
 from onedispatch.transactions.phrases import counted
 
 Array = np.ndarray[Any, Any]
+
+
+def mac_cost(macs: e.Expr, of: str) -> e.Expr:
+    """A call of ``macs`` multiply-accumulates at the rate of operand ``of``'s element type."""
+    return (
+        e.device("call_cycles", of)
+        + e.ELEMENTS * e.device("output_cycles", of)
+        + macs / e.device("macs_per_cycle", of)
+        + e.ELEMENTS * e.LAST * e.weight("act") * e.device("special_cycles_per_element")
+    )
+
+
+GEMM = declare(
+    Kernel(
+        "od::gemm@1",
+        dims=("m", "n"),
+        reduces=True,
+        inputs=(
+            Tensor("a", "m k", "f32 i8 u8"),
+            Tensor("b", "k n", "f32 i8 u8"),
+            Tensor("bias", "n", "f32 i32", optional=True),
+            Tensor("a_zero", "m", "i8 u8", optional=True),
+            Tensor("b_zero", "n", "i8 u8", optional=True),
+        ),
+        outputs=(Tensor("out", "m n", "f32 i32"),),
+        scalars=(Scalar("alpha", "f32", default=1.0), *ACTIVATION_SCALARS),
+        cost=mac_cost(e.ELEMENTS * e.K_COUNT, "a"),
+        summary="act(alpha * sum_k (a - a_zero)[m][k] * (b - b_zero)[k][n] + bias[n]), over the steps",
+    )
+)
 
 
 class MatMul(Operator):
@@ -133,23 +166,30 @@ class MatMul(Operator):
         a = strided_operand(
             "a",
             0,
-            self.itemsize,
+            self._element(self.a),
             [*batches[0], self._along(m, am, dm), self._along(k, ak, K)],
             offsets[0],
         )
         b: Operand | Packed
         if self.packs_b:
-            b = Packed("b", (dn, K), lambda t, kt: self._packed_words(t[dn], kt))
+            parts = [Part("b", self._element(self.b), ((K, 0), (dn, 0)))]
+            if self.bias is not None:
+                parts.append(Part("bias", F32, ((dn, 0),)))
+            b = Packed("b", (dn, K), tuple(parts))
         else:
             b = strided_operand(
                 "b",
                 1,
-                self.itemsize,
+                self._element(self.b),
                 [*batches[1], self._along(k, bk, K), self._along(n, bn, dn)],
                 offsets[1],
             )
         out = strided_operand(
-            "out", OUTPUT, 4, [*batches[2], (m, n, Access(dm)), (n, 1, Access(dn))], offsets[2]
+            "out",
+            OUTPUT,
+            self._element(self.output),
+            [*batches[2], (m, n, Access(dm)), (n, 1, Access(dn))],
+            offsets[2],
         )
         zeros = [
             self._zero(name, tensor, index, dim, extent)
@@ -160,21 +200,9 @@ class MatMul(Operator):
             if tensor is not None
         ]
 
-        def cycles(tiles: Sequence[Any], kt: Any) -> Any:
-            outputs = tiles[dm] * tiles[dn]
-            return mac_cycles(self.device, outputs * kt, outputs, self.dtype)
-
-        return Nest(
-            "GEMM",
-            dims,
-            (a, b, *zeros),
-            out,
-            lambda s: self._args(s, dm, dn),
-            cycles,
-            k_extent=k,
-            k_multiple=per_word,
-            reduces=True,
-        )
+        scalars = {"alpha": self.alpha, **self.activation.scalars}
+        roles, bound = {"m": dm, "n": dn}, (a, b, *zeros)
+        return Nest(GEMM, dims, bound, out, roles, scalars, k_extent=k, k_multiple=per_word)
 
     def _along(self, extent: int, stride: int, dim: int) -> tuple[int, int, Access]:
         if self.itemsize == 4 or stride != 1:
@@ -184,17 +212,21 @@ class MatMul(Operator):
     def _zero(self, name: str, tensor: TensorSpec, index: int, dim: int, extent: int) -> Operand | Packed:
         """A zero point: one for the tensor, or one per row (A) or column (B)."""
         if tensor.size == 1:
-            return Operand(name, index, 1, (4,), (1,), (Access(None),))
+            return Operand(name, index, self._element(tensor), (4,), (1,), (Access(None),))
         if tensor.size != extent:
             raise Unsupported(
                 f"zero point {tensor.name} of shape {list(tensor.shape)}",
                 f"a scalar, or {counted(extent, 'value')}",
             )
-        return Operand(name, index, 1, (-(-extent // 4) * 4,), (1,), (Access(dim, align=4),))
+        shape = (-(-extent // 4) * 4,)
+        return Operand(name, index, self._element(tensor), shape, (1,), (Access(dim, align=4),))
 
-    def _packed_words(self, n_tile: Any, k_tile: Any) -> Any:
-        bias = n_tile if self.bias is not None else 0
-        return -(-(n_tile * k_tile * self.itemsize) // 4) + bias
+    @staticmethod
+    def _element(tensor: TensorSpec) -> DType:
+        found = dtype_of(tensor.dtype)
+        if found is None:
+            raise Unsupported(f"{tensor.name} is {tensor.dtype}", ", ".join(DTYPES))
+        return found
 
     def pack(self, operand: str, schedule: Schedule, out: Array) -> None:
         if self.b.value is None:
@@ -215,40 +247,6 @@ class MatMul(Operator):
             if self.bias is not None:
                 bias = self.bias[at : at + n_tile].astype(np.float32)
                 chunks[slots, -4 * n_tile :] = bias.view(np.uint8)
-
-    def _args(self, s: Schedule, dm: int, dn: int) -> Mapping[str, int | list[int]]:
-        signed = (self.a.dtype == np.int8) | (self.b.dtype == np.int8) << 1
-        if self.packs_b:
-            b_k, b_n = s.packed_axis(K, s.tiles[dn]), s.packed_axis(dn)
-        else:
-            b_k, b_n = s.axis("b", K), s.axis("b", dn)
-        bias = ABSENT
-        if self.bias is not None:
-            bias = s.ref("b") + 4 * (-(-(s.tiles[dn] * s.k_tile * self.itemsize) // 4))
-        args: dict[str, int | list[int]] = {
-            "dtype": DTYPES[self.dtype],
-            "signed_bits": int(signed),
-            "dim_m": dm,
-            "dim_n": dn,
-            "a": s.ref("a"),
-            "a_m": s.axis("a", dm).words(),
-            "a_k": s.axis("a", K).words(),
-            "b": s.ref("b"),
-            "b_k": b_k.words(),
-            "b_n": b_n.words(),
-            "bias": bias,
-            "bias_n": s.packed_axis(dn).words(),
-            "act": self.activation.words(),
-            "alpha": f32(self.alpha),
-        }
-        for name, tensor, dim in (("a_zero", self.a_zero, dm), ("b_zero", self.b_zero, dn)):
-            axis: Axis = SCALAR_AXIS
-            if tensor is not None and tensor.size > 1:
-                axis = s.axis(name, dim)
-            suffix = "m" if name == "a_zero" else "n"
-            args[name] = ABSENT if tensor is None else s.ref(name)
-            args[f"{name}_{suffix}"] = axis.words()
-        return args
 
     # -- fusion, reference -----------------------------------------------------------------
 
@@ -282,7 +280,7 @@ class MatMul(Operator):
             y = np.float32(self.alpha) * np.matmul(a, b)
             if self.bias is not None:
                 y = y + self.bias
-            return apply_activation(self.activation, y.astype(np.float32)).reshape(self.output.shape)
+            return self.activation.apply(y.astype(np.float32)).reshape(self.output.shape)
         rest = list(arrays[2:])
         a, b = a.astype(np.int32), b.astype(np.int32)
         if self.a_zero is not None:

@@ -3,28 +3,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import ceil, floor, prod
 from typing import Any
 
 import numpy as np
 
+from onedispatch.operators import expressions as e
 from onedispatch.operators.base import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
-from onedispatch.operators.cost import row_cycles
-from onedispatch.operators.elementwise import (
-    Eltwise,
-    View,
-    apply_activation,
-    tensors_of,
-)
+from onedispatch.operators.elementwise import Eltwise, View, streaming_cost, tensors_of
+from onedispatch.operators.functions import Activation
 from onedispatch.operators.index_space import Nest
-from onedispatch.operators.params import LIMITS, Activation, f32
+from onedispatch.operators.kernel import Kernel, Scalar, Tensor, declare
+from onedispatch.operators.params import LIMITS
 from onedispatch.operators.registry import maps
-from onedispatch.operators.rows import middle_axis_args, middle_axis_nest
-from onedispatch.operators.schedule import Schedule
+from onedispatch.operators.rows import LENGTH, middle_axis_nest
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
+
+_ROWS = e.ELEMENTS * e.count("x", LENGTH)
+LRN = declare(
+    Kernel(
+        "od::lrn@1",
+        dims=("o", "i"),
+        inputs=(Tensor("x", f"o {LENGTH} i"),),
+        outputs=(Tensor("out", f"o {LENGTH} i"),),
+        scalars=(
+            Scalar("size", low=1, high=LIMITS["lrn_size"]),
+            Scalar("alpha", "f32"),
+            Scalar("beta", "f32"),
+            Scalar("bias", "f32"),
+        ),
+        # The window's squares, and a power (a logarithm and an exponential) per element.
+        cost=streaming_cost(_ROWS * (e.smallest(e.scalar("size"), e.count("x", LENGTH)) + 2), 2 * _ROWS),
+        summary="x / (bias + alpha / size * sum of squares over the window along length) ^ beta",
+    )
+)
 
 
 def channel_view(shape: Sequence[int]) -> View:
@@ -74,18 +89,8 @@ class Lrn(Operator):
         n, c, inner = self.output.shape[0], self.output.shape[1], prod(self.output.shape[2:])
         if n * c * inner == 0:
             return []
-        return [
-            middle_axis_nest(
-                "LRN",
-                (n, c, inner),
-                self._args,
-                lambda elements: row_cycles(self.device, elements, 3.0),
-            )
-        ]
-
-    def _args(self, schedule: Schedule) -> Mapping[str, int | list[int]]:
-        floats = {k: f32(v) for k, v in (("alpha", self.alpha), ("beta", self.beta), ("bias", self.bias))}
-        return {**middle_axis_args(schedule, self.output.shape[1]), "size": self.size, **floats}
+        scalars = {"size": self.size, "alpha": self.alpha, "beta": self.beta, "bias": self.bias}
+        return [middle_axis_nest(LRN, (n, c, inner), scalars)]
 
     def reference(self, *arrays: Array) -> Array:
         x = arrays[0]
@@ -94,7 +99,8 @@ class Lrn(Operator):
         for c in range(x.shape[1]):
             total[:, c] = square[:, max(0, c - before) : c + after + 1].sum(axis=1)
         scaled = np.float32(self.bias) + np.float32(self.alpha / self.size) * total
-        return apply_activation(self.activation, (x / scaled ** np.float32(self.beta)).astype(np.float32))
+        y: Array = (x / scaled ** np.float32(self.beta)).astype(np.float32)
+        return y
 
 
 @maps("BatchNormalization", notes="inference form")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from onedispatch.operators.params import PARAM_LOCKS
 from onedispatch.operators.params import WORDS as PARAM_WORDS
 from onedispatch.transactions import (
     CoreBd,
@@ -45,7 +46,6 @@ CORE_LOCKS = {
     (0, 1): (8, 9),
     (1, 1): (10, 11),
 }
-PARAM_LOCKS = (14, 15)
 CORE_PARAM_BD = 15
 CORE_BUFFERS_AT = PARAM_WORDS * 4
 
@@ -53,7 +53,7 @@ MEM_RINGS = 30  # lock pairs (2i, 2i + 1)
 RING_SLOTS = 2
 MEM_PARAM_LOCKS = (62, 63)
 MEM_PARAM_IN_BD, MEM_PARAM_OUT_BD = 47, 23
-MEM_PARAM_AT = 0x7FE00
+MEM_PARAM_AT = reg.TILES["mem"].memory_bytes - PARAM_WORDS * 4
 
 PROGRAM_WORDS = (0x4B53444F, 1, 1, 0)  # 'ODSK', super kernel, ABI version, words that follow
 

@@ -3,22 +3,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from onedispatch.operators import expressions as e
 from onedispatch.operators.base import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
-from onedispatch.operators.cost import window_cycles
-from onedispatch.operators.elementwise import apply_activation, tensors_of
-from onedispatch.operators.index_space import OUTPUT, Access, Dim, Nest, contiguous_strides, strided_operand
-from onedispatch.operators.params import POOL_MODES, Activation
+from onedispatch.operators.elementwise import ACTIVATION_SCALARS, streaming_cost, tensors_of
+from onedispatch.operators.functions import POOLINGS, Activation
+from onedispatch.operators.index_space import (
+    F32,
+    OUTPUT,
+    Access,
+    Dim,
+    Nest,
+    contiguous_strides,
+    strided_operand,
+)
+from onedispatch.operators.kernel import Kernel, Scalar, Tensor, chooses, declare
 from onedispatch.operators.registry import maps
 from onedispatch.operators.schedule import Schedule
-from onedispatch.operators.window import Window, spatial, window_of, windows
+from onedispatch.operators.window import TAPS, WINDOW_SCALARS, Window, spatial, window_of, windows
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
+
+POOL = declare(
+    Kernel(
+        "od::pool@1",
+        dims=("c", "oh", "ow"),
+        inputs=(Tensor("x", "c oh ow", walk="interval"),),
+        outputs=(Tensor("out", "c oh ow"),),
+        # pads count cells for average_include_pad: a cell counts when inside [-begin, extent + end).
+        scalars=(
+            chooses("mode", POOLINGS),
+            *WINDOW_SCALARS,
+            *(Scalar(f"pad_{side}", high=1 << 20, default=0) for side in ("top", "left", "bottom", "right")),
+            *ACTIVATION_SCALARS,
+        ),
+        cost=streaming_cost(e.ELEMENTS * (TAPS + 1), e.ELEMENTS * e.weight("act")),
+        summary="largest value or average of the window of every output element",
+    )
+)
 
 
 class Pool(Operator):
@@ -49,37 +75,22 @@ class Pool(Operator):
         accesses = (Access(0), self.window.access(1, 0), self.window.access(2, 1))
         sizes, outs = (channels, h, w), (channels, oh, ow)
         inside = strided_operand(
-            "x", 0, 4, list(zip(sizes, contiguous_strides(sizes), accesses, strict=True))
+            "x", 0, F32, list(zip(sizes, contiguous_strides(sizes), accesses, strict=True))
         )
         out = strided_operand(
             "out",
             OUTPUT,
-            4,
+            F32,
             [(e, s, Access(d)) for d, (e, s) in enumerate(zip(outs, contiguous_strides(outs), strict=True))],
         )
 
-        def cycles(t: Sequence[Any], _k: Any) -> Any:
-            return window_cycles(self.device, t[0] * t[1] * t[2], self.window.taps)
-
-        return [Nest("POOL", dims, (inside,), out, self._args, cycles)]
-
-    def _args(self, s: Schedule) -> Mapping[str, int | list[int]]:
         top, left, bottom, right = self.window.pads
-        self.window.check_plane(s.tiles[1], s.tiles[2])
-        return {
-            "dim_c": 0,
-            "dim_oh": 1,
-            "dim_ow": 2,
-            **self.window.words(),
-            "x": s.ref("x"),
-            **self.window.axis_words(s, (0, 1, 2)),
-            "mode": POOL_MODES[self.mode],
-            "act": self.activation.words(),
-            "pad_top": top,
-            "pad_left": left,
-            "pad_bottom": bottom,
-            "pad_right": right,
-        }
+        pads = {"pad_top": top, "pad_left": left, "pad_bottom": bottom, "pad_right": right}
+        scalars = {"mode": self.mode, **self.window.scalars, **pads, **self.activation.scalars}
+        return [Nest(POOL, dims, (inside,), out, {"c": 0, "oh": 1, "ow": 2}, scalars)]
+
+    def check_schedule(self, schedule: Schedule) -> None:
+        self.window.check_plane(*schedule.tiles[1:])
 
     def reference(self, *arrays: Array) -> Array:
         x = arrays[0].reshape(*arrays[0].shape[:2], *spatial(arrays[0].shape))
@@ -96,7 +107,7 @@ class Pool(Operator):
             else:
                 count = windows(ones, self.window, out, 0.0).sum(axis=(-1, -2))
             y = windows(x, self.window, out, 0.0).sum(axis=(-1, -2)) / count
-        return apply_activation(self.activation, y.astype(np.float32)).reshape(self.output.shape)
+        return self.activation.apply(y.astype(np.float32)).reshape(self.output.shape)
 
 
 @maps("MaxPool", "AveragePool", notes="1-D and 2-D, dilations, ceil_mode; no Indices output")

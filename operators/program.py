@@ -22,7 +22,7 @@ from onedispatch.operators import overlay
 from onedispatch.operators.access_pattern import ChunkTask, Dims, Pattern, chunk_tasks
 from onedispatch.operators.index_space import K, Operand, Packed
 from onedispatch.operators.mem_tile import MAX_REPEAT, MM2S, S2MM, MemTile
-from onedispatch.operators.params import CADENCE_STEP, CADENCE_TILE, HEADER, ParamBlock
+from onedispatch.operators.params import CADENCE_STEP, CADENCE_TILE, HEADER, LOCK_BASE, ParamBlock
 from onedispatch.operators.params import WORDS as PARAM_WORDS
 from onedispatch.operators.schedule import CORE_ROWS, Schedule
 from onedispatch.transactions import Device, ShimBd, TransactionBuilder, queue_word
@@ -191,7 +191,7 @@ class NestProgram:
         cadences = (s.cadence(0), s.cadence(1), CADENCE_TILE)
         for port, (at, words, depth, empty, full) in enumerate(self.core_layout()):
             acquire, release = (empty, full) if port == 2 else (full, empty)
-            locks = depth | (48 + acquire) << 8 | (48 + release) << 16 | cadences[port] << 24
+            locks = depth | (LOCK_BASE + acquire) << 8 | (LOCK_BASE + release) << 16 | cadences[port] << 24
             block.put(4 + 4 * port, [reg.CORE_VIEW_MEMORY + at, words * 4, locks, words * 4])
         for d in range(5):
             if d < len(s.nest.dims):
@@ -203,8 +203,25 @@ class NestProgram:
         order = [*s.mapping.order, *range(len(s.nest.dims), 5)]
         nibbles = sum(d << 4 * level for level, d in enumerate(order))
         block.put(HEADER["k_extent"], [s.nest.k_extent, s.k_tile, nibbles])
-        block.set_args(s.nest.args(s))
+        self._set_arguments(block)
         return block.to_bytes()
+
+    def _set_arguments(self, block: ParamBlock) -> None:
+        s, nest = self.schedule, self.schedule.nest
+        bound = nest.bound
+        for name, dim in nest.roles.items():
+            block.set_dim(name, dim)
+        for tensor in nest.kernel.tensors:
+            if tensor.name in bound:
+                code = bound[tensor.name].dtype.code
+                block.set_operand(tensor.name, s.ref(tensor.name), code, s.axes(tensor))
+        for scalar in nest.kernel.scalars:
+            value = nest.scalars.get(
+                scalar.name, scalar.table.rows[0].name if scalar.table else scalar.default
+            )
+            if value is None:
+                raise RuntimeError(f"nest of {nest.kernel.name}: scalar {scalar.name} has no value")
+            block.set_scalar(scalar.name, value)
 
 
 @dataclass

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from onedispatch.operators.kernel import Kernel, declared
 from onedispatch.operators.tensor import NodeSpec
 
 if TYPE_CHECKING:
@@ -61,6 +62,12 @@ def _load_all() -> None:
     package = importlib.import_module("onedispatch.operators")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"onedispatch.operators.{module.name}")
+
+
+def all_kernels() -> list[Kernel]:
+    """Every declared kernel, by name."""
+    _load_all()
+    return declared()
 
 
 def mapping_for(domain: str, op_type: str) -> Mapping | None:

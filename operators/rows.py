@@ -3,21 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from onedispatch.operators import expressions as e
 from onedispatch.operators.base import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
-from onedispatch.operators.cost import row_cycles
 from onedispatch.operators.elementwise import (
+    ACTIVATION_SCALARS,
     Eltwise,
     View,
-    apply_activation,
+    streaming_cost,
     tensors_of,
 )
+from onedispatch.operators.functions import REDUCTIONS, Activation
 from onedispatch.operators.index_space import (
+    F32,
     OUTPUT,
     Access,
     Dim,
@@ -27,28 +30,52 @@ from onedispatch.operators.index_space import (
     contiguous_strides,
     strided_operand,
 )
-from onedispatch.operators.params import REDUCE_MODES, SCALAR_AXIS, Activation
+from onedispatch.operators.kernel import Kernel, Scalar, Tensor, chooses, declare
 from onedispatch.operators.registry import maps
-from onedispatch.operators.schedule import Schedule
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
-Args = Callable[[Schedule], Mapping[str, int | list[int]]]
 
 
-def middle_axis_nest(
-    kernel: str, sizes: tuple[int, int, int], args: Args, cycles: Callable[[Any], Any]
-) -> Nest:
+LENGTH = "*length"  # the axis that rows run along, whole in a chunk
+
+
+def middle_axis_nest(kernel: Kernel, sizes: tuple[int, int, int], scalars: Mapping[str, float | str]) -> Nest:
     """A nest over [outer, length, inner] whose chunks hold the whole middle axis."""
     dims = (Dim("o", sizes[0]), Dim("i", sizes[2]))
     strides, access = contiguous_strides(sizes), (Access(0), Access(None), Access(1))
-    x = Operand("x", 0, 4, sizes, strides, access)
-    out = Operand("out", OUTPUT, 4, sizes, strides, access)
-    return Nest(kernel, dims, (x,), out, args, lambda t, _k: cycles(t[0] * sizes[1] * t[1]))
+    x = Operand("x", 0, F32, sizes, strides, access)
+    out = Operand("out", OUTPUT, F32, sizes, strides, access)
+    return Nest(kernel, dims, (x,), out, {"o": 0, "i": 1}, scalars)
 
 
-def middle_axis_args(schedule: Schedule, length: int) -> dict[str, int | list[int]]:
-    return {"dim_o": 0, "dim_i": 1, "length": length, "x": schedule.ref("x")}
+_ROWS = e.ELEMENTS * e.count("x", LENGTH)
+SOFTMAX = declare(
+    Kernel(
+        "od::softmax@1",
+        dims=("o", "i"),
+        inputs=(Tensor("x", f"o {LENGTH} i"),),
+        outputs=(Tensor("out", f"o {LENGTH} i"),),
+        scalars=(Scalar("log", high=1, default=0),),
+        # Maximum, exponential and scaling each walk the row; one exponential per element.
+        cost=streaming_cost(4 * _ROWS, _ROWS),
+        summary="softmax, or its logarithm, along the middle axis of [o, length, i]",
+    )
+)
+REDUCE = declare(
+    Kernel(
+        "od::reduce@1",
+        dims=("r", "i"),
+        reduces=True,
+        inputs=(Tensor("x", "r k i"),),
+        outputs=(Tensor("out", "r i"),),
+        scalars=(chooses("mode", REDUCTIONS), *ACTIVATION_SCALARS),
+        cost=streaming_cost(
+            e.ELEMENTS * (e.K_COUNT + 1), e.ELEMENTS * e.LAST * (e.weight("act") + e.weight("mode"))
+        ),
+        summary="out[r][i] = reduce_k x[r][k][i], accumulated in the out chunk over the steps",
+    )
+)
 
 
 class Softmax(Operator):
@@ -73,13 +100,7 @@ class Softmax(Operator):
         if prod(self.sizes) == 0:
             return []
 
-        def args(schedule: Schedule) -> Mapping[str, int | list[int]]:
-            return {**middle_axis_args(schedule, self.sizes[1]), "log": int(self.log)}
-
-        def cycles(elements: Any) -> Any:
-            return row_cycles(self.device, elements, 2.0)
-
-        return [middle_axis_nest("SOFTMAX", self.sizes, args, cycles)]
+        return [middle_axis_nest(SOFTMAX, self.sizes, {"log": int(self.log)})]
 
     def reference(self, *arrays: Array) -> Array:
         x = arrays[0].reshape(self.sizes)
@@ -114,52 +135,17 @@ class Reduce(Operator):
             return []
         strides = contiguous_strides(self.sizes)
         accesses = (Access(0), Access(K), Access(1))
-        x = strided_operand("x", 0, 4, list(zip(self.sizes, strides, accesses, strict=True)))
-        out = Operand("out", OUTPUT, 4, (outer, inner), (inner, 1), (Access(0), Access(1)))
-
-        def cycles(t: Sequence[Any], kt: Any) -> Any:
-            return row_cycles(self.device, t[0] * t[1] * kt, 0.0)
-
-        return [
-            Nest(
-                "REDUCE",
-                (Dim("o", outer), Dim("i", inner)),
-                (x,),
-                out,
-                self._args,
-                cycles,
-                k_extent=length,
-                reduces=True,
-            )
-        ]
-
-    def _args(self, s: Schedule) -> Mapping[str, int | list[int]]:
-        inner = s.axis("x", 1) if self.sizes[2] > 1 else SCALAR_AXIS
-        return {
-            "mode": REDUCE_MODES[self.mode],
-            "dim_r": 0,
-            "dim_i": 1,
-            "x": s.ref("x"),
-            "x_r": s.axis("x", 0).words(),
-            "x_k": s.axis("x", K).words(),
-            "x_i": inner.words(),
-            "act": self.activation.words(),
-        }
+        x = strided_operand("x", 0, F32, list(zip(self.sizes, strides, accesses, strict=True)))
+        out = Operand("out", OUTPUT, F32, (outer, inner), (inner, 1), (Access(0), Access(1)))
+        dims, scalars = (Dim("o", outer), Dim("i", inner)), {"mode": self.mode, **self.activation.scalars}
+        return [Nest(REDUCE, dims, (x,), out, {"r": 0, "i": 1}, scalars, k_extent=length)]
 
     def reference(self, *arrays: Array) -> Array:
         x = arrays[0].reshape(self.sizes)
-        y = _REDUCTIONS[self.mode](x)
-        return apply_activation(self.activation, np.asarray(y, np.float32)).reshape(self.output.shape)
-
-
-_REDUCTIONS: Mapping[str, Callable[[Array], Array]] = {
-    "sum": lambda x: x.sum(axis=1),
-    "mean": lambda x: x.mean(axis=1),
-    "max": lambda x: x.max(axis=1),
-    "min": lambda x: x.min(axis=1),
-    "sum_square": lambda x: (x * x).sum(axis=1),
-    "prod": lambda x: x.prod(axis=1),
-}
+        function = REDUCTIONS[self.mode].reference
+        if function is None:
+            raise NotImplementedError(self.mode)
+        return self.activation.apply(np.asarray(function(x), np.float32)).reshape(self.output.shape)
 
 
 # -- ONNX --------------------------------------------------------------------------------------
@@ -242,23 +228,13 @@ _OF_NOTHING = {"sum": 0.0, "sum_square": 0.0, "prod": 1.0, "max": -np.inf, "min"
 
 
 def _reduce_emptiness(node: NodeSpec, lowering: Lowering, output: TensorSpec) -> None:
-    value = _OF_NOTHING.get(REDUCE_OPS[node.op_type])
+    value = _OF_NOTHING.get(REDUCTIONS.by_onnx[node.op_type])
     if value is None:
         raise Unsupported("the mean of an empty extent", "at least one element")
     lowering.emit(Eltwise(node.name, "fill", [], output, lowering.device, alpha=value))
 
 
-REDUCE_OPS = {
-    "ReduceSum": "sum",
-    "ReduceMean": "mean",
-    "ReduceMax": "max",
-    "ReduceMin": "min",
-    "ReduceSumSquare": "sum_square",
-    "ReduceProd": "prod",
-}
-
-
-@maps(*REDUCE_OPS, notes="neighbouring axes, constant")
+@maps(*REDUCTIONS.by_onnx, notes="neighbouring axes, constant")
 def map_reduce(node: NodeSpec, lowering: Lowering) -> None:
     x, output = node.input(0), node.outputs[0]
     listed, given = node.input(1), node.attr("axes")
@@ -282,4 +258,4 @@ def map_reduce(node: NodeSpec, lowering: Lowering) -> None:
     if sizes[1] == 0 and output.size:
         _reduce_emptiness(node, lowering, output)
         return
-    lowering.emit(Reduce(node.name, REDUCE_OPS[node.op_type], x, output, sizes, lowering.device))
+    lowering.emit(Reduce(node.name, REDUCTIONS.by_onnx[node.op_type], x, output, sizes, lowering.device))

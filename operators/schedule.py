@@ -14,12 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from onedispatch.operators.index_space import IntArray, K, Nest, Operand, Packed
+from onedispatch.operators.index_space import IntArray, K, Nest, Operand, Packed, Part
+from onedispatch.operators.kernel import Tensor
+from onedispatch.operators.params import BYTES as PARAM_BYTES
 from onedispatch.operators.params import (
     CADENCE_NONE,
     CADENCE_ONCE,
     CADENCE_STEP,
     CADENCE_TILE,
+    PORT_OUT,
     SCALAR_AXIS,
     Axis,
     port_ref,
@@ -28,8 +31,8 @@ from onedispatch.transactions import Device
 from onedispatch.transactions.phrases import counted
 
 CORE_ROWS = 4
-BUFFER_BYTES = 64 * 1024 - 512  # core data memory less the parameter block
-MEM_WORDS = (512 * 1024 - 512) // 4  # memory tile less the parameter ring
+BUFFER_BYTES = 64 * 1024 - PARAM_BYTES  # core data memory less the parameter block
+MEM_WORDS = (512 * 1024 - PARAM_BYTES) // 4  # memory tile less the parameter ring
 MAX_PANEL_WORDS = (1 << 17) - 1  # length field of a memory-tile BD
 MAX_LOCK = 63
 PANEL_PARTS = 4
@@ -288,37 +291,50 @@ class Schedule:
         return 2 if fits and self.outer_steps > 1 else 1
 
     def ref(self, name: str) -> int:
-        """The PortRef word of operand ``name``."""
+        """The PortRef word of operand ``name``: strided, a part of a packed one, or the output."""
+        if name == self.nest.output.name:
+            return port_ref(PORT_OUT, 0)
         for port, operands in enumerate(self.ports):
             at = 0
             for operand in operands:
-                if operand.name == name:
-                    return port_ref(port, at)
-                at += self.words(operand) * 4
+                for part in operand.parts if isinstance(operand, Packed) else ():
+                    if part.name == name:
+                        return port_ref(port, at)
+                    at += 4 * int(part.words(self.nest, self.tiles, self.k_tile))
+                if isinstance(operand, Operand):
+                    if operand.name == name:
+                        return port_ref(port, at)
+                    at += self.words(operand) * 4
         raise KeyError(name)
-
-    def operand(self, name: str) -> Operand:
-        return next(x for x in self.nest.strided_inputs if x.name == name)
 
     def packed(self, name: str) -> Packed:
         return next(x for x in self.nest.inputs if isinstance(x, Packed) and x.name == name)
 
-    def axes(self, name: str) -> list[Axis]:
-        return self.operand(name).axes(self.nest, self.tiles, self.k_tile)
+    def axes(self, tensor: Tensor) -> list[Axis]:
+        """How an operand's chunk lies along its declared axes; a scalar where it is broadcast."""
+        operand = self.nest.bound[tensor.name]
+        along = self._part_axes(operand) if isinstance(operand, Part) else self._operand_axes(operand)
+        whole = iter([axis for dim, axis in along if dim is None])
+        found = []
+        for name in tensor.axis_names:
+            dim = self.nest.axis_dim(tensor, name)
+            candidates = whole if dim is None else (axis for d, axis in along if d == dim)
+            found.append(next(candidates, SCALAR_AXIS))
+        return found
 
-    def axis(self, name: str, dim: int) -> Axis:
-        """How operand ``name`` lies along index dimension ``dim``; a scalar where it is broadcast."""
-        operand = self.operand(name)
-        for access, axis in zip(operand.access, self.axes(name), strict=True):
-            if access.dim == dim:
-                return axis
-        return SCALAR_AXIS
+    def _operand_axes(self, operand: Operand) -> list[tuple[int | None, Axis]]:
+        dims = [access.dim for access in operand.access]
+        return list(zip(dims, operand.axes(self.nest, self.tiles, self.k_tile), strict=True))
 
-    def packed_axis(self, dim: int, stride: int = 1) -> Axis:
-        """The axis of a packed chunk that holds exactly the tile of ``dim``."""
-        if dim == K:
-            return Axis(self.inner_steps * self.k_tile, self.k_tile, stride)
-        return Axis(self.nest.dims[dim].extent, self.tiles[dim], stride)
+    def _part_axes(self, part: Part) -> list[tuple[int | None, Axis]]:
+        """A packed chunk holds exactly the tile, and whole reduction steps filled up with zeros."""
+        axes = []
+        for dim, count, stride in part.extents(self.nest, self.tiles, self.k_tile):
+            extent = self.inner_steps * count if dim == K else count
+            if dim is not None and dim != K:
+                extent = self.nest.dims[dim].extent
+            axes.append((dim, Axis(int(extent), int(count), int(stride))))
+        return axes
 
     def explain(self) -> str:
         """The tiling in one line, and why cores idle where they do."""
@@ -334,7 +350,7 @@ class Schedule:
             f", in1 column broadcast of {'+'.join(sorted(m.in1))}" if m.in1 else ""
         )
         return (
-            f"{self.nest.kernel.lower()} {tiles}; rows over {row}, columns over {col} {where}; {casts}; "
+            f"{self.nest.kernel.short_name} {tiles}; rows over {row}, columns over {col} {where}; {casts}; "
             f"{self.busy_cores} of {self.device.columns * CORE_ROWS} cores busy{self._idle_reason()}"
         )
 

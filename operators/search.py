@@ -67,20 +67,13 @@ def schedule_nest(nest: Nest, device: Device) -> Schedule:
 
 
 def _signature(nest: Nest) -> Hashable:
-    """What a schedule depends on; functions are told apart by what they say of two tilings."""
-    probes = []
-    for tile in (1, 7):
-        tiles = [np.array([min(tile, d.extent)]) for d in nest.dims]
-        k_tile = np.array([min(tile, max(nest.k_extent, 1))])
-        sizes = [int(np.ravel(x.chunk_words(nest, tiles, k_tile))[0]) for x in nest.inputs]
-        probes.append((*sizes, float(np.ravel(nest.cycles(tiles, k_tile))[0])))
-    inputs = tuple(
-        (x.shape, x.strides, x.access, x.itemsize) if isinstance(x, Operand) else x.dims for x in nest.inputs
+    """The nest as a key: where its tensors lie in device memory and which input they are does not matter."""
+    operands = tuple(
+        replace(x, tensor=0, offset=0) if isinstance(x, Operand) else x for x in (*nest.inputs, nest.output)
     )
-    names = tuple(x.name for x in nest.inputs)
-    out = (nest.output.shape, nest.output.strides, nest.output.access, nest.output.itemsize)
-    reduction = (nest.reduces, nest.k_extent, nest.k_multiple, nest.k_whole)
-    return nest.kernel, nest.dims, names, inputs, out, reduction, tuple(probes)
+    roles, scalars = tuple(sorted(nest.roles.items())), tuple(sorted(nest.scalars.items()))
+    reduction = (nest.k_extent, nest.k_multiple, nest.k_whole)
+    return nest.kernel.name, nest.dims, operands, roles, scalars, reduction
 
 
 def _search(nest: Nest, device: Device) -> tuple[Mapping, tuple[int, ...], int, int]:
@@ -191,15 +184,18 @@ class _Judge:
         }
         self.out = nest.output.chunk_words(nest, tiles, k_tile)
         self.out_factor = _burst_factor(nest.output, nest, tiles, k_tile)
-        self.cycles = nest.cycles(tiles, k_tile)
         ones = np.ones_like(k_tile)
         self.inner = np.maximum(ones, -(-nest.k_extent // k_tile)) if nest.reduces else ones
+        # All steps of a reduction: what the simulator will charge.
+        rest = nest.k_extent - (self.inner - 1) * k_tile
+        self.cycles = (self.inner - 1) * nest.call_cycles(device, tiles, k_tile, k_tile, 0 * ones)
+        self.cycles = self.cycles + nest.call_cycles(device, tiles, k_tile, rest, ones)
         self.ragged = nest.k_extent % k_tile != 0 if nest.reduces else np.zeros(k_tile.shape, bool)
         rate = device.constant("ddr.gigabytes_per_second") * 1e3 / device.constant("clock.array_mhz")
         self.cycles_per_word = 4 / rate
 
     def cost(self, mapping: Mapping) -> Array:
-        nest, inner, out = self.nest, self.inner, self.out
+        nest, out = self.nest, self.out
         rows = 1 if mapping.row_dim is None else CORE_ROWS
         counts = [
             -(-dim.extent // (self.tiles[d] * mapping.cores_along(d))) for d, dim in enumerate(nest.dims)
@@ -216,7 +212,7 @@ class _Judge:
             ports[1].taken * ports[1].fetched + drain * self.out_factor
         )
         loads = [
-            outer * inner * self.cycles,
+            (outer * self.cycles).astype(np.int64),
             ports[0].taken * ports[0].words * served,
             ports[1].taken * ports[1].words,
             np.maximum(ports[0].chunks * ports[0].words, ports[1].chunks * ports[1].words),

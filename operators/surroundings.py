@@ -42,7 +42,7 @@ def lock_use(words: Words, column: int, row: int) -> LockUse | None:
     del column  # columns differ in where their tiles lie, not in how many there are
     if words[HEADER["magic"]] != params.MAGIC:
         return None
-    empty, _ = overlay.PARAM_LOCKS
+    empty, _ = params.PARAM_LOCKS
     taken: dict[int, int] = {}
     given = {empty: 1}
     last = {empty}
@@ -74,6 +74,6 @@ SUPER_KERNEL = CoreProgram(
     image=tuple(overlay.program_image()),
     parameters_at=0,
     words=params.WORDS,
-    full=overlay.PARAM_LOCKS[1],
+    full=params.PARAM_LOCKS[1],
     uses=lock_use,
 )

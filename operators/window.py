@@ -10,10 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from onedispatch.operators import expressions as e
 from onedispatch.operators.index_space import Access
+from onedispatch.operators.kernel import Scalar
 from onedispatch.operators.params import LIMITS
-from onedispatch.operators.schedule import Schedule
 from onedispatch.operators.tensor import NodeSpec, TensorSpec, Unsupported
+
+WINDOW_SCALARS = tuple(
+    Scalar(f"{name}{axis}", low=1, high=LIMITS["window_step"], default=1) for name in "ksd" for axis in "hw"
+)
+TAPS = e.scalar("kh") * e.scalar("kw")
 
 
 @dataclass(frozen=True)
@@ -48,17 +54,11 @@ class Window:
                 f"at most {LIMITS['window_plane']} in one tile",
             )
 
-    def words(self) -> dict[str, int | list[int]]:
-        """Kernel arguments kh..dw."""
-        pairs = zip(("k", "s", "d"), (self.kernel, self.strides, self.dilations), strict=True)
+    @property
+    def scalars(self) -> dict[str, float | str]:
+        """Kernel scalars kh..dw."""
+        pairs = zip("ksd", (self.kernel, self.strides, self.dilations), strict=True)
         return {f"{name}{axis}": pair[i] for name, pair in pairs for i, axis in enumerate("hw")}
-
-    def axis_words(self, schedule: Schedule, dims: Sequence[int]) -> dict[str, int | list[int]]:
-        """Kernel arguments x_c, x_h, x_w: the axes of operand ``x`` along (channel, oh, ow)."""
-        return {
-            name: schedule.axis("x", dim).words()
-            for name, dim in zip(("x_c", "x_h", "x_w"), dims, strict=True)
-        }
 
 
 def spatial(shape: Sequence[int]) -> tuple[int, int]:

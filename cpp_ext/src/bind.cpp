@@ -14,6 +14,7 @@
 
 #include "onedispatch/interrupt.h"
 #include "onedispatch/xrt.h"
+#include "program/charge.h"
 
 namespace py = pybind11;
 namespace od = onedispatch;
@@ -329,6 +330,17 @@ void bind_device(py::module_& m) {
                              [](const xrt::device& d) { return d.description().device_generation; })
       .def_property_readonly("constants", [](const xrt::device& d) { return d.description().constants; });
   m.def("enumerate_devices", &xrt::enumerate_devices);
+  m.def(
+      "charged_cycles",
+      [](const py::bytes& block, const std::string& device, uint32_t column, uint32_t row, size_t most) {
+        const std::string_view view = block;
+        try {
+          return od::charged_cycles(reinterpret_cast<const uint8_t*>(view.data()), view.size(), od::find_device(device), column, row, most);
+        } catch (const od::ProgramError& error) {
+          throw py::value_error(error.what);
+        }
+      },
+      py::arg("block"), py::arg("device"), py::arg("column") = 0, py::arg("row") = 0, py::arg("most") = 1 << 16);
   m.def(
       "replay",
       [](const xrt::device& device, const py::object& transaction, const py::object& packets,

@@ -13,7 +13,7 @@ import pytest
 INCLUDE = "cpp_ext/include/onedispatch"
 # module -> what its one argument names: a file, or "" for the folder to fill
 GENERATORS = {
-    "onedispatch.operators.params": "kernel_params.h",
+    "onedispatch.operators.genheader": "",
     "onedispatch.transactions.genheader": "",
 }
 

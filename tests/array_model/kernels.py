@@ -7,7 +7,6 @@ the index dimensions. It sees the core's own memory and the parameter block, not
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from onedispatch.operators import params
+from onedispatch.operators.dtypes import DTYPES
+from onedispatch.operators.elementwise import KERNEL as ELTWISE
+from onedispatch.operators.kernel import Function, Kernel
+from onedispatch.operators.matmul import GEMM
 from tests.array_model.memory import Memory, ModelFault
 
 F32 = npt.NDArray[np.float32]
+NUMPY = {row.code: row.numpy for row in DTYPES.values()}
 
 
 @dataclass(frozen=True)
@@ -35,11 +39,17 @@ class Call:
     is_first: bool
     is_last: bool
 
-    def arg(self, kernel: str, name: str) -> int:
-        return self.words[params.ARGS[kernel][name]]
+    def word(self, kernel: Kernel, name: str) -> int:
+        return self.words[kernel.layout[name]]
 
-    def arg_f32(self, kernel: str, name: str) -> np.float32:
-        return as_f32(self.arg(kernel, name))
+    def scalar_f32(self, kernel: Kernel, name: str) -> np.float32:
+        return as_f32(self.word(kernel, name))
+
+    def function(self, kernel: Kernel, name: str) -> Function:
+        """The row of its table that scalar ``name`` chooses."""
+        table = kernel.scalar(name).table
+        assert table is not None
+        return table.rows[self.word(kernel, name)]
 
     def tile(self, dim: int) -> int:
         return self.words[params.HEADER["dims"] + 4 * dim + 1]
@@ -65,20 +75,25 @@ class LocalAxis:
     chunk: int
     stride: int
     a: int
+    den: int
     align: int
     b: int
 
     @classmethod
-    def at(cls, call: Call, kernel: str, name: str) -> LocalAxis:
-        w = call.words[params.ARGS[kernel][name] :][:5]
+    def at(cls, call: Call, kernel: Kernel, name: str) -> LocalAxis:
+        w = call.words[kernel.layout[name] :][:5]
         b = w[4] - 2**32 if w[4] >> 31 else w[4]
-        return cls(w[0], w[1], w[2], w[3] & 0xFFFF, max(1, w[3] >> 16), b)
+        return cls(w[0], w[1], w[2], w[3] & 0xFFFF, w[3] >> 16 & 0xFF, w[3] >> 24, b)
+
+    def first(self, origin: int) -> int:
+        """The coordinate that member ``origin`` of the index dimension touches first."""
+        return self.a * origin // self.den + self.b
 
     def local(self, origin: int, coordinate: int) -> int:
         """Element offset of ``coordinate`` in the chunk of the tile (or step) at ``origin``."""
         if self.stride == 0:
             return 0
-        wanted = self.a * origin + self.b
+        wanted = self.first(origin)
         wanted -= wanted % self.align
         first = min(max(wanted, 0), self.extent - self.chunk)
         if not first <= coordinate < first + self.chunk:
@@ -86,58 +101,36 @@ class LocalAxis:
         return (coordinate - first) * self.stride
 
 
-def activate(call: Call, kernel: str, x: F32) -> F32:
-    """The activation whose three words are the kernel's ``act``."""
-    at = params.ARGS[kernel]["act"]
-    code, alpha, beta = call.words[at], as_f32(call.words[at + 1]), as_f32(call.words[at + 2])
-    functions: Mapping[str, Callable[[], Any]] = {
-        "none": lambda: x,
-        "relu": lambda: np.maximum(x, 0),
-        "leakyrelu": lambda: np.where(x < 0, alpha * x, x),
-        "clip": lambda: np.minimum(np.maximum(x, alpha), beta),
-        "sigmoid": lambda: 1 / (1 + np.exp(-x)),
-        "tanh": lambda: np.tanh(x),
-        "exp": lambda: np.exp(x),
-        "sqrt": lambda: np.sqrt(x),
-        "erf": lambda: np.vectorize(math.erf)(x),
-        "abs": lambda: np.abs(x),
-        "neg": lambda: -x,
-        "log": lambda: np.log(x),
-        "reciprocal": lambda: 1 / x,
-    }
-    name = next(name for name, number in params.ACTIVATIONS.items() if number == code)
+def activate(call: Call, kernel: Kernel, x: F32) -> F32:
+    """The activation that the kernel's ``act`` scalars choose."""
+    function = call.function(kernel, "act").reference
+    assert function is not None
     with np.errstate(all="ignore"):
-        return np.asarray(functions[name](), np.float32)
+        y = function(x, call.scalar_f32(kernel, "act_alpha"), call.scalar_f32(kernel, "act_beta"))
+    return np.asarray(y, np.float32)
 
 
 def eltwise(call: Call) -> None:
     """act(func(inputs)) over a box of five dimensions; a stride of 0 repeats an element."""
     sizes = [call.tile(d) for d in range(5)]
     index = np.indices(sizes).reshape(5, -1)
+    function = call.function(ELTWISE, "func")
     x: list[F32] = []
-    for i in range(call.arg("ELTWISE", "n_in")):
-        at = params.ARGS["ELTWISE"]["inputs"] + 8 * i
-        strides = np.array(call.words[at + 1 : at + 6])
-        base = call.byte(call.words[at])
-        x.append(np.array([call.load(base + 4 * int(e), np.float32) for e in strides @ index], np.float32))
-    alpha, beta = call.arg_f32("ELTWISE", "alpha"), call.arg_f32("ELTWISE", "beta")
-    functions: Mapping[str, Callable[[], Any]] = {
-        "copy": lambda: x[0],
-        "add": lambda: alpha * x[0] + beta * x[1],
-        "sub": lambda: x[0] - x[1],
-        "mul": lambda: x[0] * x[1],
-        "div": lambda: x[0] / x[1],
-        "muladd": lambda: x[0] * x[1] + x[2],
-        "fill": lambda: np.full(index.shape[1], alpha),
-        "max": lambda: np.maximum(x[0], x[1]),
-        "min": lambda: np.minimum(x[0], x[1]),
-        "pow": lambda: np.power(x[0], x[1]),
-    }
-    func = call.arg("ELTWISE", "func")
-    name = next(name for name, number in params.ELTWISE_FUNCS.items() if number == func)
+    for i in range(function.inputs):
+        axes = [LocalAxis.at(call, ELTWISE, f"x{i}_d{d}") for d in range(5)]
+        base = call.byte(call.word(ELTWISE, f"x{i}"))
+        values = []
+        for member in index.T:
+            element = 0
+            for axis, origin, at in zip(axes, call.origins, member, strict=True):
+                element += axis.local(origin, axis.first(origin + int(at)))
+            values.append(call.load(base + 4 * element, np.float32))
+        x.append(np.array(values, np.float32))
+    alpha, beta = call.scalar_f32(ELTWISE, "alpha"), call.scalar_f32(ELTWISE, "beta")
+    assert function.reference is not None
     with np.errstate(all="ignore"):
-        result = np.asarray(functions[name](), np.float32)
-    call.memory.store_block(call.out, activate(call, "ELTWISE", result))
+        result = np.broadcast_to(np.asarray(function.reference(alpha, beta, *x), np.float32), index.shape[1:])
+    call.memory.store_block(call.out, activate(call, ELTWISE, result))
 
 
 def matrix(
@@ -149,8 +142,8 @@ def matrix(
     dtype: npt.DTypeLike,
 ) -> npt.NDArray[Any]:
     """The part of a matrix that one call reads, element by element."""
-    base = call.byte(call.arg("GEMM", name))
-    rows, columns = (LocalAxis.at(call, "GEMM", axis) for axis in axes)
+    base = call.byte(call.word(GEMM, name))
+    rows, columns = (LocalAxis.at(call, GEMM, axis) for axis in axes)
     size = np.dtype(dtype).itemsize
     result = np.zeros(counts, dtype)
     for i in range(counts[0]):
@@ -164,22 +157,21 @@ def vector(
     call: Call, name: str, axis: str, origin: int, count: int, dtype: npt.DTypeLike
 ) -> npt.NDArray[Any]:
     """A bias or zero points along one dimension; zeros where the block says "absent"."""
-    if call.arg("GEMM", name) == params.ABSENT:
+    if call.word(GEMM, name) == params.ABSENT:
         return np.zeros(count, dtype)
-    base = call.byte(call.arg("GEMM", name))
-    along = LocalAxis.at(call, "GEMM", axis)
+    base = call.byte(call.word(GEMM, name))
+    along = LocalAxis.at(call, GEMM, axis)
     size = np.dtype(dtype).itemsize
     return np.array([call.load(base + along.local(origin, origin + i) * size, dtype) for i in range(count)])
 
 
 def gemm(call: Call) -> None:
     """C = act(alpha * A @ B + bias) in f32, or (A - a_zero) @ (B - b_zero) from bytes to int32."""
-    dm, dn = call.arg("GEMM", "dim_m"), call.arg("GEMM", "dim_n")
+    dm, dn = call.word(GEMM, "dim_m"), call.word(GEMM, "dim_n")
     m, n, om, on = call.tile(dm), call.tile(dn), call.origins[dm], call.origins[dn]
     k, count = call.k_first, max(0, call.k_count)
-    floats = call.arg("GEMM", "dtype") == params.DTYPES["f32"]
-    signs = call.arg("GEMM", "signed_bits")
-    a_type, b_type = (np.float32 if floats else np.int8 if signs >> i & 1 else np.uint8 for i in (0, 1))
+    a_type, b_type, out_type = (NUMPY[call.word(GEMM, f"{name}_dtype")] for name in ("a", "b", "out"))
+    floats = out_type == np.float32
     a = matrix(call, "a", ("a_m", "a_k"), (om, k), (m, count), a_type)
     b = matrix(call, "b", ("b_k", "b_n"), (k, on), (count, n), b_type)
     if floats:
@@ -192,13 +184,13 @@ def gemm(call: Call) -> None:
         total = total + call.memory.block(call.out, m * n, total.dtype).reshape(m, n)
     if call.is_last:
         if floats:
-            total = call.arg_f32("GEMM", "alpha") * total
+            total = call.scalar_f32(GEMM, "alpha") * total
         total = total + vector(call, "bias", "bias_n", on, n, total.dtype)
-        total = activate(call, "GEMM", total) if floats else total
+        total = activate(call, GEMM, total) if floats else total
     call.memory.store_block(call.out, total)
 
 
 KERNELS: Mapping[int, Callable[[Call], None]] = {
-    params.KERNELS["ELTWISE"]: eltwise,
-    params.KERNELS["GEMM"]: gemm,
+    ELTWISE.digest: eltwise,
+    GEMM.digest: gemm,
 }

@@ -23,7 +23,7 @@ from tests.array_model.memory import ModelFault
 from tests.array_model.sender import Steps
 
 IMAGE = (0x4B53444F, 1, 1)
-PARAMS_EMPTY, PARAMS_FULL = 48 + 14, 48 + 15
+PARAMS_EMPTY, PARAMS_FULL = (params.LOCK_BASE + lock for lock in params.PARAM_LOCKS)
 
 
 def load_program(image: Sequence[int]) -> Program:

@@ -79,7 +79,6 @@ void eltwise_case(uint32_t seed) {
   }
   const float alpha = random.chance(50) ? 1.0f : 0.5f, beta = random.chance(50) ? 1.0f : -2.0f;
   block.put(arg::func, func);
-  block.put(arg::n_in, static_cast<uint32_t>(inputs));
   block.put(arg::alpha, bits(alpha));
   block.put(arg::beta, bits(beta));
   std::vector<float> data[3];
@@ -96,12 +95,18 @@ void eltwise_case(uint32_t seed) {
     data[i] = random.values(span);
     if (func == fn::pow_ && i == 0) for (float& x : data[i]) x = std::abs(x);
     if (random.chance(20)) data[i][static_cast<size_t>(random.in(0, static_cast<int>(span) - 1))] = kNan;
-    const uint32_t word = arg::inputs + 8 * static_cast<uint32_t>(i);
-    block.put(word, block.append(static_cast<uint32_t>(random.in(0, 1)), data[i]));
-    for (uint32_t d = 0; d < kDims; ++d) block.put(word + 1 + d, static_cast<uint32_t>(strides[i][d]));
+    const uint32_t words[] = {arg::x0, arg::x1, arg::x2};
+    block.put(words[i], block.append(static_cast<uint32_t>(random.in(0, 1)), data[i]));
+    for (uint32_t d = 0; d < kDims; ++d) {
+      Axis axis;
+      axis.a = 1;
+      axis.extent = axis.chunk = strides[i][d] == 0 ? 1 : block.setup.dims[d].tile;
+      axis.stride = static_cast<int64_t>(strides[i][d]);
+      block.axis(words[i] + 2 + 5 * d, axis);
+    }
   }
   block.out.assign(elements * 4, 0xEE);
-  block.run(*block.prepare(params::kernel_id::ELTWISE), {});
+  block.run(*block.prepare(params::eltwise::digest), {});
   for (size_t e = 0; e < elements; ++e) {
     double x[3] = {};
     for (int i = 0; i < inputs; ++i) {
@@ -137,12 +142,16 @@ TEST(Eltwise, TransposedCopyKeepsEveryBit) {
     for (auto& word : x) word = random.word() | 0x7F800000;  // NaNs of all kinds
     block.setup.dims[1] = {kColumns, kColumns};
     block.setup.dims[4] = {kRows, kRows};
-    block.put(arg::n_in, 1);
-    block.put(arg::inputs, block.append(1, x));
-    block.put(arg::inputs + 2, 1);
-    block.put(arg::inputs + 5, kColumns);
+    block.put(arg::x0, block.append(1, x));
+    for (uint32_t d = 0; d < kDims; ++d) {
+      Axis axis;
+      axis.a = 1;
+      axis.extent = axis.chunk = block.setup.dims[d].tile;
+      axis.stride = d == 1 ? 1 : d == 4 ? kColumns : 0;
+      block.axis(arg::x0_d0 + 5 * d, axis);
+    }
     block.out.resize(x.size() * 4);
-    block.run(*block.prepare(params::kernel_id::ELTWISE), {});
+    block.run(*block.prepare(params::eltwise::digest), {});
     for (size_t i = 0; i < x.size(); ++i) {
       ASSERT_EQ(static_cast<uint32_t>(block.i32_out(i)), x[i % kRows * kColumns + i / kRows]);
     }
@@ -184,21 +193,21 @@ void reduce_case(uint32_t seed) {
   for (uint32_t k = 0; k < block.setup.inner_steps; ++k) {
     block.in[0].clear();
     block.put(arg::x, block.append(0, cut(X, {x_r, x_k, x_i}, {origin[0], k * int64_t{tile_k}, origin[4]})));
-    block.run(*block.prepare(params::kernel_id::REDUCE), origin, k);
+    block.run(*block.prepare(params::reduce::digest), origin, k);
   }
   for (uint32_t a = 0; a < r.tile; ++a) {
     for (uint32_t b = 0; b < i.tile; ++b) {
-      double want = m == mode::max ? -kInfinity : m == mode::min ? kInfinity : m == mode::prod ? 1 : 0, size = 1;
+      double want = m == mode::max_ ? -kInfinity : m == mode::min_ ? kInfinity : m == mode::prod_ ? 1 : 0, size = 1;
       for (int k = 0; k < K; ++k) {
         const double x = X[((origin[0] + a) * static_cast<size_t>(K) + static_cast<size_t>(k)) * static_cast<size_t>(I) + origin[4] + b];
         size += x * x;
-        if (m == mode::max || m == mode::min) want = scalar_function(m == mode::max ? fn::max_ : fn::min_, want, x, 0, 1, 1);
-        if (m == mode::sum || m == mode::mean) want += x;
-        if (m == mode::sum_square) want += x * x;
-        if (m == mode::prod) want *= x;
+        if (m == mode::max_ || m == mode::min_) want = scalar_function(m == mode::max_ ? fn::max_ : fn::min_, want, x, 0, 1, 1);
+        if (m == mode::sum_ || m == mode::mean_) want += x;
+        if (m == mode::sum_square_) want += x * x;
+        if (m == mode::prod_) want *= x;
       }
-      if (m == mode::mean) want /= K;
-      const double bound = m == mode::prod ? 2e-5 * std::abs(want) : 5e-7 * size;
+      if (m == mode::mean_) want /= K;
+      const double bound = m == mode::prod_ ? 2e-5 * std::abs(want) : 5e-7 * size;
       expect_close(block.f32_out(a * i.tile + b), want, bound, "mode " + std::to_string(m));
     }
   }
@@ -228,10 +237,24 @@ TEST(Reduce, EmptyReductionGivesTheIdentity) {
       empty.extent = empty.chunk = 0;
       for (const uint32_t word : {arg::x_r, arg::x_k, arg::x_i}) block.axis(word, empty);
       block.out.assign(12, 0xEE);
-      block.run(*block.prepare(params::kernel_id::REDUCE), {});
+      block.run(*block.prepare(params::reduce::digest), {});
       for (size_t i = 0; i < 3; ++i) expect_close(block.f32_out(i), want[m], 0, "mode " + std::to_string(m));
     }
   });
+}
+
+// x along (o, length, i), row-major.
+void put_rows(Block& block, uint32_t x_o, int outer, int length, int inner) {
+  const int extents[] = {outer, length, inner};
+  int stride = outer * length * inner;
+  for (uint32_t i = 0; i < 3; ++i) {
+    stride /= extents[i];
+    Axis axis;
+    axis.a = 1;
+    axis.extent = axis.chunk = extents[i];
+    axis.stride = stride;
+    block.axis(x_o + 5 * i, axis);
+  }
 }
 
 void softmax_case(uint32_t seed) {
@@ -248,10 +271,10 @@ void softmax_case(uint32_t seed) {
   block.setup.dims[3] = {static_cast<uint32_t>(I), static_cast<uint32_t>(I)};
   block.put(arg::log, log);
   block.put(arg::dim_i, 3);
-  block.put(arg::length, static_cast<uint32_t>(L));
+  put_rows(block, arg::x_o, O, L, I);
   block.put(arg::x, block.append(0, X));
   block.out.resize(X.size() * 4);
-  block.run(*block.prepare(params::kernel_id::SOFTMAX), {});
+  block.run(*block.prepare(params::softmax::digest), {});
   for (int o = 0; o < O; ++o) {
     for (int i = 0; i < I; ++i) {
       double top = -kInfinity, sum = 0;
@@ -289,14 +312,14 @@ TEST(Lrn, MatchesScalarLoop) {
       block.setup.dims[0] = {static_cast<uint32_t>(O), static_cast<uint32_t>(O)};
       block.setup.dims[1] = {static_cast<uint32_t>(I), static_cast<uint32_t>(I)};
       block.put(arg::dim_i, 1);
-      block.put(arg::length, static_cast<uint32_t>(L));
+      put_rows(block, arg::x_o, O, L, I);
       block.put(arg::x, block.append(0, X));
       block.put(arg::size, static_cast<uint32_t>(size));
       block.put(arg::alpha, bits(alpha));
       block.put(arg::beta, bits(beta));
       block.put(arg::bias, bits(bias));
       block.out.resize(X.size() * 4);
-      block.run(*block.prepare(params::kernel_id::LRN), {});
+      block.run(*block.prepare(params::lrn::digest), {});
       for (int e = 0; e < O * L * I; ++e) {
         const int c = e / I % L;
         double sum = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GEMM, CONV and DWCONV against scalar loops over whole tensors.
+// Products and convolutions against scalar loops over whole tensors.
 #include "test_kernels_support.h"
 
 namespace onedispatch::kernels::testing {
@@ -55,16 +55,14 @@ GemmShape random_gemm(Random& random, Block& block) {
   return g;
 }
 
-void put_gemm(Block& block, const GemmShape& g, uint32_t dtype) {
+void put_gemm(Block& block, const GemmShape& g) {
   namespace arg = params::gemm;
-  block.put(arg::dtype, dtype);
   block.put(arg::dim_m, 1);
   block.put(arg::dim_n, 3);
   block.axis(arg::a_m, g.a_m);
   block.axis(arg::a_k, g.a_k);
   block.axis(arg::b_k, g.b_k);
   block.axis(arg::b_n, g.b_n);
-  for (const uint32_t word : {arg::bias, arg::a_zero, arg::b_zero}) block.put(word, params::kAbsent);
   block.out.assign(static_cast<size_t>(g.m.tile * g.n.tile) * 4, 0xEE);
 }
 
@@ -78,9 +76,9 @@ void gemm_f32_case(uint32_t seed) {
   const bool has_bias = random.chance(50);
   const float alpha = random.chance(50) ? 1.0f : 0.75f;
   const uint32_t code = random.chance(50) ? act::none_ : act::leakyrelu_;
-  put_gemm(block, g, params::dtype::f32);
+  put_gemm(block, g);
   block.put(arg::act, code);
-  block.put(arg::act + 1, bits(0.25f));
+  block.put(arg::act_alpha, bits(0.25f));
   block.put(arg::alpha, bits(alpha));
   std::array<uint32_t, kDims> origin{};
   origin[1] = tile_origin(g.m, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(g.m)) - 1)));
@@ -97,7 +95,7 @@ void gemm_f32_case(uint32_t seed) {
       block.put(arg::bias, block.append(1, cut(bias, {axis}, {origin[3]})));
       block.axis(arg::bias_n, axis);
     }
-    block.run(*block.prepare(params::kernel_id::GEMM), origin, k);
+    block.run(*block.prepare(params::gemm::digest), origin, k);
   }
   for (uint32_t m = 0; m < g.m.tile; ++m) {
     for (uint32_t n = 0; n < g.n.tile; ++n) {
@@ -143,8 +141,12 @@ void gemm_i8_case(uint32_t seed) {
   const auto az = random_bytes(random, static_cast<size_t>(g.M)), bz = random_bytes(random, static_cast<size_t>(g.N));
   std::vector<int32_t> bias(static_cast<size_t>(g.N));
   for (auto& x : bias) x = static_cast<int32_t>(random.word());
-  put_gemm(block, g, params::dtype::i8i32);
-  block.put(arg::signed_bits, static_cast<uint32_t>(a_signed | b_signed << 1));
+  put_gemm(block, g);
+  namespace dtype = params::dtype;
+  const uint32_t a_type = a_signed ? dtype::i8 : dtype::u8, b_type = b_signed ? dtype::i8 : dtype::u8;
+  for (const uint32_t word : {arg::a_dtype, arg::a_zero_dtype}) block.put(word, a_type);
+  for (const uint32_t word : {arg::b_dtype, arg::b_zero_dtype}) block.put(word, b_type);
+  for (const uint32_t word : {arg::bias_dtype, arg::out_dtype}) block.put(word, dtype::i32);
   std::array<uint32_t, kDims> origin{};
   origin[1] = tile_origin(g.m, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(g.m)) - 1)));
   origin[3] = tile_origin(g.n, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(g.n)) - 1)));
@@ -169,7 +171,7 @@ void gemm_i8_case(uint32_t seed) {
       block.put(arg::bias, block.append(1, cut(bias, {axis}, {origin[3]})));
       block.axis(arg::bias_n, axis);
     }
-    block.run(*block.prepare(params::kernel_id::GEMM), origin, k);
+    block.run(*block.prepare(params::gemm::digest), origin, k);
   }
   for (uint32_t m = 0; m < g.m.tile; ++m) {
     for (uint32_t n = 0; n < g.n.tile; ++n) {
@@ -201,13 +203,12 @@ TEST(Gemm, EmptyReductionGivesBias) {
     block.setup.dims[1] = {5, 5};
     block.reduction(0, 0);
     block.put(arg::dim_n, 1);
-    for (const uint32_t word : {arg::a, arg::b, arg::a_zero, arg::b_zero}) block.put(word, params::kAbsent);
     for (const uint32_t word : {arg::a_m, arg::a_k, arg::b_k, arg::b_n}) block.axis(word, chunk_axis(0, 0));
     block.put(arg::alpha, bits(1.0f));
     block.put(arg::bias, block.append(0, std::vector<float>{4.0f}));
     block.axis(arg::bias_n, chunk_axis(1, 1));
     block.out.assign(60, 0xEE);
-    block.run(*block.prepare(params::kernel_id::GEMM), {});
+    block.run(*block.prepare(params::gemm::digest), {});
     for (size_t i = 0; i < 15; ++i) EXPECT_EQ(block.f32_out(i), 4.0f);
   });
 }
@@ -218,8 +219,13 @@ struct WindowShape {
   Axis x_c, x_h, x_w;
 };
 
-// Words 41..65, the tile of index dims 1, 2, 3, and the chunk's axes.
-WindowShape random_window(Random& random, Block& block, bool reduced_channels) {
+// Where a kernel's dimensions, its first window scalar and the axes of x begin.
+struct WindowWords {
+  uint32_t dim, kh, x;
+};
+
+// Those words, the tile of index dims 1, 2, 3, and the chunk's axes.
+WindowShape random_window(Random& random, Block& block, const WindowWords& at, bool reduced_channels) {
   WindowShape s{};
   int* const steps[] = {&s.kh, &s.kw, &s.sh, &s.sw, &s.dh, &s.dw};
   for (int* step : steps) *step = random.chance(40) ? 1 : random.in(1, 3);
@@ -256,13 +262,11 @@ WindowShape random_window(Random& random, Block& block, bool reduced_channels) {
   } else {
     lay_out({&s.x_c, &s.x_w, &s.x_h}, random, false);
   }
-  namespace arg = params::conv;
-  const uint32_t words[] = {1, 2, 3};
-  for (uint32_t i = 0; i < 3; ++i) block.put(arg::dim_co + i, words[i]);
-  for (uint32_t i = 0; i < 6; ++i) block.put(arg::kh + i, static_cast<uint32_t>(*steps[i]));
-  block.axis(arg::x_c, s.x_c);
-  block.axis(arg::x_h, s.x_h);
-  block.axis(arg::x_w, s.x_w);
+  for (uint32_t i = 0; i < 3; ++i) block.put(at.dim + i, i + 1);
+  for (uint32_t i = 0; i < 6; ++i) block.put(at.kh + i, static_cast<uint32_t>(*steps[i]));
+  block.axis(at.x, s.x_c);
+  block.axis(at.x + 5, s.x_h);
+  block.axis(at.x + 10, s.x_w);
   block.setup.dims[1] = s.c;
   block.setup.dims[2] = s.oh;
   block.setup.dims[3] = s.ow;
@@ -291,18 +295,32 @@ void visit_window(const WindowShape& s, const std::vector<float>& X, int64_t c, 
   }
 }
 
+// The axes of w in a chunk [channel][tap][co], and of the bias.
+void put_weights(Block& block, const WindowShape& s, int T, int taps) {
+  namespace arg = params::conv;
+  const int k_tile = static_cast<int>(block.setup.k_tile), steps = static_cast<int>(block.setup.inner_steps);
+  Axis co = chunk_axis(static_cast<int>(s.c.extent), T), k = chunk_axis(steps * k_tile, k_tile), tap = chunk_axis(taps, taps);
+  co.stride = 1;
+  tap.stride = T;
+  k.stride = taps * T;
+  block.axis(arg::w_co, co);
+  block.axis(arg::w_k, k);
+  block.axis(arg::w_tap, tap);
+  block.axis(arg::bias_co, co);
+}
+
 void conv_case(uint32_t seed) {
   namespace arg = params::conv;
   Random random(seed);
   Block block;
-  const WindowShape s = random_window(random, block, true);
+  const WindowShape s = random_window(random, block, {arg::dim_co, arg::kh, arg::x_k}, true);
   const int taps = s.kh * s.kw, T = static_cast<int>(s.c.tile), outputs = static_cast<int>(s.c.extent);
   const auto X = random.values(static_cast<size_t>(s.C * s.H * s.W)), W = random.values(static_cast<size_t>(outputs * s.C * taps));
   const auto bias = random.values(static_cast<size_t>(outputs));
   const auto origin = random_origin(random, block);
   const bool has_bias = random.chance(50);
   block.put(arg::act, act::relu_);
-  block.put(arg::bias, params::kAbsent);
+  put_weights(block, s, T, taps);
   for (uint32_t k = 0; k < block.setup.inner_steps; ++k) {
     const int64_t first = k * block.setup.k_tile;
     block.in[0].clear();
@@ -317,7 +335,7 @@ void conv_case(uint32_t seed) {
     }
     block.put(arg::w, block.append(1, weights));
     if (has_bias) block.put(arg::bias, block.append(1, std::vector<float>(bias.begin() + origin[1], bias.begin() + origin[1] + T)));
-    block.run(*block.prepare(params::kernel_id::CONV), origin, k);
+    block.run(*block.prepare(params::conv::digest), origin, k);
   }
   size_t at = 0;
   for (uint32_t co = 0; co < s.c.tile; ++co) {
@@ -350,7 +368,7 @@ void depthwise_case(uint32_t seed) {
   namespace arg = params::dwconv;
   Random random(seed);
   Block block;
-  const WindowShape s = random_window(random, block, false);
+  const WindowShape s = random_window(random, block, {arg::dim_c, arg::kh, arg::x_c}, false);
   const auto taps = static_cast<size_t>(s.kh * s.kw);
   const auto X = random.values(static_cast<size_t>(s.C * s.H * s.W));
   const auto weights = random.values(s.c.tile * taps), bias = random.values(s.c.tile);
@@ -358,7 +376,13 @@ void depthwise_case(uint32_t seed) {
   block.put(arg::x, block.append(0, cut(X, {s.x_c, s.x_h, s.x_w}, {origin[1], origin[2], origin[3]})));
   block.put(arg::w, block.append(1, weights));
   block.put(arg::bias, block.append(1, bias));
-  block.run(*block.prepare(params::kernel_id::DWCONV), origin);
+  Axis c = chunk_axis(static_cast<int>(s.c.extent), static_cast<int>(s.c.tile)), tap = chunk_axis(static_cast<int>(taps), static_cast<int>(taps));
+  c.stride = tap.stride = 1;
+  block.axis(arg::bias_c, c);
+  c.stride = static_cast<int64_t>(taps);
+  block.axis(arg::w_c, c);
+  block.axis(arg::w_tap, tap);
+  block.run(*block.prepare(params::dwconv::digest), origin);
   size_t at = 0;
   for (uint32_t c = 0; c < s.c.tile; ++c) {
     for (uint32_t oh = 0; oh < s.oh.tile; ++oh) {
@@ -387,7 +411,7 @@ void pool_case(uint32_t seed) {
   namespace arg = params::pool;
   Random random(seed);
   Block block;
-  const WindowShape s = random_window(random, block, false);
+  const WindowShape s = random_window(random, block, {arg::dim_c, arg::kh, arg::x_c}, false);
   auto X = random.values(static_cast<size_t>(s.C * s.H * s.W));
   if (random.chance(30)) X[static_cast<size_t>(random.in(0, static_cast<int>(X.size()) - 1))] = kNan;
   if (random.chance(30)) X[static_cast<size_t>(random.in(0, static_cast<int>(X.size()) - 1))] = -kInfinity;
@@ -398,7 +422,7 @@ void pool_case(uint32_t seed) {
   block.put(arg::mode, mode);
   for (uint32_t i = 0; i < 4; ++i) block.put(arg::pad_top + i, static_cast<uint32_t>(pads[i]));
   block.put(arg::x, block.append(0, cut(X, {s.x_c, s.x_h, s.x_w}, {origin[1], origin[2], origin[3]})));
-  block.run(*block.prepare(params::kernel_id::POOL), origin);
+  block.run(*block.prepare(params::pool::digest), origin);
   size_t at = 0;
   for (uint32_t c = 0; c < s.c.tile; ++c) {
     for (uint32_t oh = 0; oh < s.oh.tile; ++oh) {

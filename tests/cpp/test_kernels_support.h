@@ -11,6 +11,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,19 +62,22 @@ struct Block {
   Setup setup;
   std::vector<uint8_t> in[2];
   std::vector<uint8_t> out;
-  uint32_t kernel_id = 0;
+  uint32_t digest = 0;
+  std::set<uint32_t> given;  // words that the case put
   static inline int mutations = 0;  // hostile variants of every call, see run_mutated
 
   Block() {
-    setup.timing.call_cycles = setup.timing.f32_call_cycles = setup.timing.i8_call_cycles = 10;
     for (auto& dim : setup.dims) dim = {1, 1};
   }
-  void put(uint32_t at, uint32_t value) { words[at] = value; }
+  void put(uint32_t at, uint32_t value) {
+    words[at] = value;
+    given.insert(at);
+  }
   void axis(uint32_t at, const Axis& a) {
     words[at] = static_cast<uint32_t>(a.extent);
     words[at + 1] = static_cast<uint32_t>(a.chunk);
     words[at + 2] = static_cast<uint32_t>(a.stride);
-    words[at + 3] = static_cast<uint32_t>(a.a | a.align << 16);
+    words[at + 3] = static_cast<uint32_t>(a.a | a.den << 16 | a.align << 24);
     words[at + 4] = static_cast<uint32_t>(a.b);
   }
   void reduction(uint32_t extent, uint32_t tile) {
@@ -89,12 +93,48 @@ struct Block {
     if (!data.empty()) std::memcpy(to.data() + at, data.data(), data.size() * sizeof(T));
     return port(port_number, static_cast<uint32_t>(at));
   }
-  std::unique_ptr<const Kernel> prepare(uint32_t id) {
-    kernel_id = id;
+  // Inputs that the case did not put are absent; outputs are dense, their whole axes those of the input.
+  void complete(const KernelSpec& spec) {
+    for (uint32_t i = 0; i < spec.n_operands; ++i) {
+      const OperandSpec& operand = spec.operands[i];
+      if (!operand.is_output) {
+        if (given.count(operand.at) == 0) words[operand.at] = params::kAbsent;
+        continue;
+      }
+      words[operand.at] = port(kOutPort, 0);
+      int64_t stride = 1;
+      for (uint32_t a = operand.n_axes; a-- > 0;) {
+        const uint8_t dim = operand.axes[a].dim;
+        Axis axis;
+        if (dim == kAlongNothing) {
+          axis.extent = axis.chunk = words[spec.operands[0].at + 2 + 5 * a + 1];
+        } else {
+          const Dim& tile = setup.dims[spec.n_dims == 0 ? dim : words[params::kArgsAt + dim]];
+          axis.extent = tile.extent;
+          axis.chunk = tile.tile;
+        }
+        axis.a = 1;
+        axis.stride = stride;
+        stride *= axis.chunk;
+        this->axis(operand.at + 2 + 5 * a, axis);
+      }
+    }
+  }
+  std::unique_ptr<const Kernel> prepare(uint32_t kernel) {
+    digest = kernel;
+    complete(*find_kernel(kernel)->spec);
+    return prepare_as_is();
+  }
+  std::unique_ptr<const Kernel> prepare_as_is() {
     setup.words = words.data();
+    setup.spec = find_kernel(digest)->spec;
+    setup.roles = {};
+    setup.operands = {};
+    setup.scalars = {};
     for (size_t i = 0; i < 2; ++i) setup.chunk_bytes[i] = static_cast<uint32_t>(in[i].size());
     setup.chunk_bytes[2] = static_cast<uint32_t>(out.size());
-    return find_kernel(id)->prepare(setup);
+    read_setup(setup);
+    return find_kernel(digest)->prepare(setup);
   }
   // Step `k` of the tile at `origin`, with fresh copies of the chunks.
   void run(const Kernel& kernel, const std::array<uint32_t, kDims>& origin, uint32_t k = 0) {
@@ -107,9 +147,19 @@ struct Block {
     for (size_t i = 0; i < 2; ++i) call.in[i] = in[i].data();
     call.out = out.data();
     kernel.check(call);
-    EXPECT_GT(kernel.cycles(call), 0u);
+    EXPECT_GT(cycles(call), 0u);
     kernel.run(call);
     for (int i = 0; i < mutations; ++i) run_mutated(call, static_cast<uint32_t>(i));
+  }
+  uint64_t cycles(const Call& call) const {
+    static const Constants constants = [] {
+      Constants found;
+      for (const auto& [name, value] : find_device("npu2").constants) {
+        if (name.rfind("kernel.", 0) == 0) found[name.substr(7)] = value;
+      }
+      return found;
+    }();
+    return call_cycles(setup, constants, call.k_count, call.k_last);
   }
   // The same call with some argument words replaced: it must be refused or stay inside its chunks,
   // which are exactly as large as they say (the sanitizer build watches).
@@ -120,16 +170,16 @@ struct Block {
                                0x7FFFFFFF, 0x80000000, 0xFFFFFFF0, 0xFFFFFFFE, params::kAbsent, 0x01000000, 0x01000004};
     const int changes = random.in(1, 3);
     for (int i = 0; i < changes; ++i) {
-      const auto at = static_cast<size_t>(random.in(40, 90));
+      const auto at = static_cast<size_t>(random.in(static_cast<int>(params::kArgsAt), static_cast<int>(setup.spec->words) - 1));
       other.words[at] = random.chance(50) ? values[random.in(0, 20)] : words[at] + static_cast<uint32_t>(random.in(-2, 2));
     }
     if (random.chance(20)) other.setup.dims[static_cast<size_t>(random.in(0, 4))].tile += 1;
     for (size_t i = 0; i < 2; ++i) call.in[i] = other.in[i].empty() ? nullptr : other.in[i].data();
     call.out = other.out.data();
     try {
-      const auto kernel = other.prepare(kernel_id);
+      const auto kernel = other.prepare_as_is();
       kernel->check(call);
-      (void)kernel->cycles(call);
+      (void)other.cycles(call);
       kernel->run(call);
       ++survived;
     } catch (const ProgramError& error) {

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onedispatch.operators import params
 from onedispatch.operators.registry import all_mappings
 from onedispatch.transactions import ArgKind, Transaction
 from tests.cpp.make_cases import CASES as CPP_CASES
@@ -61,4 +62,4 @@ def test_transaction_reads_and_validates(case: Case) -> None:
         by_kind = {entry.kind: entry.size for entry in entries}
         assert by_kind.get(ArgKind.CONST_INPUT, 0) == consts.nbytes
         assert by_kind.get(ArgKind.CONST_KERNEL_PARAM_INPUT, 0) == len(op.super_kernel_params())
-        assert len(op.super_kernel_params()) == 512 * len(op.schedules)
+        assert len(op.super_kernel_params()) == params.BYTES * len(op.schedules)

@@ -24,6 +24,7 @@ from onedispatch.dispatch.cli_txn import _parse_sizes, _parse_tile
 from onedispatch.dispatch.report import OpReport, RunReport
 
 COMMANDS = (["run"], ["compile"], ["inspect"], ["bench"], ["ops"], ["devices"], ["txn"])
+COMMANDS += (["kernel"], ["kernel", "list"], ["kernel", "show"])
 COMMANDS += tuple(["txn", name] for name in "dump assemble explain check diff fuse".split())
 
 
@@ -52,6 +53,16 @@ def test_json_lists() -> None:
     names = {row["name"]: row for row in json.loads(invoke("devices", "--json"))}
     assert names["npu2"]["columns"] == 8 and "strix" in names["npu2"]["aliases"]
     assert "Relu" in invoke("ops", "relu") and "phoenix" in invoke("devices")
+
+
+def test_kernels_are_listed_and_shown() -> None:
+    listed = {row["name"]: row for row in json.loads(invoke("kernel", "list", "--json"))}
+    assert {"od::eltwise@1", "od::gemm@1", "od::conv@1"} <= set(listed)
+    assert json.loads(invoke("kernel", "show", "gemm", "--json")) == listed["od::gemm@1"]
+    shown = invoke("kernel", "show", "od::conv@1")
+    assert "macs_per_cycle" in shown and "(optional)" in shown and "0x" in shown
+    result = CliRunner().invoke(app, ["kernel", "show", "nothing"])
+    assert isinstance(result.exception, od.InputError) and "od::gemm@1" in str(result.exception)
 
 
 def test_compile_inspect_and_dump(model: Path, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CONV: implicit GEMM. Weights [channel * taps][co] times im2col rows [channel * taps][pixels],
+// od::conv: implicit GEMM. Weights [channel * taps][co] times im2col rows [channel * taps][pixels],
 // accumulated in the out chunk [co][oh][ow] over the channel steps.
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,8 @@ namespace onedispatch::kernels {
 
 namespace {
 
-namespace arg = params::conv;
+namespace operand = params::conv::operand;
+namespace scalar = params::conv::scalar;
 
 constexpr size_t kColumnBlock = 32 * 1024;  // elements of im2col at a time: 128 KB stay in L2
 
@@ -24,13 +25,17 @@ class Conv final : public Kernel {
     if (call.k_count == 0) return;
     window_.check(call);
     channel(call);
+    weights(call);
   }
-  uint64_t cycles(const Call& call) const override;
   void run(const Call& call) const override;
 
  private:
   int64_t channel(const Call& call) const {
-    return window_.x_c.local(call.k_first, call.k_first, call.k_count, "CONV channels");
+    return window_.x_c.local(call.k_first, call.k_first, call.k_count, "conv: x along k");
+  }
+  // First weight of the call; its chunk may be shifted back into the tensor.
+  int64_t weights(const Call& call) const {
+    return w_.axes[1].local(call.k_first, call.k_first, call.k_count, "conv: w along k");
   }
   struct Columns;
   void accumulate_planes(const Call& call, GemmF32& g) const;
@@ -39,44 +44,25 @@ class Conv final : public Kernel {
   void point_at_weights(const Call& call, GemmF32& g) const;
 
   Window window_;
-  PortRef w_, bias_;
-  bool natural_;  // weights as ONNX has them: [co][channel][tap]
-  uint32_t k_extent_, k_tile_;
+  Operand w_, bias_;
   Activation activation_;
-  Timing timing_;
 };
 
 Conv::Conv(const Setup& setup)
-    : window_(setup, "CONV", Window::Channels::kReduction),
-      natural_(word_in(setup, arg::w_layout, "CONV weight layout", 0, 1) != 0),
-      k_extent_(setup.k_extent),
-      k_tile_(std::min(setup.k_tile, setup.k_extent)),
-      timing_(setup.timing) {
-  w_ = port_at(setup, arg::w, "CONV weights", 4, setup.k_extent == 0);
-  Axis rows, columns;
-  const uint64_t steps = uint64_t{k_tile_} * static_cast<uint64_t>(window_.taps());
-  rows.chunk = rows.extent = static_cast<int64_t>(std::min<uint64_t>(steps, UINT32_MAX));
-  rows.stride = columns.chunk = columns.extent = window_.tile_c;
-  columns.stride = 1;
-  if (natural_) {
-    Axis outputs = columns, steps_of_one = rows;
-    outputs.stride = rows.chunk;
-    steps_of_one.stride = 1;
-    require_span(w_, {outputs, steps_of_one}, 4, "CONV weights");
-  } else {
-    require_span(w_, {rows, columns}, 4, "CONV weights");
+    : window_(setup, scalar::kh),
+      w_(setup.operands[operand::w]),
+      bias_(setup.operands[operand::bias]),
+      activation_(setup, scalar::act) {
+  require_dense(setup, operand::out);
+  if (!w_.present) return;
+  const Axis& outputs = w_.axes[0];
+  const Axis& channels = w_.axes[1];
+  const Axis& taps = w_.axes[2];
+  // Channels and taps are one reduction: one stride serves both, whichever way the weights lie.
+  const bool one_stride = setup.k_extent == 1 || window_.taps() == 1 || channels.stride == taps.stride * window_.taps();
+  if (outputs.chunk != window_.tile_c || taps.chunk != window_.taps() || !one_stride) {
+    reject(setup, params::conv::w_k + 2, "weights", "accepted: the tile of co, kh * kw taps, channels that follow the taps");
   }
-  bias_ = port_at(setup, arg::bias, "CONV bias", 4, true);
-  require_span(bias_, {columns}, 4, "CONV bias");
-  activation_ = activation_at(setup, arg::act);
-}
-
-uint64_t Conv::cycles(const Call& call) const {
-  const double outputs = static_cast<double>(window_.tile_c) * window_.pixels();
-  const double macs = outputs * call.k_count * window_.taps();
-  double total = timing_.f32_call_cycles + outputs * timing_.f32_output_cycles + macs / timing_.f32_macs_per_cycle;
-  if (call.k_last && activation_.special()) total += outputs * timing_.special_cycles_per_element;
-  return static_cast<uint64_t>(std::ceil(total));
 }
 
 // The columns of one GEMM: `add` appends rows, and what is there is multiplied when full.
@@ -138,15 +124,9 @@ void Conv::accumulate_gathered(const Call& call, GemmF32& g, const float* x) con
 }
 
 void Conv::point_at_weights(const Call& call, GemmF32& g) const {
-  g.a = w_.f32_in(call);
-  g.a_m = 1;
-  g.a_k = window_.tile_c;
-  if (!natural_) return;
-  // The last chunk is shifted back into the tensor: its first channels were done before.
-  const uint32_t done = call.k_first - std::min(call.k_first, k_extent_ - k_tile_);
-  g.a += static_cast<ptrdiff_t>(done) * window_.taps();
-  g.a_m = static_cast<ptrdiff_t>(k_tile_) * window_.taps();
-  g.a_k = 1;
+  g.a = w_.f32_in(call) + weights(call);
+  g.a_m = w_.axes[0].stride;
+  g.a_k = window_.taps() == 1 ? w_.axes[1].stride : w_.axes[2].stride;
 }
 
 void Conv::run(const Call& call) const {
@@ -176,7 +156,7 @@ void Conv::run(const Call& call) const {
   if (!call.k_last) return;
   const auto pixels = static_cast<size_t>(window_.pixels());
   for (size_t co = 0; bias_.present && co < static_cast<size_t>(window_.tile_c); ++co) {
-    simd().affine(out + co * pixels, 1.0f, bias_.f32_in(call)[co], out + co * pixels, pixels);
+    simd().affine(out + co * pixels, 1.0f, bias_.f32_in(call)[co * static_cast<size_t>(bias_.axes[0].stride)], out + co * pixels, pixels);
   }
   activation_.apply(out, static_cast<size_t>(window_.tile_c) * pixels);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ELTWISE: a function of up to three strided inputs over a box of rank 5.
+// od::eltwise: a function of up to three strided inputs over a box of rank 5.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,7 +12,7 @@ namespace onedispatch::kernels {
 
 namespace {
 
-namespace arg = params::eltwise;
+namespace scalar = params::eltwise::scalar;
 namespace fn = params::eltwise_func;
 
 constexpr int kInputs = 3;
@@ -33,7 +33,7 @@ class Eltwise final : public Kernel {
  public:
   explicit Eltwise(const Setup& setup);
 
-  uint64_t cycles(const Call&) const override { return cycles_; }
+  void check(const Call& call) const override { base(call); }
 
   void run(const Call& call) const override {
     auto* out = reinterpret_cast<float*>(call.out);
@@ -48,6 +48,7 @@ class Eltwise final : public Kernel {
   }
 
  private:
+  std::array<int64_t, kInputs> base(const Call& call) const;
   void collapse(const Setup& setup);
   void find_transpose();
   void walk(const Call& call, float* out) const;
@@ -59,43 +60,36 @@ class Eltwise final : public Kernel {
   int n_in_;
   float alpha_, beta_;
   Activation activation_;
-  PortRef input_[kInputs];
+  Operand input_[kInputs];
+  int64_t tile_[kDims] = {};
   Box box_{};
   int64_t elements_ = 1;
   bool swap_ = false;  // a copy whose two inner dimensions are exchanged
-  uint64_t cycles_ = 0;
 };
 
-Eltwise::Eltwise(const Setup& setup) {
-  require_no_reduction(setup);
-  func_ = word_in(setup, arg::func, "ELTWISE func", 0, fn::pow_);
-  n_in_ = inputs_of(func_);
-  const auto n_in = static_cast<uint32_t>(n_in_);
-  word_in(setup, arg::n_in, "ELTWISE n_in", n_in, n_in);
-  word_in(setup, arg::dtype, "ELTWISE dtype", params::dtype::f32, params::dtype::f32);
-  alpha_ = word_f32(setup, arg::alpha);
-  beta_ = word_f32(setup, arg::beta);
-  activation_ = activation_at(setup, arg::act);
-  uint64_t elements = 1;
-  for (const Dim& dim : setup.dims) {
-    elements *= dim.tile;
-    require_out(setup, elements);  // at every step, so that the product stays small
-  }
-  elements_ = static_cast<int64_t>(elements);
-  for (int i = 0; i < n_in_; ++i) {
-    const uint32_t at = arg::inputs + 8 * static_cast<uint32_t>(i);
-    input_[i] = port_at(setup, at, "ELTWISE input", 4, false);
-    Axis axes[kDims];
-    for (int d = 0; d < kDims; ++d) {
-      axes[d].extent = axes[d].chunk = setup.dims[static_cast<size_t>(d)].tile;
-      axes[d].stride = setup.words[at + 1 + static_cast<uint32_t>(d)];
+Eltwise::Eltwise(const Setup& setup)
+    : func_(setup.scalars[scalar::func]),
+      n_in_(inputs_of(func_)),
+      alpha_(setup.f32(scalar::alpha)),
+      beta_(setup.f32(scalar::beta)),
+      activation_(setup, scalar::act) {
+  elements_ = require_dense(setup, params::eltwise::operand::out);
+  const uint32_t dtype = setup.operands[params::eltwise::operand::out].dtype;
+  for (int i = 0; i < kInputs; ++i) {
+    input_[i] = setup.operands[static_cast<size_t>(i)];
+    const uint32_t at = setup.spec->operands[i].at;
+    if (input_[i].present != (i < n_in_)) {
+      reject(setup, at, setup.spec->operands[i].name, "the function reads " + std::to_string(n_in_) + " inputs");
     }
-    require_span(input_[i], {axes[0], axes[1], axes[2], axes[3], axes[4]}, 4, "ELTWISE input");
+    if (i < n_in_) require_dtype(setup, static_cast<uint32_t>(i), dtype);
+  }
+  const bool exact = func_ == fn::copy_ || (func_ == fn::fill_ && alpha_ == 0.0f);  // zero has the same bits in all types
+  const bool moves = exact && activation_.code == params::activation::none_;
+  if (dtype != params::dtype::f32 && !moves) {
+    reject(setup, params::eltwise::func, "function", "types other than f32 are only copied (0), or filled (6) with zeros");
   }
   collapse(setup);
   find_transpose();
-  const bool hard = activation_.special() || func_ == fn::div_ || func_ == fn::pow_;
-  cycles_ = streaming_cycles(setup.timing, static_cast<double>(elements) * (n_in_ + 1), hard ? static_cast<double>(elements) : 0.0);
 }
 
 // Drops dimensions of one and joins neighbours that every input walks in one stride.
@@ -107,7 +101,8 @@ void Eltwise::collapse(const Setup& setup) {
     int64_t stride[kInputs] = {};
     bool joins = rank > 0;
     for (int i = 0; i < n_in_; ++i) {
-      stride[i] = setup.words[arg::inputs + 8 * static_cast<uint32_t>(i) + 1 + static_cast<uint32_t>(d)];
+      const Axis& axis = input_[i].axes[static_cast<size_t>(d)];
+      stride[i] = axis.stride * axis.a;  // members are `a` coordinates apart
       joins = joins && box_.stride[i][rank - 1] == stride[i] * size;
     }
     const int to = joins ? rank - 1 : rank++;
@@ -119,6 +114,20 @@ void Eltwise::collapse(const Setup& setup) {
     box_.size[d] = from >= 0 ? box_.size[from] : 1;
     for (int i = 0; i < n_in_; ++i) box_.stride[i][d] = from >= 0 ? box_.stride[i][from] : 0;
   }
+  for (size_t d = 0; d < kDims; ++d) tile_[d] = setup.dims[d].tile;
+}
+
+// Where the first member of the tile lies in the chunk of each input.
+std::array<int64_t, kInputs> Eltwise::base(const Call& call) const {
+  std::array<int64_t, kInputs> at{};
+  for (size_t i = 0; i < static_cast<size_t>(n_in_); ++i) {
+    for (size_t d = 0; d < kDims; ++d) {
+      const Axis& axis = input_[i].axes[d];
+      const int64_t reach = axis.a * (tile_[d] - 1) + 1;
+      at[i] += axis.local(call.origin[d], axis.first(call.origin[d]), reach, "eltwise input");
+    }
+  }
+  return at;
 }
 
 void Eltwise::find_transpose() {
@@ -185,7 +194,8 @@ void Eltwise::run_inner(const float* const* x, float* out, int64_t n) const {
 
 void Eltwise::walk(const Call& call, float* out) const {
   const float* base[kInputs] = {};
-  for (int i = 0; i < n_in_; ++i) base[i] = input_[i].f32_in(call);
+  const auto first = this->base(call);
+  for (int i = 0; i < n_in_; ++i) base[i] = input_[i].f32_in(call) + first[static_cast<size_t>(i)];
   const auto& size = box_.size;
   int64_t at[4];
   for (at[0] = 0; at[0] < size[0]; ++at[0]) {
@@ -206,7 +216,7 @@ void Eltwise::walk(const Call& call, float* out) const {
 
 // The dimension that is contiguous in the input becomes the column of 2-D transposes.
 void Eltwise::transpose(const Call& call, float* out) const {
-  const float* x = input_[0].f32_in(call);
+  const float* x = input_[0].f32_in(call) + base(call)[0];
   int64_t out_stride[kDims];
   int64_t below = 1;
   int unit = 0;

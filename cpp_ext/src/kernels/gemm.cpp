@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GEMM: C[m][n] = act(alpha * sum_k A[m][k] * B[k][n] + bias[n]), accumulated in the out chunk over
+// od::gemm: C[m][n] = act(alpha * sum_k A[m][k] * B[k][n] + bias[n]), accumulated in the out chunk over
 // the reduction steps. f32, or bytes to int32 with zero points (bytes of their matrix's sign).
 #include <algorithm>
 #include <cmath>
@@ -12,14 +12,14 @@ namespace onedispatch::kernels {
 
 namespace {
 
-namespace arg = params::gemm;
+namespace operand = params::gemm::operand;
+namespace scalar = params::gemm::scalar;
 
 class Gemm final : public Kernel {
  public:
   explicit Gemm(const Setup& setup);
 
   void check(const Call& call) const override { place(call); }
-  uint64_t cycles(const Call& call) const override;
   void run(const Call& call) const override {
     if (bytes_) {
       run_i8(call);
@@ -38,82 +38,83 @@ class Gemm final : public Kernel {
   void run_i8(const Call& call) const;
   void finish_f32(const Call& call, const Place& at) const;
   void finish_i8(const Call& call, const Place& at) const;
-  void widen(const Call& call, const PortRef& zero, int64_t at, int64_t stride, bool is_signed, int n, int32_t* to) const;
+  void widen(const Call& call, const Operand& zero, int64_t at, int64_t stride, bool is_signed, int n, int32_t* to) const;
 
-  bool bytes_, a_signed_, b_signed_;
+  void check_dtypes(const Setup& setup) const;
+
+  bool bytes_, a_signed_ = false, b_signed_ = false;
   uint32_t dim_m_, dim_n_;
   int m_, n_;
-  PortRef a_, b_, bias_, a_zero_, b_zero_;
+  Operand a_, b_, bias_, a_zero_, b_zero_;
   Axis a_m_, a_k_, b_k_, b_n_, bias_n_, a_zero_m_, b_zero_n_;
   Activation activation_;
   float alpha_;
-  Timing timing_;
 };
 
-Gemm::Gemm(const Setup& setup) : timing_(setup.timing) {
-  bytes_ = word_in(setup, arg::dtype, "GEMM dtype", params::dtype::f32, params::dtype::i8i32) == params::dtype::i8i32;
-  const uint32_t signs = word_in(setup, arg::signed_bits, "GEMM signed_bits", 0, 3);
-  a_signed_ = signs & 1;
-  b_signed_ = signs & 2;
-  const auto dims = dims_at<2>(setup, arg::dim_m, "GEMM dimension");
-  dim_m_ = dims[0];
-  dim_n_ = dims[1];
-  const uint64_t m = setup.dims[dim_m_].tile, n = setup.dims[dim_n_].tile;
-  require_out(setup, m);
-  require_out(setup, m * n);
-  m_ = static_cast<int>(m);
-  n_ = static_cast<int>(n);
+Gemm::Gemm(const Setup& setup)
+    : bytes_(setup.operands[operand::out].dtype != params::dtype::f32),
+      dim_m_(setup.roles[0]),
+      dim_n_(setup.roles[1]),
+      m_(static_cast<int>(setup.tile(0))),
+      n_(static_cast<int>(setup.tile(1))),
+      a_(setup.operands[operand::a]),
+      b_(setup.operands[operand::b]),
+      bias_(setup.operands[operand::bias]),
+      a_zero_(setup.operands[operand::a_zero]),
+      b_zero_(setup.operands[operand::b_zero]),
+      a_m_(a_.axes[0]),
+      a_k_(a_.axes[1]),
+      b_k_(b_.axes[0]),
+      b_n_(b_.axes[1]),
+      bias_n_(bias_.axes[0]),
+      a_zero_m_(a_zero_.axes[0]),
+      b_zero_n_(b_zero_.axes[0]),
+      activation_(setup, scalar::act),
+      alpha_(setup.f32(scalar::alpha)) {
+  require_dense(setup, operand::out);
+  check_dtypes(setup);
+  a_signed_ = a_.dtype == params::dtype::i8;
+  b_signed_ = b_.dtype == params::dtype::i8;
   const uint64_t k = std::min(setup.k_tile, setup.k_extent);
-  if (std::max(m, n) * k > kCoreMemoryBytes) {
-    reject(setup, params::header::k_tile, "GEMM reduction tile", "its product with a tile side must be at most 65536");
+  if (std::max<uint64_t>(setup.tile(0), setup.tile(1)) * k > kCoreMemoryBytes) {
+    reject(setup, params::header::k_tile, "reduction tile", "its product with a tile side must be at most 65536");
   }
-  const uint32_t element = bytes_ ? 1 : 4;
-  const bool no_k = setup.k_extent == 0;  // an empty sum reads neither matrix
-  a_ = port_at(setup, arg::a, "GEMM A", element, no_k);
-  b_ = port_at(setup, arg::b, "GEMM B", element, no_k);
-  a_m_ = axis_at(setup, arg::a_m, "GEMM A along m");
-  a_k_ = axis_at(setup, arg::a_k, "GEMM A along k");
-  b_k_ = axis_at(setup, arg::b_k, "GEMM B along k");
-  b_n_ = axis_at(setup, arg::b_n, "GEMM B along n");
-  require_span(a_, {a_m_, a_k_}, element, "GEMM A");
-  require_span(b_, {b_k_, b_n_}, element, "GEMM B");
-  bias_ = port_at(setup, arg::bias, "GEMM bias", 4, true);
-  if (bias_.present) bias_n_ = axis_at(setup, arg::bias_n, "GEMM bias");
-  require_span(bias_, {bias_n_}, 4, "GEMM bias");
-  activation_ = activation_at(setup, arg::act);
-  alpha_ = word_f32(setup, arg::alpha);
-  if (!bytes_) return;
+}
+
+// f32 alone, or bytes of either sign to int32 with zero points of their matrix's type.
+void Gemm::check_dtypes(const Setup& setup) const {
+  namespace dtype = params::dtype;
+  if (bias_.present) require_dtype(setup, operand::bias, setup.operands[operand::out].dtype);
+  for (const uint32_t i : {operand::a, operand::b}) {
+    const Operand& x = setup.operands[i];
+    if (!x.present) continue;
+    if (!bytes_) require_dtype(setup, i, dtype::f32);
+    if (bytes_ && x.dtype == dtype::f32) require_dtype(setup, i, dtype::i8);
+  }
+  if (!bytes_) {
+    for (const uint32_t i : {operand::a_zero, operand::b_zero}) {
+      if (setup.operands[i].present) reject(setup, setup.spec->operands[i].at, setup.spec->operands[i].name, "f32 has no zero points");
+    }
+    return;
+  }
+  if (a_zero_.present && a_.present) require_dtype(setup, operand::a_zero, a_.dtype);
+  if (b_zero_.present && b_.present) require_dtype(setup, operand::b_zero, b_.dtype);
   if (activation_.code != params::activation::none_) {
-    reject(setup, arg::act, "GEMM activation", "bytes to int32 accept none (0)");
+    reject(setup, params::gemm::act, "act", "bytes to int32 accept none (0)");
   }
-  a_zero_ = port_at(setup, arg::a_zero, "GEMM zero point of A", 1, true);
-  b_zero_ = port_at(setup, arg::b_zero, "GEMM zero point of B", 1, true);
-  if (a_zero_.present) a_zero_m_ = axis_at(setup, arg::a_zero_m, "GEMM zero point of A");
-  if (b_zero_.present) b_zero_n_ = axis_at(setup, arg::b_zero_n, "GEMM zero point of B");
-  require_span(a_zero_, {a_zero_m_}, 1, "GEMM zero point of A");
-  require_span(b_zero_, {b_zero_n_}, 1, "GEMM zero point of B");
 }
 
 Gemm::Place Gemm::place(const Call& call) const {
   const int64_t om = call.origin[dim_m_], on = call.origin[dim_n_], k = call.k_first, count = call.k_count;
   Place at{};
   if (count != 0) {
-    at.a = a_m_.local(om, om, m_, "GEMM A along m") + a_k_.local(k, k, count, "GEMM A along k");
-    at.b = b_k_.local(k, k, count, "GEMM B along k") + b_n_.local(on, on, n_, "GEMM B along n");
-    at.a_zero = a_zero_m_.local(om, om, m_, "GEMM zero point of A");
-    at.b_zero = b_zero_n_.local(on, on, n_, "GEMM zero point of B");
+    at.a = a_m_.local(om, om, m_, "gemm: a along m") + a_k_.local(k, k, count, "gemm: a along k");
+    at.b = b_k_.local(k, k, count, "gemm: b along k") + b_n_.local(on, on, n_, "gemm: b along n");
+    at.a_zero = a_zero_m_.local(om, om, m_, "gemm: a_zero");
+    at.b_zero = b_zero_n_.local(on, on, n_, "gemm: b_zero");
   }
-  at.bias = bias_n_.local(on, on, n_, "GEMM bias");
+  at.bias = bias_n_.local(on, on, n_, "gemm: bias");
   return at;
-}
-
-uint64_t Gemm::cycles(const Call& call) const {
-  const double outputs = static_cast<double>(m_) * n_, macs = outputs * call.k_count;
-  const Timing& t = timing_;
-  double total = bytes_ ? t.i8_call_cycles + outputs * t.i8_output_cycles + macs / t.i8_macs_per_cycle
-                        : t.f32_call_cycles + outputs * t.f32_output_cycles + macs / t.f32_macs_per_cycle;
-  if (call.k_last && activation_.special()) total += outputs * t.special_cycles_per_element;
-  return static_cast<uint64_t>(std::ceil(total));
 }
 
 void Gemm::run_f32(const Call& call) const {
@@ -170,7 +171,7 @@ void Gemm::finish_f32(const Call& call, const Place& at) const {
   activation_.apply(c, static_cast<size_t>(m_) * n);
 }
 
-void Gemm::widen(const Call& call, const PortRef& zero, int64_t at, int64_t stride, bool is_signed, int n, int32_t* to) const {
+void Gemm::widen(const Call& call, const Operand& zero, int64_t at, int64_t stride, bool is_signed, int n, int32_t* to) const {
   if (!zero.present) {
     std::fill(to, to + n, 0);
     return;

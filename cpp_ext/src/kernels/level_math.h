@@ -79,7 +79,7 @@ OD_INLINE F erf_f(F x) {
 static void unary(uint32_t code, float alpha, float beta, const float* x, float* y, size_t n) {
   namespace act = params::activation;
   const F a = splat(alpha), b = splat(beta), zero = splat(0.0f);
-  switch (code) {
+  switch (static_cast<act::Code>(code)) {
     case act::none_: if (x != y && n != 0) __builtin_memmove(y, x, n * sizeof *x); break;
     case act::relu_: map_one(x, y, n, [&](F v) { return select(v < zero, zero, v); }); break;
     case act::leakyrelu_: map_one(x, y, n, [&](F v) { return select(v < zero, a * v, v); }); break;
@@ -98,7 +98,6 @@ static void unary(uint32_t code, float alpha, float beta, const float* x, float*
     case act::neg_: map_one(x, y, n, [&](F v) { return -v; }); break;
     case act::log_: map_one(x, y, n, [&](F v) { return log_f(v); }); break;
     case act::reciprocal_: map_one(x, y, n, [&](F v) { return splat(1.0f) / v; }); break;
-    default: break;
   }
 }
 
@@ -115,14 +114,17 @@ OD_INLINE void map_two(const float* a, int sa, const float* b, int sb, float* y,
 
 static void binary(uint32_t func, const float* a, int sa, const float* b, int sb, float* y, size_t n) {
   namespace fn = params::eltwise_func;
-  switch (func) {
+  switch (static_cast<fn::Code>(func)) {
     case fn::add_: map_two(a, sa, b, sb, y, n, [&](F p, F q) { return p + q; }); break;
     case fn::sub_: map_two(a, sa, b, sb, y, n, [&](F p, F q) { return p - q; }); break;
     case fn::mul_: map_two(a, sa, b, sb, y, n, [&](F p, F q) { return p * q; }); break;
     case fn::div_: map_two(a, sa, b, sb, y, n, [&](F p, F q) { return p / q; }); break;
     case fn::max_: map_two(a, sa, b, sb, y, n, [&](F p, F q) { return max_nan(p, q); }); break;
     case fn::min_: map_two(a, sa, b, sb, y, n, [&](F p, F q) { return min_nan(p, q); }); break;
-    default: break;
+    case fn::copy_:
+    case fn::muladd_:
+    case fn::fill_:
+    case fn::pow_: break;  // have functions of their own
   }
 }
 

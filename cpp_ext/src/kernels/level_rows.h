@@ -7,18 +7,18 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 template <uint32_t Mode>
 OD_INLINE F identity() {
   namespace mode = params::reduce_mode;
-  return splat(Mode == mode::max ? -kInf : Mode == mode::min ? kInf : Mode == mode::prod ? 1.0f : 0.0f);
+  return splat(Mode == mode::max_ ? -kInf : Mode == mode::min_ ? kInf : Mode == mode::prod_ ? 1.0f : 0.0f);
 }
 template <uint32_t Mode>
 OD_INLINE F enter(F x) {  // what a value contributes
-  return Mode == params::reduce_mode::sum_square ? x * x : x;
+  return Mode == params::reduce_mode::sum_square_ ? x * x : x;
 }
 template <uint32_t Mode>
 OD_INLINE F combine(F a, F b) {
   namespace mode = params::reduce_mode;
-  if constexpr (Mode == mode::max) return max_nan(a, b);
-  if constexpr (Mode == mode::min) return min_nan(a, b);
-  if constexpr (Mode == mode::prod) return a * b;
+  if constexpr (Mode == mode::max_) return max_nan(a, b);
+  if constexpr (Mode == mode::min_) return min_nan(a, b);
+  if constexpr (Mode == mode::prod_) return a * b;
   return a + b;
 }
 
@@ -71,28 +71,31 @@ static void reduce_columns_as(const Reduction& r) {
 
 static void reduce_columns(const Reduction& r) {
   namespace mode = params::reduce_mode;
-  switch (r.mode) {
-    case mode::max: reduce_columns_as<mode::max>(r); break;
-    case mode::min: reduce_columns_as<mode::min>(r); break;
-    case mode::prod: reduce_columns_as<mode::prod>(r); break;
-    case mode::sum_square: reduce_columns_as<mode::sum_square>(r); break;
-    default: reduce_columns_as<mode::sum>(r); break;
+  switch (static_cast<mode::Code>(r.mode)) {
+    case mode::max_: reduce_columns_as<mode::max_>(r); break;
+    case mode::min_: reduce_columns_as<mode::min_>(r); break;
+    case mode::prod_: reduce_columns_as<mode::prod_>(r); break;
+    case mode::sum_square_: reduce_columns_as<mode::sum_square_>(r); break;
+    case mode::sum_:
+    case mode::mean_: reduce_columns_as<mode::sum_>(r); break;
   }
 }
 
 static float reduce_row(uint32_t m, const float* x, int n) {
   namespace mode = params::reduce_mode;
-  switch (m) {
-    case mode::max: return reduce_row_as<mode::max>(x, n);
-    case mode::min: return reduce_row_as<mode::min>(x, n);
-    case mode::prod: return reduce_row_as<mode::prod>(x, n);
-    case mode::sum_square: return reduce_row_as<mode::sum_square>(x, n);
-    default: return reduce_row_as<mode::sum>(x, n);
+  switch (static_cast<mode::Code>(m)) {
+    case mode::max_: return reduce_row_as<mode::max_>(x, n);
+    case mode::min_: return reduce_row_as<mode::min_>(x, n);
+    case mode::prod_: return reduce_row_as<mode::prod_>(x, n);
+    case mode::sum_square_: return reduce_row_as<mode::sum_square_>(x, n);
+    case mode::sum_:
+    case mode::mean_: break;
   }
+  return reduce_row_as<mode::sum_>(x, n);
 }
 
 static void softmax_row(bool log, const float* x, float* y, int n) {
-  const float top = reduce_row_as<params::reduce_mode::max>(x, n);
+  const float top = reduce_row_as<params::reduce_mode::max_>(x, n);
   const F shift = splat(top);
   F sums{};
   int i = 0;
@@ -106,7 +109,7 @@ static void softmax_row(bool log, const float* x, float* y, int n) {
     store_part(y + i, e, n - i);
     sums = sums + select(lane_index() < splat_i(n - i), e, F{});
   }
-  const float total = across<params::reduce_mode::sum>(sums);
+  const float total = across<params::reduce_mode::sum_>(sums);
   if (log) {
     const F log_total = log_f(splat(total));
     map_one(x, y, static_cast<size_t>(n), [&](F v) { return (v - shift) - log_total; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// POOL: maximum or average over windows. Out chunk [c][oh][ow].
+// od::pool: maximum or average over windows. Out chunk [c][oh][ow].
 #include <algorithm>
 #include <limits>
 
@@ -11,28 +11,24 @@ namespace onedispatch::kernels {
 
 namespace {
 
-namespace arg = params::pool;
+namespace scalar = params::pool::scalar;
 namespace mode = params::pool_mode;
 
 class Pool final : public Kernel {
  public:
-  explicit Pool(const Setup& setup) : window_(setup, "POOL", Window::Channels::kIndex) {
-    require_no_reduction(setup);
-    mode_ = word_in(setup, arg::mode, "POOL mode", 0, mode::average_include_pad);
-    activation_ = activation_at(setup, arg::act);
-    for (uint32_t i = 0; i < 4; ++i) pads_[i] = static_cast<int32_t>(word_in(setup, arg::pad_top + i, "POOL pads", 0, 1 << 20));
-    const double outputs = static_cast<double>(window_.tile_c) * window_.pixels();
-    cycles_ = streaming_cycles(setup.timing, outputs * (window_.taps() + 1), activation_.special() ? outputs : 0.0);
+  explicit Pool(const Setup& setup)
+      : window_(setup, scalar::kh), mode_(setup.scalars[scalar::mode]), activation_(setup, scalar::act) {
+    require_dense(setup, params::pool::operand::out);
+    for (uint32_t i = 0; i < 4; ++i) pads_[i] = static_cast<int32_t>(setup.scalars[scalar::pad_top + i]);
   }
 
   void check(const Call& call) const override {
     window_.check(call);
     window_.channel(call);
   }
-  uint64_t cycles(const Call&) const override { return cycles_; }
 
   void run(const Call& call) const override {
-    const bool maximum = mode_ == mode::max;
+    const bool maximum = mode_ == mode::max_;
     const float* x = window_.x.f32_in(call) + window_.channel(call);
     auto* out = reinterpret_cast<float*>(call.out);
     const auto pixels = static_cast<size_t>(window_.pixels());
@@ -64,7 +60,7 @@ class Pool final : public Kernel {
 
   const float* cell_counts(const Call& call) const {
     const Window& w = window_;
-    const bool with_pads = mode_ == mode::average_include_pad;
+    const bool with_pads = mode_ == mode::average_include_pad_;
     auto* counts = static_cast<float*>(
         scratch(kScratchRow, static_cast<size_t>(w.pixels() + w.columns) * 4));
     float* across = counts + w.pixels();
@@ -84,7 +80,6 @@ class Pool final : public Kernel {
   uint32_t mode_;
   Activation activation_;
   int32_t pads_[4] = {};  // top, left, bottom, right
-  uint64_t cycles_ = 0;
 };
 
 }  // namespace

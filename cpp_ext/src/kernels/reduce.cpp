@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// REDUCE: out[r][i] = reduce over k of x[r][k][i], accumulated in the out chunk over the steps.
+// od::reduce: out[r][i] = reduce over k of x[r][k][i], accumulated in the out chunk over the steps.
 #include <cmath>
 #include <limits>
 
@@ -10,47 +10,38 @@ namespace onedispatch::kernels {
 
 namespace {
 
-namespace arg = params::reduce;
+namespace scalar = params::reduce::scalar;
 namespace mode = params::reduce_mode;
 
 class Reduce final : public Kernel {
  public:
-  explicit Reduce(const Setup& setup) : timing_(setup.timing), k_extent_(setup.k_extent) {
-    mode_ = word_in(setup, arg::mode, "REDUCE mode", 0, mode::prod);
-    const auto dims = dims_at<2>(setup, arg::dim_r, "REDUCE dimension");
-    dim_r_ = dims[0];
-    dim_i_ = dims[1];
-    const uint64_t rows = setup.dims[dim_r_].tile, columns = setup.dims[dim_i_].tile;
-    require_out(setup, rows);
-    require_out(setup, rows * columns);
-    rows_ = static_cast<int>(rows);
-    columns_ = static_cast<int>(columns);
-    x_ = port_at(setup, arg::x, "REDUCE input", 4, setup.k_extent == 0);
-    x_r_ = axis_at(setup, arg::x_r, "REDUCE rows");
-    x_k_ = axis_at(setup, arg::x_k, "REDUCE reduction");
-    x_i_ = axis_at(setup, arg::x_i, "REDUCE columns");
-    require_span(x_, {x_r_, x_k_, x_i_}, 4, "REDUCE input");
-    activation_ = activation_at(setup, arg::act);
+  explicit Reduce(const Setup& setup)
+      : k_extent_(setup.k_extent),
+        mode_(setup.scalars[scalar::mode]),
+        dim_r_(setup.roles[0]),
+        dim_i_(setup.roles[1]),
+        rows_(static_cast<int>(setup.tile(0))),
+        columns_(static_cast<int>(setup.tile(1))),
+        x_(setup.operands[params::reduce::operand::x]),
+        x_r_(x_.axes[0]),
+        x_k_(x_.axes[1]),
+        x_i_(x_.axes[2]),
+        activation_(setup, scalar::act) {
+    require_dense(setup, params::reduce::operand::out);
   }
 
   void check(const Call& call) const override { place(call); }
 
-  uint64_t cycles(const Call& call) const override {
-    const double outputs = static_cast<double>(rows_) * columns_;
-    const bool hard = call.k_last && (activation_.special() || mode_ == mode::mean);
-    return streaming_cycles(timing_, outputs * (call.k_count + 1.0), hard ? outputs : 0.0);
-  }
-
   void run(const Call& call) const override {
     auto* out = reinterpret_cast<float*>(call.out);
-    if (call.k_count == 0 || x_i_.stride == 1 || (columns_ == 1 && x_k_.stride != 1)) {
+    if (call.k_count == 0 || (columns_ == 1 ? x_k_.stride != 1 : x_i_.stride == 1)) {
       by_columns(call, out);
     } else {
       by_rows(call, out);
     }
     if (!call.k_last) return;
     const size_t elements = static_cast<size_t>(rows_) * static_cast<size_t>(columns_);
-    if (mode_ == mode::mean) {
+    if (mode_ == mode::mean_) {
       const auto count = static_cast<float>(k_extent_);
       simd().binary(params::eltwise_func::div_, out, 1, &count, 0, out, elements);
     }
@@ -106,17 +97,16 @@ class Reduce final : public Kernel {
 
   void combine(float* to, float value) const {
     namespace fn = params::eltwise_func;
-    const uint32_t func = mode_ == mode::max    ? fn::max_
-                          : mode_ == mode::min  ? fn::min_
-                          : mode_ == mode::prod ? fn::mul_
+    const uint32_t func = mode_ == mode::max_    ? fn::max_
+                          : mode_ == mode::min_  ? fn::min_
+                          : mode_ == mode::prod_ ? fn::mul_
                                                 : fn::add_;
     simd().binary(func, to, 1, &value, 0, to, 1);
   }
 
-  Timing timing_;
   uint32_t k_extent_, mode_, dim_r_, dim_i_;
   int rows_, columns_;
-  PortRef x_;
+  Operand x_;
   Axis x_r_, x_k_, x_i_;
   Activation activation_;
 };

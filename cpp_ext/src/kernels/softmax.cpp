@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SOFTMAX and LRN: x and out chunk [T_o][length][T_i], the middle dimension whole in the chunk.
+// od::softmax and od::lrn: x and out chunk [T_o][length][T_i], the middle dimension whole in the chunk.
 #include <algorithm>
 
 #include "kernel.h"
@@ -9,45 +9,30 @@ namespace onedispatch::kernels {
 
 namespace {
 
-// dim_o, dim_i, length and x are the same words for both kernels.
-static_assert(params::softmax::dim_o == params::lrn::dim_o && params::softmax::x == params::lrn::x);
-namespace arg = params::softmax;
-
 struct Lines {
   int outer = 1, length = 1, inner = 1;
-  PortRef x;
+  Operand x;
 
-  Lines(const Setup& setup, const char* name) {
-    require_no_reduction(setup);
-    const auto dims = dims_at<2>(setup, arg::dim_o, name);
-    const uint64_t o = setup.dims[dims[0]].tile, i = setup.dims[dims[1]].tile;
-    const uint64_t n = word_in(setup, arg::length, name, 1, kCoreMemoryBytes / 4);
-    require_out(setup, o);
-    require_out(setup, o * i);
-    require_out(setup, o * i * n);
-    outer = static_cast<int>(o);
-    inner = static_cast<int>(i);
-    length = static_cast<int>(n);
-    x = port_at(setup, arg::x, name, 4, false);
-    Axis all;
-    all.chunk = all.extent = static_cast<int64_t>(o * i * n);
-    all.stride = 1;
-    require_span(x, {all}, 4, name);
+  // Both kernels have dimensions (o, i), and x and out along (o, length, i), each chunk in that order.
+  explicit Lines(const Setup& setup) : x(setup.operands[0]) {
+    require_dense(setup, 1);
+    const auto& out = setup.operands[1].axes;
+    outer = static_cast<int>(out[0].chunk);
+    length = static_cast<int>(out[1].chunk);
+    inner = static_cast<int>(out[2].chunk);
+    for (uint32_t i = 0; i < 3; ++i) {
+      const bool same = x.axes[i].chunk == out[i].chunk && (x.axes[i].stride == out[i].stride || out[i].chunk == 1);
+      if (!same) reject(setup, setup.spec->operands[0].at + 2 + 5 * i, "x", "accepted: the same chunk as out has");
+    }
+    if (length == 0) reject(setup, setup.spec->operands[0].at + 7, "length", "accepted: 1 or more");
   }
 
-  double elements() const { return static_cast<double>(outer) * length * inner; }
   int64_t block() const { return int64_t{length} * inner; }
 };
 
 class Softmax final : public Kernel {
  public:
-  explicit Softmax(const Setup& setup) : lines_(setup, "SOFTMAX") {
-    log_ = word_in(setup, arg::log, "SOFTMAX log", 0, 1) != 0;
-    // Maximum, exponential and scaling each walk the line; one exponential per element.
-    cycles_ = streaming_cycles(setup.timing, 4 * lines_.elements(), lines_.elements());
-  }
-
-  uint64_t cycles(const Call&) const override { return cycles_; }
+  explicit Softmax(const Setup& setup) : lines_(setup), log_(setup.scalars[params::softmax::scalar::log] != 0) {}
 
   void run(const Call& call) const override {
     const float* x = lines_.x.f32_in(call);
@@ -64,24 +49,21 @@ class Softmax final : public Kernel {
  private:
   Lines lines_;
   bool log_;
-  uint64_t cycles_;
 };
 
 // y = x / (bias + alpha / size * sum of squares over the window of channels) ^ beta; the window
 // reaches floor((size - 1) / 2) before and ceil((size - 1) / 2) after.
 class Lrn final : public Kernel {
  public:
-  explicit Lrn(const Setup& setup) : lines_(setup, "LRN") {
-    const auto size = static_cast<int>(word_in(setup, params::lrn::size, "LRN size", 1, params::limit::lrn_size));
+  explicit Lrn(const Setup& setup) : lines_(setup) {
+    namespace scalar = params::lrn::scalar;
+    const auto size = static_cast<int>(setup.scalars[scalar::size]);
     before_ = (size - 1) / 2;
     after_ = size - 1 - before_;
-    scale_ = word_f32(setup, params::lrn::alpha) / static_cast<float>(size);
-    beta_ = word_f32(setup, params::lrn::beta);
-    bias_ = word_f32(setup, params::lrn::bias);
-    cycles_ = streaming_cycles(setup.timing, lines_.elements() * (std::min(size, lines_.length) + 2.0), 2 * lines_.elements());
+    scale_ = setup.f32(scalar::alpha) / static_cast<float>(size);
+    beta_ = setup.f32(scalar::beta);
+    bias_ = setup.f32(scalar::bias);
   }
-
-  uint64_t cycles(const Call&) const override { return cycles_; }
 
   void run(const Call& call) const override {
     const float* x = lines_.x.f32_in(call);
@@ -99,7 +81,6 @@ class Lrn final : public Kernel {
   Lines lines_;
   int before_, after_;
   float scale_, beta_, bias_;
-  uint64_t cycles_;
 };
 
 }  // namespace

@@ -3,14 +3,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "onedispatch/phrases.h"
 
 namespace onedispatch::kernels {
 
 namespace {
-
-namespace arg = params::pool;  // words 41..65 are the same for CONV, DWCONV and POOL
 
 constexpr int64_t kMaxPlane = params::limit::window_plane;
 constexpr int64_t kMaxTaps = params::limit::window_taps;
@@ -27,34 +26,25 @@ void require_held(const Axis& axis, int64_t tile_origin, int64_t first, int64_t 
 
 }  // namespace
 
-Window::Window(const Setup& setup, const char* name, Channels channels) {
-  const auto dims = dims_at<3>(setup, arg::dim_c, name);
-  dim_c = dims[0];
-  dim_h = dims[1];
-  dim_w = dims[2];
-  uint64_t elements = 1;
-  for (const uint32_t d : dims) {
-    elements *= setup.dims[d].tile;
-    require_out(setup, elements);
-  }
-  tile_c = static_cast<int>(setup.dims[dim_c].tile);
-  rows = static_cast<int>(setup.dims[dim_h].tile);
-  columns = static_cast<int>(setup.dims[dim_w].tile);
+Window::Window(const Setup& setup, uint32_t kh_scalar)
+    : dim_c(setup.roles[0]),
+      dim_h(setup.roles[1]),
+      dim_w(setup.roles[2]),
+      tile_c(static_cast<int>(setup.tile(0))),
+      rows(static_cast<int>(setup.tile(1))),
+      columns(static_cast<int>(setup.tile(2))),
+      x(setup.operands[0]),
+      x_c(x.axes[0]),
+      x_h(x.axes[1]),
+      x_w(x.axes[2]) {
   int* const steps[] = {&kh, &kw, &sh, &sw, &dh, &dw};
-  for (uint32_t i = 0; i < 6; ++i) {
-    *steps[i] = static_cast<int>(word_in(setup, arg::kh + i, "window (kh, kw, sh, sw, dh, dw)", 1, params::limit::window_step));
-  }
-  const bool empty = channels == Channels::kReduction && setup.k_extent == 0;
-  x = port_at(setup, arg::x, "window input", 4, empty);
-  x_c = axis_at(setup, arg::x_c, "window input channels");
-  x_h = axis_at(setup, arg::x_h, "window input rows");
-  x_w = axis_at(setup, arg::x_w, "window input columns");
-  require_span(x, {x_c, x_h, x_w}, 4, "window input");
+  for (uint32_t i = 0; i < 6; ++i) *steps[i] = static_cast<int>(setup.scalars[kh_scalar + i]);
+  require_steps(setup);
   const int64_t plane_rows = int64_t{rows - 1} * sh + int64_t{kh - 1} * dh + 1;
   const int64_t plane_columns = int64_t{columns - 1} * sw + int64_t{kw - 1} * dw + 1;
   const int64_t phase_columns = (plane_columns + sw - 1) / sw;
   if (plane_rows > kMaxPlane || plane_rows * phase_columns * sw > kMaxPlane || int64_t{kh} * kw > kMaxTaps) {
-    reject(std::string(name) + ": the tile's windows cover " + std::to_string(plane_rows) + " x " +
+    reject(std::string(setup.spec->name) + ": the tile's windows cover " + std::to_string(plane_rows) + " x " +
            std::to_string(plane_columns) + " input elements; accepted: " + std::to_string(kMaxPlane));
   }
   plane_rows_ = static_cast<int>(plane_rows);
@@ -67,6 +57,16 @@ Window::Window(const Setup& setup, const char* name, Channels channels) {
       const int phase = c * dw % sw;
       phase_used_[static_cast<size_t>(phase)] = 1;
       offsets_.push_back((y * dh * sw + phase) * phase_columns_ + c * dw / sw);
+    }
+  }
+}
+
+// The windows of outputs that a chunk serves follow its axes: coordinates are o * stride + b.
+void Window::require_steps(const Setup& setup) const {
+  const uint32_t at = setup.spec->operands[0].at + 2;
+  for (const auto& [axis, step, word] : {std::tuple{&x_h, sh, at + 5 + 3}, std::tuple{&x_w, sw, at + 10 + 3}}) {
+    if (x.present && axis->stride != 0 && (axis->a != step || axis->den != 1)) {
+      reject(setup, word, "x: access", "accepted: a as the window's stride, " + std::to_string(step) + ", and denominator 1");
     }
   }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sliding windows: what CONV, DWCONV and POOL have in common (their argument words 41..65 agree).
+// Sliding windows: what conv, dwconv and pool have in common: their dimensions (channel, oh, ow), their
+// operand x along (channel or reduction, oh, ow), and six scalars kh, kw, sh, sw, dh, dw in a row.
 //
 // One channel of the chunk is copied into a plane that holds every coordinate the tile's windows
 // touch, padding included. Columns are split by their phase modulo the horizontal stride, so that a
@@ -14,14 +15,13 @@ namespace onedispatch::kernels {
 
 class Window {
  public:
-  // Whether channels follow an index dimension (word 41) or the reduction (CONV, where 41 is dim_co).
-  enum class Channels { kIndex, kReduction };
-  Window(const Setup& setup, const char* name, Channels channels);
+  // `kh` is the first of the scalars.
+  Window(const Setup& setup, uint32_t kh);
 
-  uint32_t dim_c = 0, dim_h = 0, dim_w = 0;  // dim_c is dim_co for CONV
+  uint32_t dim_c = 0, dim_h = 0, dim_w = 0;  // index dimensions; dim_c is the output channel for conv
   int tile_c = 1, rows = 1, columns = 1;     // tile of those
   int kh = 1, kw = 1, sh = 1, sw = 1, dh = 1, dw = 1;
-  PortRef x;
+  Operand x;
   Axis x_c, x_h, x_w;
 
   int taps() const { return kh * kw; }
@@ -66,6 +66,7 @@ class Window {
     const Copy* copies;
     int count;
   };
+  void require_steps(const Setup& setup) const;
   Range inside(int64_t coordinate, int64_t step, int64_t count, int64_t extent) const;
   float* plane(int slot) const;
   size_t plane_elements() const {

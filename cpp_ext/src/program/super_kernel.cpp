@@ -36,7 +36,12 @@ Action release(uint32_t lock) {
 }  // namespace
 
 SuperKernel::SuperKernel(CoreView core, const DeviceDescription& device)
-    : core_(core), timing_(kernels::Timing::from(device)) {}
+    : core_(core) {
+  const std::string section = "kernel.";
+  for (const auto& [name, value] : device.constants) {
+    if (name.compare(0, section.size(), section) == 0) constants_[name.substr(section.size())] = value;
+  }
+}
 
 Action SuperKernel::resume() {
   while (head_ == queue_.size()) {
@@ -44,7 +49,7 @@ Action SuperKernel::resume() {
     head_ = 0;
     switch (state_) {
       case State::kWaiting:
-        queue_.push_back(acquire(kParametersFull));
+        queue_.push_back(acquire(params::kParametersFull));
         state_ = State::kBeginning;
         break;
       case State::kBeginning: begin_op(); break;
@@ -58,11 +63,11 @@ void SuperKernel::begin_op() {
   std::memcpy(words_.data(), core_.memory, kParameterBytes);  // both little-endian
   setup_ = {};
   setup_.words = words_.data();
-  setup_.timing = timing_;
   if (setup_.words[at::magic] != params::kMagic)
     reject(setup_, at::magic, "magic", "accepted: " + std::to_string(params::kMagic) + " alone: was the block written?");
   const kernels::KernelEntry* entry = kernels::find_kernel(words_[at::kernel]);
-  if (entry == nullptr) reject(setup_, at::kernel, "kernel id", "known: " + kernels::known_kernels());
+  if (entry == nullptr) reject(setup_, at::kernel, "kernel digest", "known: " + kernels::known_kernels());
+  setup_.spec = entry->spec;
   if ((words_[at::row_mask] >> core_.row & 1) == 0) {
     finish_op();
     return;
@@ -70,7 +75,9 @@ void SuperKernel::begin_op() {
   for (uint32_t i = 0; i < ports_.size(); ++i) read_port(i);
   read_dims();
   read_reduction();
+  kernels::read_setup(setup_);
   kernel_ = entry->prepare(setup_);
+  charges_ = {};
   outer_ = {};
   step_ = 0;
   locate_tile();
@@ -97,8 +104,9 @@ void SuperKernel::read_port(uint32_t index) {
   port.release = config >> 16 & 0xFF;
   if (port.depth == 0) reject(setup_, word + 2, name + " depth (bits 0..7)", "accepted: 1 or more");
   for (const uint32_t lock : {port.acquire, port.release}) {
-    if (lock < kLockBase || lock >= kParametersEmpty) {
-      reject(setup_, word + 2, name + " locks (bits 8..23)", "accepted: own locks 48 to 61 in core view");
+    if (lock < params::kLockBase || lock >= params::kParametersEmpty) {
+      reject(setup_, word + 2, name + " locks (bits 8..23)",
+             "accepted: own locks " + std::to_string(params::kLockBase) + " to " + std::to_string(params::kParametersEmpty - 1) + " in core view");
     }
   }
   port.slot_bytes = words_[word + 1];
@@ -106,7 +114,8 @@ void SuperKernel::read_port(uint32_t index) {
   const uint32_t address = words_[word];
   if (address % 4 != 0 || address < kCoreView + kParameterBytes || address >= kCoreView + kCoreMemoryBytes) {
     reject(setup_, word, name + " address",
-           "accepted: multiples of 4 from 459264 (0x70200, behind the parameter block) to 524287 (0x7FFFF)");
+           "accepted: multiples of 4 from " + std::to_string(kCoreView + kParameterBytes) + " (behind the parameter block) to " +
+               std::to_string(kCoreView + kCoreMemoryBytes - 1));
   }
   port.offset = address - kCoreView;
   if (port.slot_bytes % 4 != 0 || (port.depth > 1 && port.slot_bytes < port.chunk_bytes)) {
@@ -220,9 +229,17 @@ void SuperKernel::queue_call(bool first, bool last) {
   if (!first) action.reads.push_back(out);
   action.writes.push_back(out);
   kernel_->check(call);
-  action.cycles = kernel_->cycles(call);
+  action.cycles = cycles_of(call);
   action.job = [kernel = kernel_, call] { kernel->run(call); };
   queue_.push_back(std::move(action));
+}
+
+uint64_t SuperKernel::cycles_of(const kernels::Call& call) {
+  Charge& charge = charges_[call.k_last ? 1 : 0];
+  if (charge.cycles == 0 || charge.k_count != call.k_count) {
+    charge = {call.k_count, call.k_last, kernels::call_cycles(setup_, constants_, call.k_count, call.k_last)};
+  }
+  return charge.cycles;
 }
 
 // Counts the outer loops, the last of the loop order innermost; false after the last tile.
@@ -240,7 +257,7 @@ void SuperKernel::finish_op() {
     if (port.held) queue_release(port);
   }
   kernel_.reset();
-  queue_.push_back(release(kParametersEmpty));
+  queue_.push_back(release(params::kParametersEmpty));
   state_ = State::kWaiting;
 }
 

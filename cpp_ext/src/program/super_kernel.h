@@ -14,8 +14,6 @@ namespace onedispatch {
 constexpr uint32_t kSuperKernelId = 1;
 constexpr uint32_t kSuperKernelVersion = 1;
 constexpr uint32_t kParameterBytes = params::kWords * 4;  // at local address 0
-constexpr uint32_t kLockBase = 48;                        // own locks in core view
-constexpr uint32_t kParametersEmpty = kLockBase + 14, kParametersFull = kLockBase + 15;
 
 // A buffer of the core and its two locks, from four words of the block.
 struct Port {
@@ -42,13 +40,14 @@ class SuperKernel final : public CoreProgram {
   void locate_tile();
   void queue_step();
   void queue_call(bool first, bool last);
+  uint64_t cycles_of(const kernels::Call& call);
   void queue_acquire(Port& port);
   void queue_release(Port& port);
   bool next_outer();
   void finish_op();
 
   CoreView core_;
-  kernels::Timing timing_;
+  kernels::Constants constants_;  // of section [kernel] of the device
   State state_ = State::kWaiting;
   std::vector<Action> queue_;
   size_t head_ = 0;
@@ -57,6 +56,12 @@ class SuperKernel final : public CoreProgram {
   std::array<uint32_t, params::kWords> words_{};
   kernels::Setup setup_;
   std::shared_ptr<const kernels::Kernel> kernel_;
+  struct Charge {
+    uint32_t k_count = 0;
+    bool last = false;
+    uint64_t cycles = 0;  // 0: nothing known yet
+  };
+  std::array<Charge, 2> charges_{};  // of a full step and of the last one, as most calls are
   std::array<Port, 3> ports_;
   std::array<uint32_t, kernels::kDims> outer_count_{}, outer_{}, origin_{}, loop_order_{};
   uint32_t step_ = 0;

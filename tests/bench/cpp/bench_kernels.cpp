@@ -25,10 +25,31 @@ struct Bench {
   Setup setup;
   std::vector<float> in0 = std::vector<float>(16384, 0.5f), in1 = in0, out = in0;
 
+  // Operands that no case put are absent; outputs are dense.
+  void complete() {
+    const KernelSpec& spec = *find_kernel(kernel)->spec;
+    setup.spec = &spec;
+    for (uint32_t i = 0; i < spec.n_operands; ++i) {
+      const OperandSpec& operand = spec.operands[i];
+      if (!operand.is_output) {
+        if (words[operand.at + 2] == 0) words[operand.at] = params::kAbsent;  // no extent
+        continue;
+      }
+      words[operand.at] = kOutPort << 24;
+      uint32_t stride = 1;
+      for (uint32_t a = operand.n_axes; a-- > 0;) {
+        const uint8_t dim = operand.axes[a].dim;
+        const uint32_t extent = dim == kAlongNothing ? words[spec.operands[0].at + 2 + 5 * a]
+                                                     : setup.dims[spec.n_dims == 0 ? dim : words[params::kArgsAt + dim]].tile;
+        axis(operand.at + 2 + 5 * a, extent, stride);
+        stride *= extent;
+      }
+    }
+  }
   void axis(uint32_t at, uint32_t extent, uint32_t stride, uint32_t a = 1, int b = 0) {
     words[at] = words[at + 1] = extent;
     words[at + 2] = stride;
-    words[at + 3] = a | 1 << 16;
+    words[at + 3] = a | 1 << 16 | 1 << 24;
     words[at + 4] = static_cast<uint32_t>(b);
   }
 };
@@ -38,16 +59,17 @@ Bench gemm(uint32_t m, uint32_t n, uint32_t k, bool transposed_b, bool bytes) {
   Bench b;
   b.name = std::string("gemm ") + (bytes ? "i8 " : "f32 ") + std::to_string(m) + "x" + std::to_string(n) + "x" +
            std::to_string(k) + (transposed_b ? " B^T" : "");
-  b.kernel = params::kernel_id::GEMM;
+  b.kernel = params::gemm::digest;
   b.work = 2.0 * m * n * k;
   b.setup.dims[0] = {m, m};
   b.setup.dims[1] = {n, n};
   b.setup.k_extent = b.setup.k_tile = k;
-  b.words[arg::dtype] = bytes;
-  b.words[arg::signed_bits] = 3;
+  if (bytes) {
+    b.words[arg::a_dtype] = b.words[arg::b_dtype] = params::dtype::i8;
+    b.words[arg::out_dtype] = params::dtype::i32;
+  }
   b.words[arg::dim_n] = 1;
   b.words[arg::b] = 1u << 24;
-  for (const uint32_t word : {arg::bias, arg::a_zero, arg::b_zero}) b.words[word] = params::kAbsent;
   b.axis(arg::a_m, m, k);
   b.axis(arg::a_k, k, 1);
   b.axis(arg::b_k, k, transposed_b ? 1 : n);
@@ -57,18 +79,21 @@ Bench gemm(uint32_t m, uint32_t n, uint32_t k, bool transposed_b, bool bytes) {
   return b;
 }
 
-void window(Bench& b, uint32_t c, uint32_t rows, uint32_t columns, uint32_t channels, uint32_t k, uint32_t stride) {
-  namespace arg = params::conv;
-  for (uint32_t i = 0; i < 3; ++i) b.words[arg::dim_co + i] = i;
+struct WindowWords {
+  uint32_t dim, kh, x;
+};
+
+void window(Bench& b, const WindowWords& at, uint32_t c, uint32_t rows, uint32_t columns, uint32_t channels, uint32_t k, uint32_t stride) {
+  for (uint32_t i = 0; i < 3; ++i) b.words[at.dim + i] = i;
   b.setup.dims[0] = {c, c};
   b.setup.dims[1] = {rows, rows};
   b.setup.dims[2] = {columns, columns};
   const uint32_t steps[] = {k, k, stride, stride, 1, 1};
-  for (uint32_t i = 0; i < 6; ++i) b.words[arg::kh + i] = steps[i];
+  for (uint32_t i = 0; i < 6; ++i) b.words[at.kh + i] = steps[i];
   const uint32_t pad = k / 2, H = (rows - 1) * stride + k - 2 * pad, W = (columns - 1) * stride + k - 2 * pad;
-  b.axis(arg::x_w, W, 1, stride, -static_cast<int>(pad));
-  b.axis(arg::x_h, H, W, stride, -static_cast<int>(pad));
-  b.axis(arg::x_c, channels, H * W);
+  b.axis(at.x + 10, W, 1, stride, -static_cast<int>(pad));
+  b.axis(at.x + 5, H, W, stride, -static_cast<int>(pad));
+  b.axis(at.x, channels, H * W);
 }
 
 Bench conv(uint32_t co, uint32_t rows, uint32_t columns, uint32_t ci, uint32_t k, uint32_t stride) {
@@ -76,12 +101,14 @@ Bench conv(uint32_t co, uint32_t rows, uint32_t columns, uint32_t ci, uint32_t k
   Bench b;
   b.name = "conv co " + std::to_string(co) + ", " + std::to_string(rows) + "x" + std::to_string(columns) + ", ci " +
            std::to_string(ci) + ", " + std::to_string(k) + "x" + std::to_string(k) + "/" + std::to_string(stride);
-  b.kernel = params::kernel_id::CONV;
+  b.kernel = params::conv::digest;
   b.work = 2.0 * co * rows * columns * ci * k * k;
-  window(b, co, rows, columns, ci, k, stride);
+  window(b, {arg::dim_co, arg::kh, arg::x_k}, co, rows, columns, ci, k, stride);
   b.setup.k_extent = b.setup.k_tile = ci;
   b.words[arg::w] = 1u << 24;
-  b.words[arg::bias] = params::kAbsent;
+  b.axis(arg::w_co, co, 1);
+  b.axis(arg::w_k, ci, k * k * co);
+  b.axis(arg::w_tap, k * k, co);
   b.words[arg::act] = params::activation::relu_;
   return b;
 }
@@ -91,11 +118,17 @@ Bench windowed(uint32_t kernel, const char* name, uint32_t c, uint32_t rows, uin
   b.name = std::string(name) + " c " + std::to_string(c) + ", " + std::to_string(rows) + "x" + std::to_string(columns) +
            ", " + std::to_string(k) + "x" + std::to_string(k) + "/" + std::to_string(stride);
   b.kernel = kernel;
-  const bool depthwise = kernel == params::kernel_id::DWCONV;
+  const bool depthwise = kernel == params::dwconv::digest;
   b.work = (depthwise ? 2.0 : 1.0) * c * rows * columns * k * k;
   if (!depthwise) b.unit = "G taps/s";
-  window(b, c, rows, columns, c, k, stride);
-  if (depthwise) b.words[params::dwconv::w] = b.words[params::dwconv::bias] = 1u << 24;
+  namespace dw = params::dwconv;
+  namespace pool = params::pool;
+  window(b, depthwise ? WindowWords{dw::dim_c, dw::kh, dw::x_c} : WindowWords{pool::dim_c, pool::kh, pool::x_c}, c, rows, columns, c, k, stride);
+  if (!depthwise) return b;
+  b.words[dw::w] = b.words[dw::bias] = 1u << 24;
+  b.axis(dw::w_c, c, k * k);
+  b.axis(dw::w_tap, k * k, 1);
+  b.axis(dw::bias_c, c, 1);
   return b;
 }
 
@@ -103,22 +136,22 @@ Bench eltwise(const char* name, uint32_t func, uint32_t inputs, uint32_t act, ui
   namespace arg = params::eltwise;
   Bench b;
   b.name = std::string("eltwise ") + name + " " + std::to_string(rows) + "x" + std::to_string(columns);
-  b.kernel = params::kernel_id::ELTWISE;
+  b.kernel = params::eltwise::digest;
   b.work = static_cast<double>(rows) * columns;
   b.unit = "G elements/s";
   b.setup.dims[3] = {rows, rows};
   b.setup.dims[4] = {columns, columns};
   b.words[arg::func] = func;
-  b.words[arg::n_in] = inputs;
   b.words[arg::act] = act;
   const float one = 1.0f;
   std::memcpy(&b.words[arg::alpha], &one, 4);
   std::memcpy(&b.words[arg::beta], &one, 4);
   for (uint32_t i = 0; i < inputs; ++i) {
-    const uint32_t word = arg::inputs + 8 * i;
+    const uint32_t word = arg::x0 + i * (arg::x1 - arg::x0);
     b.words[word] = (i & 1) << 24;
-    b.words[word + 4] = transposed ? 1 : columns;
-    b.words[word + 5] = transposed ? rows : 1;
+    for (uint32_t d = 0; d < 3; ++d) b.axis(word + 2 + 5 * d, 1, 0);
+    b.axis(word + 17, rows, transposed ? 1 : columns);
+    b.axis(word + 22, columns, transposed ? rows : 1);
   }
   return b;
 }
@@ -133,8 +166,10 @@ Bench lines(uint32_t kernel, const char* name, uint32_t outer, uint32_t length, 
   b.setup.dims[0] = {outer, outer};
   b.setup.dims[1] = {inner, inner};
   b.words[arg::dim_i] = 1;
-  b.words[arg::length] = length;
-  if (kernel == params::kernel_id::LRN) {
+  b.axis(arg::x_o, outer, length * inner);
+  b.axis(arg::x_length, length, inner);
+  b.axis(arg::x_i, inner, 1);
+  if (kernel == params::lrn::digest) {
     const float values[] = {1e-4f, 0.75f, 1.0f};
     b.words[params::lrn::size] = 5;
     std::memcpy(&b.words[params::lrn::alpha], values, sizeof values);
@@ -146,7 +181,7 @@ Bench reduce(uint32_t rows, uint32_t k, uint32_t columns) {
   namespace arg = params::reduce;
   Bench b;
   b.name = "reduce sum " + std::to_string(rows) + "x" + std::to_string(k) + "x" + std::to_string(columns);
-  b.kernel = params::kernel_id::REDUCE;
+  b.kernel = params::reduce::digest;
   b.work = static_cast<double>(rows) * k * columns;
   b.unit = "G elements/s";
   b.setup.dims[0] = {rows, rows};
@@ -160,8 +195,10 @@ Bench reduce(uint32_t rows, uint32_t k, uint32_t columns) {
 }
 
 double rate(Bench& b) {
+  b.complete();
   b.setup.words = b.words.data();
   b.setup.chunk_bytes = {65536, 65536, 65536};
+  read_setup(b.setup);
   const auto kernel = find_kernel(b.kernel)->prepare(b.setup);
   Call call;
   call.k_count = b.setup.k_extent;
@@ -203,7 +240,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s: not a level of this processor; known: portable, avx2, avxvnni, avx512\n", argv[1]);
     return 2;
   }
-  namespace id = params::kernel_id;
   namespace fn = params::eltwise_func;
   namespace act = params::activation;
   std::printf("level %s, product tile alone %.1f GFLOP/s\n", simd().name, peak());
@@ -214,14 +250,14 @@ int main(int argc, char** argv) {
       conv(64, 2, 56, 16, 1, 1), conv(64, 2, 56, 64, 1, 1), conv(64, 2, 56, 8, 3, 1), conv(64, 1, 112, 8, 3, 1),
       conv(64, 8, 14, 8, 3, 1), conv(64, 7, 7, 8, 3, 1), conv(64, 2, 28, 16, 1, 2), conv(64, 2, 28, 8, 3, 2),
       conv(64, 2, 56, 3, 7, 2), conv(32, 8, 14, 4, 5, 1),
-      windowed(id::DWCONV, "dwconv", 16, 8, 56, 3, 1), windowed(id::DWCONV, "dwconv", 16, 14, 14, 3, 1),
-      windowed(id::DWCONV, "dwconv", 16, 14, 14, 3, 2), windowed(id::POOL, "max pool", 16, 8, 56, 3, 1),
-      windowed(id::POOL, "max pool", 16, 7, 28, 3, 2), windowed(id::POOL, "max pool", 16, 8, 28, 2, 2),
+      windowed(params::dwconv::digest, "dwconv", 16, 8, 56, 3, 1), windowed(params::dwconv::digest, "dwconv", 16, 14, 14, 3, 1),
+      windowed(params::dwconv::digest, "dwconv", 16, 14, 14, 3, 2), windowed(params::pool::digest, "max pool", 16, 8, 56, 3, 1),
+      windowed(params::pool::digest, "max pool", 16, 7, 28, 3, 2), windowed(params::pool::digest, "max pool", 16, 8, 28, 2, 2),
       eltwise("add", fn::add_, 2, act::none_, 64, 128, false), eltwise("add relu", fn::add_, 2, act::relu_, 64, 128, false),
       eltwise("sigmoid", fn::copy_, 1, act::sigmoid_, 64, 128, false), eltwise("tanh", fn::copy_, 1, act::tanh_, 64, 128, false),
       eltwise("erf", fn::copy_, 1, act::erf_, 64, 128, false), eltwise("exp", fn::copy_, 1, act::exp_, 64, 128, false),
       eltwise("transpose", fn::copy_, 1, act::none_, 64, 128, true), eltwise("add", fn::add_, 2, act::none_, 512, 7, true),
-      lines(id::SOFTMAX, "softmax", 64, 128, 1), lines(id::SOFTMAX, "softmax", 1, 128, 64), lines(id::LRN, "lrn", 1, 64, 128),
+      lines(params::softmax::digest, "softmax", 64, 128, 1), lines(params::softmax::digest, "softmax", 1, 128, 64), lines(params::lrn::digest, "lrn", 1, 64, 128),
       reduce(128, 128, 1), reduce(4, 64, 64)};
   for (Bench& bench : all) {
     if (argc > 2 && bench.name.find(argv[2]) == std::string::npos) continue;

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "charge.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "super_kernel.h"
+
+namespace onedispatch {
+
+std::vector<uint64_t> charged_cycles(const uint8_t* block, size_t bytes, const DeviceDescription& device, uint32_t column,
+                                     uint32_t row, size_t most) {
+  std::vector<uint8_t> memory(kCoreMemoryBytes);
+  if (bytes != 0) std::memcpy(memory.data(), block, std::min<size_t>(bytes, kParameterBytes));
+  SuperKernel program({memory.data(), column, row}, device);
+  std::vector<uint64_t> cycles;
+  while (cycles.size() < most) {
+    const Action action = program.resume();
+    if (action.kind == Action::Kind::kCompute) cycles.push_back(action.cycles);
+    if (action.kind == Action::Kind::kRelease && action.lock == params::kParametersEmpty) break;
+  }
+  return cycles;
+}
+
+}  // namespace onedispatch

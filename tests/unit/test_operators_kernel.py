@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel declarations and nests: what cannot be run is refused where it is declared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onedispatch.operators import expressions as e
+from onedispatch.operators.elementwise import KERNEL as ELTWISE
+from onedispatch.operators.functions import ACTIVATIONS
+from onedispatch.operators.index_space import F32, OUTPUT, Access, Dim, Nest, Operand
+from onedispatch.operators.kernel import (
+    Kernel,
+    KernelDeclarationError,
+    Scalar,
+    Tensor,
+    chooses,
+    declare,
+)
+from onedispatch.operators.matmul import GEMM
+from onedispatch.operators.params import ABSENT, WORDS, Axis, ParamBlock
+from onedispatch.operators.registry import all_kernels
+from onedispatch.transactions.errors import OperatorError
+
+
+def kernel(**changes: Any) -> Kernel:
+    facts: dict[str, Any] = {
+        "name": "acme::twice@1",
+        "dims": ("r",),
+        "inputs": (Tensor("x", "r"),),
+        "outputs": (Tensor("y", "r"),),
+        "cost": e.device("call_cycles") + e.tile("r"),
+    }
+    return Kernel(**{**facts, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"name": "twice"}, "namespace::name@version"),
+        ({"name": "acme::" + "x" * 64 + "@1"}, "64 bytes"),
+        ({"dims": ("r", "s", "t", "u", "v", "w")}, "dimensions: given 6; accepted: at most 5"),
+        ({"inputs": (Tensor("x", "q"),)}, "axis of x: given q"),
+        ({"inputs": (Tensor("x", "k"),)}, "axis of x: given k"),
+        ({"inputs": (Tensor("y", "r"),)}, "stands twice"),
+        ({"inputs": (Tensor("x", "r", "f64"),)}, "element types of x"),
+        ({"outputs": ()}, "one output or more"),
+        ({"scalars": tuple(Scalar(f"s{i}") for i in range(33))}, "scalars: given 33; accepted: at most 32"),
+        ({"scalars": (Scalar("a", low=3, high=2),)}, "bounds of a"),
+        ({"scalars": (Scalar("a", low=3, high=5, default=9),)}, "default of a: given 9"),
+        ({"scalars": (Scalar("a", "function"),)}, "a table"),
+        ({"cost": e.tile("q")}, "cost: given tile(q)"),
+        ({"cost": e.weight("x")}, "cost: given weight(x)"),
+        ({"inputs": tuple(Tensor(f"x{i}", "...") for i in range(9))}, "words of the parameter block"),
+    ],
+)
+def test_declarations_that_cannot_stand_are_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(KernelDeclarationError) as refusal:
+        kernel(**changes)
+    assert says in str(refusal.value)
+
+
+def test_a_name_is_declared_once() -> None:
+    with pytest.raises(KernelDeclarationError, match="declared twice"):
+        declare(kernel(name=GEMM.name))
+
+
+def test_digests_tell_declarations_apart() -> None:
+    assert kernel().digest == kernel(summary="other words", cost=e.tile("r")).digest
+    others = [kernel(name="acme::twice@2"), kernel(reduces=True), kernel(scalars=(Scalar("a"),))]
+    assert len({kernel().digest, *(k.digest for k in others)}) == 4
+    assert len({k.digest for k in all_kernels()}) == len(all_kernels())
+
+
+def test_the_layout_has_no_word_twice() -> None:
+    for found in all_kernels():
+        used = sorted(found.layout.values())
+        assert len(used) == len(set(used)) and used[-1] < found.words_used <= WORDS
+
+
+def test_blocks_hold_what_was_set() -> None:
+    block = ParamBlock(GEMM)
+    block.set_operand("a", 5, F32.code, [Axis(9, 3, 1, a=2, b=-1, align=4, den=3), Axis(8, 8, 3)])
+    block.set_scalar("act", "relu")
+    at = GEMM.layout["a"]
+    assert block.words[at : at + 7] == [5, F32.code, 9, 3, 1, 2 | 3 << 16 | 4 << 24, 0xFFFFFFFF]
+    assert block.words[GEMM.layout["act"]] == ACTIVATIONS.code("relu")
+    assert block.words[GEMM.layout["bias"]] == ABSENT
+    with pytest.raises(KeyError, match="known: none, relu"):
+        block.set_scalar("act", "swish")
+
+
+def operand(name: str, tensor: int, access: Access, size: int = 8) -> Operand:
+    return Operand(name, tensor, F32, (size,), (1,), (access,))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (Access(0, start=1, end=2), "an interval of one element"),
+        (Access(0, den=2), "without a denominator"),
+        (Access(3), "index dimension 3"),
+        (Access(0, den=0), "a denominator of 1 to 255"),
+        (Access(0, den=256), "a denominator of 1 to 255"),
+        (Access(0, align=0), "an alignment of 1 to 255"),
+        (Access(0, a=1 << 16), "at most 65535"),
+        (Access(0, start=3, end=2), "an end not before the start"),
+    ],
+)
+def test_nests_that_a_kernel_cannot_walk_are_refused(given: Access, says: str) -> None:
+    with pytest.raises(OperatorError) as refusal:
+        Nest(ELTWISE, (Dim("i", 8),), (operand("x0", 0, given),), operand("out", OUTPUT, Access(0)))
+    assert says in str(refusal.value)
+
+
+def test_fractions_round_down_and_their_chunks_suffice() -> None:
+    for a, den in ((1, 2), (3, 2), (2, 3), (1, 1)):
+        access = Access(0, a=a, den=den, end=1)
+        for tile in range(1, 9):
+            held = access.chunk(1000, tile, 1000)
+            for origin in range(20):
+                touched = [a * i // den + step for i in range(origin, origin + tile) for step in (0, 1)]
+                assert max(touched) - a * origin // den < held
+    assert np.ceil(e.multiple(e.tile("r"), 8).evaluate(lambda leaf: 17)) == 24
+
+
+def test_scalars_of_unknown_functions_and_names_are_refused() -> None:
+    with pytest.raises(OperatorError, match="gamma"):
+        Nest(
+            ELTWISE,
+            (Dim("i", 8),),
+            (operand("x0", 0, Access(0)),),
+            operand("out", OUTPUT, Access(0)),
+            scalars={"gamma": 1.0},
+        )
+    assert chooses("f", ACTIVATIONS).bounds == (0, len(ACTIVATIONS.rows) - 1)
