@@ -37,9 +37,9 @@ if __package__ in (None, ""):
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from onedispatch.operators.base import Operator
+from onedispatch.operators.functions import REDUCTIONS
 from onedispatch.operators.movement import Copy
 from onedispatch.operators.overlay import overlay_transaction
-from onedispatch.operators.rows import REDUCE_OPS
 from onedispatch.transactions import ArgKind, Xclbin, find_device
 from tests.ops.case import Case, case, f32, integers, value, weight
 from tests.ops.lowered import device_bytes, lower
@@ -109,7 +109,7 @@ def elements() -> list[Case]:
         kind = "positive" if op in ("Sqrt", "Log", "Reciprocal") else "normal"
         cases += [case(op, f32(*shape, kind=kind)) for shape in [(), (1009,), (37, 3, 5)]]
         cases += case(op, f32(61, 7, kind=kind)).on(*SMALL)
-    for op in REDUCE_OPS:
+    for op in REDUCTIONS.by_onnx:
         kind = "positive" if op in ("ReduceMean", "ReduceSum") else "normal"
         cases += [case(op, f32(37, 11, kind=kind), value([a], "int64"), keepdims=1) for a in (0, 1)]
         cases += case(op, f32(3, 5, 7, kind=kind), value([1], "int64"), keepdims=1).on("npu2", *SMALL)
