@@ -230,6 +230,12 @@ class Nest:
             return K
         return self.roles[axis] if self.kernel.dims else tensor.axis_names.index(axis)
 
+    @property
+    def priced(self) -> tuple[float, ...]:
+        """What the cost of a call depends on beside tiles: scalars, and weights of chosen functions."""
+        lookup = _Quantities(self, None, (), 1, 1, 1)
+        return tuple(lookup.scalar(leaf) for leaf in self.kernel.cost.leaves() if leaf.op in _SCALARS)
+
     def call_cycles(
         self, device: Device, tiles: Sequence[IntArray], k_tile: IntArray, k_count: IntArray, last: IntArray
     ) -> Any:
@@ -240,13 +246,16 @@ class Nest:
         return np.ceil(self.kernel.cost.evaluate(_Quantities(self, device, tiles, k_tile, k_count, last)))
 
 
+_SCALARS = (Op.SCALAR, Op.WEIGHT)
+
+
 class _Quantities:
     """The quantities of one call that a cost names, for ``Expr.evaluate``."""
 
     def __init__(
         self,
         nest: Nest,
-        device: Device,
+        device: Device | None,
         tiles: Sequence[IntArray],
         k_tile: IntArray,
         k_count: IntArray,
@@ -263,16 +272,21 @@ class _Quantities:
             return self.tiles[self.nest.roles[leaf.name]]
         if leaf.op is Op.PRESENT:
             return float(leaf.name in self.bound)
-        if leaf.op is Op.DEVICE:
-            return self.device.constant(f"kernel.{leaf.name}")
-        if leaf.op is Op.DEVICE_BY_DTYPE:
-            return self.device.constant(f"kernel.{self.bound[leaf.part].dtype.rates}_{leaf.name}")
+        if leaf.op in _SCALARS:
+            return self.scalar(leaf)
         if leaf.op in (Op.COUNT, Op.STRIDE):
             return self._along(leaf)[leaf.op is Op.STRIDE]
+        rates = self.bound[leaf.part].dtype.rates + "_" if leaf.op is Op.DEVICE_BY_DTYPE else ""
+        if self.device is None:
+            raise RuntimeError(f"{leaf} needs a device")
+        return self.device.constant(f"kernel.{rates}{leaf.name}")
+
+    def scalar(self, leaf: Expr) -> float:
+        """The value of a scalar, or the slow evaluations of the function that it chooses."""
         scalar = self.nest.kernel.scalar(leaf.name)
         value = self.nest.scalars.get(leaf.name, scalar.default or 0)
         if scalar.table is None:
-            return value
+            return float(value)
         code = scalar.table.code(value) if isinstance(value, str) else int(value)
         return scalar.table.rows[code].slow if leaf.op is Op.WEIGHT else code
 

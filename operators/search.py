@@ -71,9 +71,9 @@ def _signature(nest: Nest) -> Hashable:
     operands = tuple(
         replace(x, tensor=0, offset=0) if isinstance(x, Operand) else x for x in (*nest.inputs, nest.output)
     )
-    roles, scalars = tuple(sorted(nest.roles.items())), tuple(sorted(nest.scalars.items()))
+    roles = tuple(sorted(nest.roles.items()))
     reduction = (nest.k_extent, nest.k_multiple, nest.k_whole)
-    return nest.kernel.name, nest.dims, operands, roles, scalars, reduction
+    return nest.kernel.name, nest.dims, operands, roles, nest.priced, reduction
 
 
 def _search(nest: Nest, device: Device) -> tuple[Mapping, tuple[int, ...], int, int]:
