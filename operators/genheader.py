@@ -41,6 +41,8 @@ def params_header(kernels: Iterable[Kernel]) -> str:
         f"constexpr uint32_t kWords = {params.WORDS};",
         f"constexpr uint32_t kArgsAt = {ARGS_AT};",
         f"constexpr uint32_t kAbsent = 0x{params.ABSENT:08X};",
+        f"constexpr uint32_t kPortShift = {params.PORT_SHIFT};",
+        f"constexpr uint32_t kDtypeShift = {params.DTYPE_SHIFT};",
         f"constexpr uint32_t kLockBase = {params.LOCK_BASE};",
         f"constexpr uint32_t kParametersEmpty = {params.LOCK_BASE + params.PARAM_LOCKS[0]};",
         f"constexpr uint32_t kParametersFull = {params.LOCK_BASE + params.PARAM_LOCKS[1]};",

@@ -6,8 +6,8 @@ much program memory it needs. From it come the words of the parameter block, the
 checks (``operators/genheader.py``), the cost on both sides, and what ``onedispatch kernel show`` prints.
 
 Words of a kernel's part of the block, in this order: one per named dimension (which index dimension
-it is); per operand a reference (port and byte offset, or ``ABSENT``), its element type, and five words
-per axis; one per scalar.
+it is); per operand a reference (port, element type and byte offset, or ``ABSENT``), and for inputs five
+words per axis (an output's chunk is the tile, row-major over its axes); one per scalar.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_DIMS = 5  # parallel index dimensions
 MAX_SCALARS = 32
 MAX_NAME_BYTES = 64
 AXIS_WORDS = 5
-WORDS = 256  # of a parameter block
+WORDS = 128  # of a parameter block
 ARGS_AT = 40  # where the kernel's part begins
 K_AXIS = "k"  # the axis along the reduction
 WHOLE = "*"  # begins the name of an axis that no index dimension walks: all of it is in every chunk
@@ -145,8 +145,8 @@ class Tensor:
 
     @property
     def words(self) -> int:
-        """Words of the operand in the block."""
-        return 2 + AXIS_WORDS * len(self.axis_names)
+        """Words of the operand in the block, as an input."""
+        return 1 + AXIS_WORDS * len(self.axis_names)
 
 
 @dataclass(frozen=True)
@@ -251,17 +251,19 @@ class Kernel:
 
     @cached_property
     def layout(self) -> Mapping[str, int]:
-        """First word of ``dim_<name>``, of every operand, its ``<operand>_dtype``, its
-        ``<operand>_<axis>``, and of every scalar."""
+        """First word of ``dim_<name>``, of every operand, of ``<input>_<axis>``, and of every scalar."""
         at, words = ARGS_AT, {}
         for dim in self.dims:
             words[f"dim_{dim}"] = at
             at += 1
-        for tensor in self.tensors:
-            words[tensor.name], words[f"{tensor.name}_dtype"] = at, at + 1
+        for tensor in self.inputs:
+            words[tensor.name] = at
             for i, axis in enumerate(tensor.axis_names):
-                words[f"{tensor.name}_{axis.lstrip(WHOLE)}"] = at + 2 + AXIS_WORDS * i
+                words[f"{tensor.name}_{axis.lstrip(WHOLE)}"] = at + 1 + AXIS_WORDS * i
             at += tensor.words
+        for tensor in self.outputs:
+            words[tensor.name] = at
+            at += 1
         for value in self.scalars:
             words[value.name] = at
             at += 1
@@ -270,7 +272,8 @@ class Kernel:
     @property
     def words_used(self) -> int:
         """Words of the block that a core reads, header included."""
-        return ARGS_AT + len(self.dims) + sum(t.words for t in self.tensors) + len(self.scalars)
+        operands = sum(t.words for t in self.inputs) + len(self.outputs)
+        return ARGS_AT + len(self.dims) + operands + len(self.scalars)
 
     @cached_property
     def digest(self) -> int:

@@ -30,6 +30,7 @@ BYTES = WORDS * 4
 ABSENT = 0xFFFFFFFF
 
 PORT_IN0, PORT_IN1, PORT_OUT = 0, 1, 2
+PORT_SHIFT, DTYPE_SHIFT = 24, 16  # of a reference; the byte offset lies below
 CADENCE_NONE, CADENCE_STEP, CADENCE_TILE, CADENCE_ONCE = 0, 1, 2, 3
 CADENCES = {"none": CADENCE_NONE, "step": CADENCE_STEP, "tile": CADENCE_TILE, "once": CADENCE_ONCE}
 
@@ -102,7 +103,8 @@ def f32(value: float) -> int:
 
 
 def port_ref(port: int, byte_offset: int) -> int:
-    return port << 24 | byte_offset
+    """Where an operand lies; ``set_operand`` adds its element type (bits 16 to 23)."""
+    return port << PORT_SHIFT | byte_offset
 
 
 @dataclass
@@ -129,12 +131,12 @@ class ParamBlock:
         """The kernel's dimension ``name`` is index dimension ``index_dim``."""
         self.words[self.kernel.layout[f"dim_{name}"]] = index_dim
 
-    def set_operand(self, name: str, reference: int, dtype_code: int, axes: Sequence[Axis]) -> None:
-        """Operand ``name``: where it lies (``port_ref``), what its elements are, its axes in order."""
+    def set_operand(self, name: str, reference: int, dtype_code: int, axes: Sequence[Axis] = ()) -> None:
+        """Operand ``name``: where it lies (``port_ref``), its element type, an input's axes in order."""
         at = self.kernel.layout[name]
-        self.put(at, [reference, dtype_code])
+        self.put(at, [reference | dtype_code << DTYPE_SHIFT])
         for i, axis in enumerate(axes):
-            self.put(at + 2 + AXIS_WORDS * i, axis.words())
+            self.put(at + 1 + AXIS_WORDS * i, axis.words())
 
     def set_scalar(self, name: str, value: float | str) -> None:
         """A scalar: the name of a function, or a number, rounded to its type."""

@@ -214,7 +214,8 @@ class NestProgram:
         for tensor in nest.kernel.tensors:
             if tensor.name in bound:
                 code = bound[tensor.name].dtype.code
-                block.set_operand(tensor.name, s.ref(tensor.name), code, s.axes(tensor))
+                axes = s.axes(tensor) if tensor in nest.kernel.inputs else ()
+                block.set_operand(tensor.name, s.ref(tensor.name), code, axes)
         for scalar in nest.kernel.scalars:
             value = nest.scalars.get(
                 scalar.name, scalar.table.rows[0].name if scalar.table else scalar.default

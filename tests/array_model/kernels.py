@@ -56,7 +56,7 @@ class Call:
 
     def byte(self, port_ref: int) -> int:
         """Where in own memory a PortRef points now."""
-        return self.inputs[port_ref >> 24] + (port_ref & 0xFFFFFF)
+        return self.inputs[port_ref >> params.PORT_SHIFT] + (port_ref & 0xFFFF)
 
     def load(self, byte: int, dtype: npt.DTypeLike) -> Any:
         return self.memory.block(byte, 1, dtype)[0]
@@ -170,7 +170,8 @@ def gemm(call: Call) -> None:
     dm, dn = call.word(GEMM, "dim_m"), call.word(GEMM, "dim_n")
     m, n, om, on = call.tile(dm), call.tile(dn), call.origins[dm], call.origins[dn]
     k, count = call.k_first, max(0, call.k_count)
-    a_type, b_type, out_type = (NUMPY[call.word(GEMM, f"{name}_dtype")] for name in ("a", "b", "out"))
+    codes = (call.word(GEMM, name) >> params.DTYPE_SHIFT & 0xFF for name in ("a", "b", "out"))
+    a_type, b_type, out_type = (NUMPY[code] for code in codes)
     floats = out_type == np.float32
     a = matrix(call, "a", ("a_m", "a_k"), (om, k), (m, count), a_type)
     b = matrix(call, "b", ("b_k", "b_n"), (k, on), (count, n), b_type)

@@ -102,7 +102,7 @@ void eltwise_case(uint32_t seed) {
       axis.a = 1;
       axis.extent = axis.chunk = strides[i][d] == 0 ? 1 : block.setup.dims[d].tile;
       axis.stride = static_cast<int64_t>(strides[i][d]);
-      block.axis(words[i] + 2 + 5 * d, axis);
+      block.axis(words[i] + 1 + 5 * d, axis);
     }
   }
   block.out.assign(elements * 4, 0xEE);

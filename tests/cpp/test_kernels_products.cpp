@@ -144,9 +144,9 @@ void gemm_i8_case(uint32_t seed) {
   put_gemm(block, g);
   namespace dtype = params::dtype;
   const uint32_t a_type = a_signed ? dtype::i8 : dtype::u8, b_type = b_signed ? dtype::i8 : dtype::u8;
-  for (const uint32_t word : {arg::a_dtype, arg::a_zero_dtype}) block.put(word, a_type);
-  for (const uint32_t word : {arg::b_dtype, arg::b_zero_dtype}) block.put(word, b_type);
-  for (const uint32_t word : {arg::bias_dtype, arg::out_dtype}) block.put(word, dtype::i32);
+  for (const uint32_t word : {arg::a, arg::a_zero}) block.types[word] = a_type;
+  for (const uint32_t word : {arg::b, arg::b_zero}) block.types[word] = b_type;
+  for (const uint32_t word : {arg::bias, arg::out}) block.types[word] = dtype::i32;
   std::array<uint32_t, kDims> origin{};
   origin[1] = tile_origin(g.m, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(g.m)) - 1)));
   origin[3] = tile_origin(g.n, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(g.n)) - 1)));

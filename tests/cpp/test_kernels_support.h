@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <random>
 #include <set>
@@ -64,6 +65,7 @@ struct Block {
   std::vector<uint8_t> out;
   uint32_t digest = 0;
   std::set<uint32_t> given;  // words that the case put
+  std::map<uint32_t, uint32_t> types;  // of operands that are not f32, by their words
   static inline int mutations = 0;  // hostile variants of every call, see run_mutated
 
   Block() {
@@ -93,7 +95,7 @@ struct Block {
     if (!data.empty()) std::memcpy(to.data() + at, data.data(), data.size() * sizeof(T));
     return port(port_number, static_cast<uint32_t>(at));
   }
-  // Inputs that the case did not put are absent; outputs are dense, their whole axes those of the input.
+  // Inputs that the case did not put are absent.
   void complete(const KernelSpec& spec) {
     for (uint32_t i = 0; i < spec.n_operands; ++i) {
       const OperandSpec& operand = spec.operands[i];
@@ -102,22 +104,9 @@ struct Block {
         continue;
       }
       words[operand.at] = port(kOutPort, 0);
-      int64_t stride = 1;
-      for (uint32_t a = operand.n_axes; a-- > 0;) {
-        const uint8_t dim = operand.axes[a].dim;
-        Axis axis;
-        if (dim == kAlongNothing) {
-          axis.extent = axis.chunk = words[spec.operands[0].at + 2 + 5 * a + 1];
-        } else {
-          const Dim& tile = setup.dims[spec.n_dims == 0 ? dim : words[params::kArgsAt + dim]];
-          axis.extent = tile.extent;
-          axis.chunk = tile.tile;
-        }
-        axis.a = 1;
-        axis.stride = stride;
-        stride *= axis.chunk;
-        this->axis(operand.at + 2 + 5 * a, axis);
-      }
+    }
+    for (const auto& [at, type] : types) {
+      if (words[at] != params::kAbsent) words[at] |= type << params::kDtypeShift;
     }
   }
   std::unique_ptr<const Kernel> prepare(uint32_t kernel) {

@@ -131,8 +131,6 @@ Words reduction_block() {
   axis(arg::x_k, 10, 4, 4);
   axis(arg::x_i, 10, 4, 1);
   w[arg::out] = 2u << 24;
-  axis(arg::out_r, 2, 1, 4);
-  axis(arg::out_i, 10, 4, 1);
   return w;
 }
 
@@ -232,7 +230,7 @@ std::string refusal(uint32_t word, uint32_t value) {
 
 TEST(SuperKernel, NamesTheWordAndItsValue) {
   const std::pair<uint32_t, uint32_t> cases[] = {
-      {at::magic, 5}, {at::kernel, 99}, {at::inner_steps, 2}, {at::port_in0, 0x70100}, {params::reduce::out, 0x01000000}, {params::reduce::x_dtype, 3}, {params::reduce::out_i + 1, 3}, {at::port_in0 + 1, 32},
+      {at::magic, 5}, {at::kernel, 99}, {at::inner_steps, 2}, {at::port_in0, 0x70100}, {params::reduce::out, 0x01000000}, {params::reduce::x, 3u << 16}, {params::reduce::out, 2u << 24 | 4}, {at::port_in0 + 1, 32},
       {at::port_in0 + 2, 0x01303100}, {at::port_in0 + 2, 0x01303102 + (63 << 8) - (49 << 8)}, {at::port_in0 + 2, 0x09303102},
       {at::port_in1 + 3, 0x10000}, {at::dims, 0}, {at::dims + 1, 3}, {at::dims + 3, 0}, {at::k_tile, 11}, {kLoopOrder, 0x43211},
       {params::reduce::mode, 17}, {params::reduce::x, 0x02000000}, {params::reduce::x, 62}, {params::reduce::x_k + 3, 1 | 1 << 16},
@@ -281,17 +279,14 @@ double i8_rate(const char* device, uint32_t m, uint32_t k, uint32_t n) {
   put_dim(w, 0, m, m, 0, 0, 1, 1);
   put_dim(w, 1, n, n, 0, 0, 1, 1);
   w[at::k_extent] = w[at::k_tile] = k;
-  w[arg::a_dtype] = w[arg::b_dtype] = params::dtype::i8;
-  w[arg::out_dtype] = params::dtype::i32;
   w[arg::dim_n] = 1;
-  w[arg::b] = 1u << 24;
-  w[arg::out] = 2u << 24;
+  w[arg::a] = params::dtype::i8 << params::kDtypeShift;
+  w[arg::b] = 1u << params::kPortShift | params::dtype::i8 << params::kDtypeShift;
+  w[arg::out] = 2u << params::kPortShift | params::dtype::i32 << params::kDtypeShift;
   for (const uint32_t word : {arg::bias, arg::a_zero, arg::b_zero}) w[word] = params::kAbsent;
   const auto axis = [&](uint32_t word, uint32_t extent, uint32_t stride) {
     w[word] = w[word + 1] = extent, w[word + 2] = stride, w[word + 3] = kPlainAccess;
   };
-  axis(arg::out_m, m, n);
-  axis(arg::out_n, n, 1);
   axis(arg::a_m, m, k);
   axis(arg::a_k, k, 1);
   axis(arg::b_k, k, n);

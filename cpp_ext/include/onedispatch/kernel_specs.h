@@ -18,20 +18,20 @@ constexpr AxisSpec k_conv_bias[] = {{"co", 0}};
 constexpr AxisSpec k_conv_out[] = {{"co", 0}, {"oh", 1}, {"ow", 2}};
 constexpr OperandSpec k_conv_operands[] = {
     {"x", 43, 1, false, false, Walk::kInterval, k_conv_x, 3},
-    {"w", 60, 1, false, false, Walk::kUnit, k_conv_w, 3},
-    {"bias", 77, 1, false, true, Walk::kUnit, k_conv_bias, 1},
-    {"out", 84, 1, true, false, Walk::kUnit, k_conv_out, 3},
+    {"w", 59, 1, false, false, Walk::kUnit, k_conv_w, 3},
+    {"bias", 75, 1, false, true, Walk::kUnit, k_conv_bias, 1},
+    {"out", 81, 1, true, false, Walk::kUnit, k_conv_out, 3},
 };
 constexpr ScalarSpec k_conv_scalars[] = {
-    {"kh", 101, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"kw", 102, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"sh", 103, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"sw", 104, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"dh", 105, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"dw", 106, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"act", 107, ScalarType::kFunction, 0.0, 12.0, k_activation},
-    {"act_alpha", 108, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
-    {"act_beta", 109, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"kh", 82, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"kw", 83, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"sh", 84, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"sw", 85, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"dh", 86, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"dw", 87, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"act", 88, ScalarType::kFunction, 0.0, 12.0, k_activation},
+    {"act_alpha", 89, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"act_beta", 90, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
 };
 constexpr const char* k_conv_constants[] = {"call_cycles", "output_cycles", "macs_per_cycle", "special_cycles_per_element"};
 // (((device_by_dtype(call_cycles, x) + (elements * device_by_dtype(output_cycles, x))) + (((elements * k) * (scalar(kh) * scalar(kw))) / device_by_dtype(macs_per_cycle, x))) + (((elements * last) * weight(act)) * device(special_cycles_per_element)))
@@ -61,27 +61,27 @@ constexpr CostStep k_conv_cost[] = {
     {CostOp::kAdd, 0, 0, 0.0},
 };
 constexpr const char* k_conv_dims[] = {"co", "oh", "ow"};
-constexpr KernelSpec k_conv = {"od::conv@1", 0x577E162A, k_conv_dims, 3, true, k_conv_operands, 4, k_conv_scalars, 9, k_conv_cost, 23, k_conv_constants, 4, 110, 2048};
+constexpr KernelSpec k_conv = {"od::conv@1", 0x577E162A, k_conv_dims, 3, true, k_conv_operands, 4, k_conv_scalars, 9, k_conv_cost, 23, k_conv_constants, 4, 91, 2048};
 constexpr AxisSpec k_dwconv_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 constexpr AxisSpec k_dwconv_w[] = {{"c", 0}, {"tap", 255}};
 constexpr AxisSpec k_dwconv_bias[] = {{"c", 0}};
 constexpr AxisSpec k_dwconv_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 constexpr OperandSpec k_dwconv_operands[] = {
     {"x", 43, 1, false, false, Walk::kInterval, k_dwconv_x, 3},
-    {"w", 60, 1, false, false, Walk::kUnit, k_dwconv_w, 2},
-    {"bias", 72, 1, false, true, Walk::kUnit, k_dwconv_bias, 1},
-    {"out", 79, 1, true, false, Walk::kUnit, k_dwconv_out, 3},
+    {"w", 59, 1, false, false, Walk::kUnit, k_dwconv_w, 2},
+    {"bias", 70, 1, false, true, Walk::kUnit, k_dwconv_bias, 1},
+    {"out", 76, 1, true, false, Walk::kUnit, k_dwconv_out, 3},
 };
 constexpr ScalarSpec k_dwconv_scalars[] = {
-    {"kh", 96, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"kw", 97, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"sh", 98, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"sw", 99, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"dh", 100, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"dw", 101, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"act", 102, ScalarType::kFunction, 0.0, 12.0, k_activation},
-    {"act_alpha", 103, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
-    {"act_beta", 104, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"kh", 77, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"kw", 78, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"sh", 79, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"sw", 80, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"dh", 81, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"dw", 82, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"act", 83, ScalarType::kFunction, 0.0, 12.0, k_activation},
+    {"act_alpha", 84, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"act_beta", 85, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
 };
 constexpr const char* k_dwconv_constants[] = {"call_cycles", "words_per_cycle", "window_macs_per_cycle", "special_cycles_per_element"};
 // ((device(call_cycles) + ((((elements * (scalar(kh) * scalar(kw))) * device(words_per_cycle)) / device(window_macs_per_cycle)) / device(words_per_cycle))) + ((elements * weight(act)) * device(special_cycles_per_element)))
@@ -107,24 +107,24 @@ constexpr CostStep k_dwconv_cost[] = {
     {CostOp::kAdd, 0, 0, 0.0},
 };
 constexpr const char* k_dwconv_dims[] = {"c", "oh", "ow"};
-constexpr KernelSpec k_dwconv = {"od::dwconv@1", 0x7837A27F, k_dwconv_dims, 3, false, k_dwconv_operands, 4, k_dwconv_scalars, 9, k_dwconv_cost, 19, k_dwconv_constants, 4, 105, 2048};
+constexpr KernelSpec k_dwconv = {"od::dwconv@1", 0x7837A27F, k_dwconv_dims, 3, false, k_dwconv_operands, 4, k_dwconv_scalars, 9, k_dwconv_cost, 19, k_dwconv_constants, 4, 86, 2048};
 constexpr AxisSpec k_eltwise_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 constexpr AxisSpec k_eltwise_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 constexpr AxisSpec k_eltwise_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 constexpr AxisSpec k_eltwise_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 constexpr OperandSpec k_eltwise_operands[] = {
     {"x0", 40, 385, false, true, Walk::kAffine, k_eltwise_x0, 5},
-    {"x1", 67, 385, false, true, Walk::kAffine, k_eltwise_x1, 5},
-    {"x2", 94, 385, false, true, Walk::kAffine, k_eltwise_x2, 5},
-    {"out", 121, 385, true, false, Walk::kAffine, k_eltwise_out, 5},
+    {"x1", 66, 385, false, true, Walk::kAffine, k_eltwise_x1, 5},
+    {"x2", 92, 385, false, true, Walk::kAffine, k_eltwise_x2, 5},
+    {"out", 118, 385, true, false, Walk::kAffine, k_eltwise_out, 5},
 };
 constexpr ScalarSpec k_eltwise_scalars[] = {
-    {"func", 148, ScalarType::kFunction, 0.0, 9.0, k_eltwise_func},
-    {"alpha", 149, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
-    {"beta", 150, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
-    {"act", 151, ScalarType::kFunction, 0.0, 12.0, k_activation},
-    {"act_alpha", 152, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
-    {"act_beta", 153, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"func", 119, ScalarType::kFunction, 0.0, 9.0, k_eltwise_func},
+    {"alpha", 120, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"beta", 121, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"act", 122, ScalarType::kFunction, 0.0, 12.0, k_activation},
+    {"act_alpha", 123, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"act_beta", 124, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
 };
 constexpr const char* k_eltwise_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
 // ((device(call_cycles) + ((elements * (((1 + present(x0)) + present(x1)) + present(x2))) / device(words_per_cycle))) + ((elements * (weight(func) + weight(act))) * device(special_cycles_per_element)))
@@ -151,7 +151,7 @@ constexpr CostStep k_eltwise_cost[] = {
     {CostOp::kMul, 0, 0, 0.0},
     {CostOp::kAdd, 0, 0, 0.0},
 };
-constexpr KernelSpec k_eltwise = {"od::eltwise@1", 0x432D0CDE, nullptr, 0, false, k_eltwise_operands, 4, k_eltwise_scalars, 6, k_eltwise_cost, 21, k_eltwise_constants, 3, 154, 2048};
+constexpr KernelSpec k_eltwise = {"od::eltwise@1", 0x432D0CDE, nullptr, 0, false, k_eltwise_operands, 4, k_eltwise_scalars, 6, k_eltwise_cost, 21, k_eltwise_constants, 3, 125, 2048};
 constexpr AxisSpec k_gemm_a[] = {{"m", 0}, {"k", 254}};
 constexpr AxisSpec k_gemm_b[] = {{"k", 254}, {"n", 1}};
 constexpr AxisSpec k_gemm_bias[] = {{"n", 1}};
@@ -160,17 +160,17 @@ constexpr AxisSpec k_gemm_b_zero[] = {{"n", 1}};
 constexpr AxisSpec k_gemm_out[] = {{"m", 0}, {"n", 1}};
 constexpr OperandSpec k_gemm_operands[] = {
     {"a", 42, 25, false, false, Walk::kUnit, k_gemm_a, 2},
-    {"b", 54, 25, false, false, Walk::kUnit, k_gemm_b, 2},
-    {"bias", 66, 129, false, true, Walk::kUnit, k_gemm_bias, 1},
-    {"a_zero", 73, 24, false, true, Walk::kUnit, k_gemm_a_zero, 1},
-    {"b_zero", 80, 24, false, true, Walk::kUnit, k_gemm_b_zero, 1},
-    {"out", 87, 129, true, false, Walk::kUnit, k_gemm_out, 2},
+    {"b", 53, 25, false, false, Walk::kUnit, k_gemm_b, 2},
+    {"bias", 64, 129, false, true, Walk::kUnit, k_gemm_bias, 1},
+    {"a_zero", 70, 24, false, true, Walk::kUnit, k_gemm_a_zero, 1},
+    {"b_zero", 76, 24, false, true, Walk::kUnit, k_gemm_b_zero, 1},
+    {"out", 82, 129, true, false, Walk::kUnit, k_gemm_out, 2},
 };
 constexpr ScalarSpec k_gemm_scalars[] = {
-    {"alpha", 99, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
-    {"act", 100, ScalarType::kFunction, 0.0, 12.0, k_activation},
-    {"act_alpha", 101, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
-    {"act_beta", 102, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"alpha", 83, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"act", 84, ScalarType::kFunction, 0.0, 12.0, k_activation},
+    {"act_alpha", 85, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"act_beta", 86, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
 };
 constexpr const char* k_gemm_constants[] = {"call_cycles", "output_cycles", "macs_per_cycle", "special_cycles_per_element"};
 // (((device_by_dtype(call_cycles, a) + (elements * device_by_dtype(output_cycles, a))) + ((elements * k) / device_by_dtype(macs_per_cycle, a))) + (((elements * last) * weight(act)) * device(special_cycles_per_element)))
@@ -196,18 +196,18 @@ constexpr CostStep k_gemm_cost[] = {
     {CostOp::kAdd, 0, 0, 0.0},
 };
 constexpr const char* k_gemm_dims[] = {"m", "n"};
-constexpr KernelSpec k_gemm = {"od::gemm@1", 0x84A02D01, k_gemm_dims, 2, true, k_gemm_operands, 6, k_gemm_scalars, 4, k_gemm_cost, 19, k_gemm_constants, 4, 103, 2048};
+constexpr KernelSpec k_gemm = {"od::gemm@1", 0x84A02D01, k_gemm_dims, 2, true, k_gemm_operands, 6, k_gemm_scalars, 4, k_gemm_cost, 19, k_gemm_constants, 4, 87, 2048};
 constexpr AxisSpec k_lrn_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 constexpr AxisSpec k_lrn_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 constexpr OperandSpec k_lrn_operands[] = {
     {"x", 42, 1, false, false, Walk::kUnit, k_lrn_x, 3},
-    {"out", 59, 1, true, false, Walk::kUnit, k_lrn_out, 3},
+    {"out", 58, 1, true, false, Walk::kUnit, k_lrn_out, 3},
 };
 constexpr ScalarSpec k_lrn_scalars[] = {
-    {"size", 76, ScalarType::kU32, 1.0, 16384.0, nullptr},
-    {"alpha", 77, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
-    {"beta", 78, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
-    {"bias", 79, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"size", 59, ScalarType::kU32, 1.0, 16384.0, nullptr},
+    {"alpha", 60, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"beta", 61, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"bias", 62, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
 };
 constexpr const char* k_lrn_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
 // ((device(call_cycles) + (((elements * count(x, *length)) * (min(scalar(size), count(x, *length)) + 2)) / device(words_per_cycle))) + ((2 * (elements * count(x, *length))) * device(special_cycles_per_element)))
@@ -235,28 +235,28 @@ constexpr CostStep k_lrn_cost[] = {
     {CostOp::kAdd, 0, 0, 0.0},
 };
 constexpr const char* k_lrn_dims[] = {"o", "i"};
-constexpr KernelSpec k_lrn = {"od::lrn@1", 0xEE1BECEF, k_lrn_dims, 2, false, k_lrn_operands, 2, k_lrn_scalars, 4, k_lrn_cost, 21, k_lrn_constants, 3, 80, 2048};
+constexpr KernelSpec k_lrn = {"od::lrn@1", 0xEE1BECEF, k_lrn_dims, 2, false, k_lrn_operands, 2, k_lrn_scalars, 4, k_lrn_cost, 21, k_lrn_constants, 3, 63, 2048};
 constexpr AxisSpec k_pool_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 constexpr AxisSpec k_pool_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 constexpr OperandSpec k_pool_operands[] = {
     {"x", 43, 1, false, false, Walk::kInterval, k_pool_x, 3},
-    {"out", 60, 1, true, false, Walk::kUnit, k_pool_out, 3},
+    {"out", 59, 1, true, false, Walk::kUnit, k_pool_out, 3},
 };
 constexpr ScalarSpec k_pool_scalars[] = {
-    {"mode", 77, ScalarType::kFunction, 0.0, 2.0, k_pool_mode},
-    {"kh", 78, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"kw", 79, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"sh", 80, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"sw", 81, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"dh", 82, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"dw", 83, ScalarType::kU32, 1.0, 4096.0, nullptr},
-    {"pad_top", 84, ScalarType::kU32, 0.0, 1048576.0, nullptr},
-    {"pad_left", 85, ScalarType::kU32, 0.0, 1048576.0, nullptr},
-    {"pad_bottom", 86, ScalarType::kU32, 0.0, 1048576.0, nullptr},
-    {"pad_right", 87, ScalarType::kU32, 0.0, 1048576.0, nullptr},
-    {"act", 88, ScalarType::kFunction, 0.0, 12.0, k_activation},
-    {"act_alpha", 89, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
-    {"act_beta", 90, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"mode", 60, ScalarType::kFunction, 0.0, 2.0, k_pool_mode},
+    {"kh", 61, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"kw", 62, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"sh", 63, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"sw", 64, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"dh", 65, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"dw", 66, ScalarType::kU32, 1.0, 4096.0, nullptr},
+    {"pad_top", 67, ScalarType::kU32, 0.0, 1048576.0, nullptr},
+    {"pad_left", 68, ScalarType::kU32, 0.0, 1048576.0, nullptr},
+    {"pad_bottom", 69, ScalarType::kU32, 0.0, 1048576.0, nullptr},
+    {"pad_right", 70, ScalarType::kU32, 0.0, 1048576.0, nullptr},
+    {"act", 71, ScalarType::kFunction, 0.0, 12.0, k_activation},
+    {"act_alpha", 72, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"act_beta", 73, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
 };
 constexpr const char* k_pool_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
 // ((device(call_cycles) + ((elements * ((scalar(kh) * scalar(kw)) + 1)) / device(words_per_cycle))) + ((elements * weight(act)) * device(special_cycles_per_element)))
@@ -280,18 +280,18 @@ constexpr CostStep k_pool_cost[] = {
     {CostOp::kAdd, 0, 0, 0.0},
 };
 constexpr const char* k_pool_dims[] = {"c", "oh", "ow"};
-constexpr KernelSpec k_pool = {"od::pool@1", 0xD08FD56F, k_pool_dims, 3, false, k_pool_operands, 2, k_pool_scalars, 14, k_pool_cost, 17, k_pool_constants, 3, 91, 2048};
+constexpr KernelSpec k_pool = {"od::pool@1", 0xD08FD56F, k_pool_dims, 3, false, k_pool_operands, 2, k_pool_scalars, 14, k_pool_cost, 17, k_pool_constants, 3, 74, 2048};
 constexpr AxisSpec k_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
 constexpr AxisSpec k_reduce_out[] = {{"r", 0}, {"i", 1}};
 constexpr OperandSpec k_reduce_operands[] = {
     {"x", 42, 1, false, false, Walk::kUnit, k_reduce_x, 3},
-    {"out", 59, 1, true, false, Walk::kUnit, k_reduce_out, 2},
+    {"out", 58, 1, true, false, Walk::kUnit, k_reduce_out, 2},
 };
 constexpr ScalarSpec k_reduce_scalars[] = {
-    {"mode", 71, ScalarType::kFunction, 0.0, 5.0, k_reduce_mode},
-    {"act", 72, ScalarType::kFunction, 0.0, 12.0, k_activation},
-    {"act_alpha", 73, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
-    {"act_beta", 74, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"mode", 59, ScalarType::kFunction, 0.0, 5.0, k_reduce_mode},
+    {"act", 60, ScalarType::kFunction, 0.0, 12.0, k_activation},
+    {"act_alpha", 61, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
+    {"act_beta", 62, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
 };
 constexpr const char* k_reduce_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
 // ((device(call_cycles) + ((elements * (k + 1)) / device(words_per_cycle))) + (((elements * last) * (weight(act) + weight(mode))) * device(special_cycles_per_element)))
@@ -317,15 +317,15 @@ constexpr CostStep k_reduce_cost[] = {
     {CostOp::kAdd, 0, 0, 0.0},
 };
 constexpr const char* k_reduce_dims[] = {"r", "i"};
-constexpr KernelSpec k_reduce = {"od::reduce@1", 0xBF5BF93A, k_reduce_dims, 2, true, k_reduce_operands, 2, k_reduce_scalars, 4, k_reduce_cost, 19, k_reduce_constants, 3, 75, 2048};
+constexpr KernelSpec k_reduce = {"od::reduce@1", 0xBF5BF93A, k_reduce_dims, 2, true, k_reduce_operands, 2, k_reduce_scalars, 4, k_reduce_cost, 19, k_reduce_constants, 3, 63, 2048};
 constexpr AxisSpec k_softmax_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 constexpr AxisSpec k_softmax_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 constexpr OperandSpec k_softmax_operands[] = {
     {"x", 42, 1, false, false, Walk::kUnit, k_softmax_x, 3},
-    {"out", 59, 1, true, false, Walk::kUnit, k_softmax_out, 3},
+    {"out", 58, 1, true, false, Walk::kUnit, k_softmax_out, 3},
 };
 constexpr ScalarSpec k_softmax_scalars[] = {
-    {"log", 76, ScalarType::kU32, 0.0, 1.0, nullptr},
+    {"log", 59, ScalarType::kU32, 0.0, 1.0, nullptr},
 };
 constexpr const char* k_softmax_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
 // ((device(call_cycles) + ((4 * (elements * count(x, *length))) / device(words_per_cycle))) + ((elements * count(x, *length)) * device(special_cycles_per_element)))
@@ -347,6 +347,6 @@ constexpr CostStep k_softmax_cost[] = {
     {CostOp::kAdd, 0, 0, 0.0},
 };
 constexpr const char* k_softmax_dims[] = {"o", "i"};
-constexpr KernelSpec k_softmax = {"od::softmax@1", 0xA24DEA6F, k_softmax_dims, 2, false, k_softmax_operands, 2, k_softmax_scalars, 1, k_softmax_cost, 15, k_softmax_constants, 3, 77, 2048};
+constexpr KernelSpec k_softmax = {"od::softmax@1", 0xA24DEA6F, k_softmax_dims, 2, false, k_softmax_operands, 2, k_softmax_scalars, 1, k_softmax_cost, 15, k_softmax_constants, 3, 60, 2048};
 constexpr KernelSpec kKernels[] = {k_conv, k_dwconv, k_eltwise, k_gemm, k_lrn, k_pool, k_reduce, k_softmax};
 }  // namespace onedispatch::kernels::specs

@@ -53,7 +53,6 @@ Conv::Conv(const Setup& setup)
       w_(setup.operands[operand::w]),
       bias_(setup.operands[operand::bias]),
       activation_(setup, scalar::act) {
-  require_dense(setup, operand::out);
   if (!w_.present) return;
   const Axis& outputs = w_.axes[0];
   const Axis& channels = w_.axes[1];

@@ -18,7 +18,6 @@ class DepthwiseConv final : public Kernel {
         w_(setup.operands[operand::w]),
         bias_(setup.operands[operand::bias]),
         activation_(setup, scalar::act) {
-    require_dense(setup, operand::out);
     const Axis& channels = w_.axes[0];
     const Axis& taps = w_.axes[1];
     if (taps.chunk != window_.taps() || taps.stride != 1 || channels.stride != taps.chunk || channels.chunk != window_.tile_c) {

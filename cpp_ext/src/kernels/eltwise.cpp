@@ -73,7 +73,7 @@ Eltwise::Eltwise(const Setup& setup)
       alpha_(setup.f32(scalar::alpha)),
       beta_(setup.f32(scalar::beta)),
       activation_(setup, scalar::act) {
-  elements_ = require_dense(setup, params::eltwise::operand::out);
+  for (const Dim& dim : setup.dims) elements_ *= dim.tile;
   const uint32_t dtype = setup.operands[params::eltwise::operand::out].dtype;
   for (int i = 0; i < kInputs; ++i) {
     input_[i] = setup.operands[static_cast<size_t>(i)];

@@ -71,7 +71,6 @@ Gemm::Gemm(const Setup& setup)
       b_zero_n_(b_zero_.axes[0]),
       activation_(setup, scalar::act),
       alpha_(setup.f32(scalar::alpha)) {
-  require_dense(setup, operand::out);
   check_dtypes(setup);
   a_signed_ = a_.dtype == params::dtype::i8;
   b_signed_ = b_.dtype == params::dtype::i8;

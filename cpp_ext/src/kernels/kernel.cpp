@@ -78,31 +78,10 @@ int64_t Axis::local(int64_t tile_origin, int64_t first, int64_t count, const cha
   return at * stride;
 }
 
-int64_t require_dense(const Setup& setup, uint32_t operand) {
-  const OperandSpec& spec = setup.spec->operands[operand];
-  const Operand& out = setup.operands[operand];
-  int64_t elements = 1;
-  for (uint32_t i = spec.n_axes; i-- > 0;) {
-    const Axis& axis = out.axes[i];
-    const uint8_t dim = spec.axes[i].dim;
-    const uint32_t word = spec.at + 2 + 5 * i;
-    const std::string name = std::string(spec.name) + " along " + spec.axes[i].name;
-    if (dim != kAlongNothing) {
-      const uint32_t tile = setup.dims[setup.spec->n_dims == 0 ? dim : setup.roles[dim]].tile;
-      if (axis.chunk != tile) reject(setup, word + 1, name + ": chunk extent", "accepted: the tile, " + std::to_string(tile));
-    }
-    if (axis.chunk > 1 && axis.stride != elements) {
-      reject(setup, word + 2, name + ": stride", "accepted: row-major over the tile, " + std::to_string(elements));
-    }
-    elements *= axis.chunk;  // the span was checked: this stays below the chunk's size
-  }
-  return elements;
-}
-
 void require_dtype(const Setup& setup, uint32_t operand, uint32_t dtype) {
   if (setup.operands[operand].dtype != dtype) {
     const OperandSpec& spec = setup.spec->operands[operand];
-    reject(setup, spec.at + 1, std::string(spec.name) + " element type",
+    reject(setup, spec.at, std::string(spec.name) + " element type (bits 16..23)",
            std::string("with the other operands as they are, accepted: ") + specs::kDtypes[dtype].name);
   }
 }

@@ -107,8 +107,6 @@ std::string known_kernels();                      // "od::conv@1 (0x...), ..."
 [[noreturn]] void reject(const std::string& text);
 
 uint32_t word_in(const Setup& setup, uint32_t at, const char* name, uint32_t low, uint32_t high);
-// The output's chunk is the tile, row-major over its axes; returns its elements.
-int64_t require_dense(const Setup& setup, uint32_t operand);
 // The element type of an operand is the one given.
 void require_dtype(const Setup& setup, uint32_t operand, uint32_t dtype);
 

@@ -18,7 +18,6 @@ class Pool final : public Kernel {
  public:
   explicit Pool(const Setup& setup)
       : window_(setup, scalar::kh), mode_(setup.scalars[scalar::mode]), activation_(setup, scalar::act) {
-    require_dense(setup, params::pool::operand::out);
     for (uint32_t i = 0; i < 4; ++i) pads_[i] = static_cast<int32_t>(setup.scalars[scalar::pad_top + i]);
   }
 

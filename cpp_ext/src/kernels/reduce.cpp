@@ -27,7 +27,6 @@ class Reduce final : public Kernel {
         x_k_(x_.axes[1]),
         x_i_(x_.axes[2]),
         activation_(setup, scalar::act) {
-    require_dense(setup, params::reduce::operand::out);
   }
 
   void check(const Call& call) const override { place(call); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A parameter block read and checked by the kernel's declaration.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -36,8 +37,8 @@ void read_roles(Setup& setup) {
 
 void read_reference(const Setup& setup, const OperandSpec& spec, Operand& operand) {
   const uint32_t value = setup.words[spec.at];
-  operand.port = value >> 24;
-  operand.offset = value & 0xFFFFFF;
+  operand.port = value >> params::kPortShift;
+  operand.offset = value & ((1u << params::kDtypeShift) - 1);
   const uint32_t lowest = spec.is_output ? kOutPort : 0, highest = spec.is_output ? kOutPort : 1;
   if (operand.port < lowest || operand.port > highest) {
     reject(setup, spec.at, spec.name, spec.is_output ? "accepted port: 2 (out)" : "accepted ports: 0 (in0), 1 (in1)");
@@ -73,6 +74,29 @@ Axis read_axis(const Setup& setup, uint32_t at, const std::string& name) {
   return axis;
 }
 
+// An output's chunk is the tile, row-major over its axes; a whole extent is that of the first input's
+// axis of the same name.
+void lay_out(const Setup& setup, const OperandSpec& spec, Operand& out) {
+  const KernelSpec& kernel = *setup.spec;
+  int64_t stride = 1;
+  for (uint32_t i = spec.n_axes; i-- > 0;) {
+    Axis& axis = out.axes[i];
+    const uint8_t dim = spec.axes[i].dim;
+    if (dim != kAlongNothing) {
+      const Dim& along = setup.dims[kernel.n_dims == 0 ? dim : setup.roles[dim]];
+      axis.extent = along.extent;
+      axis.chunk = along.tile;
+      axis.a = 1;
+    }
+    for (uint32_t j = 0; dim == kAlongNothing && j < kernel.operands[0].n_axes; ++j) {
+      if (std::strcmp(kernel.operands[0].axes[j].name, spec.axes[i].name) == 0) axis.extent = axis.chunk = setup.operands[0].axes[j].chunk;
+    }
+    axis.stride = stride;
+    // Beyond a core's memory the span is refused: the product stays small until then.
+    stride = std::min<int64_t>(stride * std::max<int64_t>(axis.chunk, 1), int64_t{1} << 40);
+  }
+}
+
 // All chunk coordinates of the axes lie inside what the reference has.
 void check_span(const Setup& setup, const OperandSpec& spec, const Operand& operand) {
   uint64_t last = 0;
@@ -98,17 +122,18 @@ void read_operand(Setup& setup, const OperandSpec& spec, Operand& operand) {
     return;
   }
   operand.present = true;
-  operand.dtype = setup.words[spec.at + 1];
+  operand.dtype = setup.words[spec.at] >> params::kDtypeShift & 0xFF;
   if (operand.dtype >= std::size(specs::kDtypes) || (spec.dtypes >> operand.dtype & 1) == 0) {
     std::string accepted;
     for (uint32_t d = 0; d < std::size(specs::kDtypes); ++d) {
       if (spec.dtypes >> d & 1) accepted += (accepted.empty() ? "" : ", ") + std::to_string(d) + " (" + specs::kDtypes[d].name + ")";
     }
-    reject(setup, spec.at + 1, std::string(spec.name) + " element type", "accepted: " + accepted);
+    reject(setup, spec.at, std::string(spec.name) + " element type (bits 16..23)", "accepted: " + accepted);
   }
   read_reference(setup, spec, operand);
-  for (uint32_t i = 0; i < spec.n_axes; ++i) {
-    const uint32_t at = spec.at + 2 + 5 * i;
+  if (spec.is_output) lay_out(setup, spec, operand);
+  for (uint32_t i = 0; i < spec.n_axes && !spec.is_output; ++i) {
+    const uint32_t at = spec.at + 1 + 5 * i;
     const std::string name = std::string(spec.name) + " along " + spec.axes[i].name;
     operand.axes[i] = read_axis(setup, at, name);
     if (spec.axes[i].dim != kAlongNothing && operand.axes[i].stride != 0) check_walk(setup, at, name, spec.walk, operand.axes[i]);

@@ -15,16 +15,15 @@ struct Lines {
 
   // Both kernels have dimensions (o, i), and x and out along (o, length, i), each chunk in that order.
   explicit Lines(const Setup& setup) : x(setup.operands[0]) {
-    require_dense(setup, 1);
     const auto& out = setup.operands[1].axes;
     outer = static_cast<int>(out[0].chunk);
     length = static_cast<int>(out[1].chunk);
     inner = static_cast<int>(out[2].chunk);
     for (uint32_t i = 0; i < 3; ++i) {
       const bool same = x.axes[i].chunk == out[i].chunk && (x.axes[i].stride == out[i].stride || out[i].chunk == 1);
-      if (!same) reject(setup, setup.spec->operands[0].at + 2 + 5 * i, "x", "accepted: the same chunk as out has");
+      if (!same) reject(setup, setup.spec->operands[0].at + 1 + 5 * i, "x", "accepted: the same chunk as out has");
     }
-    if (length == 0) reject(setup, setup.spec->operands[0].at + 7, "length", "accepted: 1 or more");
+    if (length == 0) reject(setup, setup.spec->operands[0].at + 6, "length", "accepted: 1 or more");
   }
 
   int64_t block() const { return int64_t{length} * inner; }

@@ -63,7 +63,7 @@ Window::Window(const Setup& setup, uint32_t kh_scalar)
 
 // The windows of outputs that a chunk serves follow its axes: coordinates are o * stride + b.
 void Window::require_steps(const Setup& setup) const {
-  const uint32_t at = setup.spec->operands[0].at + 2;
+  const uint32_t at = setup.spec->operands[0].at + 1;
   for (const auto& [axis, step, word] : {std::tuple{&x_h, sh, at + 5 + 3}, std::tuple{&x_w, sw, at + 10 + 3}}) {
     if (x.present && axis->stride != 0 && (axis->a != step || axis->den != 1)) {
       reject(setup, word, "x: access", "accepted: a as the window's stride, " + std::to_string(step) + ", and denominator 1");

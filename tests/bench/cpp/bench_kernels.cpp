@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../../../cpp_ext/src/kernels/kernel.h"
@@ -22,29 +23,23 @@ struct Bench {
   double work = 0;       // operations (or elements) per call
   const char* unit = "GFLOP/s";
   std::vector<uint32_t> words = std::vector<uint32_t>(params::kWords, 0);
+  std::vector<std::pair<uint32_t, uint32_t>> types;  // of operands that are not f32, by their words
   Setup setup;
   std::vector<float> in0 = std::vector<float>(16384, 0.5f), in1 = in0, out = in0;
 
-  // Operands that no case put are absent; outputs are dense.
+  // Operands that no case put are absent.
   void complete() {
     const KernelSpec& spec = *find_kernel(kernel)->spec;
     setup.spec = &spec;
     for (uint32_t i = 0; i < spec.n_operands; ++i) {
       const OperandSpec& operand = spec.operands[i];
       if (!operand.is_output) {
-        if (words[operand.at + 2] == 0) words[operand.at] = params::kAbsent;  // no extent
+        if (words[operand.at + 1] == 0) words[operand.at] = params::kAbsent;  // no extent
         continue;
       }
-      words[operand.at] = kOutPort << 24;
-      uint32_t stride = 1;
-      for (uint32_t a = operand.n_axes; a-- > 0;) {
-        const uint8_t dim = operand.axes[a].dim;
-        const uint32_t extent = dim == kAlongNothing ? words[spec.operands[0].at + 2 + 5 * a]
-                                                     : setup.dims[spec.n_dims == 0 ? dim : words[params::kArgsAt + dim]].tile;
-        axis(operand.at + 2 + 5 * a, extent, stride);
-        stride *= extent;
-      }
+      words[operand.at] = kOutPort << params::kPortShift;
     }
+    for (const auto& [at, type] : types) words[at] |= type << params::kDtypeShift;
   }
   void axis(uint32_t at, uint32_t extent, uint32_t stride, uint32_t a = 1, int b = 0) {
     words[at] = words[at + 1] = extent;
@@ -65,8 +60,7 @@ Bench gemm(uint32_t m, uint32_t n, uint32_t k, bool transposed_b, bool bytes) {
   b.setup.dims[1] = {n, n};
   b.setup.k_extent = b.setup.k_tile = k;
   if (bytes) {
-    b.words[arg::a_dtype] = b.words[arg::b_dtype] = params::dtype::i8;
-    b.words[arg::out_dtype] = params::dtype::i32;
+    b.types = {{arg::a, params::dtype::i8}, {arg::b, params::dtype::i8}, {arg::out, params::dtype::i32}};
   }
   b.words[arg::dim_n] = 1;
   b.words[arg::b] = 1u << 24;
@@ -149,9 +143,9 @@ Bench eltwise(const char* name, uint32_t func, uint32_t inputs, uint32_t act, ui
   for (uint32_t i = 0; i < inputs; ++i) {
     const uint32_t word = arg::x0 + i * (arg::x1 - arg::x0);
     b.words[word] = (i & 1) << 24;
-    for (uint32_t d = 0; d < 3; ++d) b.axis(word + 2 + 5 * d, 1, 0);
-    b.axis(word + 17, rows, transposed ? 1 : columns);
-    b.axis(word + 22, columns, transposed ? rows : 1);
+    for (uint32_t d = 0; d < 3; ++d) b.axis(word + 1 + 5 * d, 1, 0);
+    b.axis(word + 16, rows, transposed ? 1 : columns);
+    b.axis(word + 21, columns, transposed ? rows : 1);
   }
   return b;
 }
