@@ -43,6 +43,12 @@ enum Code : uint32_t { sum_ = 0, mean_ = 1, max_ = 2, min_ = 3, sum_square_ = 4,
 namespace pool_mode {
 enum Code : uint32_t { max_ = 0, average_exclude_pad_ = 1, average_include_pad_ = 2 };
 }  // namespace pool_mode
+namespace limit {
+constexpr uint32_t window_step = 4096;
+constexpr uint32_t window_plane = 1048576;
+constexpr uint32_t window_taps = 65536;
+constexpr uint32_t lrn_size = 16384;
+}  // namespace limit
 namespace header {
 constexpr uint32_t magic = 0;
 constexpr uint32_t kernel = 1;
