@@ -263,7 +263,8 @@ def test_many_regions_share_few_threads() -> None:
     large = replace(large, values={**large.values, "y": Value("y", "tensor(float)", None)})  # work unknown
     before = len(os.listdir("/proc/self/task"))
     regions = [HostRegion(g, g.nodes, ["y"], threads=8) for g in (graph, large) for _ in range(40)]
-    assert len(os.listdir("/proc/self/task")) - before <= max(32, 4 * (os.cpu_count() or 1))
+    waiting = 2  # threads that wait for onnxruntime on behalf of an interruptible caller come and go
+    assert len(os.listdir("/proc/self/task")) - before <= max(32, 4 * (os.cpu_count() or 1)) + waiting
     for region in regions:
         np.testing.assert_allclose(region.run({"x": X})["y"], np.sin(X), rtol=1e-6)
     del regions, region
