@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from onedispatch.dispatch import cli_output as out
-from onedispatch.dispatch.cli_txn import hint_at_packets, read_transaction
+from onedispatch.dispatch.cli_txn import hint_at_packets, hint_at_run, read_transaction
 from onedispatch.dispatch.replay import ReplayReport, read_packets
 from onedispatch.dispatch.replay import replay as run_replay
 from onedispatch.transactions.phrases import counted
@@ -46,6 +46,7 @@ def replay(
     else:
         _show(path.name, report, None if full else _ROWS)
         hint_at_packets(path, packets)
+        hint_at_run(path)
     if not report.finished:
         raise typer.Exit(2)
 

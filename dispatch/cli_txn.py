@@ -85,6 +85,15 @@ def hint_at_packets(path: Path, packets: Path | None) -> None:
         out.say(f"\nIt sends control packets: --packets {beside} shows what they do.")
 
 
+def hint_at_run(path: Path) -> None:
+    """A compiled model needs the locks and programs of its overlay, which a replay leaves out."""
+    if read_bytes(path).startswith(MAGIC):
+        out.say(
+            f"\nA compiled model's overlay is known: `onedispatch run {path} --random` executes it whole; "
+            "this replay left out the overlay's locks and programs."
+        )
+
+
 def read_merged(path: Path, packets: Path | None, argument: int | None) -> Transaction:
     """The transaction of a file, with the control packets in it that ``packets`` holds."""
     transaction = read_transaction(path)

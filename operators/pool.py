@@ -41,7 +41,8 @@ POOL = declare(
             *(Scalar(f"pad_{side}", high=1 << 20, default=0) for side in ("top", "left", "bottom", "right")),
             *ACTIVATION_SCALARS,
         ),
-        cost=streaming_cost(e.ELEMENTS * (TAPS + 1), e.ELEMENTS * e.weight("act")),
+        # An average divides every sum.
+        cost=streaming_cost(e.ELEMENTS * (TAPS + 1), e.ELEMENTS * (e.weight("act") + e.weight("mode"))),
         summary="largest value or average of the window of every output element",
     )
 )

@@ -285,3 +285,10 @@ def test_an_unexpected_error_is_one_message(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "internal error in onedispatch" in done.stderr and "thrown on purpose" in done.stderr
+
+
+def test_a_replay_of_a_compiled_model_says_how_it_runs_whole(model: Path, tmp_path: Path) -> None:
+    compiled = str(tmp_path / "m.od")
+    invoke("compile", str(model), "-o", compiled, "--shape", "x=4,8")
+    shown = CliRunner().invoke(app, ["txn", "replay", compiled])
+    assert "onedispatch run" in shown.stdout

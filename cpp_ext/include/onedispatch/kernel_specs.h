@@ -259,7 +259,7 @@ constexpr ScalarSpec k_pool_scalars[] = {
     {"act_beta", 73, ScalarType::kF32, -kInfinity, kInfinity, nullptr},
 };
 constexpr const char* k_pool_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
-// ((device(call_cycles) + ((elements * ((scalar(kh) * scalar(kw)) + 1)) / device(words_per_cycle))) + ((elements * weight(act)) * device(special_cycles_per_element)))
+// ((device(call_cycles) + ((elements * ((scalar(kh) * scalar(kw)) + 1)) / device(words_per_cycle))) + ((elements * (weight(act) + weight(mode))) * device(special_cycles_per_element)))
 constexpr CostStep k_pool_cost[] = {
     {CostOp::kDevice, 0, 0, 0.0},
     {CostOp::kElements, 0, 0, 0.0},
@@ -274,13 +274,15 @@ constexpr CostStep k_pool_cost[] = {
     {CostOp::kAdd, 0, 0, 0.0},
     {CostOp::kElements, 0, 0, 0.0},
     {CostOp::kWeight, 11, 0, 0.0},
+    {CostOp::kWeight, 0, 0, 0.0},
+    {CostOp::kAdd, 0, 0, 0.0},
     {CostOp::kMul, 0, 0, 0.0},
     {CostOp::kDevice, 2, 0, 0.0},
     {CostOp::kMul, 0, 0, 0.0},
     {CostOp::kAdd, 0, 0, 0.0},
 };
 constexpr const char* k_pool_dims[] = {"c", "oh", "ow"};
-constexpr KernelSpec k_pool = {"od::pool@1", 0xD08FD56F, k_pool_dims, 3, false, k_pool_operands, 2, k_pool_scalars, 14, k_pool_cost, 17, k_pool_constants, 3, 74, 2048};
+constexpr KernelSpec k_pool = {"od::pool@1", 0xD08FD56F, k_pool_dims, 3, false, k_pool_operands, 2, k_pool_scalars, 14, k_pool_cost, 19, k_pool_constants, 3, 74, 2048};
 constexpr AxisSpec k_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
 constexpr AxisSpec k_reduce_out[] = {{"r", 0}, {"i", 1}};
 constexpr OperandSpec k_reduce_operands[] = {
