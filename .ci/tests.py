@@ -100,25 +100,32 @@ def count(stage: Stage, report: Path) -> Stage:
     return stage
 
 
-def pytest_stage(name: str, arguments: Sequence[str]) -> Stage:
+def pytest_stage(name: str, arguments: Sequence[str], jobs: int) -> Stage:
     report = REPORTS / f"{name}.xml"
     # The console script, not `python -m pytest`: that would put the root on sys.path.
     command = [str(Path(sys.executable).with_name("pytest")), *arguments, f"--junitxml={report}"]
+    if jobs > 1:
+        command += [
+            "-n",
+            str(jobs),
+            "--dist",
+            "loadfile",
+        ]  # a file keeps what its cases share
     code = run(command)
     stage = count(Stage(f"Python, {name}"), report)
     stage.ok = stage.ok and code == 0
     return stage
 
 
-def quick_stage() -> Stage:
+def quick_stage(jobs: int) -> Stage:
     present = [path for path in QUICK if (ROOT / path).is_dir()]
-    return pytest_stage("quick", present)
+    return pytest_stage("quick", present, jobs)
 
 
-def rest_stage() -> Stage:
+def rest_stage(jobs: int) -> Stage:
     # Benchmarks never pass or fail: they have `make bench`.
     left_out = (*QUICK, "tests/bench")
-    return pytest_stage("rest", ["tests", *(f"--ignore={path}" for path in left_out)])
+    return pytest_stage("rest", ["tests", *(f"--ignore={path}" for path in left_out)], jobs)
 
 
 def googletest_prefix() -> str:
@@ -177,8 +184,8 @@ def main() -> int:
     for old in REPORTS.glob("*.xml"):
         old.unlink()
     all_stages: dict[str, Callable[[], Stage]] = {
-        "quick": quick_stage,
-        "rest": rest_stage,
+        "quick": lambda: quick_stage(options.jobs),
+        "rest": lambda: rest_stage(options.jobs),
         **{name: partial(cpp_stage, options.jobs, name) for name in CPP_BUILDS},
     }
     wanted = [options.only] if options.only else ["quick", "cpp", "rest"]

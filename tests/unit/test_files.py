@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,15 +169,16 @@ def as_nobody(path: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def open_folder(tmp_path: Path) -> Path:
-    """A folder that everybody may enter, whatever the folders above it say; needs root."""
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody may enter, which pytest's own are not; needs root."""
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody else")
-    for folder in (tmp_path, *tmp_path.parents[:2]):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         folder.chmod(0o755)
-    if as_nobody(tmp_path / "probe").stderr.count("Permission denied") != 1:
-        pytest.skip("this system does not let go of root's rights")
-    return tmp_path
+        if as_nobody(folder / "probe").stderr.count("Permission denied") != 1:
+            pytest.skip("this system does not let go of root's rights")
+        yield folder
 
 
 def test_a_file_in_a_closed_folder_is_written_in_place(open_folder: Path) -> None:
