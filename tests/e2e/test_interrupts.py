@@ -225,10 +225,20 @@ def processes_of(group: int) -> list[str]:
     return found
 
 
+def heed_interrupts() -> None:
+    """What a shell runs in the background ignores SIGINT, and so would all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def interrupt_process(command: list[str], seconds: float, to: Callable[[int, int], None]) -> tuple[int, str]:
     """Exit code and standard error of a command that got SIGINT so long after it began."""
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed_interrupts,
     ) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         time.sleep(seconds)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host memory as the shim DMAs see it: the buffers of one run, and one shared bandwidth.
 #pragma once
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -26,19 +28,21 @@ struct DdrRegion {
 
 using DdrRegions = std::vector<std::shared_ptr<DdrRegion>>;
 
-// Requests are served in order at a fixed rate; a request ends when its last byte was served.
+// Requests are served in order at a fixed rate; a request ends when its last byte was served. Time
+// is counted in fractions of a cycle, in whole numbers: how long a run takes does not depend on when
+// it began, as sums of floating-point times would.
 class DdrServer {
  public:
-  explicit DdrServer(double bytes_per_cycle) : cycles_per_byte_(1.0 / bytes_per_cycle) {}
+  explicit DdrServer(double bytes_per_cycle) : fractions_per_byte_(static_cast<uint64_t>(std::llround(kFractions / bytes_per_cycle))) {}
   uint64_t serve(uint64_t now, uint64_t bytes) {
-    const double begin = free_at_ > static_cast<double>(now) ? free_at_ : static_cast<double>(now);
-    free_at_ = begin + static_cast<double>(bytes) * cycles_per_byte_;
-    return static_cast<uint64_t>(free_at_) + 1;
+    free_at_ = std::max(free_at_, now * kFractions) + bytes * fractions_per_byte_;
+    return free_at_ / kFractions + 1;
   }
 
  private:
-  double cycles_per_byte_;
-  double free_at_ = 0;
+  static constexpr uint64_t kFractions = 1 << 20;
+  uint64_t fractions_per_byte_;
+  uint64_t free_at_ = 0;
 };
 
 }  // namespace onedispatch::sim
