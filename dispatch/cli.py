@@ -8,12 +8,15 @@ import signal
 import sys
 from typing import Any
 
+from onedispatch.dispatch import ctrl_c
+
 _INTERRUPTED = 130  # 128 + SIGINT, as shells say it; Typer's exit code for it too
 
 
 def main() -> None:
     """Errors of ours are one message and exit code 1, Ctrl-C is one line and 130; no tracebacks."""
     try:
+        ctrl_c.listen()
         # Here, since it takes a while, in which somebody may change their mind.
         from onedispatch.dispatch.cli_app import run
 
@@ -21,7 +24,11 @@ def main() -> None:
     except KeyboardInterrupt:
         _interrupted()
     except SystemExit as end:
-        if end.code == _INTERRUPTED:
+        if end.code == _INTERRUPTED or (end.code and ctrl_c.pressed()):
+            _interrupted()
+        raise
+    except BaseException:
+        if ctrl_c.pressed():
             _interrupted()
         raise
 

@@ -11,7 +11,16 @@ from typing import NoReturn
 import typer
 from rich.text import Text
 
-from onedispatch.dispatch import cli_bench, cli_info, cli_kernel, cli_models, cli_replay, cli_survey, cli_txn
+from onedispatch.dispatch import (
+    cli_bench,
+    cli_info,
+    cli_kernel,
+    cli_models,
+    cli_replay,
+    cli_survey,
+    cli_txn,
+    ctrl_c,
+)
 from onedispatch.dispatch.cli_output import errors, visible
 from onedispatch.transactions.boundary import typed
 from onedispatch.transactions.errors import InputError, OneDispatchError
@@ -68,6 +77,8 @@ def run() -> None:
 
 
 def _fail(error: OneDispatchError) -> NoReturn:
+    if ctrl_c.pressed():
+        raise KeyboardInterrupt from error
     with contextlib.suppress(OSError):
         message = f"{type(error).__name__}: {error}"
         errors.print(Text(visible(message)), style="red", soft_wrap=True)
