@@ -8,7 +8,7 @@ same instructions in the same order for one call, both in IEEE double, so that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -174,6 +174,3 @@ def present(operand: str) -> Expr:
 def device(constant: str, by_dtype_of: str = "") -> Expr:
     """``kernel.<constant>`` of the device file, or ``kernel.<dtype>_<constant>`` for an operand's type."""
     return Expr(Op.DEVICE_BY_DTYPE if by_dtype_of else Op.DEVICE, name=constant, part=by_dtype_of)
-
-
-Environment = Mapping[str, Any]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -193,7 +194,7 @@ class Nest:
     def __post_init__(self) -> None:
         check_nest(self)
 
-    @property
+    @cached_property
     def bound(self) -> dict[str, Operand | Part]:
         """The kernel's operands that are there, by name: strided ones, and parts of packed ones."""
         found: dict[str, Operand | Part] = {}
@@ -233,8 +234,16 @@ class Nest:
     @property
     def priced(self) -> tuple[float, ...]:
         """What the cost of a call depends on beside tiles: scalars, and weights of chosen functions."""
-        lookup = _Quantities(self, None, (), 1, 1, 1)
-        return tuple(lookup.scalar(leaf) for leaf in self.kernel.cost.leaves() if leaf.op in _SCALARS)
+        return tuple(self._price(leaf) for leaf in self.kernel.cost.leaves() if leaf.op in _SCALARS)
+
+    def _price(self, leaf: Expr) -> float:
+        """The value of a scalar, or the slow evaluations of the function that it chooses."""
+        scalar = self.kernel.scalar(leaf.name)
+        value = self.scalars.get(leaf.name, scalar.default or 0)
+        if scalar.table is None:
+            return float(value)
+        code = scalar.table.code(value) if isinstance(value, str) else int(value)
+        return scalar.table.rows[code].slow if leaf.op is Op.WEIGHT else code
 
     def call_cycles(
         self, device: Device, tiles: Sequence[IntArray], k_tile: IntArray, k_count: IntArray, last: IntArray
@@ -255,7 +264,7 @@ class _Quantities:
     def __init__(
         self,
         nest: Nest,
-        device: Device | None,
+        device: Device,
         tiles: Sequence[IntArray],
         k_tile: IntArray,
         k_count: IntArray,
@@ -273,22 +282,11 @@ class _Quantities:
         if leaf.op is Op.PRESENT:
             return float(leaf.name in self.bound)
         if leaf.op in _SCALARS:
-            return self.scalar(leaf)
+            return self.nest._price(leaf)
         if leaf.op in (Op.COUNT, Op.STRIDE):
             return self._along(leaf)[leaf.op is Op.STRIDE]
         rates = self.bound[leaf.part].dtype.rates + "_" if leaf.op is Op.DEVICE_BY_DTYPE else ""
-        if self.device is None:
-            raise RuntimeError(f"{leaf} needs a device")
         return self.device.constant(f"kernel.{rates}{leaf.name}")
-
-    def scalar(self, leaf: Expr) -> float:
-        """The value of a scalar, or the slow evaluations of the function that it chooses."""
-        scalar = self.nest.kernel.scalar(leaf.name)
-        value = self.nest.scalars.get(leaf.name, scalar.default or 0)
-        if scalar.table is None:
-            return float(value)
-        code = scalar.table.code(value) if isinstance(value, str) else int(value)
-        return scalar.table.rows[code].slow if leaf.op is Op.WEIGHT else code
 
     def _along(self, leaf: Expr) -> tuple[Any, Any]:
         """(extent, stride) of a chunk along an axis; where it is broadcast, as the block says it."""

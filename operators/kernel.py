@@ -133,12 +133,6 @@ class Tensor:
             return tuple(f"d{i}" for i in range(MAX_DIMS))
         return tuple(self.axes.split())
 
-    def walks(self, a: int, den: int, start: int, end: int) -> bool:
-        """Whether the kernel can follow this access."""
-        if self.walk == "unit":
-            return (a, den, start, end) == (1, 1, 0, 0)
-        return self.walk == "interval" or (den == 1 and start == end)
-
     @property
     def accepted_walk(self) -> str:
         return {"unit": "coordinate i alone", "affine": "a*i + start alone", "interval": "any"}[self.walk]
@@ -241,10 +235,6 @@ class Kernel:
         return (*self.inputs, *self.outputs)
 
     @property
-    def namespace(self) -> str:
-        return self.name.partition("::")[0]
-
-    @property
     def short_name(self) -> str:
         """The name between namespace and version."""
         return self.name.partition("::")[2].partition("@")[0]
@@ -281,7 +271,7 @@ class Kernel:
         parts = [
             self.name,
             *self.dims,
-            *(f"{t.name} {t.axes} {t.dtypes} {t.optional}" for t in self.tensors),
+            *(f"{t.name} {t.axes} {t.dtypes} {t.optional} {t.walk}" for t in self.tensors),
             *(
                 f"{s.name} {s.type} {s.bounds} {[row.name for row in s.table.rows] if s.table else ''}"
                 for s in self.scalars

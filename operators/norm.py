@@ -17,18 +17,17 @@ from onedispatch.operators.index_space import Nest
 from onedispatch.operators.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.params import LIMITS
 from onedispatch.operators.registry import maps
-from onedispatch.operators.rows import LENGTH, middle_axis_nest
+from onedispatch.operators.rows import LENGTH, ROW_ELEMENTS, ROW_TENSOR, middle_axis_nest
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
 
-_ROWS = e.ELEMENTS * e.count("x", LENGTH)
 LRN = declare(
     Kernel(
         "od::lrn@1",
         dims=("o", "i"),
-        inputs=(Tensor("x", f"o {LENGTH} i"),),
-        outputs=(Tensor("out", f"o {LENGTH} i"),),
+        inputs=(Tensor("x", ROW_TENSOR),),
+        outputs=(Tensor("out", ROW_TENSOR),),
         scalars=(
             Scalar("size", low=1, high=LIMITS["lrn_size"]),
             Scalar("alpha", "f32"),
@@ -36,7 +35,9 @@ LRN = declare(
             Scalar("bias", "f32"),
         ),
         # The window's squares, and a power (a logarithm and an exponential) per element.
-        cost=streaming_cost(_ROWS * (e.smallest(e.scalar("size"), e.count("x", LENGTH)) + 2), 2 * _ROWS),
+        cost=streaming_cost(
+            ROW_ELEMENTS * (e.smallest(e.scalar("size"), e.count("x", LENGTH)) + 2), 2 * ROW_ELEMENTS
+        ),
         summary="x / (bias + alpha / size * sum of squares over the window along length) ^ beta",
     )
 )

@@ -17,6 +17,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from onedispatch.operators.kernel import ARGS_AT, AXIS_WORDS, WORDS, Kernel
 from onedispatch.transactions.registers import CORE_VIEW_LOCKS
@@ -84,11 +87,10 @@ class Axis:
             self.b & 0xFFFFFFFF,
         ]
 
-    def origin(self, tile_origin: int) -> int:
-        """First coordinate that the chunk of the tile at ``tile_origin`` holds."""
+    def origin(self, tile_origin: Any) -> Any:
+        """First coordinate that the chunk of the tile at ``tile_origin`` holds; arrays give arrays."""
         wanted = self.a * tile_origin // self.den + self.b
-        wanted -= wanted % self.align
-        return min(max(wanted, 0), self.extent - self.chunk)
+        return np.clip(wanted - wanted % self.align, 0, self.extent - self.chunk)
 
 
 SCALAR_AXIS = Axis(extent=1, chunk=1, stride=0)

@@ -123,9 +123,7 @@ class NestProgram:
             if access.dim is None:
                 continue
             at = steps * s.k_tile if access.dim == K else origins[:, access.dim]
-            wanted = axis.a * at + axis.b
-            wanted = wanted - wanted % axis.align
-            total += np.clip(wanted, 0, axis.extent - axis.chunk) * stride
+            total += axis.origin(at) * stride
         return total * operand.itemsize // 4
 
     def _argument(self, operand: Operand | Packed) -> int:

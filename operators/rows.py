@@ -49,16 +49,17 @@ def middle_axis_nest(kernel: Kernel, sizes: tuple[int, int, int], scalars: Mappi
     return Nest(kernel, dims, (x,), out, {"o": 0, "i": 1}, scalars)
 
 
-_ROWS = e.ELEMENTS * e.count("x", LENGTH)
+ROW_TENSOR = f"o {LENGTH} i"
+ROW_ELEMENTS = e.ELEMENTS * e.count("x", LENGTH)
 SOFTMAX = declare(
     Kernel(
         "od::softmax@1",
         dims=("o", "i"),
-        inputs=(Tensor("x", f"o {LENGTH} i"),),
-        outputs=(Tensor("out", f"o {LENGTH} i"),),
+        inputs=(Tensor("x", ROW_TENSOR),),
+        outputs=(Tensor("out", ROW_TENSOR),),
         scalars=(Scalar("log", high=1, default=0),),
         # Maximum, exponential and scaling each walk the row; one exponential per element.
-        cost=streaming_cost(4 * _ROWS, _ROWS),
+        cost=streaming_cost(4 * ROW_ELEMENTS, ROW_ELEMENTS),
         summary="softmax, or its logarithm, along the middle axis of [o, length, i]",
     )
 )

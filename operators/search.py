@@ -188,8 +188,10 @@ class _Judge:
         self.inner = np.maximum(ones, -(-nest.k_extent // k_tile)) if nest.reduces else ones
         # All steps of a reduction: what the simulator will charge.
         rest = nest.k_extent - (self.inner - 1) * k_tile
-        self.cycles = (self.inner - 1) * nest.call_cycles(device, tiles, k_tile, k_tile, 0 * ones)
-        self.cycles = self.cycles + nest.call_cycles(device, tiles, k_tile, rest, ones)
+        self.cycles = nest.call_cycles(device, tiles, k_tile, rest, ones)
+        if nest.reduces:
+            full = nest.call_cycles(device, tiles, k_tile, k_tile, 0 * ones)
+            self.cycles = (self.inner - 1) * full + self.cycles
         self.ragged = nest.k_extent % k_tile != 0 if nest.reduces else np.zeros(k_tile.shape, bool)
         rate = device.constant("ddr.gigabytes_per_second") * 1e3 / device.constant("clock.array_mhz")
         self.cycles_per_word = 4 / rate

@@ -70,8 +70,13 @@ def test_a_name_is_declared_once() -> None:
 
 def test_digests_tell_declarations_apart() -> None:
     assert kernel().digest == kernel(summary="other words", cost=e.tile("r")).digest
-    others = [kernel(name="acme::twice@2"), kernel(reduces=True), kernel(scalars=(Scalar("a"),))]
-    assert len({kernel().digest, *(k.digest for k in others)}) == 4
+    others = [
+        kernel(inputs=(Tensor("x", "r", walk="affine"),)),
+        kernel(name="acme::twice@2"),
+        kernel(reduces=True),
+        kernel(scalars=(Scalar("a"),)),
+    ]
+    assert len({kernel().digest, *(k.digest for k in others)}) == 5
     assert len({k.digest for k in all_kernels()}) == len(all_kernels())
 
 
@@ -125,6 +130,14 @@ def test_fractions_round_down_and_their_chunks_suffice() -> None:
                 touched = [a * i // den + step for i in range(origin, origin + tile) for step in (0, 1)]
                 assert max(touched) - a * origin // den < held
     assert np.ceil(e.multiple(e.tile("r"), 8).evaluate(lambda leaf: 17)) == 24
+
+
+def test_origins_of_chunks_are_the_same_one_by_one_and_at_once() -> None:
+    for axis in (Axis(50, 7, 1, a=2, den=3, b=-2), Axis(50, 8, 1, align=4, b=5), Axis(9, 9, 1)):
+        alone = [int(axis.origin(o)) for o in range(40)]
+        assert axis.origin(np.arange(40)).tolist() == alone
+        assert all(0 <= origin <= axis.extent - axis.chunk for origin in alone)
+    assert Axis(50, 7, 1, a=1, den=2).origin(9) == 4
 
 
 def test_scalars_of_unknown_functions_and_names_are_refused() -> None:

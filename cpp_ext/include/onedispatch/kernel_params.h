@@ -63,7 +63,7 @@ constexpr uint32_t k_tile = 37;
 constexpr uint32_t loop_order = 38;
 }  // namespace header
 namespace conv {
-constexpr uint32_t digest = 0x577E162A;
+constexpr uint32_t digest = 0x1271F58B;
 constexpr uint32_t dim_co = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -111,7 +111,7 @@ constexpr uint32_t act_beta = 8;
 }  // namespace scalar
 }  // namespace conv
 namespace dwconv {
-constexpr uint32_t digest = 0x7837A27F;
+constexpr uint32_t digest = 0x90969482;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -158,7 +158,7 @@ constexpr uint32_t act_beta = 8;
 }  // namespace scalar
 }  // namespace dwconv
 namespace eltwise {
-constexpr uint32_t digest = 0x432D0CDE;
+constexpr uint32_t digest = 0x3199D5C8;
 constexpr uint32_t x0 = 40;
 constexpr uint32_t x0_d0 = 41;
 constexpr uint32_t x0_d1 = 46;
@@ -202,7 +202,7 @@ constexpr uint32_t act_beta = 5;
 }  // namespace scalar
 }  // namespace eltwise
 namespace gemm {
-constexpr uint32_t digest = 0x84A02D01;
+constexpr uint32_t digest = 0x31C1101D;
 constexpr uint32_t dim_m = 40;
 constexpr uint32_t dim_n = 41;
 constexpr uint32_t a = 42;
@@ -242,7 +242,7 @@ constexpr uint32_t act_beta = 3;
 }  // namespace scalar
 }  // namespace gemm
 namespace lrn {
-constexpr uint32_t digest = 0xEE1BECEF;
+constexpr uint32_t digest = 0x6EE4033F;
 constexpr uint32_t dim_o = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;
@@ -270,7 +270,7 @@ constexpr uint32_t bias = 3;
 }  // namespace scalar
 }  // namespace lrn
 namespace pool {
-constexpr uint32_t digest = 0xD08FD56F;
+constexpr uint32_t digest = 0x32B2AA14;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -320,7 +320,7 @@ constexpr uint32_t act_beta = 13;
 }  // namespace scalar
 }  // namespace pool
 namespace reduce {
-constexpr uint32_t digest = 0xBF5BF93A;
+constexpr uint32_t digest = 0x45D589E6;
 constexpr uint32_t dim_r = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;
@@ -348,7 +348,7 @@ constexpr uint32_t act_beta = 3;
 }  // namespace scalar
 }  // namespace reduce
 namespace softmax {
-constexpr uint32_t digest = 0xA24DEA6F;
+constexpr uint32_t digest = 0xED6D752A;
 constexpr uint32_t dim_o = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;

@@ -61,7 +61,7 @@ constexpr CostStep k_conv_cost[] = {
     {CostOp::kAdd, 0, 0, 0.0},
 };
 constexpr const char* k_conv_dims[] = {"co", "oh", "ow"};
-constexpr KernelSpec k_conv = {"od::conv@1", 0x577E162A, k_conv_dims, 3, true, k_conv_operands, 4, k_conv_scalars, 9, k_conv_cost, 23, k_conv_constants, 4, 91, 2048};
+constexpr KernelSpec k_conv = {"od::conv@1", 0x1271F58B, k_conv_dims, 3, true, k_conv_operands, 4, k_conv_scalars, 9, k_conv_cost, 23, k_conv_constants, 4, 91, 2048};
 constexpr AxisSpec k_dwconv_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 constexpr AxisSpec k_dwconv_w[] = {{"c", 0}, {"tap", 255}};
 constexpr AxisSpec k_dwconv_bias[] = {{"c", 0}};
@@ -107,7 +107,7 @@ constexpr CostStep k_dwconv_cost[] = {
     {CostOp::kAdd, 0, 0, 0.0},
 };
 constexpr const char* k_dwconv_dims[] = {"c", "oh", "ow"};
-constexpr KernelSpec k_dwconv = {"od::dwconv@1", 0x7837A27F, k_dwconv_dims, 3, false, k_dwconv_operands, 4, k_dwconv_scalars, 9, k_dwconv_cost, 19, k_dwconv_constants, 4, 86, 2048};
+constexpr KernelSpec k_dwconv = {"od::dwconv@1", 0x90969482, k_dwconv_dims, 3, false, k_dwconv_operands, 4, k_dwconv_scalars, 9, k_dwconv_cost, 19, k_dwconv_constants, 4, 86, 2048};
 constexpr AxisSpec k_eltwise_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 constexpr AxisSpec k_eltwise_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 constexpr AxisSpec k_eltwise_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
@@ -151,7 +151,7 @@ constexpr CostStep k_eltwise_cost[] = {
     {CostOp::kMul, 0, 0, 0.0},
     {CostOp::kAdd, 0, 0, 0.0},
 };
-constexpr KernelSpec k_eltwise = {"od::eltwise@1", 0x432D0CDE, nullptr, 0, false, k_eltwise_operands, 4, k_eltwise_scalars, 6, k_eltwise_cost, 21, k_eltwise_constants, 3, 125, 2048};
+constexpr KernelSpec k_eltwise = {"od::eltwise@1", 0x3199D5C8, nullptr, 0, false, k_eltwise_operands, 4, k_eltwise_scalars, 6, k_eltwise_cost, 21, k_eltwise_constants, 3, 125, 2048};
 constexpr AxisSpec k_gemm_a[] = {{"m", 0}, {"k", 254}};
 constexpr AxisSpec k_gemm_b[] = {{"k", 254}, {"n", 1}};
 constexpr AxisSpec k_gemm_bias[] = {{"n", 1}};
@@ -196,7 +196,7 @@ constexpr CostStep k_gemm_cost[] = {
     {CostOp::kAdd, 0, 0, 0.0},
 };
 constexpr const char* k_gemm_dims[] = {"m", "n"};
-constexpr KernelSpec k_gemm = {"od::gemm@1", 0x84A02D01, k_gemm_dims, 2, true, k_gemm_operands, 6, k_gemm_scalars, 4, k_gemm_cost, 19, k_gemm_constants, 4, 87, 2048};
+constexpr KernelSpec k_gemm = {"od::gemm@1", 0x31C1101D, k_gemm_dims, 2, true, k_gemm_operands, 6, k_gemm_scalars, 4, k_gemm_cost, 19, k_gemm_constants, 4, 87, 2048};
 constexpr AxisSpec k_lrn_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 constexpr AxisSpec k_lrn_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 constexpr OperandSpec k_lrn_operands[] = {
@@ -235,7 +235,7 @@ constexpr CostStep k_lrn_cost[] = {
     {CostOp::kAdd, 0, 0, 0.0},
 };
 constexpr const char* k_lrn_dims[] = {"o", "i"};
-constexpr KernelSpec k_lrn = {"od::lrn@1", 0xEE1BECEF, k_lrn_dims, 2, false, k_lrn_operands, 2, k_lrn_scalars, 4, k_lrn_cost, 21, k_lrn_constants, 3, 63, 2048};
+constexpr KernelSpec k_lrn = {"od::lrn@1", 0x6EE4033F, k_lrn_dims, 2, false, k_lrn_operands, 2, k_lrn_scalars, 4, k_lrn_cost, 21, k_lrn_constants, 3, 63, 2048};
 constexpr AxisSpec k_pool_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 constexpr AxisSpec k_pool_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 constexpr OperandSpec k_pool_operands[] = {
@@ -282,7 +282,7 @@ constexpr CostStep k_pool_cost[] = {
     {CostOp::kAdd, 0, 0, 0.0},
 };
 constexpr const char* k_pool_dims[] = {"c", "oh", "ow"};
-constexpr KernelSpec k_pool = {"od::pool@1", 0xD08FD56F, k_pool_dims, 3, false, k_pool_operands, 2, k_pool_scalars, 14, k_pool_cost, 19, k_pool_constants, 3, 74, 2048};
+constexpr KernelSpec k_pool = {"od::pool@1", 0x32B2AA14, k_pool_dims, 3, false, k_pool_operands, 2, k_pool_scalars, 14, k_pool_cost, 19, k_pool_constants, 3, 74, 2048};
 constexpr AxisSpec k_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
 constexpr AxisSpec k_reduce_out[] = {{"r", 0}, {"i", 1}};
 constexpr OperandSpec k_reduce_operands[] = {
@@ -319,7 +319,7 @@ constexpr CostStep k_reduce_cost[] = {
     {CostOp::kAdd, 0, 0, 0.0},
 };
 constexpr const char* k_reduce_dims[] = {"r", "i"};
-constexpr KernelSpec k_reduce = {"od::reduce@1", 0xBF5BF93A, k_reduce_dims, 2, true, k_reduce_operands, 2, k_reduce_scalars, 4, k_reduce_cost, 19, k_reduce_constants, 3, 63, 2048};
+constexpr KernelSpec k_reduce = {"od::reduce@1", 0x45D589E6, k_reduce_dims, 2, true, k_reduce_operands, 2, k_reduce_scalars, 4, k_reduce_cost, 19, k_reduce_constants, 3, 63, 2048};
 constexpr AxisSpec k_softmax_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 constexpr AxisSpec k_softmax_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 constexpr OperandSpec k_softmax_operands[] = {
@@ -349,6 +349,6 @@ constexpr CostStep k_softmax_cost[] = {
     {CostOp::kAdd, 0, 0, 0.0},
 };
 constexpr const char* k_softmax_dims[] = {"o", "i"};
-constexpr KernelSpec k_softmax = {"od::softmax@1", 0xA24DEA6F, k_softmax_dims, 2, false, k_softmax_operands, 2, k_softmax_scalars, 1, k_softmax_cost, 15, k_softmax_constants, 3, 60, 2048};
+constexpr KernelSpec k_softmax = {"od::softmax@1", 0xED6D752A, k_softmax_dims, 2, false, k_softmax_operands, 2, k_softmax_scalars, 1, k_softmax_cost, 15, k_softmax_constants, 3, 60, 2048};
 constexpr KernelSpec kKernels[] = {k_conv, k_dwconv, k_eltwise, k_gemm, k_lrn, k_pool, k_reduce, k_softmax};
 }  // namespace onedispatch::kernels::specs
