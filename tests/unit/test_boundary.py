@@ -34,6 +34,7 @@ from onedispatch.operators.movement import Move
 from onedispatch.operators.tensor import Unsupported
 from onedispatch.transactions.boundary import guarded, public
 from onedispatch.transactions.host import MOST_THREADS
+from tests.outcomes import refused_or_taken
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 
@@ -239,15 +240,6 @@ ODD: list[Any] = [
     {"x": [1 << 70]}, set(), object(), int, len, np.float32(1), np.int64(4), np.array([1, 2]), np.array(True),
     np.array("a"), np.zeros((2, 3)), (1, 2), range(3), memoryview(b"ab"), 1j, Ellipsis,
 ]  # fmt: skip
-
-
-def refused_or_taken(call: Callable[[], Any]) -> None:
-    try:
-        call()
-    except od.InternalError:
-        raise
-    except od.OneDispatchError as error:
-        assert str(error)
 
 
 SESSION: dict[str, Callable[[onnx.ModelProto, od.CompiledModel, Any], Any]] = {
