@@ -34,19 +34,21 @@ TEST(OperatorLRN, DividesByTheNeighbourhoodOfChannels) {
   });
 }
 
+// The sum of the exponentials along the axis that runs through `at`.
+double exponentials(const Tensor& x, Shape at, size_t axis) {
+  double sum = 0;
+  for (int64_t i = 0; i < x.shape[axis]; ++i) {
+    at[axis] = i;
+    sum += std::exp(x(at));
+  }
+  return sum;
+}
+
 TEST(OperatorSoftmax, SharesOutTheExponentials) {
   each_case("Softmax", [](const OperatorCase& one) {
     const Tensor& x = one.input(0);
     const size_t axis = static_cast<size_t>(one.ints("axis")[0]);
-    one.expect_each([&](const Shape& at) {
-      double sum = 0;
-      for (int64_t i = 0; i < x.shape[axis]; ++i) {
-        Shape where = at;
-        where[axis] = i;
-        sum += std::exp(x(where));
-      }
-      return std::exp(x(at)) / sum;
-    });
+    one.expect_each([&](const Shape& at) { return std::exp(x(at)) / exponentials(x, at, axis); });
   });
 }
 
@@ -54,15 +56,7 @@ TEST(OperatorLogSoftmax, IsTheLogarithmOfTheShare) {
   each_case("LogSoftmax", [](const OperatorCase& one) {
     const Tensor& x = one.input(0);
     const size_t axis = static_cast<size_t>(one.ints("axis")[0]);
-    one.expect_each([&](const Shape& at) {
-      double sum = 0;
-      for (int64_t i = 0; i < x.shape[axis]; ++i) {
-        Shape where = at;
-        where[axis] = i;
-        sum += std::exp(x(where));
-      }
-      return x(at) - std::log(sum);
-    });
+    one.expect_each([&](const Shape& at) { return x(at) - std::log(exponentials(x, at, axis)); });
   });
 }
 
