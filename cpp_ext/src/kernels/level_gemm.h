@@ -3,80 +3,81 @@
 // from where it lies, B row by row. Nothing is packed for f32; bytes are packed into dot groups.
 namespace onedispatch::kernels::OD_LEVEL {
 
-template <int MR, int NV, bool Part>
-static void tile_f32(const GemmF32& g, const float* a, const float* b, float* c, int part) {
-  F acc[MR][NV];
+OD_INLINE F multiply_add(F a, F b, F sum) { return fma(a, b, sum); }
+OD_INLINE I multiply_add(I a, I b, I sum) { return add_wrap(mul_wrap(a, b), sum); }
+
+template <class Word, int MR, int NV, bool Part>
+static void tile_words(const Product<Word>& g, const Word* a, const Word* b, Word* c, int part) {
+  using V = Vector<Word>;
+  V acc[MR][NV];
 #pragma GCC unroll 8
   for (int m = 0; m < MR; ++m) {
 #pragma GCC unroll 8
     for (int v = 0; v < NV; ++v) {
-      const float* p = c + m * g.c_m + v * kLanes;
-      acc[m][v] = !g.accumulate ? F{} : Part && v == NV - 1 ? load_part(p, part) : load(p);
+      const Word* p = c + m * g.c_m + v * kLanes;
+      acc[m][v] = !g.accumulate ? V{} : Part && v == NV - 1 ? load_part_as(p, part) : load_as(p);
     }
   }
   const ptrdiff_t a_m = g.a_m, a_k = g.a_k, b_k = g.b_k;
   for (int k = 0; k < g.k; ++k, a += a_k, b += b_k) {
-    F row[NV];
+    V row[NV];
 #pragma GCC unroll 8
-    for (int v = 0; v < NV; ++v) row[v] = Part && v == NV - 1 ? load_part(b + v * kLanes, part) : load(b + v * kLanes);
+    for (int v = 0; v < NV; ++v) row[v] = Part && v == NV - 1 ? load_part_as(b + v * kLanes, part) : load_as(b + v * kLanes);
 #pragma GCC unroll 8
     for (int m = 0; m < MR; ++m) {
-      const F factor = splat(a[m * a_m]);
+      const V factor = splat_as(a[m * a_m]);
 #pragma GCC unroll 8
-      for (int v = 0; v < NV; ++v) acc[m][v] = fma(factor, row[v], acc[m][v]);
+      for (int v = 0; v < NV; ++v) acc[m][v] = multiply_add(factor, row[v], acc[m][v]);
     }
   }
 #pragma GCC unroll 8
   for (int m = 0; m < MR; ++m) {
 #pragma GCC unroll 8
     for (int v = 0; v < NV; ++v) {
-      float* p = c + m * g.c_m + v * kLanes;
+      Word* p = c + m * g.c_m + v * kLanes;
       if (Part && v == NV - 1) {
-        store_part(p, acc[m][v], part);
+        store_part_as(p, acc[m][v], part);
       } else {
-        store(p, acc[m][v]);
+        store_as(p, acc[m][v]);
       }
     }
   }
 }
 
-using TileF32 = void (*)(const GemmF32&, const float*, const float*, float*, int);
-
-// [rows: kBigM, 4, 2, 1][vectors - 1][last vector is a part]
-static constexpr TileF32 kTilesF32[4][3][2] = {
-    {{tile_f32<kBigM, 1, false>, tile_f32<kBigM, 1, true>},
-     {tile_f32<kBigM, 2, false>, tile_f32<kBigM, 2, true>},
-     {tile_f32<kBigM, 3, false>, tile_f32<kBigM, 3, true>}},
-    {{tile_f32<4, 1, false>, tile_f32<4, 1, true>},
-     {tile_f32<4, 2, false>, tile_f32<4, 2, true>},
-     {tile_f32<4, 3, false>, tile_f32<4, 3, true>}},
-    {{tile_f32<2, 1, false>, tile_f32<2, 1, true>},
-     {tile_f32<2, 2, false>, tile_f32<2, 2, true>},
-     {tile_f32<2, 3, false>, tile_f32<2, 3, true>}},
-    {{tile_f32<1, 1, false>, tile_f32<1, 1, true>},
-     {tile_f32<1, 2, false>, tile_f32<1, 2, true>},
-     {tile_f32<1, 3, false>, tile_f32<1, 3, true>}},
+template <class Word>
+using Tile = void (*)(const Product<Word>&, const Word*, const Word*, Word*, int);
+template <class Word, int MR>
+struct TilesOfRows {  // [vectors - 1][last vector is a part]
+  static constexpr Tile<Word> kTiles[3][2] = {{tile_words<Word, MR, 1, false>, tile_words<Word, MR, 1, true>},
+                                              {tile_words<Word, MR, 2, false>, tile_words<Word, MR, 2, true>},
+                                              {tile_words<Word, MR, 3, false>, tile_words<Word, MR, 3, true>}};
 };
 
 // How many vectors the next panel takes of those that remain: 4 split as 2 + 2, never 3 + 1.
 OD_INLINE int panel_vectors(int vectors) { return vectors == 4 ? 2 : vectors < 3 ? vectors : 3; }
 
-static void gemm_f32(const GemmF32& g) {
+template <class Word>
+static void product(const Product<Word>& g) {
   constexpr int kRows[4] = {kBigM, 4, 2, 1};
+  constexpr const Tile<Word>(*kTiles[4])[2] = {TilesOfRows<Word, kBigM>::kTiles, TilesOfRows<Word, 4>::kTiles,
+                                               TilesOfRows<Word, 2>::kTiles, TilesOfRows<Word, 1>::kTiles};
   int n = 0;
   // A single row needs more columns at a time, or it waits for its own sums.
-  for (; g.m == 1 && n + 8 * kLanes <= g.n; n += 8 * kLanes) tile_f32<1, 8, false>(g, g.a, g.b + n, g.c + n, kLanes);
+  for (; g.m == 1 && n + 8 * kLanes <= g.n; n += 8 * kLanes) tile_words<Word, 1, 8, false>(g, g.a, g.b + n, g.c + n, kLanes);
   while (n < g.n) {
     const int vectors = panel_vectors((g.n - n + kLanes - 1) / kLanes);
     const int width = vectors * kLanes < g.n - n ? vectors * kLanes : g.n - n;
     const int part = width - (vectors - 1) * kLanes;
     for (int m = 0, step = 0; m < g.m; m += kRows[step]) {
       while (kRows[step] > g.m - m) ++step;
-      kTilesF32[step][vectors - 1][part != kLanes](g, g.a + m * g.a_m, g.b + n, g.c + m * g.c_m + n, part);
+      kTiles[step][vectors - 1][part != kLanes](g, g.a + m * g.a_m, g.b + n, g.c + m * g.c_m + n, part);
     }
     n += width;
   }
 }
+
+static void gemm_f32(const GemmF32& g) { product(g); }
+static void gemm_i32(const GemmI32& g) { product(g); }
 
 // 32-bit words, so also groups of four bytes. Whole kLanes x kLanes blocks by shuffles.
 template <int Step>
@@ -347,6 +348,52 @@ static void gemm_i8(const GemmI8& g) {
     n += width;
   }
   if (kVnni && !corrected) correct_zero_points(g, a_sums, b_sums);
+}
+
+// onnxruntime's arithmetic: the sum as f32 times the scale, saturated, rounded half to even.
+template <class Type>
+static void requantise_as(const Requantise& q) {
+  using Element = typename Type::Element;
+  using Limits = std::numeric_limits<Element>;
+  const F low = splat(static_cast<float>(Limits::min() - q.zero)), high = splat(static_cast<float>(Limits::max() - q.zero));
+  const F magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const F one = splat(q.scale[0]);
+  for (int m = 0; m < q.m; ++m) {
+    const int32_t* x = q.x + m * q.x_m;
+    auto* y = static_cast<Element*>(q.y) + m * q.y_m;
+    for (int n = 0; n < q.n; n += kLanes) {
+      const int part = q.n - n < kLanes ? q.n - n : kLanes;
+      const F scale = q.per_column ? load_part(q.scale + n, part) : one;
+      F v = __builtin_convertvector(load_part_i(x + n, part), F) * scale;
+      v = select(v > low, v, low);
+      v = select(v < high, v, high);
+      const I rounded = sub_wrap((I)(v + magic), (I)magic) + splat_i(q.zero);
+      const auto narrow = Type::narrow(rounded);
+      __builtin_memcpy(y + n, &narrow, static_cast<size_t>(part) * sizeof *y);
+    }
+  }
+}
+
+// Too wide for the vectors' rounding: doubles hold every f32 product and every int32.
+static void requantise_words(const Requantise& q) {
+  for (int m = 0; m < q.m; ++m) {
+    for (int n = 0; n < q.n; ++n) {
+      const float v = static_cast<float>(q.x[m * q.x_m + n]) * q.scale[q.per_column ? n : 0];
+      double r = __builtin_rint(static_cast<double>(v)) + q.zero;
+      r = r > INT32_MIN ? r : INT32_MIN;
+      static_cast<int32_t*>(q.y)[m * q.y_m + n] = static_cast<int32_t>(r < INT32_MAX ? r : INT32_MAX);
+    }
+  }
+}
+
+static void requantise(const Requantise& q) {
+  namespace d = params::dtype;
+  switch (q.dtype) {
+    case d::i8: requantise_as<Integer<int8_t, int32_t>>(q); break;
+    case d::u8: requantise_as<Integer<uint8_t, int32_t>>(q); break;
+    case d::i16: requantise_as<Integer<int16_t, int32_t>>(q); break;
+    default: requantise_words(q); break;
+  }
 }
 
 }  // namespace onedispatch::kernels::OD_LEVEL

@@ -4,29 +4,57 @@ namespace onedispatch::kernels::OD_LEVEL {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-template <uint32_t Mode>
-OD_INLINE F identity() {
-  namespace mode = params::reduce_mode;
-  return splat(Mode == mode::max_ ? -kInf : Mode == mode::min_ ? kInf : Mode == mode::prod_ ? 1.0f : 0.0f);
+// The values that change no maximum, no minimum.
+template <class Word>
+constexpr Word least() {
+  using Limits = std::numeric_limits<Word>;
+  return Limits::has_infinity ? -Limits::infinity() : Limits::min();
 }
-template <uint32_t Mode>
-OD_INLINE F enter(F x) {  // what a value contributes
-  return Mode == params::reduce_mode::sum_square_ ? x * x : x;
+template <class Word>
+constexpr Word most() {
+  using Limits = std::numeric_limits<Word>;
+  return Limits::has_infinity ? Limits::infinity() : Limits::max();
 }
-template <uint32_t Mode>
-OD_INLINE F combine(F a, F b) {
+
+OD_INLINE F add_words(F a, F b) { return a + b; }
+OD_INLINE I add_words(I a, I b) { return add_wrap(a, b); }
+OD_INLINE U add_words(U a, U b) { return a + b; }
+OD_INLINE F mul_words(F a, F b) { return a * b; }
+OD_INLINE I mul_words(I a, I b) { return mul_wrap(a, b); }
+OD_INLINE U mul_words(U a, U b) { return a * b; }
+// Larger and smaller value; a NaN on either side wins.
+template <class V>
+OD_INLINE V max_words(V a, V b) {
+  return (a > b) | (a != a) ? a : b;
+}
+template <class V>
+OD_INLINE V min_words(V a, V b) {
+  return (a < b) | (a != a) ? a : b;
+}
+
+template <uint32_t Mode, class Word>
+OD_INLINE Vector<Word> identity() {
   namespace mode = params::reduce_mode;
-  if constexpr (Mode == mode::max_) return max_nan(a, b);
-  if constexpr (Mode == mode::min_) return min_nan(a, b);
-  if constexpr (Mode == mode::prod_) return a * b;
-  return a + b;
+  return splat_as<Word>(Mode == mode::max_ ? least<Word>() : Mode == mode::min_ ? most<Word>() : Mode == mode::prod_ ? Word{1} : Word{0});
+}
+template <uint32_t Mode, class V>
+OD_INLINE V enter(V x) {  // what a value contributes
+  return Mode == params::reduce_mode::sum_square_ ? mul_words(x, x) : x;
+}
+template <uint32_t Mode, class V>
+OD_INLINE V combine(V a, V b) {
+  namespace mode = params::reduce_mode;
+  if constexpr (Mode == mode::max_) return max_words(a, b);
+  if constexpr (Mode == mode::min_) return min_words(a, b);
+  if constexpr (Mode == mode::prod_) return mul_words(a, b);
+  return add_words(a, b);
 }
 
 // All lanes combined, by halves.
-template <uint32_t Mode, int Width = kLanes / 2>
-OD_INLINE float across(F v) {
-  const F other = __builtin_shuffle(v, (lane_index() + Width) & (kLanes - 1));
-  const F both = combine<Mode>(v, other);
+template <uint32_t Mode, int Width = kLanes / 2, class V>
+OD_INLINE auto across(V v) {
+  const V other = __builtin_shuffle(v, (lane_index() + Width) & (kLanes - 1));
+  const V both = combine<Mode>(v, other);
   if constexpr (Width > 1) {
     return across<Mode, Width / 2>(both);
   } else {
@@ -34,42 +62,45 @@ OD_INLINE float across(F v) {
   }
 }
 
-template <uint32_t Mode>
-static float reduce_row_as(const float* x, int n) {
-  F acc[4] = {identity<Mode>(), identity<Mode>(), identity<Mode>(), identity<Mode>()};
+template <uint32_t Mode, class Word>
+static Word reduce_row_as(const Word* x, int n) {
+  using V = Vector<Word>;
+  const V start = identity<Mode, Word>();
+  V acc[4] = {start, start, start, start};
   int i = 0;
   for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) acc[j] = combine<Mode>(acc[j], enter<Mode>(load(x + i + j * kLanes)));
+    for (int j = 0; j < 4; ++j) acc[j] = combine<Mode>(acc[j], enter<Mode>(load_as(x + i + j * kLanes)));
   }
-  for (; i + kLanes <= n; i += kLanes) acc[0] = combine<Mode>(acc[0], enter<Mode>(load(x + i)));
+  for (; i + kLanes <= n; i += kLanes) acc[0] = combine<Mode>(acc[0], enter<Mode>(load_as(x + i)));
   if (i < n) {
-    const F tail = enter<Mode>(load_part(x + i, n - i));
-    acc[1] = combine<Mode>(acc[1], select(lane_index() < splat_i(n - i), tail, identity<Mode>()));
+    const V tail = enter<Mode>(load_part_as(x + i, n - i));
+    acc[1] = combine<Mode>(acc[1], lane_index() < splat_i(n - i) ? tail : start);
   }
-  const F all = combine<Mode>(combine<Mode>(acc[0], acc[1]), combine<Mode>(acc[2], acc[3]));
+  const V all = combine<Mode>(combine<Mode>(acc[0], acc[1]), combine<Mode>(acc[2], acc[3]));
   return across<Mode>(all);
 }
 
-template <uint32_t Mode>
-static void reduce_columns_as(const Reduction& r) {
+template <uint32_t Mode, class Word>
+static void reduce_columns_as(const Reduction<Word>& r) {
   for (int row = 0; row < r.rows; ++row) {
-    const float* x = r.x + row * r.row;
-    float* out = r.out + row * r.out_row;
+    const Word* x = r.x + row * r.row;
+    Word* out = r.out + row * r.out_row;
     for (int i = 0; i < r.columns; i += kLanes) {
       const int part = r.columns - i < kLanes ? r.columns - i : kLanes;
-      F acc = r.accumulate ? load_part(out + i, part) : identity<Mode>();
+      Vector<Word> acc = r.accumulate ? load_part_as(out + i, part) : identity<Mode, Word>();
       if (part == kLanes) {
-        for (int k = 0; k < r.count; ++k) acc = combine<Mode>(acc, enter<Mode>(load(x + k * r.step + i)));
+        for (int k = 0; k < r.count; ++k) acc = combine<Mode>(acc, enter<Mode>(load_as(x + k * r.step + i)));
       } else {
-        for (int k = 0; k < r.count; ++k) acc = combine<Mode>(acc, enter<Mode>(load_part(x + k * r.step + i, part)));
+        for (int k = 0; k < r.count; ++k) acc = combine<Mode>(acc, enter<Mode>(load_part_as(x + k * r.step + i, part)));
       }
-      store_part(out + i, acc, part);
+      store_part_as(out + i, acc, part);
     }
   }
 }
 
-static void reduce_columns(const Reduction& r) {
+template <class Word>
+static void reduce_columns(const Reduction<Word>& r) {
   namespace mode = params::reduce_mode;
   switch (static_cast<mode::Code>(r.mode)) {
     case mode::max_: reduce_columns_as<mode::max_>(r); break;
@@ -81,7 +112,8 @@ static void reduce_columns(const Reduction& r) {
   }
 }
 
-static float reduce_row(uint32_t m, const float* x, int n) {
+template <class Word>
+static Word reduce_row(uint32_t m, const Word* x, int n) {
   namespace mode = params::reduce_mode;
   switch (static_cast<mode::Code>(m)) {
     case mode::max_: return reduce_row_as<mode::max_>(x, n);

@@ -62,37 +62,36 @@ static void im2col(const Taps& t) {
 }
 
 // acc of Rows output rows x one vector of pixels at a time: independent chains hide the latency.
-template <int Rows, class Fn, class Last>
-OD_INLINE void taps_rows(const Taps& t, int row, F start, Fn step, Last last) {
+template <int Rows, class Word, class Fn>
+OD_INLINE void taps_rows(const TapsOf<Word>& t, int row, Vector<Word> start, Fn step) {
   for (int i = 0; i < t.columns; i += kLanes) {
-    const float* base = t.plane + row * t.plane_row + i;
-    F acc[Rows];
+    const Word* base = t.plane + row * t.plane_row + i;
+    Vector<Word> acc[Rows];
 #pragma GCC unroll 4
     for (int r = 0; r < Rows; ++r) acc[r] = start;
     for (int tap = 0; tap < t.taps; ++tap) {
-      const float* from = base + t.offsets[tap];
+      const Word* from = base + t.offsets[tap];
 #pragma GCC unroll 4
-      for (int r = 0; r < Rows; ++r) acc[r] = step(acc[r], load(from + r * t.plane_row), tap);
+      for (int r = 0; r < Rows; ++r) acc[r] = step(acc[r], load_as(from + r * t.plane_row), tap);
     }
-    float* out = t.out + row * t.out_row + i;
+    Word* out = t.out + row * t.out_row + i;
     const int left = t.columns - i;
 #pragma GCC unroll 4
     for (int r = 0; r < Rows; ++r) {
       if (left >= kLanes) {
-        store(out + r * t.out_row, last(acc[r]));
+        store_as(out + r * t.out_row, acc[r]);
       } else {
-        store_part(out + r * t.out_row, last(acc[r]), left);
+        store_part_as(out + r * t.out_row, acc[r], left);
       }
     }
   }
 }
 
-template <class Fn>
-OD_INLINE void all_taps(const Taps& t, F start, Fn step) {
-  const auto same = [&](F v) { return v; };
+template <class Word, class Fn>
+OD_INLINE void all_taps(const TapsOf<Word>& t, Vector<Word> start, Fn step) {
   int row = 0;
-  for (; row + 4 <= t.rows; row += 4) taps_rows<4>(t, row, start, step, same);
-  for (; row < t.rows; ++row) taps_rows<1>(t, row, start, step, same);
+  for (; row + 4 <= t.rows; row += 4) taps_rows<4>(t, row, start, step);
+  for (; row < t.rows; ++row) taps_rows<1>(t, row, start, step);
 }
 
 static void taps_mac(const Taps& t, const float* weights, float bias) {
@@ -101,13 +100,20 @@ static void taps_mac(const Taps& t, const float* weights, float bias) {
 
 // As ONNX: the largest of nothing but -infinity is -infinity. As onnxruntime: a later value replaces
 // a NaN. The padding is -infinity too and changes nothing, not even a NaN.
-static void taps_max(const Taps& t) {
-  const F padding = splat(-kInf);
-  all_taps(t, padding, [&](F acc, F x, int) { return select((acc > x) | (x == padding), acc, x); });
+template <class Word>
+static void taps_max(const TapsOf<Word>& t) {
+  const auto padding = splat_as(least<Word>());
+  all_taps(t, padding, [&](Vector<Word> acc, Vector<Word> x, int) { return (acc > x) | (x == padding) ? acc : x; });
 }
 
-static void taps_sum(const Taps& t) {
-  all_taps(t, F{}, [&](F acc, F x, int) { return acc + x; });
+template <class Word>
+static void taps_sum(const TapsOf<Word>& t) {
+  all_taps(t, Vector<Word>{}, [&](Vector<Word> acc, Vector<Word> x, int) { return add_words(acc, x); });
+}
+
+template <class Word>
+constexpr WordLevel<Word> word_level() {
+  return {taps_max<Word>, taps_sum<Word>, reduce_columns<Word>, reduce_row<Word>};
 }
 
 }  // namespace onedispatch::kernels::OD_LEVEL

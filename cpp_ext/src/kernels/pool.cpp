@@ -37,9 +37,9 @@ class Pool final : public Kernel {
       taps.out = out + static_cast<size_t>(c) * pixels;
       taps.out_row = window_.columns;
       if (maximum) {
-        simd().taps_max(taps);
+        simd().f32.taps_max(taps);
       } else {
-        simd().taps_sum(taps);
+        simd().f32.taps_sum(taps);
         simd().binary(params::eltwise_func::div_, taps.out, 1, counts, 1, taps.out, pixels);
       }
     });

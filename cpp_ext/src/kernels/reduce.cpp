@@ -55,8 +55,8 @@ class Reduce final : public Kernel {
            x_i_.local(i, i, columns_, "REDUCE columns");
   }
 
-  Reduction job(const Call& call, float* out) const {
-    Reduction r{};
+  Reduction<float> job(const Call& call, float* out) const {
+    Reduction<float> r{};
     r.mode = mode_;
     r.row = x_r_.stride;
     r.step = x_k_.stride;
@@ -70,11 +70,11 @@ class Reduce final : public Kernel {
     return r;
   }
 
-  void by_columns(const Call& call, float* out) const { simd().reduce_columns(job(call, out)); }
+  void by_columns(const Call& call, float* out) const { simd().f32.reduce_columns(job(call, out)); }
 
   // Every output on its own: contiguous along k, or gathered to be so.
   void by_rows(const Call& call, float* out) const {
-    const Reduction r = job(call, out);
+    const Reduction<float> r = job(call, out);
     auto* line = static_cast<float*>(scratch(kScratchRow, static_cast<size_t>(r.count) * 4));
     for (int64_t row = 0; row < rows_; ++row) {
       for (int64_t i = 0; i < columns_; ++i) {
@@ -83,7 +83,7 @@ class Reduce final : public Kernel {
           simd().copy_strided(x, r.step, line, r.count);
           x = line;
         }
-        const float value = simd().reduce_row(mode_, x, r.count);
+        const float value = simd().f32.reduce_row(mode_, x, r.count);
         float* to = out + row * columns_ + i;
         if (!r.accumulate) {
           *to = value;

@@ -9,20 +9,24 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 namespace onedispatch::kernels {
 
-// C[m][n] (+)= sum_k A[m][k] * B[k][n]; strides in elements, B and C contiguous along n.
-struct GemmF32 {
-  const float* a;
+// C[m][n] (+)= sum_k A[m][k] * B[k][n]; strides in elements, B and C contiguous along n. Integers wrap.
+template <class Word>
+struct Product {
+  const Word* a;
   ptrdiff_t a_m, a_k;
-  const float* b;
+  const Word* b;
   ptrdiff_t b_k;
-  float* c;
+  Word* c;
   ptrdiff_t c_m;
   int m, n, k;
   bool accumulate;
 };
+using GemmF32 = Product<float>;
+using GemmI32 = Product<int32_t>;  // of either sign: the low 32 bits are the same
 
 // The same for bytes into int32 (wrapping), with zero points already widened.
 struct GemmI8 {
@@ -38,24 +42,40 @@ struct GemmI8 {
   const int32_t* b_zero;  // n values
 };
 
+// y[m][n] = saturate(round(x[m][n] * scale[n]) + zero), contiguous along n; one scale where not per_column.
+struct Requantise {
+  const int32_t* x;
+  ptrdiff_t x_m;
+  const float* scale;
+  bool per_column;
+  int32_t zero;    // fits dtype
+  uint32_t dtype;  // of y: i8, u8, i16, i32
+  void* y;
+  ptrdiff_t y_m;
+  int m, n;
+};
+
 // Window taps over a padded plane: element i of output row r at tap t is
 // plane[r * plane_row + offsets[t] + i]. Rows may be read up to kOverrun elements too far.
-struct Taps {
-  const float* plane;
+template <class Word>
+struct TapsOf {
+  const Word* plane;
   ptrdiff_t plane_row;
   const int32_t* offsets;
   int taps;
   int rows, columns;
-  float* out;
+  Word* out;
   ptrdiff_t out_row;  // of im2col: distance between the rows of two taps instead
 };
+using Taps = TapsOf<float>;
 
-// x[r * row + k * step + i], reduced over k into out[r * out_row + i].
+// x[r * row + k * step + i], reduced over k into out[r * out_row + i]. Sums and products of integers wrap.
+template <class Word>
 struct Reduction {
   uint32_t mode;
-  const float* x;
+  const Word* x;
   ptrdiff_t row, step;
-  float* out;
+  Word* out;
   ptrdiff_t out_row;
   int rows, count, columns;
   bool accumulate;
@@ -63,10 +83,28 @@ struct Reduction {
 
 constexpr int kOverrun = 16;  // widest vector in f32 lanes
 
+// What is the same for every type of 32-bit words: float, int32_t, uint32_t.
+template <class Word>
+struct WordLevel {
+  void (*taps_max)(const TapsOf<Word>&);
+  void (*taps_sum)(const TapsOf<Word>&);
+  void (*reduce_columns)(const Reduction<Word>&);           // contiguous along i, rows of any k stride
+  Word (*reduce_row)(uint32_t mode, const Word* x, int n);  // n >= 1, contiguous along k
+};
+
 struct SimdLevel {
   const char* name;
+  WordLevel<float> f32;
+  WordLevel<int32_t> i32;
+  WordLevel<uint32_t> u32;
+  // Elements of a type of params::dtype as words of the type that kernels compute in (f32 for floats, u32
+  // for u32, else i32), and back: floats rounded to nearest even, integers saturated.
+  void (*widen)(uint32_t dtype, const void* x, void* words, size_t n);
+  void (*narrow)(uint32_t dtype, const void* words, void* y, size_t n);
   void (*gemm_f32)(const GemmF32&);
+  void (*gemm_i32)(const GemmI32&);
   void (*gemm_i8)(const GemmI8&);
+  void (*requantise)(const Requantise&);
   void (*unary)(uint32_t code, float alpha, float beta, const float* x, float* y, size_t n);  // y == x allowed
   // sa, sb: 0 = one value for all, 1 = n values. func as in params::eltwise_func (binary ones).
   void (*binary)(uint32_t func, const float* a, int sa, const float* b, int sb, float* y, size_t n);
@@ -78,15 +116,18 @@ struct SimdLevel {
   void (*copy_rows)(const float* x, ptrdiff_t x_row, ptrdiff_t stride, float* y, ptrdiff_t y_row, int rows, int n);
   void (*im2col)(const Taps&);
   void (*taps_mac)(const Taps&, const float* weights, float bias);
-  void (*taps_max)(const Taps&);
-  void (*taps_sum)(const Taps&);
-  void (*reduce_columns)(const Reduction&);  // contiguous along i, rows of any k stride
-  float (*reduce_row)(uint32_t mode, const float* x, int n);  // n >= 1, contiguous along k
   void (*softmax_row)(bool log, const float* x, float* y, int n);
   void (*softmax_columns)(bool log, const float* x, float* y, int length, ptrdiff_t stride, int n);
   // y[i] = x[i] / (bias + scale * sum_{t < taps} squares[t * stride + i]^2) ^ beta
   void (*lrn_row)(const float* x, const float* squares, int taps, ptrdiff_t stride, float scale, float bias,
                   float beta, float* y, int n);
+
+  template <class Word>
+  const WordLevel<Word>& of() const {
+    if constexpr (std::is_same_v<Word, float>) return f32;
+    if constexpr (std::is_same_v<Word, int32_t>) return i32;
+    if constexpr (std::is_same_v<Word, uint32_t>) return u32;
+  }
 };
 
 // The level in use. ONEDISPATCH_SIMD=portable|avx2|avxvnni|avx512 in the environment asks for a lower one.

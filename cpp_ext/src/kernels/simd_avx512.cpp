@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "onedispatch/kernel_params.h"
 #include "simd.h"
@@ -41,6 +42,7 @@ OD_INLINE F even_lanes(F a, F b) {
 
 #define OD_LEVEL avx512
 #include "level_base.h"
+#include "level_types.h"
 #include "level_gemm.h"
 #include "level_math.h"
 #include "level_rows.h"

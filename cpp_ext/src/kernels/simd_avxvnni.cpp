@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "onedispatch/kernel_params.h"
 #include "simd.h"
@@ -16,6 +17,7 @@
 #define OD_VNNI 1
 #include "level_avx2.h"
 #include "level_base.h"
+#include "level_types.h"
 #include "level_gemm.h"
 #include "level_math.h"
 #include "level_rows.h"

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "onedispatch/kernel_params.h"
 #include "simd.h"
@@ -40,6 +41,7 @@ OD_INLINE F even_lanes(F a, F b) { return F{a[0], a[2], b[0], b[2]}; }
 
 #define OD_LEVEL portable
 #include "level_base.h"
+#include "level_types.h"
 #include "level_gemm.h"
 #include "level_math.h"
 #include "level_rows.h"

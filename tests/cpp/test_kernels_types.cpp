@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element types in the vector primitives: every level gives the bits of scalar loops.
+#include "test_kernels_support.h"
+
+namespace onedispatch::kernels::testing {
+namespace {
+
+namespace d = params::dtype;
+
+// The value of a float of `exponent` and `mantissa` bits below its sign.
+double value_of(uint32_t code, int exponent, int mantissa) {
+  const uint32_t field = code >> mantissa & ((1u << exponent) - 1), fraction = code & ((1u << mantissa) - 1);
+  const int bias = (1 << (exponent - 1)) - 1;
+  const double sign = code >> (exponent + mantissa) & 1 ? -1 : 1;
+  if (field + 1 == 1u << exponent) return fraction != 0 ? std::nan("") : sign * static_cast<double>(kInfinity);
+  const double one = std::ldexp(1.0, mantissa);
+  return sign * std::ldexp(field == 0 ? fraction / one : 1 + fraction / one, (field == 0 ? 1 : static_cast<int>(field)) - bias);
+}
+
+// The code next to x, the even one of two: between neighbours of the table of all finite ones.
+uint32_t nearest(float x, int exponent, int mantissa) {
+  const uint32_t sign = std::signbit(x) ? 0x8000u : 0, infinity = ((1u << exponent) - 1) << mantissa;
+  if (std::isnan(x)) return infinity | 1;
+  const double size = std::abs(static_cast<double>(x));
+  uint32_t low = 0, high = infinity;
+  while (high - low > 1) {
+    const uint32_t middle = (low + high) / 2;
+    (value_of(middle, exponent, mantissa) <= size ? low : high) = middle;
+  }
+  // Beyond the largest, infinity stands for what would come next.
+  const double below = value_of(low, exponent, mantissa), step = below - value_of(low - (low != 0), exponent, mantissa);
+  const double above = high == infinity ? below + step : value_of(high, exponent, mantissa);
+  const double middle = (below + above) / 2;
+  return sign | (size > middle || (size == middle && low % 2 != 0) ? high : low);
+}
+
+struct Format {
+  uint32_t dtype;
+  int exponent, mantissa;
+};
+constexpr Format kFormats[] = {{d::bf16, 8, 7}, {d::f16, 5, 10}};
+
+TEST(ElementTypes, EveryHalfWidensToItsValueAndComesBack) {
+  std::vector<uint16_t> codes(65536), back(codes.size());
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint16_t>(i);
+  std::vector<float> values(codes.size());
+  on_every_level([&] {
+    for (const Format& f : kFormats) {
+      simd().widen(f.dtype, codes.data(), values.data(), codes.size());
+      simd().narrow(f.dtype, values.data(), back.data(), codes.size());
+      for (uint32_t i = 0; i < codes.size(); ++i) {
+        const double want = value_of(i, f.exponent, f.mantissa);
+        if (std::isnan(want)) {
+          ASSERT_TRUE(std::isnan(values[i]) && std::isnan(value_of(back[i], f.exponent, f.mantissa))) << f.dtype << " " << i;
+        } else {
+          ASSERT_EQ(values[i], want) << f.dtype << " " << i;
+          ASSERT_EQ(back[i], i) << f.dtype;
+        }
+      }
+    }
+  });
+}
+
+TEST(ElementTypes, FloatsAreRoundedToTheNearestEvenHalf) {
+  Random random(5);
+  std::vector<float> values = {0.0f, -0.0f, 1.0f, kInfinity, -kInfinity, kNan, 65504.0f, 65519.9f, 65520.0f, 65536.0f, 3.4e38f, 3.39e38f,
+                               -3.4028e38f, 5.9604645e-8f, 2.9802322e-8f, 2.98023259e-8f, 6.0975552e-5f, 6.1035156e-5f, 1e-45f, 1.17549435e-38f};
+  for (int i = 0; i < 20000; ++i) {
+    const uint32_t word = random.word();
+    values.push_back(0);
+    std::memcpy(&values.back(), &word, 4);
+    const auto exponent = static_cast<uint32_t>(random.in(100, 145)) << 23;  // what halves have, and a little more
+    const uint32_t tie = (word & 0x807FE000u) | exponent | 0x1000u;          // between two f16
+    values.push_back(0);
+    std::memcpy(&values.back(), &tie, 4);
+  }
+  std::vector<uint16_t> got(values.size());
+  on_every_level([&] {
+    for (const Format& f : kFormats) {
+      simd().narrow(f.dtype, values.data(), got.data(), values.size());
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (std::isnan(values[i])) {
+          ASSERT_TRUE(std::isnan(value_of(got[i], f.exponent, f.mantissa))) << f.dtype << " " << i;
+        } else {
+          ASSERT_EQ(got[i], nearest(values[i], f.exponent, f.mantissa)) << f.dtype << ": " << values[i];
+        }
+      }
+    }
+  });
+}
+
+template <class Element>
+void check_integers(uint32_t dtype) {
+  using Limits = std::numeric_limits<Element>;
+  Random random(dtype);
+  for (const size_t n : {0, 1, 7, 16, 17, 100}) {
+    std::vector<Element> narrow(n), back(n);
+    std::vector<int32_t> words(n), wide(n);
+    for (size_t i = 0; i < n; ++i) {
+      narrow[i] = static_cast<Element>(random.word());
+      wide[i] = random.chance(30) ? static_cast<int32_t>(random.word()) : random.in(Limits::min() - 300, Limits::max() + 300);
+    }
+    simd().widen(dtype, narrow.data(), words.data(), n);
+    for (size_t i = 0; i < n; ++i) EXPECT_EQ(words[i], narrow[i]);
+    simd().narrow(dtype, wide.data(), back.data(), n);
+    for (size_t i = 0; i < n; ++i) EXPECT_EQ(back[i], std::clamp<int32_t>(wide[i], Limits::min(), Limits::max())) << wide[i];
+  }
+}
+
+TEST(ElementTypes, IntegersWidenExactlyAndNarrowSaturated) {
+  on_every_level([] {
+    check_integers<int8_t>(d::i8);
+    check_integers<uint8_t>(d::u8);
+    check_integers<int16_t>(d::i16);
+    check_integers<uint16_t>(d::u16);
+  });
+}
+
+template <class Word>
+Word reduced(uint32_t mode, Word acc, Word x) {
+  namespace m = params::reduce_mode;
+  const auto a = static_cast<uint32_t>(acc), b = static_cast<uint32_t>(x);
+  switch (mode) {
+    case m::max_: return std::max(acc, x);
+    case m::min_: return std::min(acc, x);
+    case m::prod_: return static_cast<Word>(a * b);
+    case m::sum_square_: return static_cast<Word>(a + b * b);
+    default: return static_cast<Word>(a + b);
+  }
+}
+
+template <class Word>
+Word reduction_start(uint32_t mode) {
+  namespace m = params::reduce_mode;
+  using Limits = std::numeric_limits<Word>;
+  return mode == m::max_ ? Limits::min() : mode == m::min_ ? Limits::max() : mode == m::prod_ ? Word{1} : Word{0};
+}
+
+template <class Word>
+void check_reductions(uint32_t seed) {
+  Random random(seed);
+  const int rows = random.in(1, 3), count = random.in(1, 90), columns = random.in(1, 40);
+  std::vector<Word> x(static_cast<size_t>(rows * count * columns)), out(static_cast<size_t>(rows * columns));
+  for (Word& value : x) value = static_cast<Word>(random.word());
+  for (uint32_t mode = 0; mode <= params::reduce_mode::prod_; ++mode) {
+    Reduction<Word> r{mode, x.data(), count * columns, columns, out.data(), columns, rows, count, columns, false};
+    simd().of<Word>().reduce_columns(r);
+    for (int row = 0; row < rows; ++row) {
+      for (int i = 0; i < columns; ++i) {
+        Word want = reduction_start<Word>(mode);
+        for (int k = 0; k < count; ++k) want = reduced(mode, want, x[static_cast<size_t>((row * count + k) * columns + i)]);
+        EXPECT_EQ(out[static_cast<size_t>(row * columns + i)], want) << "mode " << mode;
+      }
+    }
+    const int n = rows * count * columns;
+    Word want = reduction_start<Word>(mode);
+    for (const Word value : x) want = reduced(mode, want, value);
+    EXPECT_EQ(simd().of<Word>().reduce_row(mode, x.data(), n), want) << "mode " << mode;
+  }
+}
+
+TEST(ElementTypes, ReductionsOfIntegersWrapAndOrderBySign) {
+  on_every_level([] {
+    for (uint32_t seed = 0; seed < 20; ++seed) {
+      check_reductions<int32_t>(seed);
+      check_reductions<uint32_t>(seed);
+    }
+  });
+}
+
+template <class Word>
+void check_largest(uint32_t seed) {
+  Random random(seed);
+  const int rows = random.in(1, 9), columns = random.in(1, 40), row = columns + 3;
+  std::vector<Word> plane(static_cast<size_t>((rows + 2) * row + kOverrun)), out(static_cast<size_t>(rows * columns));
+  for (Word& value : plane) value = static_cast<Word>(random.word());
+  const std::vector<int32_t> offsets = {0, 1, 2, row, row + 2, 2 * row + 1};
+  simd().of<Word>().taps_max({plane.data(), row, offsets.data(), 6, rows, columns, out.data(), columns});
+  for (int y = 0; y < rows; ++y) {
+    for (int x = 0; x < columns; ++x) {
+      Word want = std::numeric_limits<Word>::min();
+      for (const int32_t tap : offsets) want = std::max(want, plane[static_cast<size_t>(y * row + x + tap)]);
+      EXPECT_EQ(out[static_cast<size_t>(y * columns + x)], want);
+    }
+  }
+}
+
+TEST(ElementTypes, TheLargestOfAWindowKnowsSigns) {
+  on_every_level([] {
+    for (uint32_t seed = 0; seed < 20; ++seed) {
+      check_largest<int32_t>(seed);
+      check_largest<uint32_t>(seed);
+    }
+  });
+}
+
+TEST(ElementTypes, ProductsOfWordsWrap) {
+  on_every_level([] {
+    Random random(3);
+    for (int turn = 0; turn < 30; ++turn) {
+      const int m = random.in(1, 20), n = random.in(1, 70), k = random.in(1, 30);
+      std::vector<int32_t> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(k * n)), c(static_cast<size_t>(m * n), 7);
+      for (int32_t& x : a) x = static_cast<int32_t>(random.word());
+      for (int32_t& x : b) x = static_cast<int32_t>(random.word());
+      const bool accumulate = random.chance(50);
+      simd().gemm_i32({a.data(), k, 1, b.data(), n, c.data(), n, m, n, k, accumulate});
+      for (int i = 0; i < m * n; ++i) {
+        uint32_t want = accumulate ? 7 : 0;
+        for (int j = 0; j < k; ++j) want += static_cast<uint32_t>(a[static_cast<size_t>(i / n * k + j)]) * static_cast<uint32_t>(b[static_cast<size_t>(j * n + i % n)]);
+        ASSERT_EQ(static_cast<uint32_t>(c[static_cast<size_t>(i)]), want);
+      }
+    }
+  });
+}
+
+template <class Element>
+void check_requantised(uint32_t dtype, uint32_t seed) {
+  using Limits = std::numeric_limits<Element>;
+  Random random(seed);
+  const int m = random.in(1, 4), n = random.in(1, 50), row = n + random.in(0, 5);
+  std::vector<int32_t> x(static_cast<size_t>(m * n));
+  std::vector<float> scale(static_cast<size_t>(n));
+  for (float& s : scale) s = random.chance(30) ? 0.5f : std::ldexp(random.value(), -random.in(0, 20));
+  for (int32_t& v : x) v = random.chance(20) ? static_cast<int32_t>(random.word()) : random.in(-3000, 3000);
+  std::vector<Element> y(static_cast<size_t>(m * row), Element{99});
+  const bool per_column = random.chance(50);
+  const int zero = std::is_same_v<Element, int32_t> ? random.in(-100, 100) : random.in(std::max<int>(Limits::min(), -40000), std::min<int>(Limits::max(), 40000));
+  simd().requantise({x.data(), n, scale.data(), per_column, zero, dtype, y.data(), row, m, n});
+  for (int i = 0; i < m * row; ++i) {
+    const int line = i / row, column = i % row;
+    if (column >= n) {
+      EXPECT_EQ(y[static_cast<size_t>(i)], Element{99}) << "beyond the row";
+      continue;
+    }
+    const float value = static_cast<float>(x[static_cast<size_t>(line * n + column)]) * scale[per_column ? static_cast<size_t>(column) : 0];
+    const double want = std::clamp<double>(std::nearbyint(value) + static_cast<double>(zero), Limits::min(), Limits::max());
+    ASSERT_EQ(y[static_cast<size_t>(i)], static_cast<Element>(want)) << value << " + " << zero;
+  }
+}
+
+TEST(ElementTypes, SumsAreRequantisedAsOnnxruntimeDoes) {
+  on_every_level([] {
+    for (uint32_t seed = 0; seed < 40; ++seed) {
+      check_requantised<int8_t>(d::i8, seed);
+      check_requantised<uint8_t>(d::u8, seed);
+      check_requantised<int16_t>(d::i16, seed);
+      check_requantised<int32_t>(d::i32, seed);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace onedispatch::kernels::testing
