@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The search leaves out what cannot be best, and chooses what judging everything would choose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from onedispatch.operators import search
+from onedispatch.operators.index_space import Nest
+from onedispatch.operators.judge import Judge
+from onedispatch.transactions import Device, find_device
+from tests.ops.cases import CASES
+from tests.ops.lowered import lower
+
+DEVICES = ("npu2", "npu1", "npu1_1col")
+MOST_CANDIDATES = 20_000  # of a nest that is judged in full here
+
+
+def _exhaustive(nest: Nest, device: Device, judge: Judge) -> tuple[object, ...]:
+    """The choice when every mapping is judged for every candidate; checks each bound on the way."""
+    everything = np.arange(len(judge.k_tile))
+    judged = []
+
+    def judge_all(mapping: search.Mapping) -> None:
+        cost = judge.cost(mapping, everything)
+        assert (judge._bound(mapping) <= cost).all()
+        assert judge.floor(mapping) <= cost.min()
+        judged.append((float(cost.min()), mapping, int(np.argmin(cost))))
+
+    for mapping in search._mappings(nest, device):
+        judge_all(mapping)
+    for _, mapping, _ in sorted(judged, key=lambda j: j[0])[: search.ORDERED_MAPPINGS]:
+        for order in search._orders(nest):
+            judge_all(replace(mapping, order=order))
+    cost, mapping, at = min(judged, key=lambda j: j[0])
+    return mapping, tuple(int(t[at]) for t in judge.tiles), int(judge.k_tile[at]), int(cost)
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[case.id for case in CASES])
+def test_what_is_left_out_would_not_be_chosen(number: int) -> None:
+    device = find_device(DEVICES[number % len(DEVICES)])
+    for _, op in lower(CASES[number]).ops:
+        for nest in op._nests:
+            judge = Judge(nest, device, *search._candidates(nest))
+            if len(judge.k_tile) <= MOST_CANDIDATES:
+                assert search._search(nest, device) == _exhaustive(nest, device, judge)
