@@ -67,9 +67,9 @@ format: $(STAMPS)/dev
 
 # Formats live in one Python table each; C++ reads a header made from it.
 generate: $(STAMPS)/dev
-	$(BIN)/python -m onedispatch.operators.genheader cpp_ext/include/onedispatch
-	$(BIN)/python -m onedispatch.transactions.genheader cpp_ext/include/onedispatch
-	$(BIN)/python -m onedispatch.transactions.genreadme transactions/README.md
+	$(BIN)/python -m onedispatch.operators.codegen.genheader cpp_ext/include/onedispatch
+	$(BIN)/python -m onedispatch.transactions.codegen.genheader cpp_ext/include/onedispatch
+	$(BIN)/python -m onedispatch.transactions.codegen.genreadme transactions/README.md
 
 generated: $(STAMPS)/dev
 	$(BIN)/pytest -q -p no:cacheprovider tests/arch/test_generated.py

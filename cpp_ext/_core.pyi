@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulated array behind pyxrt's names.
 
-Errors are classes of ``onedispatch.transactions.errors``: ``DeviceError`` for wrong use,
+Errors are classes of ``onedispatch.transactions.base.errors``: ``DeviceError`` for wrong use,
 ``CompiledModelError`` for xclbins, ``TransactionError`` and ``SimulationError`` from runs
 (raised by ``run.wait``; a ``SimulationError`` also has ``kind``, such as "deadlock").
 """

@@ -15,24 +15,10 @@ Nouns, in the order in which one meets them:
 them, the C++ header too. The package imports nothing of the rest of OneDispatch.
 """
 
-from onedispatch.transactions.argmap import ArgKind, ArgMap
-from onedispatch.transactions.bd import (
-    CoreBd,
-    MemBd,
-    ShimBd,
-    circuit_master,
-    lock_request_offset,
-    packet_header,
-    packet_master,
-    queue_word,
-    switch_slave,
-    switch_slot,
-)
-from onedispatch.transactions.builder import TransactionBuilder, tile_address
-from onedispatch.transactions.control_packets import ControlPackets
-from onedispatch.transactions.device import Device, device_names, find_device
-from onedispatch.transactions.diff import Difference
-from onedispatch.transactions.errors import (
+from onedispatch.transactions.analysis.diff import Difference
+from onedispatch.transactions.analysis.explain import Explanation
+from onedispatch.transactions.analysis.validation import Finding, FindingKind, Severity
+from onedispatch.transactions.base.errors import (
     CompiledModelError,
     DeviceError,
     InputError,
@@ -45,12 +31,26 @@ from onedispatch.transactions.errors import (
     TransactionError,
     UnsupportedModelError,
 )
-from onedispatch.transactions.explain import Explanation
-from onedispatch.transactions.fuse import Bindings, fuse
-from onedispatch.transactions.merge import Merged, merged
-from onedispatch.transactions.transaction import Operation, Transaction
-from onedispatch.transactions.validation import Finding, FindingKind, Severity
-from onedispatch.transactions.xclbin import Xclbin
+from onedispatch.transactions.format.builder import TransactionBuilder, tile_address
+from onedispatch.transactions.format.transaction import Operation, Transaction
+from onedispatch.transactions.format.xclbin import Xclbin
+from onedispatch.transactions.fusion.argmap import ArgKind, ArgMap
+from onedispatch.transactions.fusion.fuse import Bindings, fuse
+from onedispatch.transactions.machine.bd import (
+    CoreBd,
+    MemBd,
+    ShimBd,
+    circuit_master,
+    lock_request_offset,
+    packet_header,
+    packet_master,
+    queue_word,
+    switch_slave,
+    switch_slot,
+)
+from onedispatch.transactions.machine.device import Device, device_names, find_device
+from onedispatch.transactions.packets.control_packets import ControlPackets
+from onedispatch.transactions.packets.merge import Merged, merged
 
 __all__ = [  # noqa: RUF022 (grouped by what they are for)
     # devices

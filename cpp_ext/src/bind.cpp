@@ -57,9 +57,9 @@ template <> struct type_caster<KernelName> : constructed_caster<KernelName> {};
 
 namespace {
 
-// Raises a class of transactions/errors.py; the module is imported when an error is thrown.
+// Raises a class of transactions/base/errors.py; the module is imported when an error is thrown.
 void raise(const char* type, const od::Complaint& c, const py::dict& more = py::dict()) {
-  const py::object cls = py::module_::import("onedispatch.transactions.errors").attr(type);
+  const py::object cls = py::module_::import("onedispatch.transactions.base.errors").attr(type);
   const py::object error = cls(c.where, c.given, c.accepted, c.remedy, **more);
   PyErr_SetObject(cls.ptr(), error.ptr());
 }

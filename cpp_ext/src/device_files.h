@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// transactions/devices/*.toml, embedded by CMake.
+// transactions/machine/devices/*.toml, embedded by CMake.
 #pragma once
 #include <cstddef>
 #include <string_view>

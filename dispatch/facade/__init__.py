@@ -16,7 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from onedispatch import transactions
-from onedispatch.transactions.errors import (
+from onedispatch.transactions.base.errors import (
     CompiledModelError,
     DeviceError,
     InputError,
@@ -31,13 +31,13 @@ from onedispatch.transactions.errors import (
 )
 
 if TYPE_CHECKING:
-    from onedispatch.dispatch import backend, xrt
-    from onedispatch.dispatch.devices import DeviceInfo, devices
-    from onedispatch.dispatch.model import CompiledModel, load
-    from onedispatch.dispatch.model import compile_model as compile
-    from onedispatch.dispatch.program import NodePlacement
-    from onedispatch.dispatch.report import OpReport, RunReport
-    from onedispatch.dispatch.session import InferenceSession
+    from onedispatch.dispatch.artifact.model import CompiledModel, load
+    from onedispatch.dispatch.artifact.model import compile_model as compile
+    from onedispatch.dispatch.compiler.plan import NodePlacement
+    from onedispatch.dispatch.runtime import backend, xrt
+    from onedispatch.dispatch.runtime.devices import DeviceInfo, devices
+    from onedispatch.dispatch.runtime.report import OpReport, RunReport
+    from onedispatch.dispatch.runtime.session import InferenceSession
 
     __version__: str
 
@@ -70,17 +70,17 @@ __all__ = [
 
 # name -> (module, name there; "" for the module itself)
 _LAZY = {
-    "CompiledModel": ("model", "CompiledModel"),
-    "DeviceInfo": ("devices", "DeviceInfo"),
-    "InferenceSession": ("session", "InferenceSession"),
-    "NodePlacement": ("program", "NodePlacement"),
-    "OpReport": ("report", "OpReport"),
-    "RunReport": ("report", "RunReport"),
-    "backend": ("backend", ""),
-    "compile": ("model", "compile_model"),
-    "devices": ("devices", "devices"),
-    "load": ("model", "load"),
-    "xrt": ("xrt", ""),
+    "CompiledModel": ("artifact.model", "CompiledModel"),
+    "DeviceInfo": ("runtime.devices", "DeviceInfo"),
+    "InferenceSession": ("runtime.session", "InferenceSession"),
+    "NodePlacement": ("compiler.plan", "NodePlacement"),
+    "OpReport": ("runtime.report", "OpReport"),
+    "RunReport": ("runtime.report", "RunReport"),
+    "backend": ("runtime.backend", ""),
+    "compile": ("artifact.model", "compile_model"),
+    "devices": ("runtime.devices", "devices"),
+    "load": ("artifact.model", "load"),
+    "xrt": ("runtime.xrt", ""),
 }
 
 

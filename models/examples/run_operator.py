@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from onedispatch import xrt as pyxrt  # on a machine with an NPU: import pyxrt
-from onedispatch.operators.base import Operator, TensorSpec
-from onedispatch.operators.elementwise import Eltwise
-from onedispatch.operators.overlay import overlay_transaction
+from onedispatch.operators.emission.overlay import overlay_transaction
+from onedispatch.operators.families.elementwise import Eltwise
+from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.transactions import ArgKind, Xclbin, find_device
 
 DEVICE = "npu2"  # what device(0) is in the simulator; a real machine has what it has

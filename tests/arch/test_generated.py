@@ -13,8 +13,8 @@ import pytest
 INCLUDE = "cpp_ext/include/onedispatch"
 # module -> what its one argument names: a file, or "" for the folder to fill
 GENERATORS = {
-    "onedispatch.operators.genheader": "",
-    "onedispatch.transactions.genheader": "",
+    "onedispatch.operators.codegen.genheader": "",
+    "onedispatch.transactions.codegen.genheader": "",
 }
 
 

@@ -18,8 +18,8 @@ MAY_IMPORT = {
 }
 # Extension -> the one file that imports it.
 BRIDGES = {
-    "onedispatch.cpp_ext._core": "dispatch/device.py",
-    "onedispatch.transactions._native": "transactions/decode.py",
+    "onedispatch.cpp_ext._core": "dispatch/runtime/device.py",
+    "onedispatch.transactions.format._native": "transactions/format/decode.py",
 }
 # The public face re-exports by `onedispatch` itself; nothing inside may go through it.
 FACADE = "dispatch/facade/__init__.py"
@@ -78,24 +78,24 @@ def test_every_import_follows_the_one_way_rule() -> None:
 @pytest.mark.parametrize(
     ("path", "source", "expected"),
     [
-        ("transactions/fuse.py", "import onedispatch.operators.conv", "transactions may import"),
-        ("operators/conv.py", "from onedispatch.dispatch import graph", "operators may import"),
-        ("operators/conv.py", "from .base import Operator", "relative"),
-        ("dispatch/plan.py", "from operators.base import Operator", "second copy"),
-        ("dispatch/plan.py", "from onedispatch.cpp_ext import _core", "only dispatch/device.py"),
-        ("dispatch/plan.py", "def f():\n    import onedispatch.cpp_ext._core", "only dispatch/device.py"),
+        ("transactions/x.py", "import onedispatch.operators.families.conv", "transactions may import"),
+        ("operators/x.py", "from onedispatch.dispatch import graph", "operators may import"),
+        ("operators/x.py", "from .base import Operator", "relative"),
+        ("dispatch/x.py", "from operators.base import Operator", "second copy"),
+        ("dispatch/x.py", "from onedispatch.cpp_ext import _core", "only dispatch/"),
+        ("dispatch/x.py", "def f():\n    import onedispatch.cpp_ext._core", "only dispatch/"),
         (
-            "transactions/fuse.py",
-            "from onedispatch.transactions import _native",
-            "only transactions/decode.py",
+            "transactions/fusion/fuse.py",
+            "from onedispatch.transactions.format import _native",
+            "only transactions/format/decode.py",
         ),
-        ("transactions/decode.py", "from onedispatch.transactions import _native", None),
-        ("dispatch/plan.py", "import onedispatch", "public face"),
+        ("transactions/format/decode.py", "from onedispatch.transactions.format import _native", None),
+        ("dispatch/x.py", "import onedispatch", "public face"),
         ("tests/unit/test_x.py", "from transactions import spec", "second copy"),
-        ("dispatch/device.py", "from onedispatch.cpp_ext import _core", None),
-        ("operators/conv.py", "from onedispatch.transactions import Device", None),
+        ("dispatch/runtime/device.py", "from onedispatch.cpp_ext import _core", None),
+        ("operators/x.py", "from onedispatch.transactions import Device", None),
         ("models/demo.py", "import onedispatch", None),
-        ("operators/conv.py", "import operator", None),
+        ("operators/x.py", "import operator", None),
     ],
 )
 def test_the_rule_itself(path: str, source: str, expected: str | None) -> None:

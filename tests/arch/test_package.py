@@ -36,7 +36,7 @@ def test_the_wheel_holds_no_sources_of_the_simulator(installed: set[str]) -> Non
     assert not [name for name in installed if name.endswith((".cpp", ".h", ".hpp", "CMakeLists.txt"))]
 
 
-@pytest.mark.parametrize("extension", ["cpp_ext/_core", "transactions/_native"])
+@pytest.mark.parametrize("extension", ["cpp_ext/_core", "transactions/format/_native"])
 def test_the_extensions_and_their_types_are_installed(extension: str, installed: set[str]) -> None:
     start = f"onedispatch/{extension}."
     assert any(name.startswith(start) and name.endswith(".so") for name in installed)

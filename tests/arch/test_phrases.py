@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onedispatch.transactions.phrases import counted, span
+from onedispatch.transactions.base.phrases import counted, span
 
 FOLDERS = ("dispatch", "operators", "transactions", "models")
 NOUNS = (
@@ -20,7 +20,7 @@ NOUNS = (
 COUNT = re.compile(rf" (?:more |other )?(?:{'|'.join(NOUNS)})\b")
 IN_CPP = re.compile(rf'std::to_string\([^"\n]*\)\s*\+\s*" (?:{"|".join(NOUNS)})\b')
 # Listings that the assembler reads back, and a plural that no number of one can reach.
-READ_BACK = {"transactions/listing.py": 3}
+READ_BACK = {"transactions/text/listing.py": 3}
 
 
 def constant(expression: ast.expr) -> bool:

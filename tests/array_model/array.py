@@ -15,8 +15,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from onedispatch.transactions import registers
-from onedispatch.transactions.transaction import Transaction
+from onedispatch.transactions.format.transaction import Transaction
+from onedispatch.transactions.machine import registers
 from tests.array_model.control import ControlPort
 from tests.array_model.controller import Controller
 from tests.array_model.dma import MM2S, S2MM, Channel

@@ -9,7 +9,7 @@ from typing import Any
 
 from onedispatch.cpp_ext import _core
 from onedispatch.transactions import Device, Transaction, TransactionBuilder, Xclbin
-from onedispatch.transactions.errors import SimulationError
+from onedispatch.transactions.base.errors import SimulationError
 from tests.array_model.array import CONTROLLER_LAST, Array, Loader, no_programs
 from tests.array_model.memory import ModelFault
 from tests.array_model.programs import Program

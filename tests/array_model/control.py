@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from onedispatch.transactions import bd, registers
+from onedispatch.transactions.machine import bd, registers
 from tests.array_model.memory import ModelFault
 from tests.array_model.sender import Sender, Steps
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from onedispatch.transactions import bd, registers
-from onedispatch.transactions.transaction import Operation, Transaction
+from onedispatch.transactions.format.transaction import Operation, Transaction
+from onedispatch.transactions.machine import bd, registers
 from tests.array_model.memory import ModelFault
 
 if TYPE_CHECKING:

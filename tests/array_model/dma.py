@@ -40,8 +40,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from onedispatch.transactions import bd, registers
-from onedispatch.transactions.bd import BufferDescriptor, CoreBd, MemBd, ShimBd
+from onedispatch.transactions.machine import bd, registers
+from onedispatch.transactions.machine.bd import BufferDescriptor, CoreBd, MemBd, ShimBd
 from tests.array_model.control import check_stream_header, packet_part
 from tests.array_model.memory import Memory, ModelFault
 from tests.array_model.sender import Sender, Steps

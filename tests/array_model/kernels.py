@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onedispatch.operators import params
-from onedispatch.operators.dtypes import DTYPES
-from onedispatch.operators.elementwise import KERNEL as ELTWISE
-from onedispatch.operators.kernel import Function, Kernel
-from onedispatch.operators.matmul import GEMM
+from onedispatch.operators.declarations import params
+from onedispatch.operators.declarations.dtypes import DTYPES
+from onedispatch.operators.declarations.kernel import Function, Kernel
+from onedispatch.operators.families.elementwise import KERNEL as ELTWISE
+from onedispatch.operators.families.matmul import GEMM
 from tests.array_model.memory import Memory, ModelFault
 
 F32 = npt.NDArray[np.float32]

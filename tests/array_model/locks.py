@@ -17,7 +17,7 @@ whether it succeeded. That is why a poll may never read once more after it has s
 
 from __future__ import annotations
 
-from onedispatch.transactions import bd, registers
+from onedispatch.transactions.machine import bd, registers
 from tests.array_model.memory import ModelFault
 
 

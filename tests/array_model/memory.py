@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onedispatch.transactions.spec import DDR_APERTURE
+from onedispatch.transactions.format.spec import DDR_APERTURE
 
 FIRST_BUFFER_ADDRESS = 0x10000
 BUFFER_GAP = 0x1000

@@ -10,8 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from onedispatch.transactions import Device, MemBd, ShimBd, TransactionBuilder, registers
-from onedispatch.transactions.bd import (
+from onedispatch.transactions import Device, MemBd, ShimBd, TransactionBuilder
+from onedispatch.transactions.base.errors import TransactionError
+from onedispatch.transactions.format.builder import tile_address
+from onedispatch.transactions.machine import registers
+from onedispatch.transactions.machine.bd import (
     circuit_master,
     control_packet_header,
     packet_header,
@@ -20,10 +23,8 @@ from onedispatch.transactions.bd import (
     switch_slave,
     switch_slot,
 )
-from onedispatch.transactions.builder import tile_address
-from onedispatch.transactions.control_overlay import ARBITER, lay_control_routes, usual_tiles
-from onedispatch.transactions.control_packets import Key
-from onedispatch.transactions.errors import TransactionError
+from onedispatch.transactions.packets.control_overlay import ARBITER, lay_control_routes, usual_tiles
+from onedispatch.transactions.packets.control_packets import Key
 from tests.array_model.programs import IDLE, Abandon, Choose, Program
 
 ROWS = registers.FIRST_CORE_ROW + registers.CORE_ROWS

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Protocol, TypeVar
 
-from onedispatch.transactions import Device, TransactionBuilder, registers
-from onedispatch.transactions.bd import BD_CLASSES, BufferDescriptor, lock_request_offset, queue_word
+from onedispatch.transactions import Device, TransactionBuilder
+from onedispatch.transactions.machine import registers
+from onedispatch.transactions.machine.bd import BD_CLASSES, BufferDescriptor, lock_request_offset, queue_word
 from tests.array_model.dma import MM2S, S2MM, dimensions, padded_offsets, stream
 from tests.array_model.memory import ModelFault
 from tests.array_model.routing import Place, Router, Tree

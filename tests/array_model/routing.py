@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from onedispatch.transactions import registers, switches
-from onedispatch.transactions.bd import circuit_master, packet_master, switch_slave, switch_slot
+from onedispatch.transactions.machine import registers, switches
+from onedispatch.transactions.machine.bd import circuit_master, packet_master, switch_slave, switch_slot
 
 
 class Choose(Protocol):

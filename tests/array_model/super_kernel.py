@@ -2,7 +2,7 @@
 """The super kernel: the program that every core runs, as a coroutine.
 
 It waits for a parameter block, runs the loop that the block describes, gives the block back,
-and starts again. The block's words are those of ``operators/params.py``. Per outer tile:
+and starts again. The block's words are those of ``operators/declarations/params.py``. Per outer tile:
 acquire an out slot; for every reduction step acquire the inputs as their cadence says, call the
 kernel, release; then release the out slot. Slots of a port are used in turn, from 0 for each op.
 """
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onedispatch.operators import params
-from onedispatch.transactions.registers import CORE_VIEW_MEMORY
+from onedispatch.operators.declarations import params
+from onedispatch.transactions.machine.registers import CORE_VIEW_MEMORY
 from tests.array_model.array import Core, Program
 from tests.array_model.kernels import KERNELS, Call
 from tests.array_model.memory import ModelFault

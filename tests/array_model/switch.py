@@ -32,7 +32,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from onedispatch.transactions import bd, registers, switches
+from onedispatch.transactions.machine import bd, registers, switches
 from tests.array_model.memory import ModelFault
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import onedispatch as od
-from onedispatch.dispatch import zoo
+from onedispatch.dispatch.tools import zoo
 
 pytestmark = pytest.mark.bench
 NETWORKS = ("light_squeezenet", "light_resnet50", "light_densenet121")

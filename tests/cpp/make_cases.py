@@ -36,10 +36,10 @@ import numpy as np
 if __package__ in (None, ""):
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from onedispatch.operators.base import Operator
-from onedispatch.operators.functions import REDUCTIONS
-from onedispatch.operators.movement import Copy
-from onedispatch.operators.overlay import overlay_transaction
+from onedispatch.operators.declarations.functions import REDUCTIONS
+from onedispatch.operators.emission.overlay import overlay_transaction
+from onedispatch.operators.families.movement import Copy
+from onedispatch.operators.interface.operator import Operator
 from onedispatch.transactions import ArgKind, Xclbin, find_device
 from tests.ops.case import Case, case, f32, integers, value, weight
 from tests.ops.lowered import device_bytes, lower

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "../../cpp_ext/src/kernels/kernel.h"
-#include "../../cpp_ext/src/kernels/simd.h"
+#include "../../cpp_ext/src/kernels/simd/simd.h"
 
 namespace onedispatch::kernels::testing {
 

@@ -22,7 +22,7 @@ inline uint32_t crc32(const std::vector<uint8_t>& data, size_t from) {
   return ~crc;
 }
 
-// A container with one kernel and one PDI, as transactions/xclbin.py lays it out.
+// A container with one kernel and one PDI, as transactions/format/xclbin.py lays it out.
 inline std::vector<uint8_t> container(const std::string& device = "npu2_2col") {
   const std::vector<uint8_t> pdi = Builder().bytes();
   std::vector<uint8_t> data(80 + 64 + 16, 0);

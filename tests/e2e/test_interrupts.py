@@ -23,9 +23,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import onedispatch as od
-from onedispatch.dispatch import zoo
-from onedispatch.dispatch.interruptible import interruptible
-from onedispatch.dispatch.processes import mapped
+from onedispatch.dispatch.base.interruptible import interruptible
+from onedispatch.dispatch.base.processes import mapped
+from onedispatch.dispatch.tools import zoo
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 

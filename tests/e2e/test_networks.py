@@ -12,8 +12,8 @@ import onnxruntime
 import pytest
 
 import onedispatch as od
-from onedispatch.dispatch import zoo
-from onedispatch.dispatch.checking import check_model
+from onedispatch.dispatch.tools import zoo
+from onedispatch.dispatch.tools.checking import check_model
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 

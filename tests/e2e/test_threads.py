@@ -143,7 +143,7 @@ def test_arguments_change_while_a_run_starts() -> None:
     """A run takes its arguments as they are when it starts; what is replaced may have no other owner."""
     transaction = od.compile(model(16)).transaction
     device = od.xrt.device(0, "npu2")
-    from onedispatch.operators.overlay import overlay_transaction
+    from onedispatch.operators.emission.overlay import overlay_transaction
     from onedispatch.transactions import Xclbin, find_device
 
     binary = od.xrt.xclbin(Xclbin("npu2", {0: overlay_transaction(find_device("npu2"))}).to_bytes())

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch as od
 from onedispatch.transactions import Transaction
-from onedispatch.transactions.spec import V0_1, V1_0
+from onedispatch.transactions.format.spec import V0_1, V1_0
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 

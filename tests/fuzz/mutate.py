@@ -16,9 +16,10 @@ from typing import Any
 
 import msgpack
 
-from onedispatch.dispatch.container import MAGIC, VERSION
-from onedispatch.transactions import registers, spec, xclbin
-from onedispatch.transactions.spec import Version
+from onedispatch.dispatch.artifact.container import MAGIC, VERSION
+from onedispatch.transactions.format import spec, xclbin
+from onedispatch.transactions.format.spec import Version
+from onedispatch.transactions.machine import registers
 
 Mutate = Callable[[bytes, int, random.Random], bytes]
 """(bytes, most bytes, random numbers) -> other bytes"""

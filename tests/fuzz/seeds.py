@@ -19,8 +19,8 @@ from tempfile import TemporaryDirectory
 
 from onnx import helper
 
-from onedispatch.dispatch.model import compile_model
-from onedispatch.operators.overlay import overlay_transaction
+from onedispatch.dispatch.artifact.model import compile_model
+from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.transactions import (
     ControlPackets,
     CoreBd,
@@ -30,15 +30,14 @@ from onedispatch.transactions import (
     Transaction,
     TransactionBuilder,
     Xclbin,
-    bd,
-    codec,
     find_device,
     fuse,
     queue_word,
-    spec,
     tile_address,
 )
-from onedispatch.transactions.control_packets import ControlPacket, Patch
+from onedispatch.transactions.format import codec, spec
+from onedispatch.transactions.machine import bd
+from onedispatch.transactions.packets.control_packets import ControlPacket, Patch
 from tests.cpp.make_cases import only_operator
 from tests.fuzz.mutate import join_parts
 from tests.ops.case import case, f32

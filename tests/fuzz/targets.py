@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from onedispatch.dispatch.model import load
-from onedispatch.dispatch.replay import Packets, replay
-from onedispatch.dispatch.session import InferenceSession
+from onedispatch.dispatch.artifact.model import load
+from onedispatch.dispatch.runtime.session import InferenceSession
+from onedispatch.dispatch.tools.replay import Packets, replay
 from onedispatch.transactions import (
     ControlPackets,
     OneDispatchError,
@@ -28,12 +28,12 @@ from onedispatch.transactions import (
     Xclbin,
     find_device,
 )
-from onedispatch.transactions.check import check_bytes
-from onedispatch.transactions.control_packets import read_meta
-from onedispatch.transactions.errors import InternalError
-from onedispatch.transactions.fusemap import fuse_map
-from onedispatch.transactions.picture import svg
-from onedispatch.transactions.spec import V0_1, V1_0
+from onedispatch.transactions.analysis.check import check_bytes
+from onedispatch.transactions.analysis.picture import svg
+from onedispatch.transactions.base.errors import InternalError
+from onedispatch.transactions.format.spec import V0_1, V1_0
+from onedispatch.transactions.fusion.fusemap import fuse_map
+from onedispatch.transactions.packets.control_packets import read_meta
 from tests.fuzz import mutate
 from tests.fuzz.model_answers import compare
 from tests.fuzz.models import generate

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from onedispatch.transactions import Transaction, codec, spec
+from onedispatch.transactions import Transaction
+from onedispatch.transactions.format import codec, spec
 
 SIZE = 1 << 20
 MULTIPLE = {"decode": 8, "check": 64, "explain": 64}
@@ -21,7 +22,7 @@ few Python objects; each finding is a text."""
 MEASURE = """
 import sys
 from onedispatch.transactions import Transaction
-from onedispatch.transactions.picture import svg
+from onedispatch.transactions.analysis.picture import svg
 data = open(sys.argv[1], "rb").read()
 step = sys.argv[2]
 def peak():  # not ru_maxrss: that starts with the parent's

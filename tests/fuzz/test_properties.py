@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onedispatch.transactions import Operation, Transaction, TransactionError, codec, listing, spec
+from onedispatch.transactions import Operation, Transaction, TransactionError
+from onedispatch.transactions.format import codec, spec
+from onedispatch.transactions.text import listing
 from tests.fuzz import mutate, seeds
 
 UNKNOWN = sorted({*range(spec.CUSTOM_BEGIN, 256)} - {*spec.BY_CODE})

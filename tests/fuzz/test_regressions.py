@@ -7,17 +7,9 @@ import struct
 import time
 from collections.abc import Sequence
 
-from onedispatch.dispatch.replay import replay
-from onedispatch.transactions import (
-    MemBd,
-    ShimBd,
-    Transaction,
-    TransactionBuilder,
-    codec,
-    queue_word,
-    spec,
-    tile_address,
-)
+from onedispatch.dispatch.tools.replay import replay
+from onedispatch.transactions import MemBd, ShimBd, Transaction, TransactionBuilder, queue_word, tile_address
+from onedispatch.transactions.format import codec, spec
 
 TOKEN = 1 << 31
 

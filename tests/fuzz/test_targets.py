@@ -8,7 +8,8 @@ from functools import cache
 
 import pytest
 
-from onedispatch.transactions import Transaction, spec
+from onedispatch.transactions import Transaction
+from onedispatch.transactions.format import spec
 from tests.fuzz import mutate, seeds
 from tests.fuzz.targets import TARGETS
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from onedispatch.transactions import Operation, Transaction, registers
-from onedispatch.transactions.codec import encode_op
+from onedispatch.transactions import Operation, Transaction
+from onedispatch.transactions.format.codec import encode_op
+from onedispatch.transactions.machine import registers
 
 Change = Callable[[Operation], bytes | None]  # the op's new bytes; None leaves it out
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from onedispatch import xrt
-from onedispatch.operators.base import Operator
-from onedispatch.operators.overlay import overlay_transaction
+from onedispatch.operators.emission.overlay import overlay_transaction
+from onedispatch.operators.interface.operator import Operator
 from onedispatch.transactions import ArgKind, Device, OneDispatchError, Xclbin
 from tests.ops.case import Array
 from tests.ops.lowered import device_bytes

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import onedispatch as od
-from onedispatch.dispatch.checking import check_for_overlay, check_model, check_step
 from onedispatch.dispatch.cli import app
-from onedispatch.operators.params import HEADER, WORDS
-from onedispatch.operators.surroundings import lock_use
+from onedispatch.dispatch.tools.checking import check_for_overlay, check_model, check_step
+from onedispatch.operators.declarations.params import HEADER, WORDS
+from onedispatch.operators.emission.surroundings import lock_use
 from onedispatch.transactions import FindingKind, Transaction, device_names, find_device
-from onedispatch.transactions import registers as reg
+from onedispatch.transactions.machine import registers as reg
 from tests.array_model.array import Program
 from tests.array_model.super_kernel import super_kernel
 from tests.ops.case import Case, case, f32, weight

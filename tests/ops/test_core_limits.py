@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 import onedispatch as od
-from onedispatch.operators.norm import LRN
-from onedispatch.operators.params import LIMITS, ParamBlock
+from onedispatch.operators.declarations.params import LIMITS, ParamBlock
+from onedispatch.operators.families.norm import LRN
 from tests.ops.case import Case, Tolerance, case, check, f32, weight
 
 STEP = LIMITS["window_step"] + 1

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 
 import onedispatch.cpp_ext._core as core
-from onedispatch.operators.base import Unsupported
-from onedispatch.operators.index_space import Nest
-from onedispatch.operators.program import NestProgram
-from onedispatch.operators.schedule import Mapping, Schedule
+from onedispatch.operators.emission.emitter import NestProgram
+from onedispatch.operators.interface.operator import Unsupported
+from onedispatch.operators.scheduling.index_space import Nest
+from onedispatch.operators.scheduling.schedule import Mapping, Schedule
 from onedispatch.transactions import Device
 from tests.ops.cases import CASES
 from tests.ops.lowered import lower

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from onedispatch import OperatorError
-from onedispatch.operators.base import TensorSpec
-from onedispatch.operators.elementwise import KERNEL, Eltwise
-from onedispatch.operators.index_space import F32, OUTPUT, Access, Dim, Nest, Operand
+from onedispatch.operators.families.elementwise import KERNEL, Eltwise
+from onedispatch.operators.interface.operator import TensorSpec
+from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Nest, Operand
 from onedispatch.transactions import find_device
 from tests.ops.case import Array
 from tests.ops.host import execute

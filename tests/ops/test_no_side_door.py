@@ -21,11 +21,12 @@ from onnx import helper, numpy_helper
 
 import onedispatch
 from onedispatch import OneDispatchError, SimulationError
-from onedispatch.dispatch.device import DeviceSession
-from onedispatch.dispatch.program import DeviceStep
-from onedispatch.operators.base import Operator
-from onedispatch.operators.overlay import overlay_transaction
-from onedispatch.transactions import Transaction, find_device, registers
+from onedispatch.dispatch.compiler.plan import DeviceStep
+from onedispatch.dispatch.runtime.device import DeviceSession
+from onedispatch.operators.emission.overlay import overlay_transaction
+from onedispatch.operators.interface.operator import Operator
+from onedispatch.transactions import Transaction, find_device
+from onedispatch.transactions.machine import registers
 from tests.ops import edits
 from tests.ops.case import Array, Case, case, check, f32, run_onnxruntime, single_model, weight
 from tests.ops.host import FILL, buffers_of, output_of, run_buffers, run_in_turn

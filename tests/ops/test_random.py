@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import onedispatch
-from onedispatch.operators.schedule import BUFFER_BYTES, CORE_ROWS, Schedule
+from onedispatch.operators.scheduling.schedule import BUFFER_BYTES, CORE_ROWS, Schedule
 from tests.ops.case import Case, check
 from tests.ops.lowered import evaluate, lower, reference
 from tests.ops.strategies import FAMILIES

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onedispatch.dispatch.cli import app
-from onedispatch.dispatch.replay import Packets, read_packets, replay
+from onedispatch.dispatch.tools.replay import Packets, read_packets, replay
 from onedispatch.transactions import (
     ControlPackets,
     DeviceError,
@@ -25,7 +25,7 @@ from onedispatch.transactions import (
     queue_word,
     tile_address,
 )
-from onedispatch.transactions.control_packets import Patch
+from onedispatch.transactions.packets.control_packets import Patch
 
 SIDE_FILES = ("_param.bin", "_ctrl.bin")
 RUN_TO_THE_END = 0.95

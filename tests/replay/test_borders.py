@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from onedispatch.dispatch.replay import replay
+from onedispatch.dispatch.tools.replay import replay
 from onedispatch.transactions import (
     MemBd,
     Severity,
     Transaction,
     TransactionBuilder,
     queue_word,
-    registers,
     tile_address,
 )
-from onedispatch.transactions.bd import pack_fields, unpack_fields
+from onedispatch.transactions.machine import registers
+from onedispatch.transactions.machine.bd import pack_fields, unpack_fields
 
 TILE_WORDS = registers.MEM.memory_bytes // 4
 # Words by which all BDs of memory tiles move: within a tile, across one border, across two.

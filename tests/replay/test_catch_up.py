@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onedispatch.dispatch.replay import replay
+from onedispatch.dispatch.tools.replay import replay
 from onedispatch.transactions import (
     MemBd,
     Transaction,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from onedispatch.dispatch.replay import replay
+from onedispatch.dispatch.tools.replay import replay
 from onedispatch.transactions import (
     FindingKind,
     MemBd,

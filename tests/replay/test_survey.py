@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from onedispatch.dispatch.cli import app
-from onedispatch.dispatch.survey import OTHER, PACKETS, TRANSACTION, survey
+from onedispatch.dispatch.tools.survey import OTHER, PACKETS, TRANSACTION, survey
 from onedispatch.transactions import InputError, ShimBd, TransactionBuilder, queue_word, tile_address
-from onedispatch.transactions.control_packets import ControlPacket, ControlPackets
+from onedispatch.transactions.packets.control_packets import ControlPacket, ControlPackets
 
 
 def sender(words: int) -> bytes:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onedispatch.operators.base import Operator
-from onedispatch.operators.elementwise import Eltwise
-from onedispatch.operators.matmul import MatMul
-from onedispatch.operators.overlay import overlay_transaction
+from onedispatch.operators.emission.overlay import overlay_transaction
+from onedispatch.operators.families.elementwise import Eltwise
+from onedispatch.operators.families.matmul import MatMul
+from onedispatch.operators.interface.operator import Operator
 from onedispatch.transactions import (
     ControlPackets,
     Device,
@@ -21,11 +21,11 @@ from onedispatch.transactions import (
     TransactionBuilder,
     circuit_master,
     find_device,
-    registers,
     switch_slave,
     tile_address,
 )
-from onedispatch.transactions.control_overlay import (
+from onedispatch.transactions.machine import registers
+from onedispatch.transactions.packets.control_overlay import (
     FIRST_CORE_ID,
     MEM_ID,
     SHIM_SLAVES,
@@ -34,7 +34,7 @@ from onedispatch.transactions.control_overlay import (
     send_packets,
     usual_tiles,
 )
-from onedispatch.transactions.control_packets import ControlPacket
+from onedispatch.transactions.packets.control_packets import ControlPacket
 from tests.array_model.compare import empty_overlay, run_cpp, run_model
 from tests.array_model.super_kernel import load_program
 from tests.sim.test_model_operators import buffers_of, spec, whole

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onedispatch.operators.base import Operator, TensorSpec
-from onedispatch.operators.elementwise import Eltwise
-from onedispatch.operators.matmul import MatMul
-from onedispatch.operators.overlay import overlay_transaction
-from onedispatch.operators.schedule import Schedule
+from onedispatch.operators.emission.overlay import overlay_transaction
+from onedispatch.operators.families.elementwise import Eltwise
+from onedispatch.operators.families.matmul import MatMul
+from onedispatch.operators.interface.operator import Operator, TensorSpec
+from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import ArgKind, Device, find_device
 from tests.array_model.compare import run_cpp, run_model
 from tests.array_model.super_kernel import load_program
@@ -73,7 +73,7 @@ def every_mapping(nest: Any, device: Device) -> list[Any]:
     """All ways of laying a nest over the array that the scheduler weighs, wherever it keeps them."""
     for name in ("search", "schedule"):
         try:
-            module = importlib.import_module(f"onedispatch.operators.{name}")
+            module = importlib.import_module(f"onedispatch.operators.scheduling.{name}")
         except ModuleNotFoundError:
             continue
         if hasattr(module, "_mappings"):

@@ -14,7 +14,7 @@ import pytest
 
 import onedispatch as od
 from onedispatch import xrt
-from onedispatch.operators.overlay import overlay_transaction
+from onedispatch.operators.emission.overlay import overlay_transaction
 from tests.outcomes import refused_or_taken
 
 CLASSES = {name: thing for name in xrt.__all__ if isinstance(thing := getattr(xrt, name), type)}

@@ -16,24 +16,18 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch as od
-from onedispatch.dispatch import (
-    compiler,
-    container,
-    device,
-    emit,
-    engines,
-    fold,
-    host,
-    mapping,
-    model,
-    session,
-)
-from onedispatch.operators import base, registry
-from onedispatch.operators.elementwise import Eltwise
-from onedispatch.operators.movement import Move
-from onedispatch.operators.tensor import Unsupported
-from onedispatch.transactions.boundary import guarded, public
-from onedispatch.transactions.host import MOST_THREADS
+from onedispatch.dispatch.artifact import container, model
+from onedispatch.dispatch.compiler import compiler, emit, fold, mapping
+from onedispatch.dispatch.host import engines
+from onedispatch.dispatch.host import regions as host
+from onedispatch.dispatch.runtime import device, session
+from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.families.elementwise import Eltwise
+from onedispatch.operators.families.movement import Move
+from onedispatch.operators.interface import operator as base
+from onedispatch.operators.interface import registry
+from onedispatch.transactions.base.boundary import guarded, public
+from onedispatch.transactions.base.host import MOST_THREADS
 from tests.outcomes import refused_or_taken
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
@@ -62,7 +56,7 @@ def use_everything(folder: Path) -> None:
 
 
 STAGES = {
-    "import": (model, "compile_model", "onedispatch.dispatch.importer:import_model"),
+    "import": (model, "compile_model", "onedispatch.dispatch.frontend.importer:import_model"),
     "fold": (fold, "fold_constants", None),
     "specialise": (compiler, "specialise", None),
     "infer": (fold, "infer_values", None),
@@ -145,7 +139,7 @@ def test_internal_errors_say_where_and_what(monkeypatch: pytest.MonkeyPatch, tmp
     with broken(monkeypatch, "partition", KeyError), pytest.raises(od.InternalError) as caught:
         use_everything(tmp_path)
     text = str(caught.value)
-    assert "dispatch/compiler.py:" in text and "KeyError" in text and "report" in text
+    assert "dispatch/compiler/compiler.py:" in text and "KeyError" in text and "report" in text
     with broken(monkeypatch, "plan", MemoryError), pytest.raises(od.ResourceError, match="memory"):
         use_everything(tmp_path)
 

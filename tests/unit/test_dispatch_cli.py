@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.cli import app
-from onedispatch.dispatch.cli_output import parse_inputs, parse_shapes, print_json, visible
-from onedispatch.dispatch.cli_txn import _parse_sizes, _parse_tile
-from onedispatch.dispatch.report import OpReport, RunReport
+from onedispatch.dispatch.cli.output import parse_inputs, parse_shapes, print_json, visible
+from onedispatch.dispatch.cli.txn import _parse_sizes, _parse_tile
+from onedispatch.dispatch.runtime.report import OpReport, RunReport
 
 COMMANDS = (["run"], ["compile"], ["inspect"], ["bench"], ["ops"], ["devices"], ["txn"])
 COMMANDS += (["kernel"], ["kernel", "list"], ["kernel", "show"])
@@ -278,9 +278,9 @@ def test_numbers_of_the_command_line(size: str) -> None:
 
 def test_an_unexpected_error_is_one_message(tmp_path: Path) -> None:
     code = (
-        "import sys; from onedispatch.dispatch import cli, cli_info\n"
+        "import sys; from onedispatch.dispatch import cli\nfrom onedispatch.dispatch.cli import info\n"
         "def fail(): raise KeyError('thrown on purpose')\n"
-        "cli_info.all_devices = fail; sys.argv = ['onedispatch', 'devices']; cli.main()"
+        "info.all_devices = fail; sys.argv = ['onedispatch', 'devices']; cli.main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "Traceback" not in done.stderr

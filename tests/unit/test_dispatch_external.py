@@ -12,9 +12,9 @@ import pytest
 from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 
 import onedispatch as od
-from onedispatch.dispatch.exporter import sub_model
-from onedispatch.dispatch.importer import import_model
-from onedispatch.dispatch.walk import bodies, tensors
+from onedispatch.dispatch.frontend.exporter import sub_model
+from onedispatch.dispatch.frontend.importer import import_model
+from onedispatch.dispatch.frontend.walk import bodies, tensors
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 

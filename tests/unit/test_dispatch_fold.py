@@ -8,10 +8,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onedispatch.dispatch.fold import deciding_inputs, fold_constants, specialise
-from onedispatch.dispatch.graph import Graph
-from onedispatch.dispatch.importer import import_model
-from onedispatch.transactions.errors import ModelError
+from onedispatch.dispatch.compiler.fold import deciding_inputs, fold_constants, specialise
+from onedispatch.dispatch.frontend.graph import Graph
+from onedispatch.dispatch.frontend.importer import import_model
+from onedispatch.transactions.base.errors import ModelError
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 

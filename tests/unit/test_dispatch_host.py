@@ -13,12 +13,13 @@ import pytest
 from onnx import TensorProto, helper
 
 import onedispatch as od
-from onedispatch.dispatch import engines, host
-from onedispatch.dispatch.fold import specialise
-from onedispatch.dispatch.graph import Value
-from onedispatch.dispatch.host import HostRegion
-from onedispatch.dispatch.importer import import_model
-from onedispatch.operators import registry
+from onedispatch.dispatch.compiler.fold import specialise
+from onedispatch.dispatch.frontend.graph import Value
+from onedispatch.dispatch.frontend.importer import import_model
+from onedispatch.dispatch.host import engines
+from onedispatch.dispatch.host import regions as host
+from onedispatch.dispatch.host.regions import HostRegion
+from onedispatch.operators.interface import registry
 
 
 @pytest.fixture(autouse=True)

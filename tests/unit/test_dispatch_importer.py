@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onedispatch.dispatch.importer import import_model
-from onedispatch.transactions.errors import ModelError
+from onedispatch.dispatch.frontend.importer import import_model
+from onedispatch.transactions.base.errors import ModelError
 
 
 def info(

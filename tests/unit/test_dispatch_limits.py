@@ -18,9 +18,9 @@ from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 import onedispatch as od
-from onedispatch.dispatch import limits
+from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.cli import app
-from onedispatch.dispatch.importer import import_model
+from onedispatch.dispatch.frontend.importer import import_model
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
@@ -222,7 +222,8 @@ HOSTILE: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
 CHILD = """
 import resource, sys
 import onedispatch as od
-from onedispatch.dispatch import compiler, importer  # libraries first: they are not what is measured
+from onedispatch.dispatch.compiler import compiler
+from onedispatch.dispatch.frontend import importer
 import onnxruntime
 used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 for name in sys.argv[1:]:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onedispatch.dispatch.memory import ALIGNMENT, Interval, aligned, check, most_alive, pack, plan
-from onedispatch.transactions.errors import OneDispatchError
+from onedispatch.dispatch.compiler.memory import ALIGNMENT, Interval, aligned, check, most_alive, pack, plan
+from onedispatch.transactions.base.errors import OneDispatchError
 
 
 @st.composite

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onedispatch.dispatch.graph import Node
-from onedispatch.dispatch.mapping import Refusal, Unit
-from onedispatch.dispatch.model import CompiledModel, compile_model
-from onedispatch.dispatch.partition import partition, place_of
-from onedispatch.dispatch.program import DeviceStep, HostStep
-from onedispatch.operators import registry
-from onedispatch.transactions.errors import UnsupportedModelError
+from onedispatch.dispatch.artifact.model import CompiledModel, compile_model
+from onedispatch.dispatch.compiler.mapping import Refusal, Unit
+from onedispatch.dispatch.compiler.partition import partition, place_of
+from onedispatch.dispatch.compiler.plan import DeviceStep, HostStep
+from onedispatch.dispatch.frontend.graph import Node
+from onedispatch.operators.interface import registry
+from onedispatch.transactions.base.errors import UnsupportedModelError
 
 
 def unit(kind: str, name: str, reads: Sequence[str]) -> Unit:

@@ -13,8 +13,8 @@ from onnx import helper
 
 import onedispatch
 from onedispatch import ModelError
-from onedispatch.dispatch.node_rules import RULES
-from onedispatch.operators.registry import all_mappings
+from onedispatch.dispatch.frontend.node_rules import RULES
+from onedispatch.operators.interface.registry import all_mappings
 from tests.ops.case import Array, run_onnxruntime
 
 NEWEST = onnx.defs.onnx_opset_version()

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from onedispatch.transactions.errors import CompiledModelError, InputError
-from onedispatch.transactions.files import write_file, writing
+from onedispatch.transactions.base.errors import CompiledModelError, InputError
+from onedispatch.transactions.base.files import write_file, writing
 
 NOBODY = 65534
 OLD, NEW = b"old", b"new content"
@@ -87,7 +87,7 @@ def test_a_pipe_takes_the_content(tmp_path: Path) -> None:
     only(tmp_path / "pipe")
 
 
-WRITE_OUT = "from onedispatch.transactions.files import write_file; write_file('/dev/stdout', b'new')"
+WRITE_OUT = "from onedispatch.transactions.base.files import write_file; write_file('/dev/stdout', b'new')"
 
 
 def test_standard_output_is_written_straight(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_writers_of_one_path_do_not_disturb_each_other(target: Path) -> None:
 
 AS_NOBODY = """
 import os, sys
-from onedispatch.transactions.errors import InputError
-from onedispatch.transactions.files import write_file
+from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.files import write_file
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 try:
     write_file(sys.argv[1], b"new content")

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onedispatch.operators import expressions as e
-from onedispatch.operators.elementwise import KERNEL as ELTWISE
-from onedispatch.operators.functions import ACTIVATIONS
-from onedispatch.operators.index_space import F32, OUTPUT, Access, Dim, Nest, Operand
-from onedispatch.operators.kernel import (
+from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.functions import ACTIVATIONS
+from onedispatch.operators.declarations.kernel import (
     Kernel,
     KernelDeclarationError,
     Scalar,
@@ -20,10 +18,12 @@ from onedispatch.operators.kernel import (
     chooses,
     declare,
 )
-from onedispatch.operators.matmul import GEMM
-from onedispatch.operators.params import ABSENT, WORDS, Axis, ParamBlock
-from onedispatch.operators.registry import all_kernels
-from onedispatch.transactions.errors import OperatorError
+from onedispatch.operators.declarations.params import ABSENT, WORDS, Axis, ParamBlock
+from onedispatch.operators.families.elementwise import KERNEL as ELTWISE
+from onedispatch.operators.families.matmul import GEMM
+from onedispatch.operators.interface.registry import all_kernels
+from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Nest, Operand
+from onedispatch.transactions.base.errors import OperatorError
 
 
 def kernel(**changes: Any) -> Kernel:

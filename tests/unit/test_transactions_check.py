@@ -22,9 +22,9 @@ from onedispatch.transactions import (
     queue_word,
     tile_address,
 )
-from onedispatch.transactions.bd import CoreBd
-from onedispatch.transactions.check import check_bytes
-from onedispatch.transactions.validation import MOST_FINDINGS
+from onedispatch.transactions.analysis.check import check_bytes
+from onedispatch.transactions.analysis.validation import MOST_FINDINGS
+from onedispatch.transactions.machine.bd import CoreBd
 
 SIDE_FILES = ("_param.bin", "_ctrl.bin")
 IDLE = 0x78003C

@@ -27,8 +27,8 @@ from onedispatch.transactions import (
     queue_word,
     tile_address,
 )
-from onedispatch.transactions.control_packets import ControlPacket, Patch, read_meta
-from onedispatch.transactions.fusemap import fuse_map
+from onedispatch.transactions.fusion.fusemap import fuse_map
+from onedispatch.transactions.packets.control_packets import ControlPacket, Patch, read_meta
 
 
 def example() -> ControlPackets:

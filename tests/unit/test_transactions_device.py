@@ -25,10 +25,9 @@ from onedispatch.transactions import (
     Xclbin,
     device_names,
     find_device,
-    genheader,
-    genreadme,
 )
-from onedispatch.transactions.device import read_description
+from onedispatch.transactions.codegen import genheader, genreadme
+from onedispatch.transactions.machine.device import read_description
 
 # --- devices ------------------------------------------------------------------------------------
 
@@ -180,12 +179,12 @@ def test_errors_carry_places() -> None:
 def test_headers_are_current(repository: Path) -> None:
     for name, text in genheader.headers().items():
         committed = (repository / "cpp_ext" / "include" / "onedispatch" / name).read_text()
-        assert committed == text, f"run python -m onedispatch.transactions.genheader ({name})"
+        assert committed == text, f"run python -m onedispatch.transactions.codegen.genheader ({name})"
 
 
 def test_readme_table_is_current(repository: Path) -> None:
     readme = (repository / "transactions" / "README.md").read_text()
-    assert genreadme.updated(readme) == readme, "run python -m onedispatch.transactions.genreadme"
+    assert genreadme.updated(readme) == readme, "run python -m onedispatch.transactions.codegen.genreadme"
     assert "| 134 |" in readme
 
 

@@ -20,11 +20,11 @@ from onedispatch.transactions import (
     Transaction,
     TransactionBuilder,
     lock_request_offset,
-    program,
     queue_word,
     tile_address,
 )
-from onedispatch.transactions.picture import svg
+from onedispatch.transactions.analysis import effects as program
+from onedispatch.transactions.analysis.picture import svg
 
 SIDE_FILES = ("_param.bin", "_ctrl.bin")
 MEM_BD, SHIM_BD = 0xA0000, 0x1D000

@@ -21,9 +21,9 @@ from onedispatch.transactions import (
     TransactionBuilder,
     TransactionError,
     fuse,
-    spec,
     tile_address,
 )
+from onedispatch.transactions.format import spec
 
 SHIM_BD0 = tile_address(0, 0, 0x1D000)
 

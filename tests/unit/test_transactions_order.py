@@ -16,14 +16,14 @@ from onedispatch.transactions import (
     circuit_master,
     lock_request_offset,
     queue_word,
-    registers,
     switch_slave,
     tile_address,
 )
-from onedispatch.transactions.context import Context
-from onedispatch.transactions.program import Pushed
-from onedispatch.transactions.routes import Arrival, Routes
-from onedispatch.transactions.tokens import Tokens
+from onedispatch.transactions.analysis.context import Context
+from onedispatch.transactions.analysis.effects import Pushed
+from onedispatch.transactions.analysis.tokens import Tokens
+from onedispatch.transactions.machine import registers
+from onedispatch.transactions.machine.routes import Arrival, Routes
 
 EMPTY, FULL = 0, 1
 WORDS = 64

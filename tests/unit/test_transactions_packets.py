@@ -24,8 +24,8 @@ from onedispatch.transactions import (
     queue_word,
     tile_address,
 )
-from onedispatch.transactions.control_packets import ControlPacket, Patch
-from onedispatch.transactions.fusemap import fuse_map
+from onedispatch.transactions.fusion.fusemap import fuse_map
+from onedispatch.transactions.packets.control_packets import ControlPacket, Patch
 
 WORD = st.integers(0, 2**32 - 1)
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onedispatch.transactions import MemBd, ShimBd, Transaction, TransactionBuilder
-from onedispatch.transactions.program import pattern
-from onedispatch.transactions.validation import patched_bds
+from onedispatch.transactions.analysis.effects import pattern
+from onedispatch.transactions.analysis.validation import patched_bds
 
 
 def touched(wraps: list[int], steps: list[int], length: int) -> list[int]:

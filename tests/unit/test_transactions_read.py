@@ -19,14 +19,12 @@ from onedispatch.transactions import (
     Transaction,
     TransactionBuilder,
     TransactionError,
-    bd,
-    codec,
-    decode,
     queue_word,
-    spec,
     tile_address,
-    validation,
 )
+from onedispatch.transactions.analysis import validation
+from onedispatch.transactions.format import codec, decode, spec
+from onedispatch.transactions.machine import bd
 
 SHIM_BD0 = tile_address(0, 0, 0x1D000)
 SIDE_FILES = ("_param.bin", "_ctrl.bin")

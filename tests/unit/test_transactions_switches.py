@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from onedispatch.operators.overlay import overlay_transaction
+from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.transactions import (
     FindingKind,
     Severity,
@@ -19,9 +19,9 @@ from onedispatch.transactions import (
     switch_slot,
     tile_address,
 )
-from onedispatch.transactions import registers as reg
-from onedispatch.transactions.control_overlay import control_overlay
-from onedispatch.transactions.switches import CONNECTIONS, connects
+from onedispatch.transactions.machine import registers as reg
+from onedispatch.transactions.machine.switches import CONNECTIONS, connects
+from onedispatch.transactions.packets.control_overlay import control_overlay
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onedispatch.transactions import Transaction, TransactionBuilder, TransactionError, spec, tile_address
+from onedispatch.transactions import Transaction, TransactionBuilder, TransactionError, tile_address
+from onedispatch.transactions.format import spec
 
 SIDE_FILES = ("_param.bin", "_ctrl.bin")
 HEADER = "HEADER v0.1 device_generation=4 rows=6 columns=4 mem_tile_rows=1\n"

@@ -17,11 +17,10 @@ from onedispatch.transactions import (
     Transaction,
     TransactionBuilder,
     TransactionError,
-    bd,
-    registers,
-    spec,
     tile_address,
 )
+from onedispatch.transactions.format import spec
+from onedispatch.transactions.machine import bd, registers
 
 SHIM_BD0 = tile_address(0, 0, 0x1D000)
 MEM_QUEUE = tile_address(0, 1, 0xA0604)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device: geometry and named constants, read from transactions/devices/*.toml (embedded at build).
+// A device: geometry and named constants, read from transactions/machine/devices/*.toml (embedded at build).
 #pragma once
 #include <cstdint>
 #include <map>

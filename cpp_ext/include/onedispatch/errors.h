@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The typed errors of the simulator. Each says where it happened, what was given, what is
-// accepted and what to do; bind.cpp turns them into the classes of transactions/errors.py.
+// accepted and what to do; bind.cpp turns them into the classes of transactions/base/errors.py.
 #pragma once
 #include <cstdint>
 #include <stdexcept>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel declares, as tables: the C++ form of operators/kernel.py. The tables of our own
+// What a kernel declares, as tables: the C++ form of operators/declarations/kernel.py. The tables of our own
 // kernels are in the generated kernel_specs.h.
 #pragma once
 #include <cstdint>
 
 namespace onedispatch::kernels {
 
-// Instructions of cost formulas, in the order of Op in operators/expressions.py.
+// Instructions of cost formulas, in the order of Op in operators/declarations/expressions.py.
 enum class CostOp : uint8_t {
   kNumber, kAdd, kSub, kMul, kDiv, kMax, kMin, kCeil,
   kTile,           // tile of the kernel's dimension a

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "kernel.h"
-#include "simd.h"
+#include "simd/simd.h"
 #include "window.h"
 
 namespace onedispatch::kernels {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::dwconv: every channel with its own window of weights. Out chunk [c][oh][ow].
 #include "kernel.h"
-#include "simd.h"
+#include "simd/simd.h"
 #include "window.h"
 
 namespace onedispatch::kernels {

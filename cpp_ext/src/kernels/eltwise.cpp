@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernel.h"
-#include "simd.h"
+#include "simd/simd.h"
 
 namespace onedispatch::kernels {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "onedispatch/kernel_specs.h"
-#include "simd.h"
+#include "simd/simd.h"
 #include "onedispatch/phrases.h"
 
 namespace onedispatch::kernels {

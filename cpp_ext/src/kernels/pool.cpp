@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "kernel.h"
-#include "simd.h"
+#include "simd/simd.h"
 #include "window.h"
 
 namespace onedispatch::kernels {

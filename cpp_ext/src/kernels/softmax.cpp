@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernel.h"
-#include "simd.h"
+#include "simd/simd.h"
 
 namespace onedispatch::kernels {
 

@@ -20,7 +20,7 @@ Port port_at(TileKind kind, bool master, uint32_t index);
 // Index of a port, or -1 when the tile has no such port.
 int port_index(TileKind kind, bool master, Port port);
 std::string port_name(TileKind kind, bool master, uint32_t index);
-// Whether the switch has a wire from a slave port to a master port (transactions/switches.py).
+// Whether the switch has a wire from a slave port to a master port (transactions/machine/switches.py).
 bool connects(TileKind kind, uint32_t slave, uint32_t master);
 // The ports that can feed a master port, for messages.
 std::string slaves_of(TileKind kind, uint32_t master);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Timing constants of a device, read once from its description and turned into array cycles.
-// Meaning and source of each stand in transactions/devices/*.toml.
+// Meaning and source of each stand in transactions/machine/devices/*.toml.
 #pragma once
 #include <cstdint>
 

@@ -21,7 +21,7 @@ std::string place(const OpRef& op) {
   const bool custom = code >= txn::op::CUSTOM_BEGIN;
   throw TransactionError(
       {place(op), "opcode " + std::to_string(code) + (custom ? ", which has no public meaning" : ""),
-       "the opcodes of transactions/spec.py",
+       "the opcodes of transactions/format/spec.py",
        custom ? "Leave it out; a replay skips it." : "Regenerate the transaction."},
       op);
 }

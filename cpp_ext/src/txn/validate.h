@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What single ops of a transaction say that cannot be right. transactions/validation.py holds the
+// What single ops of a transaction say that cannot be right. transactions/analysis/validation.py holds the
 // texts; tables come from the generated headers.
 #pragma once
 #include <cstdint>

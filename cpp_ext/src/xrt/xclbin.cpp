@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the container that transactions/xclbin.py writes; its docstring gives the layout.
+// Reads the container that transactions/format/xclbin.py writes; its docstring gives the layout.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -34,7 +34,7 @@ uint32_t crc32(const uint8_t* data, size_t size) {
 
 [[noreturn]] void refuse(const std::string& given, const std::string& accepted) {
   throw ContainerError(
-      {"xclbin", given, accepted, "Write the file again with onedispatch.transactions.xclbin."});
+      {"xclbin", given, accepted, "Write the file again with onedispatch.transactions.format.xclbin."});
 }
 
 std::string padded_text(const uint8_t* data, size_t size) {

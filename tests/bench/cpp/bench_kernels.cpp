@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "../../../cpp_ext/src/kernels/kernel.h"
-#include "../../../cpp_ext/src/kernels/simd.h"
+#include "../../../cpp_ext/src/kernels/simd/simd.h"
 
 using namespace onedispatch;
 using namespace onedispatch::kernels;

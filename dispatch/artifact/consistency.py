@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Do the parts of a loaded model fit each other? Names exist, sizes agree, tensors lie in their buffers.
+
+Each part has its form by then (``forms``). Whether a transaction can run shows when it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onedispatch.dispatch.artifact.forms import Misfit
+from onedispatch.dispatch.base import limits
+from onedispatch.dispatch.compiler.plan import DeviceStep, HostStep, Program, Slot, program_key
+from onedispatch.dispatch.frontend.graph import Graph, Value, sort_nodes
+from onedispatch.transactions.base.phrases import counted
+
+if TYPE_CHECKING:
+    from onedispatch.dispatch.artifact.model import CompiledModel
+
+_WORD = 4  # bytes: the device writes whole ones
+_Known = dict[str, tuple[np.dtype[Any] | None, tuple[int, ...] | None]]
+"""Value -> dtype and shape, None where they show at run time"""
+
+
+def check_consistent(model: CompiledModel) -> None:
+    """Raises ``Misfit`` or ``ModelError`` for a model that no compilation makes."""
+    names = [v.name for v in model.inputs]
+    _once(names, "inputs of the model")
+    _once([v.name for v in model.outputs], "outputs of the model")
+    _insist(model.deciding <= set(names), "deciding inputs", sorted(model.deciding), f"some of {names}")
+    _insist(model.source is not None or bool(model.programs), "the model", "no program", "one, or its graph")
+    if model.source is not None:
+        _check_source(model, model.source)
+    for key, program in model.programs.items():
+        _check_program(f"program {key!r}", model, key, program)
+
+
+def _check_source(model: CompiledModel, source: Graph) -> None:
+    for given, own in ((source.inputs, model.inputs), (source.outputs, model.outputs)):
+        _insist(given == own, "the model's graph", _told(given), _told(own))
+    _check_graph("the model's graph", source, [v.name for v in source.inputs], source.output_names)
+
+
+def _check_graph(where: str, graph: Graph, inputs: Iterable[str], outputs: Iterable[str]) -> None:
+    """Raises ``ModelError`` where nodes read what nothing defines or define what is there."""
+    _once([node.name for node in graph.nodes], f"nodes of {where}")
+    given = {*inputs, *graph.constants}
+    order = sort_nodes(graph.nodes, given)
+    _insist(order == graph.nodes, where, "nodes before those that they read", "nodes in the order they run")
+    _exist(outputs, given.union(*(node.writes for node in graph.nodes)), f"output of {where}")
+
+
+def _check_program(where: str, model: CompiledModel, key: str, program: Program) -> None:
+    for given, own in ((program.inputs, model.inputs), (program.outputs, model.outputs)):
+        same = [v.name for v in given] == [v.name for v in own]
+        _insist(same, where, _told(given), _told(own))
+    for value, declared in zip(program.inputs, model.inputs, strict=True):
+        _insist(value.type == declared.type, where, str(value), str(declared))
+        fits = value.is_concrete and _takes(declared, value.concrete_shape)
+        _insist(fits or value.dtype is None, where, str(value), f"a known shape of {declared}")
+    base = program_key({v.name: v.concrete_shape for v in program.inputs if v.is_concrete}, {})
+    fits = key.startswith(base) if model.deciding else key == base
+    _insist(fits, where, _told(program.inputs), "the shapes that its key names")
+    known: _Known = {v.name: _facts(v) for v in program.inputs}
+    known |= {name: (array.dtype, array.shape) for name, array in program.constants.items()}
+    for index, step in enumerate(program.steps):
+        if isinstance(step, HostStep):
+            _check_host(f"step {index} of {where}", step, known)
+        else:
+            _check_device(f"step {index} of {where}", step, known)
+    _exist(program.sources, known, f"source of {where}")
+    count = len(program.sources)
+    _insist(count == len(program.outputs), where, counted(count, "source"), "one for every output")
+    for source, value in zip(program.sources, program.outputs, strict=True):
+        fits = _fit(known[source], _facts(value))
+        _insist(fits, f"{where}, output {value.name!r}", f"{source!r}: {known[source]}", str(value))
+
+
+def _check_host(where: str, step: HostStep, known: _Known) -> None:
+    _exist(step.inputs, known, f"input of {where}")
+    _check_graph(where, step.graph, step.inputs, ())
+    made = {name for node in step.graph.nodes for name in node.writes}
+    _exist(step.outputs, made, f"output of {where}")
+    for name in step.inputs:
+        value = step.graph.value(name)
+        fits = known[name][0] == value.dtype and _fit(known[name], _facts(value))
+        _insist(fits, f"{where}, input {name!r}", str(value), f"{known[name]}")
+    known |= {name: _facts(step.graph.value(name)) for name in step.outputs}
+
+
+def _check_device(where: str, step: DeviceStep, known: _Known) -> None:
+    given, sizes = (len(step.const), len(step.params)), tuple(step.sizes[3:])
+    _insist(given == sizes, where, f"constants and parameters of sizes {given}", f"{sizes}")
+    for kind, slots, size in (("input", step.inputs, step.sizes[0]), ("output", step.outputs, step.sizes[1])):
+        for slot in slots:
+            _check_slot(f"{where}, {kind} {slot.name!r}", slot, size)
+    _exist([slot.name for slot in step.inputs], known, f"input of {where}")
+    for slot in step.inputs:
+        dtype, shape = known[slot.name]
+        fits = dtype == slot.dtype and shape is not None and np.prod(shape) == slot.rows * slot.row
+        told = f"{slot.dtype}{list(slot.shape)}"
+        _insist(fits, f"{where}, input {slot.name!r}", told, f"{known[slot.name]}, what it is")
+    for slot in step.outputs:
+        _insist(slot.nbytes % _WORD == 0, f"{where}, output {slot.name!r}", slot.nbytes, "whole words")
+        known[slot.name] = (slot.dtype, slot.shape)
+
+
+def _check_slot(where: str, slot: Slot, size: int) -> None:
+    limits.check_tensor(where, slot.dtype, [max(d, 1) for d in slot.shape])
+    fits = slot.row_pitch >= slot.row and slot.offset + slot.nbytes <= size
+    told = f"{counted(slot.nbytes, 'byte')} from {slot.offset} on, {slot.row_pitch} elements per row"
+    _insist(fits, where, told, f"rows of {slot.row} within {counted(size, 'byte')}")
+
+
+def _facts(value: Value) -> tuple[np.dtype[Any] | None, tuple[int, ...] | None]:
+    return value.dtype, value.concrete_shape if value.is_concrete else None
+
+
+def _fit(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    """Whether what is known on both sides is the same."""
+    return all(a is None or b is None or a == b for a, b in zip(one, other, strict=True))
+
+
+def _takes(value: Value, shape: tuple[int, ...]) -> bool:
+    """Whether a declaration, of which only numbers bind, allows a shape."""
+    if value.shape is None:
+        return True
+    same = (not isinstance(d, int) or d == size for d, size in zip(value.shape, shape, strict=False))
+    return len(value.shape) == len(shape) and all(same)
+
+
+def _told(values: Sequence[Value]) -> str:
+    return ", ".join(map(str, values)) or "nothing"
+
+
+def _once(names: Sequence[str], what: str) -> None:
+    _insist(len(set(names)) == len(names), what, names, "each name once")
+
+
+def _exist(names: Iterable[str], known: Iterable[str] | Mapping[str, Any], what: str) -> None:
+    for name in names:
+        _insist(name in known, what, repr(name), "a value that is known by then")
+
+
+def _insist(fits: bool, where: str, given: object, accepted: str) -> None:
+    if not fits:
+        raise Misfit(where, str(given), accepted)

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiled model: programs by input shape, what to compile more of them from, and its file."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from onedispatch.dispatch.artifact.consistency import check_consistent
+from onedispatch.dispatch.artifact.container import Reader, Writer
+from onedispatch.dispatch.artifact.forms import model_form
+from onedispatch.dispatch.artifact.serialise import (
+    graph_from,
+    graph_to,
+    program_from,
+    program_to,
+    value_from,
+    value_to,
+)
+from onedispatch.dispatch.base import arguments, limits
+from onedispatch.dispatch.base.forks import ForkLock
+from onedispatch.dispatch.compiler.plan import NodePlacement, Program, program_key
+from onedispatch.dispatch.frontend.graph import Array, Graph, Value
+from onedispatch.transactions import find_device
+from onedispatch.transactions.base.boundary import public
+from onedispatch.transactions.base.errors import (
+    CompiledModelError,
+    InputError,
+    OneDispatchError,
+    UnsupportedModelError,
+)
+from onedispatch.transactions.base.phrases import counted
+
+if TYPE_CHECKING:
+    from onedispatch.dispatch.compiler.compiler import Fallback
+    from onedispatch.dispatch.frontend.importer import ModelLike
+
+FORMAT = "onedispatch compiled model"
+CACHE_SIZE = 8  # programs of a model with symbolic shapes that are kept
+MOST_PROGRAMS = 1 << 20  # that may be kept
+PRECISIONS = ("fp32",)
+FALLBACKS = ("cpu", "error")
+FORM = model_form(FORMAT, PRECISIONS, FALLBACKS, MOST_PROGRAMS)
+
+
+@dataclass
+class CompiledModel:
+    """Programs for concrete shapes; more are compiled on first sight where ``source`` is kept.
+
+    ``deciding`` are inputs whose values belong to the key, since they decide shapes.
+    """
+
+    device: str
+    precision: str
+    fallback: Fallback
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    deciding: frozenset[str]
+    source: Graph | None = field(repr=False)
+    cache_size: int = CACHE_SIZE
+    programs: OrderedDict[str, Program] = field(default_factory=OrderedDict, repr=False)
+    _lock: ForkLock = field(default_factory=ForkLock, repr=False)
+
+    # -- programs --------------------------------------------------------------------------
+
+    @public
+    def program(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
+    ) -> tuple[str, Program]:
+        """The program for these input shapes and its key, compiled if it is the first of its kind.
+
+        Raises ``UnsupportedModelError`` in strict mode, ``InputError`` for shapes that a
+        model saved without its source was not compiled for.
+        """
+        key = program_key(shapes, {n: a for n, a in values.items() if n in self.deciding})
+        with self._lock.guard:
+            found = self.programs.get(key)
+            if found is None:
+                found = self.programs[key] = self._compile(shapes, values)
+                while len(self.programs) > self.cache_size:
+                    self.programs.popitem(last=False)
+            self.programs.move_to_end(key)
+            return key, found
+
+    def _compile(self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> Program:
+        if self.source is None:
+            raise InputError(
+                "the compiled model",
+                f"shapes {dict(shapes)}",
+                f"the shapes that it was compiled for ({counted(len(self.programs), 'set')})",
+                "compile it again for these",
+            )
+        from onedispatch.dispatch.compiler.compiler import compile_graph
+
+        bound = {name: array for name, array in values.items() if name in self.deciding}
+        return compile_graph(self.source, shapes, bound, find_device(self.device), self.fallback)
+
+    @property
+    def is_static(self) -> bool:
+        """All shapes are known without an input."""
+        return not self.deciding and all(v.is_concrete for v in self.inputs)
+
+    @property
+    def placement(self) -> list[NodePlacement]:
+        """Where every node runs, for the program used last; [] before the first one."""
+        latest = self.latest
+        return [] if latest is None else list(latest[1].placement)
+
+    @property
+    def latest(self) -> tuple[str, Program] | None:
+        """The program used last and its key; None before the first one."""
+        with self._lock.guard:
+            return next(reversed(self.programs.items())) if self.programs else None
+
+    # -- transactions ----------------------------------------------------------------------
+
+    @property
+    @public
+    def transaction(self) -> bytes:
+        """The fused transaction. Raises ``CompiledModelError`` unless there is exactly one."""
+        return self._only_step()[1].device_steps[0].transaction
+
+    @public
+    def with_transaction(self, transaction: bytes) -> CompiledModel:
+        """The same model with another transaction, which is checked when it runs, not here."""
+        if not isinstance(transaction, bytes | bytearray | memoryview):
+            raise InputError("with_transaction", f"a {type(transaction).__name__}", "bytes")
+        key, program = self._only_step()
+        changed = copy.copy(self)
+        changed._lock = ForkLock()
+        changed.programs = OrderedDict({key: program.with_transaction(bytes(transaction))})
+        changed.source = None
+        return changed
+
+    def _only_step(self) -> tuple[str, Program]:
+        with self._lock.guard:
+            programs = list(self.programs.items())
+        steps = sum(len(program.device_steps) for _, program in programs)
+        if len(programs) != 1 or steps != 1:
+            raise CompiledModelError(
+                "the model's transaction",
+                f"{counted(len(programs), 'program')} with {counted(steps, 'device region')} in all",
+                "one program with one device region",
+                "look at model.programs, or compile with fallback='error' and concrete shapes",
+            )
+        return programs[0]
+
+    # -- the file --------------------------------------------------------------------------
+
+    @public
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model; ``onedispatch.load`` reads it back. ONNX is not needed any more."""
+        target = arguments.file_path("the path to save to", path)
+        writer = Writer()
+        with self._lock.guard:
+            description = {
+                "format": FORMAT,
+                "device": self.device,
+                "precision": self.precision,
+                "fallback": self.fallback,
+                "inputs": [value_to(v) for v in self.inputs],
+                "outputs": [value_to(v) for v in self.outputs],
+                "deciding": sorted(self.deciding),
+                "cache_size": self.cache_size,
+                "programs": [[key, program_to(writer, p)] for key, p in self.programs.items()],
+                "source": None if self.source is None else graph_to(writer, self.source),
+            }
+        FORM(description, "the description")
+        writer.write(target, description)
+
+
+@public
+def load(path: str | os.PathLike[str]) -> CompiledModel:
+    """Reads a model that ``CompiledModel.save`` wrote.
+
+    Raises ``CompiledModelError`` for whatever else the file may be.
+    """
+    reader = Reader.from_path(arguments.file_path("the path to load from", path))
+    try:
+        FORM(reader.description, "the description")
+        model = _from(reader)
+        check_consistent(model)
+        return model
+    except CompiledModelError:
+        raise
+    except (ValueError, OneDispatchError) as error:  # ValueError: a misfit; NumPy's, where bytes fit no shape
+        raise reader.damaged(f"a description that makes no sense: {error}") from error
+
+
+def _from(reader: Reader) -> CompiledModel:
+    plain = reader.description
+    source = plain["source"]
+    return CompiledModel(
+        find_device(plain["device"]).name,
+        plain["precision"],
+        plain["fallback"],
+        tuple(value_from(v) for v in plain["inputs"]),
+        tuple(value_from(v) for v in plain["outputs"]),
+        frozenset(plain["deciding"]),
+        None if source is None else graph_from(reader, source),
+        plain["cache_size"],
+        OrderedDict((key, program_from(reader, program)) for key, program in plain["programs"]),
+    )
+
+
+@public
+def compile_model(
+    model: ModelLike,
+    device: str = "npu2",
+    precision: str = "fp32",
+    fallback: str = "cpu",
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    cache_size: int = CACHE_SIZE,
+) -> CompiledModel:
+    """Compiles an ONNX model: a path, its bytes, or a ModelProto.
+
+    Args:
+        device: see ``onedispatch.devices()``.
+        precision: ``"fp32"``.
+        fallback: ``"cpu"`` runs what does not map on the host, ``"error"`` refuses such models.
+        shapes: concrete shapes of inputs with symbolic dimensions; without them programs are
+            compiled on first sight of concrete ones.
+        cache_size: how many programs are kept.
+
+    Raises:
+        ModelError: it is no valid model.
+        UnsupportedModelError: ``fallback="error"`` and nodes that do not map; lists them all.
+        DeviceError, InputError: no such device, precision, fallback or input.
+    """
+    from onedispatch.dispatch.compiler.fold import deciding_inputs, fold_constants
+    from onedispatch.dispatch.frontend.importer import import_model
+
+    check_options(precision, fallback)
+    given = arguments.shapes(shapes)
+    kept = arguments.integer("cache_size", cache_size, 1, MOST_PROGRAMS)
+    name = find_device(device).name
+    graph = fold_constants(import_model(model))
+    compiled = CompiledModel(
+        name,
+        precision,
+        cast("Fallback", fallback),
+        graph.inputs,
+        graph.outputs,
+        deciding_inputs(graph),
+        graph,
+        kept,
+    )
+    del graph
+    bound = bind_shapes(compiled.inputs, given)
+    if bound is not None and not compiled.deciding:
+        compiled.program(bound, {})
+        if compiled.is_static:
+            compiled.source = None  # the weights live on in the program, in device layout
+    elif fallback == "error" and compiled.source is not None:
+        from onedispatch.dispatch.compiler.early import refuse_early
+
+        refuse_early(compiled.source, compiled.deciding)
+    return compiled
+
+
+def bind_shapes(
+    inputs: Sequence[Value], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[int, ...]] | None:
+    """Concrete shapes of all tensor inputs, or None where some dimension stays open."""
+    names = {v.name for v in inputs}
+    for name, shape in shapes.items():
+        if name not in names:
+            raise InputError(
+                "shapes", f"{name!r}: {shape}", f"lists of sizes for inputs {', '.join(sorted(names))}"
+            )
+    bound = {}
+    for value in inputs:
+        wanted = shapes.get(value.name)
+        if wanted is not None:
+            bound[value.name] = check_shape(value, tuple(int(d) for d in wanted))
+        elif value.is_concrete:
+            bound[value.name] = value.concrete_shape
+        else:
+            return None
+    return bound
+
+
+def check_shape(value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """``shape`` if it fits the declaration of an input, of which only numbers bind.
+
+    A name of a dimension is a hint: exporters call different dimensions "?" and onnxruntime runs
+    them. Raises ``InputError``, also for sizes beyond ``limits``.
+    """
+    wanted = value.shape if value.shape is not None else (None,) * len(shape)
+    fits = [not isinstance(size, int) or given == size for given, size in zip(shape, wanted, strict=False)]
+    if len(shape) != len(wanted) or not all(fits):
+        raise InputError(f"input {value.name!r}", f"shape {list(shape)}", f"{value}")
+    if value.dtype is not None:
+        limits.check_tensor(f"input {value.name!r}", value.dtype, shape, InputError)
+    return shape
+
+
+def check_options(precision: str, fallback: str) -> None:
+    if isinstance(precision, str) and precision in ("bf16", "bfloat16"):
+        raise UnsupportedModelError(
+            "precision", repr(precision), "'fp32'; bf16 is not there yet", "use precision='fp32'"
+        )
+    arguments.choice("precision", precision, PRECISIONS)
+    arguments.choice("fallback", fallback, FALLBACKS)

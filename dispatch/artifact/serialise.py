@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs and graphs to plain data and back, for the container.
+
+What comes back has the form that ``forms`` says: nothing is checked twice here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onedispatch.dispatch.artifact.container import Reader, Writer
+from onedispatch.dispatch.base import limits
+from onedispatch.dispatch.compiler.plan import (
+    DeviceStep,
+    HostStep,
+    NodePlacement,
+    OpInfo,
+    Program,
+    Slot,
+    Step,
+)
+from onedispatch.dispatch.frontend.graph import Folded, Graph, Node, Value, dtype_of, type_name_of
+
+Plain = dict[str, Any]
+
+
+def program_to(writer: Writer, program: Program) -> Plain:
+    return {
+        "inputs": [value_to(v) for v in program.inputs],
+        "outputs": [value_to(v) for v in program.outputs],
+        "sources": list(program.sources),
+        "steps": [_step_to(writer, step) for step in program.steps],
+        "placement": [[p.node, p.op_type, p.device, p.reason] for p in program.placement],
+        "constants": {name: writer.array(array) for name, array in program.constants.items()},
+    }
+
+
+def program_from(reader: Reader, plain: Plain) -> Program:
+    return Program(
+        tuple(value_from(v) for v in plain["inputs"]),
+        tuple(value_from(v) for v in plain["outputs"]),
+        tuple(plain["sources"]),
+        tuple(_step_from(reader, step) for step in plain["steps"]),
+        tuple(NodePlacement(*row) for row in plain["placement"]),
+        {name: reader.array(head) for name, head in plain["constants"].items()},
+    )
+
+
+def graph_to(writer: Writer, graph: Graph) -> Plain:
+    return {
+        "name": graph.name,
+        "nodes": [_node_to(node) for node in graph.nodes],
+        "inputs": [value_to(v) for v in graph.inputs],
+        "outputs": [value_to(v) for v in graph.outputs],
+        "constants": {name: writer.array(array) for name, array in graph.constants.items()},
+        "values": [value_to(v) for v in graph.values.values()],
+        "opsets": dict(graph.opsets),
+        "ir_version": graph.ir_version,
+        "folded": [[f.node, f.op_type, f.reason] for f in graph.folded],
+        "order": list(graph.order),
+    }
+
+
+def graph_from(reader: Reader, plain: Plain) -> Graph:
+    """Raises ``ModelError`` for nodes that are no ONNX."""
+    from onedispatch.dispatch.frontend.importer import read_nodes
+
+    values = [value_from(v) for v in plain["values"]]
+    return Graph(
+        plain["name"],
+        read_nodes(plain["nodes"], plain["opsets"], plain["ir_version"]),
+        tuple(value_from(v) for v in plain["inputs"]),
+        tuple(value_from(v) for v in plain["outputs"]),
+        {name: reader.array(head) for name, head in plain["constants"].items()},
+        {v.name: v for v in values},
+        dict(plain["opsets"]),
+        plain["ir_version"],
+        tuple(Folded(*row) for row in plain["folded"]),
+        tuple(plain["order"]),
+    )
+
+
+def value_to(value: Value) -> list[Any]:
+    return [value.name, value.type, None if value.shape is None else list(value.shape)]
+
+
+def value_from(plain: list[Any]) -> Value:
+    name, kind, shape = plain
+    return Value(name, kind, None if shape is None else tuple(shape))
+
+
+def _node_to(node: Node) -> list[Any]:
+    """Its proto says everything else."""
+    return [node.name, node.proto]
+
+
+def _step_to(writer: Writer, step: Step) -> Plain:
+    if isinstance(step, HostStep):
+        return {
+            "graph": graph_to(writer, step.graph),
+            "inputs": list(step.inputs),
+            "outputs": list(step.outputs),
+        }
+    return {
+        "transaction": writer.blob(step.transaction),
+        "sizes": list(step.sizes),
+        "const": writer.blob(step.const),
+        "params": writer.blob(step.params),
+        "inputs": [_slot_to(slot) for slot in step.inputs],
+        "outputs": [_slot_to(slot) for slot in step.outputs],
+        "ops": [
+            [op.name, op.op_type, list(op.nodes), op.timer, list(op.arguments), list(op.schedule)]
+            for op in step.ops
+        ],
+        "scratch_bound": step.scratch_bound,
+    }
+
+
+def _step_from(reader: Reader, plain: Plain) -> Step:
+    if "graph" in plain:
+        graph = graph_from(reader, plain["graph"])
+        return HostStep(graph, tuple(plain["inputs"]), tuple(plain["outputs"]))
+    sizes = plain["sizes"]
+    limits.BUFFER_BYTES.check("a program of the compiled model", sum(sizes))
+    return DeviceStep(
+        reader.blob(plain["transaction"]).tobytes(),
+        (sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]),
+        reader.blob(plain["const"]),
+        reader.blob(plain["params"]).tobytes(),
+        tuple(_slot_from(slot) for slot in plain["inputs"]),
+        tuple(_slot_from(slot) for slot in plain["outputs"]),
+        tuple(
+            OpInfo(name, kind, tuple(nodes), timer, tuple(arguments), tuple(schedule))
+            for name, kind, nodes, timer, arguments, schedule in plain["ops"]
+        ),
+        plain["scratch_bound"],
+    )
+
+
+def _slot_to(slot: Slot) -> list[Any]:
+    return [slot.name, type_name_of(slot.dtype), list(slot.shape), slot.offset, slot.row_pitch]
+
+
+def _slot_from(plain: list[Any]) -> Slot:
+    name, kind, shape, offset, row_pitch = plain
+    return Slot(name, np.dtype(dtype_of(kind)), tuple(shape), offset, row_pitch)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments of the public functions, checked where they come in: each is right or an ``InputError``."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.host import MOST_THREADS
+from onedispatch.transactions.base.signature import fits, shown
+
+_MOST_DIMENSION = (1 << 63) - 1  # ONNX's dimensions are int64
+
+
+def integer(where: str, value: Any, least: int, most: int) -> int:
+    """An int, NumPy's included, within bounds."""
+    if isinstance(value, bool) or not fits(value, int) or not least <= operator.index(value) <= most:
+        raise InputError(where, shown(value), f"a whole number from {least} to {most}")
+    return operator.index(value)
+
+
+def threads(value: Any) -> int | None:
+    """How many host threads; None lets each part choose."""
+    return None if value is None else integer("threads", value, 1, MOST_THREADS)
+
+
+def choice(where: str, value: Any, accepted: Sequence[str]) -> str:
+    """One of some texts."""
+    if not isinstance(value, str) or value not in accepted:
+        raise InputError(where, shown(value), ", ".join(map(repr, accepted)))
+    return value
+
+
+def file_path(where: str, value: Any) -> Path:
+    """A path that names something; whether it can be used shows when it is opened."""
+    try:
+        path = os.fspath(value)
+    except TypeError:
+        path = b""
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise InputError(where, shown(value), "the path of a file, as a str or os.PathLike")
+    return Path(path)
+
+
+def shapes(value: Any) -> dict[str, tuple[int, ...]]:
+    """Input name -> sizes."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InputError("shapes", shown(value), "a dict of input name to sizes, or None")
+    return {_name("shapes", name): _sizes(name, sizes) for name, sizes in value.items()}
+
+
+def _sizes(name: str, sizes: Any) -> tuple[int, ...]:
+    where = f"shapes[{name!r}]"
+    if isinstance(sizes, str | bytes) or not isinstance(sizes, Iterable):
+        raise InputError(where, shown(sizes), "a list of sizes")
+    return tuple(integer(where, size, 0, _MOST_DIMENSION) for size in sizes)
+
+
+def names(where: str, value: Any) -> list[str]:
+    """A list of names; one name alone is a list of one, None is an empty one."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        raise InputError(where, shown(value), "None, or a list of names")
+    return [_name(where, name) for name in value]
+
+
+def _name(where: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputError(where, f"the name {shown(value)}", "names as str")
+    return value

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The console script: what ends the command line, and how it says so. ``commands`` has them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from onedispatch.dispatch.base import ctrl_c
+
+_INTERRUPTED = 130  # 128 + SIGINT, as shells say it; Typer's exit code for it too
+
+
+def main() -> None:
+    """Errors of ours are one message and exit code 1, Ctrl-C is one line and 130; no tracebacks."""
+    try:
+        ctrl_c.listen()
+        # Here, since it takes a while, in which somebody may change their mind.
+        from onedispatch.dispatch.cli.commands import run
+
+        run()
+    except KeyboardInterrupt:
+        _interrupted()
+    except SystemExit as end:
+        if end.code == _INTERRUPTED or (end.code and ctrl_c.pressed()):
+            _interrupted()
+        raise
+    except BaseException:
+        if ctrl_c.pressed():
+            _interrupted()
+        raise
+
+
+def _interrupted() -> None:
+    """Ends the process at once: threads that compute for it need not come to their end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        sys.stdout.flush()
+        print("onedispatch: interrupted", file=sys.stderr, flush=True)
+    except OSError:  # nobody reads any more
+        pass
+    os._exit(_INTERRUPTED)
+
+
+def __getattr__(name: str) -> Any:
+    """``app``, with all commands."""
+    if name != "app":
+        raise AttributeError(name)
+    from onedispatch.dispatch.cli.commands import app
+
+    return app

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: ``onedispatch run | compile | inspect | bench | ops | devices | kernel | txn``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import NoReturn
+
+import typer
+from rich.text import Text
+
+from onedispatch.dispatch.base import ctrl_c
+from onedispatch.dispatch.cli import bench, info, kernel, models, replay, survey, txn
+from onedispatch.dispatch.cli.output import errors, visible
+from onedispatch.transactions.base.boundary import typed
+from onedispatch.transactions.base.errors import InputError, OneDispatchError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help=(
+        "Run ONNX models as one transaction on a simulated AMD XDNA NPU.\n\n"
+        "Would my model run there, how much of it, how fast, and why not the rest?\n\n"
+        "  [bold]onedispatch inspect model.onnx[/]            placement, buffers, schedules\n\n"
+        "  [bold]onedispatch run model.onnx --random[/]       one run, with its report\n\n"
+        "  [bold]onedispatch bench light_resnet50[/]          our time beside onnxruntime's\n\n"
+        "  [bold]onedispatch compile model.onnx -o m.od[/]    a file that runs without ONNX\n\n"
+        "  [bold]onedispatch txn dump m.od[/]                 what is sent to the array"
+    ),
+)
+
+app.command("run")(models.run)
+app.command("compile")(models.compile)
+app.command("inspect")(models.inspect)
+app.command("bench")(bench.bench)
+app.command("ops")(info.ops)
+app.command("devices")(info.devices)
+txn.app.command("replay")(replay.replay)
+txn.app.command("survey")(survey.survey)
+app.add_typer(txn.app, name="txn")
+app.add_typer(kernel.app, name="kernel")
+
+
+def run() -> None:
+    """The command that the arguments name: whatever goes wrong is one message and exit code 1.
+
+    ``cli`` adds what an interrupt does.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):  # a stream that somebody put there
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # a full device shows here, or when Python ends and nobody can say so
+    except OneDispatchError as error:
+        _fail(error)
+    except BrokenPipeError:  # `| head` closed the pipe
+        _leave(0)
+    except OSError as error:
+        _fail(InputError("the output", error.strerror or str(error), "a place that can be written"))
+    except Exception as error:  # noqa: BLE001 (the border of the program)
+        _fail(typed("onedispatch", error))
+
+
+def _fail(error: OneDispatchError) -> NoReturn:
+    if ctrl_c.pressed():
+        raise KeyboardInterrupt from error
+    with contextlib.suppress(OSError):
+        message = f"{type(error).__name__}: {error}"
+        errors.print(Text(visible(message)), style="red", soft_wrap=True)
+    _leave(1)
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the program; what a closed pipe or a full device did not take is dropped."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                os.dup2(nowhere, stream.fileno())
+    sys.exit(code)

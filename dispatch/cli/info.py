@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands about the package itself: ops, devices."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.runtime.devices import devices as all_devices
+from onedispatch.operators.interface.registry import all_mappings
+from onedispatch.transactions.base.phrases import counted
+
+
+def ops(
+    name: Annotated[str, typer.Argument(help="Only operators whose name contains this.")] = "",
+    json: out.Json = False,
+) -> None:
+    """Which ONNX operators run on the device, for which dtypes, within which bounds."""
+    rows = [m for m in all_mappings() if name.lower() in m.op_type.lower()]
+    if json:
+        out.print_json(
+            [
+                {"domain": m.domain, "op_type": m.op_type, "dtypes": list(m.dtypes), "notes": m.notes}
+                for m in rows
+            ]
+        )
+        return
+    out.table(
+        counted(len(rows), "operator"),
+        ("operator", "dtypes", "bounds"),
+        [(f"{m.domain}.{m.op_type}" if m.domain else m.op_type, ", ".join(m.dtypes), m.notes) for m in rows],
+    )
+
+
+def devices(json: out.Json = False) -> None:
+    """The NPUs that can be simulated, and their column partitions."""
+    found = all_devices()
+    if json:
+        out.print_json([asdict(info) for info in found])
+        return
+    out.table(
+        "Devices",
+        ("name", "columns", "cores", "MHz", "XRT name", "also"),
+        [(d.name, d.columns, d.cores, f"{d.clock_mhz:g}", d.xrt_name, ", ".join(d.aliases)) for d in found],
+        right=(1, 2, 3),
+    )

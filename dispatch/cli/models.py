@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that take a model: run, compile, inspect."""
+
+from __future__ import annotations
+
+import io
+import time
+import zipfile
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from onedispatch.dispatch.artifact import model as models
+from onedispatch.dispatch.artifact.container import MAGIC
+from onedispatch.dispatch.base import limits
+from onedispatch.dispatch.base.arguments import integer
+from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.compiler.plan import BUFFERS, DeviceStep, NodePlacement, Program
+from onedispatch.dispatch.frontend.graph import Array, sizes_of_names
+from onedispatch.dispatch.runtime.session import InferenceSession, NodeArg
+from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.files import write_file
+from onedispatch.transactions.base.phrases import counted
+
+Model = Annotated[
+    str, typer.Argument(help="An .onnx file, a file of `onedispatch compile`, or a light model's name.")
+]
+
+
+def open_model(name: str, device: str, fallback: str, shapes: list[str] | None) -> models.CompiledModel:
+    """A compiled model from whatever ``name`` is: our file, an ONNX file, a light model."""
+    path = Path(name)
+    if path.is_file():
+        with path.open("rb") as file:
+            ours = file.read(len(MAGIC)) == MAGIC
+        if ours:
+            return models.load(path)
+    with out.working(f"compiling {name} for {device}"):
+        source: Any = path
+        if not path.exists():
+            from onedispatch.dispatch.tools import zoo
+
+            if name in zoo.light_models():
+                source = zoo.randomised(zoo.find_model(name))
+        return models.compile_model(source, device, fallback=fallback, shapes=out.parse_shapes(shapes))
+
+
+def random_feed(inputs: list[NodeArg], shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, Array]:
+    """Seeded values for every input: normal floats, small integers; open dimensions are 1."""
+    from onedispatch.dispatch.frontend.graph import dtype_of
+
+    rng = np.random.default_rng(integer("--seed", seed, 0, (1 << 63) - 1))
+    feed: dict[str, Array] = {}
+    for info in inputs:
+        dtype = dtype_of(info.type)
+        if dtype is None or dtype.hasobject:
+            raise InputError(
+                f"input {info.name!r}", info.type, "numbers, with --random", "use --input name=file.npy"
+            )
+        shape = shapes.get(info.name) or tuple(d if isinstance(d, int) else 1 for d in info.shape)
+        limits.check_tensor(f"input {info.name!r}", dtype, shape, InputError)
+        if dtype.kind in "iub":
+            feed[info.name] = rng.integers(0, 2 if dtype.kind == "b" else 10, shape).astype(dtype)
+        else:
+            feed[info.name] = rng.standard_normal(shape).astype(dtype)
+    return feed
+
+
+def run(
+    model: Model,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", "-i", help="name=array.npy, or one arrays.npz. Repeatable.")
+    ] = None,
+    random: Annotated[bool, typer.Option("--random", help="Seeded random values for all inputs.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of --random.")] = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the outputs to an .npz.")
+    ] = None,
+    shape: out.Shapes = None,
+    device: out.Device = "npu2",
+    fallback: out.Fallback = "cpu",
+    threads: out.Threads = None,
+    json: out.Json = False,
+) -> None:
+    """Run a model once and say what it cost.
+
+    Give every input with --input, or let --random make them up. The report names the modelled
+    time of each device operator and the traffic between memory and array.
+    """
+    compiled = open_model(model, device, fallback, shape)
+    session = InferenceSession(compiled, threads=threads)
+    feed = out.parse_inputs(inputs)
+    if random:
+        missing = [info for info in session.get_inputs() if info.name not in feed]
+        feed |= random_feed(missing, out.parse_shapes(shape), seed)
+    with out.working("running"):
+        values = session.run(None, feed)
+    names = [info.name for info in session.get_outputs()]
+    if output is not None:
+        _write_arrays(output, names, values)
+    report = session.last_run
+    if json:
+        rows = [_summary(name, value) for name, value in zip(names, values, strict=True)]
+        out.print_json({"outputs": rows, "report": report.as_dict() if report else None})
+        return
+    for name, value in zip(names, values, strict=True):
+        row = _summary(name, value)
+        out.tell(" ".join(f"{key}={item}" for key, item in row.items()))
+    out.tell()
+    out.tell(str(report))
+
+
+def _write_arrays(path: Path, names: list[str], values: list[Any]) -> None:
+    """An .npz; ``numpy.savez`` does not take every name (``file``), nor a device to write to."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, value in zip(names, values, strict=True):
+            if not isinstance(value, np.ndarray):
+                raise InputError(f"output {name!r}", f"a {type(value).__name__}", "arrays, with --output")
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
+                np.lib.format.write_array(part, value)
+    write_file(path, packed.getbuffer())
+
+
+def _summary(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, np.ndarray) or value.dtype.hasobject:
+        return {"name": name, "value": repr(value)[:200]}
+    row: dict[str, Any] = {"name": name, "dtype": str(value.dtype), "shape": list(value.shape)}
+    if value.size and value.dtype.kind in "iuf":
+        row |= {"min": float(value.min()), "max": float(value.max()), "mean": float(value.mean())}
+    return row
+
+
+def compile(
+    model: Model,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it, usually *.od.")],
+    shape: out.Shapes = None,
+    device: out.Device = "npu2",
+    fallback: out.Fallback = "cpu",
+    json: out.Json = False,
+) -> None:
+    """Compile a model into a file that runs without ONNX.
+
+    Models with open dimensions need --shape, or take their graph along and compile for each
+    new shape when they run.
+    """
+    start = time.perf_counter()
+    compiled = open_model(model, device, fallback, shape)
+    seconds = time.perf_counter() - start
+    compiled.save(output)
+    counts = dict(Counter(row.device for row in compiled.placement))
+    size = output.stat().st_size
+    if json:
+        out.print_json({"path": str(output), "bytes": size, "seconds": seconds, "placement": counts})
+        return
+    placed = ", ".join(f"{count} on {place}" for place, count in counts.items()) or "compiled on first sight"
+    out.tell(f"{output}: {counted(size, 'byte')} in {seconds:.2f} s; nodes: {placed}")
+
+
+def inspect(
+    model: Model,
+    shape: out.Shapes = None,
+    device: out.Device = "npu2",
+    fallback: out.Fallback = "cpu",
+    full: Annotated[bool, typer.Option("--full", help="Arg maps and schedules of every operator.")] = False,
+    json: out.Json = False,
+) -> None:
+    """Where every node runs and why, what the buffers hold, how operators use the array."""
+    compiled = open_model(model, device, fallback, shape)
+    if not compiled.programs:
+        bound = {
+            info.name: tuple(d if isinstance(d, int) else 1 for d in info.shape or ())
+            for info in compiled.inputs
+        }
+        out.tell(f"open dimensions taken as 1; --shape says otherwise: {bound}", to=out.errors)
+        feed = random_feed([NodeArg.of(v) for v in compiled.inputs], {}, 0)
+        compiled.program(bound | out.parse_shapes(shape), feed)
+    session = InferenceSession(compiled)  # which knows the engines of host regions
+    placed = [(key, program, session.placed(key, program)) for key, program in compiled.programs.items()]
+    if json:
+        out.print_json([_as_dict(*row) | {"dimension_names": _sizes(compiled, row[1])} for row in placed])
+        return
+    for key, program, placement in placed:
+        out.tell(f"{compiled.device}, {key}\n")
+        for name, sizes in _sizes(compiled, program).items():
+            text = f"the dimension name {name!r} stands for different sizes: {', '.join(map(str, sizes))}"
+            out.tell(text)
+        _show(program, placement, full)
+
+
+def _sizes(compiled: models.CompiledModel, program: Program) -> dict[str, list[int]]:
+    """Names of dimensions that mean several sizes in this program."""
+    declared = (*compiled.inputs, *compiled.outputs)
+    return sizes_of_names(declared, (*program.inputs, *program.outputs))
+
+
+def _show(program: Program, placement: list[NodePlacement], full: bool) -> None:
+    rows = [(p.node, p.op_type, p.device, p.reason) for p in placement]
+    out.table("Placement", ("node", "operator", "where", "why"), rows)
+    counts = Counter(row.device for row in placement)
+    dispatches = len(program.device_steps)
+    text = ", ".join(f"{count} on {place}" for place, count in counts.items())
+    out.tell(f"nodes: {text}; device dispatches: {dispatches}\n")
+    for number, step in enumerate(program.device_steps):
+        _show_step(f"Dispatch {number}", step, full)
+
+
+def _show_step(title: str, step: DeviceStep, full: bool) -> None:
+    sizes = [
+        (str(i), name, f"{size:,}") for i, (name, size) in enumerate(zip(BUFFERS, step.sizes, strict=True))
+    ]
+    out.table(f"{title}: buffers", ("argument", "buffer", "bytes"), sizes, right=(0, 2))
+    bound = step.scratch_bound
+    if bound:
+        ratio = step.sizes[BUFFERS.index("scratch")] / bound
+        out.tell(f"scratch is {ratio:.3f} x the most bytes alive at once ({bound:,})")
+    out.tell(
+        f"transaction: {counted(len(step.transaction), 'byte')}, {counted(len(step.ops), 'operator')}\n",
+    )
+    rows = [(op.name, op.op_type, "\n".join(op.schedule)) for op in step.ops]
+    out.table(f"{title}: operators", ("operator", "kind", "schedule"), rows)
+    if full:
+        for op in step.ops:
+            out.tell(f"{op.name} ({', '.join(op.nodes)})")
+            for line in op.arguments:
+                out.tell(f"    {line}")
+
+
+def _as_dict(key: str, program: Program, placement: list[NodePlacement]) -> dict[str, Any]:
+    return {
+        "key": key,
+        "placement": [_place(row) for row in placement],
+        "dispatches": [
+            {
+                "buffers": dict(zip(BUFFERS, step.sizes, strict=True)),
+                "scratch_bound": step.scratch_bound,
+                "transaction_bytes": len(step.transaction),
+                "operators": [asdict(op) for op in step.ops],
+            }
+            for step in program.device_steps
+        ],
+    }
+
+
+def _place(row: NodePlacement) -> dict[str, str]:
+    return {"node": row.node, "op_type": row.op_type, "device": row.device, "reason": row.reason}

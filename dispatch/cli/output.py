@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands share: consoles, tables, JSON, and options that mean the same everywhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from onedispatch.dispatch.frontend.graph import Array
+from onedispatch.transactions.base.errors import InputError
+
+# Names come from models and files: they are text, never markup, emoji codes or terminal commands.
+console = Console(markup=False, emoji=False, highlight=False)
+errors = Console(stderr=True, markup=False, emoji=False, highlight=False)
+
+Device = Annotated[str, typer.Option(help="The NPU, as `onedispatch devices` names it.")]
+Fallback = Annotated[
+    str, typer.Option(help="cpu: what does not map runs on the host. error: refuse such models.")
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of tables, for scripts.")]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option("--shape", help="Shape of an input with open dimensions: x=1,3,224,224. Repeatable."),
+]
+Threads = Annotated[int | None, typer.Option(help="Host threads; the default lets each part choose.")]
+
+
+# Control characters but tab and line feed, what reverses or hides text, and lone surrogates.
+_HIDDEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    """``text`` as a terminal may see it: what it would obey instead of showing is an escape."""
+    return _HIDDEN.sub(lambda found: ascii(found.group())[1:-1], text)
+
+
+def say(text: str, *, end: str = "\n") -> None:
+    """Prints plain text, as it is but for what only a terminal would see."""
+    print(visible(text), end=end)
+
+
+def tell(text: object = "", *, style: str | None = None, to: Console = console) -> None:
+    """Prints text that may be wrapped or coloured."""
+    to.print(Text(visible(str(text))), style=style)
+
+
+def working(text: str) -> AbstractContextManager[Any]:
+    """A spinner on the error stream, so that output can be piped."""
+    return errors.status(Text(visible(text)))
+
+
+def print_json(data: Any) -> None:
+    """JSON as its standard has it: what is no number (NaN, infinities) is null."""
+    print(json.dumps(_numbers(data), indent=2, default=_plain, allow_nan=False))
+
+
+def _numbers(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {key: _numbers(value) for key, value in data.items()}
+    if isinstance(data, np.ndarray | list | set | frozenset | tuple):
+        return [_numbers(value) for value in data]
+    if isinstance(data, float | np.floating):
+        return float(data) if np.isfinite(data) else None
+    return data
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value)
+
+
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[int] = ()
+) -> None:
+    """Prints a table; ``right`` are indices of columns of numbers."""
+    result = Table(
+        title=Text(visible(title)), title_justify="left", title_style="bold", header_style="bold cyan"
+    )
+    for index, name in enumerate(columns):
+        result.add_column(name, justify="right" if index in right else "left", overflow="fold")
+    for row in rows:
+        result.add_row(*(Text(visible(str(cell))) for cell in row))
+    console.print(result)
+
+
+def number(text: str) -> int | None:
+    """A size or an index as people write it, None for anything else."""
+    digits = text.strip()
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
+
+
+def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
+    """``x=1,3,224,224`` as a dict; ``x=`` is a scalar."""
+    shapes = {}
+    for text in texts or ():
+        name, equals, sizes = text.rpartition("=")
+        parts = [part for part in sizes.replace("x", ",").split(",") if part.strip()]
+        numbers = [size for size in map(number, parts) if size is not None]
+        if not equals or not name or len(numbers) < len(parts):
+            raise InputError("--shape", repr(text), "name=size,size,...", "for instance x=1,3,224,224")
+        shapes[name] = tuple(numbers)
+    return shapes
+
+
+# What numpy.load raises on files that are none of its own, or damaged ones.
+_UNREADABLE = (
+    *(OSError, ValueError, AttributeError, TypeError, EOFError, KeyError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+
+
+def parse_inputs(texts: Sequence[str] | None) -> dict[str, Array]:
+    """``x=file.npy`` per input, or one ``.npz`` that holds them by name."""
+    feed: dict[str, Array] = {}
+    for text in texts or ():
+        name, equals, path = text.partition("=")
+        try:
+            if equals:
+                feed[name] = np.load(Path(path), allow_pickle=False)
+            else:
+                with np.load(Path(text), allow_pickle=False) as archive:
+                    feed.update({key: archive[key] for key in archive.files})
+        except _UNREADABLE as error:
+            raise InputError("--input", f"{text!r}: {error}", "name=array.npy, or arrays.npz") from error
+    return feed

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands about transactions: txn dump | assemble | explain | check | diff | fuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onedispatch.dispatch.artifact import model as models
+from onedispatch.dispatch.artifact.container import MAGIC
+from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.tools.checking import check_for_overlay, check_model
+from onedispatch.dispatch.tools.replay import read_control
+from onedispatch.transactions import Finding, FindingKind, Severity, Transaction
+from onedispatch.transactions.analysis.check import check, check_bytes
+from onedispatch.transactions.analysis.picture import svg as picture
+from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.files import write_file
+from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.fusion.fusemap import fuse_map
+from onedispatch.transactions.packets.control_packets import ControlPackets
+from onedispatch.transactions.packets.merge import Merged, merged
+from onedispatch.transactions.packets.packet_text import MARK
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help=(
+        "Look into transactions, AMD's and ours: what is sent to the array, and whether it can be right. "
+        "Control packets (NAME_ctrl.bin, with NAME_ctrl_meta.json beside it) are read as the writes that "
+        "they are."
+    ),
+)
+File = Annotated[Path, typer.Argument(help="A transaction (.bin), or a file of `onedispatch compile`.")]
+Packets = Annotated[
+    Path | None,
+    typer.Option(
+        help="Its control packets (_ctrl.bin), whose writes are put behind the pushes that send them."
+    ),
+]
+Argument = Annotated[
+    int | None, typer.Option(help="The kernel argument that the packets are; 4 unless the JSON says another.")
+]
+Output = Annotated[Path, typer.Option("--output", "-o", help="Where the result is written.")]
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file; what the system says when they cannot be had."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(str(path), error.strerror or str(error), "a file that can be read") from error
+
+
+def transaction_bytes(path: Path) -> bytes:
+    """The transaction of a file: raw bytes, or the one of a compiled model."""
+    data = read_bytes(path)
+    return models.load(path).transaction if data.startswith(MAGIC) else data
+
+
+def control_of(path: Path) -> ControlPackets | None:
+    """The control packets of ``NAME_ctrl.bin``, None for any other file."""
+    return read_control(path) if path.name.endswith("_ctrl.bin") else None
+
+
+def write_control(control: ControlPackets, blob: Path) -> list[str]:
+    """The packets and their JSON; the names of both files."""
+    meta = blob.with_name(f"{blob.stem}_meta.json")
+    write_file(blob, control.to_bytes())
+    write_file(meta, control.meta().encode())
+    return [str(blob), str(meta)]
+
+
+def read_transaction(path: Path) -> Transaction:
+    """The transaction of a file; of control packets the same writes."""
+    control = control_of(path)
+    return control.to_transaction() if control else Transaction.from_bytes(transaction_bytes(path))
+
+
+def hint_at_packets(path: Path, packets: Path | None) -> None:
+    """Without its packets an operator that is configured by them does next to nothing."""
+    beside = path.with_name(f"{path.stem}_ctrl.bin")
+    if packets is None and beside.exists():
+        out.say(f"\nIt sends control packets: --packets {beside} shows what they do.")
+
+
+def hint_at_run(path: Path) -> None:
+    """A compiled model needs the locks and programs of its overlay, which a replay leaves out."""
+    if read_bytes(path).startswith(MAGIC):
+        out.say(
+            f"\nA compiled model's overlay is known: `onedispatch run {path} --random` executes it whole; "
+            "this replay left out the overlay's locks and programs."
+        )
+
+
+def read_merged(path: Path, packets: Path | None, argument: int | None) -> Transaction:
+    """The transaction of a file, with the control packets in it that ``packets`` holds."""
+    transaction = read_transaction(path)
+    return transaction if packets is None else _merge(transaction, packets, argument).transaction
+
+
+def _merge(transaction: Transaction, packets: Path, argument: int | None) -> Merged:
+    return merged(transaction, read_control(packets), argument)
+
+
+def find_all(
+    path: Path, sizes: dict[int, int] | None, packets: Path | None, argument: int | None
+) -> list[Finding]:
+    """What is wrong with a file; with a compiled model in its overlay."""
+    data = read_bytes(path)
+    if data.startswith(MAGIC) and packets is None:
+        return check_model(models.load(path), sizes)
+    control = control_of(path)
+    if control is not None:
+        return [*control.findings(), *check(control.to_transaction(), sizes)]
+    found = check_bytes(transaction_bytes(path), sizes)
+    if packets is None or any(finding.kind is FindingKind.FORMAT for finding in found):
+        return found
+    return _merge(read_transaction(path), packets, argument).check(sizes)
+
+
+@app.command()
+def dump(
+    path: File,
+    brief: Annotated[bool, typer.Option("--brief", help="Long block writes shortened, no padding.")] = False,
+    packets: Packets = None,
+    argument: Argument = None,
+    json: out.Json = False,
+) -> None:
+    """Print a transaction, one operation per line: registers named, descriptors decoded."""
+    control = control_of(path)
+    if control is not None and not json:
+        out.say(control.text(), end="")
+        return
+    transaction = read_merged(path, packets, argument)
+    if json:
+        findings = [str(finding) for finding in transaction.validate()]
+        lines = transaction.text(brief=brief).splitlines()
+        out.print_json({"operations": len(transaction), "findings": findings, "lines": lines})
+        return
+    out.say(transaction.text(brief=brief), end="")
+
+
+@app.command()
+def assemble(
+    path: Annotated[Path, typer.Argument(help="Text as `txn dump` prints it.")], output: Output
+) -> None:
+    """Turn the text of `txn dump` back into the same bytes; also edited or written by hand.
+
+    Of control packets, NAME_ctrl_meta.json is written beside the output NAME_ctrl.bin.
+    """
+    try:
+        text = read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), f"byte {error.start} is no UTF-8", "text", "pass a dump") from error
+    if text.lstrip().startswith(MARK):
+        write_control(ControlPackets.from_text(text), output)
+    else:
+        write_file(output, Transaction.from_text(text).to_bytes())
+
+
+def _parse_tile(text: str) -> tuple[int, int]:
+    column, comma, row = text.partition(",")
+    at = out.number(column), out.number(row)
+    if not comma or at[0] is None or at[1] is None:
+        raise InputError("--tile", repr(text), "column,row", "for instance 0,1")
+    return at[0], at[1]
+
+
+@app.command()
+def explain(
+    path: File,
+    tile: Annotated[str | None, typer.Option(help="Everything about one tile: column,row.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Everything about every tile.")] = False,
+    svg: Annotated[Path | None, typer.Option(help="Also draw the array with its traffic.")] = None,
+    packets: Packets = None,
+    argument: Argument = None,
+    json: out.Json = False,
+) -> None:
+    """Say what a transaction does: who moves what, from which argument, waiting for what."""
+    explanation = read_merged(path, packets, argument).explain()
+    if svg is not None:
+        write_file(svg, picture(explanation).encode())
+    if json:
+        told = explanation.to_dict()
+        if tile is not None:
+            column, row = _parse_tile(tile)
+            told = next((t for t in told["tiles"] if (t["column"], t["row"]) == (column, row)), {})
+        out.print_json(told)
+    elif tile is not None:
+        out.say(explanation.tile_text(_parse_tile(tile)), end="")
+    else:
+        out.say(explanation.text() if full else explanation.summary(), end="")
+        hint_at_packets(path, packets)
+
+
+def _parse_sizes(texts: list[str] | None) -> dict[int, int] | None:
+    """``0=4096`` per kernel argument."""
+    sizes = {}
+    for text in texts or ():
+        left, equals, right = text.partition("=")
+        argument, size = out.number(left), out.number(right)
+        if not equals or argument is None or size is None:
+            raise InputError("--arg", repr(text), "argument=bytes", "for instance 0=4096")
+        sizes[argument] = size
+    return sizes or None
+
+
+_MOST_LINES = 10
+
+
+def _finding_lines(found: list[Finding], full: bool) -> list[str]:
+    """Errors first; of each class of warnings only the first ones."""
+    lines = []
+    for severity in Severity:
+        mine = [finding for finding in found if finding.severity is severity]
+        for kind in dict.fromkeys(finding.kind for finding in mine):
+            same = [str(finding) for finding in mine if finding.kind is kind]
+            shown = same if full or severity is Severity.ERROR else same[:_MOST_LINES]
+            lines += shown
+            if len(shown) < len(same):
+                lines.append(
+                    f"  and {counted(len(same) - len(shown), f'more {kind.value} {severity.value}')} (--full)"
+                )
+    return lines
+
+
+@app.command("check")
+def check_file(
+    path: File,
+    arg: Annotated[
+        list[str] | None, typer.Option(help="Bytes of a kernel argument: 0=4096. Repeatable.")
+    ] = None,
+    packets: Packets = None,
+    argument: Argument = None,
+    overlay: Annotated[
+        str | None,
+        typer.Option(help="The device for whose overlay of ours it was made; a compiled model says it."),
+    ] = None,
+    params: Annotated[
+        Path | None, typer.Option(help="With --overlay: the parameter blocks, bytes of argument 4.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Every warning, not only the first ones.")] = False,
+    json: out.Json = False,
+) -> None:
+    """Find what cannot be right in a transaction (errors, exit code 1) or may not be (warnings).
+
+    In an overlay, what data flow orders is no warning.
+    """
+    if params is not None and overlay is None:
+        raise InputError("--params", str(params), "together with --overlay DEVICE", "name the device")
+    if overlay is not None:
+        blocks = None if params is None else read_bytes(params)
+        found = check_for_overlay(transaction_bytes(path), overlay, _parse_sizes(arg), blocks)
+    else:
+        found = find_all(path, _parse_sizes(arg), packets, argument)
+    errors = sum(finding.severity is Severity.ERROR for finding in found)
+    if json:
+        out.print_json(
+            {
+                "errors": errors,
+                "warnings": len(found) - errors,
+                "findings": [
+                    {
+                        "severity": finding.severity.value,
+                        "class": finding.kind.value,
+                        "op": finding.op_index,
+                        "byte": finding.byte_offset,
+                        "message": finding.message,
+                    }
+                    for finding in found
+                ],
+            }
+        )
+    else:
+        for line in _finding_lines(found, full):
+            out.say(line)
+        out.say(f"{counted(errors, 'error')}, {counted(len(found) - errors, 'warning')}")
+    if errors:
+        raise typer.Exit(1)
+
+
+@app.command()
+def diff(
+    first: File,
+    second: Annotated[Path, typer.Argument(help="What it is compared with.")],
+    full: Annotated[bool, typer.Option("--full", help="Every op that differs.")] = False,
+    json: out.Json = False,
+) -> None:
+    """Compare the meaning of two transactions: traffic, tasks, ops. Exit code 1 when it differs."""
+    difference = read_transaction(first).diff(read_transaction(second))
+    if json:
+        out.print_json(difference.to_dict())
+    else:
+        out.say(difference.text(most=1 << 60) if full else difference.text(), end="")
+    if difference:
+        raise typer.Exit(1)
+
+
+@app.command()
+def fuse(
+    path: Annotated[Path, typer.Argument(help="What to fuse, as JSON: see transactions/README.md.")],
+    output: Output,
+    json: out.Json = False,
+) -> None:
+    """Make one transaction of many, over fused buffers; refuse with reasons what cannot be right."""
+    result = fuse_map(path)
+    write_file(output, result.transaction.to_bytes())
+    written = [str(output)]
+    if result.control is not None:
+        written += write_control(result.control, output.with_name(f"{output.stem}_ctrl.bin"))
+    layout = result.layout
+    if json:
+        bindings = [vars(bound) for bound in layout.bindings]
+        told = {"files": written, "sizes": layout.sizes, "tensors": layout.tensors, "bindings": bindings}
+        out.print_json(told)
+        return
+    out.say(f"{', '.join(written)}: {repr(result.transaction)[1:-1]}")
+    for argument, size in sorted(layout.sizes.items()):
+        out.say(f"  arg {argument}: {counted(size, 'byte')}")
+    for name, (argument, offset) in layout.tensors.items():
+        out.say(f"  {name}: arg {argument} + {offset:#x}")

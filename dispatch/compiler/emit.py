@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device region to one fused transaction over five buffers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+
+from onedispatch.dispatch.base import limits
+from onedispatch.dispatch.compiler import memory
+from onedispatch.dispatch.compiler.mapping import Refusal, Specs
+from onedispatch.dispatch.compiler.partition import Region
+from onedispatch.dispatch.compiler.passthrough import device_copy
+from onedispatch.dispatch.compiler.plan import BUFFERS, DeviceStep, OpInfo, Slot
+from onedispatch.dispatch.frontend.graph import Array, Node
+from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
+from onedispatch.operators.interface.operator import Operator
+from onedispatch.transactions import ArgKind, ArgMap, Bindings, Device, TransactionBuilder, fuse
+from onedispatch.transactions.base.boundary import blamed_on
+from onedispatch.transactions.fusion.fuse import FusePart
+
+T = TypeVar("T")
+
+IN, OUT, SCRATCH, CONST, PARAMS = range(5)
+
+
+class BuildRefused(Exception):
+    """An operator that mapped but cannot be built; ``nodes`` are the names it stands for."""
+
+    def __init__(self, nodes: Sequence[str], refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.nodes = tuple(nodes)
+        self.refusal = refusal
+
+
+@dataclass
+class _Placed:
+    """An operator of the region, with the nodes that it stands for."""
+
+    operator: Operator
+    nodes: tuple[Node, ...]
+
+    def ask(self, question: Callable[[Operator], T]) -> T:
+        """What the operator answers; every answer may need its schedule, which may not exist.
+
+        Raises ``BuildRefused`` for ``Unsupported``, ``InternalError`` for what no operator may raise.
+        """
+        names = [n.name for n in self.nodes]
+        try:
+            with blamed_on(type(self.operator), f"operator {self.operator.name} of {names}", Unsupported):
+                return question(self.operator)
+        except Unsupported as error:
+            raise BuildRefused(names, Refusal(error.reason, error.nearest)) from error
+
+    @cached_property
+    def activations(self) -> tuple[TensorSpec, ...]:
+        return self.ask(lambda op: op.activations)
+
+    @cached_property
+    def entries(self) -> list[ArgMap]:
+        return self.ask(lambda op: op.arg_map())
+
+    @cached_property
+    def const_bytes(self) -> int:
+        return self.ask(lambda op: op.const_bytes)
+
+    def tensor(self, entry: ArgMap) -> TensorSpec:
+        """The tensor that an INPUT or OUTPUT entry of the arg map stands for."""
+        if entry.kind is ArgKind.OUTPUT:
+            return self.operator.output
+        return self.activations[entry.onnx_arg_idx]
+
+
+@dataclass
+class _Storage:
+    """Where every tensor of the region lives: fused argument and byte offset, by root name."""
+
+    at: dict[str, tuple[int, int]] = field(default_factory=dict)
+    sizes: list[int] = field(default_factory=lambda: [0] * len(BUFFERS))
+
+
+def emit_region(region: Region, specs: Specs, device: Device) -> DeviceStep:
+    """The region as a device step.
+
+    Raises ``BuildRefused`` when one of its operators cannot be built after all, ``ModelError``
+    when its buffers are beyond ``limits.BUFFER_BYTES``.
+    """
+    return _Emitter(region, specs, device).step()
+
+
+class _Emitter:
+    def __init__(self, region: Region, specs: Specs, device: Device) -> None:
+        self.region = region
+        self.device = device
+        self.source: dict[str, TensorSpec] = {}  # alias -> what it renames
+        self.spec: dict[str, TensorSpec] = {}  # every tensor that the region touches
+        self.ops: list[_Placed] = []
+        self.delivered: dict[str, str] = {}  # output -> the tensor whose bytes leave under its name
+        for unit in region.units:
+            if unit.alias is not None:
+                output, source = unit.alias
+                self._check_alias(unit.nodes, output, source)
+                self.source[output.name] = source
+                self.spec[output.name] = output
+                self.spec.setdefault(source.name, source)
+            if unit.operator is not None:
+                self.ops.append(_Placed(unit.operator, unit.nodes))
+                self.spec[unit.operator.output.name] = unit.operator.output
+                for tensor in unit.operator.inputs:
+                    self.spec.setdefault(tensor.name, tensor)
+        for name in (*region.inputs, *region.outputs):
+            if name not in self.spec:
+                self.spec[name] = specs.of(name)
+        self._own_outputs()
+        self.constants = _Constants()
+
+    def step(self) -> DeviceStep:
+        storage = _Storage()
+        inputs = self._inputs(storage)
+        outputs = self._outputs(storage)
+        bound = self._scratch(storage)
+        const_at = self._const(storage)
+        params, params_at = self._params(storage)
+        fused, infos = self._fuse(storage, const_at, params_at)
+        return DeviceStep(
+            fused,
+            (storage.sizes[0], storage.sizes[1], storage.sizes[2], storage.sizes[3], storage.sizes[4]),
+            self.constants.image(),
+            params,
+            inputs,
+            outputs,
+            tuple(infos),
+            bound,
+        )
+
+    # -- aliases ---------------------------------------------------------------------------
+
+    def root(self, name: str) -> str:
+        """The tensor whose bytes ``name`` is."""
+        while name in self.source:
+            name = self.source[name].name
+        return name
+
+    def _check_alias(self, nodes: Sequence[Node], output: TensorSpec, source: TensorSpec) -> None:
+        rows = (output.row_pitch, source.row_pitch)
+        padded = any(t.row_pitch != (t.shape[-1] if t.shape else 1) for t in (output, source))
+        if output.device_bytes != source.device_bytes or (padded and rows[0] != rows[1]):
+            raise BuildRefused(
+                [n.name for n in nodes],
+                Refusal(f"{source} and {output} lie differently in device memory", "rows of whole words"),
+            )
+
+    def _own_outputs(self) -> None:
+        """Gives every output bytes of its own that an operator writes: copies where needed.
+
+        Copies come last; operators of the region go on reading the original.
+        """
+        made = {placed.operator.output.name for placed in self.ops}
+        taken: set[str] = set()
+        # An operator's own output name first; then the first alias of a root.
+        for name in sorted(self.region.outputs, key=lambda n: n in self.source):
+            root = self.root(name)
+            spec = self.spec[name]
+            if spec.size == 0 or (root in made and root not in taken):
+                taken.add(root)
+                self.delivered[name] = root
+                continue
+            origin = self.spec[root]
+            nodes = tuple(n for unit in self.region.units if name in unit.writes for n in unit.nodes)
+            own = TensorSpec(f"{name}//own", spec.dtype, spec.shape)
+            self.spec[own.name] = own
+            self.delivered[name] = own.name
+            try:
+                copy = device_copy(origin, own, self.device)
+            except Unsupported as error:
+                raise BuildRefused([n.name for n in nodes], Refusal(error.reason, error.nearest)) from error
+            self.ops.append(_Placed(copy, nodes))
+
+    # -- buffers ---------------------------------------------------------------------------
+
+    def _inputs(self, storage: _Storage) -> tuple[Slot, ...]:
+        read = {self.root(t.name) for p in self.ops for t in p.activations}
+        wanted = [n for n in self.region.inputs if n in read and self.spec[n].size]
+        plan = memory.pack((n, self._bytes(n)) for n in wanted)
+        storage.sizes[IN] = plan.size
+        storage.at.update({n: (IN, at) for n, at in plan.offsets.items()})
+        return tuple(_slot(self.spec[n], plan.offsets[n]) for n in wanted)
+
+    def _outputs(self, storage: _Storage) -> tuple[Slot, ...]:
+        wanted = [n for n in self.region.outputs if self.spec[n].size]
+        plan = memory.pack((n, self._bytes(self.delivered[n])) for n in wanted)
+        storage.sizes[OUT] = plan.size
+        storage.at.update({self.delivered[n]: (OUT, plan.offsets[n]) for n in wanted})
+        empty = tuple(_slot(self.spec[n], 0) for n in self.region.outputs if not self.spec[n].size)
+        return tuple(_slot(self.spec[n], plan.offsets[n]) for n in wanted) + empty
+
+    def _scratch(self, storage: _Storage) -> int:
+        """Intermediates, and scratch pads of operators; returns the least bytes possible."""
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
+        for index, placed in enumerate(self.ops):
+            op = placed.operator
+            if op.output.size and op.output.name not in storage.at:
+                first[op.output.name] = last[op.output.name] = index
+            for tensor in placed.activations:
+                root = self.root(tensor.name)
+                if root in first:
+                    last[root] = index
+            for entry in placed.entries:
+                if entry.kind is ArgKind.SCRATCH_PAD and entry.size:
+                    first[_pad_name(index)] = last[_pad_name(index)] = index
+        plan = memory.plan([memory.Interval(n, self._bytes(n), first[n], last[n]) for n in first])
+        storage.sizes[SCRATCH] = plan.size
+        storage.at.update({n: (SCRATCH, at) for n, at in plan.offsets.items()})
+        return plan.lower_bound
+
+    def _bytes(self, name: str) -> int:
+        """Bytes that the tensor needs: its own, or what an operator asks for beyond."""
+        return max(self._wanted.get(name, 0), self.spec[name].device_bytes if name in self.spec else 0)
+
+    @cached_property
+    def _wanted(self) -> dict[str, int]:
+        wanted: dict[str, int] = {}
+        for index, placed in enumerate(self.ops):
+            for entry in placed.entries:
+                if entry.kind in (ArgKind.INPUT, ArgKind.OUTPUT):
+                    name = self.root(placed.tensor(entry).name)
+                elif entry.kind is ArgKind.SCRATCH_PAD:
+                    name = _pad_name(index)
+                else:
+                    continue
+                wanted[name] = max(wanted.get(name, 0), entry.size)
+        return wanted
+
+    def _const(self, storage: _Storage) -> list[int]:
+        """Packed constants of each operator, and constants that are read as they are."""
+        offsets = []
+        total = sum(p.const_bytes for p in self.ops)
+        whole = {self.root(t.name) for p in self.ops for t in p.activations}
+        plain = [n for n in whole if n not in storage.at and self.spec[n].is_const and self.spec[n].size]
+        total += sum(self.spec[n].device_bytes for n in plain)
+        limits.BUFFER_BYTES.check("the model on the device", sum(storage.sizes) + total)
+        self.constants.reserve(total + memory.ALIGNMENT * (len(self.ops) + len(plain)))
+        for placed in self.ops:
+            if not placed.const_bytes:
+                offsets.append(0)
+                continue
+            blob = placed.ask(lambda op: op.format_const_params())
+            offsets.append(self.constants.add(blob.view(np.uint8).reshape(-1)))
+        for name in sorted(plain):
+            storage.at[name] = (CONST, self.constants.add(device_image(self.spec[name])))
+        storage.sizes[CONST] = self.constants.size
+        return offsets
+
+    def _params(self, storage: _Storage) -> tuple[bytes, list[int]]:
+        blob = bytearray()
+        offsets = []
+        for placed in self.ops:
+            params = placed.ask(lambda op: op.super_kernel_params())
+            offsets.append(len(blob))
+            blob += params
+            blob += bytes(-len(blob) % memory.ALIGNMENT)
+        storage.sizes[PARAMS] = len(blob)
+        return bytes(blob), offsets
+
+    # -- fusion ----------------------------------------------------------------------------
+
+    def _fuse(
+        self, storage: _Storage, const_at: Sequence[int], params_at: Sequence[int]
+    ) -> tuple[bytes, list[OpInfo]]:
+        """One transaction with a timer mark before the first operator and after each."""
+        parts: list[FusePart] = [self._timer(0)]
+        infos = []
+        for index, placed in enumerate(self.ops):
+            op = placed.operator
+            entries = placed.entries
+            tensors = {
+                e.onnx_arg_idx: storage.at.get(self.root(placed.tensor(e).name), (SCRATCH, 0))
+                for e in entries
+                if e.kind in (ArgKind.INPUT, ArgKind.OUTPUT)
+            }
+            pad = storage.at.get(_pad_name(index), (SCRATCH, 0))[1]
+            bindings = Bindings(tensors, const_at[index], params_at[index], pad)
+            # Tensors without elements have no bytes and no place; their operator has no work.
+            entries = [e for e in entries if e.size]
+            parts.append((placed.ask(lambda op: op.transaction()), entries, bindings))
+            schedule = placed.ask(lambda op: tuple(op.explain()))
+            parts.append(self._timer(index + 1))
+            nodes = tuple(node.name for node in placed.nodes)
+            lines = tuple(_describe(placed, e, bindings) for e in entries)
+            kind = op.kind or type(op).__name__
+            infos.append(OpInfo(op.name, kind, nodes, index + 1, lines, schedule))
+        return fuse(parts, dict(enumerate(storage.sizes))).to_bytes(), infos
+
+    def _timer(self, number: int) -> bytes:
+        builder = TransactionBuilder(self.device.device_generation, self.device.columns)
+        builder.record_timer(number)
+        return builder.to_bytes()
+
+
+class _Constants:
+    """The const buffer: equal content is stored once."""
+
+    def __init__(self) -> None:
+        self._buffer = np.zeros(0, np.uint8)
+        self._known: dict[tuple[int, bytes], int] = {}
+        self.size = 0
+
+    def reserve(self, size: int) -> None:
+        self._buffer = np.zeros(size, np.uint8)  # pages that stay unused cost nothing
+
+    def add(self, blob: Array) -> int:
+        """Byte offset of ``blob`` (uint8, flat) in the buffer."""
+        key = (blob.size, hashlib.blake2b(blob.data, digest_size=16).digest())
+        at = self._known.get(key)
+        if at is None:
+            at = self._known[key] = self.size
+            self._buffer[at : at + blob.size] = blob
+            self.size = memory.aligned(at + blob.size)
+        return at
+
+    def image(self) -> Array:
+        return self._buffer[: self.size]
+
+
+def device_image(spec: TensorSpec) -> Array:
+    """A constant's bytes as they lie in device memory, rows padded to whole words."""
+    assert spec.value is not None
+    slot = _slot(spec, 0)
+    image = np.zeros(slot.nbytes, np.uint8)
+    slot.view(image)[...] = spec.value.reshape(slot.rows, slot.row)
+    return image
+
+
+def _slot(spec: TensorSpec, offset: int) -> Slot:
+    return Slot(spec.name, spec.dtype, spec.shape, offset, spec.row_pitch)
+
+
+def _pad_name(index: int) -> str:
+    return f"//scratch pad of op {index}"
+
+
+def _describe(placed: _Placed, entry: ArgMap, bindings: Bindings) -> str:
+    """One arg map entry after fusion, for people."""
+    if entry.kind in (ArgKind.INPUT, ArgKind.OUTPUT):
+        argument, at = bindings.tensors[entry.onnx_arg_idx]
+        what = str(placed.tensor(entry))
+    else:
+        argument = int(entry.kind)
+        what = "constants" if entry.kind is ArgKind.CONST_INPUT else "parameters"
+        at = {CONST: bindings.const, PARAMS: bindings.params}.get(argument, bindings.scratch)
+    return f"arg {entry.xrt_arg_idx} {entry.kind.name}: {BUFFERS[argument]}[{at}:{at + entry.size}] {what}"

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Constant folding and shape arithmetic: what is known before a program runs.
+
+A folded node is a node that the device does not run, so only two kinds may fold:
+
+- nodes whose inputs are all constant; ``Shape`` and ``Size`` of tensors whose shapes follow
+  from the shapes of the model's inputs are constants of a program, which is made for these;
+- nodes that depend on values given at run time, where nothing but operands that decide
+  shapes reads their results. The program is made for these values too.
+
+A value that depends on run-time values and is also read as data is known all the same (it
+decides shapes, see ``Graph.decided``), but its node stays in the graph and runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from onedispatch.dispatch.base import limits
+from onedispatch.dispatch.compiler.evaluate import asks_shape, evaluate, may_evaluate
+from onedispatch.dispatch.compiler.inline import inline_branches, is_if
+from onedispatch.dispatch.frontend.exporter import infer_values
+from onedispatch.dispatch.frontend.graph import Array, Folded, Graph, Node, prune
+from onedispatch.dispatch.frontend.shape_operands import data_operands, deciding_inputs, operand_cone
+
+__all__ = ["deciding_inputs", "fold_constants", "may_fold", "specialise"]
+
+_PROPAGATED = 1 << 20  # elements; onnx takes some fifty bytes for each
+_CONSTANT, _SHAPES = "all its inputs are constant", "shape arithmetic"
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """The graph with every node computed whose inputs are all constant, and known Ifs inlined.
+
+    Raises:
+        ModelError: constants beyond ``limits``.
+    """
+    while True:
+        foldable: list[Node] = []
+        known = set(graph.constants)
+        for node in graph.nodes:
+            if may_evaluate(node) and known.issuperset(node.reads):
+                foldable.append(node)
+                known.update(node.writes)
+        graph, changed = inline_branches(_fold(graph, foldable, _CONSTANT))
+        if not changed:
+            return prune(graph)
+
+
+def specialise(graph: Graph, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> Graph:
+    """The graph for concrete input shapes and values of shape-deciding inputs.
+
+    Shapes of all edges are inferred as far as they can be; shape arithmetic is folded, Ifs
+    whose condition is known by then are inlined. ``decided`` of the result are values that only
+    operands which decide shapes may take.
+
+    Raises:
+        ModelError: shapes that contradict each other, or beyond ``limits``.
+    """
+    bound = {v.name: replace(v, shape=shapes[v.name]) if v.name in shapes else v for v in graph.inputs}
+    inputs = tuple(bound[v.name] for v in graph.inputs)
+    graph = replace(graph, inputs=inputs, decided=dict(values))
+    for value in inputs:
+        if value.is_concrete and value.dtype is not None:
+            limits.check_tensor(f"input {value.name!r}", value.dtype, value.concrete_shape)
+    propagate = False
+    while True:
+        graph = replace(graph, values=infer_values(graph, bound, graph.decided, propagate=propagate))
+        _check_edges(graph)
+        known = _known(graph, values)
+        folded = _fold(graph, known.constant, _SHAPES)
+        made, _ = evaluate(folded, known.decided, {**graph.constants, **folded.constants, **graph.decided})
+        changed = bool(made) or len(folded.nodes) < len(graph.nodes)
+        graph, inlined = inline_branches(replace(folded, decided={**graph.decided, **made}))
+        if changed or inlined:
+            continue
+        if propagate or not _may_propagate(graph):
+            return prune(_drop_shape_arithmetic(graph))
+        propagate = True  # the last resort: integers that are known in part
+
+
+def _may_propagate(graph: Graph) -> bool:
+    """Whether shapes are still unknown, and following integers through the graph takes little memory."""
+    made = [graph.value(name) for node in graph.nodes for name in node.writes]
+    read = [graph.value(name) for name in (*graph.constants, *(v.name for v in graph.inputs))]
+    lines = sum(value.concrete_shape[0] for value in (*made, *read) if len(value.concrete_shape) == 1)
+    return lines <= _PROPAGATED and not all(value.is_concrete for value in made)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Nodes that can be computed now."""
+
+    constant: list[Node]  # from constants and shapes alone; they may fold
+    decided: list[Node]  # the others, where their values lead to operands that decide shapes
+
+
+def _known(graph: Graph, values: Collection[str]) -> _Known:
+    inputs = {v.name for v in graph.inputs}
+    cone = operand_cone(graph)
+    constant, decided = set(graph.constants), set(graph.decided)
+    depends = set(values)  # on values that are given at run time
+    result = _Known([], [])
+    for node in graph.nodes:
+        # The shape of an input is given by itself; that of other values may follow from values.
+        of_input = asks_shape(node) and node.inputs[0] in inputs
+        tainted = not of_input and not depends.isdisjoint(node.reads)
+        if tainted:
+            depends.update(node.writes)
+        if not may_evaluate(node) or decided.issuperset(node.writes):
+            continue
+        concrete = asks_shape(node) and graph.value(node.inputs[0]).is_concrete
+        shown = not graph.output_names.isdisjoint(node.writes)  # an output is for the device to make
+        if not tainted and not shown and (concrete or constant.issuperset(node.reads)):
+            result.constant.append(node)
+            constant.update(node.writes)
+        elif not cone.isdisjoint(node.writes) and (concrete or (constant | decided).issuperset(node.reads)):
+            result.decided.append(node)
+            decided.update(node.writes)
+    return result
+
+
+def _drop_shape_arithmetic(graph: Graph) -> Graph:
+    """Without the nodes whose values are decided and read by nothing but what decides shapes."""
+    data = set(graph.output_names)
+    dropped: list[Node] = []
+    for node in reversed(graph.nodes):
+        decided = may_evaluate(node) and all(name in graph.decided for name in node.writes)
+        if decided and data.isdisjoint(node.writes):
+            dropped.append(node)  # what it reads leads to shapes only, on this way
+        else:
+            data.update(data_operands(node))
+    gone = {name for node in dropped for name in node.writes}
+    names = {id(node) for node in dropped}
+    return graph.with_nodes(
+        [node for node in graph.nodes if id(node) not in names],
+        constants={**graph.constants, **{name: graph.decided[name] for name in gone}},
+        decided={name: array for name, array in graph.decided.items() if name not in gone},
+        folded=graph.folded + tuple(Folded(n.name, n.op_type, _SHAPES) for n in reversed(dropped)),
+    )
+
+
+def _fold(graph: Graph, nodes: list[Node], reason: str) -> Graph:
+    """The graph with those of ``nodes`` replaced by their values that can be computed."""
+    if not nodes:
+        return graph
+    chosen = {id(node) for node in nodes}
+    needed = {name for node in graph.nodes if id(node) not in chosen for name in node.reads}
+    made, done = evaluate(graph, nodes, graph.constants, frozenset(needed | graph.output_names))
+    gone = {id(node) for node in done}
+    graph = graph.with_nodes(
+        [node for node in graph.nodes if id(node) not in gone],
+        constants={**graph.constants, **made},
+        folded=graph.folded + tuple(Folded(n.name, n.op_type, reason) for n in done),
+    )
+    limits.WEIGHT_BYTES.check("the model's constants", sum(a.nbytes for a in graph.constants.values()))
+    return graph
+
+
+def _check_edges(graph: Graph) -> None:
+    """No tensor between the nodes is beyond the limits, nor all of them together."""
+    total = 0
+    for node in graph.nodes:
+        where = f"node {node.name} ({node.op_type})"
+        for name in node.writes:
+            value = graph.value(name)
+            limits.RANK.check(f"{where}, output {name!r}", len(value.shape or ()))
+            if value.is_concrete and value.dtype is not None:
+                total += limits.check_tensor(f"{where}, output {name!r}", value.dtype, value.concrete_shape)
+    limits.GRAPH_BYTES.check("the model for these shapes", total)
+
+
+def may_fold(graph: Graph, deciding: Collection[str]) -> frozenset[str]:
+    """Names of nodes that could fold, or be inlined, once shapes are known."""
+    constant, decided = set(graph.constants), set(deciding)
+    found = set()
+    candidates = set()
+    for node in graph.nodes:
+        known = asks_shape(node) or constant.issuperset(node.reads)
+        if is_if(node):
+            known = node.inputs[:1] != () and node.inputs[0] in constant
+        elif not may_evaluate(node):
+            continue
+        if known and (is_if(node) or graph.output_names.isdisjoint(node.writes)):
+            found.add(node.name)
+            constant.update(node.writes)
+        elif known or (constant | decided).issuperset(node.reads):
+            candidates.add(node.name)
+            decided.update(node.writes)
+    data = set(graph.output_names)
+    for node in reversed(graph.nodes):
+        if node.name in candidates and data.isdisjoint(node.writes):
+            found.add(node.name)
+        elif node.name not in found:
+            data.update(data_operands(node))
+    return frozenset(found)

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX nodes to device operators: 1:1, 1:N, and N:1 by absorbing readers.
+
+The result is a list of units in topological order: a device operator, an alias (a node that
+only renames bytes), or a node that stays on the host, with its reason.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.dispatch.frontend.shape_operands import shape_positions
+from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
+from onedispatch.operators.interface import registry
+from onedispatch.operators.interface.operator import Lowering, Operator
+from onedispatch.transactions import Device
+from onedispatch.transactions.base.boundary import blamed_on, broken
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a node does not map, and what would."""
+
+    reason: str
+    nearest: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason} (nearest: {self.nearest})" if self.nearest else self.reason
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """The smallest thing that is placed. ``nodes`` are the ONNX nodes it stands for."""
+
+    kind: Literal["op", "alias", "host"]
+    nodes: tuple[Node, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    operator: Operator | None = None
+    alias: tuple[TensorSpec, TensorSpec] | None = None  # (output, source)
+    refusal: Refusal | None = None
+
+
+@dataclass
+class Specs:
+    """TensorSpecs by name, one object each."""
+
+    graph: Graph
+    _known: dict[str, TensorSpec] = field(default_factory=dict)
+    _read: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        reads = {name for node in self.graph.nodes for name in node.reads}
+        self._read = frozenset(reads | self.graph.output_names)
+
+    def of(self, name: str) -> TensorSpec:
+        """The spec of an edge. Raises ``Unsupported`` where its shape or type is unknown."""
+        spec = self._known.get(name)
+        if spec is None:
+            value = self.graph.value(name)
+            dtype = value.dtype
+            if dtype is None:
+                raise Unsupported(f"{name} is a {value.type or 'value of unknown type'}", "tensors")
+            if not value.is_concrete:
+                raise Unsupported(
+                    f"the shape of {name} is known only at run time", "shapes that follow from the inputs'"
+                )
+            constant = self.graph.constants.get(name)
+            spec = self._known[name] = TensorSpec(name, dtype, value.concrete_shape, constant)
+        return spec
+
+    def decided(self, name: str) -> TensorSpec:
+        """The spec of an operand that decides a shape: its value where the program is made for it.
+
+        Under a name of its own, for the same edge read as data has no value before the run.
+        """
+        value = self.graph.decided.get(name)
+        if value is None:
+            return self.of(name)
+        return TensorSpec(f"{name}//decided", value.dtype, value.shape, value)
+
+    def node(self, node: Node) -> NodeSpec:
+        opset = self.graph.opsets.get(node.domain, self.graph.opsets.get("", 1))
+        deciding = set(shape_positions(node))
+        return NodeSpec(
+            node.name,
+            node.op_type,
+            node.domain,
+            opset,
+            [
+                (self.decided if i in deciding else self.of)(name) if name else None
+                for i, name in enumerate(node.inputs)
+            ],
+            # Outputs that nobody reads are absent: Dropout's mask, say, needs no operator.
+            [self.of(name) if name in self._read else None for name in node.outputs],
+            node.attributes,
+        )
+
+
+def map_graph(
+    graph: Graph,
+    device: Device,
+    refused: Mapping[str, Refusal] | None = None,
+    whole: Collection[str] = (),
+) -> list[Unit]:
+    """Every node of ``graph`` as units, in topological order, readers absorbed.
+
+    Nodes are named: ``refused`` ones could not be built by later stages and stay on the host;
+    ``whole`` ones must not be merged with others.
+    """
+    specs = Specs(graph)
+    refused = refused or {}
+    lowering = Lowering(device)
+    units: list[Unit] = []
+    for node in graph.nodes:
+        refusal = refused.get(node.name)
+        mapped: list[Unit] | Refusal = refusal or _map_node(node, specs, lowering)
+        if isinstance(mapped, Refusal):
+            units.append(Unit("host", (node,), node.reads, node.writes, refusal=mapped))
+        else:
+            units += mapped
+    return absorb(units, graph.output_names, whole)
+
+
+def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refusal:
+    mapping = registry.mapping_for(node.domain, node.op_type)
+    if mapping is None and node.op_type == "If" and not node.domain:
+        return Refusal(
+            "its condition is known only at run time", "conditions that constants or shapes decide"
+        )
+    if mapping is None:
+        return _unknown(node)
+    ops, aliases = len(lowering.ops), len(lowering.aliases)
+    try:
+        spec = specs.node(node)
+        lowering.begin(spec)
+        with blamed_on(mapping.function, f"node {node.name} ({node.op_type})", Unsupported):
+            mapping.function(spec, lowering)
+    except Unsupported as error:
+        del lowering.ops[ops:]
+        del lowering.aliases[aliases:]
+        return Refusal(error.reason, error.nearest)
+    new_ops = [op for _, op in lowering.ops[ops:]]
+    _check_ends(spec, mapping, new_ops, lowering.aliases[aliases:])
+    return _in_order([_op_unit((node,), op) for op in new_ops], node, lowering.aliases[aliases:])
+
+
+def _check_ends(
+    node: NodeSpec,
+    mapping: registry.Mapping,
+    ops: Sequence[Operator],
+    aliases: Sequence[tuple[TensorSpec, TensorSpec]],
+) -> None:
+    """Raises ``InternalError`` when nobody makes an output of the node, or what an operator reads."""
+    made = {op.output.name for op in ops} | {output.name for output, _ in aliases}
+    known = made | {tensor.name for tensor in node.inputs if tensor is not None}
+    reads = [t for op in ops for t in op.inputs] + [source for _, source in aliases]
+    wrong = [f"output {t.name!r} that no operator makes" for t in node.outputs if t and t.name not in made]
+    wrong += [f"input {t.name!r} that nothing makes" for t in reads if not t.is_const and t.name not in known]
+    if wrong:
+        about = f"node {node.name} ({node.op_type})"
+        raise broken(mapping.function, about, "operators with " + ", ".join(wrong))
+
+
+def _unknown(node: Node) -> Refusal:
+    """Names mapped operators of a similar name, and where to find the others."""
+    reason = f"no device operator for {node.domain or 'ai.onnx'}.{node.op_type}"
+    names = [mapping.op_type for mapping in registry.all_mappings()]
+    close = difflib.get_close_matches(node.op_type, names, 2)
+    if not close:
+        return Refusal(f"{reason}; `onedispatch ops` lists what maps")
+    return Refusal(reason, f"{' or '.join(close)}; `onedispatch ops` lists all")
+
+
+def _op_unit(nodes: tuple[Node, ...], op: Operator) -> Unit:
+    reads = tuple(dict.fromkeys(t.name for t in op.inputs if not t.is_const))
+    return Unit("op", nodes, reads, (op.output.name,), operator=op)
+
+
+def _in_order(ops: list[Unit], node: Node, aliases: Sequence[tuple[TensorSpec, TensorSpec]]) -> list[Unit]:
+    """Aliases among the operators of one node, each after what it renames."""
+    pending = [
+        Unit(
+            "alias",
+            (node,),
+            () if source.is_const else (source.name,),
+            (output.name,),
+            alias=(output, source),
+        )
+        for output, source in aliases
+    ]
+    pending += ops
+    made = {name for unit in pending for name in unit.writes}
+    ordered: list[Unit] = []
+    while pending:
+        unit = next((u for u in pending if made.isdisjoint(u.reads)), pending[0])
+        pending.remove(unit)
+        made.difference_update(unit.writes)
+        ordered.append(unit)
+    return ordered
+
+
+def absorb(units: Sequence[Unit], outputs: frozenset[str], whole: Collection[str] = ()) -> list[Unit]:
+    """Merges operators into the producer of one of their inputs until nothing changes.
+
+    A producer may absorb its reader when nobody else needs the value between them; the
+    merged operator takes the reader's place, where all its inputs exist.
+    """
+    live: list[Unit | None] = list(units)
+    while True:
+        before = sum(unit is not None for unit in live)
+        _absorb_once(live, outputs, whole)
+        if sum(unit is not None for unit in live) == before:
+            return [unit for unit in live if unit is not None]
+
+
+def _absorb_once(live: list[Unit | None], outputs: frozenset[str], whole: Collection[str]) -> None:
+    readers: dict[str, int] = {}
+    for unit in live:
+        for name in unit.reads if unit else ():
+            readers[name] = readers.get(name, 0) + 1
+    made_at: dict[str, int] = {}
+    for index, unit in enumerate(live):
+        if unit is None:
+            continue
+        if any(node.name in whole for node in unit.nodes):
+            continue  # neither merged nor merged into
+        # The latest producer first: it runs right before its reader anyway.
+        sources = sorted((made_at[name] for name in unit.reads if name in made_at), reverse=True)
+        for source in sources:
+            producer = live[source]
+            merged = _merge(producer, unit, readers, outputs) if producer else None
+            if merged is not None:
+                live[source] = None
+                live[index] = unit = merged
+                break
+        made_at.update(dict.fromkeys(unit.writes, index))
+
+
+def _merge(
+    producer: Unit, consumer: Unit, readers: Mapping[str, int], outputs: frozenset[str]
+) -> Unit | None:
+    if producer.operator is None or consumer.operator is None:
+        return None
+    between = producer.operator.output.name
+    uses = sum(t.name == between for t in consumer.operator.inputs)
+    if readers.get(between, 0) != 1 or between in outputs or uses != 1:
+        return None
+    about = f"nodes {producer.nodes[0].name} and {consumer.nodes[0].name}"
+    try:
+        with blamed_on(type(producer.operator), about, Unsupported):
+            operator = producer.operator.absorb(consumer.operator)
+    except Unsupported:  # together they do not fit
+        return None
+    if operator is None:
+        return None
+    return _op_unit(tuple(dict.fromkeys((*producer.nodes, *consumer.nodes))), operator)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model is compiled to: steps that run one after the other, for concrete shapes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from onedispatch.dispatch.frontend.graph import Array, Graph, Value
+
+BUFFERS = ("in", "out", "scratch", "const", "params")  # the five fused arguments, in order
+
+
+@dataclass(frozen=True)
+class NodePlacement:
+    """Where a node of the model runs, and why there.
+
+    ``device`` is ``npu``, ``cpu`` or ``folded`` (computed at compile time).
+    """
+
+    node: str
+    op_type: str
+    device: Literal["npu", "cpu", "folded"]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A tensor in a fused buffer; sub-word rows are padded to whole words (``row_pitch``)."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int  # bytes from the start of its buffer
+    row_pitch: int  # elements from one row to the next
+
+    @property
+    def rows(self) -> int:
+        return prod(self.shape[:-1]) if self.shape else 1
+
+    @property
+    def row(self) -> int:
+        return self.shape[-1] if self.shape else 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in device memory."""
+        return self.rows * self.row_pitch * self.dtype.itemsize
+
+    def view(self, buffer: Array) -> Array:
+        """The tensor's rows in a uint8 image of the buffer: [rows, row], writes go through."""
+        raw = buffer[self.offset : self.offset + self.nbytes].view(self.dtype)
+        return raw.reshape(self.rows, self.row_pitch)[:, : self.row]
+
+
+@dataclass(frozen=True)
+class OpInfo:
+    """One device operator of a step, for reports. ``timer`` is the id of its end mark."""
+
+    name: str
+    op_type: str
+    nodes: tuple[str, ...]
+    timer: int
+    arguments: tuple[str, ...] = ()  # its arg map after fusion, one line per entry
+    schedule: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DeviceStep:
+    """One fused transaction over five buffers: one kernel run."""
+
+    transaction: bytes = field(repr=False)
+    sizes: tuple[int, int, int, int, int]  # bytes, in the order of ``BUFFERS``
+    const: Array = field(repr=False)  # uint8
+    params: bytes = field(repr=False)
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    ops: tuple[OpInfo, ...] = field(repr=False)
+    scratch_bound: int = 0  # most bytes of intermediates alive at once
+
+
+@dataclass(frozen=True)
+class HostStep:
+    """Nodes that run on the host: a graph of their own."""
+
+    graph: Graph
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+Step = DeviceStep | HostStep
+
+
+@dataclass(frozen=True)
+class Program:
+    """A model for concrete input shapes.
+
+    ``sources`` names, for each output, the value that it is. ``constants`` are
+    outputs of the model that no step makes, since they are known already
+    (only where the host may take part).
+    """
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    sources: tuple[str, ...]
+    steps: tuple[Step, ...]
+    placement: tuple[NodePlacement, ...]
+    constants: Mapping[str, Array] = field(default_factory=dict, repr=False)
+
+    @property
+    def device_steps(self) -> tuple[DeviceStep, ...]:
+        return tuple(step for step in self.steps if isinstance(step, DeviceStep))
+
+    def with_transaction(self, transaction: bytes) -> Program:
+        """The program with the transaction of its only device step replaced."""
+        steps = tuple(
+            replace(s, transaction=transaction) if isinstance(s, DeviceStep) else s for s in self.steps
+        )
+        return replace(self, steps=steps)
+
+
+def program_key(shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> str:
+    """A name for one set of shapes, and of values where these decide shapes."""
+    parts = [f"{name}{list(shape)}" for name, shape in sorted(shapes.items())]
+    for name, array in sorted(values.items()):
+        data = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+        parts.append(f"{name}={hashlib.blake2b(data, digest_size=8).hexdigest()}")
+    return " ".join(parts)

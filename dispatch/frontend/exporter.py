@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pieces of a ``Graph`` back to ONNX: sub-models for the host, skeletons for shape inference.
+
+Together with ``importer`` the only place that builds or reads protobuf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import onnx
+from onnx import ModelProto, NodeProto, TypeProto, helper, numpy_helper
+
+from onedispatch.dispatch.frontend.external_data import refuse_external
+from onedispatch.dispatch.frontend.graph import Array, Dimension, Graph, Node, Value, dtype_of, type_name_of
+from onedispatch.dispatch.frontend.importer import value_of
+from onedispatch.dispatch.frontend.runtime_shapes import infer_as_computed
+from onedispatch.dispatch.frontend.validity import check_nodes
+from onedispatch.transactions.base.errors import ModelError
+
+# Of the frame that is written here, not of the nodes in it: from 4 on initializers need not be
+# inputs, and onnxruntime refuses versions that are newer than itself.
+_IR_VERSION = 8
+# By the version of onnx, and for what protobuf cannot hold.
+_INFERENCE_ERRORS = (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError)
+_SMALL = 4096  # elements up to which a constant goes along into shape inference
+
+
+def type_proto(type_name: str, shape: Sequence[Dimension] | None) -> TypeProto:
+    """The protobuf of a type in ONNX Runtime's spelling."""
+    outer, _, inner = type_name.partition("(")
+    inner = inner[:-1]
+    match outer:
+        case "tensor" | "sparse_tensor":
+            dtype = dtype_of(f"tensor({inner})")
+            if dtype is None:
+                raise ModelError("a value", f"type {type_name!r}", "a known element type")
+            element = helper.np_dtype_to_tensor_dtype(dtype)
+            if outer == "sparse_tensor":
+                return helper.make_sparse_tensor_type_proto(element, shape)
+            return helper.make_tensor_type_proto(element, shape)
+        case "seq":
+            return helper.make_sequence_type_proto(type_proto(inner, None))
+        case "optional":
+            return helper.make_optional_type_proto(type_proto(inner, None))
+        case "map":
+            key, _, value = inner.partition(",")
+            proto = TypeProto()
+            proto.map_type.key_type = helper.np_dtype_to_tensor_dtype(dtype_of(f"tensor({key})") or 0)
+            proto.map_type.value_type.CopyFrom(type_proto(value, None))
+            return proto
+    raise ModelError("a value", f"type {type_name!r}", "tensor, seq, optional, map")
+
+
+def node_proto(node: Node) -> NodeProto:
+    proto = NodeProto()
+    proto.ParseFromString(node.proto)
+    return proto
+
+
+def sub_model(
+    graph: Graph,
+    nodes: Iterable[Node],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    initializers: Mapping[str, Array],
+) -> ModelProto:
+    """A model of ``nodes`` with the given border; types may be unknown."""
+    model = ModelProto()
+    model.ir_version = _IR_VERSION
+    for domain, version in graph.opsets.items():
+        model.opset_import.append(helper.make_opsetid(domain, version))
+    model.graph.name = graph.name
+    for value in inputs:
+        info = model.graph.input.add()
+        info.name = value.name
+        if value.type:
+            info.type.CopyFrom(type_proto(value.type, value.shape))
+    for value in outputs:
+        info = model.graph.output.add()
+        info.name = value.name
+        if value.type:
+            info.type.CopyFrom(type_proto(value.type, value.shape))
+    for name, array in initializers.items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    for node in nodes:
+        model.graph.node.append(node_proto(node))
+    refuse_external(model)  # onnx and onnxruntime would read whatever file it names
+    return model
+
+
+def infer_values(
+    graph: Graph, bound: Mapping[str, Value], hints: Mapping[str, Array], *, propagate: bool = False
+) -> dict[str, Value]:
+    """Types and shapes of all edges, with graph inputs as ``bound`` says.
+
+    ``hints`` are values known beyond the graph's constants, of inputs or of what nodes make.
+    Large weights take part by their shape only. Where inference knows nothing, declared types
+    survive without their shapes, since shapes declared for another batch would mislead.
+    ``propagate`` lets inference follow partly known integers; it then takes memory for every
+    element of every tensor with one dimension.
+    """
+    known = {**graph.constants, **hints}
+    values = {v.name: bound.get(v.name, v) for v in graph.inputs if v.name not in hints}
+    large = [graph.value(n) for n, a in graph.constants.items() if a.size > _SMALL and n not in hints]
+    small = {n: a for n, a in known.items() if n in hints or a.size <= _SMALL}
+    inputs = [v for v in (*values.values(), *large) if v.type]
+    outputs = [values.get(v.name, Value(v.name, v.type)) for v in graph.outputs if v.name not in hints]
+    nodes = [node for node in graph.nodes if not node.writes or any(n not in hints for n in node.writes)]
+    model = sub_model(graph, nodes, inputs, outputs, small)
+    infer_as_computed(model)
+    inferred = inferred_graph(model, graph, nodes, propagate)
+    found: dict[str, Value] = {
+        name: Value(name, value.type) for name, value in graph.values.items() if value.type
+    }
+    for info in (*inferred.value_info, *inferred.output):
+        value = value_of(info)
+        if value.type:
+            found[value.name] = value
+    found.update({name: Value(name, type_name_of(a.dtype), a.shape) for name, a in hints.items()})
+    found.update({v.name: bound.get(v.name, v) for v in graph.inputs})
+    return found
+
+
+def inferred_graph(
+    model: ModelProto, graph: Graph, nodes: Iterable[Node], propagate: bool = False
+) -> onnx.GraphProto:
+    """The graph of ``model`` with types and shapes. Raises ``ModelError`` where these contradict each other.
+
+    ``model`` is made of ``nodes`` of ``graph``.
+    """
+    try:
+        return onnx.shape_inference.infer_shapes(
+            model, check_type=True, strict_mode=True, data_prop=propagate
+        ).graph
+    except _INFERENCE_ERRORS as error:
+        strict = error
+    try:
+        lenient = onnx.shape_inference.infer_shapes(model, data_prop=propagate).graph
+    except _INFERENCE_ERRORS:
+        lenient = model.graph
+    # The rules name the node, what it was given and what is accepted; inference just says no.
+    known = {info.name: value_of(info) for info in (*model.graph.input, *lenient.value_info)}
+    check_nodes(replace(graph, values={**graph.values, **known}), nodes)
+    text = str(strict).strip()
+    # Nested errors come from bodies of functions, whose inference has gaps of its own; and Range takes
+    # lists of one value everywhere but where inference knows the value.
+    known_gap = text.count("Inference error(s)") > 1 or "'Range' op should be scalars" in text
+    if known_gap and lenient is not model.graph:
+        return lenient
+    raise ModelError("shape inference", text, "shapes and types that fit together") from strict

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model as the dispatcher sees it: frozen, checked, and free of protobuf.
+
+``Graph`` is what the importer hands on. Nodes are in topological order, every name is
+defined once, constants are NumPy arrays. ``Node.proto`` keeps the serialised ONNX node so
+that a host region can be rebuilt word for word; nothing else looks into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from onedispatch.dispatch.base import limits
+from onedispatch.transactions.base.errors import ModelError
+
+Array = np.ndarray[Any, Any]
+Dimension = int | str | None  # concrete, symbolic, or unknown
+
+# ONNX Runtime's names of the element types.
+_DTYPES: dict[str, Any] = {
+    "float": np.float32,
+    "double": np.float64,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "int8": np.int8,
+    "int16": np.int16,
+    "int32": np.int32,
+    "int64": np.int64,
+    "uint8": np.uint8,
+    "uint16": np.uint16,
+    "uint32": np.uint32,
+    "uint64": np.uint64,
+    "bool": np.bool_,
+    "string": np.object_,
+    "complex64": np.complex64,
+    "complex128": np.complex128,
+    "int4": ml_dtypes.int4,
+    "uint4": ml_dtypes.uint4,
+    "int2": ml_dtypes.int2,
+    "uint2": ml_dtypes.uint2,
+    "float8e4m3fn": ml_dtypes.float8_e4m3fn,
+    "float8e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+    "float8e5m2": ml_dtypes.float8_e5m2,
+    "float8e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+    "float8e8m0": ml_dtypes.float8_e8m0fnu,
+    "float4e2m1": ml_dtypes.float4_e2m1fn,
+}
+_TYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+
+
+def dtype_of(type_name: str) -> np.dtype[Any] | None:
+    """NumPy's dtype of ``tensor(float)`` and the like; None for sequences, optionals, unknown."""
+    if not (type_name.startswith("tensor(") and type_name.endswith(")")):
+        return None
+    dtype = _DTYPES.get(type_name[7:-1])
+    return None if dtype is None else np.dtype(dtype)
+
+
+def known_type(type_name: str, depth: int = 0) -> bool:
+    """Whether it is the name of a type that ONNX has: a tensor, a sequence of these, ...; "" is unknown."""
+    outer, bracket, inner = type_name.partition("(")
+    if not type_name:
+        return True
+    if not bracket or not inner.endswith(")") or depth > limits.TYPE_DEPTH.most:
+        return False
+    inner = inner[:-1]
+    if outer in ("tensor", "sparse_tensor"):
+        return inner in _DTYPES or inner == "undefined"
+    if outer == "map":
+        key, _, value = inner.partition(",")
+        return key in _DTYPES and known_type(value, depth + 1)
+    return outer in ("seq", "optional") and known_type(inner, depth + 1)
+
+
+def type_name_of(dtype: np.dtype[Any]) -> str:
+    """ONNX Runtime's name of a dtype, ``tensor(float)`` for float32."""
+    if dtype.kind in "US":
+        return "tensor(string)"
+    name = _TYPE_NAMES.get(dtype)
+    if name is None:
+        raise ModelError("a tensor", f"dtype {dtype}", "a dtype that ONNX has")
+    return f"tensor({name})"
+
+
+@dataclass(frozen=True)
+class Value:
+    """The name, type (``tensor(float)``, ``seq(tensor(int64))``) and shape of an edge."""
+
+    name: str
+    type: str = ""
+    shape: tuple[Dimension, ...] | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        return dtype_of(self.type)
+
+    @property
+    def is_concrete(self) -> bool:
+        """A tensor whose every dimension is known."""
+        return (
+            self.dtype is not None and self.shape is not None and all(isinstance(d, int) for d in self.shape)
+        )
+
+    @property
+    def concrete_shape(self) -> tuple[int, ...]:
+        """The shape; only where ``is_concrete``."""
+        return tuple(d for d in self.shape or () if isinstance(d, int))
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type or 'unknown'}{describe_shape(self.shape)}"
+
+
+def sizes_of_names(declared: Iterable[Value], actual: Iterable[Value]) -> dict[str, list[int]]:
+    """What the named dimensions of ``declared`` are in ``actual``, those alone with several sizes."""
+    found: dict[str, set[int]] = {}
+    for names, sizes in zip(declared, actual, strict=True):
+        for name, size in zip(names.shape or (), sizes.shape or (), strict=False):
+            if isinstance(name, str) and isinstance(size, int):
+                found.setdefault(name, set()).add(size)
+    return {name: sorted(sizes) for name, sizes in found.items() if len(sizes) > 1}
+
+
+def describe_shape(shape: tuple[Dimension, ...] | None) -> str:
+    if shape is None:
+        return "[...]"
+    return "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One ONNX node. Absent optional inputs and outputs are ``""``.
+
+    ``captured`` lists outer values that its subgraphs read.
+    """
+
+    name: str
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    captured: tuple[str, ...] = ()
+    has_subgraph: bool = False
+    proto: bytes = field(default=b"", repr=False)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Every value that it needs, each once."""
+        return tuple(dict.fromkeys(n for n in (*self.inputs, *self.captured) if n))
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return tuple(n for n in self.outputs if n)
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A node that was computed at compile time, and why that is allowed."""
+
+    node: str
+    op_type: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A model: nodes in topological order between inputs and outputs."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    constants: Mapping[str, Array] = field(repr=False)
+    values: Mapping[str, Value] = field(repr=False)  # what is known of every edge
+    opsets: Mapping[str, int]
+    ir_version: int
+    folded: tuple[Folded, ...] = ()
+    order: tuple[str, ...] = ()  # names of all nodes of the model, as it lists them
+    # Values that depend on those given at run time, and that the program is made for: operands
+    # that decide shapes take them, nothing else may.
+    decided: Mapping[str, Array] = field(default_factory=dict, repr=False)
+
+    def value(self, name: str) -> Value:
+        """What is known of an edge; constants included."""
+        constant = self.constants.get(name)
+        if constant is not None:
+            return Value(name, type_name_of(constant.dtype), constant.shape)
+        return self.values.get(name, Value(name))
+
+    @property
+    def output_names(self) -> frozenset[str]:
+        return frozenset(v.name for v in self.outputs)
+
+    def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Graph:
+        """The graph with other nodes; constants that nobody reads any more are dropped."""
+        kept = tuple(nodes)
+        needed = {name for node in kept for name in node.reads} | self.output_names
+        constants = changes.pop("constants", self.constants)
+        constants = {name: array for name, array in constants.items() if name in needed}
+        return replace(self, nodes=kept, constants=constants, **changes)
+
+
+def sort_nodes(nodes: Iterable[Node], defined: Iterable[str]) -> tuple[Node, ...]:
+    """The nodes in topological order, otherwise as they came.
+
+    Raises ``ModelError`` on values that are defined twice, never, or in a cycle.
+    """
+    pending = list(nodes)
+    known = set(defined)
+    producer: dict[str, Node] = {}
+    for node in pending:
+        for name in node.writes:
+            if name in producer or name in known:
+                raise ModelError(
+                    f"node {node.name} ({node.op_type})",
+                    f"output {name!r}, which is defined elsewhere too",
+                    "every value to be defined once",
+                )
+            producer[name] = node
+    readers: dict[str, list[int]] = {}
+    missing = [0] * len(pending)
+    for index, node in enumerate(pending):
+        for name in node.reads:
+            if name in known:
+                continue
+            if name not in producer:
+                raise ModelError(
+                    f"node {node.name} ({node.op_type})",
+                    f"input {name!r}, which nothing defines",
+                    "inputs, initializers or outputs of other nodes",
+                )
+            missing[index] += 1
+            readers.setdefault(name, []).append(index)
+    return _kahn(pending, missing, readers)
+
+
+def _kahn(pending: list[Node], missing: list[int], readers: dict[str, list[int]]) -> tuple[Node, ...]:
+    import heapq
+
+    ready = [index for index, count in enumerate(missing) if count == 0]
+    heapq.heapify(ready)
+    order: list[Node] = []
+    while ready:
+        node = pending[heapq.heappop(ready)]
+        order.append(node)
+        for name in node.writes:
+            for index in readers.get(name, ()):
+                missing[index] -= 1
+                if missing[index] == 0:
+                    heapq.heappush(ready, index)
+    if len(order) < len(pending):
+        stuck = [node.name for index, node in enumerate(pending) if missing[index] > 0]
+        shown = ", ".join(stuck[:5]) + (" ..." if len(stuck) > 5 else "")
+        raise ModelError("the graph", f"a cycle through {shown}", "a graph without cycles")
+    return tuple(order)
+
+
+def prune(graph: Graph) -> Graph:
+    """The graph without nodes that no output needs."""
+    needed = set(graph.output_names)
+    kept: list[Node] = []
+    dropped: list[Folded] = []
+    for node in reversed(graph.nodes):
+        if needed.isdisjoint(node.writes):
+            dropped.append(Folded(node.name, node.op_type, "nothing reads its result"))
+            continue
+        needed.update(node.reads)
+        kept.append(node)
+    if not dropped:
+        return graph
+    return graph.with_nodes(reversed(kept), folded=graph.folded + tuple(reversed(dropped)))

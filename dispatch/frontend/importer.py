@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX in, ``Graph`` out: the only file that reads ONNX models.
+
+Whatever is wrong with the file, the result is a ``ModelError``. The protobuf is only read,
+and gone when the import ends, so that no more than two copies of the weights are alive.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, numpy_helper
+
+from onedispatch.dispatch.frontend.external_data import embed, external_array
+from onedispatch.dispatch.frontend.graph import (
+    Array,
+    Dimension,
+    Folded,
+    Graph,
+    Node,
+    Value,
+    prune,
+    sort_nodes,
+)
+from onedispatch.dispatch.frontend.model_limits import check_model
+from onedispatch.dispatch.frontend.validity import check_valid, domain_of
+from onedispatch.transactions.base.errors import ModelError
+from onedispatch.transactions.base.phrases import counted
+
+ModelLike = str | os.PathLike[str] | bytes | bytearray | memoryview | ModelProto
+
+
+def import_model(model: ModelLike) -> Graph:
+    """Read, check and convert a model: a path, its bytes, or a ModelProto (left unchanged).
+
+    Raises:
+        ModelError: no such file, not ONNX, a broken graph, unsafe external data.
+    """
+    proto, folder = _read(model)
+    check_model(proto)
+    embed(proto, folder)  # a given ModelProto has no folder: its references are refused, not replaced
+    if proto.functions:
+        proto = _inline(proto)
+    try:
+        return _Importer(proto, folder).graph()
+    except ModelError:
+        raise
+    except (ValueError, TypeError, KeyError, RuntimeError, MemoryError, OverflowError) as error:
+        raise ModelError("the model", f"{type(error).__name__}: {error}", "a valid ONNX model") from error
+
+
+def _read(model: ModelLike) -> tuple[ModelProto, Path | None]:
+    """The model as a proto, and the folder that external data may come from."""
+    if isinstance(model, ModelProto):
+        return _whole(model, "the given ModelProto"), None  # nothing below writes to it
+    if isinstance(model, bytes | bytearray | memoryview):
+        return _parse(bytes(model), "the given bytes"), None
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ModelError(
+                str(path), error.strerror or str(error), "an ONNX file that can be read"
+            ) from error
+        except ValueError as error:
+            raise ModelError("the model's path", str(error), "a path") from error
+        return _parse(data, str(path)), path.resolve().parent
+    raise ModelError(
+        "the model", f"a {type(model).__name__}", "a path, the bytes of a model, or an onnx.ModelProto"
+    )
+
+
+def _parse(data: bytes, where: str) -> ModelProto:
+    proto = ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except Exception as error:  # protobuf's DecodeError differs between its implementations
+        given = f"{counted(len(data), 'byte')} that are no ONNX protobuf"
+        raise ModelError(where, given, "an ONNX model") from error
+    return _whole(proto, f"{where} ({counted(len(data), 'byte')})")
+
+
+def _whole(proto: ModelProto, where: str) -> ModelProto:
+    if not proto.HasField("graph") or not proto.opset_import or proto.ir_version <= 0:
+        raise ModelError(
+            where,
+            "a model without graph, operator set or IR version",
+            "an ONNX model",
+            "check that the file is complete",
+        )
+    return proto
+
+
+def _inline(proto: ModelProto) -> ModelProto:
+    from onnx import inliner
+
+    try:
+        return inliner.inline_local_functions(proto)
+    except Exception as error:  # the C++ inliner raises RuntimeError and its own kinds
+        raise ModelError("the model's functions", str(error), "functions that can be inlined") from error
+
+
+def read_node(proto: NodeProto, opsets: Mapping[str, int], ir_version: int) -> Node | Array:
+    """A node that was part of a subgraph, checked as those of the main graph are; a constant's value."""
+    model = ModelProto(ir_version=ir_version)
+    for domain, version in opsets.items():
+        model.opset_import.append(onnx.helper.make_opsetid(domain, version))
+    model.graph.node.append(proto)
+    check_valid(model)
+    importer = _Importer(model, None)
+    constant = importer.constant(proto)
+    return importer.node(proto, proto.name) if constant is None else constant
+
+
+def read_array(tensor: TensorProto | onnx.SparseTensorProto) -> Array:
+    """The values of an initializer that was part of a subgraph."""
+    if isinstance(tensor, TensorProto):
+        return _Importer(ModelProto(), None).array(tensor)
+    return _dense(tensor)
+
+
+def read_nodes(
+    named: Iterable[tuple[str, bytes]], opsets: Mapping[str, int], ir_version: int
+) -> tuple[Node, ...]:
+    """Nodes of a saved graph, (name, serialised ONNX node), checked as those of a model are.
+
+    Raises ``ModelError`` for what is no ONNX node.
+    """
+    model, names = ModelProto(ir_version=ir_version), []
+    for domain, version in opsets.items():
+        model.opset_import.append(onnx.helper.make_opsetid(domain, version))
+    for name, data in named:
+        names.append(name)
+        try:
+            model.graph.node.add().ParseFromString(data)
+        except Exception as error:  # protobuf's DecodeError differs between its implementations
+            raise ModelError(f"node {name}", "a damaged node", "an ONNX node") from error
+    check_model(model)
+    check_valid(model)
+    importer = _Importer(model, None)
+    return tuple(importer.node(proto, name) for name, proto in zip(names, model.graph.node, strict=True))
+
+
+class _Importer:
+    """One import; ``proto`` is read, never written."""
+
+    def __init__(self, proto: ModelProto, folder: Path | None) -> None:
+        self.proto = proto
+        self.folder = folder
+        self.constants: dict[str, Array] = {}
+        self.folded: list[Folded] = []
+        self.order: list[str] = []
+
+    def graph(self) -> Graph:
+        source = self.proto.graph
+        self._take_initializers()
+        check_valid(self.proto)
+        inputs = [value_of(v) for v in source.input if v.name not in self.constants]
+        outputs = [value_of(v) for v in source.output]
+        nodes = self._nodes(source.node)
+        known = [*(v.name for v in inputs), *self.constants]
+        _unique((v.name for v in inputs), "graph inputs")
+        _unique((v.name for v in outputs), "graph outputs")
+        nodes_sorted = sort_nodes(nodes, known)
+        defined = set(known).union(*(node.writes for node in nodes_sorted))
+        for value in outputs:
+            if value.name not in defined:
+                raise ModelError(f"graph output {value.name!r}", "a name that nothing defines")
+        values = {v.name: v for v in (value_of(p) for p in source.value_info)}
+        values.update({v.name: v for v in (*inputs, *outputs)})
+        opsets = {domain_of(o.domain): int(o.version) for o in self.proto.opset_import}
+        graph = Graph(
+            source.name or "model",
+            nodes_sorted,
+            tuple(inputs),
+            tuple(outputs),
+            self.constants,
+            values,
+            opsets,
+            int(self.proto.ir_version),
+            tuple(self.folded),
+            tuple(self.order),
+        )
+        return prune(graph.with_nodes(graph.nodes))
+
+    def _take_initializers(self) -> None:
+        """IR versions below 4 list initializers as inputs too; they are constants all the same."""
+        source = self.proto.graph
+        for tensor in source.initializer:
+            if not tensor.name or tensor.name in self.constants:
+                raise ModelError("an initializer", f"the name {tensor.name!r}", "a unique name")
+            self.constants[tensor.name] = self.array(tensor)
+        for sparse in source.sparse_initializer:
+            self.constants[sparse.values.name] = _dense(sparse)
+
+    def array(self, tensor: TensorProto) -> Array:
+        """The tensor's values, read-only."""
+        try:
+            if tensor.data_location == TensorProto.EXTERNAL:
+                array = external_array(tensor, self.folder)
+            else:
+                array = numpy_helper.to_array(tensor)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ModelError(
+                f"tensor {tensor.name!r}", str(error), "a tensor whose data fits its shape"
+            ) from error
+        if array.flags.writeable:
+            array.flags.writeable = False
+        return array
+
+    def _nodes(self, protos: Iterable[NodeProto]) -> list[Node]:
+        nodes = []
+        used: set[str] = set()
+        for index, proto in enumerate(protos):
+            name = proto.name or f"{proto.op_type}_{index}"
+            if name in used:
+                name = f"{name}#{index}"
+            used.add(name)
+            self.order.append(name)
+            constant = self.constant(proto)
+            if constant is None:
+                nodes.append(self.node(proto, name))
+            else:
+                self.constants[proto.output[0]] = constant
+                self.folded.append(Folded(name, "Constant", "a constant of the model"))
+        return nodes
+
+    def constant(self, proto: NodeProto) -> Array | None:
+        """The value of a Constant node, None for others; sparse ones become dense, as everywhere."""
+        if proto.op_type != "Constant" or domain_of(proto.domain):
+            return None
+        if not proto.attribute:
+            raise ModelError(f"node {proto.name or proto.output[:1]} (Constant)", "no value", "one attribute")
+        attribute = proto.attribute[0]
+        match attribute.name:
+            case "value":
+                return self.array(attribute.t)
+            case "sparse_value":
+                return _dense(attribute.sparse_tensor)
+            case "value_float":
+                return np.asarray(attribute.f, np.float32)
+            case "value_int":
+                return np.asarray(attribute.i, np.int64)
+            case "value_floats":
+                return np.asarray(attribute.floats, np.float32)
+            case "value_ints":
+                return np.asarray(attribute.ints, np.int64)
+            case "value_string":
+                return np.asarray(attribute.s.decode(), np.object_)
+            case "value_strings":
+                return np.asarray([s.decode() for s in attribute.strings], np.object_)
+        return None
+
+    def node(self, proto: NodeProto, name: str) -> Node:
+        graphs = [a for a in proto.attribute if a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS)]
+        captured = dict.fromkeys(n for a in graphs for g in (a.g, *a.graphs) for n in _captures(g))
+        return Node(
+            name,
+            proto.op_type,
+            domain_of(proto.domain),
+            tuple(proto.input),
+            tuple(proto.output),
+            {a.name: self._attribute(a) for a in proto.attribute if a not in graphs},
+            tuple(captured),
+            bool(graphs),
+            proto.SerializeToString(),
+        )
+
+    def _attribute(self, proto: AttributeProto) -> Any:
+        match proto.type:
+            case AttributeProto.TENSOR:
+                return self.array(proto.t)
+            case AttributeProto.STRING:
+                return proto.s.decode("utf-8", "replace")
+            case AttributeProto.STRINGS:
+                return [s.decode("utf-8", "replace") for s in proto.strings]
+            case AttributeProto.TENSORS:
+                return [self.array(t) for t in proto.tensors]
+        value = onnx.helper.get_attribute_value(proto)
+        return list(value) if isinstance(value, list | tuple) else value
+
+
+def _unique(names: Iterable[str], what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if not name or name in seen:
+            raise ModelError(what, f"the name {name!r} twice or empty", "distinct names")
+        seen.add(name)
+
+
+def _captures(graph: onnx.GraphProto) -> list[str]:
+    """Names that a subgraph reads from outside."""
+    local = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    local |= {t.values.name for t in graph.sparse_initializer}
+    found: list[str] = []
+    for node in graph.node:
+        found += [name for name in node.input if name and name not in local]
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                found += [name for name in _captures(inner) if name not in local]
+        local.update(node.output)
+    found += [v.name for v in graph.output if v.name not in local]
+    return found
+
+
+def _dense(sparse: onnx.SparseTensorProto) -> Array:
+    """Raises ``ModelError`` for indices that do not fit; ValueError for tensors that are none."""
+    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    shape = tuple(sparse.dims)
+    flat = indices.ndim == 1
+    columns = [indices] if flat else list(indices.T)
+    bounds = [prod(shape)] if flat else list(shape)
+    fits = indices.dtype == np.int64 and values.shape == indices.shape[:1] and len(columns) == len(bounds)
+    if not fits or not all(np.all((c >= 0) & (c < n)) for c, n in zip(columns, bounds, strict=True)):
+        raise ModelError(
+            f"sparse tensor {sparse.values.name!r}",
+            f"values of shape {list(values.shape)}, {indices.dtype} indices of {list(indices.shape)}",
+            f"for each value an int64 index within {list(shape)}",
+        )
+    array = np.zeros(shape, values.dtype)
+    array[np.unravel_index(columns[0], shape) if flat else tuple(columns)] = values
+    return array
+
+
+def value_of(info: onnx.ValueInfoProto) -> Value:
+    """A value from its declaration: type in ONNX Runtime's spelling, shape with unknowns."""
+    kind = info.type
+    return Value(info.name, type_text(kind), _shape(kind))
+
+
+def _shape(kind: TypeProto) -> tuple[Dimension, ...] | None:
+    holder = kind.sparse_tensor_type if kind.HasField("sparse_tensor_type") else kind.tensor_type
+    if not (kind.HasField("tensor_type") or kind.HasField("sparse_tensor_type")):
+        return None
+    if not holder.HasField("shape"):
+        return None
+    return tuple(
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or None)
+        for d in holder.shape.dim
+    )
+
+
+def type_text(kind: TypeProto) -> str:
+    """``tensor(float)``, ``seq(tensor(int64))``, ``optional(...)``, ``map(int64,tensor(float))``."""
+    which = kind.WhichOneof("value")
+    if which == "tensor_type" and kind.tensor_type.elem_type == TensorProto.UNDEFINED:
+        return ""  # a tensor of whatever inference finds
+    if which == "tensor_type":
+        return f"tensor({_element(kind.tensor_type.elem_type)})"
+    if which == "sparse_tensor_type":
+        return f"sparse_tensor({_element(kind.sparse_tensor_type.elem_type)})"
+    if which == "sequence_type":
+        return f"seq({type_text(kind.sequence_type.elem_type)})"
+    if which == "optional_type":
+        return f"optional({type_text(kind.optional_type.elem_type)})"
+    if which == "map_type":
+        key = _element(kind.map_type.key_type)
+        return f"map({key},{type_text(kind.map_type.value_type)})"
+    return ""
+
+
+def _element(number: int) -> str:
+    try:
+        return str(TensorProto.DataType.Name(number)).lower()
+    except ValueError as error:
+        raise ModelError("a tensor type", f"element type {number}", "one that ONNX has") from error

@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX's rules that neither schemas nor shape inference hold: one table, operator -> rules.
+
+A rule reads what is known of a node (``Facts``) and refuses it with what was given and what is
+accepted. Shapes and values that are not known yet are None, and a rule that needs them passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NoReturn
+
+import numpy as np
+
+from onedispatch.dispatch.frontend.graph import Array, Graph, Node
+from onedispatch.transactions.base.errors import ModelError
+from onedispatch.transactions.base.phrases import counted, span
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A node, the operator set that it is of, and what is known of its inputs."""
+
+    node: Node
+    opset: int
+    shapes: tuple[Shape | None, ...]
+    values: tuple[Array | None, ...]
+
+    @classmethod
+    def of(cls, graph: Graph, node: Node) -> Facts:
+        known = [graph.value(name) if name else None for name in node.inputs]
+        return cls(
+            node,
+            graph.opsets.get(node.domain, graph.opsets.get("", 1)),
+            tuple(v.concrete_shape if v is not None and v.is_concrete else None for v in known),
+            tuple(graph.constants.get(name) for name in node.inputs),
+        )
+
+    def shape(self, index: int) -> Shape | None:
+        return self.shapes[index] if index < len(self.shapes) else None
+
+    def value(self, index: int) -> Array | None:
+        return self.values[index] if index < len(self.values) else None
+
+    def has(self, index: int) -> bool:
+        return index < len(self.node.inputs) and bool(self.node.inputs[index])
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        return self.node.attributes.get(name, default)
+
+    def refuse(self, what: str, given: object, accepted: str) -> NoReturn:
+        raise ModelError(f"node {self.node.name} ({self.node.op_type}), {what}", str(given), accepted)
+
+    def input_name(self, index: int) -> str:
+        return f"input {index} ({self.node.inputs[index]!r})"
+
+
+Rule = Callable[[Facts], None]
+
+
+# -- axes ---------------------------------------------------------------------------------------
+
+
+def axis_in_range(default: int, *, end: bool = False) -> Rule:
+    """Attribute ``axis`` names a dimension of the first input; ``end``: or the place behind the last."""
+
+    def rule(facts: Facts) -> None:
+        axis, shape = facts.attr("axis", default), facts.shape(0)
+        if shape is None:
+            return
+        rank = len(shape)
+        most = rank if end else rank - 1
+        if not -rank <= axis <= most and not (rank == 0 and axis in (-1, 0)):
+            facts.refuse("attribute 'axis'", axis, f"{span(-rank, most)} for rank {rank}")
+
+    return rule
+
+
+def softmax_axis(facts: Facts) -> None:
+    """Until opset 13 the default was 1, and everything from the axis on."""
+    axis_in_range(1 if facts.opset < 13 else -1)(facts)
+
+
+def _axes(facts: Facts) -> list[int] | None:
+    """The attribute or the constant second input."""
+    value = facts.value(1)
+    if value is not None:
+        return [int(v) for v in value.reshape(-1)]
+    given = facts.attr("axes")
+    return None if given is None else [int(v) for v in given]
+
+
+def _check_axes(facts: Facts, rank: int, *, once: bool) -> list[int]:
+    axes = _axes(facts) or []
+    for axis in axes:
+        if not -rank <= axis < rank and not (rank == 0 and axis in (-1, 0)):
+            accepted = f"{span(-rank, rank - 1)} for rank {rank}" if rank else "none for a scalar"
+            facts.refuse("axes", axes, accepted)
+    positive = [axis % rank if rank else 0 for axis in axes]
+    if once and len(set(positive)) < len(positive):
+        facts.refuse("axes", axes, "each axis once")
+    return positive
+
+
+def second_is_a_list(facts: Facts) -> None:
+    """Axes or sizes that are an input."""
+    listed = facts.shape(1)
+    if listed is not None and len(listed) != 1:
+        facts.refuse(facts.input_name(1), f"rank {len(listed)}", "a list, rank 1")
+
+
+def reduced_axes(facts: Facts) -> None:
+    shape = facts.shape(0)
+    if shape is not None:
+        _check_axes(facts, len(shape), once=False)
+
+
+def squeezed_axes(facts: Facts) -> None:
+    shape = facts.shape(0)
+    if shape is None:
+        return
+    for axis in _check_axes(facts, len(shape), once=False):
+        if shape and shape[axis] != 1:
+            facts.refuse("axes", _axes(facts), f"axes of size 1 of the shape {list(shape)}")
+
+
+def unsqueezed_axes(facts: Facts) -> None:
+    shape, axes = facts.shape(0), _axes(facts)
+    if shape is not None and axes is not None:
+        _check_axes(facts, len(shape) + len(axes), once=True)
+
+
+def permutation(facts: Facts) -> None:
+    shape, order = facts.shape(0), facts.attr("perm")
+    if shape is not None and order is not None and sorted(order) != list(range(len(shape))):
+        facts.refuse("attribute 'perm'", order, f"a permutation of {span(0, len(shape) - 1)}")
+
+
+def joined_shapes(facts: Facts) -> None:
+    """Concat: equal ranks, and equal sizes but along the axis."""
+    known = [(i, s) for i, s in enumerate(facts.shapes) if s is not None]
+    axis = facts.attr("axis", 1 if facts.opset < 4 else None)
+    if not known or axis is None:
+        return
+    first = known[0][1]
+    rank = len(first)
+    if not -rank <= axis < rank:
+        accepted = f"{span(-rank, rank - 1)} for rank {rank}" if rank else "inputs of rank 1 or more"
+        facts.refuse("attribute 'axis'", axis, accepted)
+    axis %= rank
+    for index, shape in known[1:]:
+        differs = len(shape) != rank or any(
+            a != b for d, (a, b) in enumerate(zip(first, shape, strict=False)) if d != axis
+        )
+        if differs:
+            facts.refuse(
+                facts.input_name(index), list(shape), f"the shape {list(first)}, but for axis {axis}"
+            )
+
+
+def reshaped_size(facts: Facts) -> None:
+    """Reshape: as many elements as before; one -1; 0 copies a dimension that is there."""
+    shape, value = facts.shape(0), facts.value(1)
+    target = facts.attr("shape") if value is None else [int(v) for v in value.reshape(-1)]
+    if shape is None or target is None:
+        return
+    zero_is_zero = bool(facts.attr("allowzero", 0))
+    if target.count(-1) > 1 or any(d < -1 for d in target):
+        facts.refuse("shape", target, "sizes of 0 or more, and -1 once at most")
+    if zero_is_zero and 0 in target and -1 in target:
+        facts.refuse("shape", target, "with allowzero=1 either -1 or 0")
+    copies = [d for d, size in enumerate(target) if size == 0 and not zero_is_zero]
+    if any(d >= len(shape) for d in copies):
+        facts.refuse("shape", target, f"0 only for dimensions of the input, {list(shape)}")
+    sizes = [shape[d] if d in copies else size for d, size in enumerate(target)]
+    known = prod(size for size in sizes if size != -1)
+    total = prod(shape)
+    fits = (total % known == 0 if known else total == 0) if -1 in sizes else known == total
+    if not fits:
+        facts.refuse("shape", target, f"{counted(total, 'element')}, as the input {list(shape)} has")
+
+
+# -- windows ------------------------------------------------------------------------------------
+
+AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+
+
+def padding_mode(facts: Facts) -> None:
+    mode = facts.attr("auto_pad", "")
+    if mode and mode not in AUTO_PADS:
+        facts.refuse("attribute 'auto_pad'", repr(mode), ", ".join(AUTO_PADS))
+
+
+def _window_lists(facts: Facts, rank: int) -> None:
+    """Lengths and signs of strides, dilations and pads for ``rank`` spatial dimensions."""
+    for name, count, least in (("strides", rank, 1), ("dilations", rank, 1), ("pads", 2 * rank, 0)):
+        given = facts.attr(name)
+        if given is not None and (len(given) != count or min(given) < least):
+            facts.refuse(f"attribute {name!r}", given, f"{counted(count, 'number')} of {least} or more")
+
+
+def _fits(facts: Facts, sizes: Sequence[int], kernel: Sequence[int], or_misses: bool) -> None:
+    """The window fits into the padded data; ``or_misses``: by one stride, which gives nothing."""
+    rank = len(sizes)
+    if facts.attr("auto_pad", "NOTSET").startswith("SAME"):
+        return
+    pads = facts.attr("pads") or [0] * (2 * rank)
+    if facts.attr("auto_pad") == "VALID":
+        pads = [0] * (2 * rank)
+    dilations, strides = (facts.attr(name) or [1] * rank for name in ("dilations", "strides"))
+    for d, (size, taps) in enumerate(zip(sizes, kernel, strict=True)):
+        padded, reach = size + pads[d] + pads[d + rank], (taps - 1) * dilations[d] + 1
+        empty = or_misses and padded - reach == -strides[d]  # rounds neither up nor down: no doubt
+        if reach > padded and not empty:
+            facts.refuse(
+                f"the window along spatial dimension {d}",
+                counted(reach, "value"),
+                f"at most {padded}, what the data with its padding has",
+            )
+
+
+def pooled(facts: Facts) -> None:
+    shape, kernel = facts.shape(0), facts.attr("kernel_shape")
+    if kernel and min(kernel) < 1:
+        facts.refuse("attribute 'kernel_shape'", kernel, "numbers of 1 or more")
+    if shape is None or kernel is None:
+        return
+    rank = len(shape) - 2
+    if rank < 1 or len(kernel) != rank:
+        facts.refuse(facts.input_name(0), f"rank {len(shape)}", f"rank {len(kernel) + 2}: N, C, {kernel}")
+    _window_lists(facts, rank)
+    pads = facts.attr("pads") or [0] * (2 * rank)
+    if 0 in shape[2:] and 0 not in shape[:2]:
+        facts.refuse(facts.input_name(0), list(shape), "one value per channel or more")
+    if facts.attr("auto_pad", "") in ("", "NOTSET") and any(
+        pad >= kernel[d % rank] for d, pad in enumerate(pads)
+    ):
+        facts.refuse("attribute 'pads'", pads, f"less than the kernel, {kernel}: no window without data")
+    if 0 not in shape:
+        _fits(facts, shape[2:], kernel, or_misses=not facts.attr("ceil_mode", 0))
+
+
+def convolved(facts: Facts) -> None:
+    x, w = facts.shape(0), facts.shape(1)
+    if facts.attr("pads") and facts.attr("auto_pad", "") not in ("", "NOTSET"):
+        facts.refuse("attribute 'pads'", facts.attr("pads"), "pads or auto_pad, not both")
+    group = facts.attr("group", 1)
+    if group < 1:
+        facts.refuse("attribute 'group'", group, "1 or more")
+    if w is None:
+        return
+    kernel, rank = facts.attr("kernel_shape"), len(w) - 2
+    if rank < 1:
+        facts.refuse(facts.input_name(1), f"rank {len(w)}", "rank 3 or more: M, C/group, kernel")
+    if kernel and list(kernel) != list(w[2:]):
+        facts.refuse("attribute 'kernel_shape'", list(kernel), f"{list(w[2:])}, that of the weights")
+    _window_lists(facts, rank)
+    if w[0] % group:
+        facts.refuse("attribute 'group'", group, f"a divisor of {w[0]}, the output channels of the weights")
+    bias = facts.shape(2)
+    if bias is not None and bias != (w[0],):
+        facts.refuse(facts.input_name(2), list(bias), f"[{w[0]}], one value per output channel")
+    if x is None:
+        return
+    if len(x) != len(w):
+        facts.refuse(facts.input_name(1), f"rank {len(w)}", f"rank {len(x)}, that of the data")
+    if x[1] != w[1] * group:
+        facts.refuse(
+            facts.input_name(0),
+            counted(x[1], "channel"),
+            f"{w[1] * group}: weights of {w[1]} times group {group}",
+        )
+    _fits(facts, x[2:], w[2:], or_misses=False)
+
+
+def pooled_whole(facts: Facts) -> None:
+    """Global pooling: there is something to pool."""
+    shape = facts.shape(0)
+    if shape is not None and 0 in shape[2:] and 0 not in shape[:2]:
+        facts.refuse(facts.input_name(0), list(shape), "one value per channel or more")
+
+
+# -- products, normalisation --------------------------------------------------------------------
+
+
+def matrix_product(facts: Facts) -> None:
+    """Gemm: two matrices that fit, and a C that broadcasts to their product."""
+    a, b, c = facts.shape(0), facts.shape(1), facts.shape(2)
+    for index, shape in ((0, a), (1, b)):
+        if shape is not None and len(shape) != 2:
+            facts.refuse(facts.input_name(index), list(shape), "a matrix")
+    if a is None or b is None:
+        return
+    m, k = reversed(a) if facts.attr("transA", 0) else a
+    inner, n = reversed(b) if facts.attr("transB", 0) else b
+    if k != inner:
+        facts.refuse(facts.input_name(1), list(b), f"{counted(k, 'row')} after transB, as A has columns")
+    if c is None:
+        return
+    if facts.opset < 7 and not facts.attr("broadcast", 0) and c != (m, n):
+        facts.refuse(facts.input_name(2), list(c), f"[{m}, {n}], or broadcast=1")
+    if len(c) > 2 or any(size not in (1, full) for size, full in zip(reversed(c), (n, m), strict=False)):
+        facts.refuse(facts.input_name(2), list(c), f"a shape that broadcasts to [{m}, {n}]")
+
+
+def channel_parameters(first: int, count: int) -> Rule:
+    """Inputs from ``first`` on hold one value per channel; with ``spatial=0`` one per element of a sample."""
+
+    def rule(facts: Facts) -> None:
+        x = facts.shape(0)
+        if x is None:
+            return
+        wanted: Shape = (x[1],) if len(x) > 1 else (1,)
+        what = "one value per channel"
+        if not facts.attr("spatial", 1):
+            wanted, what = x[1:], "one value per element of a sample"
+        for index in range(first, first + count):
+            shape = facts.shape(index)
+            if shape is not None and shape != wanted:
+                facts.refuse(facts.input_name(index), list(shape), f"{list(wanted)}, {what}")
+
+    return rule
+
+
+def least_rank(rank: int, what: str) -> Rule:
+    def rule(facts: Facts) -> None:
+        shape = facts.shape(0)
+        if shape is not None and len(shape) < rank:
+            facts.refuse(facts.input_name(0), f"rank {len(shape)}", f"rank {rank} or more: {what}")
+
+    return rule
+
+
+def equal_shapes_before(opset: int) -> Rule:
+    """Older variadic operators do not broadcast."""
+
+    def rule(facts: Facts) -> None:
+        known = [(i, s) for i, s in enumerate(facts.shapes) if s is not None]
+        for index, shape in known[1:] if facts.opset < opset else ():
+            if shape != known[0][1]:
+                accepted = f"{list(known[0][1])}, before opset {opset} nothing is broadcast"
+                facts.refuse(facts.input_name(index), list(shape), accepted)
+
+    return rule
+
+
+def no_scalar_operands(facts: Facts) -> None:
+    for index in (0, 1):
+        if facts.shape(index) == ():
+            facts.refuse(facts.input_name(index), "a scalar", "rank 1 or more")
+
+
+def scalars(*indices: int) -> Rule:
+    """Inputs of one value."""
+
+    def rule(facts: Facts) -> None:
+        for index in indices:
+            shape = facts.shape(index)
+            if shape is not None and (len(shape) > 1 or prod(shape) != 1):
+                facts.refuse(facts.input_name(index), list(shape), "a scalar")
+
+    return rule
+
+
+def zero_points(facts: Facts) -> None:
+    """MatMulInteger: one zero point, one per row of A, one per column of B."""
+    for index, operand, dim, what in ((2, 0, -2, "row of A"), (3, 1, -1, "column of B")):
+        zero, matrix = facts.shape(index), facts.shape(operand)
+        if zero is None or matrix is None or (prod(zero) == 1 and len(zero) < 2):
+            continue
+        extent = matrix[dim] if len(matrix) >= -dim else 1
+        batched = (*matrix[:-2], 1, extent) if dim == -1 else (*matrix[:-2], extent, 1)
+        if zero != (extent,) and (len(matrix) < 3 or zero != batched):
+            facts.refuse(facts.input_name(index), list(zero), f"one value, or {extent}: one per {what}")
+
+
+def window_size(facts: Facts) -> None:
+    """LRN: a positive number of channels."""
+    size = facts.attr("size", 1)
+    if size < 1:
+        facts.refuse("attribute 'size'", size, "1 or more")
+
+
+def dropout_ratio(facts: Facts) -> None:
+    value = facts.value(1)
+    if value is not None and value.size == 1 and not 0 <= float(np.asarray(value).reshape(-1)[0]) < 1:
+        facts.refuse(facts.input_name(1), float(value.reshape(-1)[0]), "a ratio of 0 or more, below 1")
+
+
+_WINDOWED = (padding_mode, least_rank(3, "N, C, and what the window runs over"))
+_REDUCED = (second_is_a_list, reduced_axes)
+_GLOBAL = (least_rank(3, "N, C, and what is pooled"), pooled_whole)
+
+RULES: dict[str, tuple[Rule, ...]] = {
+    "ArgMax": (axis_in_range(0),),
+    "ArgMin": (axis_in_range(0),),
+    "AveragePool": (*_WINDOWED, pooled),
+    "BatchNormalization": (channel_parameters(1, 4),),
+    "Clip": (scalars(1, 2),),
+    "Concat": (joined_shapes,),
+    "Conv": (*_WINDOWED, convolved),
+    "ConvInteger": (padding_mode,),
+    "ConvTranspose": (padding_mode,),
+    "Dropout": (scalars(1, 2), dropout_ratio),
+    "Flatten": (axis_in_range(1, end=True),),
+    "Gather": (axis_in_range(0),),
+    "Gemm": (matrix_product,),
+    "GlobalAveragePool": _GLOBAL,
+    "GlobalLpPool": _GLOBAL,
+    "GlobalMaxPool": _GLOBAL,
+    "Hardmax": (softmax_axis,),
+    "LRN": (window_size, least_rank(2, "N, C")),
+    "LogSoftmax": (softmax_axis,),
+    "LpPool": (*_WINDOWED, pooled),
+    "MatMul": (no_scalar_operands,),
+    "MatMulInteger": (no_scalar_operands, zero_points),
+    "Max": (equal_shapes_before(8),),
+    "MaxPool": (*_WINDOWED, pooled),
+    "Mean": (equal_shapes_before(8),),
+    "Min": (equal_shapes_before(8),),
+    "QLinearConv": (padding_mode,),
+    "Reshape": (second_is_a_list, reshaped_size),
+    "Softmax": (softmax_axis,),
+    "Split": (axis_in_range(0),),
+    "Squeeze": (second_is_a_list, squeezed_axes),
+    "Sum": (equal_shapes_before(8),),
+    "Transpose": (permutation,),
+    "Unsqueeze": (unsqueezed_axes,),
+    **dict.fromkeys(
+        "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
+        "ReduceSum ReduceSumSquare".split(),
+        _REDUCED,
+    ),
+}

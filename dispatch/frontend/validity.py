@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is this ONNX? Every node of a model is judged here, before anything maps, folds or runs it.
+
+Three stages, each as soon as it can be decided:
+
+- ``check_valid``: versions, and every node (those of subgraphs too) against its schema, at import;
+- shape inference, strict and with types, wherever shapes become known (``exporter.infer_values``);
+- ``check_nodes``: what schemas and inference leave unsaid, from the table in ``node_rules``.
+
+onnxruntime's answer to an invalid model is the arbiter; where ONNX allows what onnxruntime has no
+kernel for, the node is valid.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from functools import cache
+
+import onnx
+from onnx import AttributeProto, ModelProto, NodeProto
+from onnx.defs import OpSchema
+
+from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.dispatch.frontend.node_rules import RULES, Facts
+from onedispatch.dispatch.frontend.walk import bodies_of
+from onedispatch.transactions.base.errors import ModelError
+from onedispatch.transactions.base.phrases import counted, span
+
+_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+
+
+def check_valid(proto: ModelProto) -> None:
+    """The model's versions, and every node against the schema of the operator set it is of.
+
+    Raises:
+        ModelError: a version that nobody knows yet; a node that its schema does not allow.
+    """
+    _check_versions(proto)
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = proto.ir_version
+    opsets = {domain_of(o.domain): int(o.version) for o in proto.opset_import}
+    context.opset_imports = opsets
+    for node in (node for body, _ in bodies_of([proto.graph]) for node in body.node):
+        where = f"node {node.name or list(node.output[:1])} ({node.op_type})"
+        schema = _schema(node.op_type, domain_of(node.domain), opsets.get(domain_of(node.domain), 0))
+        if schema is not None:
+            _check_attributes(node, schema, where)
+            _check_counts(node, schema, where)
+        if any(a.type in _GRAPHS for a in node.attribute):
+            continue  # its subgraph reads outer values, which the checker of one node does not know
+        try:
+            onnx.checker.check_node(node, context)
+        except onnx.checker.ValidationError as error:
+            raise ModelError(where, str(error).split("\n\n")[0].strip(), "a valid ONNX node") from error
+
+
+def check_nodes(graph: Graph, nodes: Iterable[Node]) -> None:
+    """Shapes, attributes and constant operands of ``nodes`` against ONNX's rules for them.
+
+    A rule that needs a shape which is not known yet passes.
+
+    Raises:
+        ModelError: a node that no ONNX runtime could compute.
+    """
+    for node in nodes:
+        rules = () if node.domain else RULES.get(node.op_type, ())
+        if rules:
+            facts = Facts.of(graph, node)
+            for rule in rules:
+                rule(facts)
+
+
+def domain_of(name: str) -> str:
+    """ONNX's own domain has two names."""
+    return "" if name == "ai.onnx" else name
+
+
+# -- versions -----------------------------------------------------------------------------------
+
+
+@cache
+def _newest() -> dict[str, int]:
+    """Newest operator set of each domain that the onnx package has."""
+    newest: dict[str, int] = {}
+    for domain, version in onnx.helper.OP_SET_ID_VERSION_MAP:
+        newest[domain_of(domain)] = max(version, newest.get(domain_of(domain), 0))
+    newest[""] = max(newest.get("", 0), onnx.defs.onnx_opset_version())
+    return newest
+
+
+def _check_versions(proto: ModelProto) -> None:
+    if proto.ir_version > onnx.IR_VERSION:
+        raise ModelError(
+            "the model's IR version",
+            str(proto.ir_version),
+            f"{span(1, onnx.IR_VERSION)}, what onnx {onnx.__version__} knows",
+            "install a newer onnx, or save the model for an older one",
+        )
+    for opset in proto.opset_import:
+        newest = _newest().get(domain_of(opset.domain))
+        if newest is not None and not 1 <= opset.version <= newest:
+            raise ModelError(
+                f"the model's operator set of domain {opset.domain or 'ai.onnx'!r}",
+                f"version {opset.version}",
+                f"{span(1, newest)}, what onnx {onnx.__version__} knows",
+                "install a newer onnx, or convert the model with onnx.version_converter",
+            )
+
+
+# -- schemas ------------------------------------------------------------------------------------
+
+
+@cache
+def _schema(op_type: str, domain: str, opset: int) -> OpSchema | None:
+    """The operator's schema, None for foreign domains and for what the checker has to name."""
+    try:
+        return onnx.defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+@cache
+def _attribute_types(op_type: str, domain: str, opset: int) -> dict[str, tuple[int, str, bool]]:
+    """Attribute -> (number of its type, name of its type, required)."""
+    found = {}
+    for name, attribute in onnx.defs.get_schema(op_type, opset, domain).attributes.items():
+        kind = str(attribute.type).rpartition(".")[2]
+        found[name] = AttributeProto.AttributeType.Value(kind), kind, bool(attribute.required)
+    return found
+
+
+def _check_attributes(node: NodeProto, schema: OpSchema, where: str) -> None:
+    known = _attribute_types(node.op_type, domain_of(node.domain), schema.since_version)
+    for attribute in node.attribute:
+        if attribute.name not in known:
+            near = difflib.get_close_matches(attribute.name, known, 1)
+            raise ModelError(
+                where,
+                f"attribute {attribute.name!r}",
+                f"{', '.join(sorted(known)) or 'no attributes'} "
+                f"({node.op_type} of operator set {schema.since_version})",
+                f"did you mean {near[0]!r}?" if near else "",
+            )
+        number, kind, _ = known[attribute.name]
+        if attribute.type != number and not attribute.ref_attr_name:
+            raise ModelError(
+                f"{where}, attribute {attribute.name!r}",
+                f"type {AttributeProto.AttributeType.Name(attribute.type)}",
+                f"type {kind}",
+            )
+    given = [attribute.name for attribute in node.attribute]
+    for name, (_, kind, required) in known.items():
+        if required and name not in given:
+            raise ModelError(where, f"no attribute {name!r}", f"{name!r} of type {kind}")
+    if len(set(given)) < len(given):
+        raise ModelError(where, f"attributes {given}", "each attribute once")
+
+
+def _check_counts(node: NodeProto, schema: OpSchema, where: str) -> None:
+    counts = (
+        ("input", len(node.input), schema.min_input, schema.max_input),
+        ("output", len(node.output), schema.min_output, schema.max_output),
+    )
+    for what, given, least, most in counts:
+        if not least <= given <= most:
+            accepted = counted(least, what) if least == most else f"{span(least, most)} {what}s"
+            raise ModelError(where, counted(given, what), accepted)

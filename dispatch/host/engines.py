@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who computes on the host: onnxruntime, and onnx's reference evaluator where that has no kernel.
+
+An engine is made for a model of a few nodes and takes values by name. Either says why it refuses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from onedispatch.dispatch.base.forks import ForkLock
+from onedispatch.dispatch.base.interruptible import interruptible
+from onedispatch.dispatch.frontend.graph import Node
+from onedispatch.transactions.base.boundary import told
+from onedispatch.transactions.base.errors import InputError, ModelError
+
+RUNTIME = "onnxruntime"
+REFERENCE = "onnx's reference evaluator"
+
+_SHORT_SECONDS = 0.05  # a run that takes no longer keeps no interrupt waiting
+_SMALL_BYTES = 1 << 18  # regions that touch less are done before a second thread has woken up
+
+
+class Engine(Protocol):
+    name: str
+
+    def run(self, feed: Mapping[str, Any]) -> list[Any]: ...
+
+
+class EngineRefused(Exception):
+    """An engine that does not take a model, with the first line of what it said."""
+
+
+class Pools:
+    """The threads of all onnxruntime sessions of this process.
+
+    onnxruntime starts a pool per session, and a process-wide pool only before anybody has used it.
+    So pools are counted: a session gets what is left of ``most`` threads, and computes on the
+    caller's thread alone when nothing is.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._lock = ForkLock()  # re-entrant: a finalizer may run while its own thread holds it
+
+    def take(self, wanted: int) -> int:
+        """How many more threads than the caller's a session may have, at most ``wanted``."""
+        with self._lock.guard:
+            granted = max(0, min(wanted, self._left))
+            self._left -= granted
+        return granted
+
+    def give_back(self, count: int) -> None:
+        with self._lock.guard:
+            self._left += count
+
+
+_CPUS = os.cpu_count() or 1
+POOLS = Pools(max(32, 4 * _CPUS))
+
+
+class Runtime:
+    """onnxruntime on a serialised model; raises ``EngineRefused`` where it does not take it.
+
+    Args:
+        threads: the most host threads that a run may use, None for one per CPU.
+        touched: bytes that a run reads and writes, None if unknown: small work gets no pool.
+        optimise: graph optimisations, which cost time once.
+    """
+
+    name = RUNTIME
+
+    def __init__(
+        self, model: bytes, outputs: Sequence[str], threads: int | None, touched: int | None, optimise: bool
+    ) -> None:
+        import onnxruntime
+
+        small = touched is not None and touched < _SMALL_BYTES
+        more = 0 if small else POOLS.take((threads or _CPUS) - 1)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.inter_op_num_threads = 1
+        options.intra_op_num_threads = 1 + more
+        options.enable_cpu_mem_arena = not small  # an arena of its own per session adds up
+        if not optimise:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+
+        def make() -> Any:
+            return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+        try:
+            self._session = interruptible(make)
+        except _runtime_errors() as error:
+            POOLS.give_back(more)
+            raise EngineRefused(_first_line(error)) from error
+        weakref.finalize(self, POOLS.give_back, more)
+        self._outputs = list(outputs)
+        self._new_options = onnxruntime.RunOptions
+        self._seconds = float("inf")  # that the run before took
+        if more:
+            _WITH_THREADS.add(self)
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Types of the outputs as onnxruntime infers them."""
+        return {value.name: value.type for value in self._session.get_outputs()}
+
+    def run(self, feed: Mapping[str, Any]) -> list[Any]:
+        """Raises ``InputError`` with what onnxruntime said."""
+        try:
+            return list(self._run(dict(feed)))
+        except _runtime_errors() as error:
+            raise InputError(
+                "nodes on onnxruntime", _first_line(error), "values that these nodes take"
+            ) from error
+
+    def _run(self, feed: dict[str, Any]) -> Any:
+        start = time.perf_counter()
+        if self._seconds < _SHORT_SECONDS:
+            values = self._session.run(self._outputs, feed)
+        else:
+            options = self._new_options()
+            values = interruptible(
+                lambda: self._session.run(self._outputs, feed, options), lambda: _terminate(options)
+            )
+        self._seconds = time.perf_counter() - start
+        return values
+
+    def leave(self) -> None:
+        """In a forked child: nobody may destroy the session."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._session))
+
+
+def _terminate(options: Any) -> None:
+    options.terminate = True
+
+
+_WITH_THREADS: weakref.WeakSet[Runtime] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    """onnxruntime waits for threads that a forked child does not have: in its sessions, and at exit."""
+    for engine in list(_WITH_THREADS):
+        engine.leave()
+    if "onnxruntime" in sys.modules:
+        from onedispatch.dispatch.runtime.device import core
+
+        core.skip_exit_handlers()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+@cache
+def _runtime_errors() -> tuple[type[Exception], ...]:
+    """What onnxruntime's binding raises: classes of its own without a common base, and builtins."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    own = [v for v in vars(state).values() if isinstance(v, type) and issubclass(v, Exception)]
+    return (*own, RuntimeError, ValueError, TypeError)
+
+
+def _first_line(error: Exception) -> str:
+    """onnxruntime's message without its number, its source file and what follows the first line."""
+    text = told(error).partition(": ")[2] or told(error)
+    return text.split("[ONNXRuntimeError] :", 1)[-1].strip()
+
+
+class Reference:
+    """onnx's reference evaluator on a model of one node.
+
+    Raises ``ModelError`` where it has no implementation, or its implementation fails.
+    """
+
+    name = REFERENCE
+
+    def __init__(self, model: Any, node: Node, outputs: Sequence[str]) -> None:
+        from onnx.reference import ReferenceEvaluator
+
+        self._node = node
+        self._outputs = list(outputs)
+        try:
+            self._evaluator = ReferenceEvaluator(model)
+        except Exception as error:  # NotImplementedError, RuntimeContextError, TypeError ...
+            raise nobody_runs(node, told(error)) from error
+
+    def run(self, feed: Mapping[str, Any]) -> list[Any]:
+        try:
+            with np.errstate(all="ignore"):  # infinities are values of ONNX, not warnings
+                results = self._evaluator.run(self._outputs, dict(feed))
+        except Exception as error:  # whatever a NumPy implementation raises on odd input
+            raise nobody_runs(self._node, told(error)) from error
+        return [np.asarray(r) if np.isscalar(r) else r for r in results]
+
+
+class Nobody:
+    """Stands for a node that no engine takes: says so when it should run."""
+
+    name = "nothing"
+
+    def __init__(self, error: ModelError) -> None:
+        self._error = error
+
+    def run(self, feed: Mapping[str, Any]) -> list[Any]:
+        raise self._error
+
+
+def nobody_runs(node: Node, why: str) -> ModelError:
+    return ModelError(
+        f"node {node.name} ({node.op_type})",
+        f"an operator that neither onnxruntime nor onnx's reference evaluator runs: {why}",
+        "operators of onnx or onnxruntime",
+    )

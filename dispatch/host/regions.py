@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Host regions: nodes that no device operator takes, in pieces as large as onnxruntime takes.
+
+Only single nodes go to onnx's reference evaluator: those that onnxruntime refuses when the region
+is made, and those that it fails on in a run where the reference evaluator then succeeds. Nothing
+here is loaded for a model that lives on the device as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onedispatch.dispatch.compiler.partition import levels
+from onedispatch.dispatch.frontend.exporter import inferred_graph, sub_model
+from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
+from onedispatch.dispatch.frontend.validity import check_nodes
+from onedispatch.dispatch.host.engines import (
+    REFERENCE,
+    RUNTIME,
+    Engine,
+    EngineRefused,
+    Nobody,
+    Reference,
+    Runtime,
+)
+from onedispatch.transactions.base.errors import InputError, ModelError
+
+_INLINE_BYTES = 1 << 29  # constants beyond this are fed, since protobuf ends at 2 GB
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Nodes that one engine computes; names of its inputs and outputs."""
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    engine: Engine
+    shapes: Mapping[str, tuple[int, ...]]  # of those outputs whose shape the program was made for
+
+    def compute(self, known: dict[str, Any]) -> None:
+        """Adds the outputs to ``known``. Raises ``InputError`` where the engine fails, and where it
+        gives another shape than ONNX says: onnxruntime does, reducing tensors of no elements."""
+        arrays = self.engine.run({name: known[name] for name in self.inputs})
+        for name, array in zip(self.outputs, arrays, strict=True):
+            wanted = self.shapes.get(name)
+            if wanted is not None and isinstance(array, np.ndarray) and array.shape != wanted:
+                raise InputError(
+                    f"value {name!r}", f"shape {list(array.shape)} by {self.engine.name}", f"{list(wanted)}"
+                )
+        known.update(zip(self.outputs, arrays, strict=True))
+
+
+class HostRegion:
+    """Some nodes of a graph as one callable; names of inputs and outputs as in the graph.
+
+    ``engines`` says per node who computes it and, where that is not onnxruntime, why.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        nodes: Sequence[Node],
+        outputs: Sequence[str],
+        threads: int | None = None,
+        *,
+        optimise: bool = True,
+    ) -> None:
+        made = {name for node in nodes for name in node.writes}
+        reads = dict.fromkeys(n for node in nodes for n in node.reads if n not in made)
+        self.inputs = tuple(name for name in reads if name not in graph.constants)
+        self.outputs = tuple(outputs)
+        self._graph, self._nodes = graph, tuple(nodes)
+        self._constants = {name: graph.constants[name] for name in reads if name in graph.constants}
+        self._threads, self._optimise = threads, optimise
+        self._types: dict[str, str] = {}  # of values whose type onnxruntime alone infers
+        self._why: dict[str, str] = {}  # node -> why it is not on onnxruntime
+        self.moved: list[str] = []  # what runs have moved to another engine, for the session to tell
+        self._pieces = self._cut()
+        self._process = os.getpid()
+
+    @property
+    def where(self) -> str:
+        """The engines of the region, in words."""
+        return "on " + " and ".join(dict.fromkeys(piece.engine.name for piece in self._pieces))
+
+    @property
+    def engines(self) -> dict[str, str]:
+        """Node name -> ``on onnxruntime``, or another engine with the reason."""
+        return {
+            node.name: f"on {piece.engine.name}" + (f": {why}" if (why := self._why.get(node.name)) else "")
+            for piece in self._pieces
+            for node in piece.nodes
+        }
+
+    def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Computes the region's outputs from the values of its inputs.
+
+        Raises ``ModelError`` when no engine has an operator, ``InputError`` when onnxruntime
+        fails and the reference evaluator does not do better: the region stays as it is.
+        """
+        if self._process != os.getpid():  # a forked child has no threads of its parent's engines
+            self._pieces, self._process = self._cut(), os.getpid()
+        known: dict[str, Any] = {name: values[name] for name in self.inputs}
+        known.update(self._constants)
+        for piece in self._pieces:
+            try:
+                piece.compute(known)
+            except InputError as error:  # onnxruntime has kernels that refuse what ONNX allows
+                self._rescue(piece, known, error)
+                return self.run(values)
+        return {name: known[name] for name in self.outputs}
+
+    # -- cutting ---------------------------------------------------------------------------
+
+    def _cut(self) -> list[_Piece]:
+        """Pieces in the order in which they run: few of onnxruntime, single nodes of others."""
+        pieces = list(self._cover(self._nodes))
+        if len(pieces) < 3:
+            return pieces
+        return min(pieces, self._regrouped(), key=len)
+
+    def _regrouped(self) -> list[_Piece]:
+        """The region again, with all that may run between two odd nodes as one piece."""
+        odd = [node.name in self._why for node in self._nodes]
+        plans = [levels(self._nodes, odd, first) for first in (False, True)]
+        plan = min(plans, key=lambda plan: len(set(plan)))
+        pieces: list[_Piece] = []
+        for level in sorted(set(plan)):
+            group = [node for node, at in zip(self._nodes, plan, strict=True) if at == level]
+            if group[0].name in self._why:
+                pieces += [self._single(node) for node in group]
+            else:
+                pieces += self._cover(group)
+        return pieces
+
+    def _cover(self, nodes: Sequence[Node]) -> Iterator[_Piece]:
+        """The nodes as one piece of onnxruntime, or their halves likewise."""
+        if not nodes:
+            return
+        try:
+            yield self._runtime(nodes)
+            return
+        except EngineRefused as refusal:
+            if len(nodes) == 1:
+                self._why[nodes[0].name] = f"onnxruntime refuses it: {refusal}"
+                yield self._single(nodes[0])
+                return
+        half = len(nodes) // 2
+        yield from self._cover(nodes[:half])
+        yield from self._cover(nodes[half:])
+
+    def _edges(self, nodes: Sequence[Node]) -> tuple[list[str], tuple[str, ...]]:
+        """What the nodes need from outside, and what somebody outside needs of theirs."""
+        inside = {node.name for node in nodes}
+        made = {name for node in nodes for name in node.writes}
+        reads = dict.fromkeys(n for node in nodes for n in node.reads if n not in made)
+        wanted = {n for node in self._nodes if node.name not in inside for n in node.reads}
+        wanted.update(self.outputs)
+        return list(reads), tuple(n for node in nodes for n in node.writes if n in wanted)
+
+    def _shapes(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        values = [self._graph.value(name) for name in names]
+        return {value.name: value.concrete_shape for value in values if value.is_concrete}
+
+    def _value(self, name: str) -> Value:
+        value = self._graph.value(name)
+        return value if value.type else Value(name, self._types.get(name, ""))
+
+    # -- engines ---------------------------------------------------------------------------
+
+    def _runtime(self, nodes: Sequence[Node]) -> _Piece:
+        """Raises ``EngineRefused``. Shapes are told at first; without them types are inferred alike."""
+        reads, outputs = self._edges(nodes)
+        values = [self._value(n) for n in reads]
+        results = [self._value(n) for n in outputs]
+        _insist_on_native(values, results)
+        inline = _inlined({n: self._constants[n] for n in reads if n in self._constants})
+        fed = [v for v in values if v.name not in inline]
+        touched = self._touched(nodes)
+        try:
+            engine = self._started(nodes, fed, results, inline, touched)
+        except EngineRefused:
+            # In a branch that is not taken, this run's shapes may contradict what its nodes need;
+            # onnxruntime then refuses the model, which it takes with the shapes left open.
+            fed, results = [_open(v) for v in fed], [_open(v) for v in results]
+            engine = self._started(nodes, fed, results, inline, touched)
+        self._types.update(engine.types)
+        names = tuple(v.name for v in fed)
+        return _Piece(tuple(nodes), names, outputs, engine, self._shapes(outputs))
+
+    def _started(
+        self,
+        nodes: Sequence[Node],
+        fed: Sequence[Value],
+        results: Sequence[Value],
+        inline: Mapping[str, Array],
+        touched: int | None,
+    ) -> Runtime:
+        model = sub_model(self._graph, nodes, fed, results, inline).SerializeToString()
+        return Runtime(model, [v.name for v in results], self._threads, touched, self._optimise)
+
+    def _touched(self, nodes: Sequence[Node]) -> int | None:
+        """Bytes of every value that the nodes read or write, None where one is unknown."""
+        total = 0
+        for name in {n for node in nodes for n in (*node.reads, *node.writes)}:
+            value = self._graph.value(name)
+            if not value.is_concrete or value.dtype is None:
+                return None
+            total += prod(value.concrete_shape) * value.dtype.itemsize
+        return None if any(node.has_subgraph for node in nodes) else total
+
+    def _single(self, node: Node) -> _Piece:
+        """The node on the reference evaluator, or on nothing if that has no such operator."""
+        _, outputs = self._edges([node])
+        values = [self._value(n) for n in node.reads]
+        model = sub_model(self._graph, [node], values, [self._value(n) for n in outputs], {})
+        try:
+            # The evaluator has an answer for much that is no ONNX.
+            check_nodes(self._graph, [node])
+            inferred_graph(model, self._graph, [node])
+            engine: Engine = Reference(model, node, outputs)
+        except ModelError as error:
+            engine = Nobody(error)
+        return _Piece((node,), node.reads, outputs, engine, self._shapes(outputs))
+
+    # -- failing runs ----------------------------------------------------------------------
+
+    def _rescue(self, piece: _Piece, known: Mapping[str, Any], error: InputError) -> None:
+        """Moves to the reference evaluator what onnxruntime fails on and that computes.
+
+        Raises ``error`` where the reference evaluator fails too: then the input is bad, and the
+        region serves the next one as before.
+        """
+        culprits = self._culprits(piece, dict(known), error)
+        self._why.update(dict.fromkeys(culprits, f"onnxruntime failed on it in a run: {error.given}"))
+        self._pieces = self._regrouped()
+        self.moved.append(
+            f"{', '.join(culprits)}: on {REFERENCE} from now on, which is slow, "
+            f"since {RUNTIME} failed there: {error.given}"
+        )
+
+    def _culprits(self, piece: _Piece, known: dict[str, Any], error: InputError) -> list[str]:
+        """Nodes that the reference evaluator computes and onnxruntime does not, on these very values."""
+        found = []
+        for node in piece.nodes:
+            fails = False
+            try:
+                self._runtime([node]).compute(known)
+                continue
+            except InputError:
+                fails = True
+            except EngineRefused:
+                pass  # it computes in company only, where its values need not leave onnxruntime
+            try:
+                self._single(node).compute(known)
+            except ModelError:
+                raise error from error.__cause__
+            if fails:
+                found.append(node.name)
+        if not found:  # alone every node computes: onnxruntime's fusion is at fault, or chance
+            raise error
+        return found
+
+
+def _insist_on_native(values: Collection[Value], results: Collection[Value]) -> None:
+    """Raises ``EngineRefused`` for values that cannot enter or leave onnxruntime."""
+    for value in values:
+        if not value.type:
+            raise EngineRefused(f"the type of {value.name} is known only at run time")
+    for value in (*values, *results):
+        dtype = value.dtype
+        # Sequences and the like have no dtype and pass; those of ml_dtypes are none of NumPy's own.
+        if dtype is not None and dtype.isbuiltin != 1:
+            raise EngineRefused(f"its Python binding takes no {dtype} arrays, which {value.name} is")
+
+
+def _open(value: Value) -> Value:
+    return replace(value, shape=None)
+
+
+def _inlined(constants: Mapping[str, Array]) -> dict[str, Array]:
+    total, inline = 0, {}
+    for name, array in sorted(constants.items(), key=lambda item: item[1].nbytes):
+        total += array.nbytes
+        if total > _INLINE_BYTES:
+            break
+        inline[name] = array
+    return inline

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated device: the only file that imports its C++ extension.
+
+It goes the road that a host program takes on silicon: device, xclbin, hardware context,
+kernel, instruction and data buffer objects, one kernel run. The results are what the run
+left in the output buffer, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from onedispatch.cpp_ext import _core
+from onedispatch.dispatch.compiler.plan import BUFFERS, DeviceStep, OpInfo, Slot
+from onedispatch.dispatch.frontend.graph import Array
+from onedispatch.dispatch.runtime.report import OpReport, RunReport
+from onedispatch.operators.emission.overlay import overlay_transaction
+from onedispatch.transactions import Device, Xclbin
+from onedispatch.transactions.base.errors import OneDispatchError, SimulationError
+from onedispatch.transactions.base.phrases import counted
+
+core = _core  # for ``xrt``, which re-exports its names
+
+_OPCODE = 3
+_FIRST_BUFFER = 3  # kernel arguments before the five buffers: opcode, instructions, their size
+_SMALLEST = 4  # bytes of a buffer object; an empty argument still needs one
+_TO_DEVICE = _core.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
+_FROM_DEVICE = _core.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
+
+# Two patterns that no output word is likely to hold; a word that shows whichever of them was
+# put there before the run was not written by the run.
+_CANARIES = (np.uint32(0x7FA5C3D1), np.uint32(0xFFB6E94B))
+
+
+class DeviceSession:
+    """A device with the universal overlay loaded; programs are loaded into it."""
+
+    def __init__(self, device: Device, threads: int | None = None) -> None:
+        self._description = device
+        self._device = _core.device(0, device.name)
+        if threads is not None:
+            self._device.set_threads(threads)
+        overlay = Xclbin(device.name, {0: overlay_transaction(device)})
+        self._binary = _core.xclbin(overlay.to_bytes())
+        self._device.register_xclbin(self._binary)
+        self._kernel: Any = None
+
+    @property
+    def device(self) -> Any:
+        return self._device
+
+    def kernel(self) -> Any:
+        """The kernel in a hardware context; a new context after ``reset``."""
+        if self._kernel is None:
+            context = _core.hw_context(self._device, self._binary.get_uuid())
+            name = self._binary.get_kernels()[0].get_name()
+            self._kernel = _core.kernel(context, name)
+        return self._kernel
+
+    def reset(self) -> None:
+        """Forgets the context: a run that failed leaves locks and queues as they were."""
+        self._kernel = None
+
+    @property
+    def launch_us(self) -> float:
+        """Modelled microseconds of the host per kernel run."""
+        return self._description.constant("host.launch_us")
+
+    def load(self, step: DeviceStep) -> LoadedStep:
+        return LoadedStep(self, step)
+
+
+class LoadedStep:
+    """A device step with its buffer objects, ready to run again and again."""
+
+    def __init__(self, session: DeviceSession, step: DeviceStep) -> None:
+        self._session = session
+        self._step = step
+        kernel = session.kernel()
+        device = session.device
+        self._instructions = _buffer(device, len(step.transaction), _core.bo.cacheable, kernel.group_id(1))
+        _fill(self._instructions, np.frombuffer(step.transaction, np.uint8))
+        self._buffers = [
+            _buffer(device, size, _core.bo.host_only, kernel.group_id(_FIRST_BUFFER + index))
+            for index, size in enumerate(step.sizes)
+        ]
+        by_name = dict(zip(BUFFERS, self._buffers, strict=True))
+        _fill(by_name["const"], step.const)
+        _fill(by_name["params"], np.frombuffer(step.params, np.uint8))
+        self._input, self._output = by_name["in"], by_name["out"]
+        self.report: RunReport | None = None
+
+    def run(self, values: Mapping[str, Any]) -> dict[str, Array]:
+        """One kernel run.
+
+        Raises ``TransactionError`` or ``SimulationError`` when the transaction cannot be run,
+        or leaves bytes of an output unwritten.
+        """
+        for slot in self._step.inputs:
+            slot.view(_map(self._input))[...] = values[slot.name].reshape(slot.rows, slot.row)
+        if self._step.sizes[0]:
+            self._input.sync(_TO_DEVICE)
+        self._execute(_CANARIES[0])
+        suspects = self._unwritten(_CANARIES[0])
+        if suspects:  # deterministic, so a second run tells a coincidence from an omission
+            self._execute(_CANARIES[1])
+            missing = [slot for slot in self._unwritten(_CANARIES[1]) if slot in suspects]
+            if missing:
+                self._session.reset()
+                raise _not_written(missing)
+        return {slot.name: _read(slot, _map(self._output)) for slot in self._step.outputs}
+
+    def _execute(self, canary: np.uint32) -> None:
+        image = _map(self._output)
+        for slot in self._step.outputs:
+            image[slot.offset : slot.offset + slot.nbytes].view(np.uint32)[...] = canary
+        kernel = self._session.kernel()
+        size = len(self._step.transaction)
+        try:
+            run = kernel(_OPCODE, self._instructions, size, *self._buffers)
+            state = run.wait()
+        except OneDispatchError:
+            self._session.reset()
+            raise
+        if state != _core.ert_cmd_state.ERT_CMD_STATE_COMPLETED:
+            self._session.reset()
+            raise SimulationError("the kernel run", f"state {state}", "ERT_CMD_STATE_COMPLETED")
+        self._output.sync(_FROM_DEVICE)
+        self.report = _report(run.report(), self._step.ops, self._session.launch_us)
+
+    def _unwritten(self, canary: np.uint32) -> list[Slot]:
+        image = _map(self._output)
+        return [
+            slot
+            for slot in self._step.outputs
+            if bool((image[slot.offset : slot.offset + slot.nbytes].view(np.uint32) == canary).any())
+        ]
+
+
+def _buffer(device: Any, size: int, flags: Any, group: int) -> Any:
+    return _core.bo(device, max(size, _SMALLEST), flags, group)
+
+
+def _map(buffer: Any) -> Array:
+    image: Array = np.frombuffer(buffer.map(), np.uint8)
+    return image
+
+
+def _fill(buffer: Any, data: Array) -> None:
+    if data.size:
+        _map(buffer)[: data.size] = data
+        buffer.sync(_TO_DEVICE, data.size, 0)
+
+
+def _read(slot: Slot, image: Array) -> Array:
+    if not slot.nbytes:
+        return np.empty(slot.shape, slot.dtype)
+    values: Array = np.array(slot.view(image)).reshape(slot.shape)  # a copy: the buffer is used again
+    return values
+
+
+def _not_written(slots: Sequence[Slot]) -> SimulationError:
+    names = ", ".join(f"{slot.name} ({counted(slot.nbytes, 'byte')})" for slot in slots)
+    return SimulationError(
+        "the kernel run",
+        f"output bytes that the transaction never wrote: {names}",
+        "a transaction that writes every byte of every output",
+        "check its shim S2MM descriptors and their DDR_PATCH arguments",
+    )
+
+
+def _report(raw: Mapping[str, Any], ops: Sequence[OpInfo], launch_us: float) -> RunReport:
+    """The simulator's report, with cycles between timer marks given to the operators."""
+    marks: dict[int, int] = dict(raw["timers"])
+    previous = marks.get(0, 0)
+    rows = []
+    for op in ops:
+        end = marks.get(op.timer, previous)  # a foreign transaction may lack marks
+        cycles = max(0, end - previous)
+        rows.append(OpReport(op.name, op.op_type, op.nodes, cycles, schedule=op.schedule))
+        previous = end
+    return RunReport(
+        1,
+        raw["cycles"],
+        raw["seconds"],
+        rows,
+        sum(raw["ddr_bytes_read"]),
+        sum(raw["ddr_bytes_written"]),
+        launch_seconds=launch_us / 1e6,
+        ddr_burst_bytes=raw["ddr_burst_bytes"],
+    )

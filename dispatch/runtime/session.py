@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``InferenceSession``: ONNX Runtime's way of running a model, on the simulated NPU."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from onedispatch.dispatch.artifact import model as models
+from onedispatch.dispatch.base import arguments
+from onedispatch.dispatch.base.forks import ForkLock
+from onedispatch.dispatch.compiler.plan import DeviceStep, HostStep, NodePlacement, Program
+from onedispatch.dispatch.frontend.graph import Dimension, Value
+from onedispatch.dispatch.runtime.feeds import as_array, as_value
+from onedispatch.dispatch.runtime.report import OpReport, RunReport
+from onedispatch.transactions import find_device
+from onedispatch.transactions.base.boundary import public
+from onedispatch.transactions.base.errors import DeviceError, InputError
+
+if TYPE_CHECKING:
+    from onedispatch.dispatch.frontend.importer import ModelLike
+    from onedispatch.dispatch.host.regions import HostRegion
+    from onedispatch.dispatch.runtime.device import DeviceSession, LoadedStep
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output of a model: name, shape (symbols as strings), ORT type string."""
+
+    name: str
+    type: str
+    shape: list[Dimension]
+
+    @classmethod
+    def of(cls, value: Value) -> NodeArg:
+        return cls(value.name, value.type, list(value.shape or ()))
+
+
+class _Loaded:
+    """A program with one runner per step, None for those that nobody has asked for yet."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.runners: list[LoadedStep | HostRegion | None] = [None] * len(program.steps)
+
+
+class InferenceSession:
+    """Runs a model on a simulated NPU.
+
+    Args:
+        model: a path, the bytes of an ONNX model, an onnx.ModelProto, or a CompiledModel.
+        device: a name of ``onedispatch.devices()``; a CompiledModel brings its own.
+        precision: ``"fp32"`` computes what the model says.
+        fallback: ``"cpu"`` runs nodes that do not map on the host, ``"error"`` refuses them.
+        threads: host threads for the simulation and for host regions; None lets each choose.
+        shapes: concrete shapes for inputs with symbolic dimensions, to compile at once.
+        cache_size: programs kept for models whose shapes vary.
+
+    Raises:
+        ModelError, UnsupportedModelError, DeviceError, InputError: see ``compile``.
+
+    One session may be used from several threads (runs follow one another); several sessions
+    run side by side.
+    """
+
+    @public
+    def __init__(
+        self,
+        model: ModelLike | models.CompiledModel,
+        device: str = "npu2",
+        precision: str = "fp32",
+        fallback: str = "cpu",
+        threads: int | None = None,
+        *,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        cache_size: int = models.CACHE_SIZE,
+    ) -> None:
+        threads = arguments.threads(threads)
+        if isinstance(model, models.CompiledModel):
+            models.check_options(precision, fallback)
+            chosen = find_device(device).name
+            if device != "npu2" and chosen != model.device:
+                raise InputError(
+                    "device", repr(device), f"{model.device!r}, which the model was compiled for"
+                )
+            self._model = model
+            self._owned = False
+        else:
+            self._model = models.compile_model(
+                model, device, precision, fallback, shapes=shapes, cache_size=cache_size
+            )
+            self._owned = True
+        self._threads = threads
+        self._lock = ForkLock()
+        self._running = False
+        self._device: DeviceSession | None = None
+        self._loaded: OrderedDict[str, _Loaded] = OrderedDict()
+        self._last_run: RunReport | None = None
+        self._inputs = {v.name: v for v in self._model.inputs}
+        self._outputs = {v.name: index for index, v in enumerate(self._model.outputs)}
+
+    # -- what the model is -----------------------------------------------------------------
+
+    def get_inputs(self) -> list[NodeArg]:
+        return [NodeArg.of(value) for value in self._model.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        return [NodeArg.of(value) for value in self._model.outputs]
+
+    @property
+    def device(self) -> str:
+        """The device's canonical name."""
+        return self._model.device
+
+    @property
+    def model(self) -> models.CompiledModel:
+        return self._model
+
+    @property
+    @public
+    def placement(self) -> list[NodePlacement]:
+        """Where every node runs; empty until the first run where shapes are still open.
+
+        Reasons of nodes on the host end with the engine that computes them, and why it is not
+        onnxruntime where it is another one.
+        """
+        latest = self._model.latest
+        return [] if latest is None else self.placed(*latest)
+
+    @public
+    def placed(self, key: str, program: Program) -> list[NodePlacement]:
+        """Where the nodes of one of the model's programs run."""
+        engines: dict[str, str] = {}
+        if any(isinstance(step, HostStep) for step in program.steps):
+            with self._lock.guard:
+                for runner in self._runners(self._load(key, program), HostStep):
+                    engines |= getattr(runner, "engines", {})
+        return [
+            replace(row, reason=f"{row.reason}; {engines[row.node]}") if row.node in engines else row
+            for row in program.placement
+        ]
+
+    @property
+    def last_run(self) -> RunReport | None:
+        """The report of the latest run of this session."""
+        return self._last_run
+
+    # -- running ---------------------------------------------------------------------------
+
+    @public
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: object = None,
+    ) -> list[Any]:
+        """Computes outputs, all of them (None) or those named, in that order.
+
+        Raises:
+            InputError: a wrong, missing or unknown name, or a dtype or shape that does not fit.
+            TransactionError, SimulationError: the transaction cannot be run as it is.
+        """
+        start = time.perf_counter()
+        indices = self._wanted(output_names)
+        feed, shapes = self._checked(input_feed)
+        with self._lock.guard:
+            key, program = self._model.program(shapes, feed)
+            with self._turn():
+                loaded = self._load(key, program)
+                values: dict[str, Any] = {**feed, **program.constants}
+                reports = [self._step(runner, values) for runner in list(self._runners(loaded))]
+            self._last_run = _summary(reports, time.perf_counter() - start)
+            return [values[program.sources[index]] for index in indices]
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """The use of the buffers, under the lock; a signal handler may come back with it held."""
+        if self._lock.take_lost():  # a thread of the parent was running when this process was forked
+            self._running, self._device = False, None
+            self._loaded.clear()
+        if self._running:
+            raise DeviceError(
+                "InferenceSession.run",
+                "a run while one of the same session is under way on this thread",
+                "one run after the other",
+                "start no run of it from a signal handler",
+            )
+        try:
+            self._running = True
+            yield
+        finally:
+            self._running = False
+
+    def _step(self, runner: LoadedStep | HostRegion, values: dict[str, Any]) -> RunReport:
+        start = time.perf_counter()
+        results, report = runner.run(values), getattr(runner, "report", None)
+        values.update(results)
+        if report is not None:
+            return report  # type: ignore[no-any-return]
+        moved: list[str] = getattr(runner, "moved", [])
+        while moved:
+            warnings.warn(moved.pop(), RuntimeWarning, stacklevel=4)
+        return RunReport(0, 0, 0.0, host_seconds=time.perf_counter() - start)
+
+    def _load(self, key: str, program: Program) -> _Loaded:
+        loaded = self._loaded.get(key)
+        if loaded is None or loaded.program is not program:
+            loaded = self._loaded[key] = _Loaded(program)
+            while len(self._loaded) > self._model.cache_size:
+                self._loaded.popitem(last=False)
+        self._loaded.move_to_end(key)
+        return loaded
+
+    def _runners(
+        self, loaded: _Loaded, kinds: type | tuple[type, ...] = (DeviceStep, HostStep)
+    ) -> Iterator[LoadedStep | HostRegion]:
+        """What runs the steps of these kinds, made when it is first asked for."""
+        for index, step in enumerate(loaded.program.steps):
+            if isinstance(step, kinds):
+                runner = loaded.runners[index]
+                if runner is None:
+                    runner = loaded.runners[index] = self._runner(step)
+                yield runner
+
+    def _runner(self, step: DeviceStep | HostStep) -> LoadedStep | HostRegion:
+        if isinstance(step, HostStep):
+            from onedispatch.dispatch.host.regions import HostRegion
+
+            return HostRegion(step.graph, step.graph.nodes, step.outputs, self._threads)
+        if self._device is None:
+            from onedispatch.dispatch.runtime.device import DeviceSession
+
+            self._device = DeviceSession(find_device(self._model.device), self._threads)
+        return self._device.load(step)
+
+    # -- checks ----------------------------------------------------------------------------
+
+    def _wanted(self, names: Sequence[str] | None) -> list[int]:
+        wanted = arguments.names("output_names", names)
+        for name in wanted:
+            if name not in self._outputs:
+                raise InputError("output_names", repr(name), f"None, or some of {list(self._outputs)}")
+        return [self._outputs[name] for name in wanted or self._outputs]
+
+    def _checked(self, feed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+        """The inputs as contiguous arrays, and the shapes of those that are tensors."""
+        if not isinstance(feed, Mapping):
+            raise InputError("input_feed", f"a {type(feed).__name__}", "a dict of input name to array")
+        wrong = [name for name in feed if name not in self._inputs]
+        missing = [
+            name
+            for name, value in self._inputs.items()
+            if name not in feed and not value.type.startswith("optional")
+        ]
+        if wrong or missing:
+            given = [f"unknown {name!r}" for name in wrong] + [f"no {name!r}" for name in missing]
+            raise InputError("input_feed", ", ".join(given), f"inputs {list(self._inputs)}")
+        arrays: dict[str, Any] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, value in self._inputs.items():
+            if value.dtype is None:
+                arrays[name] = as_value(f"input {name!r}", value.type, feed.get(name))
+                continue
+            array = as_array(f"input {name!r}", value, feed[name])
+            shapes[name] = models.check_shape(value, array.shape)
+            arrays[name] = array
+        return arrays, shapes
+
+
+def _summary(reports: Sequence[RunReport], wall: float) -> RunReport:
+    """All steps of a run as one report; dispatches are counted through."""
+    ops: list[OpReport] = []
+    dispatches = 0
+    for report in reports:
+        ops += [replace(op, dispatch=op.dispatch + dispatches) for op in report.ops]
+        dispatches += report.dispatches
+
+    def total(of: Callable[[RunReport], int]) -> int:
+        return sum(of(report) for report in reports)
+
+    return RunReport(
+        dispatches,
+        total(lambda r: r.cycles),
+        sum(r.seconds for r in reports),
+        ops,
+        total(lambda r: r.ddr_bytes_read),
+        total(lambda r: r.ddr_bytes_written),
+        sum(r.host_seconds for r in reports),
+        wall,
+        sum(r.launch_seconds for r in reports),
+        total(lambda r: r.ddr_burst_bytes),
+    )

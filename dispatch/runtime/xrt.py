@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pyxrt's names over the simulator: ``from onedispatch import xrt as pyxrt``.
+
+device = xrt.device(0)                      # or xrt.device(0, "npu1")
+binary = xrt.xclbin("design.xclbin")
+device.register_xclbin(binary)
+context = xrt.hw_context(device, binary.get_uuid())
+kernel = xrt.kernel(context, "MLIR_AIE")
+instructions = xrt.bo(device, size, xrt.bo.cacheable, kernel.group_id(1))
+run = kernel(3, instructions, size, *data_buffers)
+run.wait()
+"""
+
+from __future__ import annotations
+
+from onedispatch.dispatch.runtime.device import core as _core
+from onedispatch.transactions.base.boundary import guarded
+
+# Arguments that the bindings cannot convert are an InputError.
+bo = guarded(_core.bo)
+device = guarded(_core.device)
+enumerate_devices = _core.enumerate_devices
+ert_cmd_state = _core.ert_cmd_state
+hw_context = guarded(_core.hw_context)
+kernel = guarded(_core.kernel)
+run = guarded(_core.run)
+runlist = guarded(_core.runlist)
+uuid = guarded(_core.uuid)
+xclBOSyncDirection = _core.xclBOSyncDirection
+xclbin = guarded(_core.xclbin)
+guarded(_core.xclbin.xclbinkernel)
+
+__all__ = [
+    "bo",
+    "device",
+    "enumerate_devices",
+    "ert_cmd_state",
+    "hw_context",
+    "kernel",
+    "run",
+    "runlist",
+    "uuid",
+    "xclBOSyncDirection",
+    "xclbin",
+]

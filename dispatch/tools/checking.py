@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks transactions in what they run in: overlay, buffers, parameter blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onedispatch.dispatch.artifact.model import CompiledModel
+from onedispatch.dispatch.compiler.plan import BUFFERS, DeviceStep
+from onedispatch.operators.emission.surroundings import context
+from onedispatch.transactions import Device, Finding, find_device
+from onedispatch.transactions.analysis.check import check_bytes
+
+PARAMS = BUFFERS.index("params")
+
+
+def check_step(step: DeviceStep, device: Device, sizes: Mapping[int, int] | None = None) -> list[Finding]:
+    """What is wrong, or may be, with the transaction of a device step.
+
+    Args:
+        sizes: bytes of each kernel argument; those of the step if None.
+    """
+    return check_bytes(step.transaction, sizes or step.sizes, context(device, {PARAMS: step.params}))
+
+
+def check_model(model: CompiledModel, sizes: Mapping[int, int] | None = None) -> list[Finding]:
+    """The same of every device step that a model has been compiled to, one after the other."""
+    device = find_device(model.device)
+    steps = [step for program in model.programs.values() for step in program.device_steps]
+    return [finding for step in steps for finding in check_step(step, device, sizes)]
+
+
+def check_for_overlay(
+    data: bytes, device: str, sizes: Mapping[int, int] | None, params: bytes | None
+) -> list[Finding]:
+    """The same of a transaction that was made for the overlay of a device.
+
+    Args:
+        params: the parameter blocks, which are its kernel argument ``PARAMS``; without them
+            nothing is known of what cores do.
+
+    Raises:
+        DeviceError: there is no such device.
+    """
+    blocks = {} if params is None else {PARAMS: params}
+    return check_bytes(data, sizes, context(find_device(device), blocks))

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real network shapes without downloads: the onnx package's light models, with random weights.
+
+The light models carry constant weights, whose uniform answers prove little. ``randomised``
+gives every weight seeded random values of the scale that training would have left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from onedispatch.transactions.base.errors import InputError, ModelError
+
+Array = np.ndarray[Any, Any]
+
+# What an input of an operator is: (op_type, position) -> role.
+_ROLES = {
+    ("Conv", 1): "weight",
+    ("ConvTranspose", 1): "weight",
+    ("Gemm", 1): "weight",
+    ("MatMul", 0): "weight",
+    ("MatMul", 1): "weight",
+    ("Conv", 2): "small",
+    ("ConvTranspose", 2): "small",
+    ("Gemm", 2): "small",
+    ("BatchNormalization", 1): "one",
+    ("BatchNormalization", 2): "small",
+    ("BatchNormalization", 3): "small",
+    ("BatchNormalization", 4): "one",
+    ("InstanceNormalization", 1): "one",
+    ("InstanceNormalization", 2): "small",
+    ("LayerNormalization", 1): "one",
+    ("LayerNormalization", 2): "small",
+    ("PRelu", 1): "small",
+    ("Add", 0): "small",
+    ("Add", 1): "small",
+    ("Sum", 0): "small",
+    ("Mul", 0): "one",
+    ("Mul", 1): "one",
+}
+
+
+def light_models() -> dict[str, Path]:
+    """Names and paths of the light models that the onnx package brings."""
+    folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    return {path.stem: path for path in sorted(folder.glob("light_*.onnx"))}
+
+
+def find_model(name: str) -> ModelProto:
+    """A model by path, or a light model by name.
+
+    Raises ``ModelError`` when there is neither; lists the names.
+    """
+    path = light_models().get(name, Path(name))
+    try:
+        return onnx.load(path)
+    except Exception as error:  # OSError, protobuf's DecodeError, onnx's ValidationError
+        raise ModelError(
+            f"model {name!r}", str(error), "a path, or one of " + ", ".join(light_models())
+        ) from error
+
+
+def randomised(
+    model: ModelProto,
+    seed: int = 0,
+    *,
+    batch: int | None = None,
+    image: int | None = None,
+    drop_softmax: bool = True,
+) -> ModelProto:
+    """The model with seeded random weights of sane scale; the given one stays as it is.
+
+    Weights of convolutions and matrix products get He's scale, scales and variances lie around
+    1, biases and means around 0. ``batch`` replaces the first dimension of the inputs, and of
+    a Reshape to it; ``image`` the last two of 4-D inputs.
+    """
+    result = ModelProto()
+    result.CopyFrom(model)
+    graph = result.graph
+    result.ir_version = max(result.ir_version, 4)
+    if drop_softmax:
+        _drop_softmax(graph)
+    made = _constants_of_shape(graph)
+    weights = {t.name: tuple(t.dims) for t in graph.initializer if t.data_type == TensorProto.FLOAT}
+    weights.update(made)
+    roles = _roles(graph, weights)
+    rng = np.random.default_rng(seed)
+    nodes = [node for node in graph.node if not made.keys() & set(node.output)]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    used = {name for node in nodes for name in node.input} | {v.name for v in graph.output}
+    kept = [t for t in graph.initializer if t.name in used and t.name not in weights]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    for name, shape in weights.items():
+        if name in roles:
+            _add(graph, name, _draw(rng, *roles[name], shape))
+    names = {t.name for t in graph.initializer}
+    inputs = [v for v in graph.input if v.name not in names and v.name in used]
+    del graph.input[:]
+    graph.input.extend(inputs)
+    del graph.value_info[:]
+    _resize(graph, batch, image)
+    return result
+
+
+def random_input(model: ModelProto, seed: int = 0) -> dict[str, Array]:
+    """Seeded standard-normal values for every input; symbolic dimensions become 1."""
+    rng = np.random.default_rng(seed)
+    feed = {}
+    for value in model.graph.input:
+        shape = [d.dim_value or 1 for d in value.type.tensor_type.shape.dim]
+        dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        feed[value.name] = rng.standard_normal(shape).astype(dtype)
+    return feed
+
+
+def _add(graph: onnx.GraphProto, name: str, array: Array) -> None:
+    """A float initializer, written in place: a copied one would stay in the arena twice."""
+    tensor = graph.initializer.add()
+    tensor.name = name
+    tensor.data_type = TensorProto.FLOAT
+    tensor.dims.extend(array.shape)
+    tensor.raw_data = array.tobytes()
+
+
+def _drop_softmax(graph: onnx.GraphProto) -> None:
+    outputs = {v.name: v for v in graph.output}
+    for node in list(graph.node):
+        if node.op_type == "Softmax" and node.output[0] in outputs:
+            outputs[node.output[0]].name = node.input[0]
+            graph.node.remove(node)
+
+
+def _constants_of_shape(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
+    """Outputs of ConstantOfShape nodes whose shape is an initializer: weights in disguise."""
+    shapes = {t.name: t for t in graph.initializer if t.data_type == TensorProto.INT64}
+    return {
+        node.output[0]: tuple(int(d) for d in numpy_helper.to_array(shapes[node.input[0]]))
+        for node in graph.node
+        if node.op_type == "ConstantOfShape" and node.input[0] in shapes
+    }
+
+
+def _roles(
+    graph: onnx.GraphProto, weights: dict[str, tuple[int, ...]]
+) -> dict[str, tuple[str, NodeProto | None]]:
+    """The role of each weight by its first reader, looked at through Unsqueeze and the like."""
+    names = {name: name for name in weights}
+    roles: dict[str, tuple[str, NodeProto | None]] = {}
+    for node in graph.node:
+        if node.op_type in ("Unsqueeze", "Reshape", "Identity", "Squeeze", "Transpose"):
+            if node.input[0] in names:
+                names[node.output[0]] = names[node.input[0]]
+            continue
+        for position, name in enumerate(node.input):
+            if name in names:
+                role = _ROLES.get((node.op_type, position), "small")
+                roles.setdefault(names[name], (role, node))
+    return roles
+
+
+def _draw(rng: np.random.Generator, role: str, node: NodeProto | None, shape: Sequence[int]) -> Array:
+    values = rng.standard_normal(shape, np.float32)
+    if role == "one":
+        return (1 + 0.1 * np.clip(values, -3, 3)).astype(np.float32)
+    if role == "weight" and node is not None and len(shape) > 1:
+        values *= np.float32(np.sqrt(2 / _fan_in(node, shape)))
+    else:
+        values *= np.float32(0.05)
+    return values
+
+
+def _fan_in(node: NodeProto, shape: Sequence[int]) -> int:
+    if node.op_type == "Gemm":
+        transposed = any(a.name == "transB" and a.i for a in node.attribute)
+        return int(shape[1] if transposed else shape[0])
+    if node.op_type == "MatMul":
+        return int(shape[-2])
+    return int(np.prod(shape[1:]))  # Conv: channels of a group times the window
+
+
+def _resize(graph: onnx.GraphProto, batch: int | None, image: int | None) -> None:
+    old = None
+    for value in graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if batch is not None and dims:
+            old = dims[0].dim_value
+            dims[0].dim_value = batch
+        if image is not None:
+            if len(dims) != 4:
+                raise InputError("image", str(image), "a model with 4-D inputs (N, C, H, W)")
+            dims[2].dim_value = dims[3].dim_value = image
+    for output in graph.output:
+        output.type.tensor_type.ClearField("shape")
+    targets = {node.input[1] for node in graph.node if node.op_type == "Reshape" and len(node.input) > 1}
+    for tensor in graph.initializer:
+        if tensor.name in targets and (batch is not None or image is not None):
+            _free_reshape(tensor, old, batch, image)
+
+
+def _free_reshape(tensor: TensorProto, old: int | None, batch: int | None, image: int | None) -> None:
+    """Lets the target of a Reshape follow the batch; a flattened image takes what is left."""
+    shape = numpy_helper.to_array(tensor).copy()
+    if batch is not None and shape.size and shape[0] == old:
+        shape[0] = batch
+    if image is not None and shape.size == 2 and shape[1] > 0:
+        shape[1] = -1
+    tensor.CopyFrom(numpy_helper.from_array(shape, tensor.name))

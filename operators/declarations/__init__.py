@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said of kernels, element types and tensors: data, no decisions."""

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element-wise functions as rows: one here, one line in ``cpp_ext/src/kernels/simd/level_math.h``.
+
+``onnx`` ties a row to the ONNX operator that is this function and nothing else; ``slow`` counts the
+slow evaluations per element that its cost names. Codes are positions: rows are only ever appended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import erf
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations.kernel import Function, FunctionTable
+
+Array = np.ndarray[Any, Any]
+
+# act(x, alpha, beta): what a kernel applies to its results.
+ACTIVATIONS = FunctionTable(
+    "activation",
+    (
+        Function("none", lambda x, a, b: x),
+        Function("relu", lambda x, a, b: np.maximum(x, 0), onnx="Relu"),
+        Function("leakyrelu", lambda x, a, b: np.where(x < 0, np.float32(a) * x, x)),
+        Function("clip", lambda x, a, b: np.minimum(np.maximum(x, np.float32(a)), np.float32(b))),
+        Function("sigmoid", lambda x, a, b: 1 / (1 + np.exp(-x)), slow=1, onnx="Sigmoid"),
+        Function("tanh", lambda x, a, b: np.tanh(x), slow=1, onnx="Tanh"),
+        Function("exp", lambda x, a, b: np.exp(x), slow=1, onnx="Exp"),
+        Function("sqrt", lambda x, a, b: np.sqrt(x), slow=1, onnx="Sqrt"),
+        Function("erf", lambda x, a, b: _erf(x), slow=1, onnx="Erf"),
+        Function("abs", lambda x, a, b: np.abs(x), onnx="Abs"),
+        Function("neg", lambda x, a, b: -x, onnx="Neg"),
+        Function("log", lambda x, a, b: np.log(x), slow=1, onnx="Log"),
+        Function("reciprocal", lambda x, a, b: 1 / x, slow=1, onnx="Reciprocal"),
+    ),
+)
+
+# func(alpha, beta, inputs ...): what the element-wise kernel computes.
+ELTWISE = FunctionTable(
+    "eltwise_func",
+    (
+        Function("copy", lambda a, b, x: x, inputs=1),
+        Function("add", lambda a, b, x, y: np.float32(a) * x + np.float32(b) * y, inputs=2, onnx="Add"),
+        Function("sub", lambda a, b, x, y: x - y, inputs=2, onnx="Sub"),
+        Function("mul", lambda a, b, x, y: x * y, inputs=2, onnx="Mul"),
+        Function("div", lambda a, b, x, y: x / y, slow=1, inputs=2, onnx="Div"),
+        Function("muladd", lambda a, b, x, y, z: x * y + z, inputs=3),
+        Function("fill", lambda a, b: np.float32(a), inputs=0),
+        Function("max", lambda a, b, x, y: np.maximum(x, y), inputs=2),
+        Function("min", lambda a, b, x, y: np.minimum(x, y), inputs=2),
+        Function("pow", lambda a, b, x, y: np.power(x, y), slow=1, inputs=2),
+    ),
+)
+
+REDUCTIONS = FunctionTable(
+    "reduce_mode",
+    (
+        Function("sum", lambda x: x.sum(axis=1), onnx="ReduceSum"),
+        Function("mean", lambda x: x.mean(axis=1), slow=1, onnx="ReduceMean"),
+        Function("max", lambda x: x.max(axis=1), onnx="ReduceMax"),
+        Function("min", lambda x: x.min(axis=1), onnx="ReduceMin"),
+        Function("sum_square", lambda x: (x * x).sum(axis=1), onnx="ReduceSumSquare"),
+        Function("prod", lambda x: x.prod(axis=1), onnx="ReduceProd"),
+    ),
+)
+
+POOLINGS = FunctionTable(
+    "pool_mode",
+    (Function("max"), Function("average_exclude_pad", slow=1), Function("average_include_pad", slow=1)),
+)
+
+TABLES = (ACTIVATIONS, ELTWISE, REDUCTIONS, POOLINGS)
+
+
+def _erf(x: Array) -> Any:
+    return np.vectorize(erf, otypes=[np.float32])(x) if x.size else x
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A function applied to every result element: the name of a row of ``ACTIVATIONS``."""
+
+    code: str = "none"
+    alpha: float = 0.0
+    beta: float = 0.0
+
+    @property
+    def scalars(self) -> dict[str, float | str]:
+        """The three scalars of kernels that apply it (``ACTIVATION_SCALARS``)."""
+        return {"act": self.code, "act_alpha": self.alpha, "act_beta": self.beta}
+
+    def apply(self, x: Array) -> Array:
+        """The activation in NumPy."""
+        function = ACTIVATIONS[self.code].reference
+        if function is None:
+            raise NotImplementedError(self.code)
+        result: Array = function(x, self.alpha, self.beta)
+        return result

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel declarations: what a core can compute, once, as data.
+
+A ``Kernel`` says what a call takes (operands, scalars, index dimensions), what a call costs and how
+much program memory it needs. From it come the words of the parameter block, the C++ structures and checks
+(``operators/codegen/genheader.py``), the cost on both sides, and what ``onedispatch kernel show``
+prints.
+
+Words of a kernel's part of the block, in this order: one per named dimension (which index dimension
+it is); per operand a reference (port, element type and byte offset, or ``ABSENT``), and for inputs five
+words per axis (an output's chunk is the tile, row-major over its axes); one per scalar.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from onedispatch.operators.declarations.dtypes import DTYPES
+from onedispatch.operators.declarations.expressions import Expr, Op
+
+MAX_DIMS = 5  # parallel index dimensions
+MAX_SCALARS = 32
+MAX_NAME_BYTES = 64
+AXIS_WORDS = 5
+WORDS = 128  # of a parameter block
+ARGS_AT = 40  # where the kernel's part begins
+K_AXIS = "k"  # the axis along the reduction
+WHOLE = "*"  # begins the name of an axis that no index dimension walks: all of it is in every chunk
+
+_NAME = re.compile(r"([a-z][a-z0-9_]*)::([a-z][a-z0-9_]*)@([1-9][0-9]*)")
+_IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
+
+ScalarType = Literal["u32", "i32", "f32", "function"]
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "u32": (0, 2**32 - 1),
+    "i32": (-(2**31), 2**31 - 1),
+    "f32": (-math.inf, math.inf),
+}
+
+
+class KernelDeclarationError(ValueError):
+    """A declaration that cannot stand: which kernel, which part of it, what would be accepted."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """One row of a table that a scalar chooses from.
+
+    ``reference`` computes it in NumPy; ``slow`` counts the slow evaluations (exponential, division,
+    root ...) that one element takes; ``inputs`` is how many operands it reads; ``onnx`` names the
+    operator that is this function.
+    """
+
+    name: str
+    reference: Callable[..., Any] | None = None
+    slow: float = 0.0
+    inputs: int = 1
+    onnx: str = ""
+
+
+@dataclass(frozen=True)
+class FunctionTable:
+    """Functions of a kernel; their codes are their positions, so rows are only ever appended."""
+
+    name: str
+    rows: tuple[Function, ...]
+
+    @property
+    def by_onnx(self) -> dict[str, str]:
+        """ONNX operator -> the row that is it."""
+        return {row.onnx: row.name for row in self.rows if row.onnx}
+
+    def __getitem__(self, name: str) -> Function:
+        return self.rows[self.code(name)]
+
+    def code(self, name: str) -> int:
+        """The number that stands for a function. Raises ``KeyError`` with those that exist."""
+        for code, row in enumerate(self.rows):
+            if row.name == name:
+                return code
+        raise KeyError(f"{self.name} has no {name!r}; known: {', '.join(row.name for row in self.rows)}")
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A word that stays the same for a whole operation: a number in bounds, or a function."""
+
+    name: str
+    type: ScalarType = "u32"
+    low: float | None = None
+    high: float | None = None
+    default: float | None = None
+    table: FunctionTable | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the largest value, ends included."""
+        if self.type == "function":
+            return 0, len(self.table.rows) - 1 if self.table else 0
+        low, high = _BOUNDS[self.type]
+        return (low if self.low is None else self.low), (high if self.high is None else self.high)
+
+
+def chooses(name: str, table: FunctionTable) -> Scalar:
+    """A scalar that names one of ``table``'s functions."""
+    return Scalar(name, "function", default=0, table=table)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An operand. ``axes``: names of the kernel's dimensions, ``k``, or ``*name`` for a whole extent.
+
+    ``"..."`` stands for all five index dimensions. ``optional`` operands may be absent; without
+    ``k`` members all inputs along the reduction may be. ``walk``: how the kernel finds what member
+    ``i`` of an index dimension touches, ``[a*i/den + start, a*i/den + end]``: coordinate ``i`` alone
+    (unit), ``a*i + start`` alone (affine), or any interval.
+    """
+
+    name: str
+    axes: str
+    dtypes: str = "f32"
+    optional: bool = False
+    walk: Literal["unit", "affine", "interval"] = "unit"
+
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        if self.axes == "...":
+            return tuple(f"d{i}" for i in range(MAX_DIMS))
+        return tuple(self.axes.split())
+
+    @property
+    def accepted_walk(self) -> str:
+        return {"unit": "coordinate i alone", "affine": "a*i + start alone", "interval": "any"}[self.walk]
+
+    @property
+    def words(self) -> int:
+        """Words of the operand in the block, as an input."""
+        return 1 + AXIS_WORDS * len(self.axis_names)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel. ``cost``: core cycles of one call, before rounding up; ``code_bytes``: program memory.
+
+    Raises ``KernelDeclarationError`` on construction for whatever could not be run.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    cost: Expr
+    dims: tuple[str, ...] = ()  # named index dimensions, outermost first; () takes them as they come
+    scalars: tuple[Scalar, ...] = ()
+    reduces: bool = False
+    code_bytes: int = 2048
+    summary: str = ""
+
+    def __post_init__(self) -> None:
+        self._check_names()
+        self._check_sizes()
+        self._check_scalars()
+        self._check_cost()
+
+    # -- checks ----------------------------------------------------------------------------
+
+    def _refuse(self, what: str, given: object, accepted: str) -> KernelDeclarationError:
+        return KernelDeclarationError(f"kernel {self.name}: {what}: given {given}; accepted: {accepted}")
+
+    def _check_names(self) -> None:
+        if not _NAME.fullmatch(self.name) or len(self.name.encode()) > MAX_NAME_BYTES:
+            raise self._refuse("name", repr(self.name), f"namespace::name@version, {MAX_NAME_BYTES} bytes")
+        names = [*self.dims, *(t.name for t in self.tensors), *(s.name for s in self.scalars)]
+        for name in names:
+            if not _IDENTIFIER.fullmatch(name):
+                raise self._refuse("a name", repr(name), "lower-case letters, digits and underscores")
+            if names.count(name) > 1:
+                raise self._refuse("a name that stands twice", repr(name), "every name once")
+        if not self.outputs:
+            raise self._refuse("outputs", "none", "one output or more")
+        known = {*self.dims, K_AXIS} if self.reduces else set(self.dims)
+        for tensor in self.tensors:
+            for axis in tensor.axis_names if tensor.axes != "..." else ():
+                if axis not in known and not axis.startswith(WHOLE):
+                    raise self._refuse(f"axis of {tensor.name}", axis, f"{sorted(known)} or *name")
+            unknown = set(tensor.dtypes.split()) - set(DTYPES)
+            if unknown:
+                raise self._refuse(f"element types of {tensor.name}", sorted(unknown), ", ".join(DTYPES))
+
+    def _check_sizes(self) -> None:
+        if len(self.dims) > MAX_DIMS:
+            raise self._refuse("dimensions", len(self.dims), f"at most {MAX_DIMS}")
+        if len(self.scalars) > MAX_SCALARS:
+            raise self._refuse("scalars", len(self.scalars), f"at most {MAX_SCALARS}")
+        if self.words_used > WORDS:
+            raise self._refuse("words of the parameter block", self.words_used, f"at most {WORDS}")
+
+    def _check_scalars(self) -> None:
+        for s in self.scalars:
+            low, high = s.bounds
+            if not low <= high:
+                raise self._refuse(
+                    f"bounds of {s.name}", f"{low} to {high}", "a least value below the largest"
+                )
+            if s.default is not None and not low <= s.default <= high:
+                raise self._refuse(f"default of {s.name}", s.default, f"{low} to {high}")
+            if (s.type == "function") != (s.table is not None):
+                raise self._refuse(f"scalar {s.name}", s.type, "a table with type 'function', and only there")
+
+    def _check_cost(self) -> None:
+        tensors = {t.name: t.axis_names for t in self.tensors}
+        scalars = {s.name: s for s in self.scalars}
+        for leaf in self.cost.leaves():
+            fits = {
+                Op.TILE: leaf.name in self.dims,
+                Op.SCALAR: leaf.name in scalars,
+                Op.WEIGHT: leaf.name in scalars and scalars[leaf.name].table is not None,
+                Op.COUNT: leaf.part in tensors.get(leaf.name, ()),
+                Op.STRIDE: leaf.part in tensors.get(leaf.name, ()),
+                Op.PRESENT: leaf.name in tensors,
+                Op.DEVICE_BY_DTYPE: leaf.part in tensors,
+            }.get(leaf.op, True)
+            if not fits:
+                raise self._refuse("cost", str(leaf), "quantities of this kernel")
+
+    # -- layout ----------------------------------------------------------------------------
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Inputs, then outputs."""
+        return (*self.inputs, *self.outputs)
+
+    @property
+    def short_name(self) -> str:
+        """The name between namespace and version."""
+        return self.name.partition("::")[2].partition("@")[0]
+
+    @cached_property
+    def layout(self) -> Mapping[str, int]:
+        """First word of ``dim_<name>``, of every operand, of ``<input>_<axis>``, and of every scalar."""
+        at, words = ARGS_AT, {}
+        for dim in self.dims:
+            words[f"dim_{dim}"] = at
+            at += 1
+        for tensor in self.inputs:
+            words[tensor.name] = at
+            for i, axis in enumerate(tensor.axis_names):
+                words[f"{tensor.name}_{axis.lstrip(WHOLE)}"] = at + 1 + AXIS_WORDS * i
+            at += tensor.words
+        for tensor in self.outputs:
+            words[tensor.name] = at
+            at += 1
+        for value in self.scalars:
+            words[value.name] = at
+            at += 1
+        return words
+
+    @property
+    def words_used(self) -> int:
+        """Words of the block that a core reads, header included."""
+        operands = sum(t.words for t in self.inputs) + len(self.outputs)
+        return ARGS_AT + len(self.dims) + operands + len(self.scalars)
+
+    @cached_property
+    def digest(self) -> int:
+        """32 bits that name this declaration in parameter blocks; another declaration has others."""
+        parts = [
+            self.name,
+            *self.dims,
+            *(f"{t.name} {t.axes} {t.dtypes} {t.optional} {t.walk}" for t in self.tensors),
+            *(
+                f"{s.name} {s.type} {s.bounds} {[row.name for row in s.table.rows] if s.table else ''}"
+                for s in self.scalars
+            ),
+            str(self.reduces),
+        ]
+        return int.from_bytes(hashlib.blake2b("\n".join(parts).encode(), digest_size=4).digest(), "little")
+
+    def scalar(self, name: str) -> Scalar:
+        return next(s for s in self.scalars if s.name == name)
+
+
+_KERNELS: dict[str, Kernel] = {}
+
+
+def declare(kernel: Kernel) -> Kernel:
+    """Make ``kernel`` known. Raises ``KernelDeclarationError`` where its name or digest is taken."""
+    for other in _KERNELS.values():
+        if other.name == kernel.name or other.digest == kernel.digest:
+            raise KernelDeclarationError(
+                f"kernel {kernel.name} is declared twice, or collides with {other.name}"
+            )
+    _KERNELS[kernel.name] = kernel
+    return kernel
+
+
+def declared() -> list[Kernel]:
+    """Every kernel that was declared so far, by name."""
+    return [_KERNELS[name] for name in sorted(_KERNELS)]

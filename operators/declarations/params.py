@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The super kernel's parameter block: what it holds, and how it is filled.
+
+A parameter block is ``WORDS`` little-endian 32-bit words that an operator hands to the persistent
+super kernel of every core. The first 40 describe the loop that the core runs (which buffers, which
+locks, which tiles); the rest is the kernel's, laid out by its declaration (``kernel.py``).
+
+Groups of words
+    port        4 words: address in core view, slot bytes, depth/locks/cadence, chunk bytes
+    dim         4 words: extent, tile, cc | cr<<16 | oc<<20, outer count; the tile of step o
+                is column*cc + row*cr + o*oc
+    axis        5 words: extent D, chunk extent E, stride, a | den<<16 | align<<24, b
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations.kernel import ARGS_AT, AXIS_WORDS, WORDS, Kernel
+from onedispatch.transactions.machine.registers import CORE_VIEW_LOCKS
+
+__all__ = ["ABSENT", "ARGS_AT", "BYTES", "HEADER", "MAGIC", "WORDS", "Axis", "ParamBlock", "f32", "port_ref"]
+
+MAGIC = 0x0D15A7C5
+LOCK_BASE = CORE_VIEW_LOCKS  # a core's own locks in its own view
+PARAM_LOCKS = (14, 15)  # own locks: the block may be written, the block may be read
+BYTES = WORDS * 4
+ABSENT = 0xFFFFFFFF
+
+PORT_IN0, PORT_IN1, PORT_OUT = 0, 1, 2
+PORT_SHIFT, DTYPE_SHIFT = 24, 16  # of a reference; the byte offset lies below
+CADENCE_NONE, CADENCE_STEP, CADENCE_TILE, CADENCE_ONCE = 0, 1, 2, 3
+CADENCES = {"none": CADENCE_NONE, "step": CADENCE_STEP, "tile": CADENCE_TILE, "once": CADENCE_ONCE}
+
+# What core programs accept, by argument: mappings refuse what is beyond, before anything is emitted.
+LIMITS = {
+    "window_step": 1 << 12,  # kernel extent, stride, dilation
+    "window_plane": 1 << 20,  # elements of one channel that the windows of a tile cover
+    "window_taps": 1 << 16,
+    "lrn_size": 1 << 14,
+}
+
+# name -> first word. Widths follow from the groups in the module docstring.
+HEADER = {
+    "magic": 0,
+    "kernel": 1,  # digest of the kernel's declaration
+    "row_mask": 2,
+    "inner_steps": 3,
+    "port_in0": 4,
+    "port_in1": 8,
+    "port_out": 12,
+    "dims": 16,
+    "k_extent": 36,
+    "k_tile": 37,
+    "loop_order": 38,  # dimension per nibble, outermost loop in the lowest one
+}
+MAX_NUMERATOR, MAX_DENOMINATOR, MAX_ALIGN = (1 << 16) - 1, (1 << 8) - 1, (1 << 8) - 1
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How a chunk lies along one tensor dimension (5 words).
+
+    The chunk's origin is ``clamp(align_down(floor(a * o / den) + b), 0, extent - chunk)`` for the tile
+    origin ``o`` of the index dimension; ``stride`` is counted in elements of the chunk.
+    """
+
+    extent: int
+    chunk: int
+    stride: int
+    a: int = 1
+    b: int = 0
+    align: int = 1
+    den: int = 1
+
+    def words(self) -> list[int]:
+        return [
+            self.extent,
+            self.chunk,
+            self.stride,
+            self.a | self.den << 16 | self.align << 24,
+            self.b & 0xFFFFFFFF,
+        ]
+
+    def origin(self, tile_origin: Any) -> Any:
+        """First coordinate that the chunk of the tile at ``tile_origin`` holds; arrays give arrays."""
+        wanted = self.a * tile_origin // self.den + self.b
+        return np.clip(wanted - wanted % self.align, 0, self.extent - self.chunk)
+
+
+SCALAR_AXIS = Axis(extent=1, chunk=1, stride=0)
+
+
+def f32(value: float) -> int:
+    """The bits of ``value`` rounded to float32, as an unsigned word."""
+    try:
+        return int(struct.unpack("<I", struct.pack("<f", value))[0])
+    except OverflowError:  # beyond float32: the IEEE result is an infinity
+        return 0x7F800000 if value > 0 else 0xFF800000
+
+
+def port_ref(port: int, byte_offset: int) -> int:
+    """Where an operand lies; ``set_operand`` adds its element type (bits 16 to 23)."""
+    return port << PORT_SHIFT | byte_offset
+
+
+@dataclass
+class ParamBlock:
+    """The words of one block under construction: named parts of the kernel's declaration."""
+
+    kernel: Kernel
+    words: list[int] = field(default_factory=lambda: [0] * WORDS)
+
+    def __post_init__(self) -> None:
+        self.words[HEADER["magic"]] = MAGIC
+        self.words[HEADER["kernel"]] = self.kernel.digest
+        for tensor in self.kernel.tensors:
+            self.words[self.kernel.layout[tensor.name]] = ABSENT
+
+    def put(self, at: int, values: Iterable[int]) -> None:
+        """Raises ``OverflowError`` for what is no word: to cut it off would be another operator."""
+        for i, value in enumerate(values):
+            if not -(1 << 31) <= value < 1 << 32:
+                raise OverflowError(f"word {at + i} of a {self.kernel.name} parameter block is {value}")
+            self.words[at + i] = value & 0xFFFFFFFF
+
+    def set_dim(self, name: str, index_dim: int) -> None:
+        """The kernel's dimension ``name`` is index dimension ``index_dim``."""
+        self.words[self.kernel.layout[f"dim_{name}"]] = index_dim
+
+    def set_operand(self, name: str, reference: int, dtype_code: int, axes: Sequence[Axis] = ()) -> None:
+        """Operand ``name``: where it lies (``port_ref``), its element type, an input's axes in order."""
+        at = self.kernel.layout[name]
+        self.put(at, [reference | dtype_code << DTYPE_SHIFT])
+        for i, axis in enumerate(axes):
+            self.put(at + 1 + AXIS_WORDS * i, axis.words())
+
+    def set_scalar(self, name: str, value: float | str) -> None:
+        """A scalar: the name of a function, or a number, rounded to its type."""
+        scalar = self.kernel.scalar(name)
+        if scalar.table is not None:
+            word = scalar.table.code(str(value))
+        else:
+            word = f32(float(value)) if scalar.type == "f32" else int(value)
+        self.put(self.kernel.layout[name], [word])
+
+    def to_bytes(self) -> bytes:
+        return struct.pack(f"<{WORDS}I", *self.words)

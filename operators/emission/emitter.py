@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a schedule to the transaction that runs it in the universal overlay.
+
+Per nest: one parameter block goes to all cores of the used columns; buffer descriptors of
+cores and memory tiles are written once; then tasks are pushed in the order in which the
+work needs them, never more than a channel's queue holds, and the nest ends when the last
+output has reached device memory.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations.params import (
+    CADENCE_STEP,
+    CADENCE_TILE,
+    HEADER,
+    LOCK_BASE,
+    ParamBlock,
+)
+from onedispatch.operators.declarations.params import WORDS as PARAM_WORDS
+from onedispatch.operators.emission import overlay
+from onedispatch.operators.emission.access_pattern import ChunkTask, Dims, Pattern, chunk_tasks
+from onedispatch.operators.emission.mem_tile import MAX_REPEAT, MM2S, S2MM, MemTile
+from onedispatch.operators.scheduling.index_space import K, Operand, Packed
+from onedispatch.operators.scheduling.schedule import CORE_ROWS, Schedule
+from onedispatch.transactions import Device, ShimBd, TransactionBuilder, queue_word
+from onedispatch.transactions.machine import registers as reg
+
+Array = np.ndarray[Any, Any]
+QUEUE_TASKS = reg.QUEUE_DEPTH
+_QUEUE_FULL = next(reg.QUEUE_DEPTH << field.lsb for field in reg.STATUS_FIELDS if field.name == "queue_size")
+PARAM_SHIM_BD = 15
+# Of pushes that the work needs at the same time, memory tiles come first (ranks 0 and 1), then
+# their feeds: so memory tiles fill while the controller still configures the cores.
+FEED_RANK, CORE_RANK, DRAIN_RANK = 2, 3, 4
+# Shim BDs of each channel; a task takes as many as its chain is long.
+SHIM_BDS = {(MM2S, 0): range(6), (MM2S, 1): range(6, 10), (S2MM, 0): range(10, 15)}
+
+
+@dataclass(frozen=True)
+class Emitted:
+    transaction: bytes
+    params: bytes
+
+
+@dataclass(frozen=True)
+class Push:
+    """One task for one channel: a static BD, or shim patterns that still need BDs."""
+
+    step: float  # when the work first needs it
+    rank: int
+    column: int
+    row: int
+    direction: int
+    channel: int
+    repeat: int
+    start_bd: int = 0
+    patterns: tuple[Pattern, ...] = ()
+    arguments: tuple[int, ...] = ()
+
+    @property
+    def queue(self) -> tuple[int, int, int, int]:
+        return self.column, self.row, self.direction, self.channel
+
+
+class NestProgram:
+    """One scheduled nest, bound to the operator's kernel arguments.
+
+    ``argument`` maps an input index to its kernel argument (0 is the output); the packed
+    constants lie from byte ``const_at`` of ``const_argument`` on.
+    """
+
+    def __init__(
+        self, schedule: Schedule, argument: Mapping[int, int], const_argument: int, const_at: int
+    ) -> None:
+        self.schedule = schedule
+        self.argument = argument
+        self.const_argument = const_argument
+        self.packed: list[tuple[str, int, int]] = []
+        self._packed_at: dict[str, int] = {}
+        at = const_at
+        for operand in schedule.nest.inputs:
+            if isinstance(operand, Packed):
+                size = schedule.words(operand) * 4 * schedule.slot_count(operand)
+                self.packed.append((operand.name, at, size))
+                self._packed_at[operand.name] = at
+                at += size
+        self.const_bytes = at - const_at
+
+    # -- addresses -------------------------------------------------------------------------
+
+    def box(self, operand: Operand | Packed) -> Dims:
+        """A chunk as (count, stride) in words, innermost first."""
+        if isinstance(operand, Packed):
+            return ((self.schedule.words(operand), 1),)
+        s = self.schedule
+        shape = [int(n) for n in operand.chunk_shape(s.nest, s.tiles, s.k_tile)]
+        dims = []
+        for d in reversed(range(len(shape))):
+            count, stride = shape[d], operand.strides[d]
+            if operand.itemsize < 4 and stride == 1:
+                count, stride = -(-count * operand.itemsize // 4), 1
+            elif operand.itemsize != 4:
+                stride = stride * operand.itemsize // 4
+            dims.append((count, stride))
+        return tuple(dims)
+
+    def offsets(self, operand: Operand | Packed, origins: Array, steps: Array) -> Array:
+        """Word offsets of the chunks for tile ``origins`` [n, dims] and reduction ``steps`` [n]."""
+        s = self.schedule
+        if isinstance(operand, Packed):
+            tiles = [-(-origins[:, d] // s.tiles[d]) for d in operand.dims if d != K]
+            slots = s.slot(operand, tiles, steps if K in operand.dims else 0)
+            at: Array = np.zeros(len(steps), np.int64) + slots
+            at = self._packed_at[operand.name] // 4 + at * s.words(operand)
+            return at
+        total = np.full(len(steps), operand.offset, np.int64)
+        for access, axis, stride in zip(
+            operand.access, operand.axes(s.nest, s.tiles, s.k_tile), operand.strides, strict=True
+        ):
+            if access.dim is None:
+                continue
+            at = steps * s.k_tile if access.dim == K else origins[:, access.dim]
+            total += axis.origin(at) * stride
+        return total * operand.itemsize // 4
+
+    def _argument(self, operand: Operand | Packed) -> int:
+        if isinstance(operand, Packed):
+            return self.const_argument
+        return 0 if operand.tensor < 0 else self.argument[operand.tensor]
+
+    # -- feeds -----------------------------------------------------------------------------
+
+    def rows_served(self, column: int) -> list[int]:
+        """Core rows that a column's in0 feed serves."""
+        s = self.schedule
+        if not s.mapping.rowcast:
+            return list(range(s.active_rows))
+        return [r for r in range(CORE_ROWS) if r * s.device.columns // CORE_ROWS == column]
+
+    def feed(self, port: int, column: int, rows: list[int]) -> tuple[list[ChunkTask], list[int]]:
+        """Shim tasks of a port's chunks in the order of use, and the arguments of the chain."""
+        s = self.schedule
+        operands = s.ports[port]
+        inner = s.inner_steps if s.cadence(port) == CADENCE_STEP else 1
+        outer = s.outer_steps if s.cadence(port) in (CADENCE_STEP, CADENCE_TILE) else 1
+        fetched = slice(0, outer, s.holds[port].repeat)
+        per_row = []
+        for row in rows:
+            origins = np.repeat(s.tile_origins(column, row)[fetched], inner, axis=0)
+            steps = np.tile(np.arange(inner), len(origins) // inner)
+            columns = [self.offsets(x, origins, steps) for x in operands]
+            per_row.append(np.stack(columns, axis=-1))
+        # A memory tile takes a panel for one row, then one for the next.
+        group = s.holds[port].chunks
+        panels = np.stack(per_row).reshape(len(rows), -1, group, len(operands))
+        sequence = panels.transpose(1, 0, 2, 3).reshape(-1, len(operands))
+        return chunk_tasks(sequence, [self.box(x) for x in operands]), [self._argument(x) for x in operands]
+
+    def drain(self, column: int) -> list[ChunkTask]:
+        """Shim tasks that write the out chunks of a column's active rows."""
+        s = self.schedule
+        out = s.nest.output
+        steps = np.zeros(s.outer_steps, np.int64)
+        rows = [self.offsets(out, s.tile_origins(column, r), steps) for r in range(s.active_rows)]
+        sequence = np.stack(rows, axis=1).reshape(-1, 1)
+        return chunk_tasks(sequence, [self.box(out)])
+
+    # -- the parameter block -----------------------------------------------------------------
+
+    def core_layout(self) -> list[tuple[int, int, int, int, int]]:
+        """Per port (in0, in1, out): (byte address, words, slots, empty lock, full lock)."""
+        s = self.schedule
+        layout, at = [], overlay.CORE_BUFFERS_AT
+        for port in (0, 1, 2):
+            words = s.out_words if port == 2 else s.port_words(port)
+            depth = s.out_depth if port == 2 else s.port_depth(port)
+            empty, full = overlay.CORE_LOCKS[port, depth]
+            layout.append((at, words, depth, empty, full))
+            at += words * depth * 4
+        return layout
+
+    def param_block(self) -> bytes:
+        s = self.schedule
+        block = ParamBlock(s.nest.kernel)
+        block.put(HEADER["row_mask"], [(1 << s.active_rows) - 1, s.inner_steps])
+        cadences = (s.cadence(0), s.cadence(1), CADENCE_TILE)
+        for port, (at, words, depth, empty, full) in enumerate(self.core_layout()):
+            acquire, release = (empty, full) if port == 2 else (full, empty)
+            locks = depth | (LOCK_BASE + acquire) << 8 | (LOCK_BASE + release) << 16 | cadences[port] << 24
+            block.put(4 + 4 * port, [reg.CORE_VIEW_MEMORY + at, words * 4, locks, words * 4])
+        for d in range(5):
+            if d < len(s.nest.dims):
+                cc, cr, oc = s.strides(d)
+                words4 = [s.nest.dims[d].extent, s.tiles[d], cc | cr << 16 | oc << 20, s.counts[d]]
+            else:
+                words4 = [1, 1, 1 << 20, 1]
+            block.put(HEADER["dims"] + 4 * d, words4)
+        order = [*s.mapping.order, *range(len(s.nest.dims), 5)]
+        nibbles = sum(d << 4 * level for level, d in enumerate(order))
+        block.put(HEADER["k_extent"], [s.nest.k_extent, s.k_tile, nibbles])
+        self._set_arguments(block)
+        return block.to_bytes()
+
+    def _set_arguments(self, block: ParamBlock) -> None:
+        s, nest = self.schedule, self.schedule.nest
+        bound = nest.bound
+        for name, dim in nest.roles.items():
+            block.set_dim(name, dim)
+        for tensor in nest.kernel.tensors:
+            if tensor.name in bound:
+                code = bound[tensor.name].dtype.code
+                axes = s.axes(tensor) if tensor in nest.kernel.inputs else ()
+                block.set_operand(tensor.name, s.ref(tensor.name), code, axes)
+        for scalar in nest.kernel.scalars:
+            value = nest.scalars.get(
+                scalar.name, scalar.table.rows[0].name if scalar.table else scalar.default
+            )
+            if value is None:
+                raise RuntimeError(f"nest of {nest.kernel.name}: scalar {scalar.name} has no value")
+            block.set_scalar(scalar.name, value)
+
+
+@dataclass
+class _Emitter:
+    """Appends one nest after the other to a builder."""
+
+    builder: TransactionBuilder
+    params_argument: int
+    program: NestProgram
+    params_at: int
+    pushes: list[Push] = field(default_factory=list)
+    restore: list[tuple[int, int]] = field(default_factory=list)
+    core_bds: list[tuple[int, list[int]]] = field(default_factory=list)
+
+    def emit(self) -> None:
+        columns = self.program.schedule.mapping.columns
+        for column in range(columns):
+            self._params(column)
+            self._mem_tile(column)
+            for row in range(CORE_ROWS):
+                self._core(column, row)
+            self._shim(column)
+        self._flow(columns)
+        for address, value in self.restore:
+            self.builder.write(address, value)
+
+    def _address(self, column: int, row: int, block: str, index: int = 0) -> int:
+        kind = ("shim", "mem")[row] if row < 2 else "core"
+        found = reg.TILES[kind].block[block]
+        base = column << reg.COLUMN_SHIFT | row << reg.ROW_SHIFT
+        return base + found.offset + index * found.stride
+
+    # -- static configuration ------------------------------------------------------------------
+
+    def _params(self, column: int) -> None:
+        push = self.pushes.append
+        pattern = Pattern(self.params_at // 4, ((PARAM_WORDS, 1),))
+        push(Push(-1, FEED_RANK, column, 0, MM2S, 1, 1, PARAM_SHIM_BD, (pattern,), (self.params_argument,)))
+        push(Push(-1, 0, column, 1, S2MM, 1, 1, overlay.MEM_PARAM_IN_BD))
+        push(Push(-1, 1, column, 1, MM2S, 0, 1, overlay.MEM_PARAM_OUT_BD))
+        for row in range(CORE_ROWS):
+            push(Push(0, CORE_RANK, column, 2 + row, S2MM, 1, 1, overlay.CORE_PARAM_BD))
+
+    def _core(self, column: int, row: int) -> None:
+        s = self.program.schedule
+        active = row < s.active_rows
+        if not active:
+            return
+        counts = (s.chunks(0), s.chunks(1), s.outer_steps)
+        queues = ((S2MM, 0), (S2MM, 1), (MM2S, 0))
+        for port, (at, words, depth, empty, full) in enumerate(self.program.core_layout()):
+            if not counts[port]:
+                continue
+            acquire, release = (full, empty) if port == 2 else (empty, full)
+            bd = overlay.core_bd(at, words, acquire, release, depth)
+            self.core_bds.append((self._address(column, 2 + row, "DMA_BD", port), bd))
+            per_run = s.steps_per_chunk(port)
+            for done in range(0, counts[port], MAX_REPEAT):
+                repeat = min(MAX_REPEAT, counts[port] - done)
+                push = Push(done * per_run, CORE_RANK, column, 2 + row, *queues[port], repeat, port)
+                self.pushes.append(push)
+
+    def _mem_tile(self, column: int) -> None:
+        tile = MemTile(self.program.schedule, self.program.rows_served(column))
+        for first, words in tile.writes():
+            self.builder.blockwrite(self._address(column, 1, "DMA_BD", first), words)
+        for lock, value in tile.locks:
+            address = self._address(column, 1, "LOCK_VALUE", lock)
+            self.builder.write(address, value)
+            self.restore.append((address, overlay.RING_SLOTS))
+        for t in tile.tasks:
+            self.pushes.append(Push(t.step, t.rank, column, 1, t.direction, t.channel, t.repeat, t.bd))
+
+    def _shim(self, column: int) -> None:
+        program, s = self.program, self.program.schedule
+        rows = program.rows_served(column)
+        for port, served in ((0, rows), (1, [0])):
+            if not s.chunks(port) or not served:
+                continue
+            tasks, arguments = program.feed(port, column, served)
+            hold, per_chunk = s.holds[port], s.steps_per_chunk(port)
+            for task in tasks:
+                panel = task.first // (len(served) * hold.chunks)
+                step = panel * hold.chunks * hold.repeat * per_chunk
+                chain = tuple(arguments[i] for i in task.operands)
+                self.pushes.append(
+                    Push(step, FEED_RANK, column, 0, MM2S, port, task.repeat, 0, task.patterns, chain)
+                )
+        for task in program.drain(column):
+            step = task.first // s.active_rows * s.inner_steps
+            drain = Push(step, DRAIN_RANK, column, 0, S2MM, 0, task.repeat, 0, task.patterns, (0,))
+            self.pushes.append(drain)
+
+    # -- dynamic part: pushes with flow control -----------------------------------------------
+
+    def _flow(self, columns: int) -> None:
+        order = sorted(self.pushes, key=lambda p: p.step * 8 + p.rank)
+        total: dict[tuple[int, int, int, int], int] = defaultdict(int)
+        limit: dict[tuple[int, int, int, int], int] = defaultdict(lambda: QUEUE_TASKS)
+        for push in order:
+            total[push.queue] += 1
+            if push.patterns and push.start_bd != PARAM_SHIM_BD:
+                pool = SHIM_BDS[push.direction, push.channel]
+                limit[push.queue] = min(limit[push.queue], len(pool) // len(push.patterns))
+        seen: dict[tuple[int, int, int, int], int] = defaultdict(int)
+        free: dict[tuple[int, int, int, int], deque[int]] = {}
+        for push in order:
+            if push.rank >= CORE_RANK:
+                self._configure_cores()
+            queue, number = push.queue, seen[push.queue]
+            seen[queue] += 1
+            if number >= limit[queue]:
+                self._wait(queue)
+            drains = queue[1:] == (0, S2MM, 0)
+            ends = number + limit[queue] < total[queue] or (drains and number + 1 == total[queue])
+            token = ends and push.row < reg.FIRST_CORE_ROW
+            start = push.start_bd
+            if push.patterns:
+                pool = SHIM_BDS[push.direction, push.channel]
+                ring = free.setdefault(queue, deque(pool))
+                start = self._shim_bds(push, ring)
+            word = _push_word(push.row, start, push.repeat, token)
+            block = "DMA_S2MM_QUEUE" if push.direction == S2MM else "DMA_MM2S_QUEUE"
+            self.builder.write(self._address(push.column, push.row, block, push.channel), word)
+        self.builder.tct("S2MM", 0, 0, 0, columns=columns)
+
+    def _configure_cores(self) -> None:
+        for address, words in self.core_bds:
+            self.builder.blockwrite(address, words)
+        self.core_bds.clear()
+
+    def _wait(self, queue: tuple[int, int, int, int]) -> None:
+        """Until a task of the queue has ended."""
+        column, row, direction, channel = queue
+        if row >= reg.FIRST_CORE_ROW:
+            # The overlay has no route for tokens of cores. A queue with room says the same.
+            block = "DMA_MM2S_STATUS" if direction == MM2S else "DMA_S2MM_STATUS"
+            self.builder.maskpoll(self._address(column, row, block, channel), 0, _QUEUE_FULL)
+            return
+        self.builder.tct("MM2S" if direction == MM2S else "S2MM", column, row, channel)
+
+    def _shim_bds(self, push: Push, ring: deque[int]) -> int:
+        """Write the chain of a shim task into free BDs; returns the first one."""
+        if push.start_bd == PARAM_SHIM_BD:
+            numbers = [PARAM_SHIM_BD]
+        else:
+            numbers = list(islice(ring, len(push.patterns)))
+            ring.rotate(-len(numbers))
+        for i, (pattern, number) in enumerate(zip(push.patterns, numbers, strict=True)):
+            following = numbers[i + 1] if i + 1 < len(numbers) else None
+            at = self._address(push.column, 0, "DMA_BD", number)
+            self.builder.blockwrite(at, _shim_words(pattern, following))
+            self.builder.ddr_patch(at + 4, push.arguments[i], pattern.base * 4)
+        return numbers[0]
+
+
+def _shim_words(pattern: Pattern, following: int | None) -> list[int]:
+    wrap, step = pattern.iteration
+    return ShimBd.at(
+        0,
+        pattern.words,
+        [(step, count) for count, step in pattern.dims]
+        if len(pattern.dims) == 3
+        # below the last dimension the outermost used one is bounded by the length, not by a wrap
+        else [(step, count) for count, step in pattern.dims[:-1]] + [(pattern.dims[-1][1], 0)],
+        iteration=(step, wrap) if wrap > 1 else None,
+        next_bd=following,
+        burst=2,
+    ).to_words()
+
+
+def emit_program(programs: list[NestProgram], device: Device, params_argument: int) -> Emitted:
+    """The transaction and the parameter blocks of an operator's nests, one after the other."""
+    builder = TransactionBuilder(device.device_generation, device.columns)
+    blocks = [program.param_block() for program in programs]
+    for number, program in enumerate(programs):
+        _Emitter(builder, params_argument, program, number * len(blocks[number])).emit()
+    return Emitted(builder.to_bytes(), b"".join(blocks))
+
+
+@cache
+def _push_word(row: int, start_bd: int, repeat: int, token: bool) -> int:
+    return queue_word("mem" if row == reg.MEM_ROW else "core", start_bd, repeat, token)

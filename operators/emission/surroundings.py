@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators' transactions run in, said so that a checker can follow them.
+
+The overlay is a transaction; what the super kernel does with its locks follows from the parameter
+block that it is given. That is said here as counts per block; the loop itself is
+``cpp_ext/src/program/super_kernel.cpp``, and the tests hold both against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from math import prod
+
+from onedispatch.operators.declarations import params
+from onedispatch.operators.declarations.params import CADENCE_NONE, CADENCE_ONCE, CADENCE_STEP, HEADER
+from onedispatch.operators.emission import overlay
+from onedispatch.transactions import Device, Transaction
+from onedispatch.transactions.analysis.context import Context, CoreProgram, LockUse
+from onedispatch.transactions.analysis.effects import Words
+from onedispatch.transactions.machine import registers as reg
+
+_PORTS = ("port_in0", "port_in1", "port_out")
+
+
+def context(device: Device, arguments: Mapping[int, bytes] | None = None) -> Context:
+    """What a transaction for ``device`` runs in.
+
+    Args:
+        arguments: the bytes of kernel arguments that hold parameter blocks; nobody on the device
+            may write them.
+    """
+    return Context(_overlay(device), (SUPER_KERNEL,), dict(arguments or {}))
+
+
+@cache
+def _overlay(device: Device) -> Transaction:
+    return Transaction.from_bytes(overlay.overlay_transaction(device))
+
+
+def lock_use(words: Words, column: int, row: int) -> LockUse | None:
+    """What the super kernel does to its locks for a block; None for what it refuses."""
+    del column  # columns differ in where their tiles lie, not in how many there are
+    if words[HEADER["magic"]] != params.MAGIC:
+        return None
+    empty, _ = params.PARAM_LOCKS
+    taken: dict[int, int] = {}
+    given = {empty: 1}
+    last = {empty}
+    if not words[HEADER["row_mask"]] >> row & 1:
+        return LockUse(taken, given, frozenset(last))
+    tiles = prod(words[HEADER["dims"] + 4 * d + 3] for d in range(5))
+    for name in _PORTS:
+        config = words[HEADER[name] + 2]
+        cadence = config >> 24
+        if cadence > CADENCE_ONCE:
+            return None
+        if cadence == CADENCE_NONE:
+            continue
+        acquire, release = (config >> shift & 0xFF for shift in (8, 16))
+        if not all(reg.CORE_VIEW_LOCKS <= lock < reg.CORE_VIEW_LOCKS + empty for lock in (acquire, release)):
+            return None
+        acquire, release = acquire - reg.CORE_VIEW_LOCKS, release - reg.CORE_VIEW_LOCKS
+        times = 1 if cadence == CADENCE_ONCE else tiles
+        if cadence == CADENCE_STEP:
+            times *= words[HEADER["inner_steps"]]
+        taken[acquire] = taken.get(acquire, 0) + times
+        given[release] = given.get(release, 0) + times
+        if name == "port_out":  # inputs are acquired before the tile that they go into is given
+            last.add(release)
+    return LockUse(taken, given, frozenset(last))
+
+
+SUPER_KERNEL = CoreProgram(
+    image=tuple(overlay.program_image()),
+    parameters_at=0,
+    words=params.WORDS,
+    full=params.PARAM_LOCKS[1],
+    uses=lock_use,
+)

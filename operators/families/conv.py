@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution: an implicit matrix product per tile, or one channel at a time when depthwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.functions import Activation
+from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
+from onedispatch.operators.families.elementwise import ACTIVATION_SCALARS, Eltwise, streaming_cost, tensors_of
+from onedispatch.operators.families.matmul import mac_cost
+from onedispatch.operators.families.norm import ChannelAffine, channel_view
+from onedispatch.operators.families.window import TAPS, WINDOW_SCALARS, Window, spatial, window_of, windows
+from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec
+from onedispatch.operators.interface.registry import maps
+from onedispatch.operators.scheduling.index_space import (
+    F32,
+    OUTPUT,
+    Access,
+    Dim,
+    K,
+    Nest,
+    Operand,
+    Packed,
+    Part,
+    contiguous_strides,
+    strided_operand,
+)
+from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.transactions import Device
+
+Array = np.ndarray[Any, Any]
+
+CONV = declare(
+    Kernel(
+        "od::conv@1",
+        dims=("co", "oh", "ow"),
+        reduces=True,
+        inputs=(
+            Tensor("x", "k oh ow", walk="interval"),
+            Tensor("w", "co k *tap"),
+            Tensor("bias", "co", optional=True),
+        ),
+        outputs=(Tensor("out", "co oh ow"),),
+        scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS),
+        cost=mac_cost(e.ELEMENTS * e.K_COUNT * TAPS, "x"),
+        summary="convolution of a tile: weights times windows, accumulated over channels",
+    )
+)
+DWCONV = declare(
+    Kernel(
+        "od::dwconv@1",
+        dims=("c", "oh", "ow"),
+        inputs=(
+            Tensor("x", "c oh ow", walk="interval"),
+            Tensor("w", "c *tap"),
+            Tensor("bias", "c", optional=True),
+        ),
+        outputs=(Tensor("out", "c oh ow"),),
+        scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS),
+        cost=streaming_cost(
+            e.ELEMENTS * TAPS * e.device("words_per_cycle") / e.device("window_macs_per_cycle"),
+            e.ELEMENTS * e.weight("act"),
+        ),
+        summary="convolution of every channel with its own window",
+    )
+)
+
+
+class Conv(Operator):
+    """``act(conv(X, W) + bias)``: X [N, C, (H,) W], W [M, C/groups, (kh,) kw], bias [M].
+
+    Constant weights and bias are packed tile by tile; where one of them is computed at run time,
+    both are read as they lie.
+    """
+
+    kind = "conv"
+
+    def __init__(
+        self,
+        name: str,
+        x: TensorSpec,
+        weights: TensorSpec,
+        bias: TensorSpec | None,
+        output: TensorSpec,
+        window: Window,
+        groups: int,
+        device: Device,
+        activation: Activation | None = None,
+    ) -> None:
+        inputs = [x, weights] if bias is None else [x, weights, bias]
+        super().__init__(name, inputs, output, device, activation)
+        self.x, self.weights, self.bias, self.window, self.groups = x, weights, bias, window, groups
+        self.packs = weights.is_const and (bias is None or bias.is_const)
+
+    @property
+    def bias_values(self) -> Array:
+        """The constant bias [M], zeros where there is none."""
+        if self.bias is None or self.bias.value is None:
+            return np.zeros(self.weights.shape[0], np.float32)
+        return np.asarray(self.bias.value, np.float32).reshape(-1)
+
+    @property
+    def depthwise(self) -> bool:
+        return self.groups > 1 and self.groups == self.x.shape[1] == self.weights.shape[0]
+
+    def nests(self) -> list[Nest]:
+        if 0 in self.output.shape or 0 in self.x.shape:
+            return []
+        return [self._depthwise_nest() if self.depthwise else self._grouped_nest()]
+
+    # -- through the matrix kernel: dims n, g, co, oh, ow ---------------------------------------
+
+    def _grouped_nest(self) -> Nest:
+        n, c = self.x.shape[:2]
+        (h, w), (oh, ow) = spatial(self.x.shape), spatial(self.output.shape)
+        g, ci, co = self.groups, c // self.groups, self.weights.shape[0] // self.groups
+        dims = (Dim("n", n, max_tile=1), Dim("g", g, max_tile=1), Dim("co", co), Dim("oh", oh), Dim("ow", ow))
+        xs, ys = contiguous_strides((n, g, ci, h, w)), contiguous_strides((n, g, co, oh, ow))
+        accesses = [Access(0), Access(1), Access(K), self.window.access(3, 0), self.window.access(4, 1)]
+        x = strided_operand("x", 0, F32, list(zip((n, g, ci, h, w), xs, accesses, strict=True)))
+        out = strided_operand(
+            "out",
+            OUTPUT,
+            F32,
+            [(e, s, Access(d)) for d, (e, s) in enumerate(zip((n, g, co, oh, ow), ys, strict=True))],
+        )
+        inputs = self._parameters((g, co), (1, 2), ci)
+        if self.packs:
+            part = Part("w", F32, ((K, 0), (None, self.window.taps), (2, 0)))
+            inputs = (Packed("w", (1, 2, K), (part, Part("bias", F32, ((2, 0),)))),)
+
+        roles = {"co": 2, "oh": 3, "ow": 4}
+        return Nest(CONV, dims, (x, *inputs), out, roles, self._scalars, k_extent=ci)
+
+    def check_schedule(self, schedule: Schedule) -> None:
+        self.window.check_plane(*schedule.tiles[-2:])  # oh, ow
+
+    @property
+    def _scalars(self) -> dict[str, float | str]:
+        return {**self.window.scalars, **self.activation.scalars}
+
+    def _parameters(
+        self, sizes: Sequence[int], dims: Sequence[int], channels: int
+    ) -> tuple[Operand | Packed, ...]:
+        """Weights and bias that are read as they lie: output channels are ``sizes`` over ``dims``."""
+        taps = self.window.taps
+        outputs = tuple(Access(d) for d in dims)
+        shape, access = (*sizes, channels, taps), (*outputs, Access(K), Access(None))
+        if channels == 1:  # no reduction along weights: one chunk serves all its steps
+            shape, access = (*sizes, taps), (*outputs, Access(None))
+        weights = Operand("w", 1, F32, shape, contiguous_strides(shape), access)
+        if self.bias is None:
+            return (weights,)
+        return weights, Operand("bias", 2, F32, tuple(sizes), contiguous_strides(sizes), outputs)
+
+    # -- depthwise: dims n, c, oh, ow ---------------------------------------------------------
+
+    def _depthwise_nest(self) -> Nest:
+        n, c = self.x.shape[:2]
+        (h, w), (oh, ow) = spatial(self.x.shape), spatial(self.output.shape)
+        dims = (Dim("n", n, max_tile=1), Dim("c", c), Dim("oh", oh), Dim("ow", ow))
+        accesses = [Access(0), Access(1), self.window.access(2, 0), self.window.access(3, 1)]
+        x = strided_operand(
+            "x", 0, F32, list(zip((n, c, h, w), contiguous_strides((n, c, h, w)), accesses, strict=True))
+        )
+        sizes = (n, c, oh, ow)
+        out = Operand(
+            "out", OUTPUT, F32, sizes, contiguous_strides(sizes), tuple(Access(d) for d in range(4))
+        )
+        inputs = self._parameters((c,), (1,), 1)
+        if self.packs:
+            part = Part("w", F32, ((1, 0), (None, self.window.taps)))
+            inputs = (Packed("w", (1,), (part, Part("bias", F32, ((1, 0),)))),)
+        return Nest(DWCONV, dims, (x, *inputs), out, {"c": 1, "oh": 2, "ow": 3}, self._scalars)
+
+    # -- constants ----------------------------------------------------------------------------
+
+    def pack(self, operand: str, schedule: Schedule, out: Array) -> None:
+        if self.weights.value is None:
+            raise RuntimeError(f"{self.name}: {operand} is not constant")
+        if self.depthwise:
+            self._pack_depthwise(schedule, out.view(np.float32))
+        else:
+            self._pack_grouped(schedule, out.view(np.float32))
+
+    def _pack_grouped(self, s: Schedule, out: Array) -> None:
+        g, taps = self.groups, self.window.taps
+        co, ci = self.weights.shape[0] // g, self.weights.shape[1]
+        weights = np.asarray(self.weights.value, np.float32).reshape(g, co, ci, taps)
+        bias = self.bias_values.reshape(g, co)
+        tile, k_tile, steps = s.tiles[2], s.k_tile, s.inner_steps
+        packed = s.packed("w")
+        chunks = out.reshape(s.slot_count(packed), -1)
+        for i, k in product(range(s.grid[2]), range(steps)):
+            at = min(i * tile, co - tile)
+            first, count = k * k_tile, min(k_tile, ci - k * k_tile)
+            slots = s.slot(packed, [np.arange(g), i], k)
+            part = weights[:, at : at + tile, first : first + count]  # [g, co, ci, taps]
+            used = count * taps * tile
+            chunks[slots, :used] = part.transpose(0, 2, 3, 1).reshape(g, used)
+            chunks[slots, k_tile * taps * tile :] = bias[:, at : at + tile]
+
+    def _pack_depthwise(self, s: Schedule, out: Array) -> None:
+        c, taps, tile = self.groups, self.window.taps, s.tiles[1]
+        weights = np.asarray(self.weights.value, np.float32).reshape(c, taps)
+        packed = s.packed("w")
+        chunks = out.reshape(s.slot_count(packed), -1)
+        for i in range(s.grid[1]):
+            at, slot = min(i * tile, c - tile), s.slot(packed, [i])
+            chunks[slot, : tile * taps] = weights[at : at + tile].reshape(-1)
+            chunks[slot, tile * taps :] = self.bias_values[at : at + tile]
+
+    # -- fusion, reference ----------------------------------------------------------------------
+
+    def absorb(self, consumer: Operator) -> Operator | None:
+        scaled = isinstance(consumer, ChannelAffine) and self.packs and self.takes_activation
+        if not scaled or not isinstance(consumer, ChannelAffine):
+            return super().absorb(consumer)
+        scale = consumer.scale.reshape(-1, *[1] * (len(self.weights.shape) - 1))
+        value = (np.asarray(self.weights.value, np.float32) * scale).astype(np.float32)
+        shift = (self.bias_values * consumer.scale + consumer.shift).astype(np.float32)
+        weights = TensorSpec(self.weights.name, value.dtype, value.shape, value)
+        bias = TensorSpec(f"{self.output.name}//bias", shift.dtype, shift.shape, shift)
+        return self.replaced(
+            inputs=(self.x, weights, bias),
+            weights=weights,
+            bias=bias,
+            output=consumer.output,
+            activation=consumer.activation,
+        )
+
+    def reference(self, *arrays: Array) -> Array:
+        x, weights = arrays[:2]
+        bias = arrays[2] if len(arrays) > 2 else np.zeros(weights.shape[0], np.float32)
+        out = spatial(self.output.shape)
+        seen = windows(x.reshape(*x.shape[:2], *spatial(x.shape)), self.window, out, 0.0)
+        g = self.groups
+        seen = seen.reshape(x.shape[0], g, x.shape[1] // g, *out, *self.window.kernel)
+        kernel = weights.reshape(g, -1, x.shape[1] // g, *self.window.kernel)
+        y = np.einsum("ngcyxhw,gochw->ngoyx", seen, kernel, optimize=True)
+        y = y.reshape(x.shape[0], weights.shape[0], *out) + bias.reshape(1, -1, 1, 1)
+        return self.activation.apply(y.astype(np.float32)).reshape(self.output.shape)
+
+
+@maps("Conv", notes="1-D and 2-D, groups, dilations, any pads")
+def map_conv(node: NodeSpec, lowering: Lowering) -> None:
+    inputs, output = tensors_of(node)
+    x, weights = inputs[:2]
+    window = window_of(node, x, weights.shape[2:], output)
+    groups = int(node.attr("group", 1))
+    if 0 in (x.size, weights.size) and output.size:
+        _emit_bias(node, lowering, node.input(2), output)
+        return
+    lowering.emit(Conv(node.name, x, weights, node.input(2), output, window, groups, lowering.device))
+
+
+def _emit_bias(node: NodeSpec, lowering: Lowering, bias: TensorSpec | None, output: TensorSpec) -> None:
+    """A convolution of no data: sums of nothing, and the bias."""
+    if bias is None:
+        op = Eltwise(node.name, "fill", [], output, lowering.device, alpha=0.0)
+    else:
+        views = [channel_view(output.shape)]
+        op = Eltwise(node.name, "copy", [bias], output, lowering.device, views=views)
+    lowering.emit(op)

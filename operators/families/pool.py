@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MaxPool and AveragePool over windows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.functions import POOLINGS, Activation
+from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, chooses, declare
+from onedispatch.operators.families.elementwise import ACTIVATION_SCALARS, streaming_cost, tensors_of
+from onedispatch.operators.families.window import TAPS, WINDOW_SCALARS, Window, spatial, window_of, windows
+from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
+from onedispatch.operators.interface.registry import maps
+from onedispatch.operators.scheduling.index_space import (
+    F32,
+    OUTPUT,
+    Access,
+    Dim,
+    Nest,
+    contiguous_strides,
+    strided_operand,
+)
+from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.transactions import Device
+
+Array = np.ndarray[Any, Any]
+
+POOL = declare(
+    Kernel(
+        "od::pool@1",
+        dims=("c", "oh", "ow"),
+        inputs=(Tensor("x", "c oh ow", walk="interval"),),
+        outputs=(Tensor("out", "c oh ow"),),
+        # pads count cells for average_include_pad: a cell counts when inside [-begin, extent + end).
+        scalars=(
+            chooses("mode", POOLINGS),
+            *WINDOW_SCALARS,
+            *(Scalar(f"pad_{side}", high=1 << 20, default=0) for side in ("top", "left", "bottom", "right")),
+            *ACTIVATION_SCALARS,
+        ),
+        # An average divides every sum.
+        cost=streaming_cost(e.ELEMENTS * (TAPS + 1), e.ELEMENTS * (e.weight("act") + e.weight("mode"))),
+        summary="largest value or average of the window of every output element",
+    )
+)
+
+
+class Pool(Operator):
+    """Maximum or average of a window of every channel of [N, C, (H,) W]."""
+
+    kind = "pool"
+
+    def __init__(
+        self,
+        name: str,
+        mode: str,
+        x: TensorSpec,
+        output: TensorSpec,
+        window: Window,
+        device: Device,
+        activation: Activation | None = None,
+    ) -> None:
+        super().__init__(name, [x], output, device, activation)
+        self.mode, self.window = mode, window
+
+    def nests(self) -> list[Nest]:
+        x = self.inputs[0]
+        channels = x.shape[0] * x.shape[1]
+        (h, w), (oh, ow) = spatial(x.shape), spatial(self.output.shape)
+        if channels * oh * ow == 0:
+            return []
+        dims = (Dim("c", channels), Dim("oh", oh), Dim("ow", ow))
+        accesses = (Access(0), self.window.access(1, 0), self.window.access(2, 1))
+        sizes, outs = (channels, h, w), (channels, oh, ow)
+        inside = strided_operand(
+            "x", 0, F32, list(zip(sizes, contiguous_strides(sizes), accesses, strict=True))
+        )
+        out = strided_operand(
+            "out",
+            OUTPUT,
+            F32,
+            [(e, s, Access(d)) for d, (e, s) in enumerate(zip(outs, contiguous_strides(outs), strict=True))],
+        )
+
+        top, left, bottom, right = self.window.pads
+        pads = {"pad_top": top, "pad_left": left, "pad_bottom": bottom, "pad_right": right}
+        scalars = {"mode": self.mode, **self.window.scalars, **pads, **self.activation.scalars}
+        return [Nest(POOL, dims, (inside,), out, {"c": 0, "oh": 1, "ow": 2}, scalars)]
+
+    def check_schedule(self, schedule: Schedule) -> None:
+        self.window.check_plane(*schedule.tiles[1:])
+
+    def reference(self, *arrays: Array) -> Array:
+        x = arrays[0].reshape(*arrays[0].shape[:2], *spatial(arrays[0].shape))
+        out = spatial(self.output.shape)
+        if self.mode == "max":
+            y = windows(x, self.window, out, -np.inf).max(axis=(-1, -2))
+        else:
+            ones = np.ones((1, 1, *x.shape[2:]), np.float32)
+            if self.mode == "average_include_pad":
+                top, left, bottom, right = self.window.pads
+                ones = np.pad(ones, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=1)
+                shifted = Window(self.window.kernel, self.window.strides, self.window.dilations, (0, 0, 0, 0))
+                count = windows(ones, shifted, out, 0.0).sum(axis=(-1, -2))
+            else:
+                count = windows(ones, self.window, out, 0.0).sum(axis=(-1, -2))
+            y = windows(x, self.window, out, 0.0).sum(axis=(-1, -2)) / count
+        return self.activation.apply(y.astype(np.float32)).reshape(self.output.shape)
+
+
+@maps("MaxPool", "AveragePool", notes="1-D and 2-D, dilations, ceil_mode; no Indices output")
+def map_pool(node: NodeSpec, lowering: Lowering) -> None:
+    (x,), output = tensors_of(node)
+    if len(node.outputs) > 1 and node.outputs[1] is not None:
+        raise Unsupported("MaxPool with its Indices output", "the first output only")
+    window = window_of(node, x, node.attr("kernel_shape"), output)
+    mode = "max"
+    if node.op_type == "AveragePool":
+        include = node.attr("count_include_pad", 0)
+        mode = "average_include_pad" if include else "average_exclude_pad"
+    lowering.emit(Pool(node.name, mode, x, output, window, lowering.device))

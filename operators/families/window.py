@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sliding windows over two spatial dimensions: attributes that Conv and pooling share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.kernel import Scalar
+from onedispatch.operators.declarations.params import LIMITS
+from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
+from onedispatch.operators.scheduling.index_space import Access
+
+WINDOW_SCALARS = tuple(
+    Scalar(f"{name}{axis}", low=1, high=LIMITS["window_step"], default=1) for name in "ksd" for axis in "hw"
+)
+TAPS = e.scalar("kh") * e.scalar("kw")
+
+
+@dataclass(frozen=True)
+class Window:
+    """Kernel, strides, dilations and pads in (height, width); 1-D inputs get height 1."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pads: tuple[int, int, int, int]  # top, left, bottom, right
+
+    @property
+    def taps(self) -> int:
+        return self.kernel[0] * self.kernel[1]
+
+    def access(self, dim: int, axis: int) -> Access:
+        """What output coordinate ``i`` of index dimension ``dim`` reads along ``axis`` (0 h, 1 w)."""
+        start = -self.pads[axis]
+        span = (self.kernel[axis] - 1) * self.dilations[axis]
+        return Access(dim, self.strides[axis], start, start + span)
+
+    def check_plane(self, rows: int, columns: int) -> None:
+        """Raises ``Unsupported`` where a tile's windows cover more, padding included, than a core takes."""
+        height, width = (
+            (count - 1) * self.strides[axis] + (self.kernel[axis] - 1) * self.dilations[axis] + 1
+            for axis, count in enumerate((rows, columns))
+        )
+        width += -width % self.strides[1]
+        if height * width > LIMITS["window_plane"]:
+            raise Unsupported(
+                f"windows that cover {height} x {width} elements of a channel, padding included",
+                f"at most {LIMITS['window_plane']} in one tile",
+            )
+
+    @property
+    def scalars(self) -> dict[str, float | str]:
+        """Kernel scalars kh..dw."""
+        pairs = zip("ksd", (self.kernel, self.strides, self.dilations), strict=True)
+        return {f"{name}{axis}": pair[i] for name, pair in pairs for i, axis in enumerate("hw")}
+
+
+def spatial(shape: Sequence[int]) -> tuple[int, int]:
+    """(height, width) of a [N, C, L] or [N, C, H, W] shape."""
+    return (1, shape[2]) if len(shape) == 3 else (shape[2], shape[3])
+
+
+def window_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: TensorSpec) -> Window:
+    """The window of a Conv or pooling node.
+
+    Raises:
+        Unsupported: other than one or two spatial dimensions; steps that no core program takes.
+    """
+    rank = len(x.shape) - 2
+    if rank not in (1, 2):
+        raise Unsupported(f"{node.op_type} over {rank} spatial dimensions", "one or two spatial dimensions")
+    strides = [int(v) for v in node.attr("strides") or [1] * rank]
+    dilations = [int(v) for v in node.attr("dilations") or [1] * rank]
+    pads = [int(v) for v in node.attr("pads") or [0] * (2 * rank)]
+    mode = node.attr("auto_pad", "NOTSET") or "NOTSET"
+    if mode == "VALID":
+        pads = [0] * (2 * rank)
+    elif mode in ("SAME_UPPER", "SAME_LOWER"):
+        pads = _same_pads(x, output, kernel, strides, dilations, upper=mode == "SAME_UPPER")
+    k, s, d = [int(v) for v in kernel], strides, dilations
+    _check_steps(node, k, s, d)
+    if rank == 1:
+        k, s, d, pads = [1, *k], [1, *s], [1, *d], [0, pads[0], 0, pads[1]]
+    return Window((k[0], k[1]), (s[0], s[1]), (d[0], d[1]), (pads[0], pads[1], pads[2], pads[3]))
+
+
+def _check_steps(
+    node: NodeSpec, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> None:
+    most = LIMITS["window_step"]
+    for name, values in (("kernel", kernel), ("strides", strides), ("dilations", dilations)):
+        if any(value > most for value in values):
+            raise Unsupported(f"{node.op_type} with {name} {list(values)}", f"at most {most} each")
+    if prod(kernel) > LIMITS["window_taps"]:
+        raise Unsupported(f"{node.op_type} with kernel {list(kernel)}", f"{LIMITS['window_taps']} elements")
+
+
+def _same_pads(
+    x: TensorSpec,
+    output: TensorSpec,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    upper: bool,
+) -> list[int]:
+    begins, ends = [], []
+    for i, size in enumerate(x.shape[2:]):
+        out = output.shape[2 + i]
+        total = max(0, (out - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - size)
+        small, large = total // 2, total - total // 2
+        begins.append(small if upper else large)
+        ends.append(large if upper else small)
+    return begins + ends
+
+
+def windows(x: np.ndarray[Any, Any], window: Window, out: tuple[int, int], fill: float) -> Any:
+    """x [N, C, H, W] as [N, C, oh, ow, kh, kw], padded with ``fill``: for NumPy references."""
+    (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilations
+    top, left = window.pads[:2]
+    height = max(x.shape[2] + top, (out[0] - 1) * sh + (kh - 1) * dh + 1)
+    width = max(x.shape[3] + left, (out[1] - 1) * sw + (kw - 1) * dw + 1)
+    padded = np.full((*x.shape[:2], height, width), fill, x.dtype)
+    padded[:, :, top : top + x.shape[2], left : left + x.shape[3]] = x
+    n, c, h, w = padded.strides
+    shape = (*x.shape[:2], *out, kh, kw)
+    return np.lib.stride_tricks.as_strided(padded, shape, (n, c, h * sh, w * sw, h * dh, w * dw))

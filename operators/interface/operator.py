@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operator interface: arg map, constants, transaction, super-kernel parameters.
+
+A device operator declares its loop nests (``nests()``: an index space, and for every
+tensor how a tile of that space touches it) and gets the rest from the shared scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from onedispatch.operators.declarations.functions import Activation
+from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
+from onedispatch.operators.emission.emitter import Emitted, NestProgram, emit_program
+from onedispatch.operators.scheduling.index_space import Nest
+from onedispatch.operators.scheduling.nest_rules import check_inside
+from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.operators.scheduling.search import schedule_nest
+from onedispatch.transactions import ArgKind, ArgMap, Device
+
+__all__ = ["Lowering", "NodeSpec", "Operator", "TensorSpec", "Unsupported"]
+
+MOST_ARGUMENTS = 256  # of a transaction: DDR_PATCH names one in a byte
+
+
+class Operator:
+    """One device operator with concrete shapes on one device; valid once constructed.
+
+    ``inputs`` are activations first to last as ``reference`` takes them; constants among
+    them carry their value and reach the device formatted, through ``format_const_params``.
+    Raises ``Unsupported`` on construction when shapes or attributes are out of bounds, and
+    where ``schedules`` is first asked for (``Lowering.emit`` does) when no tile fits a core.
+    """
+
+    kind: ClassVar[str] = ""
+    applies_activation: ClassVar[bool] = True  # the kernel has activation arguments
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[TensorSpec],
+        output: TensorSpec,
+        device: Device,
+        activation: Activation | None = None,
+    ) -> None:
+        self.name = name
+        self.inputs = tuple(inputs)
+        self.output = output
+        self.device = device
+        self.activation = activation or Activation()
+
+    # -- what an operator declares -------------------------------------------------------
+
+    def nests(self) -> list[Nest]:
+        """The loop nests, run one after the other. Tensors are named by index: 0..n-1 inputs."""
+        raise NotImplementedError
+
+    def reference(self, *arrays: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """What the operator computes, in NumPy. ``arrays`` are all inputs in order."""
+        raise NotImplementedError
+
+    def absorb(self, consumer: Operator) -> Operator | None:
+        """This operator with ``consumer`` (its only reader) merged in, or None.
+
+        The merged operator writes the consumer's output and may take more inputs. By default
+        an activation is applied while the kernel still holds its result.
+        """
+        if not consumer.is_activation or not self.takes_activation:
+            return None
+        return self.replaced(output=consumer.output, activation=consumer.activation)
+
+    @property
+    def is_activation(self) -> bool:
+        """True for ``act(x)`` alone, which a producer can apply to its own result."""
+        return False
+
+    @property
+    def takes_activation(self) -> bool:
+        """Whether the kernel applies ``activation``, and none is set yet."""
+        return self.applies_activation and self.activation.code == "none"
+
+    def replaced(self, **fields: Any) -> Operator:
+        """A copy with other ``fields``; nothing that was derived from the old ones is kept."""
+        other = copy(self)
+        derived = {
+            name
+            for cls in type(self).__mro__
+            for name, v in vars(cls).items()
+            if isinstance(v, cached_property)
+        }
+        other.__dict__ = {k: v for k, v in self.__dict__.items() if k not in derived} | fields
+        return other
+
+    def pack(self, operand: str, schedule: Schedule, out: np.ndarray[Any, Any]) -> None:
+        """Write a packed constant operand, chunk after chunk, into ``out`` (uint8, zeroed)."""
+        raise NotImplementedError
+
+    def check_schedule(self, schedule: Schedule) -> None:
+        """Raises ``Unsupported`` for tiles that the kernel does not take; by default it takes all."""
+
+    # -- what the dispatcher asks --------------------------------------------------------
+
+    @cached_property
+    def activations(self) -> tuple[TensorSpec, ...]:
+        """The inputs that the transaction reads as they are: all but packed constants.
+
+        Constants may be among them (``is_const``); the dispatcher puts those, row-major, into
+        the constant buffer.
+        """
+        return tuple(t for i, t in enumerate(self.inputs) if i in self._read_inputs)
+
+    @cached_property
+    def schedules(self) -> list[Schedule]:
+        found = [schedule_nest(nest, self.device) for nest in self._nests]
+        for schedule in found:
+            self.check_schedule(schedule)
+        return found
+
+    def arg_map(self) -> list[ArgMap]:
+        """Own argument order: 0 output, then one per activation, then constants, then params.
+
+        ``onnx_arg_idx`` counts activations, then constants, then the output.
+        """
+        reads = self.activations
+        entries = [ArgMap(ArgKind.OUTPUT, 0, len(reads), 0, self.output.device_bytes)]
+        entries += [ArgMap(ArgKind.INPUT, 1 + i, i, 0, tensor.device_bytes) for i, tensor in enumerate(reads)]
+        if self.const_bytes:
+            entries.append(ArgMap(ArgKind.CONST_INPUT, 1 + len(reads), 0, 0, self.const_bytes))
+        params = len(self.super_kernel_params())
+        if params:
+            entries.append(ArgMap(ArgKind.CONST_KERNEL_PARAM_INPUT, 2 + len(reads), 0, 0, params))
+        return entries
+
+    @cached_property
+    def const_bytes(self) -> int:
+        """Size of the formatted constants, known without formatting them."""
+        return sum(program.const_bytes for program in self._programs)
+
+    def format_const_params(self) -> np.ndarray[Any, Any]:
+        """The constant blob in device layout, ``const_bytes`` of uint8."""
+        blob = np.zeros(self.const_bytes, np.uint8)
+        for program in self._programs:
+            for operand, at, size in program.packed:
+                self.pack(operand, program.schedule, blob[at : at + size])
+        return blob
+
+    def transaction(self) -> bytes:
+        """The operator's own transaction; empty work gives a header without ops."""
+        return self._emitted.transaction
+
+    def super_kernel_params(self) -> bytes:
+        """One parameter block per nest."""
+        return self._emitted.params
+
+    def explain(self) -> list[str]:
+        """One line per nest: the tiling, the mapping to cores, and why cores idle."""
+        return [schedule.explain() for schedule in self.schedules]
+
+    # -- inside ----------------------------------------------------------------------------
+
+    @cached_property
+    def _nests(self) -> list[Nest]:
+        nests = [nest for nest in self.nests() if not nest.is_empty]
+        for nest in nests:
+            for operand in (*nest.strided_inputs, nest.output):
+                tensor = self.output if operand.tensor < 0 else self.inputs[operand.tensor]
+                check_inside(nest, operand, tensor.device_bytes // operand.itemsize)
+        return nests
+
+    @cached_property
+    def _read_inputs(self) -> frozenset[int]:
+        return frozenset(op.tensor for nest in self._nests for op in nest.strided_inputs)
+
+    @cached_property
+    def _programs(self) -> list[NestProgram]:
+        programs, const_at = [], 0
+        argument = {i: 1 + n for n, i in enumerate(sorted(self._read_inputs))}
+        for schedule in self.schedules:
+            program = NestProgram(schedule, argument, const_argument=1 + len(argument), const_at=const_at)
+            const_at += program.const_bytes
+            programs.append(program)
+        return programs
+
+    @cached_property
+    def _emitted(self) -> Emitted:
+        return emit_program(self._programs, self.device, params_argument=2 + len(self._read_inputs))
+
+
+@dataclass
+class Lowering:
+    """Collects what mapping functions emit for one graph."""
+
+    device: Device
+    ops: list[tuple[NodeSpec, Operator]] = field(default_factory=list)
+    aliases: list[tuple[TensorSpec, TensorSpec]] = field(default_factory=list)  # (output, source)
+    _node: NodeSpec | None = None
+    _counter: int = 0
+
+    def begin(self, node: NodeSpec) -> None:
+        """Everything emitted from here on belongs to ``node``."""
+        self._node = node
+
+    def emit(self, op: Operator) -> None:
+        """Take ``op``. Raises ``Unsupported`` when no schedule of it fits the device."""
+        if self._node is None:
+            raise RuntimeError("Lowering.begin(node) must come before emit")
+        _ = op.schedules
+        needed = 3 + len(op.activations)  # the output, the constants and the parameters are others
+        if needed > MOST_ARGUMENTS:
+            raise Unsupported(
+                f"{len(op.activations)} tensors are read by one operator", f"at most {MOST_ARGUMENTS - 3}"
+            )
+        self.ops.append((self._node, op))
+
+    def alias(self, output: TensorSpec, source: TensorSpec) -> None:
+        """``output`` holds the same bytes as ``source``: no data moves."""
+        self.aliases.append((output, source))
+
+    def temp(self, dtype: np.dtype[Any], shape: Sequence[int]) -> TensorSpec:
+        """A new intermediate tensor of the node in hand."""
+        self._counter += 1
+        owner = self._node.name if self._node else "graph"
+        return TensorSpec(f"{owner}//{self._counter}", np.dtype(dtype), tuple(shape))
+
+    def const(self, value: np.ndarray[Any, Any]) -> TensorSpec:
+        """A new compile-time constant."""
+        self._counter += 1
+        owner = self._node.name if self._node else "graph"
+        return TensorSpec(f"{owner}//{self._counter}", value.dtype, value.shape, value)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ONNX operators map to device operators: filled by ``@maps`` in the operator files."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from onedispatch.operators.declarations.kernel import Kernel, declared
+from onedispatch.operators.declarations.tensor import NodeSpec
+
+if TYPE_CHECKING:
+    from onedispatch.operators.interface.operator import Lowering
+
+MapFunction = Callable[[NodeSpec, "Lowering"], None]
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """One row of ``onedispatch ops``."""
+
+    domain: str
+    op_type: str
+    dtypes: tuple[str, ...]  # of the data inputs
+    notes: str  # bounds in one line
+    function: MapFunction
+
+
+_MAPPINGS: dict[tuple[str, str], Mapping] = {}
+
+
+def maps(
+    *op_types: str, dtypes: tuple[str, ...] = ("float32",), notes: str = "", domain: str = ""
+) -> Callable[[MapFunction], MapFunction]:
+    """Register the decorated function as the mapping of ONNX ``op_types``.
+
+    The function gets a ``NodeSpec`` and a ``Lowering``; it emits device operators or raises
+    ``Unsupported``. Registering an operator twice is a ``ValueError`` that names both.
+    """
+
+    def register(function: MapFunction) -> MapFunction:
+        for op_type in op_types:
+            key = (domain, op_type)
+            if key in _MAPPINGS:
+                other = _MAPPINGS[key].function
+                raise ValueError(
+                    f"{op_type} is mapped twice: by {other.__module__}.{other.__name__} "
+                    f"and by {function.__module__}.{function.__name__}; remove one"
+                )
+            _MAPPINGS[key] = Mapping(domain, op_type, dtypes, notes, function)
+        return function
+
+    return register
+
+
+@cache
+def _load_all() -> None:
+    package = importlib.import_module("onedispatch.operators.families")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"onedispatch.operators.families.{module.name}")
+
+
+def all_kernels() -> list[Kernel]:
+    """Every declared kernel, by name."""
+    _load_all()
+    return declared()
+
+
+def mapping_for(domain: str, op_type: str) -> Mapping | None:
+    _load_all()
+    return _MAPPINGS.get(("" if domain == "ai.onnx" else domain, op_type))
+
+
+def all_mappings() -> list[Mapping]:
+    """Every mapping, sorted by domain and name."""
+    _load_all()
+    return [_MAPPINGS[key] for key in sorted(_MAPPINGS)]

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Index spaces: what a loop nest iterates over, and what of each tensor a tile of it touches.
+
+A ``Nest`` has up to five parallel dimensions and at most one reduction dimension. Each
+operand says, per dimension of its tensor view, which interval member ``i`` of an index
+dimension touches: ``[a*i/den + start, a*i/den + end]``, the quotient rounded down. From that the
+scheduler derives tiles, chunks, halos and DMA patterns. Edges need no special cases: a tile that would
+overhang is shifted back (and redone), a chunk that would overhang is shifted into its tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations.dtypes import DTYPES, DType
+from onedispatch.operators.declarations.expressions import Expr, Op
+from onedispatch.operators.declarations.kernel import K_AXIS, WHOLE, Kernel, Tensor
+from onedispatch.operators.declarations.params import Axis
+from onedispatch.operators.scheduling.nest_rules import check_nest
+from onedispatch.transactions import Device
+
+F32 = DTYPES["f32"]
+K = -1  # names the reduction dimension in ``Access.dim``
+OUTPUT = -1  # names the output in ``Operand.tensor``
+
+IntArray = Any  # an int, or an integer ndarray while many tilings are judged at once
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One parallel index dimension. ``whole``: never cut. ``multiple``: tiles are multiples of it."""
+
+    name: str
+    extent: int
+    whole: bool = False
+    multiple: int = 1
+    max_tile: int = 1 << 30
+
+
+@dataclass(frozen=True)
+class Access:
+    """What index member ``i`` touches along one tensor dimension: ``[a*i/den + start, a*i/den + end]``.
+
+    ``dim`` is an index dimension, ``K`` for the reduction, or None for the whole extent.
+    ``align``: chunks begin at multiples of it (4 for bytes that lie side by side). ``a*i/den`` is
+    rounded down. What a kernel can follow is judged where a nest is declared.
+    """
+
+    dim: int | None = None
+    a: int = 1
+    start: int = 0
+    end: int = 0
+    align: int = 1
+    den: int = 1
+
+    def chunk(self, extent: int, tile: IntArray, index_extent: int) -> IntArray:
+        """Coordinates that a chunk holds for a tile of ``tile`` members."""
+        if self.dim is None:
+            return extent
+        span = -(-self.a * (tile - 1) // self.den) + self.end - self.start + 1
+        if self.align > 1:
+            exact = (np.asarray(tile) % self.align == 0) & (index_extent % self.align == 0)
+            padded = -(-span // self.align) * self.align + (0 if self.dim == K else self.align)
+            span = np.where(exact, span, padded)
+        return np.minimum(span, extent)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor view in device memory: shape, element strides, offset, and its access per dimension."""
+
+    name: str
+    tensor: int  # index of the operator's input, or OUTPUT
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    access: tuple[Access, ...]
+    offset: int = 0  # elements
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    def depends_on(self) -> frozenset[int]:
+        return frozenset(access.dim for access in self.access if access.dim is not None)
+
+    def chunk_shape(self, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> list[IntArray]:
+        shape = []
+        for access, extent in zip(self.access, self.shape, strict=True):
+            tile, index_extent = nest.tile_of(access.dim, tiles, k_tile)
+            shape.append(access.chunk(extent, tile, index_extent))
+        return shape
+
+    def chunk_words(self, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+        elements: IntArray = 1
+        for count in self.chunk_shape(nest, tiles, k_tile):
+            elements = elements * count
+        return -(-(elements * self.itemsize) // 4)
+
+    def axes(self, nest: Nest, tiles: Sequence[int], k_tile: int) -> list[Axis]:
+        """One ``Axis`` per view dimension, strides those of the packed chunk."""
+        shape = [int(n) for n in self.chunk_shape(nest, tiles, k_tile)]
+        axes = []
+        for d, access in enumerate(self.access):
+            a = 0 if access.dim is None else access.a
+            stride = prod(shape[d + 1 :])
+            axes.append(Axis(self.shape[d], shape[d], stride, a, access.start, access.align, access.den))
+        return axes
+
+    def extents(self, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> Iterator[_Extent]:
+        """(dimension, chunk extent, chunk stride) per view dimension, for many tilings at once."""
+        shape = self.chunk_shape(nest, tiles, k_tile)
+        for d, access in enumerate(self.access):
+            yield access.dim, shape[d], _product(shape[d + 1 :])
+
+
+_Extent = tuple[int | None, Any, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """An operand inside a packed chunk: ``axes`` outermost first, as (index dimension or ``K``, 0),
+    or (None, extent) for a whole extent."""
+
+    name: str
+    dtype: DType
+    axes: tuple[tuple[int | None, int], ...]
+
+    def extents(self, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> Iterator[_Extent]:
+        counts = [size if dim is None else nest.tile_of(dim, tiles, k_tile)[0] for dim, size in self.axes]
+        for i, (dim, _) in enumerate(self.axes):
+            yield dim, counts[i], _product(counts[i + 1 :])
+
+    def words(self, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+        elements = _product([count for _, count, _ in self.extents(nest, tiles, k_tile)])
+        return -(-elements * self.dtype.itemsize // 4)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A constant that ``Operator.pack`` lays out chunk after chunk: ``dims`` (K too) it depends on.
+
+    A chunk holds ``parts`` one after the other, each from a word on.
+    """
+
+    name: str
+    dims: tuple[int, ...]
+    parts: tuple[Part, ...]
+
+    def depends_on(self) -> frozenset[int]:
+        return frozenset(self.dims)
+
+    def chunk_words(self, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+        total: IntArray = 0
+        for part in self.parts:
+            total = total + part.words(nest, tiles, k_tile)
+        return total
+
+
+def _product(values: Sequence[IntArray]) -> IntArray:
+    result: IntArray = 1
+    for value in values:
+        result = result * value
+    return result
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A loop nest: one kernel called for every tile of an index space. A value: data alone.
+
+    ``roles`` says which index dimension each of the kernel's named dimensions is; operands are
+    bound to the kernel's by their names; ``scalars`` are numbers, or names of functions.
+
+    Raises ``OperatorError`` for what the kernel does not declare, and for accesses that it would take
+    for others: see ``nest_rules``.
+    """
+
+    kernel: Kernel
+    dims: tuple[Dim, ...]
+    inputs: tuple[Operand | Packed, ...]
+    output: Operand
+    roles: Mapping[str, int] = field(default_factory=dict)
+    scalars: Mapping[str, float | str] = field(default_factory=dict)
+    k_extent: int = 0
+    k_multiple: int = 1
+    k_whole: bool = False
+
+    def __post_init__(self) -> None:
+        check_nest(self)
+
+    @cached_property
+    def bound(self) -> dict[str, Operand | Part]:
+        """The kernel's operands that are there, by name: strided ones, and parts of packed ones."""
+        found: dict[str, Operand | Part] = {}
+        for x in self.inputs:
+            found |= {part.name: part for part in x.parts} if isinstance(x, Packed) else {x.name: x}
+        found[self.output.name] = self.output
+        return found
+
+    @property
+    def reduces(self) -> bool:
+        return self.kernel.reduces
+
+    @property
+    def is_empty(self) -> bool:
+        return any(dim.extent == 0 for dim in self.dims)
+
+    @property
+    def strided_inputs(self) -> list[Operand]:
+        return [x for x in self.inputs if isinstance(x, Operand)]
+
+    def tile_of(self, dim: int | None, tiles: Sequence[IntArray], k_tile: IntArray) -> tuple[IntArray, int]:
+        """(tile, extent) of an index dimension, the reduction, or neither."""
+        if dim is None:
+            return 1, 1
+        if dim == K:
+            return k_tile, self.k_extent
+        return tiles[dim], self.dims[dim].extent
+
+    def axis_dim(self, tensor: Tensor, axis: str) -> int | None:
+        """The index dimension that an operand's axis runs along; None for a whole extent."""
+        if axis.startswith(WHOLE):
+            return None
+        if axis == K_AXIS and self.kernel.reduces:
+            return K
+        return self.roles[axis] if self.kernel.dims else tensor.axis_names.index(axis)
+
+    @property
+    def priced(self) -> tuple[float, ...]:
+        """What the cost of a call depends on beside tiles: scalars, and weights of chosen functions."""
+        return tuple(self._price(leaf) for leaf in self.kernel.cost.leaves() if leaf.op in _SCALARS)
+
+    def _price(self, leaf: Expr) -> float:
+        """The value of a scalar, or the slow evaluations of the function that it chooses."""
+        scalar = self.kernel.scalar(leaf.name)
+        value = self.scalars.get(leaf.name, scalar.default or 0)
+        if scalar.table is None:
+            return float(value)
+        code = scalar.table.code(value) if isinstance(value, str) else int(value)
+        return scalar.table.rows[code].slow if leaf.op is Op.WEIGHT else code
+
+    def call_cycles(
+        self, device: Device, tiles: Sequence[IntArray], k_tile: IntArray, k_count: IntArray, last: IntArray
+    ) -> Any:
+        """Core cycles of one call, as the simulator charges them; arrays judge many tilings at once.
+
+        ``k_count`` members of the reduction in a chunk of ``k_tile``; ``last`` is 1 for the last step.
+        """
+        return np.ceil(self.kernel.cost.evaluate(_Quantities(self, device, tiles, k_tile, k_count, last)))
+
+
+_SCALARS = (Op.SCALAR, Op.WEIGHT)
+
+
+class _Quantities:
+    """The quantities of one call that a cost names, for ``Expr.evaluate``."""
+
+    def __init__(
+        self,
+        nest: Nest,
+        device: Device,
+        tiles: Sequence[IntArray],
+        k_tile: IntArray,
+        k_count: IntArray,
+        last: IntArray,
+    ) -> None:
+        self.nest, self.device, self.tiles, self.k_tile = nest, device, tiles, k_tile
+        self.bound = nest.bound
+        self.plain = {Op.ELEMENTS: _product(tiles), Op.K: k_count, Op.LAST: last}
+
+    def __call__(self, leaf: Expr) -> Any:
+        if leaf.op in self.plain:
+            return self.plain[leaf.op]
+        if leaf.op is Op.TILE:
+            return self.tiles[self.nest.roles[leaf.name]]
+        if leaf.op is Op.PRESENT:
+            return float(leaf.name in self.bound)
+        if leaf.op in _SCALARS:
+            return self.nest._price(leaf)
+        if leaf.op in (Op.COUNT, Op.STRIDE):
+            return self._along(leaf)[leaf.op is Op.STRIDE]
+        rates = self.bound[leaf.part].dtype.rates + "_" if leaf.op is Op.DEVICE_BY_DTYPE else ""
+        return self.device.constant(f"kernel.{rates}{leaf.name}")
+
+    def _along(self, leaf: Expr) -> tuple[Any, Any]:
+        """(extent, stride) of a chunk along an axis; where it is broadcast, as the block says it."""
+        tensor = next(t for t in self.nest.kernel.tensors if t.name == leaf.name)
+        dim = self.nest.axis_dim(tensor, leaf.part)
+        operand = self.bound.get(leaf.name)
+        for found, count, stride in operand.extents(self.nest, self.tiles, self.k_tile) if operand else ():
+            if found == dim:
+                return count, stride
+        return 1, 0
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major element strides."""
+    return tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
+
+
+def strided_operand(
+    name: str, tensor: int, dtype: DType, dims: Sequence[tuple[int, int, Access]], offset: int = 0
+) -> Operand:
+    """An operand from (extent, stride, access) triples, ordered as its elements lie in memory.
+
+    Broadcast dimensions (stride 0) are left out.
+    """
+    walked = sorted((d for d in dims if d[1]), key=lambda d: -d[1])
+    walked = walked or [(1, 1, Access(None))]
+    extents, strides, access = zip(*walked, strict=True)
+    return Operand(name, tensor, dtype, extents, strides, access, offset)

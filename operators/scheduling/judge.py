@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tiling is worth: a simple model of the slowest resource, for many candidates at once.
+
+The estimates rank schedules; what the simulator charges is what is reported. Candidates are points of a
+mesh of tile sizes (``np.ix_``); every mapping to the array has a cheap bound from below, so that only those
+are judged in full that may be the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.scheduling.index_space import IntArray, K, Nest, Operand, Packed
+from onedispatch.operators.scheduling.schedule import (
+    BUFFER_BYTES,
+    CORE_ROWS,
+    MAX_LOCK,
+    MAX_PANEL_WORDS,
+    MEM_WORDS,
+    PANEL_PARTS,
+    Mapping,
+)
+from onedispatch.transactions import Device
+from onedispatch.transactions.base.phrases import counted
+
+Array = np.ndarray[Any, Any]
+
+# Rough controller cycles; only their proportion to the work matters for choosing.
+COLUMN_SETUP_CYCLES = 2800
+CORE_SETUP_CYCLES = 900
+TASK_CYCLES = 600
+MANY_STEPS = 16384
+OTHERS_WEIGHT = 0.1
+IDLE_WEIGHT = 0.3  # an idle core is a chance missed where the estimate of compute is too low
+BURST_BYTES = 64  # shorter runs in device memory cost as much
+FIRST_JUDGED, MANY_JUDGED = 64, 1024  # candidates of one mapping
+
+
+def _buffer_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+    """Core memory of the leanest form: double-buffered inputs, single output."""
+    inputs: IntArray = sum(x.chunk_words(nest, tiles, k_tile) for x in nest.inputs)
+    return 2 * inputs + nest.output.chunk_words(nest, tiles, k_tile)
+
+
+def _fitting(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> Array:
+    """Which candidates of the mesh fit, as flat indices. Raises ``Unsupported`` where none does."""
+    shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
+    need = np.broadcast_to(_buffer_words(nest, tiles, k_tile) * 4, shape).reshape(-1)
+    fits: Array = np.flatnonzero(need <= BUFFER_BYTES)
+    if not len(fits):
+        raise Unsupported(
+            f"the smallest tile needs {counted(int(need[0]), 'byte')} of a core's {BUFFER_BYTES} byte data "
+            "memory",
+            "a smaller innermost extent or window",
+        )
+    return fits
+
+
+class Judge:
+    """Modelled cycles of the candidate tilings of a nest, for one mapping after the other.
+
+    Quantities of a candidate that no mapping changes are computed once, over the axes of the mesh where
+    they do not depend on all of it. Raises ``Unsupported`` where no candidate fits.
+    """
+
+    def __init__(self, nest: Nest, device: Device, tiles: Sequence[Array], k_tile: Array) -> None:
+        self.nest, self.device = nest, device
+        fits = _fitting(nest, tiles, k_tile)
+        shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
+
+        def spread(values: IntArray) -> Array:
+            return np.broadcast_to(values, shape).reshape(-1)[fits].astype(np.float64)
+
+        self.tiles, self.k_tile = [spread(t) for t in tiles], spread(k_tile)
+        words = {x.name: x.chunk_words(nest, tiles, k_tile) for x in nest.inputs}
+        self.words = {name: spread(count) for name, count in words.items()}
+        # What device memory spends on a chunk, short runs counted as whole bursts.
+        self.fetched = {
+            x.name: spread(words[x.name] * _burst_factor(x, nest, tiles, k_tile)) for x in nest.inputs
+        }
+        self.out = spread(nest.output.chunk_words(nest, tiles, k_tile))
+        self.out_factor = spread(_burst_factor(nest.output, nest, tiles, k_tile))
+        ones = np.ones_like(k_tile)
+        inner = np.maximum(ones, -(-nest.k_extent // k_tile)) if nest.reduces else ones
+        # All steps of a reduction: what the simulator will charge.
+        rest = nest.k_extent - (inner - 1) * k_tile
+        cycles = nest.call_cycles(device, tiles, k_tile, rest, ones)
+        if nest.reduces:
+            cycles = cycles + (inner - 1) * nest.call_cycles(device, tiles, k_tile, k_tile, 0 * ones)
+        self.cycles, self.inner = spread(cycles), spread(inner)
+        self.ragged = (
+            spread(nest.k_extent % k_tile != 0 if nest.reduces else np.zeros(k_tile.shape, bool)) > 0
+        )
+        self.per_group = np.where(self.ragged, 1.5, 0.25)  # shim tasks
+        rate = device.constant("ddr.gigabytes_per_second") * 1e3 / device.constant("clock.array_mhz")
+        self.cycles_per_word = 4 / rate
+        deep = [self.words[x.name] for x in nest.inputs if K in x.depends_on()]
+        self.streamed = np.where(self.inner > 1, self.inner * sum(deep), 0) if deep else 0
+        self._axes = tiles
+        self._spread = spread
+        self._counts: dict[tuple[int, int], Array] = {}
+        self._bounds: dict[Mapping, Array] = {}
+        self._fetches: dict[frozenset[str], Array] = {}
+        self._rates: dict[tuple[int, int], Array] = {}
+
+    def best(self, mapping: Mapping, limit: float) -> tuple[float, int | None]:
+        """The least cost of ``mapping`` and the first candidate that has it.
+
+        Candidates that cost more than ``limit`` for sure are not judged; None where none is left.
+        """
+        bound = self._bound(mapping)
+        kept = np.flatnonzero(bound <= limit)
+        if len(kept) > MANY_JUDGED:  # the most promising ones give the others a limit
+            few = kept[np.argpartition(bound[kept], FIRST_JUDGED)[:FIRST_JUDGED]]
+            kept = kept[bound[kept] <= self.cost(mapping, few).min()]
+        if not len(kept):
+            return limit, None
+        cost = self.cost(mapping, kept)
+        at = int(np.argmin(cost))
+        return float(cost[at]), int(kept[at])
+
+    # -- bounds ----------------------------------------------------------------------------
+
+    def floor(self, mapping: Mapping) -> float:
+        """What no candidate of ``mapping`` can cost less than."""
+        return float(self._bound(mapping).min())
+
+    def _bound(self, mapping: Mapping) -> Array:
+        """A bound of every candidate's cost from below.
+
+        What every tile costs at least, and what fetching takes when memory tiles keep all that could be
+        sent again.
+        """
+        unordered = replace(mapping, order=())  # loop orders have one bound
+        bound = self._bounds.get(unordered)
+        if bound is None:
+            bound = self._per_tile(self._rows(mapping), mapping.columns)
+            for d in range(len(self.nest.dims)):
+                bound = bound * self._count(d, mapping.cores_along(d))
+            bound = bound + mapping.columns * self._setup(mapping)
+            for port in (0, 1):
+                names = frozenset(x.name for x in self.nest.inputs if (x.name in mapping.in1) == (port == 1))
+                if names:
+                    bound += self._fetches_bound(names) * self._copies(port, names, mapping)
+            self._bounds[unordered] = bound
+        return bound
+
+    def _per_tile(self, rows: int, columns: int) -> Array:
+        found = self._rates.get((rows, columns))
+        if found is None:
+            idle = 1 - rows * columns / (self.device.columns * CORE_ROWS)
+            moved = self.out * rows * (1 + columns * self.out_factor * self.cycles_per_word) + self.streamed
+            tasks = columns * TASK_CYCLES * rows / 8
+            found = self.cycles * (1 + IDLE_WEIGHT * idle) + OTHERS_WEIGHT * moved + tasks
+            found = self._rates[rows, columns] = found * (1 - 1e-9)
+        return found
+
+    def _fetches_bound(self, names: frozenset[str]) -> Array:
+        """Cycles for fetching every chunk of a port once: as traffic beside the work, and as tasks."""
+        found = self._fetches.get(names)
+        if found is None:
+            operands = [x for x in self.nest.inputs if x.name in names]
+            depends = frozenset[int]().union(*(x.depends_on() for x in operands))
+            traffic: Any = sum(self.fetched[x.name] for x in operands) * self.cycles_per_word * OTHERS_WEIGHT
+            if K in depends:
+                traffic = traffic * self.inner
+            found = traffic + TASK_CYCLES * self.per_group
+            for d in depends - {K}:
+                found = found * self._count(d, 1)
+            found = self._fetches[names] = found * (1 - 1e-9)
+        return found
+
+    def _copies(self, port: int, names: frozenset[str], mapping: Mapping) -> int:
+        """How many parts of the array fetch the same chunks of a port."""
+        depends = frozenset[int]().union(*(x.depends_on() for x in self.nest.inputs if x.name in names))
+        columns = 1 if (mapping.rowcast and port == 0) or mapping.col_dim in depends else mapping.columns
+        return columns * (1 if port == 1 or mapping.row_dim in depends else self._rows(mapping))
+
+    def _count(self, dim: int, cores: int) -> Array:
+        """Tiles of a dimension that one of ``cores`` along it visits, for every candidate."""
+        found = self._counts.get((dim, cores))
+        if found is None:
+            counts = -(-self.nest.dims[dim].extent // (self._axes[dim] * cores))
+            found = self._counts[dim, cores] = self._spread(counts)
+        return found
+
+    @staticmethod
+    def _rows(mapping: Mapping) -> int:
+        return 1 if mapping.row_dim is None else CORE_ROWS
+
+    def _idle(self, mapping: Mapping) -> float:
+        return 1.0 - mapping.columns * self._rows(mapping) / (self.device.columns * CORE_ROWS)
+
+    def _setup(self, mapping: Mapping) -> int:
+        return COLUMN_SETUP_CYCLES + self._rows(mapping) * CORE_SETUP_CYCLES
+
+    # -- cost ------------------------------------------------------------------------------
+
+    def cost(self, mapping: Mapping, at: Array) -> Array:
+        """Modelled cycles of the candidates ``at``."""
+        nest, out = self.nest, self.out[at]
+        rows = self._rows(mapping)
+        counts = [self._count(d, mapping.cores_along(d))[at] for d in range(len(nest.dims))]
+        outer = np.ones_like(out)
+        for count in counts:
+            outer = outer * count
+        served = -(-CORE_ROWS // self.device.columns) if mapping.rowcast else rows
+        ports = [self._port(p, mapping, counts, outer, at) for p in (0, 1)]
+        _hold(ports, (served, 1), out * rows)
+        drain = outer * out * rows
+        sources = CORE_ROWS if mapping.rowcast else rows * mapping.columns
+        total = ports[0].taken * ports[0].fetched * sources + mapping.columns * (
+            ports[1].taken * ports[1].fetched + drain * self.out_factor[at]
+        )
+        loads = [
+            outer * self.cycles[at],
+            ports[0].taken * ports[0].words * served,
+            ports[1].taken * ports[1].words,
+            np.maximum(ports[0].chunks * ports[0].words, ports[1].chunks * ports[1].words),
+            drain,
+            np.floor(total * self.cycles_per_word),
+        ]
+        slowest: Array = np.maximum.reduce(loads)
+        # Resources contend: what is not the slowest still costs a little.
+        contention = OTHERS_WEIGHT * (sum(loads) - slowest)
+        idle = slowest * IDLE_WEIGHT * self._idle(mapping)
+        # A single out buffer stops the core, and with it its inputs, while it drains.
+        buffers = 2 * (ports[0].words + ports[1].words + out) * 4
+        stalls = np.where(buffers > BUFFER_BYTES, outer * out, 0)
+        fill = ports[0].words * served + ports[1].words + out
+        commands = self._commands(mapping, ports, served, outer * rows, at)
+        cost: Array = slowest + stalls + contention + idle + fill + commands
+        return cost
+
+    def _port(
+        self, port: int, mapping: Mapping, counts: Sequence[IntArray], outer: Array, at: Array
+    ) -> _Port:
+        operands = [x for x in self.nest.inputs if (x.name in mapping.in1) == (port == 1)]
+        result = _Port(np.zeros_like(outer))
+        if not operands:
+            return result
+        depends = frozenset[int]().union(*(x.depends_on() for x in operands))
+        looped = np.zeros(outer.shape, bool)
+        for d in depends - {K}:
+            looped = looped | (counts[d] > 1)
+        inner = self.inner[at]
+        result.words = sum(self.words[x.name][at] for x in operands)
+        result.fetched = sum(self.fetched[x.name][at] for x in operands)
+        result.panel = np.where((inner > 1) & (K in depends), inner, 1)
+        result.chunks = np.where(looped | (result.panel > 1), outer * result.panel, 1)
+        for d in reversed(mapping.order):
+            if d in depends:
+                break
+            result.repeats = result.repeats * counts[d]
+        result.repeats = np.where(result.chunks > 1, result.repeats, 1)
+        result.taken = result.chunks
+        return result
+
+    def _commands(
+        self, mapping: Mapping, ports: Sequence[_Port], served: int, outputs: Array, at: Array
+    ) -> Array:
+        """Controller cycles, seen from the array: set-up, shim tasks, and far too many steps."""
+        groups = [p.taken / np.maximum(p.panel, 1) for p in ports]
+        tasks = (groups[0] * served + groups[1]) * self.per_group[at] + outputs / 8
+        steps = np.maximum(ports[0].chunks, ports[1].chunks)
+        too_many = np.where(steps > MANY_STEPS, 1e6 * steps / MANY_STEPS, 0)
+        commands: Array = mapping.columns * (self._setup(mapping) + TASK_CYCLES * tasks) + too_many
+        return commands
+
+
+class _Port:
+    """What a port carries, for all candidates at once."""
+
+    def __init__(self, zero: Array) -> None:
+        self.words: IntArray = zero  # per chunk
+        self.fetched: IntArray = zero  # the same as device memory sees it
+        self.chunks: IntArray = zero  # that a core takes
+        self.taken: IntArray = zero  # that the memory tile takes from device memory
+        self.panel: IntArray = zero  # chunks per reduction
+        self.repeats: IntArray = zero + 1  # of a panel by the innermost loops
+
+
+def _hold(ports: Sequence[_Port], rows: Sequence[int], out_words: IntArray) -> None:
+    """What memory tiles can keep, as ``Schedule.holds`` will decide: sets ``taken``."""
+    free = MEM_WORDS - 2 * (ports[0].words * rows[0] + ports[1].words) - out_words
+    for number in (1, 0):
+        port = ports[number]
+        need = (port.panel - 2) * port.words * rows[number]  # one slot
+        fits = (need <= free) & (port.panel * port.words <= PANEL_PARTS * MAX_PANEL_WORDS)
+        keep = (port.repeats > 1) & fits & (port.repeats <= MAX_LOCK)
+        port.taken = np.where(keep, port.chunks / port.repeats, port.chunks)
+        free = free - np.where(keep, need, 0)
+
+
+def _burst_factor(
+    operand: Operand | Packed, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray
+) -> IntArray:
+    """How much more device memory spends on a chunk whose runs are shorter than a burst."""
+    if isinstance(operand, Packed) or not operand.shape:
+        return 1.0
+    run: IntArray = operand.itemsize
+    expected = 1
+    shape = operand.chunk_shape(nest, tiles, k_tile)
+    whole: IntArray = True
+    for count, extent, stride in zip(
+        reversed(shape), reversed(operand.shape), reversed(operand.strides), strict=True
+    ):
+        if stride != expected:
+            break
+        run = np.where(whole, run * count, run)
+        whole = whole & (np.asarray(count) == extent)
+        expected = stride * extent
+    return np.maximum(1.0, BURST_BYTES / run)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a kernel makes of a nest: checked where the nest is declared.
+
+A chunk in a core's memory has no coordinates of its own. A kernel therefore reads each operand in one of
+three ways (``Tensor.walk``), and a declaration that means something else would give wrong values without
+a word:
+
+- ``affine`` (element-wise): member ``i`` takes the one element ``a*i + start``, which lies in the view;
+- ``unit`` (matrix products, reductions, rows): member ``i`` takes the element ``i``, or all of a
+  dimension that follows none of the index;
+- ``interval`` (windows): intervals of several elements, over the border too, where the kernel knows what
+  padding is. What their arguments walk beyond the interval, the core refuses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onedispatch.operators.declarations.kernel import MAX_DIMS, WHOLE, Tensor
+from onedispatch.operators.declarations.params import MAX_ALIGN, MAX_DENOMINATOR, MAX_NUMERATOR
+from onedispatch.transactions.base.errors import OperatorError
+from onedispatch.transactions.base.phrases import counted, span
+
+if TYPE_CHECKING:
+    from onedispatch.operators.scheduling.index_space import Access, Nest, Operand
+
+
+def check_nest(nest: Nest) -> None:
+    """Raises ``OperatorError`` for what the kernel does not declare, or would take for something else."""
+    if len(nest.dims) > MAX_DIMS:
+        raise _error(nest, "its dimensions", counted(len(nest.dims), "dimension"), f"{MAX_DIMS} at most")
+    _check_bindings(nest)
+    if nest.is_empty:
+        return
+    tensors = {tensor.name: tensor for tensor in nest.kernel.tensors}
+    for operand in (*nest.strided_inputs, nest.output):
+        tensor = tensors[operand.name]
+        _check_view(nest, operand)
+        for position, access in enumerate(operand.access):
+            _check_access(nest, operand, position, access, tensor)
+            if operand is nest.output and access.a != 1 and access.dim is not None:
+                given = f"every {access.a}-th element"
+                _refuse(nest, operand, position, given, "a = 1, and strides of the view")
+    _check_once(nest)
+
+
+def _check_bindings(nest: Nest) -> None:
+    """Roles, operands, element types and scalars are those of the kernel's declaration."""
+    kernel, bound = nest.kernel, nest.bound
+    if set(nest.roles) != set(kernel.dims):
+        raise _error(nest, "its roles", str(sorted(nest.roles)), str(sorted(kernel.dims)))
+    known = [t.name for t in kernel.tensors] + [s.name for s in kernel.scalars]
+    unknown = sorted((set(bound) | set(nest.scalars)) - set(known))
+    if unknown:
+        raise _error(nest, "its operands and scalars", ", ".join(unknown), ", ".join(known))
+    for tensor in kernel.tensors:
+        operand = bound.get(tensor.name)
+        if operand is None and not tensor.optional:
+            raise _error(nest, f"operand {tensor.name!r}", "nothing", "it must be there")
+        if operand is not None and operand.dtype.name not in tensor.dtypes.split():
+            accepted = ", ".join(tensor.dtypes.split())
+            raise _error(nest, f"element type of operand {tensor.name!r}", operand.dtype.name, accepted)
+
+
+def _error(nest: Nest, what: str, given: str, accepted: str) -> OperatorError:
+    return OperatorError(f"nest of {nest.kernel.name}, {what}", given, accepted)
+
+
+def _refuse(nest: Nest, operand: Operand, position: int, given: str, accepted: str) -> None:
+    what = f"operand {operand.name!r}, dimension {position} of its view"
+    raise _error(nest, what, given, accepted)
+
+
+def _check_view(nest: Nest, operand: Operand) -> None:
+    ranks = {len(operand.shape), len(operand.strides), len(operand.access)}
+    if len(ranks) > 1:
+        raise OperatorError(
+            f"nest of {nest.kernel.name}, operand {operand.name!r}",
+            f"sizes {operand.shape}, strides {operand.strides}, {counted(len(operand.access), 'access')}",
+            "one of each per dimension of the view",
+        )
+    for position, (size, stride) in enumerate(zip(operand.shape, operand.strides, strict=True)):
+        if size > 1 and stride < 1:
+            accepted = "1 or more: DMAs walk forwards, and a broadcast dimension is left out of the view"
+            _refuse(nest, operand, position, f"stride {stride}", accepted)
+    if operand.offset < 0:
+        _refuse(nest, operand, 0, f"offset {operand.offset}", "0 or more")
+
+
+def _check_access(nest: Nest, operand: Operand, position: int, access: Access, tensor: Tensor) -> None:
+    size = operand.shape[position]
+    if access.dim is None:
+        whole = any(axis.startswith(WHOLE) for axis in tensor.axis_names)
+        if size > 1 and tensor.walk == "affine" and not whole:
+            given = f"all {counted(size, 'element')}"
+            _refuse(nest, operand, position, given, "one element per member of the index")
+        return
+    if not -1 <= access.dim < len(nest.dims):
+        accepted = f"{span(0, len(nest.dims) - 1)}, or K"
+        _refuse(nest, operand, position, f"index dimension {access.dim}", accepted)
+    if [other.dim for other in operand.access].count(access.dim) > 1:
+        accepted = "one dimension of the view per index dimension; a diagonal is one whose stride is the sum"
+        _refuse(nest, operand, position, f"index dimension {access.dim} again", accepted)
+    interval = _interval(access)
+    if not 1 <= access.a <= MAX_NUMERATOR or access.end < access.start:
+        accepted = f"a of 1 or more (at most {MAX_NUMERATOR}), and an end not before the start"
+        _refuse(nest, operand, position, interval, accepted)
+    if not (1 <= access.den <= MAX_DENOMINATOR and 1 <= access.align <= MAX_ALIGN):
+        given = f"{interval} aligned to {access.align}"
+        accepted = f"a denominator of {span(1, MAX_DENOMINATOR)}, an alignment of {span(1, MAX_ALIGN)}"
+        _refuse(nest, operand, position, given, accepted)
+    _check_walk(nest, operand, position, access, tensor)
+
+
+def _interval(access: Access) -> str:
+    step = f"{access.a}*i" if access.den == 1 else f"{access.a}*i/{access.den}"
+    return f"[{step} + {access.start}, {step} + {access.end}]"
+
+
+def _check_walk(nest: Nest, operand: Operand, position: int, access: Access, tensor: Tensor) -> None:
+    """The kernel finds each member's elements where the access says they are, inside the view."""
+    size, interval = operand.shape[position], _interval(access)
+    along = access.dim if access.dim is not None else 0
+    extent = nest.k_extent if along < 0 else nest.dims[along].extent
+    if tensor.walk == "interval" or not extent:
+        return
+    if access.start != access.end or access.den != 1:
+        accepted = "an interval of one element, without a denominator: this kernel takes one"
+        _refuse(nest, operand, position, interval, accepted)
+    if tensor.walk == "unit" and (access.a, access.start) != (1, 0):
+        _refuse(nest, operand, position, interval, "[i, i]: this kernel takes element i for member i")
+    last = access.a * (extent - 1) + access.end
+    if access.start < 0 or last >= size:
+        given, accepted = f"{interval} for i of {span(0, extent - 1)}", f"elements {span(0, size - 1)}"
+        _refuse(nest, operand, position, given, accepted)
+
+
+def _check_once(nest: Nest) -> None:
+    """No two members write one element: whose value stayed would be chance."""
+    named = [access.dim for access in nest.output.access if access.dim is not None]
+    for d, dim in enumerate(nest.dims):
+        if dim.extent > 1 and named.count(d) != 1:
+            raise OperatorError(
+                f"nest of {nest.kernel.name}, operand {nest.output.name!r}",
+                f"{counted(named.count(d), 'dimension')} following index dimension {d} ({dim.name!r})",
+                "one: every member writes elements of its own",
+            )
+    if named != sorted(named):
+        raise OperatorError(
+            f"nest of {nest.kernel.name}, operand {nest.output.name!r}",
+            f"index dimensions in the order {named}",
+            "the order of the index: kernels write it row-major, and the view's strides say where to",
+        )
+    walked = sorted(
+        (stride, size)
+        for stride, size in zip(nest.output.strides, nest.output.shape, strict=True)
+        if size > 1
+    )
+    reach = 1
+    for stride, size in walked:
+        if stride < reach:
+            raise OperatorError(
+                f"nest of {nest.kernel.name}, operand {nest.output.name!r}",
+                f"strides {list(nest.output.strides)} over {list(nest.output.shape)}, which overlap",
+                f"a stride of {reach} or more there",
+            )
+        reach = stride * (size - 1) + reach
+
+
+def check_inside(nest: Nest, operand: Operand, elements: int) -> None:
+    """Raises ``OperatorError`` unless the view lies in a tensor of so many ``elements``."""
+    reach = sum((size - 1) * stride for size, stride in zip(operand.shape, operand.strides, strict=True))
+    if 0 not in operand.shape and operand.offset + reach >= elements:
+        raise OperatorError(
+            f"nest of {nest.kernel.name}, operand {operand.name!r}",
+            f"offset {operand.offset}, strides {list(operand.strides)} over {list(operand.shape)}",
+            f"elements {span(0, elements - 1)} of its tensor",
+        )

@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A nest with its tiles chosen and its work laid over columns, rows, ports and loops.
+
+``search`` finds a nest's schedule; what it means for chunks, memory tiles and cores is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations.kernel import Tensor
+from onedispatch.operators.declarations.params import BYTES as PARAM_BYTES
+from onedispatch.operators.declarations.params import (
+    CADENCE_NONE,
+    CADENCE_ONCE,
+    CADENCE_STEP,
+    CADENCE_TILE,
+    PORT_OUT,
+    SCALAR_AXIS,
+    Axis,
+    port_ref,
+)
+from onedispatch.operators.scheduling.index_space import IntArray, K, Nest, Operand, Packed, Part
+from onedispatch.transactions import Device
+from onedispatch.transactions.base.phrases import counted
+
+CORE_ROWS = 4
+BUFFER_BYTES = 64 * 1024 - PARAM_BYTES  # core data memory less the parameter block
+MEM_WORDS = (512 * 1024 - PARAM_BYTES) // 4  # memory tile less the parameter ring
+MAX_PANEL_WORDS = (1 << 17) - 1  # length field of a memory-tile BD
+MAX_LOCK = 63
+PANEL_PARTS = 4
+GROUP_WORDS, MIN_PANELS = 12288, 8  # size and number of panels worth grouping chunks into
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """Which index dimensions the rows and the columns of the array run over."""
+
+    row_dim: int | None
+    col_dim: int | None
+    columns: int
+    in1: frozenset[str]  # operands that arrive by column broadcast
+    rowcast: bool  # in0 arrives by row broadcast
+    order: tuple[int, ...] = ()  # loop order, outermost first
+
+    def cores_along(self, dim: int) -> int:
+        along = CORE_ROWS if dim == self.row_dim else 1
+        return along * (self.columns if dim == self.col_dim else 1)
+
+
+@dataclass(frozen=True)
+class Hold:
+    """What a memory tile keeps of a port: panels of chunks, each sent ``repeat`` times.
+
+    ``parts`` are the chunks of a panel's pieces that have locks of their own. A panel of
+    several chunks that is sent once is a deep buffer: it rides out the times when device
+    memory serves others.
+    """
+
+    parts: tuple[int, ...]
+    repeat: int
+    slots: int
+
+    @property
+    def chunks(self) -> int:
+        return sum(self.parts)
+
+
+STREAM = Hold((1,), 1, 2)  # nothing is kept: chunks pass through two slots
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """A nest with its tiles chosen and its work laid over the cores of a device."""
+
+    nest: Nest
+    device: Device
+    mapping: Mapping
+    tiles: tuple[int, ...]
+    k_tile: int
+    estimate: int  # modelled cycles of the cost function
+
+    @cached_property
+    def grid(self) -> tuple[int, ...]:
+        """Number of tiles per dimension."""
+        return tuple(-(-d.extent // t) for d, t in zip(self.nest.dims, self.tiles, strict=True))
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Tiles that one core visits per dimension."""
+        return tuple(-(-g // self.mapping.cores_along(d)) for d, g in enumerate(self.grid))
+
+    @property
+    def outer_steps(self) -> int:
+        return prod(self.counts)
+
+    @property
+    def inner_steps(self) -> int:
+        return max(1, -(-self.nest.k_extent // self.k_tile)) if self.nest.reduces else 1
+
+    @cached_property
+    def active_rows(self) -> int:
+        """Core rows that work; all of them when they must take a column broadcast."""
+        row = self.mapping.row_dim
+        if self.mapping.in1:
+            return CORE_ROWS
+        return 1 if row is None else min(CORE_ROWS, self.grid[row])
+
+    def strides(self, dim: int) -> tuple[int, int, int]:
+        """(per column, per row, per outer step) increments of the tile coordinate.
+
+        A column takes a block of neighbouring tiles, its rows take them in turn: so a
+        column's feed walks through memory in one direction.
+        """
+        m = self.mapping
+        rows = CORE_ROWS if dim == m.row_dim else 1
+        cc = self.counts[dim] * rows if dim == m.col_dim else 0
+        return cc, 1 if dim == m.row_dim else 0, rows
+
+    def tile_origins(self, column: int, row: int) -> np.ndarray[Any, Any]:
+        """Tile origins [outer steps, dims] that a core visits, in order (as the super kernel does)."""
+        axes: list[np.ndarray[Any, Any]] = []
+        for d, (count, tile) in enumerate(zip(self.counts, self.tiles, strict=True)):
+            cc, cr, oc = self.strides(d)
+            index = np.minimum(column * cc + row * cr + np.arange(count) * oc, self.grid[d] - 1)
+            axes.append(np.minimum(index * tile, self.nest.dims[d].extent - tile))
+        order = self.mapping.order
+        mesh = np.meshgrid(*[axes[d] for d in order], indexing="ij")
+        return np.stack([mesh[order.index(d)].reshape(-1) for d in range(len(axes))], axis=-1)
+
+    # -- packed constants ------------------------------------------------------------------
+
+    def _slot_sizes(self, operand: Packed) -> tuple[list[tuple[int, int]], int, int]:
+        """((columns, outer tiles) per dimension, reduction steps, rows) of a packed operand."""
+        m = self.mapping
+        outer = [(m.columns if d == m.col_dim else 1, self.counts[d]) for d in operand.dims if d != K]
+        steps = self.inner_steps if K in operand.dims else 1
+        return outer, steps, CORE_ROWS if m.row_dim in operand.dims else 1
+
+    def slot_count(self, operand: Packed) -> int:
+        """Chunk slots of a packed operand, a few of them unused where tiles do not divide."""
+        outer, steps, rows = self._slot_sizes(operand)
+        return prod(c * o for c, o in outer) * steps * rows
+
+    def slot(self, operand: Packed, tiles: Sequence[IntArray], step: IntArray = 0) -> IntArray:
+        """Where the chunk of ``tiles`` (indices, one per dimension but K) and ``step`` lies.
+
+        Chunks lie in the order in which a column takes them: column, outer tile, reduction
+        step, core row, so that a column's feed is one run through memory.
+        """
+        m = self.mapping
+        sizes, steps, rows = self._slot_sizes(operand)
+        dims = [d for d in operand.dims if d != K]
+        at: IntArray = 0
+        row: IntArray = 0
+        for d, index, (columns, outer) in zip(dims, tiles, sizes, strict=True):
+            if d == m.row_dim:
+                row, index = index % CORE_ROWS, index // CORE_ROWS
+            at = at * columns * outer + index
+        return (at * steps + step) * rows + row
+
+    # -- ports ---------------------------------------------------------------------------
+
+    @cached_property
+    def ports(self) -> tuple[list[Operand | Packed], list[Operand | Packed]]:
+        """Operands of in0 and of in1, in the order in which they lie in a chunk."""
+        in0 = [x for x in self.nest.inputs if x.name not in self.mapping.in1]
+        in1 = [x for x in self.nest.inputs if x.name in self.mapping.in1]
+        return in0, in1
+
+    def words(self, operand: Operand | Packed) -> int:
+        return int(operand.chunk_words(self.nest, self.tiles, self.k_tile))
+
+    def port_words(self, port: int) -> int:
+        return sum(self.words(x) for x in self.ports[port])
+
+    def cadence(self, port: int) -> int:
+        """How often a port's chunk changes: every step, every tile, once."""
+        operands = self.ports[port]
+        if not operands:
+            return CADENCE_NONE
+        depends = frozenset[int]().union(*(x.depends_on() for x in operands))
+        if K in depends and self.inner_steps > 1:
+            return CADENCE_STEP
+        if any(self.counts[d] > 1 for d in depends if d != K):
+            return CADENCE_TILE
+        return CADENCE_ONCE
+
+    def chunks(self, port: int) -> int:
+        """Chunks that a core takes on a port during the nest."""
+        by_cadence = {
+            CADENCE_NONE: 0,
+            CADENCE_ONCE: 1,
+            CADENCE_TILE: self.outer_steps,
+            CADENCE_STEP: self.outer_steps * self.inner_steps,
+        }
+        return by_cadence[self.cadence(port)]
+
+    def steps_per_chunk(self, port: int) -> int:
+        """Reduction steps that one chunk of a port lasts (port 2: the output)."""
+        return 1 if port < 2 and self.cadence(port) == CADENCE_STEP else self.inner_steps
+
+    @cached_property
+    def rows_served(self) -> int:
+        """The most core rows that one column's in0 feed serves."""
+        return -(-CORE_ROWS // self.device.columns) if self.mapping.rowcast else self.active_rows
+
+    @cached_property
+    def holds(self) -> tuple[Hold, Hold]:
+        """What the memory tiles keep of in0 and in1 while inner loops repeat it."""
+        return self._memory[0]
+
+    @property
+    def out_parts(self) -> tuple[int, ...]:
+        """Words of the pieces in which memory tiles take an out chunk: two halves save memory."""
+        return self._memory[1]
+
+    @cached_property
+    def _memory(self) -> tuple[tuple[Hold, Hold], tuple[int, ...]]:
+        whole, halves = (self.out_words,), (-(-self.out_words // 2), self.out_words // 2)
+        plain = self._hold(2 * self.out_words)
+        if self.out_words > 1 and not any(h.repeat > 1 for h in plain):
+            lean = self._hold(self.out_words)
+            if any(h.repeat > 1 for h in lean):
+                return lean, halves
+        return plain, whole
+
+    def _hold(self, out_words: int) -> tuple[Hold, Hold]:
+        """The holds of both ports when a row's out ring takes ``out_words``."""
+        words = [self.port_words(p) for p in (0, 1)]
+        rows = [self.rows_served, 1]
+        free = MEM_WORDS - 2 * (words[0] * rows[0] + words[1]) - out_words * self.active_rows
+        holds = [STREAM, STREAM]
+        for port in (1, 0):
+            repeat = self._repeats(port)
+            chunks = self.inner_steps if self.cadence(port) == CADENCE_STEP else 1
+            panels = self.chunks(port) // (chunks * repeat)
+            pieces = min(chunks, PANEL_PARTS if rows[port] == 1 else 1)
+            parts = tuple(chunks // pieces + (i < chunks % pieces) for i in range(pieces))
+            for slots in (2, 1) if panels > 1 else (1,):
+                need = (slots * chunks - 2) * words[port] * rows[port]
+                fits = need <= free and parts[0] * words[port] <= MAX_PANEL_WORDS
+                if repeat > 1 and fits and slots * repeat <= MAX_LOCK:
+                    holds[port] = Hold(parts, repeat, slots)
+                    free -= need
+                    break
+        for port in (0, 1):
+            if holds[port] == STREAM:
+                group = self._group(port, free)
+                holds[port] = Hold((group,), 1, 2)
+                free -= 2 * (group - 1) * words[port] * rows[port]
+        return holds[0], holds[1]
+
+    def _group(self, port: int, free: int) -> int:
+        """Chunks per panel of a port that only passes through: a few of many."""
+        words, total = self.port_words(port), self.chunks(port)
+        rows = self.rows_served if port == 0 else 1
+        most = min(total // MIN_PANELS, GROUP_WORDS // max(words, 1), 1 + free // max(2 * words * rows, 1))
+        return next((g for g in range(most, 1, -1) if total % g == 0), 1)
+
+    def _repeats(self, port: int) -> int:
+        """How often the innermost loops run over the same chunks of a port."""
+        depends = frozenset[int]().union(*(x.depends_on() for x in self.ports[port]))
+        repeats = 1
+        if not self.ports[port] or self.cadence(port) == CADENCE_ONCE:
+            return repeats
+        for d in reversed(self.mapping.order):
+            if d in depends:
+                break
+            repeats *= self.counts[d]
+        return repeats
+
+    def port_depth(self, port: int) -> int:
+        return 2 if self.chunks(port) > 1 else 1
+
+    @property
+    def out_words(self) -> int:
+        return self.words(self.nest.output)
+
+    @property
+    def out_depth(self) -> int:
+        inputs = sum(self.port_words(p) * self.port_depth(p) for p in (0, 1))
+        fits = (inputs + 2 * self.out_words) * 4 <= BUFFER_BYTES
+        return 2 if fits and self.outer_steps > 1 else 1
+
+    def ref(self, name: str) -> int:
+        """The PortRef word of operand ``name``: strided, a part of a packed one, or the output."""
+        if name == self.nest.output.name:
+            return port_ref(PORT_OUT, 0)
+        for port, operands in enumerate(self.ports):
+            at = 0
+            for operand in operands:
+                for part in operand.parts if isinstance(operand, Packed) else ():
+                    if part.name == name:
+                        return port_ref(port, at)
+                    at += 4 * int(part.words(self.nest, self.tiles, self.k_tile))
+                if isinstance(operand, Operand):
+                    if operand.name == name:
+                        return port_ref(port, at)
+                    at += self.words(operand) * 4
+        raise KeyError(name)
+
+    def packed(self, name: str) -> Packed:
+        return next(x for x in self.nest.inputs if isinstance(x, Packed) and x.name == name)
+
+    def axes(self, tensor: Tensor) -> list[Axis]:
+        """How an operand's chunk lies along its declared axes; a scalar where it is broadcast."""
+        operand = self.nest.bound[tensor.name]
+        along = self._part_axes(operand) if isinstance(operand, Part) else self._operand_axes(operand)
+        whole = iter([axis for dim, axis in along if dim is None])
+        found = []
+        for name in tensor.axis_names:
+            dim = self.nest.axis_dim(tensor, name)
+            candidates = whole if dim is None else (axis for d, axis in along if d == dim)
+            found.append(next(candidates, SCALAR_AXIS))
+        return found
+
+    def _operand_axes(self, operand: Operand) -> list[tuple[int | None, Axis]]:
+        dims = [access.dim for access in operand.access]
+        return list(zip(dims, operand.axes(self.nest, self.tiles, self.k_tile), strict=True))
+
+    def _part_axes(self, part: Part) -> list[tuple[int | None, Axis]]:
+        """A packed chunk holds exactly the tile, and whole reduction steps filled up with zeros."""
+        axes = []
+        for dim, count, stride in part.extents(self.nest, self.tiles, self.k_tile):
+            extent = self.inner_steps * count if dim == K else count
+            if dim is not None and dim != K:
+                extent = self.nest.dims[dim].extent
+            axes.append((dim, Axis(int(extent), int(count), int(stride))))
+        return axes
+
+    def explain(self) -> str:
+        """The tiling in one line, and why cores idle where they do."""
+        dims = self.nest.dims
+        tiles = " ".join(f"{d.name}:{d.extent}/{t}" for d, t in zip(dims, self.tiles, strict=True))
+        if self.nest.reduces:
+            tiles += f" k:{self.nest.k_extent}/{self.k_tile}"
+        m = self.mapping
+        where = "both axes" if m.row_dim == m.col_dim and m.row_dim is not None else ""
+        row = "-" if m.row_dim is None else dims[m.row_dim].name
+        col = "-" if m.col_dim is None else dims[m.col_dim].name
+        casts = ("in0 row broadcast" if m.rowcast else "in0 own") + (
+            f", in1 column broadcast of {'+'.join(sorted(m.in1))}" if m.in1 else ""
+        )
+        return (
+            f"{self.nest.kernel.short_name} {tiles}; rows over {row}, columns over {col} {where}; {casts}; "
+            f"{self.busy_cores} of {self.device.columns * CORE_ROWS} cores busy{self._idle_reason()}"
+        )
+
+    @property
+    def busy_cores(self) -> int:
+        """Cores that have a tile of their own (others idle or redo the last tile)."""
+        m = self.mapping
+        rows = min(CORE_ROWS, self.grid[m.row_dim]) if m.row_dim is not None else 1
+        cols = 1
+        if m.col_dim is not None:
+            cols = min(m.columns, -(-self.grid[m.col_dim] // self.strides(m.col_dim)[0]))
+        return rows * cols
+
+    def _idle_reason(self) -> str:
+        total = self.device.columns * CORE_ROWS
+        if self.busy_cores == total:
+            return ""
+        tiles = prod(self.grid)
+        if tiles < total:
+            return f": only {counted(tiles, 'tile')}, smaller ones would cost more in commands than they save"
+        return ": more would cost more in commands and traffic than they save"

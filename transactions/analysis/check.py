@@ -1,0 +1,550 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks on what the ops of a transaction do together: chains, locks, waits, BDs in flight.
+
+An error cannot be right whatever else is on the array. A warning may be: overlays configure BDs
+and locks of their own, cores release locks, control packets start channels, and streams order
+tasks in ways that no transaction shows. ``validation`` looks at each op alone; ``check`` is both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from onedispatch.transactions.analysis import effects as program
+from onedispatch.transactions.analysis import validation
+from onedispatch.transactions.analysis.context import Context
+from onedispatch.transactions.analysis.effects import BdUse, Pushed, Tile, Words
+from onedispatch.transactions.analysis.order import Order
+from onedispatch.transactions.analysis.switch_check import SwitchCheck
+from onedispatch.transactions.analysis.tokens import Tokens
+from onedispatch.transactions.analysis.validation import (
+    MOST_FINDINGS,
+    ArgSizes,
+    Finding,
+    FindingKind,
+    Severity,
+)
+from onedispatch.transactions.base.errors import TransactionError
+from onedispatch.transactions.base.phrases import condition, counted, span
+from onedispatch.transactions.machine import registers
+
+if TYPE_CHECKING:
+    from onedispatch.transactions.format.transaction import Transaction
+
+_ERROR, _WARNING = Severity.ERROR, Severity.WARNING
+_CONTROL = ("DMA_S2MM_CTRL", "DMA_MM2S_CTRL")
+_CONTROL_BITS = registers.covered(registers.CHANNEL_FIELDS, 1)[0]
+_UNSEEN = ("LOADPDI", "UPDATE_REG", "NEXT")
+"""Opcodes that change the array by what no event tells."""
+_MEM_VIEW = 3 * registers.MEM.memory_bytes
+Channel = tuple[Tile, int, int]
+Problem = tuple[FindingKind, Severity, str]
+
+
+def check(
+    transaction: Transaction, arg_sizes: ArgSizes = None, context: Context | None = None
+) -> list[Finding]:
+    """Everything that is or may be wrong, by op; errors before warnings of the same op.
+
+    Args:
+        arg_sizes: bytes of each kernel argument that DDR_PATCH may name; unchecked if None.
+        context: what it runs in; with it, what data flow orders is no warning.
+    """
+    sizes = arg_sizes if arg_sizes is None or isinstance(arg_sizes, Mapping) else dict(enumerate(arg_sizes))
+    found = [*validation.validate(transaction, sizes), *_Flow(transaction, sizes, context).run()]
+
+    def order(finding: Finding) -> tuple[int, str, str]:
+        index = -1 if finding.op_index is None else finding.op_index
+        return index, finding.severity.value, finding.kind.value
+
+    return sorted(found, key=order)
+
+
+def check_bytes(data: bytes, arg_sizes: ArgSizes = None, context: Context | None = None) -> list[Finding]:
+    """As ``check``, for bytes that may not be a transaction: that is a finding too."""
+    from onedispatch.transactions.format.transaction import Transaction
+
+    try:
+        transaction = Transaction.from_bytes(data)
+    except TransactionError as error:
+        message = f"{error.where}: given {error.given}; accepted: {error.accepted}"
+        return [Finding(FindingKind.FORMAT, error.op_index, error.byte_offset or 0, message)]
+    return check(transaction, arg_sizes, context)
+
+
+# --- One BD -------------------------------------------------------------------------------------
+
+
+@lru_cache(program.BDS_REMEMBERED)
+def bd_problems(kind: str, words: Words) -> tuple[Problem, ...]:
+    """What is wrong with a BD whatever tile it is in."""
+    return (*_reserved(kind, words), *_dimensions(kind, words), *_bd_locks(kind, words))
+
+
+def _reserved(kind: str, words: Words) -> Iterator[Problem]:
+    for at, (word, covered) in enumerate(zip(words, registers.TILES[kind].bd_covered, strict=True)):
+        if word & ~covered:
+            # DDR_PATCH replaces the address, what stood there before does not matter.
+            severity = _WARNING if kind == "shim" and at == 1 else _ERROR
+            yield FindingKind.RESERVED, severity, f"word {at} has no bits {word & ~covered:#x}"
+
+
+def _dimensions(kind: str, words: Words) -> Iterator[Problem]:
+    values = vars(program.decoded(kind, words))
+    if not values["length"]:
+        return
+    wraps = [values.get(f"d{i}_wrap", 0) for i in range(3)]
+    zeros = [(values.get(f"d{i}_zeros_before", 0), values.get(f"d{i}_zeros_after", 0)) for i in range(3)]
+    for i, wrap in enumerate(wraps):
+        if not wrap and (zeros[i][1] or any(map(any, zeros[i + 1 :]))):
+            message = f"zeros around dimension {i} or outside it, which has no wrap: they are never reached"
+            yield FindingKind.DIMENSION, _WARNING, message
+            break
+    if not wraps[0] and wraps[1]:
+        yield FindingKind.DIMENSION, _WARNING, "dimension 1 wraps, dimension 0 does not: it is never reached"
+    if kind == "shim":
+        return
+    extent = program.pattern(kind, words).extent()
+    end = 4 * (values["base"] + extent) if extent else 0
+    room = _MEM_VIEW if kind == "mem" else registers.CORE.memory_bytes
+    if end > room:
+        yield FindingKind.DIMENSION, _ERROR, f"reaches to {end:#x}; the memory ends at {room:#x}"
+
+
+def _bd_locks(kind: str, words: Words) -> Iterator[Problem]:
+    values = vars(program.decoded(kind, words))
+    if values["acquire_enable"] and -values["acquire_value"] > registers.LOCK_MAX:
+        message = f"waits for a lock >= {-values['acquire_value']}; locks end at {registers.LOCK_MAX}"
+        yield FindingKind.LOCK, _ERROR, message
+    for name, used in (("acquire", values["acquire_enable"]), ("release", values["release_value"])):
+        lock = values[f"{name}_lock"]
+        if used and kind == "mem" and lock >= 3 * registers.MEM.own_lock_view:
+            yield FindingKind.LOCK, _ERROR, f"{name}s lock {lock}; accepted: 0 to 191"
+    if values["use_next"] and values["next_bd"] >= registers.TILES[kind].block["DMA_BD"].count:
+        yield FindingKind.CHAIN, _ERROR, f"is followed by BD {values['next_bd']}, which does not exist"
+
+
+@lru_cache(program.BDS_REMEMBERED)
+def _sides(words: Words) -> frozenset[int]:
+    """Whose memory and locks a memory tile's BD uses: 0 west, 1 own, 2 east."""
+    values = vars(program.decoded("mem", words))
+    extent = program.pattern("mem", words).extent()
+    sides = set()
+    if extent:
+        first, size = 4 * values["base"], registers.MEM.memory_bytes
+        sides = {first // size, (first + 4 * extent - 4) // size}
+    for name, used in (("acquire", values["acquire_enable"]), ("release", values["release_value"])):
+        if used:
+            sides.add(values[f"{name}_lock"] // registers.MEM.own_lock_view)
+    return frozenset(sides)
+
+
+# --- All of them together -----------------------------------------------------------------------
+
+
+@dataclass
+class _Lock:
+    """What a transaction does to one lock."""
+
+    least: int | None = None
+    most: int = 0
+    """Of the values that it is set to; ``least`` is None when it is never set."""
+    raised: int = 0
+    lowered: bool = False
+    known_raisers: bool = False
+    waits: dict[tuple[int, Channel | None, int], int] = field(default_factory=dict)
+    """(acquire value, channel, BD) -> the first op; of the host (acquire value, None, op) -> op."""
+
+
+class _Flow:
+    def __init__(
+        self, transaction: Transaction, sizes: Mapping[int, int] | None, context: Context | None
+    ) -> None:
+        self.transaction = transaction
+        self.order = None if context is None else Order(context)
+        self.columns = transaction.header.columns
+        self.sizes = sizes
+        self.found: list[Finding] = []
+        self.told: Counter[tuple[FindingKind, Severity]] = Counter()
+        self.untold: dict[tuple[FindingKind, Severity], int] = {}
+        """The first op of what is one too many of its class."""
+        self.bad_bds: set[tuple[Channel, int, int]] = set()
+        self.locks: dict[tuple[Tile, int], _Lock] = {}
+        self.in_flight: dict[tuple[Tile, int], dict[Channel, tuple[Pushed, int]]] = {}
+        self.flying: dict[Channel, list[Pushed]] = {}
+        self.unanswered: Tokens[Channel] = Tokens()
+        self.releases: dict[tuple[Tile, int], set[Channel]] = {}
+        self.waited = 0
+        self.cycles: dict[Channel, Pushed] = {}
+        self.unknown_users: set[Tile] = set()
+        self.tokens = 0
+        self.token_channels: set[Channel] = set()
+        self.seen: set[tuple[object, ...]] = set()
+        self.switches = SwitchCheck()
+
+    def run(self) -> list[Finding]:
+        steps = {
+            program.BdWritten: self._bd_written,
+            program.Patched: self._patched,
+            program.Pushed: self._pushed,
+            program.LockSet: self._lock_set,
+            program.LockWait: self._lock_wait,
+            program.IdleWait: self._idle_wait,
+            program.TokenWait: self._token_wait,
+            program.Reset: self._reset,
+            program.Poll: self._poll,
+            program.RegisterWritten: self._register,
+        }
+        order = self.order
+        if order is not None:
+            for lock in order.locks_set:
+                self._lock_set(lock)
+            if any(len(self.transaction.indices(name)) for name in _UNSEEN):
+                order.give_up()
+        for event in program.events(self.transaction, bds=None if order is None else order.bds):
+            if order is not None:
+                order.follow(event)
+            step = steps.get(type(event))
+            if step is not None:
+                step(event)  # type: ignore[operator]
+        self._end_cycles()
+        self._end_writes()
+        self._end_locks()
+        for op, message in self.switches.end():
+            self._say(FindingKind.ROUTE, _ERROR, op, message)
+        for (kind, severity), op in self.untold.items():
+            more = validation.more(self.told[kind, severity] - MOST_FINDINGS)
+            self.found.append(self._finding(kind, severity, op, more))
+        return self.found
+
+    def _finding(self, kind: FindingKind, severity: Severity, op: int, message: str) -> Finding:
+        return Finding(kind, op, int(self.transaction.offsets[op]), message, severity)
+
+    def _say(self, kind: FindingKind, severity: Severity, op: int, message: str) -> None:
+        self.told[kind, severity] += 1
+        if self.told[kind, severity] > MOST_FINDINGS:
+            self.untold.setdefault((kind, severity), op)
+        else:
+            self.found.append(self._finding(kind, severity, op, message))
+
+    def lock(self, tile: Tile, lock: int) -> _Lock:
+        state = self.locks.get((tile, lock))
+        if state is None:
+            state = self.locks[tile, lock] = _Lock()
+        return state
+
+    # --- BDs ------------------------------------------------------------------------------------
+
+    def _bd_written(self, event: program.BdWritten) -> None:
+        use, tile = event.use, event.tile
+        for kind, severity, message in bd_problems(use.kind, use.words):
+            self._say(kind, severity, event.op, f"{_name(tile)} BD {use.index}: {message}")
+        if use.kind == "mem":
+            self._neighbours(event.op, tile, use)
+        self._rewritten(event.op, tile, use.index, lambda old: old.words != use.words)
+
+    def _patched(self, event: program.Patched) -> None:
+        """The address is a part of the BD: no task may use the rest of it with another one."""
+        self._rewritten(event.op, event.tile, event.bd, lambda old: old.argument != event.argument)
+
+    def _rewritten(self, op: int, tile: Tile, index: int, differs: Callable[[BdUse], bool]) -> None:
+        """A BD is written that tasks may use."""
+        for channel, (push, waited) in self.in_flight.pop((tile, index), {}).items():
+            if self.order is None or not self.order.done(push):
+                old = next((use for use in push.chain if use.index == index), None)
+                changes = old is None or differs(old)
+                self._in_use(op, index, channel, push, changes, waited == self.waited)
+
+    def _in_use(
+        self, op: int, index: int, channel: Channel, push: Pushed, changes: bool, at_once: bool
+    ) -> None:
+        """A BD is written that a task uses which no wait has seen end.
+
+        An idle channel loads the first BD of a task within cycles, and some of AMD's files count
+        on it. What stands behind another task or BD, or runs again, is loaded later.
+        """
+        behind = self.flying.get(channel, [push])[0] is not push
+        later = behind or index != push.start or push.repeat > 1
+        how = ": nothing waits in between" if at_once else ", which no wait has seen end"
+        self._say(
+            FindingKind.HAZARD,
+            _ERROR if at_once and later and changes else _WARNING,
+            op,
+            f"{_name(push.tile)} BD {index} is rewritten; {_channel(channel)} may still use it for the "
+            f"task of op {push.op}{how}",
+        )
+
+    def _neighbours(self, op: int, tile: Tile, use: BdUse) -> None:
+        """A BD that reaches into the memory or the locks of a neighbour must have one."""
+        sides = _sides(use.words)
+        for way in self._absent(tile, sides):
+            message = f"{_name(tile)} BD {use.index} uses the memory tile to the {way}: there is none"
+            self._say(FindingKind.DIMENSION, _ERROR, op, message)
+
+    def _absent(self, tile: Tile, sides: Iterable[int]) -> list[str]:
+        """The neighbours among ``sides`` (0 west, 1 own, 2 east) that the partition does not have."""
+        ways = ((0, "west", tile[0] - 1), (2, "east", tile[0] + 1))
+        return [way for side, way, column in ways if side in sides and not 0 <= column < self.columns]
+
+    # --- Tasks ----------------------------------------------------------------------------------
+
+    def _pushed(self, push: Pushed) -> None:
+        channel = (push.tile, push.direction, push.channel)
+        kind = registers.kind_of_row(push.tile[1]) or "core"
+        self.flying.setdefault(channel, []).append(push)
+        for use in push.chain:
+            self._use(push, channel, use)
+        if push.end == "cycle":
+            self.cycles[channel] = push
+            if push.token:
+                message = f"{_channel(channel)}: a chain that never ends gives no token"
+                self._say(FindingKind.CHAIN, _ERROR, push.op, message)
+        elif push.end:
+            self.unknown_users.add(push.tile)
+            last = vars(push.chain[-1].bd)["next_bd"] if push.chain else push.start
+            exists = last < registers.TILES[kind].block["DMA_BD"].count
+            self._say(
+                FindingKind.BD, _WARNING if exists else _ERROR, push.op,
+                f"{_channel(channel)}: {push.end}" + ("; the overlay must" if exists else ": there is none"),
+            )  # fmt: skip
+        if push.token:
+            self.tokens += 1
+            self.token_channels.add(channel)
+            if push.end != "cycle":
+                self.unanswered.give(channel, push)
+
+    def _use(self, push: Pushed, channel: Channel, use: BdUse) -> None:
+        values, shape = vars(use.bd), use.pattern
+        self.in_flight.setdefault((push.tile, use.index), {})[channel] = (push, self.waited)
+        bad = (channel, use.op, use.index)
+        if bad not in self.bad_bds:
+            for kind, severity, message in _queued_problems(push, use, bool(values["valid"])):
+                self.bad_bds.add(bad)
+                self._say(kind, severity, push.op, f"{_bd(channel, use)} {message}")
+        if shape.iteration is not None:
+            self._runs(push, channel, use)
+        self._locks_of(push, channel, use, values)
+
+    def _runs(self, push: Pushed, channel: Channel, use: BdUse) -> None:
+        """Whether the iterations that a push asks for stay where the first one is."""
+        reach = 4 * use.pattern.extent(push.repeat)
+        if use.kind == "shim":
+            if use.argument is None or self.sizes is None or use.argument[0] not in self.sizes:
+                return
+            argument, offset = use.argument
+            size = self.sizes[argument]
+            if offset + 4 * use.pattern.extent() <= size < offset + reach:
+                self._say(
+                    FindingKind.ARGUMENT, _ERROR, push.op,
+                    f"{_bd(channel, use)}: {counted(push.repeat, 'run')} access "
+                    f"argument {argument} of {counted(size, 'byte')} from {offset} to {offset + reach}",
+                )  # fmt: skip
+            return
+        if not reach:
+            return
+        room = _MEM_VIEW if use.kind == "mem" else registers.CORE.memory_bytes
+        end = 4 * vars(use.bd)["base"] + reach
+        if end > room:
+            message = f"{counted(push.repeat, 'run')} reach to {end:#x}; the memory ends at {room:#x}"
+            self._say(FindingKind.DIMENSION, _ERROR, push.op, f"{_bd(channel, use)}: {message}")
+        elif use.kind == "mem":
+            last_side = (end - 1) // registers.MEM.memory_bytes
+            # What one execution touches was told where the BD is written.
+            for way in self._absent(push.tile, {last_side} - _sides(use.words)):
+                message = f"{counted(push.repeat, 'run')} reach the memory tile to the {way}: there is none"
+                self._say(FindingKind.DIMENSION, _ERROR, push.op, f"{_bd(channel, use)}: {message}")
+
+    def _locks_of(self, push: Pushed, channel: Channel, use: BdUse, values: Mapping[str, int]) -> None:
+        if values["release_value"]:
+            owner = program.lock_owner(use.kind, push.tile, values["release_lock"])
+            if owner is not None:
+                state = self.lock(*owner)
+                times = registers.LOCK_MAX if push.end == "cycle" else push.repeat
+                state.raised += max(values["release_value"], 0) * times
+                state.known_raisers |= values["release_value"] > 0
+                state.lowered |= values["release_value"] < 0
+                self.releases.setdefault(owner, set()).add(channel)
+        if values["acquire_enable"]:
+            owner = program.lock_owner(use.kind, push.tile, values["acquire_lock"])
+            if owner is not None:
+                state = self.lock(*owner)
+                state.lowered |= values["acquire_value"] != 0
+                state.waits.setdefault((values["acquire_value"], channel, use.index), push.op)
+
+    def _retire(self, channel: Channel, last: Pushed | None = None) -> None:
+        """The tasks of a channel have ended: up to ``last``, or all of them."""
+        flying = self.flying.pop(channel, [])
+        ended = len(flying)
+        if last is not None:  # nobody, if it was seen to end before
+            ended = next((i for i, push in enumerate(flying, 1) if push is last), 0)
+        if ended < len(flying):
+            self.flying[channel] = flying[ended:]
+        for push in flying[:ended]:
+            if push.end == "cycle":
+                continue
+            if self.order is not None:
+                self.order.ended(push)
+            for use in push.chain:
+                users = self.in_flight.get((push.tile, use.index), {})
+                if channel in users and users[channel][0] is push:
+                    del users[channel]
+
+    def _reset(self, event: program.Reset) -> None:
+        channel = (event.tile, event.direction, event.channel)
+        self.unanswered.forget(channel)
+        for push in self.flying.pop(channel, ()):
+            for use in push.chain:
+                self.in_flight.get((push.tile, use.index), {}).pop(channel, None)
+        self._end_cycle(channel)
+
+    def _end_cycle(self, channel: Channel) -> None:
+        push = self.cycles.pop(channel, None)
+        if push is None:
+            return
+        gated = any(vars(use.bd)["acquire_enable"] for use in push.chain)
+        chain = " ".join(str(use.index) for use in push.chain)
+        tail = "its locks gate it" if gated else "and no lock gates it"
+        message = f"{_channel(channel)}: the chain of BDs {chain} never ends, {tail}"
+        self._say(FindingKind.CHAIN, _WARNING if gated else _ERROR, push.op, message)
+
+    def _end_cycles(self) -> None:
+        for channel in list(self.cycles):
+            self._end_cycle(channel)
+
+    def _end_writes(self) -> None:
+        """What nothing has waited for may still be on its way when the host reads its memory."""
+        for channel, pushes in self.flying.items():
+            tile, direction, _ = channel
+            if tile[1] != registers.SHIM_ROW or program.DIRECTIONS[direction & 1] != "S2MM":
+                continue
+            late = [p for p in pushes if p.end != "cycle" and not (self.order and self.order.done(p))]
+            if late:
+                message = (
+                    f"{_channel(channel)} may still write host memory for the task of op {late[0].op} "
+                    "when the transaction ends: no wait has seen it end"
+                )
+                self._say(FindingKind.HAZARD, _WARNING, len(self.transaction) - 1, message)
+
+    # --- Waits ----------------------------------------------------------------------------------
+
+    def _idle_wait(self, event: program.IdleWait) -> None:
+        self.waited += 1
+        channel = (event.tile, event.direction, event.channel)
+        push = self.cycles.pop(channel, None)
+        if push is not None:
+            message = f"{_channel(channel)}: the chain never ends, but op {event.op} waits for its end"
+            self._say(FindingKind.CHAIN, _ERROR, push.op, message)
+        if channel not in self.seen and channel not in self.flying:
+            message = f"{_channel(channel)} is waited for, but nothing here starts it"
+            self._say(FindingKind.WAIT, _WARNING, event.op, message)
+        self.seen.add(channel)
+        self._retire(channel)
+
+    def _register(self, event: program.RegisterWritten) -> None:
+        for op, message in self.switches.write(*event):
+            self._say(FindingKind.ROUTE, _ERROR, op, message)
+        register = registers.find_register(event.address)
+        if register is None or register.byte or register.block.name not in _CONTROL:
+            return
+        unknown = event.value & event.mask & ~_CONTROL_BITS
+        if unknown:
+            # AMD's files set bit 0 of control registers, which no public source explains.
+            self._say(FindingKind.RESERVED, _WARNING, event.op, f"{register} has no bits {unknown:#x}")
+
+    def _poll(self, event: program.Poll) -> None:
+        del event
+        self.waited += 1
+
+    def _token_wait(self, event: program.TokenWait) -> None:
+        self.waited += 1
+        if event.tile is None:
+            wanted = event.tokens * event.columns
+            if wanted > self.tokens:
+                message = f"waits for {counted(wanted, 'token')}; the tasks before it give {self.tokens}"
+                self._say(FindingKind.WAIT, _WARNING if self.tokens else _ERROR, event.op, message)
+            for channel, push in self.unanswered.merge(event.tokens):
+                self._retire(channel, push)
+        else:
+            column, row = event.tile
+            tiles = ((column + c, row + r) for c in range(event.columns) for r in range(event.rows))
+            missing = next((t for t in tiles if (t, *event[2:4]) not in self.token_channels), None)
+            if missing is not None:
+                name = _channel((missing, event.direction, event.channel))
+                message = f"waits for a token of {name}; no task there gives one"
+                self._say(FindingKind.WAIT, _ERROR, event.op, message)
+            last_column, last_row = column + event.columns - 1, row + event.rows - 1
+            for c in self.unanswered.channels():
+                if column <= c[0][0] <= last_column and row <= c[0][1] <= last_row and c[1:] == event[2:4]:
+                    given = self.unanswered.take(c)
+                    if given is not None:
+                        self._retire(c, given)
+
+    def _lock_set(self, event: program.LockSet) -> None:
+        state = self.lock(event.tile, event.lock)
+        state.least = event.value if state.least is None else min(state.least, event.value)
+        state.most = max(state.most, event.value)
+
+    def _lock_wait(self, event: program.LockWait) -> None:
+        self.waited += 1
+        state = self.lock(event.tile, event.lock)
+        if event.acquire:
+            state.waits[event.value, None, event.op] = event.op
+            state.lowered |= event.value != 0
+            if self.order is None:  # which of the tasks that release it is not told apart
+                for channel in self.releases.get((event.tile, event.lock), ()):
+                    self._retire(channel)
+        else:
+            state.raised += max(event.value, 0)
+            state.known_raisers |= event.value > 0
+            state.lowered |= event.value < 0
+
+    # --- Locks ----------------------------------------------------------------------------------
+
+    def _end_locks(self) -> None:
+        for (tile, lock), state in self.locks.items():
+            if registers.kind_of_row(tile[1]) == "core" or state.least is None:
+                continue  # cores and overlays do what no transaction shows
+            low = 0 if state.lowered else state.least
+            high = min(registers.LOCK_MAX, state.most + state.raised)
+            near = any((tile[0] + d, tile[1]) in self.unknown_users for d in (-1, 0, 1))
+            sure = state.known_raisers and not near
+            for (value, channel, index), op in state.waits.items():
+                wanted = abs(value)
+                if low <= wanted <= high or (value < 0 and wanted <= high):
+                    continue
+                who = f"{_channel(channel)} BD {index}" if channel else "the host"
+                kept = f"at {low}" if low == high else f"within {span(low, high)}"
+                self._say(
+                    FindingKind.LOCK, _ERROR if sure and wanted > high else _WARNING, op,
+                    f"{who} waits for {_name(tile)} lock {lock} {condition(value)}; "
+                    f"what is done here keeps it {kept}",
+                )  # fmt: skip
+
+
+def _queued_problems(push: Pushed, use: BdUse, valid: bool) -> Iterator[Problem]:
+    """What is wrong with a BD on the channel that it is queued on; told once, however often it is."""
+    if not valid:
+        yield FindingKind.BD, _ERROR, "is queued while not valid"
+    low = 24 * (push.channel % 2)
+    # Of the first BD validation says it.
+    if use.kind == "mem" and not low <= use.index < low + 24 and use.index != push.start:
+        yield FindingKind.BD, _ERROR, f"is queued on a channel that can use BDs {span(low, low + 23)}"
+    if use.pattern.zeros and not push.direction:
+        yield FindingKind.DIMENSION, _WARNING, "inserts zeros, which an S2MM channel does not"
+
+
+def _name(tile: Tile) -> str:
+    return f"c{tile[0]} r{tile[1]}"
+
+
+def _channel(channel: Channel) -> str:
+    tile, direction, index = channel
+    return f"{_name(tile)} {program.DIRECTIONS[direction & 1]}[{index}]"
+
+
+def _bd(channel: Channel, use: BdUse) -> str:
+    return f"{_channel(channel)} BD {use.index}"

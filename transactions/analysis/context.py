@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a transaction runs in: the overlay, what its core programs do, and constant arguments.
+
+A transaction alone does not show where streams lead, what the overlay's own BDs hold, at which
+values locks start, or what cores do between their inputs and their outputs. Whoever has these can
+hand them to ``check``, which then knows what must have happened when a wait ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from onedispatch.transactions.analysis.effects import Words
+
+if TYPE_CHECKING:
+    from onedispatch.transactions.format.transaction import Transaction
+
+
+@dataclass(frozen=True)
+class LockUse:
+    """What a core program does to its own locks for one parameter block.
+
+    Attributes:
+        taken: lock -> how often it is acquired, by one each time.
+        given: lock -> how often it is released, by one each time.
+        last: locks whose last release comes after every acquire of the block.
+    """
+
+    taken: Mapping[int, int]
+    given: Mapping[int, int]
+    last: frozenset[int]
+
+
+@dataclass(frozen=True)
+class CoreProgram:
+    """A program that takes one parameter block after the other, each wholly before the next.
+
+    Attributes:
+        image: its first words in program memory.
+        parameters_at: byte of data memory at which a block lies.
+        words: of a block.
+        full: the lock that says that a block is there: acquired by one before anything else.
+        uses: (words of a block, column, core row from 0) -> what it then does; None: it refuses it.
+    """
+
+    image: Words
+    parameters_at: int
+    words: int
+    full: int
+    uses: Callable[[Words, int, int], LockUse | None]
+
+
+@dataclass(frozen=True)
+class Context:
+    """The overlay that a transaction was made for.
+
+    Attributes:
+        overlay: what configured the array before.
+        programs: core programs that the overlay may load.
+        constants: kernel arguments whose bytes are known, and that nobody but the host writes.
+    """
+
+    overlay: Transaction
+    programs: tuple[CoreProgram, ...] = ()
+    constants: Mapping[int, bytes] = field(default_factory=dict)

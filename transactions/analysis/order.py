@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must have happened: the order that data flow establishes between waits and tasks.
+
+When a token of an output has been waited for, its words have come from somewhere: the channel that
+the switches connect has sent as many, the locks that its BDs took were released as often, by the
+only ones who can, and so on back to the host memory that it all began with. ``Order`` keeps, for
+every channel and core, how far it *must* have come, as the least that explains every wait so far.
+
+Everything here is a lower bound on progress. What could not be followed (a chain that never ends, a
+BD that nobody wrote, a channel that is reset, routes or programs that change, memory or parameters
+written past the DMA) ends it: from there on nothing is said to have happened.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from onedispatch.transactions.analysis import effects as program
+from onedispatch.transactions.analysis.context import Context, CoreProgram, LockUse
+from onedispatch.transactions.analysis.effects import BdUse, Pushed, Tile, Words
+from onedispatch.transactions.analysis.progress import Actor, Resource, Step, Task
+from onedispatch.transactions.machine import registers, routes
+
+Channel: TypeAlias = tuple[Tile, int, int]
+_CONTROL = ("DMA_S2MM_CTRL", "DMA_MM2S_CTRL")
+_CONTROL_BITS = sum(
+    1 << f.lsb
+    for f in registers.CHANNEL_FIELDS
+    if f.name in ("pause_memory", "pause_stream", "out_of_order", "compression")
+)
+_FINISH = next(f for f in registers.CHANNEL_FIELDS if f.name == "finish_on_tlast")
+_UNCOUNTED = _CONTROL_BITS | ((1 << _FINISH.width) - 1) << _FINISH.lsb
+"""Bits of a channel's control register with which a BD's length no longer counts its words."""
+_HOPS = 4
+"""Buffers between host memory and a core that a parameter block may pass."""
+_PROGRAMS = ("CORE_CONTROL", "PROGRAM_MEMORY")
+
+
+def _stream(channel: tuple[Tile, int]) -> Resource:
+    """Words into an S2MM channel."""
+    return channel[0], "words into", channel[1]
+
+
+def _lock(tile: Tile, lock: int) -> Resource:
+    return tile, "lock", lock
+
+
+class Order:
+    """Follows a transaction in its context; ``done`` says whether a task must have ended."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._lost = False
+        self._dirty = False
+        self._actors: dict[object, Actor] = {}
+        self._producers: dict[Resource, dict[int, Actor]] = {}
+        self._consumers: dict[Resource, dict[int, Actor]] = {}
+        self._init: dict[Resource, int] = {}
+        self._wild: set[Resource] = set()
+        """Locks whose balance is not known."""
+        self._host: dict[Resource, int] = {}
+        """What polls of request windows took."""
+        self._end: dict[int, tuple[Actor, int]] = {}
+        """The op of a push -> its channel, and the step behind its last one."""
+        self._steps: dict[tuple[Channel, int], tuple[tuple[BdUse, ...], tuple[Step, ...]]] = {}
+        self._cores: dict[Tile, CoreProgram] = {}
+        self._strange_programs = False
+        """Cores run what nobody explained: they may use the locks of any core around them."""
+        self._blocks: dict[Tile, deque[tuple[BdUse, Resource, int]]] = {}
+        """Parameter blocks on their way to a core: its BD, and the word of which stream it begins at."""
+        self.bds: dict[tuple[Tile, int], BdUse] = {}
+        """BDs that the overlay wrote."""
+        self.locks_set: list[program.LockSet] = []
+        self._changed: set[Resource] = set()
+        self._read_overlay()
+
+    def _read_overlay(self) -> None:
+        writes: list[tuple[int, int]] = []
+        for event in program.events(self._context.overlay):
+            if isinstance(event, program.BdWritten):
+                self.bds[event.tile, event.use.index] = event.use
+            elif isinstance(event, program.LockSet):
+                self._init[_lock(event.tile, event.lock)] = event.value
+                self.locks_set.append(event)
+            elif isinstance(event, program.RegisterWritten):
+                writes.append((event.address, event.value))
+            elif isinstance(event, program.DataWritten):
+                self._load(event)
+            elif isinstance(event, Pushed):
+                self._lost = True  # it has tasks of its own: who takes which words is not known
+        self._routes = routes.Routes(writes)
+
+    def _load(self, event: program.DataWritten) -> None:
+        for known in self._context.programs:
+            if event.words[: len(known.image)] == known.image:
+                self._cores[event.tile] = known
+                return
+        self._strange_programs |= event.tile[1] >= registers.FIRST_CORE_ROW
+
+    def follow(self, event: program.Event) -> None:
+        """The next event; what waits see ``ended`` says."""
+        if isinstance(event, Pushed):
+            self._pushed(event)
+        elif isinstance(event, program.LockSet):
+            self._lock_set(event)
+        elif isinstance(event, program.LockWait):
+            self._lock_taken(event)
+        elif not isinstance(event, program.BdWritten | program.Patched):
+            self._changed_by(event)
+
+    # --- What the transaction does --------------------------------------------------------------
+
+    def _pushed(self, push: Pushed) -> None:
+        if push.end or self._lost:
+            self._lost = True
+            return
+        channel = (push.tile, push.direction, push.channel)
+        steps = self._steps_of(channel, push)
+        actor = self._actor(channel)
+        task = actor.push(steps, push.repeat)
+        self._join(actor, task)
+        self._end[push.op] = (actor, actor.steps)
+        for at, step in enumerate(steps):
+            self._notice_block(push, task, at, step)
+            if push.direction == 0 and push.tile[1] == 0 and step.use is not None:
+                argument = step.use.argument
+                if argument is None or argument[0] in self._context.constants:
+                    self._lost = True  # parameters may be written anew
+
+    def ended(self, push: Pushed) -> None:
+        """A wait has seen the end of a task."""
+        actor, steps = self._end.get(push.op, (None, 0))
+        if actor is not None:
+            self._advance(actor, steps, steps)
+
+    def _lock_taken(self, wait: program.LockWait) -> None:
+        """The host asked for a lock, and got it."""
+        key = _lock(wait.tile, wait.lock)
+        if wait.acquire and wait.value < 0:
+            self._host[key] = self._host.get(key, 0) - wait.value
+            self._changed.add(key)
+            self._dirty = True
+        elif not wait.acquire:
+            self._wild.add(key)
+
+    def _lock_set(self, event: program.LockSet) -> None:
+        """A lock is set: its balance starts anew if all tasks that use it must have ended."""
+        self._settle()
+        key = _lock(event.tile, event.lock)
+        takers, givers = self._consumers.get(key, {}), self._producers.get(key, {})
+        taken = sum(actor.all_taken.get(key, 0) for actor in takers.values())
+        given = sum(actor.all_given.get(key, 0) for actor in givers.values())
+        rests = all(a.taken(key) == a.all_taken.get(key, 0) for a in takers.values())
+        rests = rests and all(a.given(key) == a.all_given.get(key, 0) for a in givers.values())
+        if not rests or self._blocks.get(event.tile):
+            self._wild.add(key)
+            return
+        self._wild.discard(key)
+        self._init[key] = event.value + taken - given + self._host.get(key, 0)
+
+    def _changed_by(self, event: program.Event) -> None:
+        """Any other event: whether it changes what this file relies on."""
+        if isinstance(event, program.Reset | program.DataWritten):
+            self._lost = True
+        elif isinstance(event, program.RegisterWritten):
+            register = registers.find_register(event.address)
+            name = "" if register is None else register.block.name
+            uncounted = name in _CONTROL and bool(event.value & event.mask & _UNCOUNTED)
+            if uncounted or name in _PROGRAMS or routes.is_switch_register(event.address):
+                self._lost = True
+
+    def give_up(self) -> None:
+        """Something happens that no event tells."""
+        self._lost = True
+
+    def done(self, push: Pushed) -> bool:
+        """Whether the task must have ended: nothing of it is still to load a BD."""
+        if self._lost:
+            return False
+        self._settle()
+        actor, steps = self._end.get(push.op, (None, 0))
+        return actor is not None and actor.done >= steps
+
+    # --- Tasks as steps -------------------------------------------------------------------------
+
+    def _actor(self, key: object) -> Actor:
+        actor = self._actors.get(key)
+        if actor is None:
+            actor = self._actors[key] = Actor()
+        return actor
+
+    def _join(self, actor: Actor, task: Task) -> None:
+        for key in task.takes:
+            self._consumers.setdefault(key, {})[id(actor)] = actor
+        for key in task.gives:
+            self._producers.setdefault(key, {})[id(actor)] = actor
+
+    def _steps_of(self, channel: Channel, push: Pushed) -> tuple[Step, ...]:
+        known = self._steps.get((channel, push.start))
+        if known is None or known[0] is not push.chain:
+            steps = tuple(self._step(channel, use) for use in push.chain)
+            known = self._steps[channel, push.start] = (push.chain, steps)
+        return known[1]
+
+    def _step(self, channel: Channel, use: BdUse) -> Step:
+        tile, mm2s, number = channel
+        values = vars(use.bd)
+        if values.get("enable_compression"):
+            self._lost = True
+        acquires, gives = [], []
+        if values["acquire_enable"] and values["acquire_value"] < 0:
+            owner = program.lock_owner(use.kind, tile, values["acquire_lock"])
+            if owner is not None:
+                acquires.append((_lock(*owner), -values["acquire_value"]))
+        if values["release_value"]:
+            owner = program.lock_owner(use.kind, tile, values["release_lock"])
+            if owner is not None and values["release_value"] < 0:
+                self._wild.add(_lock(*owner))
+            elif owner is not None:
+                gives.append((_lock(*owner), values["release_value"]))
+        words = values["length"]
+        if not mm2s:
+            received = ((_stream((tile, number)), words),) if words else ()
+            return Step(use, tuple(acquires), received, (), tuple(gives))
+        packet = values["packet_id"] if values["enable_packet"] else None
+        arrivals = self._routes.of(tile, number, packet)
+        sent = tuple((_stream(to), words + header) for to, header in arrivals if words + header)
+        return Step(use, tuple(acquires), (), sent, tuple(gives))
+
+    # --- Progress -------------------------------------------------------------------------------
+
+    def _advance(self, actor: Actor, done: int, begun: int) -> None:
+        taken = actor.advance(done, begun)
+        if taken:
+            self._dirty = True
+            self._changed |= taken
+
+    def _settle(self) -> None:
+        """The least progress of everybody that explains what is known."""
+        if self._lost or not self._dirty:
+            return
+        self._resolve_blocks()
+        while self._changed:
+            self._explain(self._changed.pop())
+        self._dirty = False
+
+    def _explain(self, key: Resource) -> None:
+        """What was taken must have been given by those who can."""
+        if key in self._wild or (key[1] == "lock" and not self._is_known(key)):
+            return
+        taken = sum(actor.taken(key) for actor in self._consumers.get(key, {}).values())
+        needed = taken + self._host.get(key, 0) - self._init.get(key, 0)
+        if needed <= 0:
+            return
+        givers = self._producers.get(key, {}).values()
+        most = sum(actor.all_given[key] for actor in givers)
+        for actor in givers:
+            wanted = needed - (most - actor.all_given[key])
+            if 0 < wanted <= actor.all_given[key]:
+                self._advance(actor, *actor.steps_for(key, wanted))
+
+    def _is_known(self, lock: Resource) -> bool:
+        """Whether its value was set, and everybody who may use it is known."""
+        tile = lock[0]
+        if lock not in self._init:
+            return False
+        core = tile[1] >= registers.FIRST_CORE_ROW
+        return not core or (tile in self._cores and not self._strange_programs and not self._blocks.get(tile))
+
+    # --- Parameter blocks of cores ----------------------------------------------------------------
+
+    def _notice_block(self, push: Pushed, task: Task, at: int, step: Step) -> None:
+        """A task that tells a core that a parameter block has come."""
+        known = self._cores.get(push.tile)
+        if known is None or step.use is None or (_lock(push.tile, known.full), 1) not in step.gives:
+            return
+        key = _stream((push.tile, push.channel))
+        begins = task.taken_before.get(key, 0)
+        begins += sum(n for s in task.steps[:at] for k, n in s.receives if k == key)
+        per_pass = task.takes.get(key, 0)
+        waiting = self._blocks.setdefault(push.tile, deque())
+        waiting += [(step.use, key, begins + n * per_pass) for n in range(task.passes)]
+        self._dirty = True
+
+    def _resolve_blocks(self) -> None:
+        """Gives cores the blocks that are known to come to them, in order."""
+        for tile, waiting in self._blocks.items():
+            while waiting:
+                use = self._use_of_block(tile, *waiting[0])
+                if use is None:
+                    break
+                waiting.popleft()
+                self._core_step(tile, use)
+
+    def _use_of_block(self, tile: Tile, use: BdUse, key: Resource, begins: int) -> LockUse | None:
+        known = self._cores[tile]
+        if use.pattern.length != known.words or 4 * vars(use.bd)["base"] != known.parameters_at:
+            return None
+        words = self._content(key, begins, known.words)
+        return None if words is None else known.uses(words, tile[0], tile[1] - registers.FIRST_CORE_ROW)
+
+    def _core_step(self, tile: Tile, use: LockUse) -> None:
+        def amounts(counts: Mapping[int, int]) -> tuple[tuple[Resource, int], ...]:
+            return tuple((_lock(tile, lock), count) for lock, count in counts.items() if count)
+
+        full = ((_lock(tile, self._cores[tile].full), 1),)
+        last = frozenset(_lock(tile, lock) for lock in use.last)
+        step = Step(None, full, amounts(use.taken), amounts(use.given), (), last)
+        actor = self._actor(tile)
+        self._join(actor, actor.push((step,), 1))
+        self._changed.update(actor.all_given)
+
+    def _content(self, key: Resource, begins: int, length: int, hops: int = _HOPS) -> Words | None:
+        """The words that a stream carries from its word ``begins`` on, back to a known argument.
+
+        Followed are whole runs of BDs over words in a row, and buffers of one slot in between.
+        """
+        found = self._sender(key, begins)
+        if found is None or not hops or not _plain(found[1], length):
+            return None
+        actor, step, task, passes = found
+        use = step.use
+        if use is not None and use.kind == "shim":
+            if use.argument is None or use.argument[0] not in self._context.constants:
+                return None
+            argument, offset = use.argument
+            data = self._context.constants[argument][offset : offset + 4 * length]
+            return tuple(memoryview(data).cast("I")) if len(data) == 4 * length else None
+        if len(step.acquires) != 1 or use is None:
+            return None
+        # What it sends was written by the step that gave it the lock.
+        ((lock, _),) = step.acquires
+        given = actor.taken_before(lock, task, passes, step) - self._init.get(lock, 0)
+        written = self._sender(lock, given)
+        if given < 0 or lock in self._wild or written is None or not _plain(written[1], length):
+            return None
+        actor, step, task, passes = written
+        if step.use is None or vars(step.use.bd)["base"] != vars(use.bd)["base"] or not step.receives:
+            return None
+        ((stream, _),) = step.receives
+        return self._content(stream, actor.taken_before(stream, task, passes, step), length, hops - 1)
+
+    def _sender(self, key: Resource, begins: int) -> tuple[Actor, Step, Task, int] | None:
+        """Who gives the resource from ``begins`` on, if only one can."""
+        givers = list(self._producers.get(key, {}).values())
+        found = givers[0].sender_of(key, begins) if len(givers) == 1 else None
+        return None if found is None else (givers[0], *found)
+
+
+def _plain(step: Step, length: int) -> bool:
+    """Whether a step moves just ``length`` words in a row, wherever its task stands."""
+    if step.use is None:
+        return False
+    shape = step.use.pattern
+    row = len(shape.dims) == 1 and shape.dims[0][1] == 1 and not shape.zeros
+    return row and shape.iteration is None and shape.length == length

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What follows one another in a transaction: runs of alike events, and which of them repeat."""
+
+from __future__ import annotations
+
+from onedispatch.transactions.analysis import effects as program
+from onedispatch.transactions.base.phrases import KIND_NAMES, counted
+from onedispatch.transactions.machine import registers
+from onedispatch.transactions.text import listing
+
+_MOST_STEPS = 12
+_MOST_COMPARED = 10_000
+"""Steps that are looked at for repetitions."""
+Step = tuple[int, int, str]
+"""(first op, last op, what)"""
+_STEPS: dict[type, str] = {
+    program.BdWritten: "move",
+    program.Patched: "move",
+    program.Pushed: "move",
+    program.Reset: "reset channels",
+    program.LockSet: "move",
+    program.LockWait: "wait",
+    program.IdleWait: "wait",
+    program.Poll: "wait",
+    program.TokenWait: "wait",
+    program.DataWritten: "write parameters",
+    program.RegisterWritten: "set registers",
+}
+
+
+class Steps:
+    """Runs of alike events; locks polled around a parameter block belong to the block."""
+
+    def __init__(self) -> None:
+        self.done: list[Step] = []
+        self.what = ""
+        self.run: list[program.Event] = []
+        self.block_op = -1
+        """The op of the parameter block that was written last."""
+
+    def take(self, event: program.Event) -> None:
+        what = _STEPS.get(type(event))
+        if what is None or event.op == self.block_op:
+            return
+        if what == "move":  # most
+            pass
+        elif isinstance(event, program.RegisterWritten):
+            if "_CTRL" in listing.place(event.address):
+                what = "reset channels"
+        elif isinstance(event, program.LockWait):
+            if event.tile[1] >= registers.FIRST_CORE_ROW:
+                what = "write parameters"
+        elif isinstance(event, program.DataWritten):
+            self.block_op = event.op
+        if what != self.what:
+            self.end()
+            self.what = what
+        self.run.append(event)
+
+    def end(self) -> None:
+        """Closes the run; also after the last event."""
+        if self.run:
+            self.done.append((self.run[0].op, self.run[-1].op, _step_text(self.what, self.run)))
+        self.run = []
+
+
+def folded(steps: list[Step]) -> tuple[list[Step], int]:
+    """The first steps, and how many are left; what follows again and again once, and how often."""
+    folded: list[Step] = []
+    at = 0
+    while at < len(steps) and len(folded) < _MOST_STEPS:
+        period, times = _repeated([what for _, _, what in steps[at : at + _MOST_COMPARED]])
+        folded += steps[at : at + period]
+        if times > 1:
+            again = steps[at + period : at + period * times]
+            what = "the same" if period == 1 else f"the same {counted(period, 'step')}"
+            folded.append((again[0][0], again[-1][1], f"{what} {counted(times - 1, 'more time')}"))
+        at += period * times
+    return folded, len(steps) - at
+
+
+def _repeated(texts: list[str]) -> tuple[int, int]:
+    """(length, times) of the repetition at the start that leaves most lines out."""
+    best = (1, 1)
+    for period in range(1, min(_MOST_STEPS, len(texts) // 2) + 1):
+        times = 1
+        while texts[:period] == texts[period * times : period * (times + 1)]:
+            times += 1
+        # Two lines that become one and a remark are no gain.
+        if times > 1 and period * (times - 1) > max(1, best[0] * (best[1] - 1)):
+            best = (period, times)
+    return best
+
+
+def _step_text(what: str, run: list[program.Event]) -> str:
+    tiles = {getattr(event, "tile", None) for event in run} - {None}
+    kinds = {registers.kind_of_row(tile[1]) for tile in tiles if tile}
+    names = " and ".join(name for kind, name in KIND_NAMES.items() if kind in kinds)
+    where = f"{counted(len(tiles), 'tile')} ({names})" if tiles else "the array"
+    if what == "move":
+        pushes, locks = program.pushes_of(run), sum(isinstance(event, program.LockSet) for event in run)
+        parts = [f"set {counted(locks, 'lock')}"] if locks else []
+        if pushes:
+            parts.append(
+                f"start {counted(len(pushes), 'task')} "
+                f"of {counted(sum(push.bytes for push in pushes), 'byte')}"
+            )
+        return f"{', '.join(parts) or 'write BDs'} in {where}"
+    if what == "wait":
+        return f"wait for {counted(len(run), 'condition')} in {where}"
+    if what == "write parameters":
+        words = sum(len(event.words) for event in run if isinstance(event, program.DataWritten))
+        return f"{what}: {counted(words, 'word')} into {where}"
+    return f"{what}: {counted(len(run), 'write')} in {where}"

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings: what is wrong with a transaction, and the checks on what one op alone says.
+
+Sizes and framing are the decoder's business, what ops do together is ``check``'s. The checks on
+single ops are C++ (cpp_ext/src/txn/validate.cpp), which answers with the name of a check and its
+numbers; the texts are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.format import spec
+from onedispatch.transactions.format.decode import native
+from onedispatch.transactions.machine import registers
+
+if TYPE_CHECKING:
+    from onedispatch.transactions.format.transaction import Transaction
+
+Indices = npt.NDArray[np.int64]
+ArgSizes = Mapping[int, int] | Sequence[int] | None
+_MAX_U64 = (1 << 64) - 1
+MOST_FINDINGS: int = native.MOST_FINDINGS
+"""Of one class and check; what is more is counted in one finding, so that memory stays bounded."""
+
+
+class Severity(Enum):
+    """How sure it is."""
+
+    ERROR = "error"
+    """Cannot be right, whatever else is on the array."""
+    WARNING = "warning"
+    """Right only if the overlay, a core or a control packet does its part."""
+
+
+class FindingKind(Enum):
+    """What is wrong."""
+
+    FORMAT = "format"
+    """Cannot be decoded: sizes, counts, opcodes."""
+    HEADER = "header"
+    ADDRESS = "address"
+    """Unaligned, outside the array, or on no known register."""
+    COUNT = "count"
+    """A size or count that disagrees with the op, or an empty write."""
+    VALUE = "value"
+    """A value that the register or op cannot take."""
+    PATCH = "patch"
+    """DDR_PATCH that no preceding shim BD write covers."""
+    ARGUMENT = "argument"
+    """Kernel argument that does not exist, or an access past its end."""
+    UNKNOWN = "unknown"
+    """A custom opcode that nobody explained."""
+    RESERVED = "reserved"
+    """Bits set that no field covers."""
+    BD = "bd"
+    """A BD that is queued without being valid or written, or that its channel cannot use."""
+    DIMENSION = "dimension"
+    """A BD whose dimensions contradict each other or leave the memory."""
+    CHAIN = "chain"
+    """A chain of BDs that never ends, or leads nowhere."""
+    LOCK = "lock"
+    """A lock that does not exist, or a value that it cannot reach."""
+    WAIT = "wait"
+    """A wait for a channel that nothing starts, or that never ends."""
+    ROUTE = "route"
+    """A connection that the stream switch of the tile does not have."""
+    HAZARD = "hazard"
+    """A BD that is rewritten while a task may still use it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong; ``op_index`` is None for the header."""
+
+    kind: FindingKind
+    op_index: int | None
+    byte_offset: int
+    message: str
+    severity: Severity = Severity.ERROR
+
+    def __str__(self) -> str:
+        whole = "file" if self.kind is FindingKind.FORMAT else "header"
+        place = whole if self.op_index is None else f"op {self.op_index}"
+        what = f"{self.kind.value} {self.severity.value}"
+        return f"{place} (byte {self.byte_offset}): {what}: {self.message}"
+
+
+@dataclass(frozen=True)
+class _Context:
+    columns: int
+    sizes: Mapping[int, int]
+
+
+_Text = Callable[..., str]
+"""A message, from the context and the four numbers of a finding."""
+
+
+def _fixed(text: str) -> _Text:
+    """``{0}`` to ``{3}`` stand for the numbers."""
+    return lambda _, *numbers: text.format(*numbers)
+
+
+def _columns(_: _Context, given: int, most: int, *_rest: int) -> str:
+    return f"{counted(given, 'column')}; accepted: " + (span(1, most) if most else "1 or more")
+
+
+def _address(context: _Context, address: int, *_rest: int) -> str:
+    columns = span(0, context.columns - 1)
+    return f"address {address:#x}; accepted: multiples of 4 in columns {columns}"
+
+
+def _register(_: _Context, offset: int, address: int, *_rest: int) -> str:
+    kind = registers.kind_of_row(registers.split_address(address)[1])
+    return f"offset {offset:#x} of a {kind} tile is no known register (address {address:#x})"
+
+
+def _reserved(_: _Context, address: int, bits: int, *_rest: int) -> str:
+    return f"{registers.find_register(address)} has no bits {bits:#x}"
+
+
+def _queue_bd(_: _Context, bd: int, channel: int, low: int, high: int) -> str:
+    return f"BD {bd} on channel {channel}; accepted: {span(low, high)}"
+
+
+def _token_columns(context: _Context, columns: int, first: int, *_rest: int) -> str:
+    given = counted(columns, "column")
+    return f"tokens of {given} from {first} on; accepted: 1 or more inside {context.columns}"
+
+
+def _no_argument(context: _Context, argument: int, *_rest: int) -> str:
+    return f"argument {argument}; accepted: {', '.join(map(str, sorted(context.sizes)))}"
+
+
+def _past_argument(context: _Context, argument: int, _size: int, offset: int, extent: int) -> str:
+    whole = f"argument {argument} of {counted(context.sizes[argument], 'byte')}"
+    return f"{whole} is accessed from {offset} to {offset + extent}"
+
+
+_GENERATIONS = ", ".join(map(str, spec.DEVICE_GENERATIONS))
+_TEXTS: Mapping[str, tuple[FindingKind, _Text]] = {
+    "Generation": (FindingKind.HEADER, _fixed(f"device generation {{0}}; known: {_GENERATIONS}")),
+    "Rows": (
+        FindingKind.HEADER,
+        _fixed(
+            f"{{0}} rows with {{1}} of memory tiles; accepted: {spec.ARRAY_ROWS} with {spec.MEM_TILE_ROWS}"
+        ),
+    ),
+    "Columns": (FindingKind.HEADER, _columns),
+    "Address": (FindingKind.ADDRESS, _address),
+    "Row": (
+        FindingKind.ADDRESS,
+        _fixed(f"row {{0}} (address {{1:#x}}); accepted: rows 0 to {spec.ARRAY_ROWS - 1}"),
+    ),
+    "Register": (FindingKind.ADDRESS, _register),
+    "LockValue": (FindingKind.VALUE, _fixed(f"lock {{0}} set to {{1}}; accepted: 0 to {registers.LOCK_MAX}")),
+    "QueueBd": (FindingKind.VALUE, _queue_bd),
+    "Reserved": (FindingKind.RESERVED, _reserved),
+    "NeverTrue": (
+        FindingKind.VALUE,
+        _fixed("waits for bits outside its mask, so it can never succeed"),
+    ),
+    "NeverHeld": (
+        FindingKind.VALUE,
+        lambda _, address, value, bits, *_rest: (
+            f"waits for {value:#x} of {registers.find_register(address)}, whose bits are {bits:#x}: "
+            "it can never succeed"
+        ),
+    ),
+    "NeverGranted": (
+        FindingKind.VALUE,
+        lambda _, address, *_rest: (
+            f"{registers.find_register(address)} is asked for more than {registers.LOCK_MAX}, which no lock "
+            "can count: it can never succeed"
+        ),
+    ),
+    "Preemption": (
+        FindingKind.VALUE,
+        _fixed(f"preemption level {{0}}; accepted: 0 to {spec.MAX_PREEMPTION}"),
+    ),
+    "TokenChannel": (
+        FindingKind.VALUE,
+        _fixed(
+            "token of direction {0} channel {1} in row {2}; accepted: directions 0 and 1, channels below {3}"
+        ),
+    ),
+    "TokenColumns": (FindingKind.VALUE, _token_columns),
+    "TokenRows": (
+        FindingKind.VALUE,
+        _fixed(f"tokens of {{0}} rows from {{1}} on; accepted: 1 or more inside {spec.ARRAY_ROWS}"),
+    ),
+    "EmptyWrite": (FindingKind.COUNT, _fixed("writes no words")),
+    "AddressCount": (FindingKind.COUNT, _fixed("count {0} with {1} bytes of addresses")),
+    "UnknownOpcode": (FindingKind.UNKNOWN, _fixed("custom opcode {0} has no known meaning")),
+    "UnwrittenBd": (
+        FindingKind.PATCH,
+        _fixed("no preceding BLOCKWRITE writes the shim BD whose word 1 it patches"),
+    ),
+    "Unaligned": (FindingKind.ARGUMENT, _fixed("argument offset is not a multiple of 4")),
+    "NoArgument": (FindingKind.ARGUMENT, _no_argument),
+    "PastArgument": (FindingKind.ARGUMENT, _past_argument),
+}
+
+
+def validate(transaction: Transaction, arg_sizes: ArgSizes) -> list[Finding]:
+    """All findings, by op.
+
+    Args:
+        arg_sizes: bytes of each kernel argument that DDR_PATCH may name; unchecked if None.
+    """
+    sizes = arg_sizes if arg_sizes is None or isinstance(arg_sizes, Mapping) else dict(enumerate(arg_sizes))
+    raw = native.validate(transaction.to_bytes(), None if sizes is None else _in_64_bits(sizes))
+    context = _Context(transaction.header.columns, sizes or {})
+    found = []
+    for check, op, offset, untold, *numbers in raw:
+        kind, text = _TEXTS[check]
+        severity = Severity.WARNING if kind is FindingKind.UNKNOWN else Severity.ERROR
+        message = more(untold) if untold else text(context, *numbers)
+        found.append(Finding(kind, None if op < 0 else op, offset, message, severity))
+    return sorted(found, key=lambda f: (-1 if f.op_index is None else f.op_index, f.kind.value))
+
+
+def more(untold: int) -> str:
+    """The message of the finding that stands for those that are too many to be told."""
+    return f"{untold:,} more like those before, from this op on"
+
+
+def _in_64_bits(sizes: Mapping[int, int]) -> dict[int, int]:
+    """What a DDR_PATCH can name, and what its offset can reach."""
+    return {
+        argument: min(max(size, 0), _MAX_U64) for argument, size in sizes.items() if 0 <= argument <= _MAX_U64
+    }
+
+
+def patched_bds(transaction: Transaction) -> tuple[Indices, Indices]:
+    """For each DDR_PATCH where in the file its shim BD was last written, -1 for none; its extent.
+
+    The extent counts bytes from the BD's base to the end of what its first execution touches.
+    """
+    _, bds, extents = native.patches(transaction.to_bytes())
+    return bds, extents

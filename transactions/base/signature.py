@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which argument of a failed call is not what the function's annotations say.
+
+Annotations are where a function's types stand; they are read here when a call has gone wrong.
+What cannot be resolved or told apart (names imported for type checkers only, protocols) fits.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import operator
+import sys
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+_SERIES = (Collection, Iterable, Sequence)  # texts and single numbers are none, whatever Python says
+_SHOWN = 200  # characters of a value
+
+
+def misfit(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[str, str] | None:
+    """(what was given, what is accepted) for the first argument that does not fit, None if all do."""
+    form = inspect.signature(function)
+    try:
+        bound = form.bind(*args, **kwargs)
+    except TypeError as error:
+        return str(error), f"{function.__qualname__}{form}"
+    for name, value in bound.arguments.items():
+        parameter = form.parameters[name]
+        hint = _resolved(function, parameter.annotation)
+        for one in _each(parameter, value):
+            if not fits(one, hint):
+                return f"{name}={shown(one)}", f"{name}: {_told(parameter.annotation)}"
+    return None
+
+
+def _each(parameter: inspect.Parameter, value: Any) -> Sequence[Any]:
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return tuple(value)
+    return tuple(value.values()) if parameter.kind is parameter.VAR_KEYWORD else (value,)
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether ``value`` may be passed where ``hint`` is asked for."""
+    try:
+        return _fits(value, hint)
+    except Exception:  # noqa: BLE001 (a foreign container may raise anything when it is looked into)
+        return False
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if hint is Any:
+        return True
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, one) for one in inner)
+    if origin is typing.Literal:
+        return any(type(value) is type(one) and value == one for one in inner)
+    if hint is None or hint is type(None):
+        return value is None
+    if hint in (int, float):
+        return _is_number(value, hint)
+    kind = origin or hint
+    if not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
+        return True
+    if not isinstance(value, kind):
+        return False
+    if kind in _SERIES and (isinstance(value, str | bytes) or getattr(value, "ndim", 1) == 0):
+        return False
+    return _inside_fits(value, inner)
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    """Whether Python takes it for an int or a float: NumPy's scalars are among them."""
+    try:
+        operator.index(value) if kind is int else math.trunc(0 * value)
+    except (ArithmeticError, ValueError):
+        return kind is float  # infinities and NaN
+    except Exception:  # noqa: BLE001 (whatever a foreign class raises, it is no number)
+        return False
+    return True
+
+
+def _inside_fits(value: Any, inner: tuple[Any, ...]) -> bool:
+    if isinstance(value, Mapping) and len(inner) == 2:
+        return all(fits(key, inner[0]) and fits(item, inner[1]) for key, item in value.items())
+    if isinstance(value, tuple) and inner and Ellipsis not in inner and len(inner) > 1:
+        return len(value) == len(inner) and all(map(fits, value, inner))
+    if inner and isinstance(value, Collection) and not isinstance(value, str | bytes):
+        return all(fits(item, inner[0]) for item in value)
+    return True
+
+
+def shown(value: Any) -> str:
+    """A bounded ``repr`` that cannot fail."""
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 (a foreign __repr__ may raise anything)
+        text = f"<a {type(value).__name__}, whose repr raises {type(error).__name__}>"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... (a {type(value).__name__})"
+
+
+_FACE = "onedispatch.transactions"
+
+
+def _resolved(function: Callable[..., Any], annotation: Any) -> Any:
+    if annotation is inspect.Parameter.empty:
+        return Any
+    holder = types.SimpleNamespace(__annotations__={"it": annotation})
+    # Names that a module imports for type checkers only are mostly those of the package's face.
+    face = vars(sys.modules[_FACE]) if _FACE in sys.modules else {}
+    try:
+        return typing.get_type_hints(holder, {**face, **getattr(function, "__globals__", {})})["it"]
+    except (NameError, TypeError, AttributeError):
+        return Any
+
+
+def _told(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rewriting a transaction in another version of the format."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from onedispatch.transactions.base.errors import TransactionError
+from onedispatch.transactions.format import codec, spec
+from onedispatch.transactions.format.spec import Version
+
+if TYPE_CHECKING:
+    from onedispatch.transactions.format.transaction import Transaction
+
+
+def converted(transaction: Transaction, version: Version) -> bytes:
+    """The bytes of the same operations in ``version``.
+
+    Raises:
+        TransactionError: no such version, or a value that the other version cannot hold.
+    """
+    if version not in spec.VERSIONS:
+        raise TransactionError("Transaction.converted", str(version), str(spec.VERSIONS), "use one of these")
+    if version == transaction.version:
+        return transaction.to_bytes()
+    chunks = []
+    for op in transaction.ops:
+        known = spec.BY_CODE.get(op.code)
+        if known is None or known.layouts[version] is known.layouts[transaction.version]:
+            chunks.append(op.raw)
+            continue
+        try:
+            chunks.append(codec.encode_op(op.code, version, op.fields, op.payload))
+        except TransactionError as error:
+            error.op_index, error.byte_offset = op.index, op.offset
+            raise
+    body = b"".join(chunks)
+    header = dataclasses.replace(transaction.header, version=version, byte_size=spec.HEADER_SIZE + len(body))
+    return header.to_bytes() + body

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading transactions: bytes -> operations, without losing a byte.
+
+A ``Transaction`` keeps the bytes that it was read from and an index of where each operation
+starts; operations become objects only when they are looked at, so that a file of 100,000 ops
+costs a scan and an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from onedispatch.transactions.analysis import check, diff, validation
+from onedispatch.transactions.analysis.context import Context
+from onedispatch.transactions.analysis.diff import Difference
+from onedispatch.transactions.analysis.explain import Explanation
+from onedispatch.transactions.analysis.validation import Finding
+from onedispatch.transactions.base.boundary import guarded
+from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.format import convert, spec
+from onedispatch.transactions.format.codec import Header, layout_of
+from onedispatch.transactions.format.decode import Offsets, decode
+from onedispatch.transactions.format.spec import Version
+from onedispatch.transactions.machine import registers
+from onedispatch.transactions.text import assembler, listing
+
+UInts = npt.NDArray[np.uint64]
+
+
+class Operation:
+    """One operation of a transaction: a view, made on demand.
+
+    Every field of the opcode's layout is an attribute (``op.reg``, ``op.value``, ``op.mask``,
+    ``op.arg_index``...); README lists them. Numbers are unsigned.
+
+    Attributes:
+        index: position in the transaction, from 0.
+        offset: byte offset in the file.
+        size: bytes, payload included.
+        code: opcode.
+        version: of the transaction that it belongs to.
+    """
+
+    __slots__ = ("_data", "_layout", "code", "index", "offset", "size", "version")
+
+    def __init__(self, data: bytes, version: Version, index: int, offset: int, size: int) -> None:
+        self._data = data
+        self.index = index
+        self.offset = offset
+        self.size = size
+        self.code = data[offset]
+        self.version = version
+        self._layout = layout_of(self.code, version)
+
+    @property
+    def name(self) -> str:
+        """The opcode's name, ``CUSTOM_n`` for an unknown custom op."""
+        return spec.name_of(self.code)
+
+    def __getattr__(self, name: str) -> int:
+        # Copying and pickling look for special names before the slots are filled.
+        if name in _NOT_FIELDS or name.startswith("_"):
+            raise AttributeError(name)
+        field = self._layout.by_name.get(name)
+        if field is not None:
+            at = self.offset + field.offset
+            return int.from_bytes(self._data[at : at + field.width], "little")
+        raise AttributeError(f"{self.name} has no field {name!r}; it has {list(self.fields)}")
+
+    @property
+    def fields(self) -> dict[str, int]:
+        """Every field by name."""
+        return {field.name: getattr(self, field.name) for field in self._layout.fields}
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes after the fixed part; empty for ops without payload."""
+        if self._layout.payload_at is None:
+            return b""
+        return self._data[self.offset + self._layout.payload_at : self.offset + self.size]
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """The payload as unsigned 32-bit words (BLOCKWRITE), 64-bit ones for READ_REGS; whole words only."""
+        width = self._layout.payload_width
+        payload = self.payload
+        return tuple(np.frombuffer(payload, f"<u{width}", len(payload) // width).tolist())
+
+    @property
+    def raw(self) -> bytes:
+        """All bytes of the op, padding included."""
+        return self._data[self.offset : self.offset + self.size]
+
+    @property
+    def tile(self) -> tuple[int, int] | None:
+        """(column, row) of the op's register, None for ops without one."""
+        if "reg" not in self._layout.by_name:
+            return None
+        column, row, _ = registers.split_address(self.reg)
+        return column, row
+
+    @property
+    def register(self) -> registers.Register | None:
+        """What the op's address means, None where nothing is known."""
+        return registers.find_register(self.reg) if "reg" in self._layout.by_name else None
+
+    def __str__(self) -> str:
+        return listing.describe(self)
+
+    def __repr__(self) -> str:
+        return f"<op {self.index} at {self.offset}: {self}>"
+
+
+_NOT_FIELDS = frozenset(Operation.__slots__)
+
+
+class Operations(Sequence[Operation]):
+    """The operations of a transaction, made as they are asked for."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    def __len__(self) -> int:
+        return len(self._transaction.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Operation: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Operation]: ...
+    def __getitem__(self, index: int | slice) -> Operation | list[Operation]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        at = range(len(self))[index]
+        offsets = self._transaction.offsets
+        start, end = int(offsets[at]), int(offsets[at + 1])
+        return Operation(self._transaction.to_bytes(), self._transaction.version, at, start, end - start)
+
+    def __iter__(self) -> Iterator[Operation]:
+        data, version = self._transaction.to_bytes(), self._transaction.version
+        bounds = self._transaction.offsets.tolist()
+        for index, start in enumerate(bounds[:-1]):
+            yield Operation(data, version, index, start, bounds[index + 1] - start)
+
+
+def _opcode(name: str) -> spec.Opcode:
+    found = spec.BY_NAME.get(name)
+    if found is None:
+        raise InputError("an opcode's name", repr(name), ", ".join(spec.BY_NAME))
+    return found
+
+
+@guarded
+class Transaction:
+    """A transaction binary. Immutable; equal when the bytes are equal.
+
+    Use ``Transaction.from_bytes``; to write one, use ``TransactionBuilder``.
+    """
+
+    __slots__ = ("__dict__", "_data", "header", "offsets")
+
+    header: Header
+    offsets: Offsets
+    """Byte offset of each op, and of the end as one more entry."""
+
+    def __init__(self, data: bytes, header: Header, offsets: Offsets) -> None:
+        self._data = data
+        self.header = header
+        self.offsets = offsets
+
+    @classmethod
+    def from_bytes(cls, data: bytes | bytearray | memoryview) -> Transaction:
+        """Read a transaction, v0.1 or v1.0.
+
+        Raises:
+            TransactionError: cut off or too long, an unknown version or opcode, an op whose size
+                cannot be, or another number of ops than the header says.
+        """
+        data = bytes(data)
+        return cls(data, *decode(data))
+
+    def to_bytes(self) -> bytes:
+        """The bytes that it was read from, padding garbage included."""
+        return self._data
+
+    @property
+    def version(self) -> Version:
+        return self.header.version
+
+    @property
+    def body(self) -> bytes:
+        """Everything after the header."""
+        return self._data[spec.HEADER_SIZE :]
+
+    @property
+    def ops(self) -> Operations:
+        """The operations, as a lazy sequence."""
+        return Operations(self)
+
+    @cached_property
+    def words(self) -> npt.NDArray[np.uint32]:
+        """The file as 32-bit words, read-only."""
+        return np.frombuffer(self._data, "<u4")
+
+    @cached_property
+    def codes(self) -> npt.NDArray[np.uint8]:
+        """The opcode of each op."""
+        return np.frombuffer(self._data, np.uint8)[self.offsets[:-1]]
+
+    def indices(self, name: str) -> npt.NDArray[np.int64]:
+        """Indices of the ops with this opcode name."""
+        return np.flatnonzero(self.codes == _opcode(name).code)
+
+    def column(self, name: str, field: str, indices: npt.NDArray[np.int64]) -> UInts:
+        """One field of many ops of the same opcode, at once."""
+        where = _opcode(name).layouts[self.version].field(field)
+        at = self.offsets[indices] + where.offset
+        low: UInts = self.words[at >> 2].astype(np.uint64)
+        if where.width == 8:
+            low |= self.words[(at >> 2) + 1].astype(np.uint64) << np.uint64(32)
+        elif where.width < 4:
+            low >>= np.uint64(8) * (at & 3).astype(np.uint64)
+            low &= np.uint64((1 << 8 * where.width) - 1)
+        return low
+
+    @classmethod
+    def from_text(cls, text: str) -> Transaction:
+        """The transaction that ``text()`` has listed, to the byte; also what people write by hand.
+
+        Raises:
+            TransactionError: a line that cannot be read; the error names the line.
+        """
+        return cls.from_bytes(assembler.assemble(text))
+
+    def text(self, *, brief: bool = False) -> str:
+        """A listing: registers named, BDs and queue words decoded. ``from_text`` reads it back.
+
+        Args:
+            brief: of long BLOCKWRITEs only the first words and a checksum, and no padding.
+        """
+        return listing.text(self, brief)
+
+    def check(
+        self,
+        arg_sizes: Mapping[int, int] | Sequence[int] | None = None,
+        context: Context | None = None,
+    ) -> list[Finding]:
+        """As ``validate``, and what the ops do together: chains, locks, waits, BDs in flight.
+
+        Warnings are among it: what is right only if the overlay, a core or a control packet does
+        its part.
+
+        Args:
+            context: the overlay that it runs in; what data flow then orders is no warning.
+        """
+        return check.check(self, arg_sizes, context)
+
+    def validate(self, arg_sizes: Mapping[int, int] | Sequence[int] | None = None) -> list[Finding]:
+        """What is wrong with single ops, empty when nothing is; fast.
+
+        Args:
+            arg_sizes: bytes of each kernel argument that DDR_PATCH may name; unchecked if None.
+        """
+        return validation.validate(self, arg_sizes)
+
+    def explain(self) -> Explanation:
+        """What it does: tasks per channel, host memory, waits, steps."""
+        return Explanation.of(self)
+
+    def diff(self, other: Transaction) -> Difference:
+        """What differs in meaning in ``other``; false when nothing does."""
+        return diff.diff(self, other)
+
+    def converted(self, version: Version) -> Transaction:
+        """The same operations in another version; padding garbage is dropped.
+
+        Raises:
+            TransactionError: a field does not fit the other version, or there is no such version.
+        """
+        return Transaction.from_bytes(convert.converted(self, version))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Transaction.from_bytes, (self._data,))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Transaction) and self._data == other._data
+
+    def __hash__(self) -> int:
+        return hash(self._data)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __repr__(self) -> str:
+        return f"<Transaction {listing.summary(self)}>"
+
+    def __str__(self) -> str:
+        return self.text()

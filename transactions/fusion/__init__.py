@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many operators' transactions become one: arg maps, bindings, fusing."""

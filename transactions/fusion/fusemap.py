@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to fuse, as JSON: files, arg maps, and where the planner put the regions, or a plan of ours.
+
+    {"parts": [{"file": "gemm.bin", "control": "gemm_ctrl.bin",
+                "args": [{"kind": "OUTPUT", "xrt_arg_idx": 0, "onnx_arg_idx": 2, "offset": 0,
+                          "size": 98304, "tensor": "y"}, ...],
+                "bindings": {"tensors": {"2": [1, 0]}, "const": 0, "params": 0}}],
+     "sizes": {"0": 4096}, "outputs": ["y"], "control_argument": 5}
+
+Paths count from the JSON file. A part without ``args`` passes through. Without ``bindings`` in any
+part, tensors of the same name are one tensor: written and read ones become scratch unless
+``outputs`` names them, and every buffer is laid out one region after the other. ``sizes`` are
+checked when given, or are those of that layout. ``control_argument`` 4 appends control packets to
+the parameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onedispatch.transactions.base.errors import InputError, TransactionError
+from onedispatch.transactions.format.transaction import Transaction
+from onedispatch.transactions.fusion.argmap import ArgKind, ArgMap
+from onedispatch.transactions.fusion.fuse import Bindings, fuse
+from onedispatch.transactions.packets.control_packets import ControlPacket, ControlPackets, Patch
+
+_ALIGN = 64
+_NUMBERS = ("xrt_arg_idx", "onnx_arg_idx", "offset", "size", "padding_offset")
+_BINDINGS = ("const", "params", "scratch", "ctrl", "ctrl_argument")
+_PART_KEYS = ("file", "args", "bindings", "control")
+_MAP_KEYS = ("parts", "sizes", "outputs", "control_argument")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One operator: its transaction, regions, tensor names by onnx_arg_idx, and bindings."""
+
+    name: str
+    transaction: Transaction
+    args: tuple[ArgMap, ...] | None
+    tensors: Mapping[int, str]
+    bindings: Bindings | None
+    control: ControlPackets | None
+
+
+@dataclass
+class Layout:
+    """Where everything lies.
+
+    Attributes:
+        sizes: bytes per fused argument.
+        tensors: name -> (fused argument, offset of the data).
+        bindings: of each part.
+    """
+
+    sizes: dict[int, int] = field(default_factory=dict)
+    tensors: dict[str, tuple[int, int]] = field(default_factory=dict)
+    bindings: list[Bindings] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Fused:
+    """The result; ``control`` is None when no part has control packets."""
+
+    transaction: Transaction
+    control: ControlPackets | None
+    layout: Layout
+
+
+def fuse_map(path: Path) -> Fused:
+    """Fuses what a JSON file says.
+
+    Raises:
+        InputError: a file that cannot be read, or JSON that is not a fuse map.
+        TransactionError: what ``fuse`` refuses, with its reason.
+    """
+    data = _object(_parsed(_read(path), path.name), path.name, _MAP_KEYS)
+    entries = _list(data.get("parts"), f"{path.name} parts")
+    parts = [_part(entry, f"{path.name} part {i}", path.parent) for i, entry in enumerate(entries)]
+    argument = _number(data.get("control_argument", 5), f"{path.name} control_argument")
+    if argument not in (4, 5):
+        raise InputError(f"{path.name} control_argument", str(argument), "4 or 5")
+    bound = [part.bindings is not None for part in parts if part.args is not None]
+    if any(bound) and not all(bound):
+        raise InputError(path.name, "bindings in some parts only", "in all parts with args, or in none")
+    if any(bound):
+        layout = Layout(bindings=[part.bindings or Bindings() for part in parts])
+    else:
+        outputs = {str(name) for name in _list(data.get("outputs", []), f"{path.name} outputs")}
+        layout = plan(parts, outputs, argument)
+    if "sizes" in data:
+        given = _object(data["sizes"], f"{path.name} sizes", None)
+        layout.sizes = {
+            _number(_integer(key), f"{path.name} sizes"): _number(size, f"{path.name} sizes {key}")
+            for key, size in given.items()
+        }
+    return fused(parts, layout)
+
+
+def fused(parts: list[Part], layout: Layout) -> Fused:
+    """One transaction, and one blob of control packets, of all parts."""
+    pieces: list[Any] = [
+        part.transaction if part.args is None else (part.transaction, part.args, bindings)
+        for part, bindings in zip(parts, layout.bindings, strict=True)
+    ]
+    transaction = fuse(pieces, layout.sizes or None)
+    packets: list[ControlPacket] = []
+    patches: list[Patch] = []
+    at = 0
+    for part, bindings in zip(parts, layout.bindings, strict=True):
+        if part.control is None:
+            continue
+        moved = part.control.relocated(part.args or (), bindings)
+        for patch in moved.patches:
+            patches.append(dataclasses.replace(patch, offset=patch.offset + at))
+        packets += moved.packets
+        at += sum(packet.size for packet in moved.packets)
+    first = next((b for part, b in zip(parts, layout.bindings, strict=True) if part.control), Bindings())
+    control = ControlPackets(tuple(packets), tuple(patches), first.ctrl_argument, first.ctrl)
+    return Fused(transaction, control if packets else None, layout)
+
+
+# --- Planning -----------------------------------------------------------------------------------
+
+
+def plan(parts: list[Part], outputs: set[str], control_argument: int = 5) -> Layout:
+    """A layout: tensors by name, constants, parameters and control packets one after the other."""
+    layout = Layout()
+    ends = dict.fromkeys(range(6), 0)
+    written = {name for part in parts for name in _names(part, ArgKind.OUTPUT)}
+    read = {name for part in parts for name in _names(part, ArgKind.INPUT)}
+    room: dict[str, tuple[int, int]] = {}
+    for part in parts:
+        for entry in part.args or ():
+            name = part.tensors.get(entry.onnx_arg_idx, "")
+            if entry.kind in (ArgKind.INPUT, ArgKind.OUTPUT):
+                front, size = room.get(name, (0, 0))
+                room[name] = max(front, entry.padding_offset), max(size, entry.size)
+    for name, (front, size) in room.items():
+        inner = name in written and name in read and name not in outputs
+        argument = 2 if inner else 1 if name in written else 0
+        start = _aligned(ends[argument] + front)
+        layout.tensors[name] = (argument, start)
+        ends[argument] = start + size
+    scratch = _aligned(ends[2])
+    params_end = sum(_aligned(_end(part, ArgKind.CONST_KERNEL_PARAM_INPUT)) for part in parts)
+    control_at = params_end if control_argument == 4 else 0
+    for part in parts:
+        tensors = {
+            index: layout.tensors[name] for index, name in part.tensors.items() if name in layout.tensors
+        }
+        layout.bindings.append(
+            Bindings(tensors, ends[3], ends[4], scratch, control_at, control_argument, in_place=False)
+        )
+        ends[2] = max(ends[2], scratch + _end(part, ArgKind.SCRATCH_PAD))
+        ends[3] = _aligned(ends[3] + _end(part, ArgKind.CONST_INPUT))
+        ends[4] = _aligned(ends[4] + _end(part, ArgKind.CONST_KERNEL_PARAM_INPUT))
+        if part.control is not None:
+            control_at += sum(packet.size for packet in part.control.packets)
+        else:
+            control_at += _end(part, ArgKind.CTRL_PKT_BIN)
+    ends[control_argument] = max(ends[control_argument], control_at)
+    layout.sizes = ends
+    return layout
+
+
+def _names(part: Part, kind: ArgKind) -> set[str]:
+    return {part.tensors[entry.onnx_arg_idx] for entry in part.args or () if entry.kind is kind}
+
+
+def _end(part: Part, kind: ArgKind) -> int:
+    return max((entry.end for entry in part.args or () if entry.kind is kind), default=0)
+
+
+def _aligned(number: int) -> int:
+    return -(-number // _ALIGN) * _ALIGN
+
+
+# --- JSON ---------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(str(path), error.strerror or str(error), "a file that can be read") from error
+
+
+def _parsed(data: bytes, where: str) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InputError(where, f"{error}"[:200], "JSON", "see transactions/README.md") from error
+
+
+def _object(value: Any, where: str, keys: tuple[str, ...] | None) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(where, f"{value!r:.60}", "an object")
+    unknown = sorted(set(value) - set(keys)) if keys is not None else []
+    if unknown:
+        raise InputError(where, f"key {unknown[0]!r}", ", ".join(keys or ()))
+    return value
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(where, f"{value!r:.60}", "a list")
+    return value
+
+
+def _number(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 48:
+        raise InputError(where, f"{value!r:.60}", "a number from 0 to 2**48")
+    return value
+
+
+def _integer(key: str) -> Any:
+    """A number that JSON had to write as a key."""
+    return int(key) if key.isdecimal() and len(key) < 16 else key
+
+
+def _part(value: Any, where: str, folder: Path) -> Part:
+    entry = _object(value, where, _PART_KEYS)
+    name = entry.get("file")
+    if not isinstance(name, str):
+        raise InputError(f"{where} file", f"{name!r:.60}", "a path")
+    args = tensors = bindings = None
+    if entry.get("args") is not None:
+        rows = _list(entry["args"], f"{where} args")
+        args = tuple(_arg(row, f"{where} args {i}") for i, row in enumerate(rows))
+        tensors = _tensor_names(rows, args, where)
+    if entry.get("bindings") is not None:
+        bindings = _bindings(entry["bindings"], f"{where} bindings")
+    control = _control(folder / str(entry["control"])) if entry.get("control") else None
+    transaction = _told(f"{where} {name}", lambda: Transaction.from_bytes(_read(folder / name)))
+    return Part(name, transaction, args, tensors or {}, bindings, control)
+
+
+def _told(where: str, make: Callable[[], Transaction]) -> Transaction:
+    """Errors of a file name it."""
+    try:
+        return make()
+    except TransactionError as error:
+        error.where = f"{where}: {error.where}"
+        raise
+
+
+def _control(path: Path) -> ControlPackets:
+    meta = path.with_name(f"{path.stem}_meta.json")
+    return ControlPackets.from_bytes(_read(path), _read(meta) if meta.exists() else None)
+
+
+def _arg(value: Any, where: str) -> ArgMap:
+    row = _object(value, where, ("kind", "tensor", *_NUMBERS))
+    kind = row.get("kind")
+    if not isinstance(kind, str) or kind not in ArgKind.__members__:
+        raise InputError(f"{where} kind", f"{kind!r:.60}", ", ".join(ArgKind.__members__))
+    numbers = {}
+    for name in _NUMBERS:
+        if name not in row and name in ("xrt_arg_idx", "size"):
+            raise InputError(where, f"no {name}", "kind, xrt_arg_idx, size", "the others default to 0")
+        numbers[name] = _number(row.get(name, 0), f"{where} {name}")
+    return ArgMap(ArgKind[kind], **numbers)
+
+
+def _tensor_names(rows: list[Any], args: tuple[ArgMap, ...], where: str) -> dict[int, str]:
+    names: dict[int, str] = {}
+    for row, entry in zip(rows, args, strict=True):
+        if entry.kind in (ArgKind.INPUT, ArgKind.OUTPUT):
+            name = str(row.get("tensor", f"{where} {entry.onnx_arg_idx}"))
+            if names.setdefault(entry.onnx_arg_idx, name) != name:
+                raise InputError(f"{where} args", f"tensor {name!r}", f"{names[entry.onnx_arg_idx]!r} again")
+    return names
+
+
+def _bindings(value: Any, where: str) -> Bindings:
+    row = _object(value, where, ("tensors", "in_place", *_BINDINGS))
+    tensors = {}
+    for key, place in _object(row.get("tensors", {}), f"{where} tensors", None).items():
+        at = _list(place, f"{where} tensor {key}")
+        if len(at) != 2 or at[0] not in (0, 1, 2):
+            raise InputError(f"{where} tensor {key}", f"{at!r:.60}", "[fused argument 0 to 2, offset]")
+        tensors[_number(_integer(key), f"{where} tensors")] = (at[0], _number(at[1], f"{where} tensor {key}"))
+    numbers = {name: _number(row[name], f"{where} {name}") for name in _BINDINGS if name in row}
+    return Bindings(tensors, in_place=bool(row.get("in_place", False)), **numbers)
