@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device operators.
+"""Device operators: what each computes, and the engine that works out how.
 
-TensorSpec, NodeSpec   a tensor, an ONNX node, with concrete shapes
-maps                   registers a function as the mapping of an ONNX operator
-Nest                   an index space, and how its tiles touch tensors
-Schedule               tiles, and which core does which
-Operator               arg map, formatted constants, transaction, super-kernel parameters
+declarations   what is said of kernels, element types and tensors: ``Kernel``, ``TensorSpec``
+scheduling     from an index space (``Nest``) to a ``Schedule``: tiles, and which core does which
+emission       from a schedule to a transaction in the universal overlay
+interface      ``Operator``, and ``@maps``: which ONNX operators have one
+families       the operators; a new file there is all that the registry needs
+codegen        C++ headers from the declarations
 """

@@ -11,8 +11,8 @@ Nouns, in the order in which one meets them:
     ControlPackets      writes that travel as packets; ``merged`` puts them where they are sent
     Xclbin              the container of overlays that a hardware context loads
 
-``spec`` is the table of opcodes, ``registers`` the table of registers; all else follows from
-them, the C++ header too. The package imports nothing of the rest of OneDispatch.
+``format.spec`` is the table of opcodes, ``machine.registers`` the table of registers; all else
+follows from them, the C++ header too. The package imports nothing of the rest of OneDispatch.
 """
 
 from onedispatch.transactions.analysis.diff import Difference
