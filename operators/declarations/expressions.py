@@ -41,6 +41,7 @@ class Op(IntEnum):
     DEVICE_BY_DTYPE = 18  # the same for the element type of operand b
 
 
+_UNARY = (Op.CEIL,)
 _BINARY: dict[Op, Callable[[Any, Any], Any]] = {
     Op.ADD: np.add,
     Op.SUB: np.subtract,
@@ -49,6 +50,11 @@ _BINARY: dict[Op, Callable[[Any, Any], Any]] = {
     Op.MAX: np.maximum,
     Op.MIN: np.minimum,
 }
+
+
+def taken_by(op: Op) -> int:
+    """Values that an instruction takes from the stack; each leaves one."""
+    return 2 if op in _BINARY else int(op in _UNARY)
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,11 @@ class Expr:
         for arg in self.args:
             yield from arg.postfix()
         yield self
+
+    @property
+    def depth(self) -> int:
+        """Values that the stack machine holds at once."""
+        return max([1, *(i + arg.depth for i, arg in enumerate(self.args))])
 
     def evaluate(self, lookup: Callable[[Expr], Any]) -> Any:
         """The value, where ``lookup`` gives numbers or arrays for the quantities."""
@@ -139,6 +150,7 @@ def multiple(value: Expr, of: int) -> Expr:
 
 # -- quantities of a call ------------------------------------------------------------------------
 
+NOTHING = as_expr(0)
 ELEMENTS = Expr(Op.ELEMENTS)
 K_COUNT = Expr(Op.K)
 LAST = Expr(Op.LAST)

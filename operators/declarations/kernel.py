@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernel declarations: what a core can compute, once, as data.
 
-A ``Kernel`` says what a call takes (operands, scalars, index dimensions), what a call costs and how
-much program memory it needs. From it come the words of the parameter block, the C++ structures and checks
-(``operators/codegen/genheader.py``), the cost on both sides, and what ``onedispatch kernel show``
+A ``Kernel`` says what a call takes (operands, scalars, index dimensions, scratch), what a call costs and
+how much program memory it needs. From it come the words of the parameter block, the C structures and
+checks (``operators/codegen/genheader.py``), the cost on both sides, and what ``onedispatch kernel show``
 prints.
 
 Words of a kernel's part of the block, in this order: one per named dimension (which index dimension
@@ -19,14 +19,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from onedispatch.operators.declarations.dtypes import DTYPES
-from onedispatch.operators.declarations.expressions import Expr, Op
+from onedispatch.operators.declarations.expressions import NOTHING, Expr, Op
 
 MAX_DIMS = 5  # parallel index dimensions
+MAX_AXES = MAX_DIMS + 1  # of an operand: all dimensions and the reduction
+MAX_OPERANDS = 16
 MAX_SCALARS = 32
 MAX_NAME_BYTES = 64
+MAX_STACK = 32  # values that a formula holds at once
 AXIS_WORDS = 5
 WORDS = 128  # of a parameter block
 ARGS_AT = 40  # where the kernel's part begins
@@ -37,6 +40,12 @@ _NAME = re.compile(r"([a-z][a-z0-9_]*)::([a-z][a-z0-9_]*)@([1-9][0-9]*)")
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 
 ScalarType = Literal["u32", "i32", "f32", "function"]
+Walk = Literal["unit", "affine", "interval"]
+# Their codes in C are their positions.
+SCALAR_TYPES: tuple[str, ...] = get_args(ScalarType)
+WALKS: tuple[str, ...] = get_args(Walk)
+ROLES = ("input", "output")
+ALONG_REDUCTION, ALONG_NOTHING = 254, 255  # in C: the dimension of an axis that follows none of the index
 _BOUNDS: dict[str, tuple[float, float]] = {
     "u32": (0, 2**32 - 1),
     "i32": (-(2**31), 2**31 - 1),
@@ -126,7 +135,7 @@ class Tensor:
     axes: str
     dtypes: str = "f32"
     optional: bool = False
-    walk: Literal["unit", "affine", "interval"] = "unit"
+    walk: Walk = "unit"
 
     @property
     def axis_names(self) -> tuple[str, ...]:
@@ -157,6 +166,7 @@ class Kernel:
     cost: Expr
     dims: tuple[str, ...] = ()  # named index dimensions, outermost first; () takes them as they come
     scalars: tuple[Scalar, ...] = ()
+    scratch: Expr = NOTHING  # bytes of core memory that a call may use as it likes
     reduces: bool = False
     code_bytes: int = 2048
     summary: str = ""
@@ -165,7 +175,8 @@ class Kernel:
         self._check_names()
         self._check_sizes()
         self._check_scalars()
-        self._check_cost()
+        self._check_formula("cost", self.cost)
+        self._check_formula("scratch", self.scratch)
 
     # -- checks ----------------------------------------------------------------------------
 
@@ -195,6 +206,11 @@ class Kernel:
     def _check_sizes(self) -> None:
         if len(self.dims) > MAX_DIMS:
             raise self._refuse("dimensions", len(self.dims), f"at most {MAX_DIMS}")
+        if len(self.tensors) > MAX_OPERANDS:
+            raise self._refuse("operands", len(self.tensors), f"at most {MAX_OPERANDS}")
+        for tensor in self.tensors:
+            if len(tensor.axis_names) > MAX_AXES:
+                raise self._refuse(f"axes of {tensor.name}", len(tensor.axis_names), f"at most {MAX_AXES}")
         if len(self.scalars) > MAX_SCALARS:
             raise self._refuse("scalars", len(self.scalars), f"at most {MAX_SCALARS}")
         if self.words_used > WORDS:
@@ -212,10 +228,12 @@ class Kernel:
             if (s.type == "function") != (s.table is not None):
                 raise self._refuse(f"scalar {s.name}", s.type, "a table with type 'function', and only there")
 
-    def _check_cost(self) -> None:
+    def _check_formula(self, what: str, formula: Expr) -> None:
         tensors = {t.name: t.axis_names for t in self.tensors}
         scalars = {s.name: s for s in self.scalars}
-        for leaf in self.cost.leaves():
+        if formula.depth > MAX_STACK:
+            raise self._refuse(what, f"a depth of {formula.depth}", f"at most {MAX_STACK}")
+        for leaf in formula.leaves():
             fits = {
                 Op.TILE: leaf.name in self.dims,
                 Op.SCALAR: leaf.name in scalars,
@@ -226,7 +244,7 @@ class Kernel:
                 Op.DEVICE_BY_DTYPE: leaf.part in tensors,
             }.get(leaf.op, True)
             if not fits:
-                raise self._refuse("cost", str(leaf), "quantities of this kernel")
+                raise self._refuse(what, str(leaf), "quantities of this kernel")
 
     # -- layout ----------------------------------------------------------------------------
 
@@ -239,6 +257,15 @@ class Kernel:
     def short_name(self) -> str:
         """The name between namespace and version."""
         return self.name.partition("::")[2].partition("@")[0]
+
+    @property
+    def namespace(self) -> str:
+        return self.name.partition("::")[0]
+
+    @property
+    def scratches(self) -> bool:
+        """Whether calls take scratch."""
+        return self.scratch != NOTHING
 
     @cached_property
     def layout(self) -> Mapping[str, int]:
@@ -278,6 +305,7 @@ class Kernel:
                 for s in self.scalars
             ),
             str(self.reduces),
+            str(self.scratch),
         ]
         return int.from_bytes(hashlib.blake2b("\n".join(parts).encode(), digest_size=4).digest(), "little")
 

@@ -37,6 +37,14 @@ PORT_SHIFT, DTYPE_SHIFT = 24, 16  # of a reference; the byte offset lies below
 CADENCE_NONE, CADENCE_STEP, CADENCE_TILE, CADENCE_ONCE = 0, 1, 2, 3
 CADENCES = {"none": CADENCE_NONE, "step": CADENCE_STEP, "tile": CADENCE_TILE, "once": CADENCE_ONCE}
 
+# The image in program memory: what names the core program and the kernels that it carries. Digests
+# follow from "kernels" on, behind them a hash of all words before (FNV-1a, 32 bits, over their bytes).
+IMAGE_MAGIC = 0x4B53444F  # 'ODSK'
+SUPER_KERNEL_ID, SUPER_KERNEL_VERSION = 1, 2
+IMAGE = {"magic": 0, "program": 1, "version": 2, "count": 3, "kernels": 4}
+MAX_CARRIED = 256
+HASH_BASIS, HASH_PRIME = 0x811C9DC5, 0x01000193
+
 # What core programs accept, by argument: mappings refuse what is beyond, before anything is emitted.
 LIMITS = {
     "window_step": 1 << 12,  # kernel extent, stride, dilation
@@ -45,6 +53,7 @@ LIMITS = {
     "lrn_size": 1 << 14,
 }
 
+PORTS = ("in0", "in1", "out")
 # name -> first word. Widths follow from the groups in the module docstring.
 HEADER = {
     "magic": 0,

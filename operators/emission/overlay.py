@@ -15,10 +15,14 @@ Per column (lanes are stream-switch ports between neighbouring rows):
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
+from onedispatch.operators.declarations import params
+from onedispatch.operators.declarations.kernel import Kernel
 from onedispatch.operators.declarations.params import PARAM_LOCKS
 from onedispatch.operators.declarations.params import WORDS as PARAM_WORDS
+from onedispatch.operators.interface.registry import all_kernels
 from onedispatch.transactions import (
     CoreBd,
     Device,
@@ -54,8 +58,6 @@ RING_SLOTS = 2
 MEM_PARAM_LOCKS = (62, 63)
 MEM_PARAM_IN_BD, MEM_PARAM_OUT_BD = 47, 23
 MEM_PARAM_AT = reg.TILES["mem"].memory_bytes - PARAM_WORDS * 4
-
-PROGRAM_WORDS = (0x4B53444F, 1, 1, 0)  # 'ODSK', super kernel, ABI version, words that follow
 
 
 @cache
@@ -174,19 +176,27 @@ def _core(builder: TransactionBuilder, column: int, row: int, columns: int) -> N
 
 def _start(builder: TransactionBuilder, column: int, row: int) -> None:
     tile = _Tile(builder, column, reg.FIRST_CORE_ROW + row)
-    builder.blockwrite(tile.address("PROGRAM_MEMORY"), program_image())
+    builder.blockwrite(tile.address("PROGRAM_MEMORY"), program_image(all_kernels()))
     tile.write("CORE_CONTROL", 2)  # reset
     tile.write("CORE_CONTROL", 0)
     tile.write("CORE_CONTROL", 1)  # run
 
 
-def program_image() -> list[int]:
-    """The super kernel's image: magic, program id, ABI version, length, FNV-1a hash of those."""
-    digest = 0x811C9DC5
-    for word in PROGRAM_WORDS:
-        for byte in word.to_bytes(4, "little"):
-            digest = (digest ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return [*PROGRAM_WORDS, digest]
+def program_image(kernels: Iterable[Kernel]) -> list[int]:
+    """The super kernel's image: which program it is, the digests of the ``kernels`` it carries, a hash."""
+    digests = sorted(kernel.digest for kernel in kernels)
+    head = [params.IMAGE_MAGIC, params.SUPER_KERNEL_ID, params.SUPER_KERNEL_VERSION, len(digests)]
+    words = [*head, *digests]
+    return [*words, image_hash(words)]
+
+
+def image_hash(words: Iterable[int]) -> int:
+    """32-bit FNV-1a over the little-endian bytes of ``words``."""
+    value = params.HASH_BASIS
+    for word in words:
+        for byte in int(word).to_bytes(4, "little"):
+            value = (value ^ byte) * params.HASH_PRIME & 0xFFFFFFFF
+    return value
 
 
 def core_bd(base: int, words: int, acquire: int, release: int, slots: int = 1) -> list[int]:

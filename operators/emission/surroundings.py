@@ -16,11 +16,11 @@ from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.params import CADENCE_NONE, CADENCE_ONCE, CADENCE_STEP, HEADER
 from onedispatch.operators.emission import overlay
 from onedispatch.transactions import Device, Transaction
-from onedispatch.transactions.analysis.context import Context, CoreProgram, LockUse
+from onedispatch.transactions.analysis.context import Context, CoreProgram, LockUse, Uses
 from onedispatch.transactions.analysis.effects import Words
 from onedispatch.transactions.machine import registers as reg
 
-_PORTS = ("port_in0", "port_in1", "port_out")
+_PORTS = tuple(f"port_{name}" for name in params.PORTS)
 
 
 def context(device: Device, arguments: Mapping[int, bytes] | None = None) -> Context:
@@ -66,15 +66,31 @@ def lock_use(words: Words, column: int, row: int) -> LockUse | None:
             times *= words[HEADER["inner_steps"]]
         taken[acquire] = taken.get(acquire, 0) + times
         given[release] = given.get(release, 0) + times
-        if name == "port_out":  # inputs are acquired before the tile that they go into is given
+        if name == _PORTS[params.PORT_OUT]:  # inputs are acquired before the tile that they go into is given
             last.add(release)
     return LockUse(taken, given, frozenset(last))
 
 
+def starts(memory: Words) -> Uses | None:
+    """``lock_use`` for blocks of kernels that the image in program memory carries; None: it is no image."""
+    at = params.IMAGE
+    head = (params.IMAGE_MAGIC, params.SUPER_KERNEL_ID, params.SUPER_KERNEL_VERSION)
+    if len(memory) <= at["kernels"] or tuple(memory[: at["count"]]) != head:
+        return None
+    end = at["kernels"] + memory[at["count"]]
+    if end >= len(memory) or memory[end] != overlay.image_hash(memory[:end]):
+        return None
+    carried = frozenset(memory[at["kernels"] : end])
+
+    def uses(words: Words, column: int, row: int) -> LockUse | None:
+        return lock_use(words, column, row) if words[HEADER["kernel"]] in carried else None
+
+    return uses
+
+
 SUPER_KERNEL = CoreProgram(
-    image=tuple(overlay.program_image()),
+    starts=starts,
     parameters_at=0,
     words=params.WORDS,
     full=params.PARAM_LOCKS[1],
-    uses=lock_use,
 )

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.dtypes import DTYPES
-from onedispatch.operators.declarations.kernel import Function, Kernel
+from onedispatch.operators.declarations.kernel import AXIS_WORDS, Function, Kernel
 from onedispatch.operators.families.elementwise import KERNEL as ELTWISE
 from onedispatch.operators.families.matmul import GEMM
 from tests.array_model.memory import Memory, ModelFault
@@ -81,7 +81,7 @@ class LocalAxis:
 
     @classmethod
     def at(cls, call: Call, kernel: Kernel, name: str) -> LocalAxis:
-        w = call.words[kernel.layout[name] :][:5]
+        w = call.words[kernel.layout[name] :][:AXIS_WORDS]
         b = w[4] - 2**32 if w[4] >> 31 else w[4]
         return cls(w[0], w[1], w[2], w[3] & 0xFFFF, w[3] >> 16 & 0xFF, w[3] >> 24, b)
 

@@ -10,7 +10,7 @@ kernel, release; then release the out slot. Slots of a port are used in turn, fr
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,19 +22,21 @@ from tests.array_model.kernels import KERNELS, Call
 from tests.array_model.memory import ModelFault
 from tests.array_model.sender import Steps
 
-IMAGE = (0x4B53444F, 1, 1)
 PARAMS_EMPTY, PARAMS_FULL = (params.LOCK_BASE + lock for lock in params.PARAM_LOCKS)
 
 
 def load_program(image: Sequence[int]) -> Program:
-    """The program that an image names: magic, id, ABI version, words that follow, FNV-1a hash."""
+    """The program that an image names: magic, id, version, number of kernels, their digests, FNV-1a hash."""
     digest = 0x811C9DC5
-    for word in image[:4]:
+    end = params.IMAGE["kernels"] + int(image[params.IMAGE["count"]])
+    for word in image[:end]:
         for byte in int(word).to_bytes(4, "little"):
             digest = (digest ^ byte) * 0x01000193 % 2**32
-    if tuple(image[:3]) != IMAGE or image[4] != digest:
-        raise ModelFault("core", f"no such program: {[hex(w) for w in image[:5]]}")
-    return super_kernel
+    known = (params.IMAGE_MAGIC, params.SUPER_KERNEL_ID, params.SUPER_KERNEL_VERSION)
+    if tuple(image[:3]) != known or image[end] != digest:
+        raise ModelFault("core", f"no such program: {[hex(w) for w in image[: end + 1]]}")
+    carried = frozenset(int(word) for word in image[params.IMAGE["kernels"] : end])
+    return lambda core: super_kernel(core, carried)
 
 
 @dataclass
@@ -79,12 +81,14 @@ class Port:
             self.slot = (self.slot + 1) % self.depth
 
 
-def super_kernel(core: Core) -> Steps:
+def super_kernel(core: Core, carried: Set[int]) -> Steps:
     while True:
         yield from core.acquire(PARAMS_FULL)
         words = [int(w) for w in core.memory.block(0, params.WORDS, np.uint32)]
         if words[params.HEADER["magic"]] != params.MAGIC:
             raise ModelFault("core", f"{core.name}: parameter block magic {words[0]:#x}")
+        if words[params.HEADER["kernel"]] not in carried:
+            raise ModelFault("core", f"{core.name}: the image does not carry {words[1]:#x}")
         if words[params.HEADER["row_mask"]] >> core.row & 1:
             yield from run_op(core, words)
         yield from core.release(PARAMS_EMPTY)

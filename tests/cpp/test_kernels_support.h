@@ -18,6 +18,8 @@
 
 #include "../../cpp_ext/src/kernels/kernel.h"
 #include "../../cpp_ext/src/kernels/simd/simd.h"
+#include "../../cpp_ext/src/program/operation.h"
+#include "onedispatch/kernel_library.h"
 
 namespace onedispatch::kernels::testing {
 
@@ -58,9 +60,8 @@ inline uint32_t bits(float x) {
 }
 inline uint32_t port(uint32_t number, uint32_t offset) { return number << 24 | offset; }
 
-struct Block {
+struct Block : Operation {
   std::array<uint32_t, params::kWords> words{};
-  Setup setup;
   std::vector<uint8_t> in[2];
   std::vector<uint8_t> out;
   uint32_t digest = 0;
@@ -68,9 +69,6 @@ struct Block {
   std::map<uint32_t, uint32_t> types;  // of operands that are not f32, by their words
   static inline int mutations = 0;  // hostile variants of every call, see run_mutated
 
-  Block() {
-    for (auto& dim : setup.dims) dim = {1, 1};
-  }
   void put(uint32_t at, uint32_t value) {
     words[at] = value;
     given.insert(at);
@@ -96,10 +94,10 @@ struct Block {
     return port(port_number, static_cast<uint32_t>(at));
   }
   // Inputs that the case did not put are absent.
-  void complete(const KernelSpec& spec) {
+  void complete(const od_kernel_spec& spec) {
     for (uint32_t i = 0; i < spec.n_operands; ++i) {
-      const OperandSpec& operand = spec.operands[i];
-      if (!operand.is_output) {
+      const od_operand_spec& operand = spec.operands[i];
+      if (operand.role != OD_ROLE_OUTPUT) {
         if (given.count(operand.at) == 0) words[operand.at] = params::kAbsent;
         continue;
       }
@@ -109,38 +107,36 @@ struct Block {
       if (words[at] != params::kAbsent) words[at] |= type << params::kDtypeShift;
     }
   }
-  std::unique_ptr<const Kernel> prepare(uint32_t kernel) {
+  std::unique_ptr<const Plan> prepare(uint32_t kernel) {
     digest = kernel;
-    complete(*find_kernel(kernel)->spec);
+    complete(*registry().find(kernel)->spec);
     return prepare_as_is();
   }
-  std::unique_ptr<const Kernel> prepare_as_is() {
+  std::unique_ptr<const Plan> prepare_as_is() {
+    const od_kernel& kernel = *registry().find(digest);
     setup.words = words.data();
-    setup.spec = find_kernel(digest)->spec;
-    setup.roles = {};
-    setup.operands = {};
-    setup.scalars = {};
-    for (size_t i = 0; i < 2; ++i) setup.chunk_bytes[i] = static_cast<uint32_t>(in[i].size());
-    setup.chunk_bytes[2] = static_cast<uint32_t>(out.size());
-    read_setup(setup);
-    return find_kernel(digest)->prepare(setup);
+    setup.spec = kernel.spec;
+    for (size_t i = 0; i < 2; ++i) chunk_bytes[i] = static_cast<uint32_t>(in[i].size());
+    chunk_bytes[kOutPort] = static_cast<uint32_t>(out.size());
+    read_operation(*this);
+    return std::make_unique<const Plan>(kernel, setup);
   }
+  void place(od_call& call) { place_operands(*this, {in[0].data(), in[1].data(), out.data()}, call); }
   // Step `k` of the tile at `origin`, with fresh copies of the chunks.
-  void run(const Kernel& kernel, const std::array<uint32_t, kDims>& origin, uint32_t k = 0) {
-    Call call;
-    call.origin = origin;
+  void run(const Plan& plan, const std::array<uint32_t, kDims>& origin, uint32_t k = 0) {
+    od_call call{};
+    std::copy(origin.begin(), origin.end(), call.origin);
     call.k_index = k;
     call.k_first = k * setup.k_tile;
     call.k_count = std::min(setup.k_tile, setup.k_extent - std::min(call.k_first, setup.k_extent));
-    call.k_last = k + 1 == setup.inner_steps;
-    for (size_t i = 0; i < 2; ++i) call.in[i] = in[i].data();
-    call.out = out.data();
-    kernel.check(call);
+    call.k_last = k + 1 == setup.inner_steps ? 1 : 0;
+    place(call);
+    plan.check(call);
     EXPECT_GT(cycles(call), 0u);
-    kernel.run(call);
+    plan.run(call);
     for (int i = 0; i < mutations; ++i) run_mutated(call, static_cast<uint32_t>(i));
   }
-  uint64_t cycles(const Call& call) const {
+  uint64_t cycles(const od_call& call) const {
     static const Constants constants = [] {
       Constants found;
       for (const auto& [name, value] : find_device("npu2").constants) {
@@ -148,11 +144,11 @@ struct Block {
       }
       return found;
     }();
-    return call_cycles(setup, constants, call.k_count, call.k_last);
+    return call_cycles(setup, constants, call.k_count, call.k_last != 0);
   }
   // The same call with some argument words replaced: it must be refused or stay inside its chunks,
   // which are exactly as large as they say (the sanitizer build watches).
-  void run_mutated(Call call, uint32_t seed) const {
+  void run_mutated(od_call call, uint32_t seed) const {
     Block other = *this;
     Random random(seed * 977 + words[45] + words[61]);
     const uint32_t values[] = {0, 1, 2, 3, 5, 16, 17, 64, 255, 4096, 65535, 65536, 0x00010001, 0x00040002,
@@ -163,15 +159,17 @@ struct Block {
       other.words[at] = random.chance(50) ? values[random.in(0, 20)] : words[at] + static_cast<uint32_t>(random.in(-2, 2));
     }
     if (random.chance(20)) other.setup.dims[static_cast<size_t>(random.in(0, 4))].tile += 1;
-    for (size_t i = 0; i < 2; ++i) call.in[i] = other.in[i].empty() ? nullptr : other.in[i].data();
-    call.out = other.out.data();
     try {
-      const auto kernel = other.prepare_as_is();
-      kernel->check(call);
+      const auto plan = other.prepare_as_is();
+      other.place(call);
+      plan->check(call);
       (void)other.cycles(call);
-      kernel->run(call);
+      plan->run(call);
       ++survived;
     } catch (const ProgramError& error) {
+      EXPECT_FALSE(error.what.empty());
+      ++refused;
+    } catch (const KernelError& error) {
       EXPECT_FALSE(error.what.empty());
       ++refused;
     }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "onedispatch/core_program.h"
+#include "onedispatch/kernel_library.h"
 #include "onedispatch/kernel_params.h"
 
 namespace onedispatch {
@@ -27,14 +28,15 @@ uint32_t fnv(const std::vector<uint32_t>& words) {
 }
 
 std::vector<uint32_t> image() {
-  std::vector<uint32_t> words{0x4B53444F, 1, 1, 1};
+  const auto& kernels = registry().all();
+  std::vector<uint32_t> words{params::kImageMagic, params::kSuperKernelId, params::kSuperKernelVersion, static_cast<uint32_t>(kernels.size())};
+  for (const od_kernel* kernel : kernels) words.push_back(kernel->spec->digest);
   words.push_back(fnv(words));
   return words;
 }
 
 using Words = std::vector<uint32_t>;
 
-constexpr uint32_t kLoopOrder = 38;          // word: a dimension per nibble, outermost in the lowest
 constexpr uint32_t kAsNumbered = 0x43210;
 constexpr uint32_t kPlainAccess = 1 | 1 << 16 | 1 << 24;  // a, denominator and align of 1
 
@@ -114,7 +116,7 @@ Words reduction_block() {
   w[at::kernel] = params::reduce::digest;
   w[at::row_mask] = 0xF;
   w[at::inner_steps] = 3;
-  w[kLoopOrder] = kAsNumbered;
+  w[at::loop_order] = kAsNumbered;
   put_port(w, at::port_in0, 0x1000, 64, 2, 49, 48, params::cadence::step, 64);
   put_port(w, at::port_in1, 0x2000, 0, 1, 59, 58, params::cadence::once, 32);
   put_port(w, at::port_out, 0x3000, 16, 2, 54, 55, params::cadence::tile, 16);
@@ -174,7 +176,7 @@ std::vector<float> rows_visited(uint32_t loop_order, uint32_t row_factors, uint3
   FakeCore core(column, row);
   Words w = reduction_block();
   put_port(w, at::port_in0, 0x1000, 0, 1, 49, 48, params::cadence::step, 128);
-  w[kLoopOrder] = loop_order;
+  w[at::loop_order] = loop_order;
   w[at::dims + 2] = row_factors;
   w[at::inner_steps] = 1;
   w[at::k_extent] = 4;
@@ -232,7 +234,7 @@ TEST(SuperKernel, NamesTheWordAndItsValue) {
   const std::pair<uint32_t, uint32_t> cases[] = {
       {at::magic, 5}, {at::kernel, 99}, {at::inner_steps, 2}, {at::port_in0, 0x70100}, {params::reduce::out, 0x01000000}, {params::reduce::x, 3u << 16}, {params::reduce::out, 2u << 24 | 4}, {at::port_in0 + 1, 32},
       {at::port_in0 + 2, 0x01303100}, {at::port_in0 + 2, 0x01303102 + (63 << 8) - (49 << 8)}, {at::port_in0 + 2, 0x09303102},
-      {at::port_in1 + 3, 0x10000}, {at::dims, 0}, {at::dims + 1, 3}, {at::dims + 3, 0}, {at::k_tile, 11}, {kLoopOrder, 0x43211},
+      {at::port_in1 + 3, 0x10000}, {at::dims, 0}, {at::dims + 1, 3}, {at::dims + 3, 0}, {at::k_tile, 11}, {at::loop_order, 0x43211},
       {params::reduce::mode, 17}, {params::reduce::x, 0x02000000}, {params::reduce::x, 62}, {params::reduce::x_k + 3, 1 | 1 << 16},
       {params::reduce::act, 13}, {params::reduce::dim_i, 5}};
   for (const auto& [word, value] : cases) {
@@ -255,9 +257,14 @@ TEST(SuperKernel, RefusesImagesThatAreNotItsOwn) {
   auto words = image();
   words[4] ^= 1;
   EXPECT_NE(refused(words).find("hash"), std::string::npos);
-  words = {0x4B53444F, 1, 2, 1};
+  words = {params::kImageMagic, 1, 9, 0};
   words.push_back(fnv(words));
-  EXPECT_NE(refused(words).find("version 2"), std::string::npos);
+  EXPECT_NE(refused(words).find("version 9"), std::string::npos);
+  words = {params::kImageMagic, params::kSuperKernelId, params::kSuperKernelVersion, 1, 0x12345678};
+  words.push_back(fnv(words));
+  EXPECT_NE(refused(words).find("0x12345678"), std::string::npos);
+  words[3] = 400;
+  EXPECT_NE(refused(words).find("400 kernels"), std::string::npos);
 }
 
 // cycles() of one int8 call against the published MAC/cycle of single-core kernels.
@@ -265,13 +272,13 @@ double i8_rate(const char* device, uint32_t m, uint32_t k, uint32_t n) {
   namespace arg = params::gemm;
   std::vector<uint8_t> memory(kCoreMemoryBytes);
   const auto program_image = image();
-  auto program = start_program(program_image.data(), 5, {memory.data(), 0, 0}, find_device(device));
+  auto program = start_program(program_image.data(), static_cast<uint32_t>(program_image.size()), {memory.data(), 0, 0}, find_device(device));
   Words w(params::kWords, 0);
   w[at::magic] = params::kMagic;
   w[at::kernel] = params::gemm::digest;
   w[at::row_mask] = 1;
   w[at::inner_steps] = 1;
-  w[kLoopOrder] = kAsNumbered;
+  w[at::loop_order] = kAsNumbered;
   put_port(w, at::port_in0, params::kWords * 4, 0, 1, 49, 48, params::cadence::step, m * k);
   put_port(w, at::port_in1, params::kWords * 4, 0, 1, 51, 50, params::cadence::step, k * n);
   put_port(w, at::port_out, params::kWords * 4, 0, 1, 52, 53, params::cadence::tile, m * n * 4);
@@ -307,9 +314,8 @@ TEST(SuperKernel, TimingMeetsThePublishedKernels) {
 
 Words hostile_block(std::mt19937& random) {
   Words w = reduction_block();
-  const uint32_t kernels[] = {params::eltwise::digest, params::gemm::digest, params::conv::digest, params::dwconv::digest,
-                              params::pool::digest, params::reduce::digest, params::softmax::digest, params::lrn::digest};
-  w[at::kernel] = kernels[random() % std::size(kernels)];
+  const auto& kernels = registry().all();
+  w[at::kernel] = kernels[random() % kernels.size()]->spec->digest;
   if (w[at::kernel] != params::reduce::digest) w[at::inner_steps] = 1, w[at::k_extent] = random() % 2 ? 4 : 0;
   const uint32_t interesting[] = {0, 1, 2, 3, 4, 5, 7, 16, 63, 64, 65, 0xFF, 0x100, 0x8000, 0x10000, 0x10001, 0x7FFFFFFF,
                                   0x80000000, 0xFFFFFFFF, 0x01000000, 0x01000004, 0x00010001, 0x00040001};

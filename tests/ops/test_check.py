@@ -22,9 +22,9 @@ from onedispatch.dispatch.cli import app
 from onedispatch.dispatch.tools.checking import check_for_overlay, check_model, check_step
 from onedispatch.operators.declarations.params import HEADER, WORDS
 from onedispatch.operators.emission.surroundings import lock_use
+from onedispatch.operators.interface.registry import all_kernels
 from onedispatch.transactions import FindingKind, Transaction, device_names, find_device
 from onedispatch.transactions.machine import registers as reg
-from tests.array_model.array import Program
 from tests.array_model.super_kernel import super_kernel
 from tests.ops.case import Case, case, f32, weight
 from tests.ops.cases import CASES
@@ -176,7 +176,7 @@ class _Counting:
 def test_lock_counts_are_those_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the checker counts per block is what the loop does, walked step by step."""
     monkeypatch.setattr("tests.array_model.super_kernel.KERNELS", _NoKernels())
-    program: Program = super_kernel
+    everything = frozenset(kernel.digest for kernel in all_kernels())
     seen = 0
     for other in CASES[::17]:
         for compiled in od.compile(other.model, fallback="error").programs.values():
@@ -185,7 +185,7 @@ def test_lock_counts_are_those_of_the_program(monkeypatch: pytest.MonkeyPatch) -
                 for at in range(0, len(blocks) - WORDS + 1, WORDS):
                     for row in range(reg.CORE_ROWS):
                         core = _Counting(blocks[at : at + WORDS], row)
-                        steps = program(core)  # type: ignore[arg-type]
+                        steps = super_kernel(core, everything)  # type: ignore[arg-type]
                         while not core.given.get(14):
                             next(steps)
                         use = lock_use(tuple(int(w) for w in core.words), 0, row)

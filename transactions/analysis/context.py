@@ -33,23 +33,26 @@ class LockUse:
     last: frozenset[int]
 
 
+# (words of a block, column, core row from 0) -> what the program then does; None: it refuses the block.
+Uses = Callable[[Words, int, int], LockUse | None]
+
+
 @dataclass(frozen=True)
 class CoreProgram:
     """A program that takes one parameter block after the other, each wholly before the next.
 
     Attributes:
-        image: its first words in program memory.
+        starts: words of program memory from its first on -> what the program that they hold does for the
+            words of a block in a column and core row (from 0), or None where they hold no such program.
         parameters_at: byte of data memory at which a block lies.
         words: of a block.
         full: the lock that says that a block is there: acquired by one before anything else.
-        uses: (words of a block, column, core row from 0) -> what it then does; None: it refuses it.
     """
 
-    image: Words
+    starts: Callable[[Words], Uses | None]
     parameters_at: int
     words: int
     full: int
-    uses: Callable[[Words, int, int], LockUse | None]
 
 
 @dataclass(frozen=True)

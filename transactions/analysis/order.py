@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from onedispatch.transactions.analysis import effects as program
-from onedispatch.transactions.analysis.context import Context, CoreProgram, LockUse
+from onedispatch.transactions.analysis.context import Context, CoreProgram, LockUse, Uses
 from onedispatch.transactions.analysis.effects import BdUse, Pushed, Tile, Words
 from onedispatch.transactions.analysis.progress import Actor, Resource, Step, Task
 from onedispatch.transactions.machine import registers, routes
@@ -66,6 +66,7 @@ class Order:
         """The op of a push -> its channel, and the step behind its last one."""
         self._steps: dict[tuple[Channel, int], tuple[tuple[BdUse, ...], tuple[Step, ...]]] = {}
         self._cores: dict[Tile, CoreProgram] = {}
+        self._uses: dict[Tile, Uses] = {}
         self._strange_programs = False
         """Cores run what nobody explained: they may use the locks of any core around them."""
         self._blocks: dict[Tile, deque[tuple[BdUse, Resource, int]]] = {}
@@ -94,8 +95,9 @@ class Order:
 
     def _load(self, event: program.DataWritten) -> None:
         for known in self._context.programs:
-            if event.words[: len(known.image)] == known.image:
-                self._cores[event.tile] = known
+            uses = known.starts(event.words)
+            if uses is not None:
+                self._cores[event.tile], self._uses[event.tile] = known, uses
                 return
         self._strange_programs |= event.tile[1] >= registers.FIRST_CORE_ROW
 
@@ -299,7 +301,7 @@ class Order:
         if use.pattern.length != known.words or 4 * vars(use.bd)["base"] != known.parameters_at:
             return None
         words = self._content(key, begins, known.words)
-        return None if words is None else known.uses(words, tile[0], tile[1] - registers.FIRST_CORE_ROW)
+        return None if words is None else self._uses[tile](words, tile[0], tile[1] - registers.FIRST_CORE_ROW)
 
     def _core_step(self, tile: Tile, use: LockUse) -> None:
         def amounts(counts: Mapping[int, int]) -> tuple[tuple[Resource, int], ...]:

@@ -7,6 +7,22 @@ namespace onedispatch::params {
 constexpr uint32_t kMagic = 0x0D15A7C5;
 constexpr uint32_t kWords = 128;
 constexpr uint32_t kArgsAt = 40;
+constexpr uint32_t kAxisWords = 5;
+constexpr uint32_t kCoreViewMemory = 0x70000;
+constexpr uint32_t kCoreMemoryBytes = 65536;
+constexpr uint32_t kImageMagic = 0x4B53444F;
+constexpr uint32_t kSuperKernelId = 1;
+constexpr uint32_t kSuperKernelVersion = 2;
+constexpr uint32_t kMaxCarried = 256;
+constexpr uint32_t kHashBasis = 0x811C9DC5;
+constexpr uint32_t kHashPrime = 0x01000193;
+namespace image {
+constexpr uint32_t magic = 0;
+constexpr uint32_t program = 1;
+constexpr uint32_t version = 2;
+constexpr uint32_t count = 3;
+constexpr uint32_t kernels = 4;
+}  // namespace image
 constexpr uint32_t kAbsent = 0xFFFFFFFF;
 constexpr uint32_t kPortShift = 24;
 constexpr uint32_t kDtypeShift = 16;
@@ -63,7 +79,7 @@ constexpr uint32_t k_tile = 37;
 constexpr uint32_t loop_order = 38;
 }  // namespace header
 namespace conv {
-constexpr uint32_t digest = 0x1271F58B;
+constexpr uint32_t digest = 0xDE7DF1DE;
 constexpr uint32_t dim_co = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -111,7 +127,7 @@ constexpr uint32_t act_beta = 8;
 }  // namespace scalar
 }  // namespace conv
 namespace dwconv {
-constexpr uint32_t digest = 0x90969482;
+constexpr uint32_t digest = 0x82AF89CE;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -158,7 +174,7 @@ constexpr uint32_t act_beta = 8;
 }  // namespace scalar
 }  // namespace dwconv
 namespace eltwise {
-constexpr uint32_t digest = 0x3199D5C8;
+constexpr uint32_t digest = 0xE92A6960;
 constexpr uint32_t x0 = 40;
 constexpr uint32_t x0_d0 = 41;
 constexpr uint32_t x0_d1 = 46;
@@ -202,7 +218,7 @@ constexpr uint32_t act_beta = 5;
 }  // namespace scalar
 }  // namespace eltwise
 namespace gemm {
-constexpr uint32_t digest = 0x31C1101D;
+constexpr uint32_t digest = 0xC3590FE5;
 constexpr uint32_t dim_m = 40;
 constexpr uint32_t dim_n = 41;
 constexpr uint32_t a = 42;
@@ -242,7 +258,7 @@ constexpr uint32_t act_beta = 3;
 }  // namespace scalar
 }  // namespace gemm
 namespace lrn {
-constexpr uint32_t digest = 0x6EE4033F;
+constexpr uint32_t digest = 0x5696CB68;
 constexpr uint32_t dim_o = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;
@@ -270,7 +286,7 @@ constexpr uint32_t bias = 3;
 }  // namespace scalar
 }  // namespace lrn
 namespace pool {
-constexpr uint32_t digest = 0x32B2AA14;
+constexpr uint32_t digest = 0x459C90DB;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -320,7 +336,7 @@ constexpr uint32_t act_beta = 13;
 }  // namespace scalar
 }  // namespace pool
 namespace reduce {
-constexpr uint32_t digest = 0x45D589E6;
+constexpr uint32_t digest = 0xDD4D76F4;
 constexpr uint32_t dim_r = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;
@@ -348,7 +364,7 @@ constexpr uint32_t act_beta = 3;
 }  // namespace scalar
 }  // namespace reduce
 namespace softmax {
-constexpr uint32_t digest = 0xED6D752A;
+constexpr uint32_t digest = 0x7EBF028B;
 constexpr uint32_t dim_o = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;

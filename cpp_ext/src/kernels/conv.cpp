@@ -162,6 +162,6 @@ void Conv::run(const Call& call) const {
 
 }  // namespace
 
-std::unique_ptr<const Kernel> prepare_conv(const Setup& setup) { return std::make_unique<Conv>(setup); }
+ONEDISPATCH_KERNEL(conv, make<Conv>)
 
 }  // namespace onedispatch::kernels

@@ -51,6 +51,6 @@ class DepthwiseConv final : public Kernel {
 
 }  // namespace
 
-std::unique_ptr<const Kernel> prepare_dwconv(const Setup& setup) { return std::make_unique<DepthwiseConv>(setup); }
+ONEDISPATCH_KERNEL(dwconv, make<DepthwiseConv>)
 
 }  // namespace onedispatch::kernels

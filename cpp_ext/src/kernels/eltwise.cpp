@@ -247,6 +247,6 @@ void Eltwise::transpose(const Call& call, float* out) const {
 
 }  // namespace
 
-std::unique_ptr<const Kernel> prepare_eltwise(const Setup& setup) { return std::make_unique<Eltwise>(setup); }
+ONEDISPATCH_KERNEL(eltwise, make<Eltwise>)
 
 }  // namespace onedispatch::kernels

@@ -75,7 +75,7 @@ Gemm::Gemm(const Setup& setup)
   a_signed_ = a_.dtype == params::dtype::i8;
   b_signed_ = b_.dtype == params::dtype::i8;
   const uint64_t k = std::min(setup.k_tile, setup.k_extent);
-  if (std::max<uint64_t>(setup.tile(0), setup.tile(1)) * k > kCoreMemoryBytes) {
+  if (std::max<uint64_t>(setup.tile(0), setup.tile(1)) * k > params::kCoreMemoryBytes) {
     reject(setup, params::header::k_tile, "reduction tile", "its product with a tile side must be at most 65536");
   }
 }
@@ -226,6 +226,6 @@ void Gemm::finish_i8(const Call& call, const Place& at) const {
 
 }  // namespace
 
-std::unique_ptr<const Kernel> prepare_gemm(const Setup& setup) { return std::make_unique<Gemm>(setup); }
+ONEDISPATCH_KERNEL(gemm, make<Gemm>)
 
 }  // namespace onedispatch::kernels

@@ -83,6 +83,6 @@ class Pool final : public Kernel {
 
 }  // namespace
 
-std::unique_ptr<const Kernel> prepare_pool(const Setup& setup) { return std::make_unique<Pool>(setup); }
+ONEDISPATCH_KERNEL(pool, make<Pool>)
 
 }  // namespace onedispatch::kernels

@@ -112,6 +112,6 @@ class Reduce final : public Kernel {
 
 }  // namespace
 
-std::unique_ptr<const Kernel> prepare_reduce(const Setup& setup) { return std::make_unique<Reduce>(setup); }
+ONEDISPATCH_KERNEL(reduce, make<Reduce>)
 
 }  // namespace onedispatch::kernels

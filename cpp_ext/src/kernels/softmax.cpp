@@ -21,9 +21,9 @@ struct Lines {
     inner = static_cast<int>(out[2].chunk);
     for (uint32_t i = 0; i < 3; ++i) {
       const bool same = x.axes[i].chunk == out[i].chunk && (x.axes[i].stride == out[i].stride || out[i].chunk == 1);
-      if (!same) reject(setup, setup.spec->operands[0].at + 1 + 5 * i, "x", "accepted: the same chunk as out has");
+      if (!same) reject(setup, setup.spec->operands[0].at + 1 + params::kAxisWords * i, "x", "accepted: the same chunk as out has");
     }
-    if (length == 0) reject(setup, setup.spec->operands[0].at + 6, "length", "accepted: 1 or more");
+    if (length == 0) reject(setup, setup.spec->operands[0].at + 1 + params::kAxisWords, "length", "accepted: 1 or more");
   }
 
   int64_t block() const { return int64_t{length} * inner; }
@@ -84,7 +84,7 @@ class Lrn final : public Kernel {
 
 }  // namespace
 
-std::unique_ptr<const Kernel> prepare_softmax(const Setup& setup) { return std::make_unique<Softmax>(setup); }
-std::unique_ptr<const Kernel> prepare_lrn(const Setup& setup) { return std::make_unique<Lrn>(setup); }
+ONEDISPATCH_KERNEL(softmax, make<Softmax>)
+ONEDISPATCH_KERNEL(lrn, make<Lrn>)
 
 }  // namespace onedispatch::kernels

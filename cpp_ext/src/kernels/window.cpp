@@ -5,8 +5,6 @@
 #include <cstring>
 #include <tuple>
 
-#include "onedispatch/phrases.h"
-
 namespace onedispatch::kernels {
 
 namespace {
@@ -20,7 +18,7 @@ void require_held(const Axis& axis, int64_t tile_origin, int64_t first, int64_t 
   if (from > to) return;
   const int64_t origin = axis.origin(tile_origin);
   if (from < origin || to >= origin + axis.chunk) {
-    reject(std::string(name) + ": the windows need coordinates " + span(from, to) + ", the chunk holds " + std::to_string(axis.chunk) + " from " + std::to_string(origin));
+    reject(std::string(name) + ": the windows need coordinates " + extent_of(from, to) + ", the chunk holds " + std::to_string(axis.chunk) + " from " + std::to_string(origin));
   }
 }
 
@@ -44,7 +42,7 @@ Window::Window(const Setup& setup, uint32_t kh_scalar)
   const int64_t plane_columns = int64_t{columns - 1} * sw + int64_t{kw - 1} * dw + 1;
   const int64_t phase_columns = (plane_columns + sw - 1) / sw;
   if (plane_rows > kMaxPlane || plane_rows * phase_columns * sw > kMaxPlane || int64_t{kh} * kw > kMaxTaps) {
-    reject(std::string(setup.spec->name) + ": the tile's windows cover " + std::to_string(plane_rows) + " x " +
+    reject("the tile's windows cover " + std::to_string(plane_rows) + " x " +
            std::to_string(plane_columns) + " input elements; accepted: " + std::to_string(kMaxPlane));
   }
   plane_rows_ = static_cast<int>(plane_rows);
@@ -64,7 +62,7 @@ Window::Window(const Setup& setup, uint32_t kh_scalar)
 // The windows of outputs that a chunk serves follow its axes: coordinates are o * stride + b.
 void Window::require_steps(const Setup& setup) const {
   const uint32_t at = setup.spec->operands[0].at + 1;
-  for (const auto& [axis, step, word] : {std::tuple{&x_h, sh, at + 5 + 3}, std::tuple{&x_w, sw, at + 10 + 3}}) {
+  for (const auto& [axis, step, word] : {std::tuple{&x_h, sh, at + params::kAxisWords + 3}, std::tuple{&x_w, sw, at + 2 * params::kAxisWords + 3}}) {
     if (x.present && axis->stride != 0 && (axis->a != step || axis->den != 1)) {
       reject(setup, word, "x: access", "accepted: a as the window's stride, " + std::to_string(step) + ", and denominator 1");
     }

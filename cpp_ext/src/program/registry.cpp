@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which program an image in program memory names. The image's layout is written by the overlay.
-#include <array>
+// Which program an image in program memory names, and which kernels it carries: magic, program id, ABI
+// version, number of kernels, their digests, and a hash of all words before it. The overlay writes it.
 #include <string>
 
 #include "super_kernel.h"
@@ -10,38 +10,57 @@ namespace onedispatch {
 
 namespace {
 
-constexpr uint32_t kImageMagic = 0x4B53444F;  // "ODSK"
-constexpr uint32_t kImageWords = 5;           // magic, program, version, words that follow, hash
+namespace image = params::image;
 
-// 32-bit FNV-1a over the little-endian bytes of words 0..3.
-uint32_t image_hash(const uint32_t* image) {
-  uint32_t hash = 0x811C9DC5;
-  for (uint32_t i = 0; i < 16; ++i) hash = (hash ^ (image[i / 4] >> (8 * (i % 4)) & 0xFF)) * 0x01000193;
+// 32-bit FNV-1a over the little-endian bytes of the first `count` words.
+uint32_t image_hash(const uint32_t* words, uint32_t count) {
+  uint32_t hash = params::kHashBasis;
+  for (uint32_t i = 0; i < 4 * count; ++i) hash = (hash ^ (words[i / 4] >> (8 * (i % 4)) & 0xFF)) * params::kHashPrime;
   return hash;
 }
 
 [[noreturn]] void refuse(const std::string& text) { throw ProgramError{"core program: " + text}; }
 
+// The word behind `words` of the image, with what it must be.
+void check_head(const uint32_t* words, uint32_t count) {
+  if (words == nullptr || count <= image::kernels) {
+    refuse("program memory holds " + counted(count, "word") + "; an image begins with " + std::to_string(image::kernels));
+  }
+  if (words[image::magic] != params::kImageMagic) {
+    refuse("word 0 of program memory is " + std::to_string(words[image::magic]) + ", not the image magic " + std::to_string(params::kImageMagic) +
+           " ('ODSK'): no program was loaded");
+  }
+  const uint32_t carried = words[image::count];
+  if (carried > params::kMaxCarried || image::kernels + carried >= count) {
+    refuse("word " + std::to_string(image::count) + " of the image says " + counted(carried, "kernel") + "; accepted: at most " +
+           std::to_string(params::kMaxCarried) + ", inside program memory");
+  }
+  const uint32_t hashed = image::kernels + carried, hash = image_hash(words, hashed);
+  if (words[hashed] != hash) {
+    refuse("word " + std::to_string(hashed) + " of the image is " + std::to_string(words[hashed]) + "; the hash of the words before it is " +
+           std::to_string(hash));
+  }
+  if (words[image::program] != params::kSuperKernelId || words[image::version] != params::kSuperKernelVersion) {
+    refuse("image names program " + std::to_string(words[image::program]) + " version " + std::to_string(words[image::version]) +
+           "; known: program " + std::to_string(params::kSuperKernelId) + " (super kernel) version " + std::to_string(params::kSuperKernelVersion));
+  }
+}
+
 }  // namespace
 
-std::unique_ptr<CoreProgram> start_program(const uint32_t* image, uint32_t image_words, CoreView core,
+std::unique_ptr<CoreProgram> start_program(const uint32_t* words, uint32_t count, CoreView core,
                                            const DeviceDescription& device) {
-  if (image == nullptr || image_words < kImageWords) {
-    refuse("program memory holds " + counted(image_words, "word") + "; an image starts with 5");
+  check_head(words, count);
+  std::vector<const od_kernel*> carried;
+  for (uint32_t i = 0; i < words[image::count]; ++i) {
+    const uint32_t digest = words[image::kernels + i];
+    const od_kernel* kernel = registry().find(digest);
+    if (kernel == nullptr) {
+      refuse("the image carries a kernel with digest " + digest_text(digest) + ", which no library has; known: " + names_of(registry().all()));
+    }
+    carried.push_back(kernel);
   }
-  if (image[0] != kImageMagic) {
-    refuse("word 0 of program memory is " + std::to_string(image[0]) +
-           ", not the image magic 1263748175 ('ODSK'): no program was loaded");
-  }
-  const uint32_t hash = image_hash(image);
-  if (image[4] != hash) {
-    refuse("word 4 of the image is " + std::to_string(image[4]) + "; the hash of words 0..3 is " + std::to_string(hash));
-  }
-  if (image[1] != kSuperKernelId || image[2] != kSuperKernelVersion) {
-    refuse("image names program " + std::to_string(image[1]) + " version " + std::to_string(image[2]) +
-           "; known: program 1 (super kernel) version 1");
-  }
-  return std::make_unique<SuperKernel>(core, device);
+  return std::make_unique<SuperKernel>(core, device, std::move(carried));
 }
 
 }  // namespace onedispatch

@@ -9,15 +9,12 @@ namespace onedispatch {
 
 namespace {
 
-using kernels::kDims;
-using kernels::reject;
-using kernels::word_in;
 namespace at = params::header;
 
-constexpr uint32_t kCoreView = 0x70000;  // own data memory as the core sees it
+constexpr uint32_t kCoreView = params::kCoreViewMemory;  // own data memory as the core sees it
 constexpr uint32_t kMaxCount = 1 << 20;  // outer tiles of a dimension, inner steps
 constexpr const char* kPortNames[] = {"in0", "in1", "out"};
-constexpr uint32_t kOut = 2;
+constexpr uint32_t kOut = kOutPort;
 
 Action acquire(uint32_t lock) {
   Action action;
@@ -35,8 +32,8 @@ Action release(uint32_t lock) {
 
 }  // namespace
 
-SuperKernel::SuperKernel(CoreView core, const DeviceDescription& device)
-    : core_(core) {
+SuperKernel::SuperKernel(CoreView core, const DeviceDescription& device, std::vector<const od_kernel*> carried)
+    : core_(core), carried_(std::move(carried)) {
   const std::string section = "kernel.";
   for (const auto& [name, value] : device.constants) {
     if (name.compare(0, section.size(), section) == 0) constants_[name.substr(section.size())] = value;
@@ -61,13 +58,12 @@ Action SuperKernel::resume() {
 
 void SuperKernel::begin_op() {
   std::memcpy(words_.data(), core_.memory, kParameterBytes);  // both little-endian
-  setup_ = {};
-  setup_.words = words_.data();
-  if (setup_.words[at::magic] != params::kMagic)
-    reject(setup_, at::magic, "magic", "accepted: " + std::to_string(params::kMagic) + " alone: was the block written?");
-  const kernels::KernelEntry* entry = kernels::find_kernel(words_[at::kernel]);
-  if (entry == nullptr) reject(setup_, at::kernel, "kernel digest", "known: " + kernels::known_kernels());
-  setup_.spec = entry->spec;
+  operation_ = {};
+  operation_.setup.words = words_.data();
+  if (words_[at::magic] != params::kMagic)
+    reject(operation_.setup, at::magic, "magic", "accepted: " + std::to_string(params::kMagic) + " alone: was the block written?");
+  const od_kernel& kernel = named_kernel();
+  operation_.setup.spec = kernel.spec;
   if ((words_[at::row_mask] >> core_.row & 1) == 0) {
     finish_op();
     return;
@@ -75,13 +71,28 @@ void SuperKernel::begin_op() {
   for (uint32_t i = 0; i < ports_.size(); ++i) read_port(i);
   read_dims();
   read_reduction();
-  kernels::read_setup(setup_);
-  kernel_ = entry->prepare(setup_);
+  read_operation(operation_);
+  try {
+    plan_ = std::make_shared<const Plan>(kernel, operation_.setup);
+  } catch (const KernelError& error) {
+    reject(error.what);
+  }
   charges_ = {};
   outer_ = {};
   step_ = 0;
   locate_tile();
   state_ = State::kRunning;
+}
+
+const od_kernel& SuperKernel::named_kernel() const {
+  const uint32_t digest = words_[at::kernel];
+  for (const od_kernel* kernel : carried_) {
+    if (kernel->spec->digest == digest) return *kernel;
+  }
+  const od_kernel* known = registry().find(digest);
+  const std::string name = known == nullptr ? "a kernel that no library has" : known->spec->name;
+  reject(operation_.setup, at::kernel, "kernel digest " + digest_text(digest) + " (" + name + ")",
+         "the program image carries: " + names_of(carried_));
 }
 
 void SuperKernel::read_port(uint32_t index) {
@@ -91,21 +102,21 @@ void SuperKernel::read_port(uint32_t index) {
   Port& port = ports_[index];
   port = {};
   port.cadence = config >> 24;
-  if (port.cadence > params::cadence::once) reject(setup_, word + 2, name + " cadence (bits 24..31)", "accepted: 0 to 3");
+  if (port.cadence > params::cadence::once) reject(operation_.setup, word + 2, name + " cadence (bits 24..31)", "accepted: 0 to 3");
   if (port.cadence == params::cadence::none) {
-    if (index == kOut) reject(setup_, word + 2, name + " cadence (bits 24..31)", "the out port must be used");
+    if (index == kOut) reject(operation_.setup, word + 2, name + " cadence (bits 24..31)", "the out port must be used");
     return;
   }
   if (index == kOut && port.cadence == params::cadence::step && words_[at::inner_steps] > 1) {
-    reject(setup_, word + 2, name + " cadence (bits 24..31)", "with inner steps the out port accepts 2 or 3");
+    reject(operation_.setup, word + 2, name + " cadence (bits 24..31)", "with inner steps the out port accepts 2 or 3");
   }
   port.depth = config & 0xFF;
   port.acquire = config >> 8 & 0xFF;
   port.release = config >> 16 & 0xFF;
-  if (port.depth == 0) reject(setup_, word + 2, name + " depth (bits 0..7)", "accepted: 1 or more");
+  if (port.depth == 0) reject(operation_.setup, word + 2, name + " depth (bits 0..7)", "accepted: 1 or more");
   for (const uint32_t lock : {port.acquire, port.release}) {
     if (lock < params::kLockBase || lock >= params::kParametersEmpty) {
-      reject(setup_, word + 2, name + " locks (bits 8..23)",
+      reject(operation_.setup, word + 2, name + " locks (bits 8..23)",
              "accepted: own locks " + std::to_string(params::kLockBase) + " to " + std::to_string(params::kParametersEmpty - 1) + " in core view");
     }
   }
@@ -113,37 +124,37 @@ void SuperKernel::read_port(uint32_t index) {
   port.chunk_bytes = words_[word + 3];
   const uint32_t address = words_[word];
   if (address % 4 != 0 || address < kCoreView + kParameterBytes || address >= kCoreView + kCoreMemoryBytes) {
-    reject(setup_, word, name + " address",
+    reject(operation_.setup, word, name + " address",
            "accepted: multiples of 4 from " + std::to_string(kCoreView + kParameterBytes) + " (behind the parameter block) to " +
                std::to_string(kCoreView + kCoreMemoryBytes - 1));
   }
   port.offset = address - kCoreView;
   if (port.slot_bytes % 4 != 0 || (port.depth > 1 && port.slot_bytes < port.chunk_bytes)) {
-    reject(setup_, word + 1, name + " slot bytes", "accepted: a multiple of 4, at least the chunk bytes");
+    reject(operation_.setup, word + 1, name + " slot bytes", "accepted: a multiple of 4, at least the chunk bytes");
   }
   const uint64_t end = port.offset + uint64_t{port.depth - 1} * port.slot_bytes + port.chunk_bytes;
   if (port.chunk_bytes == 0 || end > kCoreMemoryBytes) {
-    reject(setup_, word + 3, name + " chunk bytes",
+    reject(operation_.setup, word + 3, name + " chunk bytes",
            "the slots must not be empty and must end inside 65536 bytes, not at " + std::to_string(end));
   }
-  setup_.chunk_bytes[index] = port.chunk_bytes;
+  operation_.chunk_bytes[index] = port.chunk_bytes;
 }
 
 void SuperKernel::read_dims() {
-  for (uint32_t d = 0; d < kDims; ++d) {
+  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
     const uint32_t word = at::dims + 4 * d;
     const std::string name = "dimension " + std::to_string(d);
-    const uint32_t extent = word_in(setup_, word, (name + " extent").c_str(), 1, INT32_MAX);
-    const uint32_t tile = word_in(setup_, word + 1, (name + " tile").c_str(), 1, extent);
-    outer_count_[d] = word_in(setup_, word + 3, (name + " outer count").c_str(), 1, kMaxCount);
-    setup_.dims[d] = {extent, tile};
+    const uint32_t extent = word_in(operation_.setup, word, (name + " extent").c_str(), 1, INT32_MAX);
+    const uint32_t tile = word_in(operation_.setup, word + 1, (name + " tile").c_str(), 1, extent);
+    outer_count_[d] = word_in(operation_.setup, word + 3, (name + " outer count").c_str(), 1, kMaxCount);
+    operation_.setup.dims[d] = {extent, tile};
   }
   const uint32_t order = words_[at::loop_order];
-  std::array<bool, kDims> seen{};
-  for (uint32_t level = 0; level < kDims; ++level) {
+  std::array<bool, OD_MAX_DIMS> seen{};
+  for (uint32_t level = 0; level < OD_MAX_DIMS; ++level) {
     const uint32_t d = order >> (4 * level) & 0xF;
-    if (d >= kDims || seen[d]) {
-      reject(setup_, at::loop_order, "loop order", "accepted: the dimensions 0 to 4, each in one of the five low nibbles");
+    if (d >= OD_MAX_DIMS || seen[d]) {
+      reject(operation_.setup, at::loop_order, "loop order", "accepted: the dimensions 0 to 4, each in one of the five low nibbles");
     }
     seen[d] = true;
     loop_order_[level] = d;
@@ -151,27 +162,27 @@ void SuperKernel::read_dims() {
 }
 
 void SuperKernel::read_reduction() {
-  const uint32_t steps = word_in(setup_, at::inner_steps, "inner steps", 1, kMaxCount);
-  const uint32_t extent = word_in(setup_, at::k_extent, "reduction extent", 0, INT32_MAX);
+  const uint32_t steps = word_in(operation_.setup, at::inner_steps, "inner steps", 1, kMaxCount);
+  const uint32_t extent = word_in(operation_.setup, at::k_extent, "reduction extent", 0, INT32_MAX);
   uint32_t tile = 1, expected = 1;
   if (extent != 0) {
-    tile = word_in(setup_, at::k_tile, "reduction tile", 1, extent);
+    tile = word_in(operation_.setup, at::k_tile, "reduction tile", 1, extent);
     expected = extent / tile + (extent % tile != 0);
   }
   if (steps != expected) {
-    reject(setup_, at::inner_steps, "inner steps",
+    reject(operation_.setup, at::inner_steps, "inner steps",
            "the reduction of " + std::to_string(extent) + " by " + std::to_string(tile) + " takes " + std::to_string(expected));
   }
-  setup_.k_extent = extent;
-  setup_.k_tile = tile;
-  setup_.inner_steps = steps;
+  operation_.setup.k_extent = extent;
+  operation_.setup.k_tile = tile;
+  operation_.setup.inner_steps = steps;
 }
 
 // Where the current outer counters put this core's tile; edge tiles are shifted back.
 void SuperKernel::locate_tile() {
-  for (uint32_t d = 0; d < kDims; ++d) {
+  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
     const uint32_t factors = words_[at::dims + 4 * d + 2];
-    const uint64_t extent = setup_.dims[d].extent, tile = setup_.dims[d].tile;
+    const uint64_t extent = operation_.setup.dims[d].extent, tile = operation_.setup.dims[d].tile;
     const uint64_t wanted = uint64_t{core_.column} * (factors & 0xFFFF) + uint64_t{core_.row} * (factors >> 16 & 0xF) +
                             uint64_t{outer_[d]} * (factors >> 20);
     const uint64_t index = std::min(wanted, (extent + tile - 1) / tile - 1);
@@ -191,7 +202,7 @@ void SuperKernel::queue_release(Port& port) {
 }
 
 void SuperKernel::queue_step() {
-  const bool first = step_ == 0, last = step_ + 1 == setup_.inner_steps;
+  const bool first = step_ == 0, last = step_ + 1 == operation_.setup.inner_steps;
   for (const uint32_t i : {kOut, 0u, 1u}) {
     if (ports_[i].cadence != params::cadence::none && !ports_[i].held) queue_acquire(ports_[i]);
   }
@@ -211,40 +222,52 @@ void SuperKernel::queue_step() {
 }
 
 void SuperKernel::queue_call(bool first, bool last) {
-  kernels::Call call;
-  call.origin = origin_;
+  const od_setup& setup = operation_.setup;
+  od_call call{};
+  std::copy(origin_.begin(), origin_.end(), call.origin);
   call.k_index = step_;
-  call.k_first = step_ * setup_.k_tile;
-  call.k_count = std::min(setup_.k_tile, setup_.k_extent - std::min(call.k_first, setup_.k_extent));
-  call.k_last = last;
+  call.k_first = step_ * setup.k_tile;
+  call.k_count = std::min(setup.k_tile, setup.k_extent - std::min(call.k_first, setup.k_extent));
+  call.k_last = last ? 1 : 0;
   Action action;
   action.kind = Action::Kind::kCompute;
-  for (size_t i = 0; i < 2; ++i) {
+  std::array<uint8_t*, kPorts> chunks{};
+  for (uint32_t i = 0; i < kPorts; ++i) {
     if (ports_[i].cadence == params::cadence::none) continue;
-    call.in[i] = core_.memory + ports_[i].address();
-    action.reads.push_back({ports_[i].address(), ports_[i].chunk_bytes});
+    const MemoryRange range{ports_[i].address(), ports_[i].chunk_bytes};
+    chunks[i] = core_.memory + range.offset;
+    if (i != kOut || !first) action.reads.push_back(range);
+    if (i == kOut) action.writes.push_back(range);
   }
-  const MemoryRange out{ports_[kOut].address(), ports_[kOut].chunk_bytes};
-  call.out = core_.memory + out.offset;
-  if (!first) action.reads.push_back(out);
-  action.writes.push_back(out);
-  kernel_->check(call);
+  place_operands(operation_, chunks, call);
+  try {
+    plan_->check(call);
+  } catch (const KernelError& error) {
+    reject(error.what);
+  }
   action.cycles = cycles_of(call);
-  action.job = [kernel = kernel_, call] { kernel->run(call); };
+  action.job = [plan = plan_, call] {
+    try {
+      plan->run(call);
+    } catch (const KernelError& error) {
+      reject(error.what);
+    }
+  };
   queue_.push_back(std::move(action));
 }
 
-uint64_t SuperKernel::cycles_of(const kernels::Call& call) {
-  Charge& charge = charges_[call.k_last ? 1 : 0];
+uint64_t SuperKernel::cycles_of(const od_call& call) {
+  Charge& charge = charges_[call.k_last];
   if (charge.cycles == 0 || charge.k_count != call.k_count) {
-    charge = {call.k_count, call.k_last, kernels::call_cycles(setup_, constants_, call.k_count, call.k_last)};
+    const bool last = call.k_last != 0;
+    charge = {call.k_count, last, call_cycles(operation_.setup, constants_, call.k_count, last)};
   }
   return charge.cycles;
 }
 
 // Counts the outer loops, the last of the loop order innermost; false after the last tile.
 bool SuperKernel::next_outer() {
-  for (uint32_t level = kDims; level-- > 0;) {
+  for (uint32_t level = OD_MAX_DIMS; level-- > 0;) {
     const uint32_t d = loop_order_[level];
     if (++outer_[d] < outer_count_[d]) return true;
     outer_[d] = 0;
@@ -256,7 +279,7 @@ void SuperKernel::finish_op() {
   for (Port& port : ports_) {
     if (port.held) queue_release(port);
   }
-  kernel_.reset();
+  plan_.reset();
   queue_.push_back(release(params::kParametersEmpty));
   state_ = State::kWaiting;
 }

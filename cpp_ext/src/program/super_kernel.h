@@ -6,13 +6,12 @@
 #include <memory>
 #include <vector>
 
-#include "../kernels/kernel.h"
 #include "onedispatch/core_program.h"
+#include "onedispatch/kernel_library.h"
+#include "operation.h"
 
 namespace onedispatch {
 
-constexpr uint32_t kSuperKernelId = 1;
-constexpr uint32_t kSuperKernelVersion = 1;
 constexpr uint32_t kParameterBytes = params::kWords * 4;  // at local address 0
 
 // A buffer of the core and its two locks, from four words of the block.
@@ -27,7 +26,8 @@ struct Port {
 
 class SuperKernel final : public CoreProgram {
  public:
-  SuperKernel(CoreView core, const DeviceDescription& device);
+  // `carried`: the kernels in program memory. A block that names another is refused.
+  SuperKernel(CoreView core, const DeviceDescription& device, std::vector<const od_kernel*> carried);
   Action resume() override;
 
  private:
@@ -40,30 +40,32 @@ class SuperKernel final : public CoreProgram {
   void locate_tile();
   void queue_step();
   void queue_call(bool first, bool last);
-  uint64_t cycles_of(const kernels::Call& call);
+  const od_kernel& named_kernel() const;
+  uint64_t cycles_of(const od_call& call);
   void queue_acquire(Port& port);
   void queue_release(Port& port);
   bool next_outer();
   void finish_op();
 
   CoreView core_;
-  kernels::Constants constants_;  // of section [kernel] of the device
+  std::vector<const od_kernel*> carried_;
+  Constants constants_;  // of section [kernel] of the device
   State state_ = State::kWaiting;
   std::vector<Action> queue_;
   size_t head_ = 0;
 
   // The op that runs.
   std::array<uint32_t, params::kWords> words_{};
-  kernels::Setup setup_;
-  std::shared_ptr<const kernels::Kernel> kernel_;
+  Operation operation_;
+  std::shared_ptr<const Plan> plan_;
   struct Charge {
     uint32_t k_count = 0;
     bool last = false;
     uint64_t cycles = 0;  // 0: nothing known yet
   };
   std::array<Charge, 2> charges_{};  // of a full step and of the last one, as most calls are
-  std::array<Port, 3> ports_;
-  std::array<uint32_t, kernels::kDims> outer_count_{}, outer_{}, origin_{}, loop_order_{};
+  std::array<Port, kPorts> ports_;
+  std::array<uint32_t, OD_MAX_DIMS> outer_count_{}, outer_{}, origin_{}, loop_order_{};
   uint32_t step_ = 0;
 };
 

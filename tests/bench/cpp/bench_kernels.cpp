@@ -11,29 +11,30 @@
 
 #include "../../../cpp_ext/src/kernels/kernel.h"
 #include "../../../cpp_ext/src/kernels/simd/simd.h"
+#include "../../../cpp_ext/src/program/operation.h"
+#include "onedispatch/kernel_library.h"
 
 using namespace onedispatch;
 using namespace onedispatch::kernels;
 
 namespace {
 
-struct Bench {
+struct Bench : Operation {
   std::string name;
   uint32_t kernel = 0;
   double work = 0;       // operations (or elements) per call
   const char* unit = "GFLOP/s";
   std::vector<uint32_t> words = std::vector<uint32_t>(params::kWords, 0);
   std::vector<std::pair<uint32_t, uint32_t>> types;  // of operands that are not f32, by their words
-  Setup setup;
   std::vector<float> in0 = std::vector<float>(16384, 0.5f), in1 = in0, out = in0;
 
   // Operands that no case put are absent.
   void complete() {
-    const KernelSpec& spec = *find_kernel(kernel)->spec;
+    const od_kernel_spec& spec = *registry().find(kernel)->spec;
     setup.spec = &spec;
     for (uint32_t i = 0; i < spec.n_operands; ++i) {
-      const OperandSpec& operand = spec.operands[i];
-      if (!operand.is_output) {
+      const od_operand_spec& operand = spec.operands[i];
+      if (operand.role != OD_ROLE_OUTPUT) {
         if (words[operand.at + 1] == 0) words[operand.at] = params::kAbsent;  // no extent
         continue;
       }
@@ -191,21 +192,22 @@ Bench reduce(uint32_t rows, uint32_t k, uint32_t columns) {
 double rate(Bench& b) {
   b.complete();
   b.setup.words = b.words.data();
-  b.setup.chunk_bytes = {65536, 65536, 65536};
-  read_setup(b.setup);
-  const auto kernel = find_kernel(b.kernel)->prepare(b.setup);
-  Call call;
+  b.chunk_bytes = {65536, 65536, 65536};
+  read_operation(b);
+  const Plan plan(*registry().find(b.kernel), b.setup);
+  od_call call{};
   call.k_count = b.setup.k_extent;
-  call.in = {reinterpret_cast<const uint8_t*>(b.in0.data()), reinterpret_cast<const uint8_t*>(b.in1.data())};
-  call.out = reinterpret_cast<uint8_t*>(b.out.data());
-  kernel->check(call);
+  call.k_last = 1;
+  const auto bytes = [](std::vector<float>& chunk) { return reinterpret_cast<uint8_t*>(chunk.data()); };
+  place_operands(b, {bytes(b.in0), bytes(b.in1), bytes(b.out)}, call);
+  plan.check(call);
   double best = 0;
   for (int round = 0; round < 60; ++round) {
     int calls = 0;
     const auto start = std::chrono::steady_clock::now();
     double seconds = 0;
     while (seconds < 0.003) {
-      for (int i = 0; i < 8; ++i, ++calls) kernel->run(call);
+      for (int i = 0; i < 8; ++i, ++calls) plan.run(call);
       seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
     best = std::max(best, b.work * calls / seconds * 1e-9);

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// A parameter block read and checked by the kernel's declaration.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iterator>
+
+#include "operation.h"
+#include "onedispatch/kernel_specs.h"
+#include "onedispatch/phrases.h"
+
+namespace onedispatch {
+
+void reject(const std::string& text) { throw ProgramError{"super kernel: " + text}; }
+
+void reject(const od_setup& setup, uint32_t at, const std::string& what, const std::string& accepted) {
+  const std::string kernel = setup.spec == nullptr ? "" : std::string(setup.spec->name) + ": ";
+  reject(kernel + what + ": word " + std::to_string(at) + " of the parameter block is " + std::to_string(setup.words[at]) +
+         "; " + accepted);
+}
+
+uint32_t word_in(const od_setup& setup, uint32_t at, const char* name, uint32_t low, uint32_t high) {
+  const uint32_t value = setup.words[at];
+  if (value < low || value > high) {
+    reject(setup, at, name, "accepted: " + span(low, high));
+  }
+  return value;
+}
+
+namespace {
+
+constexpr od_axis kScalarAxis = {1, 1, 0, 0, 1, 1, 0};  // where an operand has one element
+
+std::string number(double value) {
+  if (std::isinf(value)) return value < 0 ? "-infinity" : "infinity";
+  return value == std::floor(value) && std::abs(value) < 1e15 ? std::to_string(static_cast<int64_t>(value)) : std::to_string(value);
+}
+
+// Ascending, so that an out chunk's order is plain; every other dimension has tile 1.
+void read_roles(od_setup& setup) {
+  const od_kernel_spec& spec = *setup.spec;
+  if (spec.n_dims == 0) return;
+  bool used[OD_MAX_DIMS] = {};
+  for (uint32_t i = 0; i < spec.n_dims; ++i) {
+    const uint32_t low = i == 0 ? 0 : setup.roles[i - 1] + 1;
+    const std::string name = std::string("dimension ") + spec.dims[i];
+    setup.roles[i] = word_in(setup, params::kArgsAt + i, name.c_str(), low, OD_MAX_DIMS - 1);
+    used[setup.roles[i]] = true;
+  }
+  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
+    if (!used[d] && setup.dims[d].tile != 1) {
+      reject(setup, params::header::dims + 4 * d + 1, "tile of another dimension", "this kernel accepts 1");
+    }
+  }
+}
+
+void read_reference(const Operation& op, const od_operand_spec& spec, od_operand& operand, Operation::Place& place) {
+  const uint32_t value = op.setup.words[spec.at];
+  const bool is_output = spec.role == OD_ROLE_OUTPUT;
+  place.port = value >> params::kPortShift;
+  place.offset = value & ((1u << params::kDtypeShift) - 1);
+  const uint32_t lowest = is_output ? kOutPort : 0, highest = is_output ? kOutPort : 1;
+  if (place.port < lowest || place.port > highest) {
+    reject(op.setup, spec.at, spec.name, is_output ? "accepted port: 2 (out)" : "accepted ports: 0 (in0), 1 (in1)");
+  }
+  const uint32_t chunk = op.chunk_bytes[place.port], element = od_dtypes[operand.dtype].bytes;
+  if (place.offset > chunk || place.offset % element != 0) {
+    reject(op.setup, spec.at, spec.name,
+           "the offset must be a multiple of " + std::to_string(element) + " inside the chunk of " + counted(chunk, "byte"));
+  }
+  operand.bytes = chunk - place.offset;
+}
+
+void check_walk(const od_setup& setup, uint32_t at, const std::string& name, uint32_t walk, const od_axis& axis) {
+  const bool unit = axis.a == 1 && axis.den == 1 && axis.b == 0;
+  if (walk == OD_WALK_UNIT && !unit) reject(setup, at + 3, name + ": access", "this kernel walks coordinate i alone (a 1, b 0)");
+  if (walk == OD_WALK_AFFINE && axis.den != 1) reject(setup, at + 3, name + ": denominator (bits 16..23)", "accepted: 1");
+}
+
+od_axis read_axis(const od_setup& setup, uint32_t at, const std::string& name) {
+  od_axis axis{};
+  axis.extent = setup.words[at];
+  axis.chunk = setup.words[at + 1];
+  axis.stride = setup.words[at + 2];
+  axis.a = setup.words[at + 3] & 0xFFFF;
+  axis.den = setup.words[at + 3] >> 16 & 0xFF;
+  axis.align = setup.words[at + 3] >> 24;
+  axis.b = static_cast<int32_t>(setup.words[at + 4]);
+  if (axis.chunk > axis.extent) {
+    reject(setup, at + 1, name + ": chunk extent", "accepted: at most the full extent " + std::to_string(axis.extent));
+  }
+  if (axis.align == 0) reject(setup, at + 3, name + ": align (bits 24..31)", "accepted: 1 or more");
+  if (axis.den == 0) reject(setup, at + 3, name + ": denominator (bits 16..23)", "accepted: 1 or more");
+  return axis;
+}
+
+// An output's chunk is the tile, row-major over its axes; a whole extent is that of the first input's
+// axis of the same name.
+void lay_out(const od_setup& setup, const od_operand_spec& spec, od_operand& out) {
+  const od_kernel_spec& kernel = *setup.spec;
+  int64_t stride = 1;
+  for (uint32_t i = spec.n_axes; i-- > 0;) {
+    od_axis& axis = out.axes[i];
+    axis = kScalarAxis;
+    const uint32_t dim = spec.axes[i].dim;
+    if (dim != OD_ALONG_NOTHING) {
+      const od_dim& along = setup.dims[kernel.n_dims == 0 ? dim : setup.roles[dim]];
+      axis.extent = along.extent;
+      axis.chunk = along.tile;
+      axis.a = 1;
+    }
+    for (uint32_t j = 0; dim == OD_ALONG_NOTHING && j < kernel.operands[0].n_axes; ++j) {
+      if (std::strcmp(kernel.operands[0].axes[j].name, spec.axes[i].name) == 0) axis.extent = axis.chunk = setup.operands[0].axes[j].chunk;
+    }
+    axis.stride = stride;
+    // Beyond a core's memory the span is refused: the product stays small until then.
+    stride = std::min<int64_t>(stride * std::max<int64_t>(axis.chunk, 1), int64_t{1} << 40);
+  }
+}
+
+// All chunk coordinates of the axes lie inside what the reference has.
+void check_span(const od_setup& setup, const od_operand_spec& spec, const od_operand& operand) {
+  uint64_t last = 0;
+  for (uint32_t i = 0; i < spec.n_axes; ++i) {
+    const od_axis& axis = operand.axes[i];
+    if (axis.chunk == 0) return;
+    // Both factors are below 2^32: the product fits, the sum is bounded after each step.
+    last += static_cast<uint64_t>(axis.chunk - 1) * static_cast<uint64_t>(axis.stride);
+    if (last > kCoreMemoryBytes) break;
+  }
+  const uint64_t end = (last + 1) * od_dtypes[operand.dtype].bytes;
+  if (end > operand.bytes) {
+    reject(setup, spec.at, std::string(spec.name) + ": its axes reach beyond the chunk",
+           "it has " + counted(operand.bytes, "byte") + " from its offset on, they need " + std::to_string(end));
+  }
+}
+
+void read_operand(Operation& op, uint32_t index) {
+  od_setup& setup = op.setup;
+  const od_operand_spec& spec = setup.spec->operands[index];
+  od_operand& operand = setup.operands[index];
+  operand = {};
+  std::fill(std::begin(operand.axes), std::end(operand.axes), kScalarAxis);
+  if (setup.words[spec.at] == params::kAbsent) {
+    bool along_k = false;  // an empty sum reads nothing along the reduction
+    for (uint32_t i = 0; i < spec.n_axes; ++i) along_k = along_k || spec.axes[i].dim == OD_ALONG_REDUCTION;
+    if (!spec.optional && !(along_k && setup.k_extent == 0)) reject(setup, spec.at, spec.name, "it must be present");
+    return;
+  }
+  operand.present = 1;
+  operand.n_axes = spec.n_axes;
+  operand.dtype = setup.words[spec.at] >> params::kDtypeShift & 0xFF;
+  if (operand.dtype >= std::size(od_dtypes) || (spec.dtypes >> operand.dtype & 1) == 0) {
+    std::string accepted;
+    for (uint32_t d = 0; d < std::size(od_dtypes); ++d) {
+      if (spec.dtypes >> d & 1) accepted += (accepted.empty() ? "" : ", ") + std::to_string(d) + " (" + od_dtypes[d].name + ")";
+    }
+    reject(setup, spec.at, std::string(spec.name) + " element type (bits 16..23)", "accepted: " + accepted);
+  }
+  read_reference(op, spec, operand, op.places[index]);
+  const bool is_output = spec.role == OD_ROLE_OUTPUT;
+  if (is_output) lay_out(setup, spec, operand);
+  for (uint32_t i = 0; i < spec.n_axes && !is_output; ++i) {
+    const uint32_t at = spec.at + 1 + params::kAxisWords * i;
+    const std::string name = std::string(spec.name) + " along " + spec.axes[i].name;
+    operand.axes[i] = read_axis(setup, at, name);
+    if (spec.axes[i].dim != OD_ALONG_NOTHING && operand.axes[i].stride != 0) check_walk(setup, at, name, spec.walk, operand.axes[i]);
+  }
+  check_span(setup, spec, operand);
+}
+
+float f32_of(uint32_t word) {
+  float value;
+  std::memcpy(&value, &word, sizeof value);
+  return value;
+}
+
+void read_scalar(const od_setup& setup, const od_scalar_spec& spec, uint32_t& word) {
+  word = setup.words[spec.at];
+  double value = word;
+  if (spec.type == OD_SCALAR_I32) value = static_cast<int32_t>(word);
+  if (spec.type == OD_SCALAR_F32) {
+    value = f32_of(word);
+  }
+  if (value < spec.low || value > spec.high) {  // a NaN passes: floats may be anything unless bounded
+    reject(setup, spec.at, spec.name, "accepted: " + number(spec.low) + " to " + number(spec.high));
+  }
+}
+
+double scalar_value(const od_setup& setup, uint32_t index) {
+  const uint32_t type = setup.spec->scalars[index].type;
+  if (type == OD_SCALAR_F32) return f32_of(setup.scalars[index]);
+  return type == OD_SCALAR_I32 ? static_cast<double>(static_cast<int32_t>(setup.scalars[index])) : setup.scalars[index];
+}
+
+double constant(const Constants& constants, const std::string& name) {
+  const auto found = constants.find(name);
+  if (found == constants.end()) reject("the device description has no constant kernel." + name + ", which the kernel's cost names");
+  return found->second;
+}
+
+double elements(const od_setup& setup) {
+  double product = 1;
+  for (const od_dim& dim : setup.dims) product *= dim.tile;
+  return product;
+}
+
+}  // namespace
+
+void read_operation(Operation& operation) {
+  od_setup& setup = operation.setup;
+  const od_kernel_spec& spec = *setup.spec;
+  if (spec.reduces == 0 && setup.inner_steps != 1) {
+    reject(setup, params::header::inner_steps, "inner steps", "this kernel has no reduction and accepts 1");
+  }
+  read_roles(setup);
+  for (uint32_t i = 0; i < spec.n_operands; ++i) read_operand(operation, i);
+  for (uint32_t i = 0; i < spec.n_scalars; ++i) read_scalar(setup, spec.scalars[i], setup.scalars[i]);
+}
+
+void place_operands(const Operation& operation, const std::array<uint8_t*, kPorts>& chunks, od_call& call) {
+  for (uint32_t i = 0; i < operation.setup.spec->n_operands; ++i) {
+    const Operation::Place& place = operation.places[i];
+    call.operand[i] = operation.setup.operands[i].present != 0 ? chunks[place.port] + place.offset : nullptr;
+  }
+}
+
+namespace {
+
+double evaluate(const od_step* steps, uint32_t count, const od_setup& setup, const Constants& constants, uint32_t k_count, bool last) {
+  const od_kernel_spec& spec = *setup.spec;
+  double stack[OD_MAX_STACK];
+  int top = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    const od_step& step = steps[i];
+    const auto push = [&](double value) { stack[top++] = value; };
+    const auto fold = [&](auto function) {
+      --top;
+      stack[top - 1] = function(stack[top - 1], stack[top]);
+    };
+    switch (step.op) {
+      case OD_OP_NUMBER: push(step.value); break;
+      case OD_OP_ADD: fold([](double x, double y) { return x + y; }); break;
+      case OD_OP_SUB: fold([](double x, double y) { return x - y; }); break;
+      case OD_OP_MUL: fold([](double x, double y) { return x * y; }); break;
+      case OD_OP_DIV: fold([](double x, double y) { return x / y; }); break;
+      case OD_OP_MAX: fold([](double x, double y) { return x > y ? x : y; }); break;
+      case OD_OP_MIN: fold([](double x, double y) { return x < y ? x : y; }); break;
+      case OD_OP_CEIL: stack[top - 1] = std::ceil(stack[top - 1]); break;
+      case OD_OP_TILE: push(setup.dims[setup.roles[step.a]].tile); break;
+      case OD_OP_ELEMENTS: push(elements(setup)); break;
+      case OD_OP_K: push(k_count); break;
+      case OD_OP_LAST: push(last ? 1 : 0); break;
+      case OD_OP_SCALAR: push(scalar_value(setup, step.a)); break;
+      case OD_OP_WEIGHT: push(spec.scalars[step.a].functions[setup.scalars[step.a]].slow); break;
+      case OD_OP_COUNT: push(static_cast<double>(setup.operands[step.a].axes[step.b].chunk)); break;
+      case OD_OP_STRIDE: push(static_cast<double>(setup.operands[step.a].axes[step.b].stride)); break;
+      case OD_OP_PRESENT: push(setup.operands[step.a].present ? 1 : 0); break;
+      case OD_OP_DEVICE: push(constant(constants, spec.constants[step.a])); break;
+      case OD_OP_DEVICE_BY_DTYPE: {
+        const char* rates = od_dtypes[setup.operands[step.b].dtype].rates;
+        push(constant(constants, std::string(rates) + "_" + spec.constants[step.a]));
+        break;
+      }
+    }
+  }
+  return stack[0];
+}
+
+}  // namespace
+
+uint64_t call_cycles(const od_setup& setup, const Constants& constants, uint32_t k_count, bool last) {
+  const od_kernel_spec& spec = *setup.spec;
+  return static_cast<uint64_t>(std::ceil(evaluate(spec.cost, spec.n_cost, setup, constants, k_count, last)));
+}
+
+uint64_t scratch_bytes(const od_setup& setup, const Constants& constants) {
+  const od_kernel_spec& spec = *setup.spec;
+  if (spec.n_scratch == 0) return 0;
+  return static_cast<uint64_t>(std::ceil(evaluate(spec.scratch, spec.n_scratch, setup, constants, setup.k_tile, true) / 4)) * 4;
+}
+
+}  // namespace onedispatch

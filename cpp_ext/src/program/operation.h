@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// An operation as its parameter block describes it: read and checked by the kernel's declaration, once;
+// then what its calls cost, and where their chunks lie.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "onedispatch/core_program.h"
+#include "onedispatch/kernel.h"
+#include "onedispatch/kernel_params.h"
+
+namespace onedispatch {
+
+constexpr uint32_t kPorts = 3;  // in0, in1, out
+constexpr uint32_t kOutPort = 2;
+
+// Constants of section [kernel] of the device description, by name.
+using Constants = std::map<std::string, double>;
+
+struct Operation {
+  struct Place {
+    uint32_t port = 0, offset = 0;
+  };
+
+  od_setup setup{};
+  std::array<uint32_t, kPorts> chunk_bytes{};    // 0 where the port is not used
+  std::array<Place, OD_MAX_OPERANDS> places{};  // of operands that are there
+
+  Operation() {
+    for (od_dim& dim : setup.dims) dim = {1, 1};
+    setup.k_tile = setup.inner_steps = 1;
+  }
+};
+
+// Fills roles, operands and scalars as the declaration (setup.spec) says; words, dims, reduction and
+// chunk bytes are there. Throws ProgramError.
+void read_operation(Operation& operation);
+// Points the operands of `call` into the chunks that begin at `chunks`.
+void place_operands(const Operation& operation, const std::array<uint8_t*, kPorts>& chunks, od_call& call);
+// Core cycles of a call of k_count members, the last step of its reduction or not: the declaration's
+// formula, rounded up. Throws ProgramError where the device lacks a constant.
+uint64_t call_cycles(const od_setup& setup, const Constants& constants, uint32_t k_count, bool last);
+// Bytes of scratch that every call takes, a multiple of 4: the declaration's formula.
+uint64_t scratch_bytes(const od_setup& setup, const Constants& constants);
+
+// "super kernel: <text>"
+[[noreturn]] void reject(const std::string& text);
+// "super kernel: <kernel>: <what>: word <at> of the parameter block is <value>; <accepted>"
+[[noreturn]] void reject(const od_setup& setup, uint32_t at, const std::string& what, const std::string& accepted);
+// The word, where it is in bounds.
+uint32_t word_in(const od_setup& setup, uint32_t at, const char* name, uint32_t low, uint32_t high);
+
+}  // namespace onedispatch
