@@ -10,11 +10,12 @@ output has reached device memory.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from itertools import islice
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from onedispatch.operators.declarations.params import (
     CADENCE_TILE,
     HEADER,
     LOCK_BASE,
+    Axis,
     ParamBlock,
 )
 from onedispatch.operators.declarations.params import WORDS as PARAM_WORDS
@@ -51,8 +53,7 @@ class Emitted:
     params: bytes
 
 
-@dataclass(frozen=True)
-class Push:
+class Push(NamedTuple):
     """One task for one channel: a static BD, or shim patterns that still need BDs."""
 
     step: float  # when the work first needs it
@@ -86,6 +87,7 @@ class NestProgram:
         self.const_argument = const_argument
         self.packed: list[tuple[str, int, int]] = []
         self._packed_at: dict[str, int] = {}
+        self._axes: dict[str, list[Axis]] = {}
         at = const_at
         for operand in schedule.nest.inputs:
             if isinstance(operand, Packed):
@@ -114,21 +116,23 @@ class NestProgram:
         return tuple(dims)
 
     def offsets(self, operand: Operand | Packed, origins: Array, steps: Array) -> Array:
-        """Word offsets of the chunks for tile ``origins`` [n, dims] and reduction ``steps`` [n]."""
+        """Word offsets of the chunks for tile ``origins`` [..., dims] and reduction ``steps`` [...]."""
         s = self.schedule
         if isinstance(operand, Packed):
-            tiles = [-(-origins[:, d] // s.tiles[d]) for d in operand.dims if d != K]
+            tiles = [-(-origins[..., d] // s.tiles[d]) for d in operand.dims if d != K]
             slots = s.slot(operand, tiles, steps if K in operand.dims else 0)
-            at: Array = np.zeros(len(steps), np.int64) + slots
+            at: Array = np.zeros(origins.shape[:-1], np.int64) + slots
             at = self._packed_at[operand.name] // 4 + at * s.words(operand)
             return at
-        total = np.full(len(steps), operand.offset, np.int64)
+        if operand.name not in self._axes:
+            self._axes[operand.name] = operand.axes(s.nest, s.tiles, s.k_tile)
+        total = np.full(origins.shape[:-1], operand.offset, np.int64)
         for access, axis, stride in zip(
-            operand.access, operand.axes(s.nest, s.tiles, s.k_tile), operand.strides, strict=True
+            operand.access, self._axes[operand.name], operand.strides, strict=True
         ):
             if access.dim is None:
                 continue
-            at = steps * s.k_tile if access.dim == K else origins[:, access.dim]
+            at = steps * s.k_tile if access.dim == K else origins[..., access.dim]
             total += axis.origin(at) * stride
         return total * operand.itemsize // 4
 
@@ -152,16 +156,13 @@ class NestProgram:
         operands = s.ports[port]
         inner = s.inner_steps if s.cadence(port) == CADENCE_STEP else 1
         outer = s.outer_steps if s.cadence(port) in (CADENCE_STEP, CADENCE_TILE) else 1
-        fetched = slice(0, outer, s.holds[port].repeat)
-        per_row = []
-        for row in rows:
-            origins = np.repeat(s.tile_origins(column, row)[fetched], inner, axis=0)
-            steps = np.tile(np.arange(inner), len(origins) // inner)
-            columns = [self.offsets(x, origins, steps) for x in operands]
-            per_row.append(np.stack(columns, axis=-1))
+        origins = s.origins_of([column] * len(rows), rows)[:, 0 : outer : s.holds[port].repeat, None]
+        steps = np.arange(inner)
+        origins = np.broadcast_to(origins, (*origins.shape[:2], inner, origins.shape[-1]))
+        offsets = np.stack([self.offsets(x, origins, steps) for x in operands], axis=-1)
         # A memory tile takes a panel for one row, then one for the next.
         group = s.holds[port].chunks
-        panels = np.stack(per_row).reshape(len(rows), -1, group, len(operands))
+        panels = offsets.reshape(len(rows), -1, group, len(operands))
         sequence = panels.transpose(1, 0, 2, 3).reshape(-1, len(operands))
         return chunk_tasks(sequence, [self.box(x) for x in operands]), [self._argument(x) for x in operands]
 
@@ -169,13 +170,14 @@ class NestProgram:
         """Shim tasks that write the out chunks of a column's active rows."""
         s = self.schedule
         out = s.nest.output
-        steps = np.zeros(s.outer_steps, np.int64)
-        rows = [self.offsets(out, s.tile_origins(column, r), steps) for r in range(s.active_rows)]
-        sequence = np.stack(rows, axis=1).reshape(-1, 1)
+        rows = range(s.active_rows)
+        offsets = self.offsets(out, s.origins_of([column] * len(rows), rows), np.zeros(1, np.int64))
+        sequence = offsets.T.reshape(-1, 1)
         return chunk_tasks(sequence, [self.box(out)])
 
     # -- the parameter block -----------------------------------------------------------------
 
+    @cached_property
     def core_layout(self) -> list[tuple[int, int, int, int, int]]:
         """Per port (in0, in1, out): (byte address, words, slots, empty lock, full lock)."""
         s = self.schedule
@@ -193,7 +195,7 @@ class NestProgram:
         block = ParamBlock(s.nest.kernel)
         block.put(HEADER["row_mask"], [(1 << s.active_rows) - 1, s.inner_steps])
         cadences = (s.cadence(0), s.cadence(1), CADENCE_TILE)
-        for port, (at, words, depth, empty, full) in enumerate(self.core_layout()):
+        for port, (at, words, depth, empty, full) in enumerate(self.core_layout):
             acquire, release = (empty, full) if port == 2 else (full, empty)
             locks = depth | (LOCK_BASE + acquire) << 8 | (LOCK_BASE + release) << 16 | cadences[port] << 24
             block.put(4 + 4 * port, [reg.CORE_VIEW_MEMORY + at, words * 4, locks, words * 4])
@@ -239,7 +241,8 @@ class _Emitter:
     params_at: int
     pushes: list[Push] = field(default_factory=list)
     restore: list[tuple[int, int]] = field(default_factory=list)
-    core_bds: list[tuple[int, list[int]]] = field(default_factory=list)
+    core_bds: list[tuple[int, Sequence[int]]] = field(default_factory=list)
+    _mem_tiles: dict[tuple[int, ...], MemTile] = field(default_factory=dict)  # by core rows served
 
     def emit(self) -> None:
         columns = self.program.schedule.mapping.columns
@@ -254,10 +257,8 @@ class _Emitter:
             self.builder.write(address, value)
 
     def _address(self, column: int, row: int, block: str, index: int = 0) -> int:
-        kind = ("shim", "mem")[row] if row < 2 else "core"
-        found = reg.TILES[kind].block[block]
-        base = column << reg.COLUMN_SHIFT | row << reg.ROW_SHIFT
-        return base + found.offset + index * found.stride
+        offset, stride = _block(("shim", "mem")[row] if row < 2 else "core", block)
+        return (column << reg.COLUMN_SHIFT | row << reg.ROW_SHIFT) + offset + index * stride
 
     # -- static configuration ------------------------------------------------------------------
 
@@ -271,26 +272,36 @@ class _Emitter:
             push(Push(0, CORE_RANK, column, 2 + row, S2MM, 1, 1, overlay.CORE_PARAM_BD))
 
     def _core(self, column: int, row: int) -> None:
-        s = self.program.schedule
-        active = row < s.active_rows
-        if not active:
+        if row >= self.program.schedule.active_rows:
             return
-        counts = (s.chunks(0), s.chunks(1), s.outer_steps)
         queues = ((S2MM, 0), (S2MM, 1), (MM2S, 0))
-        for port, (at, words, depth, empty, full) in enumerate(self.program.core_layout()):
+        for port, bd, runs in self._core_ports:
+            self.core_bds.append((self._address(column, 2 + row, "DMA_BD", port), bd))
+            for step, repeat in runs:
+                self.pushes.append(Push(step, CORE_RANK, column, 2 + row, *queues[port], repeat, port))
+
+    @cached_property
+    def _core_ports(self) -> list[tuple[int, Sequence[int], list[tuple[int, int]]]]:
+        """(port, BD words, [(step, repeat) of each task]), the same for every core that works."""
+        s = self.program.schedule
+        found: list[tuple[int, Sequence[int], list[tuple[int, int]]]] = []
+        counts = (s.chunks(0), s.chunks(1), s.outer_steps)
+        for port, (at, words, depth, empty, full) in enumerate(self.program.core_layout):
             if not counts[port]:
                 continue
             acquire, release = (full, empty) if port == 2 else (empty, full)
             bd = overlay.core_bd(at, words, acquire, release, depth)
-            self.core_bds.append((self._address(column, 2 + row, "DMA_BD", port), bd))
             per_run = s.steps_per_chunk(port)
-            for done in range(0, counts[port], MAX_REPEAT):
-                repeat = min(MAX_REPEAT, counts[port] - done)
-                push = Push(done * per_run, CORE_RANK, column, 2 + row, *queues[port], repeat, port)
-                self.pushes.append(push)
+            starts = range(0, counts[port], MAX_REPEAT)
+            runs = [(done * per_run, min(MAX_REPEAT, counts[port] - done)) for done in starts]
+            found.append((port, bd, runs))
+        return found
 
     def _mem_tile(self, column: int) -> None:
-        tile = MemTile(self.program.schedule, self.program.rows_served(column))
+        served = tuple(self.program.rows_served(column))
+        tile = self._mem_tiles.get(served)
+        if tile is None:
+            tile = self._mem_tiles[served] = MemTile(self.program.schedule, served)
         for first, words in tile.writes():
             self.builder.blockwrite(self._address(column, 1, "DMA_BD", first), words)
         for lock, value in tile.locks:
@@ -378,20 +389,22 @@ class _Emitter:
         for i, (pattern, number) in enumerate(zip(push.patterns, numbers, strict=True)):
             following = numbers[i + 1] if i + 1 < len(numbers) else None
             at = self._address(push.column, 0, "DMA_BD", number)
-            self.builder.blockwrite(at, _shim_words(pattern, following))
+            self.builder.blockwrite(at, _shim_words(pattern.dims, pattern.iteration, following))
             self.builder.ddr_patch(at + 4, push.arguments[i], pattern.base * 4)
         return numbers[0]
 
 
-def _shim_words(pattern: Pattern, following: int | None) -> list[int]:
-    wrap, step = pattern.iteration
+@lru_cache(maxsize=4096)  # columns and operators of one kind have the same ones
+def _shim_words(dims: Dims, iteration: tuple[int, int], following: int | None) -> list[int]:
+    """A shim BD without its base address, which DDR_PATCH adds."""
+    wrap, step = iteration
     return ShimBd.at(
         0,
-        pattern.words,
-        [(step, count) for count, step in pattern.dims]
-        if len(pattern.dims) == 3
+        prod(count for count, _ in dims),
+        [(step, count) for count, step in dims]
+        if len(dims) == 3
         # below the last dimension the outermost used one is bounded by the length, not by a wrap
-        else [(step, count) for count, step in pattern.dims[:-1]] + [(pattern.dims[-1][1], 0)],
+        else [(step, count) for count, step in dims[:-1]] + [(dims[-1][1], 0)],
         iteration=(step, wrap) if wrap > 1 else None,
         next_bd=following,
         burst=2,
@@ -405,6 +418,13 @@ def emit_program(programs: list[NestProgram], device: Device, params_argument: i
     for number, program in enumerate(programs):
         _Emitter(builder, params_argument, program, number * len(blocks[number])).emit()
     return Emitted(builder.to_bytes(), b"".join(blocks))
+
+
+@cache
+def _block(kind: str, block: str) -> tuple[int, int]:
+    """Offset in a tile of that kind, and stride, of a block of registers."""
+    found = reg.TILES[kind].block[block]
+    return found.offset, found.stride
 
 
 @cache

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -197,14 +196,18 @@ class Conv(Operator):
         tile, k_tile, steps = s.tiles[2], s.k_tile, s.inner_steps
         packed = s.packed("w")
         chunks = out.reshape(s.slot_count(packed), -1)
-        for i, k in product(range(s.grid[2]), range(steps)):
+        whole = ci // k_tile  # reduction steps that are full; the last one may hold fewer channels
+        used = k_tile * taps * tile
+        for i in range(s.grid[2]):
             at = min(i * tile, co - tile)
-            first, count = k * k_tile, min(k_tile, ci - k * k_tile)
-            slots = s.slot(packed, [np.arange(g), i], k)
-            part = weights[:, at : at + tile, first : first + count]  # [g, co, ci, taps]
-            used = count * taps * tile
-            chunks[slots, :used] = part.transpose(0, 2, 3, 1).reshape(g, used)
-            chunks[slots, k_tile * taps * tile :] = bias[:, at : at + tile]
+            slots = s.slot(packed, [np.arange(g)[:, None], i], np.arange(steps))
+            part = weights[:, at : at + tile].transpose(0, 2, 3, 1)  # [g, ci, taps, co]
+            full = part[:, : whole * k_tile]
+            chunks[slots[:, :whole], :used] = full.reshape(g, whole, used)
+            if whole < steps:
+                rest = part[:, whole * k_tile :].reshape(g, -1)
+                chunks[slots[:, whole], : rest.shape[1]] = rest
+            chunks[slots, used:] = bias[:, None, at : at + tile]
 
     def _pack_depthwise(self, s: Schedule, out: Array) -> None:
         c, taps, tile = self.groups, self.window.taps, s.tiles[1]

@@ -64,6 +64,8 @@ class Access:
         if self.dim is None:
             return extent
         span = -(-self.a * (tile - 1) // self.den) + self.end - self.start + 1
+        if isinstance(tile, int) and self.align == 1:  # as below, without the price of NumPy
+            return min(span, extent)
         if self.align > 1:
             exact = (np.asarray(tile) % self.align == 0) & (index_extent % self.align == 0)
             padded = -(-span // self.align) * self.align + (0 if self.dim == K else self.align)

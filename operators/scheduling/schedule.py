@@ -97,11 +97,11 @@ class Schedule:
         """Tiles that one core visits per dimension."""
         return tuple(-(-g // self.mapping.cores_along(d)) for d, g in enumerate(self.grid))
 
-    @property
+    @cached_property
     def outer_steps(self) -> int:
         return prod(self.counts)
 
-    @property
+    @cached_property
     def inner_steps(self) -> int:
         return max(1, -(-self.nest.k_extent // self.k_tile)) if self.nest.reduces else 1
 
@@ -126,14 +126,26 @@ class Schedule:
 
     def tile_origins(self, column: int, row: int) -> np.ndarray[Any, Any]:
         """Tile origins [outer steps, dims] that a core visits, in order (as the super kernel does)."""
-        axes: list[np.ndarray[Any, Any]] = []
+        origins: np.ndarray[Any, Any] = self.origins_of([column], [row])[0]
+        return origins
+
+    def origins_of(self, columns: Sequence[int], rows: Sequence[int]) -> np.ndarray[Any, Any]:
+        """The same for several cores at once: [cores, outer steps, dims]."""
+        column, row = np.array(columns, np.int64)[:, None], np.array(rows, np.int64)[:, None]
+        axes = []
         for d, (count, tile) in enumerate(zip(self.counts, self.tiles, strict=True)):
             cc, cr, oc = self.strides(d)
             index = np.minimum(column * cc + row * cr + np.arange(count) * oc, self.grid[d] - 1)
-            axes.append(np.minimum(index * tile, self.nest.dims[d].extent - tile))
+            origins = np.minimum(index * tile, self.nest.dims[d].extent - tile)
+            axes.append(origins[:, self._visits[d]])
+        return np.stack(axes, axis=-1) if axes else np.zeros((len(column), 1, 0), np.int64)
+
+    @cached_property
+    def _visits(self) -> list[np.ndarray[Any, Any]]:
+        """Which of its tiles of each dimension a core visits in every outer step."""
         order = self.mapping.order
-        mesh = np.meshgrid(*[axes[d] for d in order], indexing="ij")
-        return np.stack([mesh[order.index(d)].reshape(-1) for d in range(len(axes))], axis=-1)
+        mesh = np.meshgrid(*[np.arange(self.counts[d]) for d in order], indexing="ij")
+        return [mesh[order.index(d)].reshape(-1) for d in range(len(order))]
 
     # -- packed constants ------------------------------------------------------------------
 
@@ -175,14 +187,31 @@ class Schedule:
         in1 = [x for x in self.nest.inputs if x.name in self.mapping.in1]
         return in0, in1
 
+    @cached_property
+    def _words(self) -> dict[str, int]:
+        operands = (*self.nest.inputs, self.nest.output)
+        return {x.name: int(x.chunk_words(self.nest, self.tiles, self.k_tile)) for x in operands}
+
     def words(self, operand: Operand | Packed) -> int:
-        return int(operand.chunk_words(self.nest, self.tiles, self.k_tile))
+        return self._words[operand.name]
+
+    @cached_property
+    def _port_words(self) -> tuple[int, int]:
+        in0, in1 = (sum(self.words(x) for x in operands) for operands in self.ports)
+        return in0, in1
 
     def port_words(self, port: int) -> int:
-        return sum(self.words(x) for x in self.ports[port])
+        return self._port_words[port]
+
+    @cached_property
+    def _cadences(self) -> tuple[int, int]:
+        return self._cadence(0), self._cadence(1)
 
     def cadence(self, port: int) -> int:
         """How often a port's chunk changes: every step, every tile, once."""
+        return self._cadences[port]
+
+    def _cadence(self, port: int) -> int:
         operands = self.ports[port]
         if not operands:
             return CADENCE_NONE
@@ -284,7 +313,7 @@ class Schedule:
     def out_words(self) -> int:
         return self.words(self.nest.output)
 
-    @property
+    @cached_property
     def out_depth(self) -> int:
         inputs = sum(self.port_words(p) * self.port_depth(p) for p in (0, 1))
         fits = (inputs + 2 * self.out_words) * 4 <= BUFFER_BYTES

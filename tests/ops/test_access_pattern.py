@@ -105,7 +105,7 @@ def test_descriptors_mean_their_patterns(feed: tuple[Array, list[Dims]]) -> None
     for task in chunk_tasks(offsets, parts)[:20]:
         seen.update(task.patterns)
     for pattern in seen:
-        bd = ShimBd.from_words(_shim_words(pattern, None))
+        bd = ShimBd.from_words(_shim_words(pattern.dims, pattern.iteration, None))
         assert bd.length == pattern.words and bd.valid == 1 and bd.use_next == 0
         index = np.arange(bd.length)
         first = bd.d0_wrap or bd.length

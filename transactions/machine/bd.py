@@ -31,20 +31,38 @@ def pack_fields(where: str, fields: Iterable[Field], values: Mapping[str, int], 
     """
     out = [0] * words
     used = 0
-    for field in fields:
-        value = values.get(field.name)
+    for field, name, low, high, word, lsb, bias, mask in _layout(fields):
+        value = values.get(name)
         if value is None:
             continue
         used += 1
-        if not field.minimum <= value <= field.maximum:
+        if not low <= value <= high:
             raise _out_of_range(where, field, value)
-        out[field.word] |= ((value - field.bias) & ((1 << field.width) - 1)) << field.lsb
+        out[word] |= ((value - bias) & mask) << lsb
     if used != len(values):
         names = [field.name for field in fields]
         raise TransactionError(
             where, f"field {sorted(set(values) - set(names))}", ", ".join(names), "use one of these names"
         )
     return out
+
+
+_Row = tuple[Field, str, int, int, int, int, int, int]
+_LAYOUTS: dict[int, tuple[Iterable[Field], list[_Row]]] = {}  # by identity: a tuple of fields hashes slowly
+_LAYOUTS_KEPT = 256
+
+
+def _layout(fields: Iterable[Field]) -> list[_Row]:
+    """Field, name, least and largest value, word, lowest bit, bias and mask of every field."""
+    known = _LAYOUTS.get(id(fields))
+    if known is not None and known[0] is fields:
+        return known[1]
+    rows = [(f, f.name, f.minimum, f.maximum, f.word, f.lsb, f.bias, (1 << f.width) - 1) for f in fields]
+    if isinstance(fields, tuple):  # these stay as they are
+        if len(_LAYOUTS) >= _LAYOUTS_KEPT:
+            _LAYOUTS.clear()
+        _LAYOUTS[id(fields)] = fields, rows
+    return rows
 
 
 def unpack_fields(fields: Iterable[Field], words: Sequence[int]) -> dict[str, int]:
@@ -175,8 +193,8 @@ class BufferDescriptor:
             values["use_next"], values["next_bd"] = 1, next_bd
         if packet_id is not None:
             values["enable_packet"], values["packet_id"] = 1, packet_id
-        unknown = set(values) - {field.name for field in dataclasses.fields(cls)}
-        if unknown:
+        if not values.keys() <= cls.__dataclass_fields__.keys():
+            unknown = set(values) - {field.name for field in dataclasses.fields(cls)}
             raise TransactionError(
                 f"{cls.tile.kind} BD",
                 f"field {sorted(unknown)}",

@@ -34,11 +34,11 @@ class Field:
     signed: bool = False
     doc: str = ""
 
-    @property
+    @cached_property
     def minimum(self) -> int:
         return (-(1 << (self.width - 1)) if self.signed else 0) + self.bias
 
-    @property
+    @cached_property
     def maximum(self) -> int:
         return (1 << (self.width - self.signed)) - 1 + self.bias
 
