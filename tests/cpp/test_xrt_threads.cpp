@@ -211,6 +211,28 @@ TEST(XrtThreads, PartsOfOneBufferAreWrittenAtOnce) {
   }
 }
 
+TEST(XrtThreads, TwoArraysDoNotDisturbEachOther) {
+  const auto work = [](uint32_t first, uint64_t* cycles) {
+    Rig rig;
+    rig.buffers[0]->count_up(first);
+    for (int i = 0; i < 20; ++i) {
+      Builder b;
+      lay_feed_and_drain(b, 0);
+      b.block(tile_address(0, 0, reg::shim::DMA_BD.at(0)), shim_bd({{bd::shim::length, 3000}}))
+          .patch(0, 0, 0, 0);
+      b.block(tile_address(0, 1, reg::mem::DMA_BD.at(0)), mem_bd(0, 3000)).write(mem_queue(false, 0), task(0, 1, true));
+      b.write(shim_queue(true), task(0)).token(0, 1, false, 0);
+      *cycles = rig.run(b).cycles;
+      ASSERT_EQ(rig.peek(0, 1, 2999 * 4), first + 2999);
+    }
+  };
+  uint64_t a = 0, b = 1;
+  std::thread one(work, 10, &a), two(work, 20, &b);
+  one.join();
+  two.join();
+  EXPECT_EQ(a, b);
+}
+
 TEST(XrtThreads, DevicesAndListsAreShared) {
   Copies host;
   runlist list(host.context);
