@@ -9,7 +9,7 @@ namespace onedispatch::operator_tests {
 namespace {
 
 TEST(OperatorThreads, ManyRunAtOnceAndAgree) {
-  constexpr size_t kThreads = 16, kRounds = 3;
+  constexpr size_t kThreads = 8, kRounds = 2;
   for (const char* const op_type : {"MatMul", "Conv", "Softmax"}) {
     each_case(op_type, [](const OperatorCase& one) {
       const Tensor expected = one.run();
