@@ -6,11 +6,12 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 BIN := .venv/bin
 STAMPS := .venv/stamps
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# No build isolation: cmake keeps its build directory, so a second install takes seconds.
-INSTALL = $(PIP) install -q --no-build-isolation
+# No build isolation: cmake keeps its build directory, so a second install takes seconds. Editable: the
+# checkout is the package, so Python files count as they are (.ci/backend.py).
+INSTALL = $(PIP) install -q --no-build-isolation -e
 
-# Directories are listed too, so that a deleted file also counts as a change.
-SOURCES := $(shell find cpp_ext dispatch operators transactions -name __pycache__ -prune -o -print)
+# What the compiled modules are made of. Directories too, so that a deleted file also counts as a change.
+SOURCES := $(shell find cpp_ext/CMakeLists.txt cpp_ext/cmake cpp_ext/include cpp_ext/src transactions/machine/devices)
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
@@ -59,7 +60,7 @@ lint: $(STAMPS)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p onedispatch
-	$(BIN)/mypy models .ci/tests.py tests/arch tests/examples tests/conftest.py
+	$(BIN)/mypy models .ci/backend.py .ci/tests.py tests/arch tests/examples tests/conftest.py
 
 format: $(STAMPS)/dev
 	$(BIN)/ruff check --fix .
@@ -91,13 +92,9 @@ $(STAMPS)/tools: $(STAMPS)/venv
 	@touch $@
 
 # demo and dev differ in what else they install; either leaves the package itself up to date.
-$(STAMPS)/demo $(STAMPS)/dev: $(STAMPS)/%: $(STAMPS)/tools $(SOURCES) pyproject.toml LICENSE
+$(STAMPS)/demo $(STAMPS)/dev: $(STAMPS)/%: $(STAMPS)/tools $(SOURCES) pyproject.toml .ci/backend.py LICENSE
 	@echo 'setup: building and installing onedispatch'
-	@if [ -s .venv/python_include ]; then \
-	  include=$$(cat .venv/python_include); \
-	  export CPLUS_INCLUDE_PATH=$$include:$${include%/*}; \
-	  export CMAKE_ARGS="-DPython_INCLUDE_DIR=$$include -DPython3_INCLUDE_DIR=$$include"; \
-	fi; $(INSTALL) '.[$*]'
+	@$(INSTALL) '.[$*]'
 	@touch $@
 
 # Without atheris the Python targets are fuzzed blindly, and say so.

@@ -20,7 +20,7 @@ GENERATORS = {
 
 @pytest.mark.parametrize("module", GENERATORS)
 def test_headers_are_up_to_date(module: str, repository: Path, tmp_path: Path) -> None:
-    # The child starts elsewhere than in the root, so that the installed package is what runs.
+    # The child starts elsewhere than in the root, where a bare `operators` would be found.
     command = [sys.executable, "-m", module, str(tmp_path / GENERATORS[module])]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"python -m {module} failed:\n{done.stderr}"

@@ -28,7 +28,7 @@ R = TypeVar("R")
 _REPORT = "This is a mistake of OneDispatch: please report it, with the traceback and the model"
 _PLUGIN_REPORT = "Whoever wrote that function can mend it; the traceback says what it did"
 _LONGEST = 500  # characters of a foreign error's text
-_PACKAGE = Path(__file__).resolve().parents[2]
+_PACKAGE = Path(__file__).parents[2]  # as the code objects name it: links are not followed
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
