@@ -18,7 +18,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PIP_NO_INPUT := 1
 export PYTHON
 
-.PHONY: help demo test quick sanitize tsan fuzz fuzz-one lint format generate generated bench clean
+.PHONY: help demo test quick sanitize tsan fuzz fuzz-one lint format generate generated figures bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo 'make fuzz       hostile input for a minute per target; SECONDS=600 TARGET=decode: see tests/fuzz'
 	@echo 'make lint       ruff and mypy        make format     apply ruff'
 	@echo 'make generate   rewrite the generated C++ headers'
+	@echo 'make figures    rewrite models/figures/costs.md: modelled cycles and bytes of the examples'
 	@echo 'make bench      our time beside onnxruntime'"'"'s'
 	@echo 'make clean      remove .venv and build'
 
@@ -74,6 +75,10 @@ generate: $(STAMPS)/dev
 
 generated: $(STAMPS)/dev
 	$(BIN)/pytest -q -p no:cacheprovider tests/arch/test_generated.py
+
+# What the examples cost on the modelled devices; ONLY=part of a name leaves the other rows.
+figures: $(STAMPS)/dev
+	@$(BIN)/python -m tests.e2e.figures $(ONLY)
 
 bench: $(STAMPS)/dev
 	@$(BIN)/pytest tests/bench -m bench --benchmark-only --benchmark-columns=median,iqr,rounds

@@ -14,24 +14,10 @@ import pytest
 import onedispatch as od
 from onedispatch.dispatch.tools import zoo
 from onedispatch.dispatch.tools.checking import check_model
+from tests.e2e import figures
+from tests.e2e.figures import NETWORKS
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
-
-
-NETWORKS = [
-    ("light_squeezenet", None, None),
-    ("light_squeezenet", 3, 187),
-    ("light_resnet50", None, None),
-    ("light_resnet50", 3, None),
-    ("light_vgg19", None, None),
-    ("light_vgg19", 3, None),
-    ("light_bvlc_alexnet", None, None),
-    ("light_zfnet512", None, None),
-    ("light_shufflenet", None, None),
-    ("light_inception_v1", None, None),
-    ("light_inception_v2", 2, None),
-    ("light_densenet121", None, None),
-]
 
 
 def test_every_light_network_is_among_them() -> None:
@@ -55,6 +41,7 @@ def test_a_network_in_one_dispatch(name: str, batch: int | None, image: int | No
     assert np.abs(found - wanted).max() < 1e-3 * np.abs(wanted).max()
     assert session.last_run is not None and session.last_run.dispatches == 1
     assert {p.device for p in session.placement} <= {"npu", "folded"}
+    figures.compare((figures.network_name(name, batch, image), "npu2"), session.last_run)
 
 
 @pytest.mark.slow
