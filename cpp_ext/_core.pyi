@@ -80,6 +80,12 @@ class device:
 def skip_exit_handlers() -> None:
     """Lets exit() end this process at once, without what was registered for it until now."""
 
+def kernels() -> list[tuple[str, int]]:
+    """(name, digest) of every kernel that cores can run: our own, and those of loaded libraries."""
+
+def load_kernel_library(path: str) -> list[tuple[str, int]]:
+    """Load a shared object for the rest of the process; its kernels. Raises ``KernelLibraryError``."""
+
 def enumerate_devices() -> list[str]: ...
 def replay(
     device: device,

@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "onedispatch/interrupt.h"
+#include "onedispatch/kernel_library.h"
 #include "onedispatch/xrt.h"
 #include "program/charge.h"
 
@@ -131,6 +132,10 @@ void translate(std::exception_ptr thrown) {
     raise("CompiledModelError", error.complaint);
   } catch (const od::DeviceError& error) {
     raise("DeviceError", error.complaint);
+  } catch (const od::KernelError& error) {
+    py::dict more;
+    more["status"] = error.status;
+    raise("KernelLibraryError", {error.what, "", "", ""}, more);
   } catch (const py::cast_error& error) {
     py::set_error(PyExc_TypeError, error.what());
   } catch (const std::invalid_argument& error) {
@@ -330,6 +335,13 @@ void bind_device(py::module_& m) {
                              [](const xrt::device& d) { return d.description().device_generation; })
       .def_property_readonly("constants", [](const xrt::device& d) { return d.description().constants; });
   m.def("enumerate_devices", &xrt::enumerate_devices);
+  const auto described = [](const std::vector<const od_kernel*>& kernels) {
+    std::vector<std::pair<std::string, uint32_t>> rows;
+    for (const od_kernel* kernel : kernels) rows.emplace_back(kernel->spec->name, kernel->spec->digest);
+    return rows;
+  };
+  m.def("kernels", [described] { return described(od::registry().all()); });
+  m.def("load_kernel_library", [described](const std::string& path) { return described(od::load_library(path)); }, py::arg("path"));
   m.def(
       "charged_cycles",
       [](const py::bytes& block, const std::string& device, uint32_t column, uint32_t row, size_t most) {

@@ -72,7 +72,7 @@ class _Placed:
     def tensor(self, entry: ArgMap) -> TensorSpec:
         """The tensor that an INPUT or OUTPUT entry of the arg map stands for."""
         if entry.kind is ArgKind.OUTPUT:
-            return self.operator.output
+            return self.operator.outputs[entry.onnx_arg_idx - len(self.activations)]
         return self.activations[entry.onnx_arg_idx]
 
 
@@ -110,7 +110,7 @@ class _Emitter:
                 self.spec.setdefault(source.name, source)
             if unit.operator is not None:
                 self.ops.append(_Placed(unit.operator, unit.nodes))
-                self.spec[unit.operator.output.name] = unit.operator.output
+                self.spec.update({tensor.name: tensor for tensor in unit.operator.outputs})
                 for tensor in unit.operator.inputs:
                     self.spec.setdefault(tensor.name, tensor)
         for name in (*region.inputs, *region.outputs):
@@ -160,7 +160,7 @@ class _Emitter:
 
         Copies come last; operators of the region go on reading the original.
         """
-        made = {placed.operator.output.name for placed in self.ops}
+        made = {t.name for placed in self.ops for t in placed.operator.outputs}
         taken: set[str] = set()
         # An operator's own output name first; then the first alias of a root.
         for name in sorted(self.region.outputs, key=lambda n: n in self.source):
@@ -205,8 +205,9 @@ class _Emitter:
         last: dict[str, int] = {}
         for index, placed in enumerate(self.ops):
             op = placed.operator
-            if op.output.size and op.output.name not in storage.at:
-                first[op.output.name] = last[op.output.name] = index
+            for made in op.outputs:
+                if made.size and made.name not in storage.at:
+                    first[made.name] = last[made.name] = index
             for tensor in placed.activations:
                 root = self.root(tensor.name)
                 if root in first:

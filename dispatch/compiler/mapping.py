@@ -156,7 +156,7 @@ def _check_ends(
     aliases: Sequence[tuple[TensorSpec, TensorSpec]],
 ) -> None:
     """Raises ``InternalError`` when nobody makes an output of the node, or what an operator reads."""
-    made = {op.output.name for op in ops} | {output.name for output, _ in aliases}
+    made = {t.name for op in ops for t in op.outputs} | {output.name for output, _ in aliases}
     known = made | {tensor.name for tensor in node.inputs if tensor is not None}
     reads = [t for op in ops for t in op.inputs] + [source for _, source in aliases]
     wrong = [f"output {t.name!r} that no operator makes" for t in node.outputs if t and t.name not in made]
@@ -178,7 +178,7 @@ def _unknown(node: Node) -> Refusal:
 
 def _op_unit(nodes: tuple[Node, ...], op: Operator) -> Unit:
     reads = tuple(dict.fromkeys(t.name for t in op.inputs if not t.is_const))
-    return Unit("op", nodes, reads, (op.output.name,), operator=op)
+    return Unit("op", nodes, reads, tuple(t.name for t in op.outputs), operator=op)
 
 
 def _in_order(ops: list[Unit], node: Node, aliases: Sequence[tuple[TensorSpec, TensorSpec]]) -> list[Unit]:
@@ -244,7 +244,7 @@ def _absorb_once(live: list[Unit | None], outputs: frozenset[str], whole: Collec
 def _merge(
     producer: Unit, consumer: Unit, readers: Mapping[str, int], outputs: frozenset[str]
 ) -> Unit | None:
-    if producer.operator is None or consumer.operator is None:
+    if producer.operator is None or consumer.operator is None or producer.operator.further_outputs:
         return None
     between = producer.operator.output.name
     uses = sum(t.name == between for t in consumer.operator.inputs)

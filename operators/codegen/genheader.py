@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m onedispatch.operators.codegen.genheader FOLDER`` writes what C++ reads of declarations.
 
-``kernel_codes.h`` has the numbers that the kernel interface counts with, ``kernel_params.h`` the words of
-parameter blocks by name, ``kernel_specs.h`` the declarations as tables, from which the super kernel checks
-blocks and charges calls. The first and the last are plain C.
+``kernel_codes.h`` has the numbers that the kernel interface counts with, ``kernel_tables.h`` what they are
+called, ``kernel_params.h`` the words of parameter blocks by name, ``kernel_specs.h`` the declarations as
+tables, from which the super kernel checks blocks and charges calls. All but ``kernel_params.h`` are plain C.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from onedispatch.operators.declarations import functions, params
@@ -63,12 +63,12 @@ def codes_header() -> str:
         "ROLE": {name: code for code, name in enumerate(declarations.ROLES)},
         "SCALAR": {name: code for code, name in enumerate(declarations.SCALAR_TYPES)},
     }
-    lines = [*_TOP_C, "#ifndef ONEDISPATCH_KERNEL_CODES_H", "#define ONEDISPATCH_KERNEL_CODES_H", ""]
+    lines = [""]
     lines += [f"#define OD_{name} {getattr(declarations, name)}u" for name in _LIMITS]
     for family, members in codes.items():
         lines += [f"#define OD_{family}_{name.upper()} {code}u" for name, code in members.items()]
     lines += [f"#define OD_{row.name.upper()} ({row.code}) /* {row.summary} */" for row in STATUSES]
-    return "\n".join([*lines, "", "#endif", ""])
+    return _guarded("kernel_codes", lines)
 
 
 def params_header(kernels: Iterable[Kernel]) -> str:
@@ -81,6 +81,7 @@ def params_header(kernels: Iterable[Kernel]) -> str:
         "namespace onedispatch::params {",
         f"constexpr uint32_t kMagic = 0x{params.MAGIC:08X};",
         f"constexpr uint32_t kWords = {params.WORDS};",
+        f"constexpr uint32_t kMaxWords = {declarations.MAX_WORDS};",
         f"constexpr uint32_t kArgsAt = {ARGS_AT};",
         f"constexpr uint32_t kAxisWords = {AXIS_WORDS};",
         f"constexpr uint32_t kCoreViewMemory = 0x{registers.CORE_VIEW_MEMORY:X};",
@@ -122,32 +123,42 @@ def _kernel_words(kernel: Kernel) -> Iterator[str]:
     yield f"}}  // namespace {kernel.short_name}"
 
 
-def specs_header(kernels: list[Kernel]) -> str:
-    """The text of ``kernel_specs.h``."""
+def tables_header() -> str:
+    """The text of ``kernel_tables.h``."""
     takes = ", ".join(f"{taken_by(op)}u" for op in Op)
     statuses = ", ".join(f'{{OD_{row.name.upper()}, "{row.summary}"}}' for row in STATUSES)
-    lines = [
-        *_TOP_C,
-        "#ifndef ONEDISPATCH_KERNEL_SPECS_H",
-        "#define ONEDISPATCH_KERNEL_SPECS_H",
-        "#include <math.h>",
-        "",
-        '#include "onedispatch/kernel.h"',
-        "",
-        f"static const od_dtype_spec od_dtypes[] = {{{', '.join(_dtype(d.name) for d in DTYPES.values())}}};",
+    dtypes = ", ".join(_dtype(name) for name in DTYPES)
+    body = [
+        f"static const od_dtype_spec od_dtypes[] = {{{dtypes}}};",
         "/* Values that an instruction of a formula takes; each leaves one. */",
         f"static const uint32_t od_op_takes[] = {{{takes}}};",
-        f"static const struct {{ od_status code; const char* summary; }} od_statuses[] = {{{statuses}}};",
+        "typedef struct od_status_spec { od_status code; const char* summary; } od_status_spec;",
+        f"static const od_status_spec od_statuses[] = {{{statuses}}};",
     ]
-    for table in functions.TABLES:
+    return _guarded("kernel_tables", ['#include "onedispatch/kernel.h"', "", *body])
+
+
+def specs_header(kernels: Sequence[Kernel], name: str = "kernel_specs") -> str:
+    """The declarations of ``kernels`` as C tables: the text of ``<name>.h``.
+
+    A kernel ``acme::twice@1`` becomes ``acme_twice_spec``; the indices of its dimensions, operands and
+    scalars are ``ACME_TWICE_<NAME>``. ``OD_KERNELS`` lists them all.
+    """
+    lines = ["#include <math.h>", "", '#include "onedispatch/kernel.h"', ""]
+    tables = {s.table.name: s.table for kernel in kernels for s in kernel.scalars if s.table}
+    for table in tables.values():
         rows = ", ".join(f'{{"{row.name}", {row.slow:g}}}' for row in table.rows)
         lines.append(f"static const od_function_spec od_{table.name}[] = {{{rows}}};")
     for kernel in kernels:
         lines += _spec(kernel)
-    rows = " ".join(f"X({kernel.short_name})" for kernel in kernels)
-    return "\n".join(
-        [*lines, "/* Every declared kernel. */", f"#define OD_KERNELS(X) {rows}", "", "#endif", ""]
-    )
+    listed = " ".join(f"X({kernel.namespace}_{kernel.short_name})" for kernel in kernels)
+    lines += ["/* Every declared kernel. */", f"#define OD_KERNELS(X) {listed}"]
+    return _guarded(name, lines)
+
+
+def _guarded(name: str, lines: Iterable[str]) -> str:
+    guard = f"ONEDISPATCH_{name.upper()}_H"
+    return "\n".join([*_TOP_C, f"#ifndef {guard}", f"#define {guard}", *lines, "", "#endif", ""])
 
 
 def _dtype(name: str) -> str:
@@ -177,6 +188,10 @@ def _spec(kernel: Kernel) -> Iterator[str]:
         if texts:
             quoted = ", ".join(f'"{text}"' for text in texts)
             yield f"static const char* const {prefix}_{name}[] = {{{quoted}}};"
+    for family in (kernel.dims, [t.name for t in kernel.tensors], [s.name for s in kernel.scalars]):
+        codes = ", ".join(f"{prefix}_{name}".upper() + f" = {i}" for i, name in enumerate(family))
+        if codes:
+            yield f"enum {{ {codes} }};"
     facts = [
         f'"{kernel.name}"',
         f"0x{kernel.digest:08X}u",
@@ -188,6 +203,7 @@ def _spec(kernel: Kernel) -> Iterator[str]:
         *_table(f"{prefix}_scratch", len(list(kernel.scratch.postfix())) if kernel.scratches else 0),
         *_table(f"{prefix}_constants", len(_constants(kernel))),
         str(kernel.words_used),
+        str(kernel.block_words),
         str(kernel.code_bytes),
     ]
     yield f"static const od_kernel_spec {prefix}_spec = {{{', '.join(facts)}}};"
@@ -203,7 +219,7 @@ def _operand(kernel: Kernel, tensor: Tensor) -> str:
         f'"{tensor.name}"',
         str(kernel.layout[tensor.name]),
         f"{mask}u",
-        "OD_ROLE_OUTPUT" if tensor in kernel.outputs else "OD_ROLE_INPUT",
+        f"OD_ROLE_{kernel.role(tensor).upper()}",
         str(int(tensor.optional)),
         f"OD_WALK_{tensor.walk.upper()}",
         f"{kernel.namespace}_{kernel.short_name}_{tensor.name}",
@@ -271,6 +287,7 @@ def _formula(kernel: Kernel, what: str, formula: Expr) -> Iterator[str]:
 def main(folder: Path) -> None:
     kernels = registry.all_kernels()
     write_file(folder / "kernel_codes.h", codes_header().encode())
+    write_file(folder / "kernel_tables.h", tables_header().encode())
     write_file(folder / "kernel_params.h", params_header(kernels).encode())
     write_file(folder / "kernel_specs.h", specs_header(kernels).encode())
 

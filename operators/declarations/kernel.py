@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.expressions import NOTHING, Expr, Op
 
@@ -31,7 +33,8 @@ MAX_SCALARS = 32
 MAX_NAME_BYTES = 64
 MAX_STACK = 32  # values that a formula holds at once
 AXIS_WORDS = 5
-WORDS = 128  # of a parameter block
+WORDS = 128  # of a parameter block; kernels that need more have longer ones
+MAX_WORDS, BLOCK_STEP = 256, 32
 ARGS_AT = 40  # where the kernel's part begins
 K_AXIS = "k"  # the axis along the reduction
 WHOLE = "*"  # begins the name of an axis that no index dimension walks: all of it is in every chunk
@@ -44,7 +47,7 @@ Walk = Literal["unit", "affine", "interval"]
 # Their codes in C are their positions.
 SCALAR_TYPES: tuple[str, ...] = get_args(ScalarType)
 WALKS: tuple[str, ...] = get_args(Walk)
-ROLES = ("input", "output")
+ROLES = ("input", "aux", "output")
 ALONG_REDUCTION, ALONG_NOTHING = 254, 255  # in C: the dimension of an axis that follows none of the index
 _BOUNDS: dict[str, tuple[float, float]] = {
     "u32": (0, 2**32 - 1),
@@ -136,6 +139,19 @@ class Tensor:
     dtypes: str = "f32"
     optional: bool = False
     walk: Walk = "unit"
+    # Of auxiliary tensors: the extent along every axis, and the values for given scalars.
+    shape: tuple[int, ...] = ()
+    values: Callable[[Mapping[str, Any]], Any] | None = None
+
+    def computed(self, scalars: Mapping[str, Any]) -> Any:
+        """An auxiliary tensor's values. Raises ``KernelDeclarationError`` for another shape."""
+        assert self.values is not None  # what the declaration was checked for
+        found = np.asarray(self.values(scalars), DTYPES[self.dtypes].numpy)
+        if found.shape != self.shape:
+            raise KernelDeclarationError(
+                f"auxiliary tensor {self.name}: values of shape {found.shape}; accepted: {self.shape}"
+            )
+        return found
 
     @property
     def axis_names(self) -> tuple[str, ...]:
@@ -166,6 +182,7 @@ class Kernel:
     cost: Expr
     dims: tuple[str, ...] = ()  # named index dimensions, outermost first; () takes them as they come
     scalars: tuple[Scalar, ...] = ()
+    aux: tuple[Tensor, ...] = ()  # constants of the kernel's own: tables, reciprocals
     scratch: Expr = NOTHING  # bytes of core memory that a call may use as it likes
     reduces: bool = False
     code_bytes: int = 2048
@@ -175,8 +192,12 @@ class Kernel:
         self._check_names()
         self._check_sizes()
         self._check_scalars()
+        self._check_aux()
         self._check_formula("cost", self.cost)
         self._check_formula("scratch", self.scratch)
+        for leaf in self.scratch.leaves():
+            if leaf.op in (Op.K, Op.LAST, Op.DEVICE, Op.DEVICE_BY_DTYPE):
+                raise self._refuse("scratch", str(leaf), "quantities that all calls of an operation share")
 
     # -- checks ----------------------------------------------------------------------------
 
@@ -213,8 +234,8 @@ class Kernel:
                 raise self._refuse(f"axes of {tensor.name}", len(tensor.axis_names), f"at most {MAX_AXES}")
         if len(self.scalars) > MAX_SCALARS:
             raise self._refuse("scalars", len(self.scalars), f"at most {MAX_SCALARS}")
-        if self.words_used > WORDS:
-            raise self._refuse("words of the parameter block", self.words_used, f"at most {WORDS}")
+        if self.words_used > MAX_WORDS:
+            raise self._refuse("words of the parameter block", self.words_used, f"at most {MAX_WORDS}")
 
     def _check_scalars(self) -> None:
         for s in self.scalars:
@@ -228,11 +249,28 @@ class Kernel:
             if (s.type == "function") != (s.table is not None):
                 raise self._refuse(f"scalar {s.name}", s.type, "a table with type 'function', and only there")
 
+    def _check_aux(self) -> None:
+        for t in self.aux:
+            whole = t.axes != "..." and all(axis.startswith(WHOLE) for axis in t.axis_names)
+            if not (whole and len(t.shape) == len(t.axis_names) and t.values is not None):
+                accepted = "axes *name, an extent for each, and the values"
+                raise self._refuse(
+                    f"auxiliary tensor {t.name}", f"axes {t.axes!r}, shape {t.shape}", accepted
+                )
+            if any(extent < 1 for extent in t.shape) or len(t.dtypes.split()) != 1 or t.optional:
+                accepted = "extents of 1 or more, one element type, always there"
+                raise self._refuse(f"auxiliary tensor {t.name}", f"{t.shape} of {t.dtypes}", accepted)
+        for t in (*self.inputs, *self.outputs):
+            if t.shape or t.values is not None:
+                raise self._refuse(
+                    f"shape or values of {t.name}", t.shape, "auxiliary tensors alone have them"
+                )
+
     def _check_formula(self, what: str, formula: Expr) -> None:
         tensors = {t.name: t.axis_names for t in self.tensors}
         scalars = {s.name: s for s in self.scalars}
         if formula.depth > MAX_STACK:
-            raise self._refuse(what, f"a depth of {formula.depth}", f"at most {MAX_STACK}")
+            raise self._refuse(what, f"a stack of {formula.depth}", f"at most {MAX_STACK}")
         for leaf in formula.leaves():
             fits = {
                 Op.TILE: leaf.name in self.dims,
@@ -250,8 +288,12 @@ class Kernel:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Inputs, then outputs."""
-        return (*self.inputs, *self.outputs)
+        """Inputs, then auxiliary tensors, then outputs."""
+        return (*self.inputs, *self.aux, *self.outputs)
+
+    def role(self, tensor: Tensor) -> str:
+        """One of ``ROLES``."""
+        return "output" if tensor in self.outputs else "aux" if tensor in self.aux else "input"
 
     @property
     def short_name(self) -> str:
@@ -274,7 +316,7 @@ class Kernel:
         for dim in self.dims:
             words[f"dim_{dim}"] = at
             at += 1
-        for tensor in self.inputs:
+        for tensor in (*self.inputs, *self.aux):
             words[tensor.name] = at
             for i, axis in enumerate(tensor.axis_names):
                 words[f"{tensor.name}_{axis.lstrip(WHOLE)}"] = at + 1 + AXIS_WORDS * i
@@ -290,8 +332,13 @@ class Kernel:
     @property
     def words_used(self) -> int:
         """Words of the block that a core reads, header included."""
-        operands = sum(t.words for t in self.inputs) + len(self.outputs)
+        operands = sum(t.words for t in (*self.inputs, *self.aux)) + len(self.outputs)
         return ARGS_AT + len(self.dims) + operands + len(self.scalars)
+
+    @property
+    def block_words(self) -> int:
+        """Words of the block as it is sent: as many as all nests have, or more where those do not do."""
+        return max(WORDS, -(-self.words_used // BLOCK_STEP) * BLOCK_STEP)
 
     @cached_property
     def digest(self) -> int:
@@ -299,7 +346,10 @@ class Kernel:
         parts = [
             self.name,
             *self.dims,
-            *(f"{t.name} {t.axes} {t.dtypes} {t.optional} {t.walk}" for t in self.tensors),
+            *(
+                f"{t.name} {t.axes} {t.dtypes} {t.optional} {t.walk} {self.role(t)} {t.shape}"
+                for t in self.tensors
+            ),
             *(
                 f"{s.name} {s.type} {s.bounds} {[row.name for row in s.table.rows] if s.table else ''}"
                 for s in self.scalars

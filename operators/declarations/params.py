@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The super kernel's parameter block: what it holds, and how it is filled.
 
-A parameter block is ``WORDS`` little-endian 32-bit words that an operator hands to the persistent
-super kernel of every core. The first 40 describe the loop that the core runs (which buffers, which
-locks, which tiles); the rest is the kernel's, laid out by its declaration (``kernel.py``).
+A parameter block is ``WORDS`` little-endian 32-bit words (more for kernels that need more) that an operator
+hands to the persistent super kernel of every core. The first 40 describe the loop that the core runs (which
+buffers, which locks, which tiles); the rest is the kernel's, laid out by its declaration (``kernel.py``).
 
 Groups of words
     port        4 words: address in core view, slot bytes, depth/locks/cadence, chunk bytes
@@ -67,6 +67,7 @@ HEADER = {
     "k_extent": 36,
     "k_tile": 37,
     "loop_order": 38,  # dimension per nibble, outermost loop in the lowest one
+    "scratch": 39,  # its address in core view; 0 where the kernel declares none
 }
 MAX_NUMERATOR, MAX_DENOMINATOR, MAX_ALIGN = (1 << 16) - 1, (1 << 8) - 1, (1 << 8) - 1
 
@@ -123,9 +124,10 @@ class ParamBlock:
     """The words of one block under construction: named parts of the kernel's declaration."""
 
     kernel: Kernel
-    words: list[int] = field(default_factory=lambda: [0] * WORDS)
+    words: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.words = [0] * self.kernel.block_words
         self.words[HEADER["magic"]] = MAGIC
         self.words[HEADER["kernel"]] = self.kernel.digest
         for tensor in self.kernel.tensors:
@@ -159,4 +161,4 @@ class ParamBlock:
         self.put(self.kernel.layout[name], [word])
 
     def to_bytes(self) -> bytes:
-        return struct.pack(f"<{WORDS}I", *self.words)
+        return struct.pack(f"<{len(self.words)}I", *self.words)

@@ -22,6 +22,7 @@ MAX_STEP = 1 << 20
 MAX_DIMS = 3
 MAX_ITERATION = 64
 MAX_REPEAT = 256
+MAX_CHAIN = 4  # descriptors of one task
 
 Dims = tuple[tuple[int, int], ...]  # (count, stride in words), innermost first
 
@@ -159,14 +160,21 @@ def _peeled(bases: np.ndarray[Any, Any], boxes: Sequence[Dims]) -> Iterator[tupl
             yield operand, Pattern(int(base + offset), inner or ((1, 1),))
 
 
-def chunk_tasks(offsets: np.ndarray[Any, Any], boxes: Sequence[Dims]) -> list[ChunkTask]:
-    """Tasks that move, for every row of ``offsets`` [chunks, operands] (words), all boxes in turn."""
+def chunk_tasks(
+    offsets: np.ndarray[Any, Any], boxes: Sequence[Dims], longest: int = MAX_CHAIN
+) -> list[ChunkTask]:
+    """Tasks that move, for every row of ``offsets`` [chunks, operands] (words), all boxes in turn.
+
+    ``longest``: descriptors that a chain may have; more operands go one by one.
+    """
     tasks: list[ChunkTask] = []
     position = 0
     while position < len(offsets):
         rest = offsets[position:]
         levels = _regular_levels(rest)
-        if len(boxes) == 1:
+        if len(boxes) > longest:
+            found = None
+        elif len(boxes) == 1:
             found = _single(int(rest[0, 0]), boxes[0], levels)
         else:
             found = _chained(rest[0], boxes, levels)

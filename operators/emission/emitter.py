@@ -75,7 +75,7 @@ class Push(NamedTuple):
 class NestProgram:
     """One scheduled nest, bound to the operator's kernel arguments.
 
-    ``argument`` maps an input index to its kernel argument (0 is the output); the packed
+    ``argument`` maps an input index to its kernel argument (outputs are the first ones); the packed
     constants lie from byte ``const_at`` of ``const_argument`` on.
     """
 
@@ -139,7 +139,7 @@ class NestProgram:
     def _argument(self, operand: Operand | Packed) -> int:
         if isinstance(operand, Packed):
             return self.const_argument
-        return 0 if operand.tensor < 0 else self.argument[operand.tensor]
+        return self.argument[operand.tensor] if operand.output is None else operand.output
 
     # -- feeds -----------------------------------------------------------------------------
 
@@ -164,16 +164,18 @@ class NestProgram:
         group = s.holds[port].chunks
         panels = offsets.reshape(len(rows), -1, group, len(operands))
         sequence = panels.transpose(1, 0, 2, 3).reshape(-1, len(operands))
-        return chunk_tasks(sequence, [self.box(x) for x in operands]), [self._argument(x) for x in operands]
+        tasks = chunk_tasks(sequence, [self.box(x) for x in operands], len(SHIM_BDS[MM2S, port]))
+        return tasks, [self._argument(x) for x in operands]
 
-    def drain(self, column: int) -> list[ChunkTask]:
-        """Shim tasks that write the out chunks of a column's active rows."""
+    def drain(self, column: int) -> tuple[list[ChunkTask], list[int]]:
+        """Shim tasks that write the out chunks of a column's active rows, and their arguments."""
         s = self.schedule
-        out = s.nest.output
-        rows = range(s.active_rows)
-        offsets = self.offsets(out, s.origins_of([column] * len(rows), rows), np.zeros(1, np.int64))
-        sequence = offsets.T.reshape(-1, 1)
-        return chunk_tasks(sequence, [self.box(out)])
+        outputs, rows = s.nest.outputs, range(s.active_rows)
+        origins = s.origins_of([column] * len(rows), rows)
+        offsets = np.stack([self.offsets(x, origins, np.zeros(1, np.int64)) for x in outputs], axis=-1)
+        sequence = offsets.transpose(1, 0, 2).reshape(-1, len(outputs))
+        tasks = chunk_tasks(sequence, [self.box(x) for x in outputs], len(SHIM_BDS[S2MM, 0]))
+        return tasks, [self._argument(x) for x in outputs]
 
     # -- the parameter block -----------------------------------------------------------------
 
@@ -181,7 +183,7 @@ class NestProgram:
     def core_layout(self) -> list[tuple[int, int, int, int, int]]:
         """Per port (in0, in1, out): (byte address, words, slots, empty lock, full lock)."""
         s = self.schedule
-        layout, at = [], overlay.CORE_BUFFERS_AT
+        layout, at = [], overlay.CORE_BUFFERS_AT + 4 * s.nest.longer_block
         for port in (0, 1, 2):
             words = s.out_words if port == 2 else s.port_words(port)
             depth = s.out_depth if port == 2 else s.port_depth(port)
@@ -189,6 +191,12 @@ class NestProgram:
             layout.append((at, words, depth, empty, full))
             at += words * depth * 4
         return layout
+
+    @property
+    def scratch_at(self) -> int:
+        """Where scratch begins in the core's memory: behind the slots of all ports."""
+        at, words, depth, _, _ = self.core_layout[-1]
+        return at + words * depth * 4
 
     def param_block(self) -> bytes:
         s = self.schedule
@@ -208,7 +216,8 @@ class NestProgram:
             block.put(HEADER["dims"] + 4 * d, words4)
         order = [*s.mapping.order, *range(len(s.nest.dims), 5)]
         nibbles = sum(d << 4 * level for level, d in enumerate(order))
-        block.put(HEADER["k_extent"], [s.nest.k_extent, s.k_tile, nibbles])
+        scratch = reg.CORE_VIEW_MEMORY + self.scratch_at if s.scratch_words else 0
+        block.put(HEADER["k_extent"], [s.nest.k_extent, s.k_tile, nibbles, scratch])
         self._set_arguments(block)
         return block.to_bytes()
 
@@ -220,7 +229,7 @@ class NestProgram:
         for tensor in nest.kernel.tensors:
             if tensor.name in bound:
                 code = bound[tensor.name].dtype.code
-                axes = s.axes(tensor) if tensor in nest.kernel.inputs else ()
+                axes = () if tensor in nest.kernel.outputs else s.axes(tensor)
                 block.set_operand(tensor.name, s.ref(tensor.name), code, axes)
         for scalar in nest.kernel.scalars:
             value = nest.scalars.get(
@@ -241,6 +250,7 @@ class _Emitter:
     params_at: int
     pushes: list[Push] = field(default_factory=list)
     restore: list[tuple[int, int]] = field(default_factory=list)
+    restore_bds: list[tuple[int, Sequence[int]]] = field(default_factory=list)
     core_bds: list[tuple[int, Sequence[int]]] = field(default_factory=list)
     _mem_tiles: dict[tuple[int, ...], MemTile] = field(default_factory=dict)  # by core rows served
 
@@ -255,6 +265,8 @@ class _Emitter:
         self._flow(columns)
         for address, value in self.restore:
             self.builder.write(address, value)
+        for address, words in self.restore_bds:
+            self.builder.blockwrite(address, words)
 
     def _address(self, column: int, row: int, block: str, index: int = 0) -> int:
         offset, stride = _block(("shim", "mem")[row] if row < 2 else "core", block)
@@ -264,12 +276,26 @@ class _Emitter:
 
     def _params(self, column: int) -> None:
         push = self.pushes.append
-        pattern = Pattern(self.params_at // 4, ((PARAM_WORDS, 1),))
+        pattern = Pattern(self.params_at // 4, ((self.program.schedule.nest.kernel.block_words, 1),))
+        if self.program.schedule.nest.longer_block:
+            self._lengthen(column)
         push(Push(-1, FEED_RANK, column, 0, MM2S, 1, 1, PARAM_SHIM_BD, (pattern,), (self.params_argument,)))
         push(Push(-1, 0, column, 1, S2MM, 1, 1, overlay.MEM_PARAM_IN_BD))
         push(Push(-1, 1, column, 1, MM2S, 0, 1, overlay.MEM_PARAM_OUT_BD))
         for row in range(CORE_ROWS):
             push(Push(0, CORE_RANK, column, 2 + row, S2MM, 1, 1, overlay.CORE_PARAM_BD))
+
+    def _lengthen(self, column: int) -> None:
+        """Rewrites the descriptors of parameter blocks for a longer one, and has them restored."""
+        words = self.program.schedule.nest.kernel.block_words
+        rows = [(1, *described) for described in overlay.mem_param_bds(words)]
+        rows += [(2 + row, *overlay.core_param_bd(words)) for row in range(CORE_ROWS)]
+        usual = [described for _, described in overlay.mem_param_bds(PARAM_WORDS)]
+        usual += [overlay.core_param_bd(PARAM_WORDS)[1]] * CORE_ROWS
+        for (row, number, longer), shorter in zip(rows, usual, strict=True):
+            address = self._address(column, row, "DMA_BD", number)
+            self.builder.blockwrite(address, longer)
+            self.restore_bds.append((address, shorter))
 
     def _core(self, column: int, row: int) -> None:
         if row >= self.program.schedule.active_rows:
@@ -326,9 +352,11 @@ class _Emitter:
                 self.pushes.append(
                     Push(step, FEED_RANK, column, 0, MM2S, port, task.repeat, 0, task.patterns, chain)
                 )
-        for task in program.drain(column):
+        tasks, arguments = program.drain(column)
+        for task in tasks:
             step = task.first // s.active_rows * s.inner_steps
-            drain = Push(step, DRAIN_RANK, column, 0, S2MM, 0, task.repeat, 0, task.patterns, (0,))
+            chain = tuple(arguments[i] for i in task.operands)
+            drain = Push(step, DRAIN_RANK, column, 0, S2MM, 0, task.repeat, 0, task.patterns, chain)
             self.pushes.append(drain)
 
     # -- dynamic part: pushes with flow control -----------------------------------------------
@@ -415,8 +443,10 @@ def emit_program(programs: list[NestProgram], device: Device, params_argument: i
     """The transaction and the parameter blocks of an operator's nests, one after the other."""
     builder = TransactionBuilder(device.device_generation, device.columns)
     blocks = [program.param_block() for program in programs]
-    for number, program in enumerate(programs):
-        _Emitter(builder, params_argument, program, number * len(blocks[number])).emit()
+    params_at = 0
+    for program, block in zip(programs, blocks, strict=True):
+        _Emitter(builder, params_argument, program, params_at).emit()
+        params_at += len(block)
     return Emitted(builder.to_bytes(), b"".join(blocks))
 
 

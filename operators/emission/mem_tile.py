@@ -71,10 +71,9 @@ class MemTile:
     def _memory(self, words: int) -> int:
         start = self._bytes
         self._bytes += words * 4
-        if self._bytes > overlay.MEM_PARAM_AT:
-            raise RuntimeError(
-                f"memory tile rings need {counted(self._bytes, 'byte')} of {overlay.MEM_PARAM_AT}"
-            )
+        end = overlay.MEM_PARAM_AT - 4 * self.schedule.nest.longer_block
+        if self._bytes > end:
+            raise RuntimeError(f"memory tile rings need {counted(self._bytes, 'byte')} of {end}")
         return start
 
     def _push(

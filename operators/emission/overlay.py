@@ -61,8 +61,9 @@ MEM_PARAM_AT = reg.TILES["mem"].memory_bytes - PARAM_WORDS * 4
 
 
 @cache
-def overlay_transaction(device: Device) -> bytes:
-    """The overlay of ``device`` as a transaction (v0.1)."""
+def overlay_transaction(device: Device, kernels: tuple[Kernel, ...] | None = None) -> bytes:
+    """The overlay of ``device`` as a transaction (v0.1); cores carry ``kernels``, or all declared ones."""
+    image = program_image(all_kernels() if kernels is None else kernels)
     builder = TransactionBuilder(device.device_generation, device.columns)
     for column in range(device.columns):
         _shim(builder, column)
@@ -72,7 +73,7 @@ def overlay_transaction(device: Device) -> bytes:
             _core(builder, column, row, device.columns)
     for column in range(device.columns):
         for row in range(CORE_ROWS):
-            _start(builder, column, row)
+            _start(builder, column, row, image)
     return builder.to_bytes()
 
 
@@ -140,11 +141,7 @@ def _mem(builder: TransactionBuilder, column: int) -> None:
     empty, full = MEM_PARAM_LOCKS
     tile.lock(empty, 1)
     tile.lock(full, 0)
-    for index, acquire, release in (
-        (MEM_PARAM_IN_BD, empty, full),
-        (MEM_PARAM_OUT_BD, full, empty),
-    ):
-        words = mem_bd(MEM_PARAM_AT, PARAM_WORDS, acquire, release)
+    for index, words in mem_param_bds(PARAM_WORDS):
         builder.blockwrite(tile.address("DMA_BD", index), words)
 
 
@@ -170,13 +167,13 @@ def _core(builder: TransactionBuilder, column: int, row: int, columns: int) -> N
         tile.lock(full, 0)
     tile.lock(PARAM_LOCKS[0], 1)
     tile.lock(PARAM_LOCKS[1], 0)
-    words = core_bd(0, PARAM_WORDS, *PARAM_LOCKS)
-    builder.blockwrite(tile.address("DMA_BD", CORE_PARAM_BD), words)
+    index, words = core_param_bd(PARAM_WORDS)
+    builder.blockwrite(tile.address("DMA_BD", index), words)
 
 
-def _start(builder: TransactionBuilder, column: int, row: int) -> None:
+def _start(builder: TransactionBuilder, column: int, row: int, image: list[int]) -> None:
     tile = _Tile(builder, column, reg.FIRST_CORE_ROW + row)
-    builder.blockwrite(tile.address("PROGRAM_MEMORY"), program_image(all_kernels()))
+    builder.blockwrite(tile.address("PROGRAM_MEMORY"), image)
     tile.write("CORE_CONTROL", 2)  # reset
     tile.write("CORE_CONTROL", 0)
     tile.write("CORE_CONTROL", 1)  # run
@@ -197,6 +194,21 @@ def image_hash(words: Iterable[int]) -> int:
         for byte in int(word).to_bytes(4, "little"):
             value = (value ^ byte) * params.HASH_PRIME & 0xFFFFFFFF
     return value
+
+
+def mem_param_bds(words: int) -> list[tuple[int, list[int]]]:
+    """(number, BD) of a memory tile for parameter blocks of so many words: in, then out."""
+    empty, full = MEM_PARAM_LOCKS
+    at = MEM_PARAM_AT - 4 * (words - PARAM_WORDS)
+    return [
+        (MEM_PARAM_IN_BD, mem_bd(at, words, empty, full)),
+        (MEM_PARAM_OUT_BD, mem_bd(at, words, full, empty)),
+    ]
+
+
+def core_param_bd(words: int) -> tuple[int, list[int]]:
+    """(number, BD) of a core for parameter blocks of so many words."""
+    return CORE_PARAM_BD, core_bd(0, words, *PARAM_LOCKS)
 
 
 def core_bd(base: int, words: int, acquire: int, release: int, slots: int = 1) -> list[int]:

@@ -135,7 +135,7 @@ class Conv(Operator):
             inputs = (Packed("w", (1, 2, K), (part, Part("bias", F32, ((2, 0),)))),)
 
         roles = {"co": 2, "oh": 3, "ow": 4}
-        return Nest(CONV, dims, (x, *inputs), out, roles, self._scalars, k_extent=ci)
+        return Nest(CONV, dims, (x, *inputs), (out,), roles, self._scalars, k_extent=ci)
 
     def check_schedule(self, schedule: Schedule) -> None:
         self.window.check_plane(*schedule.tiles[-2:])  # oh, ow
@@ -176,7 +176,7 @@ class Conv(Operator):
         if self.packs:
             part = Part("w", F32, ((1, 0), (None, self.window.taps)))
             inputs = (Packed("w", (1,), (part, Part("bias", F32, ((1, 0),)))),)
-        return Nest(DWCONV, dims, (x, *inputs), out, {"c": 1, "oh": 2, "ow": 3}, self._scalars)
+        return Nest(DWCONV, dims, (x, *inputs), (out,), {"c": 1, "oh": 2, "ow": 3}, self._scalars)
 
     # -- constants ----------------------------------------------------------------------------
 

@@ -195,7 +195,7 @@ class Eltwise(Operator):
         output = _operand("out", self.output, OUTPUT, sizes, strides[-1], out_view.offset)
         dims = tuple(Dim(f"i{d}", size) for d, size in enumerate(sizes))
         scalars = {"func": self.func, "alpha": self.alpha, "beta": self.beta, **self.activation.scalars}
-        return Nest(KERNEL, dims, inputs, output, scalars=scalars)
+        return Nest(KERNEL, dims, inputs, (output,), scalars=scalars)
 
     @property
     def is_activation(self) -> bool:

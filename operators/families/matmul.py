@@ -202,7 +202,7 @@ class MatMul(Operator):
 
         scalars = {"alpha": self.alpha, **self.activation.scalars}
         roles, bound = {"m": dm, "n": dn}, (a, b, *zeros)
-        return Nest(GEMM, dims, bound, out, roles, scalars, k_extent=k, k_multiple=per_word)
+        return Nest(GEMM, dims, bound, (out,), roles, scalars, k_extent=k, k_multiple=per_word)
 
     def _along(self, extent: int, stride: int, dim: int) -> tuple[int, int, Access]:
         if self.itemsize == 4 or stride != 1:

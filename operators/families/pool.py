@@ -88,7 +88,7 @@ class Pool(Operator):
         top, left, bottom, right = self.window.pads
         pads = {"pad_top": top, "pad_left": left, "pad_bottom": bottom, "pad_right": right}
         scalars = {"mode": self.mode, **self.window.scalars, **pads, **self.activation.scalars}
-        return [Nest(POOL, dims, (inside,), out, {"c": 0, "oh": 1, "ow": 2}, scalars)]
+        return [Nest(POOL, dims, (inside,), (out,), {"c": 0, "oh": 1, "ow": 2}, scalars)]
 
     def check_schedule(self, schedule: Schedule) -> None:
         self.window.check_plane(*schedule.tiles[1:])

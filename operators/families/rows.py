@@ -46,7 +46,7 @@ def middle_axis_nest(kernel: Kernel, sizes: tuple[int, int, int], scalars: Mappi
     strides, access = contiguous_strides(sizes), (Access(0), Access(None), Access(1))
     x = Operand("x", 0, F32, sizes, strides, access)
     out = Operand("out", OUTPUT, F32, sizes, strides, access)
-    return Nest(kernel, dims, (x,), out, {"o": 0, "i": 1}, scalars)
+    return Nest(kernel, dims, (x,), (out,), {"o": 0, "i": 1}, scalars)
 
 
 ROW_TENSOR = f"o {LENGTH} i"
@@ -139,7 +139,7 @@ class Reduce(Operator):
         x = strided_operand("x", 0, F32, list(zip(self.sizes, strides, accesses, strict=True)))
         out = Operand("out", OUTPUT, F32, (outer, inner), (inner, 1), (Access(0), Access(1)))
         dims, scalars = (Dim("o", outer), Dim("i", inner)), {"mode": self.mode, **self.activation.scalars}
-        return [Nest(REDUCE, dims, (x,), out, {"r": 0, "i": 1}, scalars, k_extent=length)]
+        return [Nest(REDUCE, dims, (x,), (out,), {"r": 0, "i": 1}, scalars, k_extent=length)]
 
     def reference(self, *arrays: Array) -> Array:
         x = arrays[0].reshape(self.sizes)

@@ -18,7 +18,7 @@ import numpy as np
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.emission.emitter import Emitted, NestProgram, emit_program
-from onedispatch.operators.scheduling.index_space import Nest
+from onedispatch.operators.scheduling.index_space import AUX, Nest
 from onedispatch.operators.scheduling.nest_rules import check_inside
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.search import schedule_nest
@@ -48,10 +48,12 @@ class Operator:
         output: TensorSpec,
         device: Device,
         activation: Activation | None = None,
+        further_outputs: Sequence[TensorSpec] = (),
     ) -> None:
         self.name = name
         self.inputs = tuple(inputs)
         self.output = output
+        self.further_outputs = tuple(further_outputs)
         self.device = device
         self.activation = activation or Activation()
 
@@ -74,6 +76,11 @@ class Operator:
         if not consumer.is_activation or not self.takes_activation:
             return None
         return self.replaced(output=consumer.output, activation=consumer.activation)
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Every tensor that the operator makes: ``output``, then further ones."""
+        return (self.output, *self.further_outputs)
 
     @property
     def is_activation(self) -> bool:
@@ -123,18 +130,21 @@ class Operator:
         return found
 
     def arg_map(self) -> list[ArgMap]:
-        """Own argument order: 0 output, then one per activation, then constants, then params.
+        """Own argument order: outputs, then one per activation, then constants, then params.
 
-        ``onnx_arg_idx`` counts activations, then constants, then the output.
+        ``onnx_arg_idx`` counts activations, then constants, then outputs.
         """
-        reads = self.activations
-        entries = [ArgMap(ArgKind.OUTPUT, 0, len(reads), 0, self.output.device_bytes)]
-        entries += [ArgMap(ArgKind.INPUT, 1 + i, i, 0, tensor.device_bytes) for i, tensor in enumerate(reads)]
+        reads, made = self.activations, len(self.outputs)
+        entries = [
+            ArgMap(ArgKind.OUTPUT, i, len(reads) + i, 0, t.device_bytes) for i, t in enumerate(self.outputs)
+        ]
+        entries += [ArgMap(ArgKind.INPUT, made + i, i, 0, t.device_bytes) for i, t in enumerate(reads)]
+        consts = made + len(reads)
         if self.const_bytes:
-            entries.append(ArgMap(ArgKind.CONST_INPUT, 1 + len(reads), 0, 0, self.const_bytes))
+            entries.append(ArgMap(ArgKind.CONST_INPUT, consts, 0, 0, self.const_bytes))
         params = len(self.super_kernel_params())
         if params:
-            entries.append(ArgMap(ArgKind.CONST_KERNEL_PARAM_INPUT, 2 + len(reads), 0, 0, params))
+            entries.append(ArgMap(ArgKind.CONST_KERNEL_PARAM_INPUT, consts + 1, 0, 0, params))
         return entries
 
     @cached_property
@@ -147,7 +157,10 @@ class Operator:
         blob = np.zeros(self.const_bytes, np.uint8)
         for program in self._programs:
             for operand, at, size in program.packed:
-                self.pack(operand, program.schedule, blob[at : at + size])
+                if operand == AUX:
+                    _pack_aux(program.schedule, blob[at : at + size])
+                else:
+                    self.pack(operand, program.schedule, blob[at : at + size])
         return blob
 
     def transaction(self) -> bytes:
@@ -168,8 +181,9 @@ class Operator:
     def _nests(self) -> list[Nest]:
         nests = [nest for nest in self.nests() if not nest.is_empty]
         for nest in nests:
-            for operand in (*nest.strided_inputs, nest.output):
-                tensor = self.output if operand.tensor < 0 else self.inputs[operand.tensor]
+            for operand in nest.strided:
+                made = operand.output
+                tensor = self.inputs[operand.tensor] if made is None else self.outputs[made]
                 check_inside(nest, operand, tensor.device_bytes // operand.itemsize)
         return nests
 
@@ -180,16 +194,27 @@ class Operator:
     @cached_property
     def _programs(self) -> list[NestProgram]:
         programs, const_at = [], 0
-        argument = {i: 1 + n for n, i in enumerate(sorted(self._read_inputs))}
+        first = len(self.outputs)
+        argument = {i: first + n for n, i in enumerate(sorted(self._read_inputs))}
         for schedule in self.schedules:
-            program = NestProgram(schedule, argument, const_argument=1 + len(argument), const_at=const_at)
+            program = NestProgram(schedule, argument, const_argument=first + len(argument), const_at=const_at)
             const_at += program.const_bytes
             programs.append(program)
         return programs
 
     @cached_property
     def _emitted(self) -> Emitted:
-        return emit_program(self._programs, self.device, params_argument=2 + len(self._read_inputs))
+        arguments = len(self.outputs) + len(self._read_inputs) + 1
+        return emit_program(self._programs, self.device, params_argument=arguments)
+
+
+def _pack_aux(schedule: Schedule, out: np.ndarray[Any, Any]) -> None:
+    """Writes a nest's auxiliary tensors, each from a word on."""
+    at = 0
+    for part, values in schedule.nest.aux_values():
+        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        out[at : at + data.size] = data
+        at += 4 * int(part.words(schedule.nest, schedule.tiles, schedule.k_tile))
 
 
 @dataclass
@@ -211,10 +236,11 @@ class Lowering:
         if self._node is None:
             raise RuntimeError("Lowering.begin(node) must come before emit")
         _ = op.schedules
-        needed = 3 + len(op.activations)  # the output, the constants and the parameters are others
+        needed = 2 + len(op.outputs) + len(op.activations)  # constants and parameters are others
         if needed > MOST_ARGUMENTS:
             raise Unsupported(
-                f"{len(op.activations)} tensors are read by one operator", f"at most {MOST_ARGUMENTS - 3}"
+                f"{len(op.activations)} tensors are read by one operator",
+                f"at most {MOST_ARGUMENTS - 2 - len(op.outputs)}",
             )
         self.ops.append((self._node, op))
 

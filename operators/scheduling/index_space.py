@@ -20,14 +20,15 @@ import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES, DType
 from onedispatch.operators.declarations.expressions import Expr, Op
-from onedispatch.operators.declarations.kernel import K_AXIS, WHOLE, Kernel, Tensor
+from onedispatch.operators.declarations.kernel import K_AXIS, WHOLE, WORDS, Kernel, Tensor
 from onedispatch.operators.declarations.params import Axis
 from onedispatch.operators.scheduling.nest_rules import check_nest
 from onedispatch.transactions import Device
 
 F32 = DTYPES["f32"]
 K = -1  # names the reduction dimension in ``Access.dim``
-OUTPUT = -1  # names the output in ``Operand.tensor``
+OUTPUT = -1  # names the output in ``Operand.tensor``; OUTPUT - 1 names the next one
+AUX = "aux"  # the packed operand that holds a kernel's auxiliary tensors
 
 IntArray = Any  # an int, or an integer ndarray while many tilings are judged at once
 
@@ -78,7 +79,7 @@ class Operand:
     """A tensor view in device memory: shape, element strides, offset, and its access per dimension."""
 
     name: str
-    tensor: int  # index of the operator's input, or OUTPUT
+    tensor: int  # index of the operator's input, or OUTPUT (- 1, - 2, ... of further outputs)
     dtype: DType
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -88,6 +89,11 @@ class Operand:
     @property
     def itemsize(self) -> int:
         return self.dtype.itemsize
+
+    @property
+    def output(self) -> int | None:
+        """Which of the operator's outputs it is; None of an input."""
+        return OUTPUT - self.tensor if self.tensor <= OUTPUT else None
 
     def depends_on(self) -> frozenset[int]:
         return frozenset(access.dim for access in self.access if access.dim is not None)
@@ -186,7 +192,7 @@ class Nest:
     kernel: Kernel
     dims: tuple[Dim, ...]
     inputs: tuple[Operand | Packed, ...]
-    output: Operand
+    outputs: tuple[Operand, ...]
     roles: Mapping[str, int] = field(default_factory=dict)
     scalars: Mapping[str, float | str] = field(default_factory=dict)
     k_extent: int = 0
@@ -194,6 +200,11 @@ class Nest:
     k_whole: bool = False
 
     def __post_init__(self) -> None:
+        aux = tuple(
+            Part(t.name, DTYPES[t.dtypes], tuple((None, size) for size in t.shape)) for t in self.kernel.aux
+        )
+        if aux and all(x.name != AUX for x in self.inputs):
+            object.__setattr__(self, "inputs", (*self.inputs, Packed(AUX, (), aux)))
         check_nest(self)
 
     @cached_property
@@ -202,8 +213,7 @@ class Nest:
         found: dict[str, Operand | Part] = {}
         for x in self.inputs:
             found |= {part.name: part for part in x.parts} if isinstance(x, Packed) else {x.name: x}
-        found[self.output.name] = self.output
-        return found
+        return found | {x.name: x for x in self.outputs}
 
     @property
     def reduces(self) -> bool:
@@ -216,6 +226,41 @@ class Nest:
     @property
     def strided_inputs(self) -> list[Operand]:
         return [x for x in self.inputs if isinstance(x, Operand)]
+
+    @property
+    def strided(self) -> list[Operand]:
+        """Strided inputs, then outputs."""
+        return [*self.strided_inputs, *self.outputs]
+
+    def out_words(self, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+        """Words of an out chunk: those of all outputs, each from a word on."""
+        total: IntArray = 0
+        for output in self.outputs:
+            total = total + output.chunk_words(self, tiles, k_tile)
+        return total
+
+    @property
+    def longer_block(self) -> int:
+        """Words of the parameter block beyond those that every nest's has."""
+        return self.kernel.block_words - WORDS
+
+    def scratch_words(self, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+        """Words of core memory that calls use as they like."""
+        if not self.kernel.scratches:
+            return 0
+        quantities = _Quantities(self, None, tiles, k_tile, k_tile, 1)
+        return np.ceil(self.kernel.scratch.evaluate(quantities) / 4).astype(np.int64)
+
+    def own_words(self, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+        """Words of core memory beside chunks and a block as every nest has it."""
+        return self.longer_block + self.scratch_words(tiles, k_tile)
+
+    def aux_values(self) -> Iterator[tuple[Part, Any]]:
+        """The auxiliary tensors and their values, in the order in which they lie in their chunk."""
+        scalars = {s.name: self.scalars.get(s.name, s.default) for s in self.kernel.scalars}
+        aux = next((x for x in self.inputs if isinstance(x, Packed) and x.name == AUX), None)
+        for part, tensor in zip(aux.parts if aux else (), self.kernel.aux, strict=True):
+            yield part, tensor.computed(scalars)
 
     def tile_of(self, dim: int | None, tiles: Sequence[IntArray], k_tile: IntArray) -> tuple[IntArray, int]:
         """(tile, extent) of an index dimension, the reduction, or neither."""
@@ -266,7 +311,7 @@ class _Quantities:
     def __init__(
         self,
         nest: Nest,
-        device: Device,
+        device: Device | None,
         tiles: Sequence[IntArray],
         k_tile: IntArray,
         k_count: IntArray,
@@ -288,6 +333,8 @@ class _Quantities:
         if leaf.op in (Op.COUNT, Op.STRIDE):
             return self._along(leaf)[leaf.op is Op.STRIDE]
         rates = self.bound[leaf.part].dtype.rates + "_" if leaf.op is Op.DEVICE_BY_DTYPE else ""
+        if self.device is None:
+            raise RuntimeError(f"{leaf} outside of a cost")
         return self.device.constant(f"kernel.{rates}{leaf.name}")
 
     def _along(self, leaf: Expr) -> tuple[Any, Any]:

@@ -44,7 +44,7 @@ FIRST_JUDGED, MANY_JUDGED = 64, 1024  # candidates of one mapping
 def _buffer_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
     """Core memory of the leanest form: double-buffered inputs, single output."""
     inputs: IntArray = sum(x.chunk_words(nest, tiles, k_tile) for x in nest.inputs)
-    return 2 * inputs + nest.output.chunk_words(nest, tiles, k_tile)
+    return 2 * inputs + nest.out_words(tiles, k_tile) + nest.own_words(tiles, k_tile)
 
 
 def _fitting(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> Array:
@@ -83,8 +83,9 @@ class Judge:
         self.fetched = {
             x.name: spread(words[x.name] * _burst_factor(x, nest, tiles, k_tile)) for x in nest.inputs
         }
-        self.out = spread(nest.output.chunk_words(nest, tiles, k_tile))
-        self.out_factor = spread(_burst_factor(nest.output, nest, tiles, k_tile))
+        self.out = spread(nest.out_words(tiles, k_tile))
+        self.out_factor = spread(_out_factor(nest, tiles, k_tile))
+        self.own = spread(nest.own_words(tiles, k_tile))
         ones = np.ones_like(k_tile)
         inner = np.maximum(ones, -(-nest.k_extent // k_tile)) if nest.reduces else ones
         # All steps of a reduction: what the simulator will charge.
@@ -211,7 +212,7 @@ class Judge:
             outer = outer * count
         served = -(-CORE_ROWS // self.device.columns) if mapping.rowcast else rows
         ports = [self._port(p, mapping, counts, outer, at) for p in (0, 1)]
-        _hold(ports, (served, 1), out * rows)
+        _hold(ports, (served, 1), out * rows + self.nest.longer_block)
         drain = outer * out * rows
         sources = CORE_ROWS if mapping.rowcast else rows * mapping.columns
         total = ports[0].taken * ports[0].fetched * sources + mapping.columns * (
@@ -230,7 +231,7 @@ class Judge:
         contention = OTHERS_WEIGHT * (sum(loads) - slowest)
         idle = slowest * IDLE_WEIGHT * self._idle(mapping)
         # A single out buffer stops the core, and with it its inputs, while it drains.
-        buffers = 2 * (ports[0].words + ports[1].words + out) * 4
+        buffers = (2 * (ports[0].words + ports[1].words + out) + self.own[at]) * 4
         stalls = np.where(buffers > BUFFER_BYTES, outer * out, 0)
         fill = ports[0].words * served + ports[1].words + out
         commands = self._commands(mapping, ports, served, outer * rows, at)
@@ -295,6 +296,16 @@ def _hold(ports: Sequence[_Port], rows: Sequence[int], out_words: IntArray) -> N
         keep = (port.repeats > 1) & fits & (port.repeats <= MAX_LOCK)
         port.taken = np.where(keep, port.chunks / port.repeats, port.chunks)
         free = free - np.where(keep, need, 0)
+
+
+def _out_factor(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+    """``_burst_factor`` of all outputs together."""
+    factors = [_burst_factor(x, nest, tiles, k_tile) for x in nest.outputs]
+    if len(factors) == 1:
+        return factors[0]
+    words = [x.chunk_words(nest, tiles, k_tile) for x in nest.outputs]
+    weighted = sum(count * factor for count, factor in zip(words, factors, strict=True))
+    return weighted / np.maximum(sum(words), 1)
 
 
 def _burst_factor(

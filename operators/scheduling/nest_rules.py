@@ -33,15 +33,16 @@ def check_nest(nest: Nest) -> None:
     if nest.is_empty:
         return
     tensors = {tensor.name: tensor for tensor in nest.kernel.tensors}
-    for operand in (*nest.strided_inputs, nest.output):
+    for operand in nest.strided:
         tensor = tensors[operand.name]
         _check_view(nest, operand)
         for position, access in enumerate(operand.access):
             _check_access(nest, operand, position, access, tensor)
-            if operand is nest.output and access.a != 1 and access.dim is not None:
+            if operand.output is not None and access.a != 1 and access.dim is not None:
                 given = f"every {access.a}-th element"
                 _refuse(nest, operand, position, given, "a = 1, and strides of the view")
-    _check_once(nest)
+    for output in nest.outputs:
+        _check_once(nest, output)
 
 
 def _check_bindings(nest: Nest) -> None:
@@ -135,33 +136,31 @@ def _check_walk(nest: Nest, operand: Operand, position: int, access: Access, ten
         _refuse(nest, operand, position, given, accepted)
 
 
-def _check_once(nest: Nest) -> None:
+def _check_once(nest: Nest, output: Operand) -> None:
     """No two members write one element: whose value stayed would be chance."""
-    named = [access.dim for access in nest.output.access if access.dim is not None]
+    named = [access.dim for access in output.access if access.dim is not None]
     for d, dim in enumerate(nest.dims):
         if dim.extent > 1 and named.count(d) != 1:
             raise OperatorError(
-                f"nest of {nest.kernel.name}, operand {nest.output.name!r}",
+                f"nest of {nest.kernel.name}, operand {output.name!r}",
                 f"{counted(named.count(d), 'dimension')} following index dimension {d} ({dim.name!r})",
                 "one: every member writes elements of its own",
             )
     if named != sorted(named):
         raise OperatorError(
-            f"nest of {nest.kernel.name}, operand {nest.output.name!r}",
+            f"nest of {nest.kernel.name}, operand {output.name!r}",
             f"index dimensions in the order {named}",
             "the order of the index: kernels write it row-major, and the view's strides say where to",
         )
     walked = sorted(
-        (stride, size)
-        for stride, size in zip(nest.output.strides, nest.output.shape, strict=True)
-        if size > 1
+        (stride, size) for stride, size in zip(output.strides, output.shape, strict=True) if size > 1
     )
     reach = 1
     for stride, size in walked:
         if stride < reach:
             raise OperatorError(
-                f"nest of {nest.kernel.name}, operand {nest.output.name!r}",
-                f"strides {list(nest.output.strides)} over {list(nest.output.shape)}, which overlap",
+                f"nest of {nest.kernel.name}, operand {output.name!r}",
+                f"strides {list(output.strides)} over {list(output.shape)}, which overlap",
                 f"a stride of {reach} or more there",
             )
         reach = stride * (size - 1) + reach

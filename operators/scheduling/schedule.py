@@ -189,7 +189,7 @@ class Schedule:
 
     @cached_property
     def _words(self) -> dict[str, int]:
-        operands = (*self.nest.inputs, self.nest.output)
+        operands = (*self.nest.inputs, *self.nest.outputs)
         return {x.name: int(x.chunk_words(self.nest, self.tiles, self.k_tile)) for x in operands}
 
     def words(self, operand: Operand | Packed) -> int:
@@ -265,7 +265,12 @@ class Schedule:
         """The holds of both ports when a row's out ring takes ``out_words``."""
         words = [self.port_words(p) for p in (0, 1)]
         rows = [self.rows_served, 1]
-        free = MEM_WORDS - 2 * (words[0] * rows[0] + words[1]) - out_words * self.active_rows
+        free = (
+            MEM_WORDS
+            - self.nest.longer_block
+            - 2 * (words[0] * rows[0] + words[1])
+            - out_words * self.active_rows
+        )
         holds = [STREAM, STREAM]
         for port in (1, 0):
             repeat = self._repeats(port)
@@ -311,18 +316,27 @@ class Schedule:
 
     @property
     def out_words(self) -> int:
-        return self.words(self.nest.output)
+        """Words of an out chunk: all outputs, one after the other."""
+        return int(self.nest.out_words(self.tiles, self.k_tile))
+
+    @cached_property
+    def scratch_words(self) -> int:
+        return int(self.nest.scratch_words(self.tiles, self.k_tile))
 
     @cached_property
     def out_depth(self) -> int:
         inputs = sum(self.port_words(p) * self.port_depth(p) for p in (0, 1))
-        fits = (inputs + 2 * self.out_words) * 4 <= BUFFER_BYTES
+        own = self.nest.longer_block + self.scratch_words
+        fits = (inputs + 2 * self.out_words + own) * 4 <= BUFFER_BYTES
         return 2 if fits and self.outer_steps > 1 else 1
 
     def ref(self, name: str) -> int:
-        """The PortRef word of operand ``name``: strided, a part of a packed one, or the output."""
-        if name == self.nest.output.name:
-            return port_ref(PORT_OUT, 0)
+        """The PortRef word of operand ``name``: strided, a part of a packed one, or an output."""
+        at = 0
+        for output in self.nest.outputs:
+            if output.name == name:
+                return port_ref(PORT_OUT, at)
+            at += self.words(output) * 4
         for port, operands in enumerate(self.ports):
             at = 0
             for operand in operands:

@@ -51,7 +51,7 @@ def schedule_nest(nest: Nest, device: Device) -> Schedule:
 def _signature(nest: Nest) -> Hashable:
     """The nest as a key: where its tensors lie in device memory and which input they are does not matter."""
     operands = tuple(
-        replace(x, tensor=0, offset=0) if isinstance(x, Operand) else x for x in (*nest.inputs, nest.output)
+        replace(x, tensor=0, offset=0) if isinstance(x, Operand) else x for x in (*nest.inputs, *nest.outputs)
     )
     roles = tuple(sorted(nest.roles.items()))
     reduction = (nest.k_extent, nest.k_multiple, nest.k_whole)

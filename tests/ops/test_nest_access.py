@@ -41,7 +41,7 @@ class Declared(Eltwise):
     def nests(self) -> list[Nest]:
         dims = tuple(Dim(f"i{d}", extent) for d, extent in enumerate(self.extents))
 
-        return [Nest(KERNEL, dims, self.operands, self.target, scalars={"func": self.func})]
+        return [Nest(KERNEL, dims, self.operands, (self.target,), scalars={"func": self.func})]
 
 
 def _elements(operand: Operand) -> int:

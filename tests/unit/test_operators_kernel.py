@@ -37,6 +37,11 @@ def kernel(**changes: Any) -> Kernel:
     return Kernel(**{**facts, **changes})
 
 
+def nested(depth: int) -> e.Expr:
+    """A formula that holds one value more at every level."""
+    return e.tile("r") if depth == 0 else e.tile("r") + nested(depth - 1)
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -54,7 +59,20 @@ def kernel(**changes: Any) -> Kernel:
         ({"scalars": (Scalar("a", "function"),)}, "a table"),
         ({"cost": e.tile("q")}, "cost: given tile(q)"),
         ({"cost": e.weight("x")}, "cost: given weight(x)"),
-        ({"inputs": tuple(Tensor(f"x{i}", "...") for i in range(4))}, "words of the parameter block"),
+        ({"inputs": tuple(Tensor(f"x{i}", "...") for i in range(9))}, "words of the parameter block"),
+        (
+            {"inputs": tuple(Tensor(f"x{i}", "r") for i in range(16))},
+            "operands: given 17; accepted: at most 16",
+        ),
+        ({"inputs": (Tensor("x", "r *a *b *c *d *e *f"),)}, "axes of x: given 7; accepted: at most 6"),
+        ({"scratch": e.K_COUNT * 4}, "scratch: given k; accepted: quantities that all calls"),
+        ({"scratch": e.device("call_cycles")}, "scratch: given device(call_cycles)"),
+        ({"cost": nested(40)}, "cost: given a stack of 41; accepted: at most 32"),
+        ({"aux": (Tensor("t", "*n", shape=(4,)),)}, "auxiliary tensor t"),
+        ({"aux": (Tensor("t", "r", shape=(4,), values=np.zeros),)}, "axes *name, an extent for each"),
+        ({"aux": (Tensor("t", "*n", shape=(0,), values=np.zeros),)}, "extents of 1 or more"),
+        ({"aux": (Tensor("t", "*n", "f32 i8", shape=(4,), values=np.zeros),)}, "one element type"),
+        ({"inputs": (Tensor("x", "r", shape=(4,)),)}, "shape or values of x"),
     ],
 )
 def test_declarations_that_cannot_stand_are_refused(changes: dict[str, Any], says: str) -> None:
@@ -117,7 +135,7 @@ def operand(name: str, tensor: int, access: Access, size: int = 8) -> Operand:
 )
 def test_nests_that_a_kernel_cannot_walk_are_refused(given: Access, says: str) -> None:
     with pytest.raises(OperatorError) as refusal:
-        Nest(ELTWISE, (Dim("i", 8),), (operand("x0", 0, given),), operand("out", OUTPUT, Access(0)))
+        Nest(ELTWISE, (Dim("i", 8),), (operand("x0", 0, given),), (operand("out", OUTPUT, Access(0)),))
     assert says in str(refusal.value)
 
 
@@ -146,7 +164,7 @@ def test_scalars_of_unknown_functions_and_names_are_refused() -> None:
             ELTWISE,
             (Dim("i", 8),),
             (operand("x0", 0, Access(0)),),
-            operand("out", OUTPUT, Access(0)),
+            (operand("out", OUTPUT, Access(0)),),
             scalars={"gamma": 1.0},
         )
     assert chooses("f", ACTIVATIONS).bounds == (0, len(ACTIVATIONS.rows) - 1)

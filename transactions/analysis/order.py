@@ -298,9 +298,9 @@ class Order:
 
     def _use_of_block(self, tile: Tile, use: BdUse, key: Resource, begins: int) -> LockUse | None:
         known = self._cores[tile]
-        if use.pattern.length != known.words or 4 * vars(use.bd)["base"] != known.parameters_at:
+        if use.pattern.length < known.words or 4 * vars(use.bd)["base"] != known.parameters_at:
             return None
-        words = self._content(key, begins, known.words)
+        words = self._content(key, begins, use.pattern.length)
         return None if words is None else self._uses[tile](words, tile[0], tile[1] - registers.FIRST_CORE_ROW)
 
     def _core_step(self, tile: Tile, use: LockUse) -> None:

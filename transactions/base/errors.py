@@ -93,6 +93,19 @@ class DeviceError(OneDispatchError):
     """No such device, or it was used in a way that it does not allow."""
 
 
+class KernelLibraryError(OneDispatchError):
+    """A kernel library, or a kernel, is refused: another version, other sizes, nothing there, a name taken.
+
+    ``status`` is the code of ``onedispatch/kernel.h``.
+    """
+
+    def __init__(
+        self, where: str, given: str = "", accepted: str = "", remedy: str = "", *, status: int = 0
+    ) -> None:
+        super().__init__(where, given, accepted, remedy)
+        self.status = status
+
+
 class CompiledModelError(OneDispatchError):
     """A saved model or xclbin cannot be read: foreign, damaged, or of another version."""
 

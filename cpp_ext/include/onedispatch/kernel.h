@@ -95,6 +95,7 @@ typedef struct od_kernel_spec {
   const char* const* constants; /* of section [kernel] of the device description */
   uint32_t n_constants;
   uint32_t words;      /* of the parameter block that are read */
+  uint32_t block_words; /* of the parameter block as it is sent */
   uint32_t code_bytes; /* of program memory */
 } od_kernel_spec;
 

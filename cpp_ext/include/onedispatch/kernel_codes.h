@@ -44,7 +44,8 @@
 #define OD_WALK_AFFINE 1u
 #define OD_WALK_INTERVAL 2u
 #define OD_ROLE_INPUT 0u
-#define OD_ROLE_OUTPUT 1u
+#define OD_ROLE_AUX 1u
+#define OD_ROLE_OUTPUT 2u
 #define OD_SCALAR_U32 0u
 #define OD_SCALAR_I32 1u
 #define OD_SCALAR_F32 2u

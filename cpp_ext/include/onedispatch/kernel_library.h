@@ -2,7 +2,7 @@
 // Libraries of kernels on the side of the simulator: judged whole before a kernel of theirs is called.
 #pragma once
 #include <cstdint>
-#include <memory>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -23,21 +23,30 @@ const od_library& own_library();
 // pointers, and for declarations that cannot stand.
 void check_library(const od_library* library);
 
-// Kernels by digest. A registry is made of libraries, once; then any thread may ask.
+// Kernels by digest. Libraries are added and never taken away: their kernels may run.
 class KernelRegistry {
  public:
-  // Throws KernelError as check_library does, and where a name or a digest is taken.
+  // Throws KernelError as check_library does, and where a name or a digest is taken. A library that is
+  // there already is left as it is.
   void add(const od_library* library);
   const od_kernel* find(uint32_t digest) const;  // nullptr when unknown
-  const std::vector<const od_kernel*>& all() const { return kernels_; }
+  std::vector<const od_kernel*> all() const;
 
  private:
-  std::vector<const od_kernel*> kernels_;
-  std::vector<const od_library*> libraries_;  // that of each kernel
+  struct Entry {
+    const od_kernel* kernel;
+    const od_library* library;
+  };
+  mutable std::shared_mutex mutex_;
+  std::vector<Entry> entries_;
 };
 
-// Our own kernels.
-const KernelRegistry& registry();
+// The kernels that program images may name: our own, and those of loaded libraries.
+KernelRegistry& registry();
+
+// Loads the shared object at `path` for the rest of the process and adds its kernels, which it returns.
+// Throws KernelError where it cannot be loaded, has no od_kernel_library(), or is refused.
+std::vector<const od_kernel*> load_library(const std::string& path);
 
 // "od::conv@1 (digest 0x...), ..."
 std::string names_of(const std::vector<const od_kernel*>& kernels);

@@ -6,6 +6,7 @@
 namespace onedispatch::params {
 constexpr uint32_t kMagic = 0x0D15A7C5;
 constexpr uint32_t kWords = 128;
+constexpr uint32_t kMaxWords = 256;
 constexpr uint32_t kArgsAt = 40;
 constexpr uint32_t kAxisWords = 5;
 constexpr uint32_t kCoreViewMemory = 0x70000;
@@ -77,9 +78,10 @@ constexpr uint32_t dims = 16;
 constexpr uint32_t k_extent = 36;
 constexpr uint32_t k_tile = 37;
 constexpr uint32_t loop_order = 38;
+constexpr uint32_t scratch = 39;
 }  // namespace header
 namespace conv {
-constexpr uint32_t digest = 0xDE7DF1DE;
+constexpr uint32_t digest = 0x160D7CB9;
 constexpr uint32_t dim_co = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -127,7 +129,7 @@ constexpr uint32_t act_beta = 8;
 }  // namespace scalar
 }  // namespace conv
 namespace dwconv {
-constexpr uint32_t digest = 0x82AF89CE;
+constexpr uint32_t digest = 0x50210FEF;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -174,7 +176,7 @@ constexpr uint32_t act_beta = 8;
 }  // namespace scalar
 }  // namespace dwconv
 namespace eltwise {
-constexpr uint32_t digest = 0xE92A6960;
+constexpr uint32_t digest = 0x1DE6C243;
 constexpr uint32_t x0 = 40;
 constexpr uint32_t x0_d0 = 41;
 constexpr uint32_t x0_d1 = 46;
@@ -218,7 +220,7 @@ constexpr uint32_t act_beta = 5;
 }  // namespace scalar
 }  // namespace eltwise
 namespace gemm {
-constexpr uint32_t digest = 0xC3590FE5;
+constexpr uint32_t digest = 0x76C5F26A;
 constexpr uint32_t dim_m = 40;
 constexpr uint32_t dim_n = 41;
 constexpr uint32_t a = 42;
@@ -258,7 +260,7 @@ constexpr uint32_t act_beta = 3;
 }  // namespace scalar
 }  // namespace gemm
 namespace lrn {
-constexpr uint32_t digest = 0x5696CB68;
+constexpr uint32_t digest = 0x17C679D2;
 constexpr uint32_t dim_o = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;
@@ -286,7 +288,7 @@ constexpr uint32_t bias = 3;
 }  // namespace scalar
 }  // namespace lrn
 namespace pool {
-constexpr uint32_t digest = 0x459C90DB;
+constexpr uint32_t digest = 0xFF4FC003;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -336,7 +338,7 @@ constexpr uint32_t act_beta = 13;
 }  // namespace scalar
 }  // namespace pool
 namespace reduce {
-constexpr uint32_t digest = 0xDD4D76F4;
+constexpr uint32_t digest = 0x429F9642;
 constexpr uint32_t dim_r = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;
@@ -364,7 +366,7 @@ constexpr uint32_t act_beta = 3;
 }  // namespace scalar
 }  // namespace reduce
 namespace softmax {
-constexpr uint32_t digest = 0x7EBF028B;
+constexpr uint32_t digest = 0x49950CCF;
 constexpr uint32_t dim_o = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;

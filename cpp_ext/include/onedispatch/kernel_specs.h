@@ -6,14 +6,10 @@
 
 #include "onedispatch/kernel.h"
 
-static const od_dtype_spec od_dtypes[] = {{"f32", "f32", 4}, {"bf16", "bf16", 2}, {"f16", "f16", 2}, {"i8", "i8", 1}, {"u8", "i8", 1}, {"i16", "i16", 2}, {"u16", "i16", 2}, {"i32", "i32", 4}, {"u32", "i32", 4}, {"bool", "bool", 1}};
-/* Values that an instruction of a formula takes; each leaves one. */
-static const uint32_t od_op_takes[] = {0u, 2u, 2u, 2u, 2u, 2u, 2u, 1u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u};
-static const struct { od_status code; const char* summary; } od_statuses[] = {{OD_OK, "done"}, {OD_NOT_SUPPORTED, "nothing that this kernel does"}, {OD_PARAMETER_INVALID, "a value that it does not accept"}, {OD_RUNTIME_FAILURE, "the call failed"}, {OD_OUT_OF_MEMORY, "the host has no memory left"}, {OD_ABI_VERSION, "another version of the kernel interface"}, {OD_SIZE_MISMATCH, "structures of other sizes"}, {OD_NULL_POINTER, "a pointer that must not be null"}, {OD_DECLARATION_INVALID, "a declaration that cannot stand"}, {OD_NAME_CONFLICT, "a name or digest that is taken"}, {OD_NOT_FOUND, "no such kernel"}, {OD_BUFFER_TOO_SMALL, "room for fewer than there are"}, {OD_DTYPE, "element types that do not go together"}, {OD_LAYOUT, "chunks that lie in a way that it does not walk"}};
 static const od_function_spec od_activation[] = {{"none", 0}, {"relu", 0}, {"leakyrelu", 0}, {"clip", 0}, {"sigmoid", 1}, {"tanh", 1}, {"exp", 1}, {"sqrt", 1}, {"erf", 1}, {"abs", 0}, {"neg", 0}, {"log", 1}, {"reciprocal", 1}};
 static const od_function_spec od_eltwise_func[] = {{"copy", 0}, {"add", 0}, {"sub", 0}, {"mul", 0}, {"div", 1}, {"muladd", 0}, {"fill", 0}, {"max", 0}, {"min", 0}, {"pow", 1}};
-static const od_function_spec od_reduce_mode[] = {{"sum", 0}, {"mean", 1}, {"max", 0}, {"min", 0}, {"sum_square", 0}, {"prod", 0}};
 static const od_function_spec od_pool_mode[] = {{"max", 0}, {"average_exclude_pad", 1}, {"average_include_pad", 1}};
+static const od_function_spec od_reduce_mode[] = {{"sum", 0}, {"mean", 1}, {"max", 0}, {"min", 0}, {"sum_square", 0}, {"prod", 0}};
 static const od_axis_spec od_conv_x[] = {{"k", 254}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_conv_w[] = {{"co", 0}, {"k", 254}, {"tap", 255}};
 static const od_axis_spec od_conv_bias[] = {{"co", 0}};
@@ -63,7 +59,10 @@ static const od_step od_conv_cost[] = {
 };
 static const char* const od_conv_dims[] = {"co", "oh", "ow"};
 static const char* const od_conv_constants[] = {"call_cycles", "output_cycles", "macs_per_cycle", "special_cycles_per_element"};
-static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xDE7DF1DEu, od_conv_dims, 3, 1, od_conv_operands, 4, od_conv_scalars, 9, od_conv_cost, 23, 0, 0, od_conv_constants, 4, 91, 2048};
+enum { OD_CONV_CO = 0, OD_CONV_OH = 1, OD_CONV_OW = 2 };
+enum { OD_CONV_X = 0, OD_CONV_W = 1, OD_CONV_BIAS = 2, OD_CONV_OUT = 3 };
+enum { OD_CONV_KH = 0, OD_CONV_KW = 1, OD_CONV_SH = 2, OD_CONV_SW = 3, OD_CONV_DH = 4, OD_CONV_DW = 5, OD_CONV_ACT = 6, OD_CONV_ACT_ALPHA = 7, OD_CONV_ACT_BETA = 8 };
+static const od_kernel_spec od_conv_spec = {"od::conv@1", 0x160D7CB9u, od_conv_dims, 3, 1, od_conv_operands, 4, od_conv_scalars, 9, od_conv_cost, 23, 0, 0, od_conv_constants, 4, 91, 128, 2048};
 static const od_axis_spec od_dwconv_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_dwconv_w[] = {{"c", 0}, {"tap", 255}};
 static const od_axis_spec od_dwconv_bias[] = {{"c", 0}};
@@ -109,7 +108,10 @@ static const od_step od_dwconv_cost[] = {
 };
 static const char* const od_dwconv_dims[] = {"c", "oh", "ow"};
 static const char* const od_dwconv_constants[] = {"call_cycles", "words_per_cycle", "window_macs_per_cycle", "special_cycles_per_element"};
-static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x82AF89CEu, od_dwconv_dims, 3, 0, od_dwconv_operands, 4, od_dwconv_scalars, 9, od_dwconv_cost, 19, 0, 0, od_dwconv_constants, 4, 86, 2048};
+enum { OD_DWCONV_C = 0, OD_DWCONV_OH = 1, OD_DWCONV_OW = 2 };
+enum { OD_DWCONV_X = 0, OD_DWCONV_W = 1, OD_DWCONV_BIAS = 2, OD_DWCONV_OUT = 3 };
+enum { OD_DWCONV_KH = 0, OD_DWCONV_KW = 1, OD_DWCONV_SH = 2, OD_DWCONV_SW = 3, OD_DWCONV_DH = 4, OD_DWCONV_DW = 5, OD_DWCONV_ACT = 6, OD_DWCONV_ACT_ALPHA = 7, OD_DWCONV_ACT_BETA = 8 };
+static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x50210FEFu, od_dwconv_dims, 3, 0, od_dwconv_operands, 4, od_dwconv_scalars, 9, od_dwconv_cost, 19, 0, 0, od_dwconv_constants, 4, 86, 128, 2048};
 static const od_axis_spec od_eltwise_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
@@ -153,7 +155,9 @@ static const od_step od_eltwise_cost[] = {
     {OD_OP_ADD, 0, 0, 0.0},
 };
 static const char* const od_eltwise_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
-static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0xE92A6960u, 0, 0, 0, od_eltwise_operands, 4, od_eltwise_scalars, 6, od_eltwise_cost, 21, 0, 0, od_eltwise_constants, 3, 125, 2048};
+enum { OD_ELTWISE_X0 = 0, OD_ELTWISE_X1 = 1, OD_ELTWISE_X2 = 2, OD_ELTWISE_OUT = 3 };
+enum { OD_ELTWISE_FUNC = 0, OD_ELTWISE_ALPHA = 1, OD_ELTWISE_BETA = 2, OD_ELTWISE_ACT = 3, OD_ELTWISE_ACT_ALPHA = 4, OD_ELTWISE_ACT_BETA = 5 };
+static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0x1DE6C243u, 0, 0, 0, od_eltwise_operands, 4, od_eltwise_scalars, 6, od_eltwise_cost, 21, 0, 0, od_eltwise_constants, 3, 125, 128, 2048};
 static const od_axis_spec od_gemm_a[] = {{"m", 0}, {"k", 254}};
 static const od_axis_spec od_gemm_b[] = {{"k", 254}, {"n", 1}};
 static const od_axis_spec od_gemm_bias[] = {{"n", 1}};
@@ -198,7 +202,10 @@ static const od_step od_gemm_cost[] = {
 };
 static const char* const od_gemm_dims[] = {"m", "n"};
 static const char* const od_gemm_constants[] = {"call_cycles", "output_cycles", "macs_per_cycle", "special_cycles_per_element"};
-static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0xC3590FE5u, od_gemm_dims, 2, 1, od_gemm_operands, 6, od_gemm_scalars, 4, od_gemm_cost, 19, 0, 0, od_gemm_constants, 4, 87, 2048};
+enum { OD_GEMM_M = 0, OD_GEMM_N = 1 };
+enum { OD_GEMM_A = 0, OD_GEMM_B = 1, OD_GEMM_BIAS = 2, OD_GEMM_A_ZERO = 3, OD_GEMM_B_ZERO = 4, OD_GEMM_OUT = 5 };
+enum { OD_GEMM_ALPHA = 0, OD_GEMM_ACT = 1, OD_GEMM_ACT_ALPHA = 2, OD_GEMM_ACT_BETA = 3 };
+static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x76C5F26Au, od_gemm_dims, 2, 1, od_gemm_operands, 6, od_gemm_scalars, 4, od_gemm_cost, 19, 0, 0, od_gemm_constants, 4, 87, 128, 2048};
 static const od_axis_spec od_lrn_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_lrn_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_lrn_operands[] = {
@@ -237,7 +244,10 @@ static const od_step od_lrn_cost[] = {
 };
 static const char* const od_lrn_dims[] = {"o", "i"};
 static const char* const od_lrn_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
-static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0x5696CB68u, od_lrn_dims, 2, 0, od_lrn_operands, 2, od_lrn_scalars, 4, od_lrn_cost, 21, 0, 0, od_lrn_constants, 3, 63, 2048};
+enum { OD_LRN_O = 0, OD_LRN_I = 1 };
+enum { OD_LRN_X = 0, OD_LRN_OUT = 1 };
+enum { OD_LRN_SIZE = 0, OD_LRN_ALPHA = 1, OD_LRN_BETA = 2, OD_LRN_BIAS = 3 };
+static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0x17C679D2u, od_lrn_dims, 2, 0, od_lrn_operands, 2, od_lrn_scalars, 4, od_lrn_cost, 21, 0, 0, od_lrn_constants, 3, 63, 128, 2048};
 static const od_axis_spec od_pool_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_pool_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_operands[] = {
@@ -284,7 +294,10 @@ static const od_step od_pool_cost[] = {
 };
 static const char* const od_pool_dims[] = {"c", "oh", "ow"};
 static const char* const od_pool_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
-static const od_kernel_spec od_pool_spec = {"od::pool@1", 0x459C90DBu, od_pool_dims, 3, 0, od_pool_operands, 2, od_pool_scalars, 14, od_pool_cost, 19, 0, 0, od_pool_constants, 3, 74, 2048};
+enum { OD_POOL_C = 0, OD_POOL_OH = 1, OD_POOL_OW = 2 };
+enum { OD_POOL_X = 0, OD_POOL_OUT = 1 };
+enum { OD_POOL_MODE = 0, OD_POOL_KH = 1, OD_POOL_KW = 2, OD_POOL_SH = 3, OD_POOL_SW = 4, OD_POOL_DH = 5, OD_POOL_DW = 6, OD_POOL_PAD_TOP = 7, OD_POOL_PAD_LEFT = 8, OD_POOL_PAD_BOTTOM = 9, OD_POOL_PAD_RIGHT = 10, OD_POOL_ACT = 11, OD_POOL_ACT_ALPHA = 12, OD_POOL_ACT_BETA = 13 };
+static const od_kernel_spec od_pool_spec = {"od::pool@1", 0xFF4FC003u, od_pool_dims, 3, 0, od_pool_operands, 2, od_pool_scalars, 14, od_pool_cost, 19, 0, 0, od_pool_constants, 3, 74, 128, 2048};
 static const od_axis_spec od_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
 static const od_axis_spec od_reduce_out[] = {{"r", 0}, {"i", 1}};
 static const od_operand_spec od_reduce_operands[] = {
@@ -321,7 +334,10 @@ static const od_step od_reduce_cost[] = {
 };
 static const char* const od_reduce_dims[] = {"r", "i"};
 static const char* const od_reduce_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
-static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0xDD4D76F4u, od_reduce_dims, 2, 1, od_reduce_operands, 2, od_reduce_scalars, 4, od_reduce_cost, 19, 0, 0, od_reduce_constants, 3, 63, 2048};
+enum { OD_REDUCE_R = 0, OD_REDUCE_I = 1 };
+enum { OD_REDUCE_X = 0, OD_REDUCE_OUT = 1 };
+enum { OD_REDUCE_MODE = 0, OD_REDUCE_ACT = 1, OD_REDUCE_ACT_ALPHA = 2, OD_REDUCE_ACT_BETA = 3 };
+static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0x429F9642u, od_reduce_dims, 2, 1, od_reduce_operands, 2, od_reduce_scalars, 4, od_reduce_cost, 19, 0, 0, od_reduce_constants, 3, 63, 128, 2048};
 static const od_axis_spec od_softmax_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_softmax_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_softmax_operands[] = {
@@ -351,8 +367,11 @@ static const od_step od_softmax_cost[] = {
 };
 static const char* const od_softmax_dims[] = {"o", "i"};
 static const char* const od_softmax_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
-static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0x7EBF028Bu, od_softmax_dims, 2, 0, od_softmax_operands, 2, od_softmax_scalars, 1, od_softmax_cost, 15, 0, 0, od_softmax_constants, 3, 60, 2048};
+enum { OD_SOFTMAX_O = 0, OD_SOFTMAX_I = 1 };
+enum { OD_SOFTMAX_X = 0, OD_SOFTMAX_OUT = 1 };
+enum { OD_SOFTMAX_LOG = 0 };
+static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0x49950CCFu, od_softmax_dims, 2, 0, od_softmax_operands, 2, od_softmax_scalars, 1, od_softmax_cost, 15, 0, 0, od_softmax_constants, 3, 60, 128, 2048};
 /* Every declared kernel. */
-#define OD_KERNELS(X) X(conv) X(dwconv) X(eltwise) X(gemm) X(lrn) X(pool) X(reduce) X(softmax)
+#define OD_KERNELS(X) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_lrn) X(od_pool) X(od_reduce) X(od_softmax)
 
 #endif

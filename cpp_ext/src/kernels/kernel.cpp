@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernel.h"
 
+#include "onedispatch/kernel_tables.h"
 #include "simd/simd.h"
 
 namespace onedispatch::kernels {

@@ -4,13 +4,13 @@
 #include "onedispatch/kernel_specs.h"
 
 // One row per declaration: a declared kernel without code does not link, code without one does not compile.
-#define ROW(name) extern "C" const od_kernel od_##name##_kernel;
+#define ROW(name) extern "C" const od_kernel name##_kernel;
 OD_KERNELS(ROW)
 #undef ROW
 
 namespace {
 
-#define ROW(name) &od_##name##_kernel,
+#define ROW(name) &name##_kernel,
 constexpr const od_kernel* kKernels[] = {OD_KERNELS(ROW)};
 #undef ROW
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onedispatch/kernel_library.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 
 #include "onedispatch/kernel_params.h"
-#include "onedispatch/kernel_specs.h"
+#include "onedispatch/kernel_tables.h"
 #include "onedispatch/phrases.h"
 
 namespace onedispatch {
@@ -45,7 +48,8 @@ class Declaration {
     most("dimension", spec_.n_dims, OD_MAX_DIMS);
     most("operand", spec_.n_operands, OD_MAX_OPERANDS);
     most("scalar", spec_.n_scalars, OD_MAX_SCALARS);
-    most("word", spec_.words, params::kWords);
+    most("word", spec_.block_words, params::kMaxWords);
+    require(spec_.words <= spec_.block_words && spec_.block_words >= params::kWords, counted(spec_.words, "word") + " in a block of " + std::to_string(spec_.block_words));
     const bool there = (spec_.dims != nullptr || spec_.n_dims == 0) && spec_.operands != nullptr &&
                        (spec_.scalars != nullptr || spec_.n_scalars == 0) && (spec_.constants != nullptr || spec_.n_constants == 0) &&
                        spec_.cost != nullptr && (spec_.scratch != nullptr || spec_.n_scratch == 0);
@@ -172,34 +176,59 @@ void check_library(const od_library* library) {
 
 void KernelRegistry::add(const od_library* library) {
   check_library(library);
+  const std::unique_lock<std::shared_mutex> lock(mutex_);
+  if (std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.library == library; })) return;
+  std::vector<Entry> grown = entries_;  // all of the library or nothing
   for (uint32_t i = 0; i < library->n_kernels; ++i) {
     const od_kernel_spec& spec = *library->kernels[i]->spec;
-    for (size_t j = 0; j < kernels_.size(); ++j) {
-      const od_kernel_spec& other = *kernels_[j]->spec;
+    for (const Entry& entry : grown) {
+      const od_kernel_spec& other = *entry.kernel->spec;
       if (std::strcmp(other.name, spec.name) != 0 && other.digest != spec.digest) continue;
       refuse(OD_NAME_CONFLICT, std::string("kernel ") + spec.name + " (digest " + digest_text(spec.digest) + ") of library " + library->name +
                                    " has the name or the digest of " + other.name + " (digest " + digest_text(other.digest) + ") of library " +
-                                   libraries_[j]->name);
+                                   entry.library->name);
     }
-    kernels_.push_back(library->kernels[i]);
-    libraries_.push_back(library);
+    grown.push_back({library->kernels[i], library});
   }
+  entries_ = std::move(grown);
 }
 
 const od_kernel* KernelRegistry::find(uint32_t digest) const {
-  for (const od_kernel* kernel : kernels_) {
-    if (kernel->spec->digest == digest) return kernel;
+  const std::shared_lock<std::shared_mutex> lock(mutex_);
+  for (const Entry& entry : entries_) {
+    if (entry.kernel->spec->digest == digest) return entry.kernel;
   }
   return nullptr;
 }
 
-const KernelRegistry& registry() {
-  static const KernelRegistry own = [] {
-    KernelRegistry made;
-    made.add(&own_library());
-    return made;
-  }();
-  return own;
+std::vector<const od_kernel*> KernelRegistry::all() const {
+  const std::shared_lock<std::shared_mutex> lock(mutex_);
+  std::vector<const od_kernel*> kernels;
+  for (const Entry& entry : entries_) kernels.push_back(entry.kernel);
+  return kernels;
+}
+
+KernelRegistry& registry() {
+  static KernelRegistry all;
+  static const bool filled = (all.add(&own_library()), true);
+  static_cast<void>(filled);
+  return all;
+}
+
+std::vector<const od_kernel*> load_library(const std::string& path) {
+  // Whoever asks for the same file again gets the same handle; it is never closed.
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) refuse(OD_NOT_FOUND, "kernel library " + path + ": " + dlerror());
+  void* symbol = dlsym(handle, OD_KERNEL_LIBRARY_SYMBOL);
+  if (symbol == nullptr) refuse(OD_NOT_FOUND, "kernel library " + path + ": it has no function " OD_KERNEL_LIBRARY_SYMBOL);
+  const auto function = reinterpret_cast<od_kernel_library_function>(symbol);
+  const od_library* library = function();
+  try {
+    registry().add(library);
+  } catch (const KernelError& error) {
+    refuse(error.status, path + ": " + error.what);
+  }
+  return {library->kernels, library->kernels + library->n_kernels};
 }
 
 Plan::Plan(const od_kernel& kernel, const od_setup& setup) : kernel_(kernel) {

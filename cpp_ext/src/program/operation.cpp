@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "operation.h"
-#include "onedispatch/kernel_specs.h"
+#include "onedispatch/kernel_tables.h"
 #include "onedispatch/phrases.h"
 
 namespace onedispatch {
@@ -274,10 +274,20 @@ uint64_t call_cycles(const od_setup& setup, const Constants& constants, uint32_t
   return static_cast<uint64_t>(std::ceil(evaluate(spec.cost, spec.n_cost, setup, constants, k_count, last)));
 }
 
-uint64_t scratch_bytes(const od_setup& setup, const Constants& constants) {
-  const od_kernel_spec& spec = *setup.spec;
-  if (spec.n_scratch == 0) return 0;
-  return static_cast<uint64_t>(std::ceil(evaluate(spec.scratch, spec.n_scratch, setup, constants, setup.k_tile, true) / 4)) * 4;
+void read_scratch(Operation& operation, const Constants& constants) {
+  od_setup& setup = operation.setup;
+  if (setup.spec->n_scratch == 0) return;
+  const uint32_t address = setup.words[params::header::scratch];
+  const double bytes = std::ceil(evaluate(setup.spec->scratch, setup.spec->n_scratch, setup, constants, setup.k_tile, true) / 4) * 4;
+  const uint32_t lowest = params::kCoreViewMemory + 4 * setup.spec->block_words;
+  const uint32_t end = params::kCoreViewMemory + kCoreMemoryBytes;
+  // Negated, so that a formula that gives no number is refused too.
+  if (address % 4 != 0 || address < lowest || address > end || !(bytes >= 0 && bytes <= end - address)) {
+    reject(setup, params::header::scratch, "scratch", "accepted: multiples of 4 from " + std::to_string(lowest) + " on, with room for the " +
+                                                          number(bytes) + " bytes that the kernel declares before " + std::to_string(end));
+  }
+  operation.scratch_at = address - params::kCoreViewMemory;
+  setup.scratch_bytes = static_cast<uint32_t>(bytes);
 }
 
 }  // namespace onedispatch

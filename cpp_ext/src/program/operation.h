@@ -27,6 +27,7 @@ struct Operation {
   od_setup setup{};
   std::array<uint32_t, kPorts> chunk_bytes{};    // 0 where the port is not used
   std::array<Place, OD_MAX_OPERANDS> places{};  // of operands that are there
+  uint32_t scratch_at = 0;                      // in own data memory
 
   Operation() {
     for (od_dim& dim : setup.dims) dim = {1, 1};
@@ -42,8 +43,9 @@ void place_operands(const Operation& operation, const std::array<uint8_t*, kPort
 // Core cycles of a call of k_count members, the last step of its reduction or not: the declaration's
 // formula, rounded up. Throws ProgramError where the device lacks a constant.
 uint64_t call_cycles(const od_setup& setup, const Constants& constants, uint32_t k_count, bool last);
-// Bytes of scratch that every call takes, a multiple of 4: the declaration's formula.
-uint64_t scratch_bytes(const od_setup& setup, const Constants& constants);
+// Where the scratch of every call lies and how large it is, by the declaration's formula, rounded up to
+// whole words. Throws ProgramError where the core's memory does not hold it.
+void read_scratch(Operation& operation, const Constants& constants);
 
 // "super kernel: <text>"
 [[noreturn]] void reject(const std::string& text);

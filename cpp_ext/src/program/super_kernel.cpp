@@ -57,7 +57,7 @@ Action SuperKernel::resume() {
 }
 
 void SuperKernel::begin_op() {
-  std::memcpy(words_.data(), core_.memory, kParameterBytes);  // both little-endian
+  std::memcpy(words_.data(), core_.memory, sizeof words_);  // both little-endian
   operation_ = {};
   operation_.setup.words = words_.data();
   if (words_[at::magic] != params::kMagic)
@@ -72,6 +72,8 @@ void SuperKernel::begin_op() {
   read_dims();
   read_reduction();
   read_operation(operation_);
+  read_scratch(operation_, constants_);
+  check_apart();
   try {
     plan_ = std::make_shared<const Plan>(kernel, operation_.setup);
   } catch (const KernelError& error) {
@@ -122,10 +124,10 @@ void SuperKernel::read_port(uint32_t index) {
   }
   port.slot_bytes = words_[word + 1];
   port.chunk_bytes = words_[word + 3];
-  const uint32_t address = words_[word];
-  if (address % 4 != 0 || address < kCoreView + kParameterBytes || address >= kCoreView + kCoreMemoryBytes) {
+  const uint32_t address = words_[word], lowest = kCoreView + 4 * operation_.setup.spec->block_words;
+  if (address % 4 != 0 || address < lowest || address >= kCoreView + kCoreMemoryBytes) {
     reject(operation_.setup, word, name + " address",
-           "accepted: multiples of 4 from " + std::to_string(kCoreView + kParameterBytes) + " (behind the parameter block) to " +
+           "accepted: multiples of 4 from " + std::to_string(lowest) + " (behind the parameter block) to " +
                std::to_string(kCoreView + kCoreMemoryBytes - 1));
   }
   port.offset = address - kCoreView;
@@ -138,6 +140,19 @@ void SuperKernel::read_port(uint32_t index) {
            "the slots must not be empty and must end inside 65536 bytes, not at " + std::to_string(end));
   }
   operation_.chunk_bytes[index] = port.chunk_bytes;
+}
+
+// What a kernel writes into its scratch is nobody else's.
+void SuperKernel::check_apart() {
+  const uint64_t first = operation_.scratch_at, bytes = operation_.setup.scratch_bytes;
+  for (uint32_t i = 0; bytes != 0 && i < kPorts; ++i) {
+    const Port& port = ports_[i];
+    if (port.cadence == params::cadence::none) continue;
+    const uint64_t end = port.offset + uint64_t{port.depth - 1} * port.slot_bytes + port.chunk_bytes;
+    if (first < end && port.offset < first + bytes) {
+      reject(operation_.setup, at::scratch, "scratch", std::string("accepted: apart from the slots of port ") + kPortNames[i]);
+    }
+  }
 }
 
 void SuperKernel::read_dims() {
@@ -240,6 +255,10 @@ void SuperKernel::queue_call(bool first, bool last) {
     if (i == kOut) action.writes.push_back(range);
   }
   place_operands(operation_, chunks, call);
+  if (setup.scratch_bytes != 0) {
+    call.scratch = core_.memory + operation_.scratch_at;
+    action.writes.push_back({operation_.scratch_at, setup.scratch_bytes});
+  }
   try {
     plan_->check(call);
   } catch (const KernelError& error) {

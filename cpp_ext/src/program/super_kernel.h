@@ -12,7 +12,7 @@
 
 namespace onedispatch {
 
-constexpr uint32_t kParameterBytes = params::kWords * 4;  // at local address 0
+constexpr uint32_t kParameterBytes = params::kMaxWords * 4;  // of the longest block, at local address 0
 
 // A buffer of the core and its two locks, from four words of the block.
 struct Port {
@@ -35,6 +35,7 @@ class SuperKernel final : public CoreProgram {
 
   void begin_op();
   void read_port(uint32_t index);
+  void check_apart();
   void read_dims();
   void read_reduction();
   void locate_tile();
@@ -55,7 +56,7 @@ class SuperKernel final : public CoreProgram {
   size_t head_ = 0;
 
   // The op that runs.
-  std::array<uint32_t, params::kWords> words_{};
+  std::array<uint32_t, params::kMaxWords> words_{};
   Operation operation_;
   std::shared_ptr<const Plan> plan_;
   struct Charge {

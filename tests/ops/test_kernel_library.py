@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel library in plain C, built against the headers and run on the simulated array.
+
+Its kernel asks for what ours do not: five inputs, two outputs, an auxiliary tensor, 32 scalars, scratch.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onedispatch import KernelLibraryError, SimulationError
+from onedispatch.cpp_ext import _core
+from onedispatch.operators.codegen.genheader import specs_header
+from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor
+from onedispatch.operators.declarations.tensor import TensorSpec
+from onedispatch.operators.emission.overlay import overlay_transaction
+from onedispatch.operators.interface.operator import Operator
+from onedispatch.operators.interface.registry import all_kernels
+from onedispatch.operators.scheduling.index_space import (
+    F32,
+    OUTPUT,
+    Access,
+    Dim,
+    Nest,
+    Operand,
+    contiguous_strides,
+)
+from onedispatch.transactions import find_device
+from tests.ops.case import Array
+from tests.ops.host import buffers_of, run_buffers
+
+SHAPE = (3, 4, 5, 6, 14)
+BLEND = Kernel(
+    "test::blend@1",
+    inputs=tuple(Tensor(f"x{i}", "...", walk="affine") for i in range(5)),
+    aux=(Tensor("table", "*entries", shape=(16,), values=lambda scalars: np.arange(16) * scalars["w31"]),),
+    outputs=(Tensor("total", "...", walk="affine"), Tensor("spread", "...", walk="affine")),
+    scalars=tuple(Scalar(f"w{i}", "f32", default=0.0) for i in range(32)),
+    scratch=4 * e.ELEMENTS,
+    cost=e.device("call_cycles") + 8 * e.ELEMENTS,
+)
+DEVICE = find_device("npu2")
+
+
+class Blend(Operator):
+    """``BLEND`` over a box; input i lies with its dimensions turned by i."""
+
+    def __init__(self, shape: Sequence[int], weights: Sequence[float]) -> None:
+        self.shape, self.weights = tuple(shape), tuple(weights)
+        specs = [TensorSpec(f"x{i}", np.dtype(np.float32), self.turned(i)) for i in range(5)]
+        first, second = (TensorSpec(name, np.dtype(np.float32), self.shape) for name in ("total", "spread"))
+        super().__init__("blend", specs, first, DEVICE, further_outputs=[second])
+
+    def turned(self, i: int) -> tuple[int, ...]:
+        return self.shape[i:] + self.shape[:i]
+
+    def nests(self) -> list[Nest]:
+        def operand(name: str, tensor: int, turn: int) -> Operand:
+            sizes = self.turned(turn)
+            access = tuple(Access((d + turn) % 5) for d in range(5))
+            return Operand(name, tensor, F32, sizes, contiguous_strides(sizes), access)
+
+        inputs = tuple(operand(f"x{i}", i, i) for i in range(5))
+        outputs = (operand("total", OUTPUT, 0), operand("spread", OUTPUT - 1, 0))
+        scalars = {f"w{i}": weight for i, weight in enumerate(self.weights)}
+        return [
+            Nest(
+                BLEND,
+                tuple(Dim(f"d{i}", n) for i, n in enumerate(self.shape)),
+                inputs,
+                outputs,
+                scalars=scalars,
+            )
+        ]
+
+
+def compiled(folder: Path, header: str, source: Path) -> Path:
+    """The shared object of a C file that includes ``header``, every warning an error."""
+    include = Path(__file__).resolve().parents[2] / "cpp_ext" / "include"
+    (folder / "blend_specs.h").write_text(header)
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    assert compiler is not None, "a C compiler"
+    library = folder / "libblend.so"
+    warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-const-variable", "-Wno-unused-function"]
+    flags = ["-std=c99", "-pedantic", *warnings, "-O1"]
+    command = [
+        compiler,
+        *flags,
+        "-fPIC",
+        "-shared",
+        f"-I{include}",
+        f"-I{folder}",
+        str(source),
+        "-o",
+        str(library),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return library
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = Path(__file__).parent / "kernels" / "blend.c"
+    return compiled(tmp_path_factory.mktemp("library"), specs_header([BLEND], "blend_specs"), source)
+
+
+def executed(op: Blend, arrays: Sequence[Array], overlay: bytes | None = None) -> tuple[Array, Array]:
+    overlay = overlay or overlay_transaction(DEVICE, (*all_kernels(), BLEND))
+    after = run_buffers(op.device, op.transaction(), buffers_of(op, arrays), overlay)
+    total, spread = (np.frombuffer(data[: op.output.device_bytes], np.float32) for data in after[:2])
+    return total.reshape(op.shape), spread.reshape(op.shape)
+
+
+def inputs_of(op: Blend) -> list[Array]:
+    rng = np.random.default_rng(5)
+    return [rng.standard_normal(t.shape).astype(np.float32) for t in op.inputs]
+
+
+def test_a_kernel_in_c_with_all_that_a_declaration_holds(library: Path) -> None:
+    assert _core.load_kernel_library(str(library)) == [(BLEND.name, BLEND.digest)]
+    again = _core.load_kernel_library(str(library))  # no second one of the same name
+    assert again == [(BLEND.name, BLEND.digest)]
+    assert BLEND.block_words > BLEND.words_used - 32 and len(BLEND.scalars) == 32
+    weights = [0.5, -1.0, 2.0, 1.5, 0.25, *np.linspace(-1, 1, 26), 0.125]
+    for shape in (SHAPE, (2, 3, 1, 40, 33), (1, 1, 1, 1, 7)):
+        op = Blend(shape, weights)
+        arrays = inputs_of(op)
+        total, spread = executed(op, arrays)
+        straight = [a.transpose(*[(d - i) % 5 for d in range(5)]) for i, a in enumerate(arrays)]
+        wanted = sum(w * x for w, x in zip(weights, straight, strict=False)) + sum(weights[5:]) + 120 * 0.125
+        np.testing.assert_allclose(total, wanted, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(spread, np.max(straight, axis=0) - np.min(straight, axis=0))
+
+
+def test_what_a_kernel_refuses_is_said_with_its_name(library: Path) -> None:
+    _core.load_kernel_library(str(library))
+    for weight, said in ((13.0, "test::blend@1: w0 is 13"), (14.0, "prepare returned 77")):
+        op = Blend((1, 1, 1, 1, 7), [weight])
+        with pytest.raises(SimulationError, match=said):
+            executed(op, inputs_of(op))
+
+
+def test_a_block_names_a_kernel_that_the_image_does_not_carry(library: Path) -> None:
+    _core.load_kernel_library(str(library))
+    op = Blend((1, 1, 1, 1, 7), [1.0])
+    with pytest.raises(SimulationError) as refused:
+        executed(op, inputs_of(op), overlay_transaction(DEVICE, tuple(all_kernels()[:2])))
+    text = str(refused.value)
+    assert f"0x{BLEND.digest:08X} (test::blend@1)" in text
+    assert "carries: " in text and all_kernels()[0].name in text and all_kernels()[2].name not in text
+
+
+def test_an_image_names_a_kernel_that_no_library_has() -> None:
+    unknown = Kernel("test::unknown@1", inputs=BLEND.inputs, outputs=BLEND.outputs, cost=BLEND.cost)
+    op = Blend((1, 1, 1, 1, 7), [1.0])
+    with pytest.raises(SimulationError, match=f"0x{unknown.digest:08X}, which no library has"):
+        executed(op, inputs_of(op), overlay_transaction(DEVICE, (unknown,)))
+
+
+def test_declared_kernels_are_those_that_have_code() -> None:
+    ours = [row for row in _core.kernels() if row[0].startswith("od::")]
+    assert sorted(ours) == sorted((kernel.name, kernel.digest) for kernel in all_kernels())
+
+
+def test_what_is_no_library(tmp_path: Path) -> None:
+    text = tmp_path / "libtext.so"
+    text.write_text("not an object")
+    (tmp_path / "empty.c").write_text("int nothing;\n")
+    empty = compiled(tmp_path, "", tmp_path / "empty.c")
+    for path, said in ((tmp_path / "none.so", "none.so"), (text, "libtext.so"), (empty, "od_kernel_library")):
+        with pytest.raises(KernelLibraryError, match=said) as refused:
+            _core.load_kernel_library(str(path))
+        assert refused.value.status < 0
+
+
+# What is changed in the library's source or in its declaration -> what is said of it.
+WRONG = {
+    ("{OD_LIBRARY_HEAD, ", "{2, 0, 0, 0, 0, 0, "): "version 2 of the kernel interface; accepted: 1",
+    ("{OD_LIBRARY_HEAD, ", "{1, sizeof(od_library), 8, 8, 8, 8, "): "od_kernel has 8 bytes",
+    ("prepare, NULL, run, free", "prepare, NULL, NULL, free"): "prepare, run or release is null",
+    ("{&test_blend_spec, ", "{NULL, "): "its declaration or its name is null",
+    ('"test", kernels, 1', '"test", 0, 1'): "its table of kernels is null",
+    ("return &library;", "return 0;"): "kernel library: null",
+    ("{OD_OP_MUL, 0, 0", "{99, 0, 0"): "instruction 99 that names nothing",
+    ("{OD_OP_MUL, 0, 0", "{OD_OP_ELEMENTS, 0, 0"): "cost: it leaves 3 values",
+    ("{OD_OP_ELEMENTS, 0, 0", "{OD_OP_ADD, 0, 0"): "too few values before it",
+    ("{OD_OP_ELEMENTS, 0, 0", "{OD_OP_SCALAR, 32, 0"): "instruction 12 that names nothing",
+    ("OD_ROLE_AUX", "OD_ROLE_OUTPUT + 1"): "table: role 3",
+    ("OD_WALK_AFFINE", "7u"): "x0: walk 7",
+    ("OD_SCALAR_F32, ", "5u, "): "w0: type 5",
+    ("-INFINITY, INFINITY", "2.0, 1.0"): "a lowest value above the highest",
+    ('{"x0", 40, 1u', '{"x0", 250, 1u'): "x0: its words lie outside",
+    ('{"x0", 40, 1u', '{"x0", 40, 4096u'): "x0: element types that nobody knows",
+    ('{"d0", 0}', '{"d0", 5}'): "x0 along d0: dimension 5",
+    ("test_blend_operands, 8,", "test_blend_operands, 17,"): "17 operands; accepted: at most 16",
+    ("test_blend_scalars, 32,", "test_blend_scalars, 33,"): "33 scalars; accepted: at most 32",
+    ("210, 224, 2048}", "210, 300, 2048}"): "300 words; accepted: at most 256",
+    ("test_blend_cost, 5,", "0, 5,"): "a table of its declaration is null",
+    ('"test::blend@1"', '"test::' + "b" * 64 + '@1"'): "a name of more than 64 bytes",
+}
+
+
+@pytest.mark.parametrize("change", WRONG, ids=WRONG.values())
+def test_libraries_that_are_refused(change: tuple[str, str], tmp_path: Path) -> None:
+    source = (Path(__file__).parent / "kernels" / "blend.c").read_text()
+    header = specs_header([BLEND], "blend_specs")
+    assert change[0] in source + header
+    (tmp_path / "blend.c").write_text(source.replace(*change))
+    path = compiled(tmp_path, header.replace(*change, 1), tmp_path / "blend.c")
+    with pytest.raises(KernelLibraryError, match=WRONG[change]):
+        _core.load_kernel_library(str(path))
+
+
+def test_two_kernels_of_one_name(tmp_path: Path) -> None:
+    source = (Path(__file__).parent / "kernels" / "blend.c").read_text()
+    clash = replace(BLEND, name="od::gemm@1")
+    (tmp_path / "blend.c").write_text(
+        source.replace("test_blend", "od_gemm").replace("TEST_BLEND", "OD_GEMM")
+    )
+    path = compiled(tmp_path, specs_header([clash], "blend_specs"), tmp_path / "blend.c")
+    with pytest.raises(KernelLibraryError, match="has the name or the digest of od::gemm@1") as refused:
+        _core.load_kernel_library(str(path))
+    assert "of library test" in str(refused.value) and "of library onedispatch" in str(refused.value)
