@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled simulator: ``onedispatch.cpp_ext._core``. Only dispatch/runtime/device.py imports it."""
+"""The compiled simulator: ``onedispatch.cpp_ext._core``. Only dispatch/base/native.py imports it."""

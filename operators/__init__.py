@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device operators: what each computes, and the engine that works out how.
 
-declarations   what is said of kernels, element types and tensors: ``Kernel``, ``TensorSpec``
+declarations   what is said of kernels, element types and tensors: ``Kernel``, ``TensorSpec``, ``@maps``
 scheduling     from an index space (``Nest``) to a ``Schedule``: tiles, and which core does which
 emission       from a schedule to a transaction in the universal overlay
-interface      ``Operator``, and ``@maps``: which ONNX operators have one
+interface      ``Operator``: arg map, constants, transaction, super-kernel parameters
 families       the operators; a new file there is all that the registry needs
 codegen        C++ headers from the declarations
 """

@@ -17,7 +17,10 @@ follows from them, the C++ header too. The package imports nothing of the rest o
 
 from onedispatch.transactions.analysis.diff import Difference
 from onedispatch.transactions.analysis.explain import Explanation
+from onedispatch.transactions.analysis.transaction import Operation, Transaction
 from onedispatch.transactions.analysis.validation import Finding, FindingKind, Severity
+from onedispatch.transactions.arguments.argmap import ArgKind, ArgMap
+from onedispatch.transactions.arguments.relocation import Bindings
 from onedispatch.transactions.base.errors import (
     CompiledModelError,
     DeviceError,
@@ -32,10 +35,8 @@ from onedispatch.transactions.base.errors import (
     UnsupportedModelError,
 )
 from onedispatch.transactions.format.builder import TransactionBuilder, tile_address
-from onedispatch.transactions.format.transaction import Operation, Transaction
 from onedispatch.transactions.format.xclbin import Xclbin
-from onedispatch.transactions.fusion.argmap import ArgKind, ArgMap
-from onedispatch.transactions.fusion.fuse import Bindings, fuse
+from onedispatch.transactions.fusion.fuse import fuse
 from onedispatch.transactions.machine.bd import (
     CoreBd,
     MemBd,

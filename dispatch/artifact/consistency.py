@@ -7,18 +7,16 @@ Each part has its form by then (``forms``). Whether a transaction can run shows 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from onedispatch.dispatch.artifact.forms import Misfit
+from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.compiler.plan import DeviceStep, HostStep, Program, Slot, program_key
 from onedispatch.dispatch.frontend.graph import Graph, Value, sort_nodes
 from onedispatch.transactions.base.phrases import counted
-
-if TYPE_CHECKING:
-    from onedispatch.dispatch.artifact.model import CompiledModel
 
 _WORD = 4  # bytes: the device writes whole ones
 _Known = dict[str, tuple[np.dtype[Any] | None, tuple[int, ...] | None]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled model: programs by input shape, what to compile more of them from, and its file."""
+"""A compiled model: programs by input shape, and what more of them come from. ``loading`` reads its file."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from onedispatch.dispatch.artifact.consistency import check_consistent
-from onedispatch.dispatch.artifact.container import Reader, Writer
+from onedispatch.dispatch.artifact.container import Writer
 from onedispatch.dispatch.artifact.forms import model_form
 from onedispatch.dispatch.artifact.serialise import (
-    graph_from,
     graph_to,
-    program_from,
     program_to,
-    value_from,
     value_to,
 )
 from onedispatch.dispatch.base import arguments, limits
@@ -30,7 +26,6 @@ from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import (
     CompiledModelError,
     InputError,
-    OneDispatchError,
     UnsupportedModelError,
 )
 from onedispatch.transactions.base.phrases import counted
@@ -171,40 +166,6 @@ class CompiledModel:
             }
         FORM(description, "the description")
         writer.write(target, description)
-
-
-@public
-def load(path: str | os.PathLike[str]) -> CompiledModel:
-    """Reads a model that ``CompiledModel.save`` wrote.
-
-    Raises ``CompiledModelError`` for whatever else the file may be.
-    """
-    reader = Reader.from_path(arguments.file_path("the path to load from", path))
-    try:
-        FORM(reader.description, "the description")
-        model = _from(reader)
-        check_consistent(model)
-        return model
-    except CompiledModelError:
-        raise
-    except (ValueError, OneDispatchError) as error:  # ValueError: a misfit; NumPy's, where bytes fit no shape
-        raise reader.damaged(f"a description that makes no sense: {error}") from error
-
-
-def _from(reader: Reader) -> CompiledModel:
-    plain = reader.description
-    source = plain["source"]
-    return CompiledModel(
-        find_device(plain["device"]).name,
-        plain["precision"],
-        plain["fallback"],
-        tuple(value_from(v) for v in plain["inputs"]),
-        tuple(value_from(v) for v in plain["outputs"]),
-        frozenset(plain["deciding"]),
-        None if source is None else graph_from(reader, source),
-        plain["cache_size"],
-        OrderedDict((key, program_from(reader, program)) for key, program in plain["programs"]),
-    )
 
 
 @public

@@ -10,7 +10,7 @@ import typer
 
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.runtime.devices import devices as all_devices
-from onedispatch.operators.interface.registry import all_mappings
+from onedispatch.operators.declarations.registry import all_mappings
 from onedispatch.transactions.base.phrases import counted
 
 

@@ -9,7 +9,7 @@ import typer
 
 from onedispatch.dispatch.cli import output as out
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor
-from onedispatch.operators.interface.registry import all_kernels
+from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.phrases import counted
 

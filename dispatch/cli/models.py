@@ -16,6 +16,7 @@ import typer
 
 from onedispatch.dispatch.artifact import model as models
 from onedispatch.dispatch.artifact.container import MAGIC
+from onedispatch.dispatch.artifact.loading import load
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import output as out
@@ -38,7 +39,7 @@ def open_model(name: str, device: str, fallback: str, shapes: list[str] | None) 
         with path.open("rb") as file:
             ours = file.read(len(MAGIC)) == MAGIC
         if ours:
-            return models.load(path)
+            return load(path)
     with out.working(f"compiling {name} for {device}"):
         source: Any = path
         if not path.exists():

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from onedispatch.dispatch.artifact import model as models
 from onedispatch.dispatch.artifact.container import MAGIC
+from onedispatch.dispatch.artifact.loading import load
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.tools.checking import check_for_overlay, check_model
 from onedispatch.dispatch.tools.replay import read_control
@@ -56,7 +56,7 @@ def read_bytes(path: Path) -> bytes:
 def transaction_bytes(path: Path) -> bytes:
     """The transaction of a file: raw bytes, or the one of a compiled model."""
     data = read_bytes(path)
-    return models.load(path).transaction if data.startswith(MAGIC) else data
+    return load(path).transaction if data.startswith(MAGIC) else data
 
 
 def control_of(path: Path) -> ControlPackets | None:
@@ -110,7 +110,7 @@ def find_all(
     """What is wrong with a file; with a compiled model in its overlay."""
     data = read_bytes(path)
     if data.startswith(MAGIC) and packets is None:
-        return check_model(models.load(path), sizes)
+        return check_model(load(path), sizes)
     control = control_of(path)
     if control is not None:
         return [*control.findings(), *check(control.to_transaction(), sizes)]

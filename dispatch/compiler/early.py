@@ -8,7 +8,7 @@ from collections.abc import Collection
 from onedispatch.dispatch.compiler.compiler import refused_model
 from onedispatch.dispatch.compiler.fold import may_fold
 from onedispatch.dispatch.frontend.graph import Graph
-from onedispatch.operators.interface import registry
+from onedispatch.operators.declarations import registry
 
 
 def refuse_early(graph: Graph, deciding: Collection[str]) -> None:

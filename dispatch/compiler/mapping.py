@@ -14,8 +14,8 @@ from typing import Literal
 
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.frontend.shape_operands import shape_positions
+from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.interface import registry
 from onedispatch.operators.interface.operator import Lowering, Operator
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import blamed_on, broken

@@ -11,21 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
+from onedispatch.dispatch.base.levels import levels
 from onedispatch.dispatch.compiler.mapping import Refusal, Unit
 
 Place = Literal["npu", "cpu"]
-
-
-class Edges(Protocol):
-    """Whatever reads and writes values by name."""
-
-    @property
-    def reads(self) -> tuple[str, ...]: ...
-
-    @property
-    def writes(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -87,23 +78,6 @@ def _to_host(unit: Unit) -> Unit:
     (node,) = unit.nodes
     refusal = Refusal("it only renames data that is on the host")
     return replace(unit, kind="host", alias=None, refusal=refusal, reads=node.reads, writes=node.writes)
-
-
-def levels(items: Sequence[Edges], odd: Sequence[bool], first: bool) -> list[int]:
-    """The earliest step of every item, in topological order, when odd and other ones take turns.
-
-    Items whose ``odd`` is ``first`` run in even steps, the others in odd ones.
-    """
-    made_at: dict[str, int] = {}
-    found = []
-    for item, is_odd in zip(items, odd, strict=True):
-        level = max((made_at[name] for name in item.reads if name in made_at), default=0)
-        parity = 0 if is_odd == first else 1
-        if level % 2 != parity:
-            level += 1
-        made_at.update(dict.fromkeys(item.writes, level))
-        found.append(level)
-    return found
 
 
 def _region(group: Sequence[Unit], wanted: Collection[str]) -> Region:

@@ -32,7 +32,8 @@ from onedispatch.transactions.base.errors import (
 )
 
 if TYPE_CHECKING:
-    from onedispatch.dispatch.artifact.model import CompiledModel, load
+    from onedispatch.dispatch.artifact.loading import load
+    from onedispatch.dispatch.artifact.model import CompiledModel
     from onedispatch.dispatch.artifact.model import compile_model as compile
     from onedispatch.dispatch.compiler.plan import NodePlacement
     from onedispatch.dispatch.runtime import backend, xrt
@@ -81,7 +82,7 @@ _LAZY = {
     "backend": ("runtime.backend", ""),
     "compile": ("artifact.model", "compile_model"),
     "devices": ("runtime.devices", "devices"),
-    "load": ("artifact.model", "load"),
+    "load": ("artifact.loading", "load"),
     "xrt": ("runtime.xrt", ""),
 }
 

@@ -152,7 +152,7 @@ def _in_child() -> None:
     for engine in list(_WITH_THREADS):
         engine.leave()
     if "onnxruntime" in sys.modules:
-        from onedispatch.dispatch.runtime.device import core
+        from onedispatch.dispatch.base.native import core
 
         core.skip_exit_handlers()
 

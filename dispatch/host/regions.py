@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from onedispatch.dispatch.compiler.partition import levels
+from onedispatch.dispatch.base.levels import levels
 from onedispatch.dispatch.frontend.exporter import inferred_graph, sub_model
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.frontend.validity import check_nodes

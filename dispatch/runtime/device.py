@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated device: the only file that imports its C++ extension.
+"""The simulated device: one compiled step is one kernel run.
 
 It goes the road that a host program takes on silicon: device, xclbin, hardware context,
 kernel, instruction and data buffer objects, one kernel run. The results are what the run
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from onedispatch.cpp_ext import _core
+from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.compiler.plan import BUFFERS, DeviceStep, OpInfo, Slot
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.runtime.report import OpReport, RunReport
@@ -22,13 +22,11 @@ from onedispatch.transactions import Device, Xclbin
 from onedispatch.transactions.base.errors import OneDispatchError, SimulationError
 from onedispatch.transactions.base.phrases import counted
 
-core = _core  # for ``xrt``, which re-exports its names
-
 _OPCODE = 3
 _FIRST_BUFFER = 3  # kernel arguments before the five buffers: opcode, instructions, their size
 _SMALLEST = 4  # bytes of a buffer object; an empty argument still needs one
-_TO_DEVICE = _core.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
-_FROM_DEVICE = _core.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
+_TO_DEVICE = core.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
+_FROM_DEVICE = core.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
 
 # Two patterns that no output word is likely to hold; a word that shows whichever of them was
 # put there before the run was not written by the run.
@@ -40,11 +38,11 @@ class DeviceSession:
 
     def __init__(self, device: Device, threads: int | None = None) -> None:
         self._description = device
-        self._device = _core.device(0, device.name)
+        self._device = core.device(0, device.name)
         if threads is not None:
             self._device.set_threads(threads)
         overlay = Xclbin(device.name, {0: overlay_transaction(device)})
-        self._binary = _core.xclbin(overlay.to_bytes())
+        self._binary = core.xclbin(overlay.to_bytes())
         self._device.register_xclbin(self._binary)
         self._kernel: Any = None
 
@@ -55,9 +53,9 @@ class DeviceSession:
     def kernel(self) -> Any:
         """The kernel in a hardware context; a new context after ``reset``."""
         if self._kernel is None:
-            context = _core.hw_context(self._device, self._binary.get_uuid())
+            context = core.hw_context(self._device, self._binary.get_uuid())
             name = self._binary.get_kernels()[0].get_name()
-            self._kernel = _core.kernel(context, name)
+            self._kernel = core.kernel(context, name)
         return self._kernel
 
     def reset(self) -> None:
@@ -81,10 +79,10 @@ class LoadedStep:
         self._step = step
         kernel = session.kernel()
         device = session.device
-        self._instructions = _buffer(device, len(step.transaction), _core.bo.cacheable, kernel.group_id(1))
+        self._instructions = _buffer(device, len(step.transaction), core.bo.cacheable, kernel.group_id(1))
         _fill(self._instructions, np.frombuffer(step.transaction, np.uint8))
         self._buffers = [
-            _buffer(device, size, _core.bo.host_only, kernel.group_id(_FIRST_BUFFER + index))
+            _buffer(device, size, core.bo.host_only, kernel.group_id(_FIRST_BUFFER + index))
             for index, size in enumerate(step.sizes)
         ]
         by_name = dict(zip(BUFFERS, self._buffers, strict=True))
@@ -125,7 +123,7 @@ class LoadedStep:
         except OneDispatchError:
             self._session.reset()
             raise
-        if state != _core.ert_cmd_state.ERT_CMD_STATE_COMPLETED:
+        if state != core.ert_cmd_state.ERT_CMD_STATE_COMPLETED:
             self._session.reset()
             raise SimulationError("the kernel run", f"state {state}", "ERT_CMD_STATE_COMPLETED")
         self._output.sync(_FROM_DEVICE)
@@ -141,7 +139,7 @@ class LoadedStep:
 
 
 def _buffer(device: Any, size: int, flags: Any, group: int) -> Any:
-    return _core.bo(device, max(size, _SMALLEST), flags, group)
+    return core.bo(device, max(size, _SMALLEST), flags, group)
 
 
 def _map(buffer: Any) -> Array:

@@ -13,7 +13,7 @@ run.wait()
 
 from __future__ import annotations
 
-from onedispatch.dispatch.runtime.device import core as _core
+from onedispatch.dispatch.base.native import core as _core
 from onedispatch.transactions.base.boundary import guarded
 
 # Arguments that the bindings cannot convert are an InputError.

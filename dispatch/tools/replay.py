@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onedispatch.dispatch.runtime.device import core
+from onedispatch.dispatch.base.native import core
 from onedispatch.transactions import ControlPackets, Transaction
 from onedispatch.transactions.base.errors import InputError, TransactionError
 from onedispatch.transactions.base.phrases import counted
 from onedispatch.transactions.machine.device import device_names, find_device
 from onedispatch.transactions.packets.control_overlay import control_overlay, usual_tiles
-from onedispatch.transactions.packets.control_packets import Patch, TileMap
+from onedispatch.transactions.packets.control_packets import TileMap
+from onedispatch.transactions.packets.packet import Patch
 
 _FURTHEST = 1 << 31  # byte of an argument at which packets may start
 

@@ -13,7 +13,7 @@ from onedispatch.dispatch.tools.replay import Packets, read_control, replay
 from onedispatch.transactions import ControlPackets, Severity, Transaction, merged
 from onedispatch.transactions.base.errors import InputError, OneDispatchError, TransactionError
 from onedispatch.transactions.format import spec
-from onedispatch.transactions.packets.control_packets import Patch
+from onedispatch.transactions.packets.packet import Patch
 
 TRANSACTION, PACKETS, OTHER = "transaction", "control packets", "other"
 NOT_LOSSLESS = "its text, or the other version, gives other bytes"

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from onedispatch.operators.declarations import functions, params
+from onedispatch.operators.declarations import functions, params, registry
 from onedispatch.operators.declarations import kernel as declarations
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.expressions import Expr, Op, taken_by
@@ -27,7 +27,6 @@ from onedispatch.operators.declarations.kernel import (
     Tensor,
 )
 from onedispatch.operators.declarations.statuses import STATUSES
-from onedispatch.operators.interface import registry
 from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.machine import registers
 

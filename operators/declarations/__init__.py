@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of kernels, element types and tensors: data, no decisions."""
+"""What is said of kernels, element types, tensors, and of what maps: data, no decisions."""

@@ -22,7 +22,7 @@ from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.kernel import Kernel
 from onedispatch.operators.declarations.params import PARAM_LOCKS
 from onedispatch.operators.declarations.params import WORDS as PARAM_WORDS
-from onedispatch.operators.interface.registry import all_kernels
+from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.transactions import (
     CoreBd,
     Device,

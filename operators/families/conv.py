@@ -11,25 +11,25 @@ import numpy as np
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
+from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.elementwise import ACTIVATION_SCALARS, Eltwise, streaming_cost, tensors_of
 from onedispatch.operators.families.matmul import mac_cost
 from onedispatch.operators.families.norm import ChannelAffine, channel_view
 from onedispatch.operators.families.window import TAPS, WINDOW_SCALARS, Window, spatial, window_of, windows
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec
-from onedispatch.operators.interface.registry import maps
 from onedispatch.operators.scheduling.index_space import (
     F32,
     OUTPUT,
     Access,
     Dim,
     K,
-    Nest,
     Operand,
     Packed,
     Part,
     contiguous_strides,
     strided_operand,
 )
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
 

@@ -13,16 +13,10 @@ from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import dtype_of
 from onedispatch.operators.declarations.functions import ACTIVATIONS, ELTWISE, Activation
 from onedispatch.operators.declarations.kernel import MAX_DIMS, Kernel, Scalar, Tensor, chooses, declare
+from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
-from onedispatch.operators.interface.registry import maps
-from onedispatch.operators.scheduling.index_space import (
-    OUTPUT,
-    Access,
-    Dim,
-    Nest,
-    Operand,
-    contiguous_strides,
-)
+from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim, Operand, contiguous_strides
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.phrases import counted
 

@@ -13,6 +13,7 @@ from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import DTYPES, DType, dtype_of
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import MAX_DIMS, Kernel, Scalar, Tensor, declare
+from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.elementwise import (
     ACTIVATION_SCALARS,
     Eltwise,
@@ -22,20 +23,19 @@ from onedispatch.operators.families.elementwise import (
     tensors_of,
 )
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
-from onedispatch.operators.interface.registry import maps
 from onedispatch.operators.scheduling.index_space import (
     F32,
     OUTPUT,
     Access,
     Dim,
     K,
-    Nest,
     Operand,
     Packed,
     Part,
     contiguous_strides,
     strided_operand,
 )
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.phrases import counted

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.elementwise import Eltwise, View
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.interface.registry import maps
-from onedispatch.operators.scheduling.index_space import Nest, contiguous_strides
+from onedispatch.operators.scheduling.index_space import contiguous_strides
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]

@@ -13,11 +13,11 @@ from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.params import LIMITS
+from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.elementwise import Eltwise, View, streaming_cost, tensors_of
 from onedispatch.operators.families.rows import LENGTH, ROW_ELEMENTS, ROW_TENSOR, middle_axis_nest
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
-from onedispatch.operators.interface.registry import maps
-from onedispatch.operators.scheduling.index_space import Nest
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]

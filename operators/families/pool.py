@@ -10,19 +10,19 @@ import numpy as np
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.functions import POOLINGS, Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, chooses, declare
+from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.elementwise import ACTIVATION_SCALARS, streaming_cost, tensors_of
 from onedispatch.operators.families.window import TAPS, WINDOW_SCALARS, Window, spatial, window_of, windows
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
-from onedispatch.operators.interface.registry import maps
 from onedispatch.operators.scheduling.index_space import (
     F32,
     OUTPUT,
     Access,
     Dim,
-    Nest,
     contiguous_strides,
     strided_operand,
 )
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
 

@@ -12,6 +12,7 @@ import numpy as np
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.functions import REDUCTIONS, Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, chooses, declare
+from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.elementwise import (
     ACTIVATION_SCALARS,
     Eltwise,
@@ -20,18 +21,17 @@ from onedispatch.operators.families.elementwise import (
     tensors_of,
 )
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
-from onedispatch.operators.interface.registry import maps
 from onedispatch.operators.scheduling.index_space import (
     F32,
     OUTPUT,
     Access,
     Dim,
     K,
-    Nest,
     Operand,
     contiguous_strides,
     strided_operand,
 )
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator is, and which ONNX operators have one."""
+"""What an operator is: arg map, constants, transaction, super-kernel parameters."""

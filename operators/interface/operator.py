@@ -18,7 +18,8 @@ import numpy as np
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.emission.emitter import Emitted, NestProgram, emit_program
-from onedispatch.operators.scheduling.index_space import AUX, Nest
+from onedispatch.operators.scheduling.index_space import AUX
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.nest_rules import check_inside
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.search import schedule_nest

@@ -19,11 +19,8 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES, DType
-from onedispatch.operators.declarations.expressions import Expr, Op
 from onedispatch.operators.declarations.kernel import K_AXIS, WHOLE, WORDS, Kernel, Tensor
 from onedispatch.operators.declarations.params import Axis
-from onedispatch.operators.scheduling.nest_rules import check_nest
-from onedispatch.transactions import Device
 
 F32 = DTYPES["f32"]
 K = -1  # names the reduction dimension in ``Access.dim``
@@ -98,20 +95,20 @@ class Operand:
     def depends_on(self) -> frozenset[int]:
         return frozenset(access.dim for access in self.access if access.dim is not None)
 
-    def chunk_shape(self, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> list[IntArray]:
+    def chunk_shape(self, nest: LoopNest, tiles: Sequence[IntArray], k_tile: IntArray) -> list[IntArray]:
         shape = []
         for access, extent in zip(self.access, self.shape, strict=True):
             tile, index_extent = nest.tile_of(access.dim, tiles, k_tile)
             shape.append(access.chunk(extent, tile, index_extent))
         return shape
 
-    def chunk_words(self, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+    def chunk_words(self, nest: LoopNest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
         elements: IntArray = 1
         for count in self.chunk_shape(nest, tiles, k_tile):
             elements = elements * count
         return -(-(elements * self.itemsize) // 4)
 
-    def axes(self, nest: Nest, tiles: Sequence[int], k_tile: int) -> list[Axis]:
+    def axes(self, nest: LoopNest, tiles: Sequence[int], k_tile: int) -> list[Axis]:
         """One ``Axis`` per view dimension, strides those of the packed chunk."""
         shape = [int(n) for n in self.chunk_shape(nest, tiles, k_tile)]
         axes = []
@@ -121,11 +118,11 @@ class Operand:
             axes.append(Axis(self.shape[d], shape[d], stride, a, access.start, access.align, access.den))
         return axes
 
-    def extents(self, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> Iterator[_Extent]:
+    def extents(self, nest: LoopNest, tiles: Sequence[IntArray], k_tile: IntArray) -> Iterator[_Extent]:
         """(dimension, chunk extent, chunk stride) per view dimension, for many tilings at once."""
         shape = self.chunk_shape(nest, tiles, k_tile)
         for d, access in enumerate(self.access):
-            yield access.dim, shape[d], _product(shape[d + 1 :])
+            yield access.dim, shape[d], product(shape[d + 1 :])
 
 
 _Extent = tuple[int | None, Any, Any]
@@ -140,13 +137,13 @@ class Part:
     dtype: DType
     axes: tuple[tuple[int | None, int], ...]
 
-    def extents(self, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> Iterator[_Extent]:
+    def extents(self, nest: LoopNest, tiles: Sequence[IntArray], k_tile: IntArray) -> Iterator[_Extent]:
         counts = [size if dim is None else nest.tile_of(dim, tiles, k_tile)[0] for dim, size in self.axes]
         for i, (dim, _) in enumerate(self.axes):
-            yield dim, counts[i], _product(counts[i + 1 :])
+            yield dim, counts[i], product(counts[i + 1 :])
 
-    def words(self, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
-        elements = _product([count for _, count, _ in self.extents(nest, tiles, k_tile)])
+    def words(self, nest: LoopNest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+        elements = product([count for _, count, _ in self.extents(nest, tiles, k_tile)])
         return -(-elements * self.dtype.itemsize // 4)
 
 
@@ -164,14 +161,14 @@ class Packed:
     def depends_on(self) -> frozenset[int]:
         return frozenset(self.dims)
 
-    def chunk_words(self, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+    def chunk_words(self, nest: LoopNest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
         total: IntArray = 0
         for part in self.parts:
             total = total + part.words(nest, tiles, k_tile)
         return total
 
 
-def _product(values: Sequence[IntArray]) -> IntArray:
+def product(values: Sequence[IntArray]) -> IntArray:
     result: IntArray = 1
     for value in values:
         result = result * value
@@ -179,14 +176,11 @@ def _product(values: Sequence[IntArray]) -> IntArray:
 
 
 @dataclass(frozen=True)
-class Nest:
-    """A loop nest: one kernel called for every tile of an index space. A value: data alone.
+class LoopNest:
+    """One kernel called for every tile of an index space: data alone. ``Nest`` is one that was checked.
 
     ``roles`` says which index dimension each of the kernel's named dimensions is; operands are
     bound to the kernel's by their names; ``scalars`` are numbers, or names of functions.
-
-    Raises ``OperatorError`` for what the kernel does not declare, and for accesses that it would take
-    for others: see ``nest_rules``.
     """
 
     kernel: Kernel
@@ -198,14 +192,6 @@ class Nest:
     k_extent: int = 0
     k_multiple: int = 1
     k_whole: bool = False
-
-    def __post_init__(self) -> None:
-        aux = tuple(
-            Part(t.name, DTYPES[t.dtypes], tuple((None, size) for size in t.shape)) for t in self.kernel.aux
-        )
-        if aux and all(x.name != AUX for x in self.inputs):
-            object.__setattr__(self, "inputs", (*self.inputs, Packed(AUX, (), aux)))
-        check_nest(self)
 
     @cached_property
     def bound(self) -> dict[str, Operand | Part]:
@@ -244,17 +230,6 @@ class Nest:
         """Words of the parameter block beyond those that every nest's has."""
         return self.kernel.block_words - WORDS
 
-    def scratch_words(self, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
-        """Words of core memory that calls use as they like."""
-        if not self.kernel.scratches:
-            return 0
-        quantities = _Quantities(self, None, tiles, k_tile, k_tile, 1)
-        return np.ceil(self.kernel.scratch.evaluate(quantities) / 4).astype(np.int64)
-
-    def own_words(self, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
-        """Words of core memory beside chunks and a block as every nest has it."""
-        return self.longer_block + self.scratch_words(tiles, k_tile)
-
     def aux_values(self) -> Iterator[tuple[Part, Any]]:
         """The auxiliary tensors and their values, in the order in which they lie in their chunk."""
         scalars = {s.name: self.scalars.get(s.name, s.default) for s in self.kernel.scalars}
@@ -277,75 +252,6 @@ class Nest:
         if axis == K_AXIS and self.kernel.reduces:
             return K
         return self.roles[axis] if self.kernel.dims else tensor.axis_names.index(axis)
-
-    @property
-    def priced(self) -> tuple[float, ...]:
-        """What the cost of a call depends on beside tiles: scalars, and weights of chosen functions."""
-        return tuple(self._price(leaf) for leaf in self.kernel.cost.leaves() if leaf.op in _SCALARS)
-
-    def _price(self, leaf: Expr) -> float:
-        """The value of a scalar, or the slow evaluations of the function that it chooses."""
-        scalar = self.kernel.scalar(leaf.name)
-        value = self.scalars.get(leaf.name, scalar.default or 0)
-        if scalar.table is None:
-            return float(value)
-        code = scalar.table.code(value) if isinstance(value, str) else int(value)
-        return scalar.table.rows[code].slow if leaf.op is Op.WEIGHT else code
-
-    def call_cycles(
-        self, device: Device, tiles: Sequence[IntArray], k_tile: IntArray, k_count: IntArray, last: IntArray
-    ) -> Any:
-        """Core cycles of one call, as the simulator charges them; arrays judge many tilings at once.
-
-        ``k_count`` members of the reduction in a chunk of ``k_tile``; ``last`` is 1 for the last step.
-        """
-        return np.ceil(self.kernel.cost.evaluate(_Quantities(self, device, tiles, k_tile, k_count, last)))
-
-
-_SCALARS = (Op.SCALAR, Op.WEIGHT)
-
-
-class _Quantities:
-    """The quantities of one call that a cost names, for ``Expr.evaluate``."""
-
-    def __init__(
-        self,
-        nest: Nest,
-        device: Device | None,
-        tiles: Sequence[IntArray],
-        k_tile: IntArray,
-        k_count: IntArray,
-        last: IntArray,
-    ) -> None:
-        self.nest, self.device, self.tiles, self.k_tile = nest, device, tiles, k_tile
-        self.bound = nest.bound
-        self.plain = {Op.ELEMENTS: _product(tiles), Op.K: k_count, Op.LAST: last}
-
-    def __call__(self, leaf: Expr) -> Any:
-        if leaf.op in self.plain:
-            return self.plain[leaf.op]
-        if leaf.op is Op.TILE:
-            return self.tiles[self.nest.roles[leaf.name]]
-        if leaf.op is Op.PRESENT:
-            return float(leaf.name in self.bound)
-        if leaf.op in _SCALARS:
-            return self.nest._price(leaf)
-        if leaf.op in (Op.COUNT, Op.STRIDE):
-            return self._along(leaf)[leaf.op is Op.STRIDE]
-        rates = self.bound[leaf.part].dtype.rates + "_" if leaf.op is Op.DEVICE_BY_DTYPE else ""
-        if self.device is None:
-            raise RuntimeError(f"{leaf} outside of a cost")
-        return self.device.constant(f"kernel.{rates}{leaf.name}")
-
-    def _along(self, leaf: Expr) -> tuple[Any, Any]:
-        """(extent, stride) of a chunk along an axis; where it is broadcast, as the block says it."""
-        tensor = next(t for t in self.nest.kernel.tensors if t.name == leaf.name)
-        dim = self.nest.axis_dim(tensor, leaf.part)
-        operand = self.bound.get(leaf.name)
-        for found, count, stride in operand.extents(self.nest, self.tiles, self.k_tile) if operand else ():
-            if found == dim:
-                return count, stride
-        return 1, 0
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:

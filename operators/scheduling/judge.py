@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations.tensor import Unsupported
-from onedispatch.operators.scheduling.index_space import IntArray, K, Nest, Operand, Packed
+from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import (
     BUFFER_BYTES,
     CORE_ROWS,

@@ -14,18 +14,14 @@ a word:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from onedispatch.operators.declarations.kernel import MAX_DIMS, WHOLE, Tensor
 from onedispatch.operators.declarations.params import MAX_ALIGN, MAX_DENOMINATOR, MAX_NUMERATOR
+from onedispatch.operators.scheduling.index_space import Access, LoopNest, Operand
 from onedispatch.transactions.base.errors import OperatorError
 from onedispatch.transactions.base.phrases import counted, span
 
-if TYPE_CHECKING:
-    from onedispatch.operators.scheduling.index_space import Access, Nest, Operand
 
-
-def check_nest(nest: Nest) -> None:
+def check_nest(nest: LoopNest) -> None:
     """Raises ``OperatorError`` for what the kernel does not declare, or would take for something else."""
     if len(nest.dims) > MAX_DIMS:
         raise _error(nest, "its dimensions", counted(len(nest.dims), "dimension"), f"{MAX_DIMS} at most")
@@ -45,7 +41,7 @@ def check_nest(nest: Nest) -> None:
         _check_once(nest, output)
 
 
-def _check_bindings(nest: Nest) -> None:
+def _check_bindings(nest: LoopNest) -> None:
     """Roles, operands, element types and scalars are those of the kernel's declaration."""
     kernel, bound = nest.kernel, nest.bound
     if set(nest.roles) != set(kernel.dims):
@@ -63,16 +59,16 @@ def _check_bindings(nest: Nest) -> None:
             raise _error(nest, f"element type of operand {tensor.name!r}", operand.dtype.name, accepted)
 
 
-def _error(nest: Nest, what: str, given: str, accepted: str) -> OperatorError:
+def _error(nest: LoopNest, what: str, given: str, accepted: str) -> OperatorError:
     return OperatorError(f"nest of {nest.kernel.name}, {what}", given, accepted)
 
 
-def _refuse(nest: Nest, operand: Operand, position: int, given: str, accepted: str) -> None:
+def _refuse(nest: LoopNest, operand: Operand, position: int, given: str, accepted: str) -> None:
     what = f"operand {operand.name!r}, dimension {position} of its view"
     raise _error(nest, what, given, accepted)
 
 
-def _check_view(nest: Nest, operand: Operand) -> None:
+def _check_view(nest: LoopNest, operand: Operand) -> None:
     ranks = {len(operand.shape), len(operand.strides), len(operand.access)}
     if len(ranks) > 1:
         raise OperatorError(
@@ -88,7 +84,7 @@ def _check_view(nest: Nest, operand: Operand) -> None:
         _refuse(nest, operand, 0, f"offset {operand.offset}", "0 or more")
 
 
-def _check_access(nest: Nest, operand: Operand, position: int, access: Access, tensor: Tensor) -> None:
+def _check_access(nest: LoopNest, operand: Operand, position: int, access: Access, tensor: Tensor) -> None:
     size = operand.shape[position]
     if access.dim is None:
         whole = any(axis.startswith(WHOLE) for axis in tensor.axis_names)
@@ -118,7 +114,7 @@ def _interval(access: Access) -> str:
     return f"[{step} + {access.start}, {step} + {access.end}]"
 
 
-def _check_walk(nest: Nest, operand: Operand, position: int, access: Access, tensor: Tensor) -> None:
+def _check_walk(nest: LoopNest, operand: Operand, position: int, access: Access, tensor: Tensor) -> None:
     """The kernel finds each member's elements where the access says they are, inside the view."""
     size, interval = operand.shape[position], _interval(access)
     along = access.dim if access.dim is not None else 0
@@ -136,7 +132,7 @@ def _check_walk(nest: Nest, operand: Operand, position: int, access: Access, ten
         _refuse(nest, operand, position, given, accepted)
 
 
-def _check_once(nest: Nest, output: Operand) -> None:
+def _check_once(nest: LoopNest, output: Operand) -> None:
     """No two members write one element: whose value stayed would be chance."""
     named = [access.dim for access in output.access if access.dim is not None]
     for d, dim in enumerate(nest.dims):
@@ -166,7 +162,7 @@ def _check_once(nest: Nest, output: Operand) -> None:
         reach = stride * (size - 1) + reach
 
 
-def check_inside(nest: Nest, operand: Operand, elements: int) -> None:
+def check_inside(nest: LoopNest, operand: Operand, elements: int) -> None:
     """Raises ``OperatorError`` unless the view lies in a tensor of so many ``elements``."""
     reach = sum((size - 1) * stride for size, stride in zip(operand.shape, operand.strides, strict=True))
     if 0 not in operand.shape and operand.offset + reach >= elements:

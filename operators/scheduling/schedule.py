@@ -26,7 +26,8 @@ from onedispatch.operators.declarations.params import (
     Axis,
     port_ref,
 )
-from onedispatch.operators.scheduling.index_space import IntArray, K, Nest, Operand, Packed, Part
+from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, Part
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.phrases import counted
 

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from onedispatch.operators.scheduling.index_space import Nest, Operand
+from onedispatch.operators.scheduling.index_space import Operand
 from onedispatch.operators.scheduling.judge import Judge
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Mapping, Schedule
 from onedispatch.transactions import Device
 

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports point one way: models -> dispatch -> operators -> transactions; one door to each extension."""
+"""Imports point one way: models -> dispatch -> operators -> transactions; one door to each extension.
+
+Neither files nor folders import each other in a circle; imports for type checkers count.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -18,7 +22,7 @@ MAY_IMPORT = {
 }
 # Extension -> the one file that imports it.
 BRIDGES = {
-    "onedispatch.cpp_ext._core": "dispatch/runtime/device.py",
+    "onedispatch.cpp_ext._core": "dispatch/base/native.py",
     "onedispatch.transactions.format._native": "transactions/format/decode.py",
 }
 # The public face re-exports by `onedispatch` itself; nothing inside may go through it.
@@ -75,6 +79,76 @@ def test_every_import_follows_the_one_way_rule() -> None:
     assert not broken, "\n" + "\n".join(broken)
 
 
+Arrows = Mapping[str, set[str]]
+"""Who imports whom, by path from the root"""
+
+
+def arrows(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    """The files that each file imports, also inside functions and for type checkers only."""
+    found: dict[str, set[str]] = {}
+    for path, text in sources.items():
+        names = [name.removeprefix("onedispatch.") for _, name in imports_of(ast.parse(text))]
+        places = {place for name in names for place in places_of(name, sources)}
+        found[path] = places - {path}
+    return found
+
+
+def places_of(name: str, sources: Mapping[str, str]) -> list[str]:
+    """The file that a dotted name means: a module, or what holds the name in it."""
+    parts = name.split(".")
+    for end in (len(parts), len(parts) - 1):
+        module = "/".join(parts[:end])
+        for path in (f"{module}.py", f"{module}/__init__.py"):
+            if path in sources:
+                return [path]
+    return []
+
+
+def between_folders(files: Arrows) -> dict[str, set[str]]:
+    folders: dict[str, set[str]] = {}
+    for path, others in files.items():
+        own = str(PurePosixPath(path).parent)
+        folders.setdefault(own, set()).update({str(PurePosixPath(other).parent) for other in others} - {own})
+    return folders
+
+
+def circle(graph: Arrows) -> list[str]:
+    """One circle, each importing the next, or nothing."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
+def own_sources() -> dict[str, str]:
+    paths = {path.relative_to(ROOT).as_posix(): path for f in MAY_IMPORT for path in (ROOT / f).rglob("*.py")}
+    return {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
+
+
+def test_no_files_and_no_folders_import_each_other_in_a_circle() -> None:
+    files = arrows(own_sources())
+    assert sum(map(len, files.values())) > 500, "imports are not read any more"
+    for graph in (files, between_folders(files)):
+        found = circle(graph)
+        assert not found, "a circle of imports: " + " -> ".join(found)
+
+
+def test_a_circle_is_seen() -> None:
+    lazy = {
+        "transactions/a/x.py": "def f():\n    from onedispatch.transactions.b import y",
+        "transactions/b/y.py": "if TYPE_CHECKING:\n    from onedispatch.transactions.a.x import X",
+    }
+    assert len(circle(arrows(lazy))) == 3
+    rooms = {
+        "transactions/a/x.py": "import onedispatch.transactions.b.y",
+        "transactions/b/y.py": "",
+        "transactions/b/z.py": "from onedispatch.transactions.a import w",
+        "transactions/a/w.py": "",
+    }
+    assert not circle(arrows(rooms)) and circle(between_folders(arrows(rooms)))
+
+
 @pytest.mark.parametrize(
     ("path", "source", "expected"),
     [
@@ -92,7 +166,7 @@ def test_every_import_follows_the_one_way_rule() -> None:
         ("transactions/format/decode.py", "from onedispatch.transactions.format import _native", None),
         ("dispatch/x.py", "import onedispatch", "public face"),
         ("tests/unit/test_x.py", "from transactions import spec", "second copy"),
-        ("dispatch/runtime/device.py", "from onedispatch.cpp_ext import _core", None),
+        ("dispatch/base/native.py", "from onedispatch.cpp_ext import _core", None),
         ("operators/x.py", "from onedispatch.transactions import Device", None),
         ("models/demo.py", "import onedispatch", None),
         ("operators/x.py", "import operator", None),

@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from onedispatch.transactions.format.transaction import Transaction
+from onedispatch.transactions.analysis.transaction import Transaction
 from onedispatch.transactions.machine import registers
 from tests.array_model.control import ControlPort
 from tests.array_model.controller import Controller

@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from onedispatch.transactions.format.transaction import Operation, Transaction
+from onedispatch.transactions.analysis.transaction import Operation, Transaction
 from onedispatch.transactions.machine import bd, registers
 from tests.array_model.memory import ModelFault
 

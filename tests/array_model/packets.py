@@ -24,7 +24,7 @@ from onedispatch.transactions.machine.bd import (
     switch_slot,
 )
 from onedispatch.transactions.packets.control_overlay import ARBITER, lay_control_routes, usual_tiles
-from onedispatch.transactions.packets.control_packets import Key
+from onedispatch.transactions.packets.packet import Key
 from tests.array_model.programs import IDLE, Abandon, Choose, Program
 
 ROWS = registers.FIRST_CORE_ROW + registers.CORE_ROWS

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from onedispatch.operators.interface.registry import all_mappings
+from onedispatch.operators.declarations.registry import all_mappings
 
 Array = np.ndarray[Any, Any]
 NEWEST = onnx.defs.onnx_opset_version()

@@ -37,7 +37,7 @@ from onedispatch.transactions import (
 )
 from onedispatch.transactions.format import codec, spec
 from onedispatch.transactions.machine import bd
-from onedispatch.transactions.packets.control_packets import ControlPacket, Patch
+from onedispatch.transactions.packets.packet import ControlPacket, Patch
 from tests.cpp.make_cases import only_operator
 from tests.fuzz.mutate import join_parts
 from tests.ops.case import case, f32

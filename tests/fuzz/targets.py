@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onedispatch.dispatch.artifact.model import load
+from onedispatch.dispatch.artifact.loading import load
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.dispatch.tools.replay import Packets, replay
 from onedispatch.transactions import (

@@ -18,7 +18,7 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
-from onedispatch.operators.interface.registry import all_mappings
+from onedispatch.operators.declarations.registry import all_mappings
 
 Array = np.ndarray[Any, Any]
 OPSET = 21

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from onedispatch.operators.declarations.registry import mapping_for
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec
-from onedispatch.operators.interface.registry import mapping_for
 from onedispatch.transactions import find_device
 from tests.ops.case import Array, Case
 

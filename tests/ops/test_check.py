@@ -21,8 +21,8 @@ import onedispatch as od
 from onedispatch.dispatch.cli import app
 from onedispatch.dispatch.tools.checking import check_for_overlay, check_model, check_step
 from onedispatch.operators.declarations.params import HEADER, WORDS
+from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.emission.surroundings import lock_use
-from onedispatch.operators.interface.registry import all_kernels
 from onedispatch.transactions import FindingKind, Transaction, device_names, find_device
 from onedispatch.transactions.machine import registers as reg
 from tests.array_model.super_kernel import super_kernel

@@ -11,7 +11,7 @@ import numpy as np
 import onedispatch.cpp_ext._core as core
 from onedispatch.operators.emission.emitter import NestProgram
 from onedispatch.operators.interface.operator import Unsupported
-from onedispatch.operators.scheduling.index_space import Nest
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Mapping, Schedule
 from onedispatch.transactions import Device
 from tests.ops.cases import CASES

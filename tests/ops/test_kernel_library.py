@@ -20,19 +20,12 @@ from onedispatch.cpp_ext import _core
 from onedispatch.operators.codegen.genheader import specs_header
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor
+from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.interface.operator import Operator
-from onedispatch.operators.interface.registry import all_kernels
-from onedispatch.operators.scheduling.index_space import (
-    F32,
-    OUTPUT,
-    Access,
-    Dim,
-    Nest,
-    Operand,
-    contiguous_strides,
-)
+from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand, contiguous_strides
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import find_device
 from tests.ops.case import Array
 from tests.ops.host import buffers_of, run_buffers

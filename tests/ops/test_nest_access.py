@@ -17,7 +17,8 @@ import pytest
 from onedispatch import OperatorError
 from onedispatch.operators.families.elementwise import KERNEL, Eltwise
 from onedispatch.operators.interface.operator import TensorSpec
-from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Nest, Operand
+from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import find_device
 from tests.ops.case import Array
 from tests.ops.host import execute

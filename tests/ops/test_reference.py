@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onedispatch.operators.declarations import params
-from onedispatch.operators.interface.registry import all_mappings
+from onedispatch.operators.declarations.registry import all_mappings
 from onedispatch.transactions import ArgKind, Transaction
 from tests.cpp.make_cases import CASES as CPP_CASES
 from tests.ops.case import OPERATORS, Case, check

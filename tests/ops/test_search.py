@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from onedispatch.operators.scheduling import search
-from onedispatch.operators.scheduling.index_space import Nest
 from onedispatch.operators.scheduling.judge import Judge
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device, find_device
 from tests.ops.cases import CASES
 from tests.ops.lowered import lower

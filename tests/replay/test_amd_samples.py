@@ -25,7 +25,7 @@ from onedispatch.transactions import (
     queue_word,
     tile_address,
 )
-from onedispatch.transactions.packets.control_packets import Patch
+from onedispatch.transactions.packets.packet import Patch
 
 SIDE_FILES = ("_param.bin", "_ctrl.bin")
 RUN_TO_THE_END = 0.95

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from onedispatch.dispatch.cli import app
 from onedispatch.dispatch.tools.survey import OTHER, PACKETS, TRANSACTION, survey
 from onedispatch.transactions import InputError, ShimBd, TransactionBuilder, queue_word, tile_address
-from onedispatch.transactions.packets.control_packets import ControlPacket, ControlPackets
+from onedispatch.transactions.packets.control_packets import ControlPackets
+from onedispatch.transactions.packets.packet import ControlPacket
 
 
 def sender(words: int) -> bytes:

@@ -34,7 +34,7 @@ from onedispatch.transactions.packets.control_overlay import (
     send_packets,
     usual_tiles,
 )
-from onedispatch.transactions.packets.control_packets import ControlPacket
+from onedispatch.transactions.packets.packet import ControlPacket
 from tests.array_model.compare import empty_overlay, run_cpp, run_model
 from tests.array_model.super_kernel import load_program
 from tests.sim.test_model_operators import buffers_of, spec, whole

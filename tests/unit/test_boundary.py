@@ -16,16 +16,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch as od
-from onedispatch.dispatch.artifact import container, model
+from onedispatch.dispatch.artifact import container, loading, model
 from onedispatch.dispatch.compiler import compiler, emit, fold, mapping
 from onedispatch.dispatch.host import engines
 from onedispatch.dispatch.host import regions as host
 from onedispatch.dispatch.runtime import device, session
+from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.families.elementwise import Eltwise
 from onedispatch.operators.families.movement import Move
 from onedispatch.operators.interface import operator as base
-from onedispatch.operators.interface import registry
 from onedispatch.transactions.base.boundary import guarded, public
 from onedispatch.transactions.base.host import MOST_THREADS
 from tests.outcomes import refused_or_taken
@@ -72,7 +72,7 @@ STAGES = {
     "serialise": (model, "program_to", None),
     "write": (container.Writer, "write", None),
     "read": (container.Reader, "_open", None),
-    "deserialise": (model, "program_from", None),
+    "deserialise": (loading, "program_from", None),
     "bind": (session.InferenceSession, "_checked", None),
     "device": (device, "_buffer", None),
     "run": (device.LoadedStep, "_execute", None),

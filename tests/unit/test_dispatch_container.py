@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onedispatch.dispatch.artifact.model import compile_model, load
+from onedispatch.dispatch.artifact.loading import load
+from onedispatch.dispatch.artifact.model import compile_model
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.transactions.base.errors import CompiledModelError, InputError
 from tests.fuzz.mutate import compiled_joined, compiled_parts

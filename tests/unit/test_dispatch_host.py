@@ -19,7 +19,7 @@ from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.dispatch.host import engines
 from onedispatch.dispatch.host import regions as host
 from onedispatch.dispatch.host.regions import HostRegion
-from onedispatch.operators.interface import registry
+from onedispatch.operators.declarations import registry
 
 
 @pytest.fixture(autouse=True)

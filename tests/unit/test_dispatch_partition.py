@@ -18,7 +18,7 @@ from onedispatch.dispatch.compiler.mapping import Refusal, Unit
 from onedispatch.dispatch.compiler.partition import partition, place_of
 from onedispatch.dispatch.compiler.plan import DeviceStep, HostStep
 from onedispatch.dispatch.frontend.graph import Node
-from onedispatch.operators.interface import registry
+from onedispatch.operators.declarations import registry
 from onedispatch.transactions.base.errors import UnsupportedModelError
 
 

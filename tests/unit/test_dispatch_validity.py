@@ -14,7 +14,7 @@ from onnx import helper
 import onedispatch
 from onedispatch import ModelError
 from onedispatch.dispatch.frontend.node_rules import RULES
-from onedispatch.operators.interface.registry import all_mappings
+from onedispatch.operators.declarations.registry import all_mappings
 from tests.ops.case import Array, run_onnxruntime
 
 NEWEST = onnx.defs.onnx_opset_version()

@@ -28,7 +28,8 @@ from onedispatch.transactions import (
     tile_address,
 )
 from onedispatch.transactions.fusion.fusemap import fuse_map
-from onedispatch.transactions.packets.control_packets import ControlPacket, Patch, read_meta
+from onedispatch.transactions.packets.control_packets import read_meta
+from onedispatch.transactions.packets.packet import ControlPacket, Patch
 
 
 def example() -> ControlPackets:

@@ -25,7 +25,7 @@ from onedispatch.transactions import (
     tile_address,
 )
 from onedispatch.transactions.fusion.fusemap import fuse_map
-from onedispatch.transactions.packets.control_packets import ControlPacket, Patch
+from onedispatch.transactions.packets.packet import ControlPacket, Patch
 
 WORD = st.integers(0, 2**32 - 1)
 

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from onedispatch.transactions.analysis import effects as program
 from onedispatch.transactions.analysis import validation
@@ -30,10 +29,9 @@ from onedispatch.transactions.analysis.validation import (
 )
 from onedispatch.transactions.base.errors import TransactionError
 from onedispatch.transactions.base.phrases import condition, counted, span
+from onedispatch.transactions.format.binary import TransactionBinary
+from onedispatch.transactions.format.decode import decode
 from onedispatch.transactions.machine import registers
-
-if TYPE_CHECKING:
-    from onedispatch.transactions.format.transaction import Transaction
 
 _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
 _CONTROL = ("DMA_S2MM_CTRL", "DMA_MM2S_CTRL")
@@ -46,7 +44,7 @@ Problem = tuple[FindingKind, Severity, str]
 
 
 def check(
-    transaction: Transaction, arg_sizes: ArgSizes = None, context: Context | None = None
+    transaction: TransactionBinary, arg_sizes: ArgSizes = None, context: Context | None = None
 ) -> list[Finding]:
     """Everything that is or may be wrong, by op; errors before warnings of the same op.
 
@@ -66,10 +64,8 @@ def check(
 
 def check_bytes(data: bytes, arg_sizes: ArgSizes = None, context: Context | None = None) -> list[Finding]:
     """As ``check``, for bytes that may not be a transaction: that is a finding too."""
-    from onedispatch.transactions.format.transaction import Transaction
-
     try:
-        transaction = Transaction.from_bytes(data)
+        transaction = TransactionBinary(data, *decode(data))
     except TransactionError as error:
         message = f"{error.where}: given {error.given}; accepted: {error.accepted}"
         return [Finding(FindingKind.FORMAT, error.op_index, error.byte_offset or 0, message)]
@@ -162,7 +158,7 @@ class _Lock:
 
 class _Flow:
     def __init__(
-        self, transaction: Transaction, sizes: Mapping[int, int] | None, context: Context | None
+        self, transaction: TransactionBinary, sizes: Mapping[int, int] | None, context: Context | None
     ) -> None:
         self.transaction = transaction
         self.order = None if context is None else Order(context)

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from onedispatch.transactions.analysis.effects import Words
-
-if TYPE_CHECKING:
-    from onedispatch.transactions.format.transaction import Transaction
+from onedispatch.transactions.format.binary import TransactionBinary
 
 
 @dataclass(frozen=True)
@@ -65,6 +62,6 @@ class Context:
         constants: kernel arguments whose bytes are known, and that nobody but the host writes.
     """
 
-    overlay: Transaction
+    overlay: TransactionBinary
     programs: tuple[CoreProgram, ...] = ()
     constants: Mapping[int, bytes] = field(default_factory=dict)

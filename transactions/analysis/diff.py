@@ -13,17 +13,15 @@ import bisect
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onedispatch.transactions.analysis import explain
 from onedispatch.transactions.analysis.effects import DIRECTIONS, Pushed
 from onedispatch.transactions.analysis.explain import Explanation
 from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.format.binary import OperationView, TransactionBinary
 from onedispatch.transactions.machine import bd, registers
 from onedispatch.transactions.text import listing
-
-if TYPE_CHECKING:
-    from onedispatch.transactions.format.transaction import Operation, Transaction
 
 _HEADER = ("device_generation", "rows", "columns", "mem_tile_rows")
 _SIGNS = {"changed": "~", "moved": ">", "removed": "-", "added": "+"}
@@ -80,7 +78,7 @@ class Difference:
         }
 
 
-def diff(a: Transaction, b: Transaction) -> Difference:
+def diff(a: TransactionBinary, b: TransactionBinary) -> Difference:
     """What differs in meaning from ``a`` to ``b``."""
     header = [
         f"header: {name} {getattr(a.header, name)} -> {getattr(b.header, name)}"
@@ -90,7 +88,7 @@ def diff(a: Transaction, b: Transaction) -> Difference:
     changes = sorted(_changes(a, b), key=lambda c: (c.a if c.a is not None else c.b or 0, c.kind))
     if not changes:
         return Difference(tuple(header), (), (), ())
-    told_a, told_b = a.explain(), b.explain()
+    told_a, told_b = Explanation.of(a), Explanation.of(b)
     return Difference(
         tuple(header), tuple(_traffic(told_a, told_b)), tuple(_tasks(told_a, told_b)), tuple(changes)
     )
@@ -99,11 +97,11 @@ def diff(a: Transaction, b: Transaction) -> Difference:
 # --- Ops ----------------------------------------------------------------------------------------
 
 
-def _meaning(op: Operation) -> tuple[object, ...]:
+def _meaning(op: OperationView) -> tuple[object, ...]:
     return (op.code, *op.fields.values(), op.payload)
 
 
-def _occurrences(transaction: Transaction) -> list[tuple[object, int]]:
+def _occurrences(transaction: TransactionBinary) -> list[tuple[object, int]]:
     counts: dict[object, int] = defaultdict(int)
     result: list[tuple[object, int]] = []
     for op in transaction.ops:
@@ -134,7 +132,7 @@ def _standing(positions: list[int]) -> set[int]:
     return kept
 
 
-def _changes(a: Transaction, b: Transaction) -> Iterator[Change]:
+def _changes(a: TransactionBinary, b: TransactionBinary) -> Iterator[Change]:
     keys_a, keys_b = _occurrences(a), _occurrences(b)
     where_b = {key: index for index, key in enumerate(keys_b)}
     pairs = [(i, where_b[key]) for i, key in enumerate(keys_a) if key in where_b]
@@ -156,18 +154,18 @@ def _changes(a: Transaction, b: Transaction) -> Iterator[Change]:
             j = others.popleft()
             yield Change("changed", i, j, _changed(op, b.ops[j]))
         else:
-            yield Change("removed", i, None, str(op))
+            yield Change("removed", i, None, listing.describe(op))
     for rest in waiting.values():
         for j in rest:
-            yield Change("added", None, j, str(b.ops[j]))
+            yield Change("added", None, j, listing.describe(b.ops[j]))
 
 
-def _where(op: Operation) -> tuple[object, ...]:
+def _where(op: OperationView) -> tuple[object, ...]:
     """What an op is about: its opcode and the register that it touches."""
     return (op.code, op.fields.get("reg"))
 
 
-def _changed(a: Operation, b: Operation) -> str:
+def _changed(a: OperationView, b: OperationView) -> str:
     at = listing.place(a.reg) if "reg" in a.fields else ""
     head = f"{a.name} {at}".rstrip()
     if a.payload or b.payload:
@@ -179,12 +177,12 @@ def _changed(a: Operation, b: Operation) -> str:
     return f"{head}: {', '.join(parts)}"
 
 
-def _decoded(op: Operation) -> dict[str, int]:
+def _decoded(op: OperationView) -> dict[str, int]:
     fields = listing.word_fields(op.reg, op.value)
     return bd.unpack_fields(fields, [op.value]) if fields else {}
 
 
-def _payload_changes(a: Operation, b: Operation) -> Iterator[str]:
+def _payload_changes(a: OperationView, b: OperationView) -> Iterator[str]:
     register = a.register if "reg" in a.fields else None
     kind = registers.kind_of_row(a.tile[1]) if a.tile else None
     old, new = a.words, b.words

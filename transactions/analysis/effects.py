@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
 from operator import mul
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from onedispatch.transactions.base.phrases import counted
 from onedispatch.transactions.format import spec
+from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.machine import bd, registers
-
-if TYPE_CHECKING:
-    from onedispatch.transactions.format.transaction import Transaction
 
 Tile = tuple[int, int]
 """(column, row)"""
@@ -312,7 +310,7 @@ def _effect(kind: str, name: str) -> str:
 
 
 def events(
-    transaction: Transaction,
+    transaction: TransactionBinary,
     core_lists: bool = False,
     bds: Mapping[tuple[Tile, int], BdUse] | None = None,
 ) -> Iterator[Event]:
@@ -328,7 +326,7 @@ def events(
 
 class _Walk:
     def __init__(
-        self, transaction: Transaction, core_lists: bool, bds: Mapping[tuple[Tile, int], BdUse] | None
+        self, transaction: TransactionBinary, core_lists: bool, bds: Mapping[tuple[Tile, int], BdUse] | None
     ) -> None:
         self.transaction = transaction
         self.core_lists = core_lists

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onedispatch.transactions.analysis import effects as program
 from onedispatch.transactions.analysis.effects import BdUse, Pushed, Tile
@@ -22,11 +22,9 @@ from onedispatch.transactions.analysis.steps import Step, Steps, folded
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.phrases import KIND_NAMES, condition, counted, short_bytes
 from onedispatch.transactions.format import spec
+from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.machine import registers
 from onedispatch.transactions.text import listing
-
-if TYPE_CHECKING:
-    from onedispatch.transactions.format.transaction import Transaction
 
 
 @dataclass
@@ -129,7 +127,7 @@ class Explanation:
     """What follows one another."""
 
     @classmethod
-    def of(cls, transaction: Transaction) -> Explanation:
+    def of(cls, transaction: TransactionBinary) -> Explanation:
         """Explains a transaction; never fails on one that could be read."""
         return _Collector(transaction).explanation
 
@@ -373,7 +371,7 @@ def _bd_dict(use: BdUse) -> dict[str, Any]:
 
 
 class _Collector:
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: TransactionBinary) -> None:
         counts = Counter(transaction.codes.tolist()).most_common()
         self.explanation = Explanation(
             listing.summary(transaction),

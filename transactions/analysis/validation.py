@@ -11,18 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from onedispatch.transactions.base.phrases import counted, span
 from onedispatch.transactions.format import spec
+from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.format.decode import native
 from onedispatch.transactions.machine import registers
-
-if TYPE_CHECKING:
-    from onedispatch.transactions.format.transaction import Transaction
 
 Indices = npt.NDArray[np.int64]
 ArgSizes = Mapping[int, int] | Sequence[int] | None
@@ -209,7 +206,7 @@ _TEXTS: Mapping[str, tuple[FindingKind, _Text]] = {
 }
 
 
-def validate(transaction: Transaction, arg_sizes: ArgSizes) -> list[Finding]:
+def validate(transaction: TransactionBinary, arg_sizes: ArgSizes) -> list[Finding]:
     """All findings, by op.
 
     Args:
@@ -239,7 +236,7 @@ def _in_64_bits(sizes: Mapping[int, int]) -> dict[int, int]:
     }
 
 
-def patched_bds(transaction: Transaction) -> tuple[Indices, Indices]:
+def patched_bds(transaction: TransactionBinary) -> tuple[Indices, Indices]:
     """For each DDR_PATCH where in the file its shim BD was last written, -1 for none; its extent.
 
     The extent counts bytes from the BD's base to the end of what its first execution touches.

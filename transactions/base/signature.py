@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import math
 import operator
-import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -104,17 +103,12 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... (a {type(value).__name__})"
 
 
-_FACE = "onedispatch.transactions"
-
-
 def _resolved(function: Callable[..., Any], annotation: Any) -> Any:
     if annotation is inspect.Parameter.empty:
         return Any
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
-    # Names that a module imports for type checkers only are mostly those of the package's face.
-    face = vars(sys.modules[_FACE]) if _FACE in sys.modules else {}
     try:
-        return typing.get_type_hints(holder, {**face, **getattr(function, "__globals__", {})})["it"]
+        return typing.get_type_hints(holder, getattr(function, "__globals__", {}))["it"]
     except (NameError, TypeError, AttributeError):
         return Any
 

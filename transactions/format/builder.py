@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +13,9 @@ from onedispatch.transactions.base.boundary import guarded, public
 from onedispatch.transactions.base.errors import TransactionError
 from onedispatch.transactions.base.phrases import counted, span
 from onedispatch.transactions.format import codec, spec
+from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.format.spec import Version
 from onedispatch.transactions.machine import bd, registers
-
-if TYPE_CHECKING:
-    from onedispatch.transactions.format.transaction import Transaction
 
 Words = Sequence[int] | npt.NDArray[np.generic] | bytes
 _WRITE, _BLOCKWRITE, _MASKWRITE, _MASKPOLL, _MASKPOLL_BUSY = 0, 1, 3, 4, 7
@@ -294,7 +291,7 @@ class TransactionBuilder:
         self._data += codec.encode_op(code, self.version, {}, payload)
         self._count += 1
 
-    def extend(self, transaction: Transaction) -> None:
+    def extend(self, transaction: TransactionBinary) -> None:
         """Append all ops of another transaction of the same version."""
         if transaction.version != self.version:
             raise self._fail(

@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from onedispatch.transactions.base.errors import TransactionError
 from onedispatch.transactions.format import codec, spec
+from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.format.spec import Version
 
-if TYPE_CHECKING:
-    from onedispatch.transactions.format.transaction import Transaction
 
-
-def converted(transaction: Transaction, version: Version) -> bytes:
+def converted(transaction: TransactionBinary, version: Version) -> bytes:
     """The bytes of the same operations in ``version``.
 
     Raises:

@@ -1,15 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fusing: the transactions of many operators become one, over six fused buffers.
 
-Each operator numbers its arguments as it likes; its arg map says what they are, the bindings
-say where the planner put them. Only DDR_PATCH changes; every other byte passes through. New
-argument and offset of a patch (a, p) whose region in the arg map is e:
-
-    INPUT, OUTPUT               argument of the tensor   tensor base + (p - e.offset) - e.padding_offset
-    CONST_INPUT                 3                        p + base of the operator's constants
-    CONST_KERNEL_PARAM_INPUT    4                        p + base of the operator's parameters
-    SCRATCH_PAD                 2                        p + base of the operator's own scratch
-    CTRL_PKT_BIN                5, or as bound           p + base of the operator's control packets
+Only DDR_PATCH changes, by the rule of ``arguments.relocation``; every other byte passes through.
 """
 
 from __future__ import annotations
@@ -17,44 +9,22 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from onedispatch.transactions.analysis import validation
+from onedispatch.transactions.analysis.transaction import Transaction
+from onedispatch.transactions.arguments.argmap import ArgKind, ArgMap
+from onedispatch.transactions.arguments.relocation import Bindings, region_of, target
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import TransactionError
 from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.codec import Header
-from onedispatch.transactions.format.transaction import Transaction
-from onedispatch.transactions.fusion.argmap import ArgKind, ArgMap
 
 Ints = npt.NDArray[np.int64]
 _WRITTEN = (ArgKind.OUTPUT, ArgKind.SCRATCH_PAD)
 _OFFSET_LIMIT = 1 << 48
-
-
-@dataclass(frozen=True)
-class Bindings:
-    """Where one operator's regions lie in the fused buffers; offsets in bytes.
-
-    Attributes:
-        tensors: onnx_arg_idx -> (fused argument 0 in, 1 out, 2 scratch; base offset there).
-        const: base of the operator's constants in argument 3.
-        params: base of its super-kernel parameters in argument 4.
-        scratch: base of operator scratch in argument 2.
-        ctrl: base of its control packets in argument ``ctrl_argument``.
-        in_place: outputs may overlap inputs.
-    """
-
-    tensors: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    const: int = 0
-    params: int = 0
-    scratch: int = 0
-    ctrl: int = 0
-    ctrl_argument: int = int(ArgKind.CTRL_PKT_BIN)
-    in_place: bool = False
 
 
 FusePart = Transaction | bytes | tuple[Transaction | bytes, Sequence[ArgMap], Bindings]
@@ -91,35 +61,6 @@ def fuse(parts: Sequence[FusePart], sizes: Mapping[int, int] | None = None) -> T
         byte_size=spec.HEADER_SIZE + len(body),
     )
     return Transaction(header.to_bytes() + body, header, _joined([t for t, _ in read]))
-
-
-def relocated(
-    where: str, args: Sequence[ArgMap], bindings: Bindings, argument: int, offset: int
-) -> tuple[int, int]:
-    """The fused (argument, offset) of one address that an operator uses.
-
-    Raises:
-        TransactionError: it lies outside every region of the arg map, or before its buffer.
-    """
-    regions = sorted(args, key=lambda e: (e.xrt_arg_idx, e.offset))
-    at = int(_region_of(regions, np.array([argument], np.uint64), np.array([offset], np.uint64))[0])
-    if at < 0 or offset >= regions[at].end:
-        listed = ", ".join(f"{e.xrt_arg_idx}: {e.offset} to {e.end}" for e in regions) or "no argument"
-        raise TransactionError(
-            where,
-            f"argument {argument} offset {offset}",
-            f"the regions of the arg map ({listed})",
-            "correct the arg map or the patch",
-        )
-    new_argument, shift = _target(where, regions[at], bindings)
-    if offset + shift < 0:
-        raise TransactionError(
-            where,
-            f"argument {argument} offset {offset} before the start of its buffer",
-            "padding that the buffer has in front",
-            "let the planner leave room for padding_offset",
-        )
-    return new_argument, offset + shift
 
 
 def _opened(part: FusePart) -> tuple[Transaction, Sequence[ArgMap] | None, Bindings | None]:
@@ -162,7 +103,7 @@ def _check_regions(where: str, args: Sequence[ArgMap], bindings: Bindings) -> No
             )
     placed = []
     for entry in args:
-        argument, shift = _target(where, entry, bindings)
+        argument, shift = target(where, entry, bindings)
         start = shift + entry.offset
         placed.append((argument, start, start + entry.size, entry))
     for argument, start, end, entry in placed:
@@ -180,28 +121,6 @@ def _check_regions(where: str, args: Sequence[ArgMap], bindings: Bindings) -> No
                 "regions that do not overlap where one is written",
                 "plan them apart, or bind with in_place=True",
             )
-
-
-def _target(where: str, entry: ArgMap, bindings: Bindings) -> tuple[int, int]:
-    """(fused argument, what is added to a patch offset) of a region."""
-    if entry.kind in (ArgKind.INPUT, ArgKind.OUTPUT):
-        bound = bindings.tensors.get(entry.onnx_arg_idx)
-        if bound is None:
-            raise TransactionError(
-                f"{where} bindings",
-                f"no tensor {entry.onnx_arg_idx}",
-                f"one of {sorted(bindings.tensors)}",
-                "bind every onnx_arg_idx of the arg map's inputs and outputs",
-            )
-        return bound[0], bound[1] - entry.offset - entry.padding_offset
-    if entry.kind is ArgKind.CTRL_PKT_BIN:
-        return bindings.ctrl_argument, bindings.ctrl
-    base = {
-        ArgKind.CONST_INPUT: bindings.const,
-        ArgKind.CONST_KERNEL_PARAM_INPUT: bindings.params,
-        ArgKind.SCRATCH_PAD: bindings.scratch,
-    }[entry.kind]
-    return int(entry.kind), base
 
 
 class _Patches:
@@ -251,7 +170,7 @@ def _patched(
     )
     fail(offsets >= np.uint64(_OFFSET_LIMIT), "", "offsets below 2**48", "is the file damaged?")
     regions = sorted(args, key=lambda e: (e.xrt_arg_idx, e.offset))
-    at = _region_of(regions, arguments, offsets)
+    at = region_of(regions, arguments, offsets)
     listed = ", ".join(f"{e.xrt_arg_idx}: {e.offset} to {e.end}" for e in regions) or "no argument"
     fail(at < 0, "", f"the regions of the arg map ({listed})", "correct the arg map or the patch")
     ends = np.array([e.end for e in regions], np.uint64)
@@ -261,7 +180,7 @@ def _patched(
         f"the regions of the arg map ({listed})",
         "correct the arg map or the patch",
     )
-    targets = [_target(where, entry, bindings) for entry in regions]
+    targets = [target(where, entry, bindings) for entry in regions]
     new_arguments = np.array([argument for argument, _ in targets], np.int64)[at]
     new_offsets = offsets.astype(np.int64) + np.array([shift for _, shift in targets], np.int64)[at]
     fail(
@@ -280,20 +199,6 @@ def _patched(
             "correct the BD's length and steps, or the buffer sizes",
         )
     return _rewritten(transaction, patches, new_arguments, new_offsets)
-
-
-def _region_of(
-    regions: Sequence[ArgMap], arguments: npt.NDArray[np.uint64], offsets: npt.NDArray[np.uint64]
-) -> Ints:
-    """Index of the last region of the same argument that starts at or below each offset, or -1."""
-    result = np.full(len(arguments), -1, np.int64)
-    for argument in sorted({entry.xrt_arg_idx for entry in regions}):
-        members = [i for i, entry in enumerate(regions) if entry.xrt_arg_idx == argument]
-        starts = np.array([regions[i].offset for i in members], np.uint64)
-        mine = arguments == argument
-        found = np.searchsorted(starts, offsets[mine], side="right") - 1
-        result[mine] = np.where(found >= 0, members[0] + found, -1)
-    return result
 
 
 def _rewritten(transaction: Transaction, patches: Ints, arguments: Ints, offsets: Ints) -> bytes:

@@ -23,11 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from onedispatch.transactions.analysis.transaction import Transaction
+from onedispatch.transactions.arguments.argmap import ArgKind, ArgMap
+from onedispatch.transactions.arguments.relocation import Bindings
 from onedispatch.transactions.base.errors import InputError, TransactionError
-from onedispatch.transactions.format.transaction import Transaction
-from onedispatch.transactions.fusion.argmap import ArgKind, ArgMap
-from onedispatch.transactions.fusion.fuse import Bindings, fuse
-from onedispatch.transactions.packets.control_packets import ControlPacket, ControlPackets, Patch
+from onedispatch.transactions.fusion.fuse import fuse
+from onedispatch.transactions.packets.control_packets import ControlPackets
+from onedispatch.transactions.packets.packet import ControlPacket, Patch
 
 _ALIGN = 64
 _NUMBERS = ("xrt_arg_idx", "onnx_arg_idx", "offset", "size", "padding_offset")

@@ -21,7 +21,8 @@ from onedispatch.transactions.format.builder import TransactionBuilder, tile_add
 from onedispatch.transactions.machine import registers as reg
 from onedispatch.transactions.machine.bd import ShimBd, packet_master, queue_word, switch_slave, switch_slot
 from onedispatch.transactions.machine.device import Device
-from onedispatch.transactions.packets.control_packets import ControlPacket, ControlPackets, Key, TileMap
+from onedispatch.transactions.packets.control_packets import ControlPackets, TileMap
+from onedispatch.transactions.packets.packet import ControlPacket, Key
 from onedispatch.transactions.packets.token_routes import lay_token_routes
 
 SHIM_ID, MEM_ID, FIRST_CORE_ID = 1, 2, 8

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onedispatch.transactions.analysis import effects as program
+from onedispatch.transactions.analysis.transaction import Transaction
 from onedispatch.transactions.analysis.validation import Finding, FindingKind, Severity
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import TransactionError
 from onedispatch.transactions.format import spec
-from onedispatch.transactions.format.transaction import Transaction
 from onedispatch.transactions.packets.control_packets import ControlPackets
 
 

@@ -15,20 +15,16 @@ are for the reader, as is everything from ``;`` on.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from onedispatch.transactions.base.phrases import counted, span
 from onedispatch.transactions.machine import bd, registers
 from onedispatch.transactions.machine.registers import Field
+from onedispatch.transactions.packets.packet import OPERATIONS, ControlPacket, Key, Patch
 from onedispatch.transactions.text.operands import BadText, LineReader, indexed, number, pairs, take_place
-
-if TYPE_CHECKING:
-    from onedispatch.transactions.packets.control_packets import ControlPacket, ControlPackets, Patch
 
 MARK = "CONTROL_PACKETS"
 """First word of the text."""
-OPERATIONS = ("WRITE", "READ", "WRITE_INCREMENT", "RESERVED")
 MOST_WORDS = 4
 _MOST_ID, _MOST_COLUMN = 0x1F, 0x7F
 _LINE = re.compile(r"\s*(?:\d+\s+[0-9a-f]+\s+)?([A-Z_]+)(?:\s+(.*))?$")
@@ -36,15 +32,18 @@ _WORD = re.compile(r"[0-9a-f]{8}$")
 _KEY = re.compile(r"(\d+)@(c\d+)$")
 
 
-def text(control: ControlPackets) -> str:
-    """All packets, one per line."""
-    tiles = control.tiles()
+def text(
+    packets: Sequence[ControlPacket],
+    patched: Mapping[tuple[int, int], Patch],
+    tiles: Mapping[Key, tuple[int, int]],
+) -> str:
+    """All packets, one per line; patches by (packet, data word), and which tile each key goes to."""
     patches: dict[int, list[tuple[int, Patch]]] = {}
-    for (index, word), patch in control.patched_words().items():
+    for (index, word), patch in patched.items():
         patches.setdefault(index, []).append((word, patch))
-    lines = [f"{MARK}  ; {counted(len(control.packets), 'packet')}, {counted(len(control.patches), 'patch')}"]
+    lines = [f"{MARK}  ; {counted(len(packets), 'packet')}, {counted(len(patched), 'patch')}"]
     at = 0
-    for index, packet in enumerate(control.packets):
+    for index, packet in enumerate(packets):
         lines.append(f"{index:6d} {at:8x}  {_line(packet, tiles[packet.key], patches.get(index, ()))}")
         at += packet.size
     return "\n".join(lines) + "\n"

@@ -18,16 +18,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from onedispatch.transactions.base.phrases import counted
 from onedispatch.transactions.format import codec, spec
+from onedispatch.transactions.format.binary import OperationView, TransactionBinary
+from onedispatch.transactions.format.codec import Header
 from onedispatch.transactions.machine import bd, registers
 from onedispatch.transactions.machine.registers import Field
-
-if TYPE_CHECKING:
-    from onedispatch.transactions.format.codec import Header
-    from onedispatch.transactions.format.transaction import Operation, Transaction
 
 _SHORT = 8
 """Words on one line, and words of a long payload that a brief listing shows."""
@@ -53,7 +51,7 @@ def device_name(header: Header) -> str:
     return spec.DEVICE_GENERATIONS.get(header.device_generation, f"generation {header.device_generation}")
 
 
-def summary(transaction: Transaction) -> str:
+def summary(transaction: TransactionBinary) -> str:
     """One line: version, device, columns, ops, bytes."""
     header = transaction.header
     version, columns = ".".join(map(str, header.version)), counted(header.columns, "column")
@@ -61,7 +59,7 @@ def summary(transaction: Transaction) -> str:
     return f"v{version} {device_name(header)} {columns}, {size}"
 
 
-def text(transaction: Transaction, brief: bool = False) -> str:
+def text(transaction: TransactionBinary, brief: bool = False) -> str:
     """The listing: index, byte offset, operation; BDs and long payloads on lines of their own."""
     header = transaction.header
     names = ("device_generation", "rows", "columns", "mem_tile_rows")
@@ -80,7 +78,7 @@ def text(transaction: Transaction, brief: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def describe(op: Operation) -> str:
+def describe(op: OperationView) -> str:
     """One op on one line."""
     return "; ".join(line.strip() for line in _lines(op, True))
 
@@ -93,7 +91,7 @@ def place(address: int) -> str:
     return f"c{column} r{row} {register if register else hex(offset)}"
 
 
-def _lines(op: Operation, brief: bool) -> list[str]:
+def _lines(op: OperationView, brief: bool) -> list[str]:
     return _WRITERS.get(op.name, _plain)(op, brief)
 
 
@@ -125,7 +123,7 @@ def padding_runs(code: int, version: spec.Version, size: int) -> tuple[tuple[int
     return tuple(runs)
 
 
-def _padding(op: Operation, version: spec.Version) -> str:
+def _padding(op: OperationView, version: spec.Version) -> str:
     runs = padding_runs(op.code, version, op.size)
     if not runs:
         return ""
@@ -141,7 +139,7 @@ def _padding(op: Operation, version: spec.Version) -> str:
 # --- One writer per opcode ----------------------------------------------------------------------
 
 
-def _plain(op: Operation, brief: bool) -> list[str]:
+def _plain(op: OperationView, brief: bool) -> list[str]:
     parts = [f"{name}={value}" for name, value in op.fields.items()]
     layout = codec.layout_of(op.code, op.version)
     if layout.payload_at is None and op.size != layout.sizes[-1]:
@@ -157,7 +155,7 @@ def _checksum(payload: bytes) -> str:
     return f"{len(payload) // 4} words, crc {zlib.crc32(payload):08x}"
 
 
-def _write(op: Operation, brief: bool) -> list[str]:
+def _write(op: OperationView, brief: bool) -> list[str]:
     del brief
     return [_write_text(op.name, op.reg, op.value)]
 
@@ -196,7 +194,7 @@ def _word(address: int, value: int) -> str:
     return _values(values, {f.name: f.bias for f in fields if f.name != first})
 
 
-def _masked(op: Operation, brief: bool) -> list[str]:
+def _masked(op: OperationView, brief: bool) -> list[str]:
     del brief
     size = codec.layout_of(op.code, op.version).sizes[-1]
     return [
@@ -229,7 +227,7 @@ def _values(values: Mapping[str, int], defaults: Mapping[str, int]) -> str:
     return bd.describe_fields(values, defaults)
 
 
-def _blockwrite(op: Operation, brief: bool) -> list[str]:
+def _blockwrite(op: OperationView, brief: bool) -> list[str]:
     words, address = op.words, op.reg
     register, kind = (
         registers.find_register(address),
@@ -280,12 +278,12 @@ def _bd(kind: str, words: tuple[int, ...], after: tuple[int, ...]) -> str:
     return bd.describe_fields(shown, BD_DEFAULTS[kind]) + extra
 
 
-def _patch(op: Operation, brief: bool) -> list[str]:
+def _patch(op: OperationView, brief: bool) -> list[str]:
     del brief
     return [_operands(op.name, f"{place(op.reg):<26}", f"arg {op.arg_index} + {op.arg_offset:#x}")]
 
 
-def _tct(op: Operation, brief: bool) -> list[str]:
+def _tct(op: OperationView, brief: bool) -> list[str]:
     values = bd.unpack_fields(registers.TCT_FIELDS, [op.word, op.config])
     if values["direction"] > 1 or op.word >> 24 or op.config & 0xFF:
         return _plain(op, brief)
@@ -293,7 +291,7 @@ def _tct(op: Operation, brief: bool) -> list[str]:
     return [_operands(op.name, f"{tile:<26}", f"columns={values['columns']} rows={values['rows']}")]
 
 
-_Writer: TypeAlias = "Callable[[Operation, bool], list[str]]"
+_Writer: TypeAlias = "Callable[[OperationView, bool], list[str]]"
 _WRITERS: Mapping[str, _Writer] = {
     "WRITE": _write,
     "BLOCKWRITE": _blockwrite,

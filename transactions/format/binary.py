@@ -1,38 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading transactions: bytes -> operations, without losing a byte.
+"""A transaction as it was read: its bytes, and where each operation starts.
 
-A ``Transaction`` keeps the bytes that it was read from and an index of where each operation
-starts; operations become objects only when they are looked at, so that a file of 100,000 ops
-costs a scan and an array.
+Operations become objects only when they are looked at, so that a file of 100,000 ops costs a scan
+and an array. ``analysis.transaction.Transaction`` is this with all that can be asked of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, overload
+from typing import Generic, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from onedispatch.transactions.analysis import check, diff, validation
-from onedispatch.transactions.analysis.context import Context
-from onedispatch.transactions.analysis.diff import Difference
-from onedispatch.transactions.analysis.explain import Explanation
-from onedispatch.transactions.analysis.validation import Finding
 from onedispatch.transactions.base.boundary import guarded
 from onedispatch.transactions.base.errors import InputError
-from onedispatch.transactions.format import convert, spec
+from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.codec import Header, layout_of
-from onedispatch.transactions.format.decode import Offsets, decode
+from onedispatch.transactions.format.decode import Offsets
 from onedispatch.transactions.format.spec import Version
 from onedispatch.transactions.machine import registers
-from onedispatch.transactions.text import assembler, listing
 
 UInts = npt.NDArray[np.uint64]
 
 
-class Operation:
+class OperationView:
     """One operation of a transaction: a view, made on demand.
 
     Every field of the opcode's layout is an attribute (``op.reg``, ``op.value``, ``op.mask``,
@@ -109,42 +102,42 @@ class Operation:
         """What the op's address means, None where nothing is known."""
         return registers.find_register(self.reg) if "reg" in self._layout.by_name else None
 
-    def __str__(self) -> str:
-        return listing.describe(self)
-
     def __repr__(self) -> str:
-        return f"<op {self.index} at {self.offset}: {self}>"
+        return f"<op {self.index} at {self.offset}: {self.name}>"
 
 
-_NOT_FIELDS = frozenset(Operation.__slots__)
+View = TypeVar("View", bound=OperationView)
+
+_NOT_FIELDS = frozenset(OperationView.__slots__)
 
 
-class Operations(Sequence[Operation]):
+class Operations(Sequence[View], Generic[View]):
     """The operations of a transaction, made as they are asked for."""
 
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: TransactionBinary, view: type[View]) -> None:
         self._transaction = transaction
+        self._view = view
 
     def __len__(self) -> int:
         return len(self._transaction.offsets) - 1
 
     @overload
-    def __getitem__(self, index: int) -> Operation: ...
+    def __getitem__(self, index: int) -> View: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Operation]: ...
-    def __getitem__(self, index: int | slice) -> Operation | list[Operation]:
+    def __getitem__(self, index: slice) -> list[View]: ...
+    def __getitem__(self, index: int | slice) -> View | list[View]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         at = range(len(self))[index]
         offsets = self._transaction.offsets
         start, end = int(offsets[at]), int(offsets[at + 1])
-        return Operation(self._transaction.to_bytes(), self._transaction.version, at, start, end - start)
+        return self._view(self._transaction.to_bytes(), self._transaction.version, at, start, end - start)
 
-    def __iter__(self) -> Iterator[Operation]:
+    def __iter__(self) -> Iterator[View]:
         data, version = self._transaction.to_bytes(), self._transaction.version
         bounds = self._transaction.offsets.tolist()
         for index, start in enumerate(bounds[:-1]):
-            yield Operation(data, version, index, start, bounds[index + 1] - start)
+            yield self._view(data, version, index, start, bounds[index + 1] - start)
 
 
 def _opcode(name: str) -> spec.Opcode:
@@ -155,11 +148,8 @@ def _opcode(name: str) -> spec.Opcode:
 
 
 @guarded
-class Transaction:
-    """A transaction binary. Immutable; equal when the bytes are equal.
-
-    Use ``Transaction.from_bytes``; to write one, use ``TransactionBuilder``.
-    """
+class TransactionBinary:
+    """A transaction's bytes and where its operations start. Immutable; equal when the bytes are equal."""
 
     __slots__ = ("__dict__", "_data", "header", "offsets")
 
@@ -171,17 +161,6 @@ class Transaction:
         self._data = data
         self.header = header
         self.offsets = offsets
-
-    @classmethod
-    def from_bytes(cls, data: bytes | bytearray | memoryview) -> Transaction:
-        """Read a transaction, v0.1 or v1.0.
-
-        Raises:
-            TransactionError: cut off or too long, an unknown version or opcode, an op whose size
-                cannot be, or another number of ops than the header says.
-        """
-        data = bytes(data)
-        return cls(data, *decode(data))
 
     def to_bytes(self) -> bytes:
         """The bytes that it was read from, padding garbage included."""
@@ -197,9 +176,9 @@ class Transaction:
         return self._data[spec.HEADER_SIZE :]
 
     @property
-    def ops(self) -> Operations:
+    def ops(self) -> Sequence[OperationView]:
         """The operations, as a lazy sequence."""
-        return Operations(self)
+        return Operations(self, OperationView)
 
     @cached_property
     def words(self) -> npt.NDArray[np.uint32]:
@@ -227,76 +206,11 @@ class Transaction:
             low &= np.uint64((1 << 8 * where.width) - 1)
         return low
 
-    @classmethod
-    def from_text(cls, text: str) -> Transaction:
-        """The transaction that ``text()`` has listed, to the byte; also what people write by hand.
-
-        Raises:
-            TransactionError: a line that cannot be read; the error names the line.
-        """
-        return cls.from_bytes(assembler.assemble(text))
-
-    def text(self, *, brief: bool = False) -> str:
-        """A listing: registers named, BDs and queue words decoded. ``from_text`` reads it back.
-
-        Args:
-            brief: of long BLOCKWRITEs only the first words and a checksum, and no padding.
-        """
-        return listing.text(self, brief)
-
-    def check(
-        self,
-        arg_sizes: Mapping[int, int] | Sequence[int] | None = None,
-        context: Context | None = None,
-    ) -> list[Finding]:
-        """As ``validate``, and what the ops do together: chains, locks, waits, BDs in flight.
-
-        Warnings are among it: what is right only if the overlay, a core or a control packet does
-        its part.
-
-        Args:
-            context: the overlay that it runs in; what data flow then orders is no warning.
-        """
-        return check.check(self, arg_sizes, context)
-
-    def validate(self, arg_sizes: Mapping[int, int] | Sequence[int] | None = None) -> list[Finding]:
-        """What is wrong with single ops, empty when nothing is; fast.
-
-        Args:
-            arg_sizes: bytes of each kernel argument that DDR_PATCH may name; unchecked if None.
-        """
-        return validation.validate(self, arg_sizes)
-
-    def explain(self) -> Explanation:
-        """What it does: tasks per channel, host memory, waits, steps."""
-        return Explanation.of(self)
-
-    def diff(self, other: Transaction) -> Difference:
-        """What differs in meaning in ``other``; false when nothing does."""
-        return diff.diff(self, other)
-
-    def converted(self, version: Version) -> Transaction:
-        """The same operations in another version; padding garbage is dropped.
-
-        Raises:
-            TransactionError: a field does not fit the other version, or there is no such version.
-        """
-        return Transaction.from_bytes(convert.converted(self, version))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Transaction.from_bytes, (self._data,))
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Transaction) and self._data == other._data
+        return isinstance(other, TransactionBinary) and self._data == other._data
 
     def __hash__(self) -> int:
         return hash(self._data)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
-
-    def __repr__(self) -> str:
-        return f"<Transaction {listing.summary(self)}>"
-
-    def __str__(self) -> str:
-        return self.text()

@@ -8,15 +8,13 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Any
 
 from onedispatch.operators.declarations.kernel import Kernel, declared
 from onedispatch.operators.declarations.tensor import NodeSpec
 
-if TYPE_CHECKING:
-    from onedispatch.operators.interface.operator import Lowering
-
-MapFunction = Callable[[NodeSpec, "Lowering"], None]
+MapFunction = Callable[[NodeSpec, Any], None]
+"""(node, ``Lowering``): emits operators into the latter, which lies above all declarations"""
 
 
 @dataclass(frozen=True)

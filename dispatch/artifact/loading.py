@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading the file of a compiled model: every part has its form, and the parts fit each other."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+
+from onedispatch.dispatch.artifact.consistency import check_consistent
+from onedispatch.dispatch.artifact.container import Reader
+from onedispatch.dispatch.artifact.model import FORM, CompiledModel
+from onedispatch.dispatch.artifact.serialise import graph_from, program_from, value_from
+from onedispatch.dispatch.base import arguments
+from onedispatch.transactions import find_device
+from onedispatch.transactions.base.boundary import public
+from onedispatch.transactions.base.errors import CompiledModelError, OneDispatchError
+
+
+@public
+def load(path: str | os.PathLike[str]) -> CompiledModel:
+    """Reads a model that ``CompiledModel.save`` wrote.
+
+    Raises ``CompiledModelError`` for whatever else the file may be.
+    """
+    reader = Reader.from_path(arguments.file_path("the path to load from", path))
+    try:
+        FORM(reader.description, "the description")
+        model = _from(reader)
+        check_consistent(model)
+        return model
+    except CompiledModelError:
+        raise
+    except (ValueError, OneDispatchError) as error:  # ValueError: a misfit; NumPy's, where bytes fit no shape
+        raise reader.damaged(f"a description that makes no sense: {error}") from error
+
+
+def _from(reader: Reader) -> CompiledModel:
+    plain = reader.description
+    source = plain["source"]
+    return CompiledModel(
+        find_device(plain["device"]).name,
+        plain["precision"],
+        plain["fallback"],
+        tuple(value_from(v) for v in plain["inputs"]),
+        tuple(value_from(v) for v in plain["outputs"]),
+        frozenset(plain["deciding"]),
+        None if source is None else graph_from(reader, source),
+        plain["cache_size"],
+        OrderedDict((key, program_from(reader, program)) for key, program in plain["programs"]),
+    )
