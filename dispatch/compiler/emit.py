@@ -147,9 +147,7 @@ class _Emitter:
         return name
 
     def _check_alias(self, nodes: Sequence[Node], output: TensorSpec, source: TensorSpec) -> None:
-        rows = (output.row_pitch, source.row_pitch)
-        padded = any(t.row_pitch != (t.shape[-1] if t.shape else 1) for t in (output, source))
-        if output.device_bytes != source.device_bytes or (padded and rows[0] != rows[1]):
+        if not output.lies_as(source):
             raise BuildRefused(
                 [n.name for n in nodes],
                 Refusal(f"{source} and {output} lie differently in device memory", "rows of whole words"),
@@ -332,10 +330,7 @@ class _Constants:
 def device_image(spec: TensorSpec) -> Array:
     """A constant's bytes as they lie in device memory, rows padded to whole words."""
     assert spec.value is not None
-    slot = _slot(spec, 0)
-    image = np.zeros(slot.nbytes, np.uint8)
-    slot.view(image)[...] = spec.value.reshape(slot.rows, slot.row)
-    return image
+    return spec.laid(spec.value).view(np.uint8)
 
 
 def _slot(spec: TensorSpec, offset: int) -> Slot:

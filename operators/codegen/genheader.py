@@ -146,7 +146,7 @@ def specs_header(kernels: Sequence[Kernel], name: str = "kernel_specs") -> str:
     lines = ["#include <math.h>", "", '#include "onedispatch/kernel.h"', ""]
     tables = {s.table.name: s.table for kernel in kernels for s in kernel.scalars if s.table}
     for table in tables.values():
-        rows = ", ".join(f'{{"{row.name}", {row.slow:g}}}' for row in table.rows)
+        rows = ", ".join(f'{{"{row.name}", {row.slow:g}, {_mask(row.dtypes)}}}' for row in table.rows)
         lines.append(f"static const od_function_spec od_{table.name}[] = {{{rows}}};")
     for kernel in kernels:
         lines += _spec(kernel)
@@ -178,7 +178,8 @@ def _spec(kernel: Kernel) -> Iterator[str]:
             low, high = (_number(bound) for bound in s.bounds)
             table = f"od_{s.table.name}" if s.table else "0"
             kind = f"OD_SCALAR_{s.type.upper()}"
-            yield f'    {{"{s.name}", {kernel.layout[s.name]}, {kind}, {low}, {high}, {table}}},'
+            of = kernel.tensors.index(kernel.seen_by(s))
+            yield f'    {{"{s.name}", {kernel.layout[s.name]}, {kind}, {low}, {high}, {table}, {of}}},'
         yield "};"
     yield from _formula(kernel, "cost", kernel.cost)
     if kernel.scratches:
@@ -213,18 +214,23 @@ def _table(name: str, count: int) -> tuple[str, str]:
 
 
 def _operand(kernel: Kernel, tensor: Tensor) -> str:
-    mask = sum(1 << DTYPES[dtype].code for dtype in tensor.dtypes.split())
+    like = kernel.tensor(tensor.like) if tensor.like else tensor
     facts = [
         f'"{tensor.name}"',
         str(kernel.layout[tensor.name]),
-        f"{mask}u",
+        _mask(tensor.dtypes),
         f"OD_ROLE_{kernel.role(tensor).upper()}",
         str(int(tensor.optional)),
         f"OD_WALK_{tensor.walk.upper()}",
+        str(kernel.tensors.index(like)),
         f"{kernel.namespace}_{kernel.short_name}_{tensor.name}",
         str(len(tensor.axis_names)),
     ]
     return f"{{{', '.join(facts)}}}"
+
+
+def _mask(dtypes: str) -> str:
+    return f"{sum(1 << DTYPES[dtype].code for dtype in dtypes.split())}u"
 
 
 def _axes(kernel: Kernel, tensor: Tensor) -> Iterator[str]:

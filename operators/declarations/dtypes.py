@@ -28,6 +28,11 @@ class DType:
         """Bytes per element."""
         return self.numpy.itemsize
 
+    @property
+    def per_word(self) -> int:
+        """Elements in a word of 32 bits, which is what DMAs move."""
+        return per_word(self.itemsize)
+
     def __str__(self) -> str:
         return self.name
 
@@ -50,6 +55,33 @@ DTYPES: dict[str, DType] = {
     )
 }
 _BY_NUMPY = {row.numpy: row for row in DTYPES.values()}
+
+# Sets of element types that declarations name.
+FLOATS = "f32 bf16 f16"
+INTEGERS = "i8 u8 i16 u16 i32 u32"
+NUMBERS = f"{FLOATS} {INTEGERS}"
+EVERY = f"{NUMBERS} bool"
+
+_CARRIERS = {1: "u8", 2: "u16", 4: "u32"}
+
+
+def per_word(itemsize: int) -> int:
+    """Elements of so many bytes in a word; 1 for those of a word or more."""
+    return max(1, 4 // itemsize)
+
+
+def carrier(numpy: np.dtype[Any]) -> tuple[DType, int] | None:
+    """What moves the bits of a NumPy type: a row, and how many of its elements make one.
+
+    A row moves itself; other types go as unsigned numbers of their width, those of 8 and 16 bytes as
+    words. None where there is no such width (text, objects).
+    """
+    own, size = dtype_of(numpy), np.dtype(numpy).itemsize
+    if own is not None:
+        return own, 1
+    if np.dtype(numpy).hasobject or np.dtype(numpy).kind in "SUM" or size not in (1, 2, 4, 8, 16):
+        return None
+    return DTYPES[_CARRIERS[min(size, 4)]], max(1, size // 4)
 
 
 def dtype_of(numpy: np.dtype[Any]) -> DType | None:

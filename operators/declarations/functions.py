@@ -13,27 +13,45 @@ from typing import Any
 
 import numpy as np
 
+from onedispatch.operators.declarations.dtypes import FLOATS, NUMBERS
 from onedispatch.operators.declarations.kernel import Function, FunctionTable
 
 Array = np.ndarray[Any, Any]
+_SIGNED = f"{FLOATS} i8 i16 i32"
+
+
+def _scaled_sum(a: float, b: float, x: Array, y: Array) -> Any:
+    return x + y if a == b == 1 else np.float32(a) * x + np.float32(b) * y
+
+
+def _quotient(a: float, b: float, x: Array, y: Array) -> Any:
+    """Integers towards zero, and zero where the divisor is; they wrap."""
+    if x.dtype.kind not in "iu":
+        return x / y
+    wide, divisor = x.astype(np.int64), y.astype(np.int64)
+    quotient = np.abs(wide) // np.maximum(np.abs(divisor), 1) * np.sign(wide) * np.sign(divisor)
+    return quotient.astype(x.dtype)
+
 
 # act(x, alpha, beta): what a kernel applies to its results.
 ACTIVATIONS = FunctionTable(
     "activation",
     (
         Function("none", lambda x, a, b: x),
-        Function("relu", lambda x, a, b: np.maximum(x, 0), onnx="Relu"),
-        Function("leakyrelu", lambda x, a, b: np.where(x < 0, np.float32(a) * x, x)),
-        Function("clip", lambda x, a, b: np.minimum(np.maximum(x, np.float32(a)), np.float32(b))),
-        Function("sigmoid", lambda x, a, b: 1 / (1 + np.exp(-x)), slow=1, onnx="Sigmoid"),
-        Function("tanh", lambda x, a, b: np.tanh(x), slow=1, onnx="Tanh"),
-        Function("exp", lambda x, a, b: np.exp(x), slow=1, onnx="Exp"),
-        Function("sqrt", lambda x, a, b: np.sqrt(x), slow=1, onnx="Sqrt"),
-        Function("erf", lambda x, a, b: _erf(x), slow=1, onnx="Erf"),
-        Function("abs", lambda x, a, b: np.abs(x), onnx="Abs"),
-        Function("neg", lambda x, a, b: -x, onnx="Neg"),
-        Function("log", lambda x, a, b: np.log(x), slow=1, onnx="Log"),
-        Function("reciprocal", lambda x, a, b: 1 / x, slow=1, onnx="Reciprocal"),
+        Function("relu", lambda x, a, b: np.maximum(x, x.dtype.type(0)), onnx="Relu", dtypes=NUMBERS),
+        Function("leakyrelu", lambda x, a, b: np.where(x < 0, np.float32(a) * x, x), dtypes=FLOATS),
+        Function(
+            "clip", lambda x, a, b: np.minimum(np.maximum(x, np.float32(a)), np.float32(b)), dtypes=FLOATS
+        ),
+        Function("sigmoid", lambda x, a, b: 1 / (1 + np.exp(-x)), slow=1, onnx="Sigmoid", dtypes=FLOATS),
+        Function("tanh", lambda x, a, b: np.tanh(x), slow=1, onnx="Tanh", dtypes=FLOATS),
+        Function("exp", lambda x, a, b: np.exp(x), slow=1, onnx="Exp", dtypes=FLOATS),
+        Function("sqrt", lambda x, a, b: np.sqrt(x), slow=1, onnx="Sqrt", dtypes=FLOATS),
+        Function("erf", lambda x, a, b: _erf(x), slow=1, onnx="Erf", dtypes=FLOATS),
+        Function("abs", lambda x, a, b: np.abs(x), onnx="Abs", dtypes=NUMBERS),
+        Function("neg", lambda x, a, b: -x, onnx="Neg", dtypes=_SIGNED),
+        Function("log", lambda x, a, b: np.log(x), slow=1, onnx="Log", dtypes=FLOATS),
+        Function("reciprocal", lambda x, a, b: 1 / x, slow=1, onnx="Reciprocal", dtypes=FLOATS),
     ),
 )
 
@@ -42,15 +60,15 @@ ELTWISE = FunctionTable(
     "eltwise_func",
     (
         Function("copy", lambda a, b, x: x, inputs=1),
-        Function("add", lambda a, b, x, y: np.float32(a) * x + np.float32(b) * y, inputs=2, onnx="Add"),
-        Function("sub", lambda a, b, x, y: x - y, inputs=2, onnx="Sub"),
-        Function("mul", lambda a, b, x, y: x * y, inputs=2, onnx="Mul"),
-        Function("div", lambda a, b, x, y: x / y, slow=1, inputs=2, onnx="Div"),
-        Function("muladd", lambda a, b, x, y, z: x * y + z, inputs=3),
+        Function("add", _scaled_sum, inputs=2, onnx="Add", dtypes=NUMBERS),
+        Function("sub", lambda a, b, x, y: x - y, inputs=2, onnx="Sub", dtypes=NUMBERS),
+        Function("mul", lambda a, b, x, y: x * y, inputs=2, onnx="Mul", dtypes=NUMBERS),
+        Function("div", _quotient, slow=1, inputs=2, onnx="Div", dtypes=NUMBERS),
+        Function("muladd", lambda a, b, x, y, z: x * y + z, inputs=3, dtypes=FLOATS),
         Function("fill", lambda a, b: np.float32(a), inputs=0),
-        Function("max", lambda a, b, x, y: np.maximum(x, y), inputs=2),
-        Function("min", lambda a, b, x, y: np.minimum(x, y), inputs=2),
-        Function("pow", lambda a, b, x, y: np.power(x, y), slow=1, inputs=2),
+        Function("max", lambda a, b, x, y: np.maximum(x, y), inputs=2, dtypes=NUMBERS),
+        Function("min", lambda a, b, x, y: np.minimum(x, y), inputs=2, dtypes=NUMBERS),
+        Function("pow", lambda a, b, x, y: np.power(x, y), slow=1, inputs=2, dtypes=FLOATS),
     ),
 )
 

@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from onedispatch.operators.declarations.dtypes import DTYPES
+from onedispatch.operators.declarations.dtypes import DTYPES, EVERY
 from onedispatch.operators.declarations.expressions import NOTHING, Expr, Op
 
 MAX_DIMS = 5  # parallel index dimensions
@@ -66,7 +66,7 @@ class Function:
 
     ``reference`` computes it in NumPy; ``slow`` counts the slow evaluations (exponential, division,
     root ...) that one element takes; ``inputs`` is how many operands it reads; ``onnx`` names the
-    operator that is this function.
+    operator that is this function; ``dtypes`` are the element types that it is defined for.
     """
 
     name: str
@@ -74,6 +74,10 @@ class Function:
     slow: float = 0.0
     inputs: int = 1
     onnx: str = ""
+    dtypes: str = EVERY
+
+    def takes(self, dtype: str) -> bool:
+        return dtype in self.dtypes.split()
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,7 @@ class Scalar:
     high: float | None = None
     default: float | None = None
     table: FunctionTable | None = None
+    of: str = ""  # the operand whose element type a function is for: the first output, unless named
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -119,9 +124,9 @@ class Scalar:
         return (low if self.low is None else self.low), (high if self.high is None else self.high)
 
 
-def chooses(name: str, table: FunctionTable) -> Scalar:
-    """A scalar that names one of ``table``'s functions."""
-    return Scalar(name, "function", default=0, table=table)
+def chooses(name: str, table: FunctionTable, of: str = "") -> Scalar:
+    """A scalar that names one of ``table``'s functions; they see elements of operand ``of``."""
+    return Scalar(name, "function", default=0, table=table, of=of)
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,8 @@ class Tensor:
     ``"..."`` stands for all five index dimensions. ``optional`` operands may be absent; without
     ``k`` members all inputs along the reduction may be. ``walk``: how the kernel finds what member
     ``i`` of an index dimension touches, ``[a*i/den + start, a*i/den + end]``: coordinate ``i`` alone
-    (unit), ``a*i + start`` alone (affine), or any interval.
+    (unit), ``a*i + start`` alone (affine), or any interval. ``like`` names an operand that must have
+    the same element type.
     """
 
     name: str
@@ -139,6 +145,7 @@ class Tensor:
     dtypes: str = "f32"
     optional: bool = False
     walk: Walk = "unit"
+    like: str = ""
     # Of auxiliary tensors: the extent along every axis, and the values for given scalars.
     shape: tuple[int, ...] = ()
     values: Callable[[Mapping[str, Any]], Any] | None = None
@@ -223,6 +230,8 @@ class Kernel:
             unknown = set(tensor.dtypes.split()) - set(DTYPES)
             if unknown:
                 raise self._refuse(f"element types of {tensor.name}", sorted(unknown), ", ".join(DTYPES))
+            if tensor.like and tensor.like not in [t.name for t in self.tensors if t is not tensor]:
+                raise self._refuse(f"operand that {tensor.name} is like", tensor.like, "another operand")
 
     def _check_sizes(self) -> None:
         if len(self.dims) > MAX_DIMS:
@@ -248,6 +257,8 @@ class Kernel:
                 raise self._refuse(f"default of {s.name}", s.default, f"{low} to {high}")
             if (s.type == "function") != (s.table is not None):
                 raise self._refuse(f"scalar {s.name}", s.type, "a table with type 'function', and only there")
+            if s.of and s.of not in [t.name for t in self.tensors]:
+                raise self._refuse(f"operand of scalar {s.name}", s.of, "one of the kernel's")
 
     def _check_aux(self) -> None:
         for t in self.aux:
@@ -347,20 +358,30 @@ class Kernel:
             self.name,
             *self.dims,
             *(
-                f"{t.name} {t.axes} {t.dtypes} {t.optional} {t.walk} {self.role(t)} {t.shape}"
+                f"{t.name} {t.axes} {t.dtypes} {t.optional} {t.walk} {t.like} {self.role(t)} {t.shape}"
                 for t in self.tensors
             ),
-            *(
-                f"{s.name} {s.type} {s.bounds} {[row.name for row in s.table.rows] if s.table else ''}"
-                for s in self.scalars
-            ),
+            *(f"{x.name} {x.type} {x.bounds} {self._functions(x)}" for x in self.scalars),
             str(self.reduces),
             str(self.scratch),
         ]
         return int.from_bytes(hashlib.blake2b("\n".join(parts).encode(), digest_size=4).digest(), "little")
 
+    def _functions(self, scalar: Scalar) -> str:
+        if scalar.table is None:
+            return ""
+        rows = [(row.name, row.dtypes) for row in scalar.table.rows]
+        return f"{rows} of {self.seen_by(scalar).name}"
+
+    def seen_by(self, scalar: Scalar) -> Tensor:
+        """The operand whose element type the functions of ``scalar`` are for."""
+        return self.tensor(scalar.of) if scalar.of else self.outputs[0]
+
     def scalar(self, name: str) -> Scalar:
         return next(s for s in self.scalars if s.name == name)
+
+    def tensor(self, name: str) -> Tensor:
+        return next(t for t in self.tensors if t.name == name)
 
 
 _KERNELS: dict[str, Kernel] = {}

@@ -32,12 +32,17 @@ _MAPPINGS: dict[tuple[str, str], Mapping] = {}
 
 
 def maps(
-    *op_types: str, dtypes: tuple[str, ...] = ("float32",), notes: str = "", domain: str = ""
+    *op_types: str,
+    dtypes: tuple[str, ...] | dict[str, tuple[str, ...]] = ("float32",),
+    notes: str = "",
+    domain: str = "",
 ) -> Callable[[MapFunction], MapFunction]:
     """Register the decorated function as the mapping of ONNX ``op_types``.
 
-    The function gets a ``NodeSpec`` and a ``Lowering``; it emits device operators or raises
-    ``Unsupported``. Registering an operator twice is a ``ValueError`` that names both.
+    ``dtypes`` are NumPy's names of what the data inputs may be, from the kernel's declaration; where
+    they differ, per operator. The function gets a ``NodeSpec`` and a ``Lowering``; it emits device
+    operators or raises ``Unsupported``. Registering an operator twice is a ``ValueError`` that names
+    both.
     """
 
     def register(function: MapFunction) -> MapFunction:
@@ -49,7 +54,8 @@ def maps(
                     f"{op_type} is mapped twice: by {other.__module__}.{other.__name__} "
                     f"and by {function.__module__}.{function.__name__}; remove one"
                 )
-            _MAPPINGS[key] = Mapping(domain, op_type, dtypes, notes, function)
+            own = dtypes[op_type] if isinstance(dtypes, dict) else dtypes
+            _MAPPINGS[key] = Mapping(domain, op_type, own, notes, function)
         return function
 
     return register

@@ -105,15 +105,10 @@ class NestProgram:
             return ((self.schedule.words(operand), 1),)
         s = self.schedule
         shape = [int(n) for n in operand.chunk_shape(s.nest, s.tiles, s.k_tile)]
-        dims = []
-        for d in reversed(range(len(shape))):
-            count, stride = shape[d], operand.strides[d]
-            if operand.itemsize < 4 and stride == 1:
-                count, stride = -(-count * operand.itemsize // 4), 1
-            elif operand.itemsize != 4:
-                stride = stride * operand.itemsize // 4
-            dims.append((count, stride))
-        return tuple(dims)
+        unit = operand.dtype.per_word
+        *outer, (count, stride) = zip(shape, operand.strides, strict=True)
+        inner = (count // unit, 1) if unit > 1 else (count, stride)
+        return (inner, *((count, stride // unit) for count, stride in reversed(outer)))
 
     def offsets(self, operand: Operand | Packed, origins: Array, steps: Array) -> Array:
         """Word offsets of the chunks for tile ``origins`` [..., dims] and reduction ``steps`` [...]."""
@@ -134,7 +129,7 @@ class NestProgram:
                 continue
             at = steps * s.k_tile if access.dim == K else origins[..., access.dim]
             total += axis.origin(at) * stride
-        return total * operand.itemsize // 4
+        return total // operand.dtype.per_word
 
     def _argument(self, operand: Operand | Packed) -> int:
         if isinstance(operand, Packed):

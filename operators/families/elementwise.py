@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf, prod
-from typing import Any
+from typing import Any, ClassVar
 
+import ml_dtypes
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.dtypes import dtype_of
+from onedispatch.operators.declarations.dtypes import DTYPES, EVERY, FLOATS, NUMBERS, DType
 from onedispatch.operators.declarations.functions import ACTIVATIONS, ELTWISE, Activation
-from onedispatch.operators.declarations.kernel import MAX_DIMS, Kernel, Scalar, Tensor, chooses, declare
+from onedispatch.operators.declarations.kernel import (
+    MAX_DIMS,
+    FunctionTable,
+    Kernel,
+    Scalar,
+    Tensor,
+    chooses,
+    declare,
+)
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim, Operand, contiguous_strides
@@ -39,12 +49,13 @@ def streaming_cost(words: e.Expr, slow: e.Expr) -> e.Expr:
     )
 
 
-_MOVED = "f32 i32 u32"  # copies move the bits of any 4-byte type
 KERNEL = declare(
     Kernel(
         "od::eltwise@1",
-        inputs=tuple(Tensor(f"x{i}", "...", _MOVED, optional=True, walk="affine") for i in range(3)),
-        outputs=(Tensor("out", "...", _MOVED, walk="affine"),),
+        inputs=tuple(
+            Tensor(f"x{i}", "...", EVERY, optional=True, walk="affine", like="out") for i in range(3)
+        ),
+        outputs=(Tensor("out", "...", EVERY, walk="affine"),),
         scalars=(
             chooses("func", ELTWISE),
             Scalar("alpha", "f32", default=1.0),
@@ -71,8 +82,17 @@ class View:
         self.offset = offset
 
 
-def collapse(shape: Sequence[int], views: Sequence[View]) -> tuple[list[int], list[list[int]]]:
-    """Join neighbouring dimensions that all views walk alike; returns (shape, strides per view)."""
+def collapse(
+    shape: Sequence[int], views: Sequence[View], padding: int = 0
+) -> tuple[list[int], list[list[int]]]:
+    """Join neighbouring dimensions that all views walk alike; returns (shape, strides per view).
+
+    A last dimension whose end is row padding stays by itself.
+    """
+    if padding and prod(shape[:-1]) > 1:
+        outer, steps = collapse(shape[:-1], [View(view.strides[:-1]) for view in views])
+        last = [view.strides[-1] for view in views]
+        return [*outer, shape[-1]], [[*own, step] for own, step in zip(steps, last, strict=True)]
     dims = [d for d in range(len(shape)) if shape[d] != 1]
     sizes: list[int] = []
     strides: list[list[int]] = [[] for _ in views]
@@ -94,18 +114,18 @@ def collapse(shape: Sequence[int], views: Sequence[View]) -> tuple[list[int], li
 
 
 def peel(
-    sizes: list[int], strides: list[list[int]], most: int
+    sizes: list[int], strides: list[list[int]], most: int, keep: int = 0
 ) -> list[tuple[list[int], list[list[int]], list[int]]]:
     """(sizes, strides per view, offset per view) of parts with at most ``most`` dimensions.
 
-    The smallest dimensions are walked by one nest after the other. Raises ``Unsupported`` when
-    that takes more than ``MAX_PARTS``.
+    The smallest dimensions but the last ``keep`` are walked by one nest after the other. Raises
+    ``Unsupported`` when that takes more than ``MAX_PARTS``.
     """
     if len(sizes) <= most:
         return [(sizes, strides, [0] * len(strides))]
-    cut = min(range(len(sizes)), key=lambda d: sizes[d])
+    cut = min(range(len(sizes) - keep), key=lambda d: sizes[d])
     rest = [size for d, size in enumerate(sizes) if d != cut]
-    inner = peel(rest, [[s for d, s in enumerate(view) if d != cut] for view in strides], most)
+    inner = peel(rest, [[s for d, s in enumerate(view) if d != cut] for view in strides], most, keep)
     if sizes[cut] * len(inner) > MAX_PARTS:
         raise Unsupported(
             f"{counted(len(sizes), 'dimension')} {sizes} that cannot be joined",
@@ -119,9 +139,15 @@ def peel(
 
 
 class Eltwise(Operator):
-    """``act(func(inputs))`` over the output's shape; inputs are broadcast, moved or permuted views."""
+    """``act(func(inputs))`` over the output's shape; inputs are broadcast, moved or permuted views.
+
+    All tensors have one element type. Views count elements of device memory, row padding included; the
+    index space is the output's ``device_shape`` unless ``shape`` gives another, so the padding of an
+    output's rows is computed like the rest of them.
+    """
 
     kind = "eltwise"
+    kernel: ClassVar[Kernel] = KERNEL
 
     def __init__(
         self,
@@ -140,56 +166,88 @@ class Eltwise(Operator):
     ) -> None:
         super().__init__(name, inputs, output, device, activation)
         self.func, self.alpha, self.beta = func, alpha, beta
-        self.shape = tuple(output.shape if shape is None else shape)
-        self.views = list(views) if views is not None else [broadcast(t, self.shape) for t in inputs]
+        self.shape = tuple(output.device_shape if shape is None else shape)
+        self.views = list(views) if views is not None else [broadcast(t, output) for t in inputs]
         self.out_view = out_view or View(contiguous_strides(self.shape))
         self._check()
 
     def _check(self) -> None:
         for tensor in (*self.inputs, self.output):
-            if tensor.dtype.itemsize != 4:
-                raise Unsupported(f"{tensor.name} is {tensor.dtype}", "4-byte elements (float32)")
+            self.row_of(tensor)
         self._parts(self.shape, self.views, self.out_view)
+
+    def row_of(self, tensor: TensorSpec) -> DType:
+        """The kernel's name for the elements of ``tensor``.
+
+        Raises ``Unsupported`` where they are not the output's, or the function does not take them.
+        """
+        row = tensor.element
+        if row != self.output.element:
+            raise Unsupported(f"{tensor} beside {self.output}", "one element type for all of them")
+        for function in (ELTWISE[self.func], ACTIVATIONS[self.activation.code]):
+            if not function.takes(row.name):
+                raise Unsupported(f"{function.name} of {tensor}", ", ".join(numpy_names(function.dtypes)))
+        return row
 
     def nests(self) -> list[Nest]:
         if prod(self.shape) == 0:
             return []
         return self.part_nests(self.shape, self.views, self.out_view, range(len(self.inputs)))
 
-    @staticmethod
     def _parts(
-        shape: Sequence[int], views: Sequence[View], out_view: View
+        self, shape: Sequence[int], views: Sequence[View], out_view: View, padding: int = 0
     ) -> list[tuple[list[int], list[View]]]:
         """The index space in pieces that a nest can walk: shape, and the views with the output's last."""
         every = [*views, out_view]
-        sizes, strides = collapse(shape, every)
+        sizes, strides = collapse(shape, every, padding)
+        whole_rows = int(self.row_of(self.output).per_word > 1)
         return [
             (part, [View(s, v.offset + at) for s, v, at in zip(steps, every, offsets, strict=True)])
-            for part, steps, offsets in peel(sizes, strides, MAX_DIMS)
+            for part, steps, offsets in peel(sizes, strides, MAX_DIMS, keep=whole_rows)
         ]
 
     def part_nests(
-        self, shape: Sequence[int], views: Sequence[View], out_view: View, tensors: Sequence[int]
+        self,
+        shape: Sequence[int],
+        views: Sequence[View],
+        out_view: View,
+        tensors: Sequence[int],
+        padding: int = 0,
     ) -> list[Nest]:
         """As ``nest``, for index spaces of any rank."""
         return [
-            self.nest(part, seen[:-1], seen[-1], tensors)
-            for part, seen in self._parts(shape, views, out_view)
+            self.nest(part, seen[:-1], seen[-1], tensors, padding)
+            for part, seen in self._parts(shape, views, out_view, padding)
         ]
 
     def nest(
-        self, shape: Sequence[int], views: Sequence[View], out_view: View, tensors: Sequence[int]
+        self,
+        shape: Sequence[int],
+        views: Sequence[View],
+        out_view: View,
+        tensors: Sequence[int],
+        padding: int = 0,
     ) -> Nest:
-        """The nest that moves ``tensors`` (input indices) through ``views`` to ``out_view``."""
-        sizes, strides = collapse(shape, [*views, out_view])
+        """The nest that moves ``tensors`` (input indices) through ``views`` to ``out_view``.
+
+        The inputs lack the last ``padding`` members of the last dimension, unless they repeat one.
+        """
+        sizes, strides = collapse(shape, [*views, out_view], padding)
+        there = [*sizes[:-1], sizes[-1] - padding]
         inputs = tuple(
-            _operand(f"x{i}", self.inputs[tensor], tensor, sizes, strides[i], view.offset)
+            _input(f"x{i}", tensor, self.row_of(self.inputs[tensor]), there, View(strides[i], view.offset))
             for i, (tensor, view) in enumerate(zip(tensors, views, strict=True))
         )
-        output = _operand("out", self.output, OUTPUT, sizes, strides[-1], out_view.offset)
-        dims = tuple(Dim(f"i{d}", size) for d, size in enumerate(sizes))
-        scalars = {"func": self.func, "alpha": self.alpha, "beta": self.beta, **self.activation.scalars}
-        return Nest(KERNEL, dims, inputs, (output,), scalars=scalars)
+        row = self.row_of(self.output)
+        output = _output(row, sizes, View(strides[-1], out_view.offset))
+        dims = [Dim(f"i{d}", size) for d, size in enumerate(sizes)]
+        if row.per_word > 1:
+            dims[-1] = replace(dims[-1], multiple=row.per_word, padding=padding)
+        return Nest(self.kernel, tuple(dims), inputs, (output,), scalars=self.scalars)
+
+    @property
+    def scalars(self) -> dict[str, float | str]:
+        return {"func": self.func, "alpha": self.alpha, "beta": self.beta, **self.activation.scalars}
 
     @property
     def is_activation(self) -> bool:
@@ -197,7 +255,8 @@ class Eltwise(Operator):
             self.func == "copy"
             and self.activation.code != "none"
             and len(self.inputs) == 1
-            and self.inputs[0].shape == self.output.shape == self.shape
+            and self.inputs[0].shape == self.output.shape
+            and self.shape == self.output.device_shape
             and all(
                 a == b
                 for a, b, n in zip(self.views[0].strides, self.out_view.strides, self.shape, strict=True)
@@ -206,52 +265,73 @@ class Eltwise(Operator):
         )
 
     def reference(self, *arrays: Array) -> Array:
-        seen = [_gather(x, view, self.shape) for x, view in zip(arrays, self.views, strict=True)]
+        images = [t.laid(x) for t, x in zip(self.inputs, arrays, strict=True)]
+        seen = [_gather(x, view, self.shape) for x, view in zip(images, self.views, strict=True)]
+        dtype = self.output.dtype
         with np.errstate(all="ignore"):
             function = ELTWISE[self.func].reference
             if function is None:
                 raise NotImplementedError(self.func)
-            result = function(self.alpha, self.beta, *seen)
-            result = self.activation.apply(np.broadcast_to(result, self.shape))
-        return np.asarray(result, self.output.dtype)
+            result = rounded(function, dtype, self.alpha, self.beta, *seen)
+            result = rounded(lambda x: self.activation.apply(x), dtype, np.broadcast_to(result, self.shape))
+        return self.output.gathered(np.ascontiguousarray(result))
 
 
-def _operand(
-    name: str, spec: TensorSpec, tensor: int, sizes: Sequence[int], strides: Sequence[int], offset: int
-) -> Operand:
-    """Dimensions that are walked with stride 0 are broadcast: the view leaves them out.
+def rounded(function: Callable[..., Any], dtype: np.dtype[Any], *values: Any) -> Array:
+    """``function`` as kernels compute it: floats of two bytes in float32, and rounded once."""
+    half = dtype.itemsize == 2 and dtype.kind not in "iu"
+    wide = [v.astype(np.float32) if half and isinstance(v, np.ndarray) else v for v in values]
+    return np.asarray(function(*wide)).astype(dtype)
 
-    View dimensions are ordered by falling stride, so that chunks are read as they lie.
+
+def _input(name: str, tensor: int, row: DType, sizes: Sequence[int], view: View) -> Operand:
+    """Dimensions that are walked with stride 0 are broadcast: the operand leaves them out.
+
+    Its dimensions are ordered by falling stride, so that chunks are read as they lie. Elements narrower
+    than a word come in whole words: one dimension may walk inside words; where none does, a word is
+    read for every element. Raises ``Unsupported`` where two do.
     """
-    order = sorted((d for d in range(len(sizes)) if strides[d]), key=lambda d: -strides[d])
-    if name == "out":  # the kernel writes its chunk in index order
-        order = [d for d in range(len(sizes)) if strides[d]] or [0]
-    dtype = dtype_of(spec.dtype)
-    if dtype is None:
-        raise Unsupported(f"{spec.name} is {spec.dtype}", "4-byte elements")
-    return Operand(
-        name,
-        tensor,
-        dtype,
-        tuple(sizes[d] for d in order) or (1,),
-        tuple(strides[d] for d in order) or (1,),
-        tuple(Access(d) for d in order) or (Access(None),),
-        offset,
-    )
+    unit, steps = row.per_word, view.strides
+    inside = [d for d in range(len(sizes)) if steps[d] % unit]
+    outer = sorted((d for d in range(len(sizes)) if steps[d] and d not in inside), key=lambda d: -steps[d])
+    shape, strides, access = [sizes[d] for d in outer], [steps[d] for d in outer], [Access(d) for d in outer]
+    offset = view.offset
+    if len(inside) > 1:
+        raise Unsupported(
+            f"a view with strides {list(steps)} of {row} elements",
+            f"one stride that is no multiple of {unit}",
+        )
+    if inside:
+        (d,), lead = inside, offset % unit
+        reach = lead + steps[d] * (sizes[d] - 1) + 1
+        shape, strides = [*shape, -(-reach // unit) * unit], [*strides, 1]
+        access = [*access, Access(d, steps[d], lead, lead, align=unit)]
+        offset -= lead
+    elif unit > 1 or not outer:
+        shape, strides, access = [*shape, unit], [*strides, 1], [*access, Access(None)]
+    return Operand(name, tensor, row, tuple(shape), tuple(strides), tuple(access), offset)
 
 
-def broadcast(tensor: TensorSpec, shape: Sequence[int]) -> View:
-    """The view of ``tensor`` broadcast to ``shape`` by ONNX's (NumPy's) rule."""
-    lead = len(shape) - len(tensor.shape)
-    own = contiguous_strides(tensor.shape)
-    strides = [0] * lead + [s if n != 1 else 0 for n, s in zip(tensor.shape, own, strict=True)]
+def _output(row: DType, sizes: Sequence[int], view: View) -> Operand:
+    """The kernel writes its chunk in index order."""
+    walked = [d for d in range(len(sizes)) if view.strides[d]] or [0]
+    strides = tuple(view.strides[d] for d in walked)
+    access = tuple(Access(d) for d in walked)
+    return Operand("out", OUTPUT, row, tuple(sizes[d] for d in walked), strides, access, view.offset)
+
+
+def broadcast(tensor: TensorSpec, output: TensorSpec) -> View:
+    """The view of ``tensor`` broadcast to ``output`` by ONNX's (NumPy's) rule, row padding included."""
+    lead = len(output.device_shape) - len(tensor.shape)
+    strides = [0] * lead + [s if n != 1 else 0 for n, s in zip(tensor.shape, tensor.strides, strict=True)]
+    if tensor.row == output.row:
+        strides[-1] = 1  # the padding of both is walked alike
     return View(strides)
 
 
-def _gather(array: Array, view: View, shape: Sequence[int]) -> Array:
-    flat = np.ascontiguousarray(array).reshape(-1)
-    bytes_ = [s * flat.itemsize for s in view.strides]
-    return np.lib.stride_tricks.as_strided(flat[view.offset :], tuple(shape), bytes_)
+def _gather(image: Array, view: View, shape: Sequence[int]) -> Array:
+    bytes_ = [s * image.itemsize for s in view.strides]
+    return np.lib.stride_tricks.as_strided(image[view.offset :], tuple(shape), bytes_)
 
 
 # -- ONNX --------------------------------------------------------------------------------------
@@ -274,17 +354,52 @@ def tensors_of(node: NodeSpec) -> tuple[list[TensorSpec], TensorSpec]:
     return inputs, output
 
 
-@maps(*ELTWISE.by_onnx, notes="broadcasting; opset 7 or later")
+def numpy_names(dtypes: str) -> tuple[str, ...]:
+    """The NumPy names of a declaration's element types."""
+    return tuple(str(DTYPES[name].numpy) for name in dtypes.split())
+
+
+def function_dtypes(functions: FunctionTable, names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """ONNX operator -> the element types of the function that it becomes: ``names`` says which."""
+    return {op: numpy_names(functions[name].dtypes) for op, name in names.items()}
+
+
+def operands_of(node: NodeSpec, dtypes: Iterable[str]) -> tuple[list[TensorSpec], TensorSpec]:
+    """All inputs and the first output, of one of ``dtypes`` (NumPy names).
+
+    Raises ``Unsupported`` for another, with those that would do.
+    """
+    inputs = [x for x in node.inputs if x is not None]
+    output = node.outputs[0]
+    if output is None:
+        raise Unsupported(f"{node.op_type} without its first output")
+    for tensor in (*inputs, output):
+        if str(tensor.dtype) not in dtypes:
+            raise Unsupported(f"{node.op_type} of {tensor.dtype} ({tensor.name})", ", ".join(dtypes))
+    return inputs, output
+
+
+BINARY = ELTWISE.by_onnx
+UNARY = ACTIVATIONS.by_onnx
+VARIADIC = {"Sum": "add", "Max": "max", "Min": "min"}
+TAKEN = {
+    **function_dtypes(ELTWISE, BINARY | VARIADIC),
+    **function_dtypes(ACTIVATIONS, UNARY | {"LeakyRelu": "leakyrelu"}),
+    "Clip": numpy_names(NUMBERS),  # floats by an activation, integers by max and min
+}
+
+
+@maps(*BINARY, dtypes=TAKEN, notes="broadcasting; opset 7 or later")
 def map_binary(node: NodeSpec, lowering: Lowering) -> None:
-    inputs, output = tensors_of(node)
+    inputs, output = operands_of(node, TAKEN[node.op_type])
     if node.opset < 7:
         raise Unsupported(f"{node.op_type} of opset {node.opset} broadcasts by attribute", "opset 7")
-    lowering.emit(Eltwise(node.name, ELTWISE.by_onnx[node.op_type], inputs, output, lowering.device))
+    lowering.emit(Eltwise(node.name, BINARY[node.op_type], inputs, output, lowering.device))
 
 
-@maps("Sum", notes="one input or more, broadcasting")
-def map_sum(node: NodeSpec, lowering: Lowering) -> None:
-    inputs, output = tensors_of(node)
+@maps(*VARIADIC, dtypes=TAKEN, notes="one input or more, broadcasting")
+def map_variadic(node: NodeSpec, lowering: Lowering) -> None:
+    inputs, output = operands_of(node, TAKEN[node.op_type])
     if len(inputs) == 1:
         lowering.emit(Eltwise(node.name, "copy", inputs, output, lowering.device))
         return
@@ -293,38 +408,38 @@ def map_sum(node: NodeSpec, lowering: Lowering) -> None:
         last = i == len(inputs) - 2
         shape = np.broadcast_shapes(total.shape, tensor.shape)
         target = output if last else lowering.temp(output.dtype, shape)
-        lowering.emit(Eltwise(node.name, "add", [total, tensor], target, lowering.device))
+        func = VARIADIC[node.op_type]
+        lowering.emit(Eltwise(node.name, func, [total, tensor], target, lowering.device))
         total = target
 
 
 def emit_activation(node: NodeSpec, lowering: Lowering, activation: Activation) -> None:
-    inputs, output = tensors_of(node)
+    inputs, output = operands_of(node, numpy_names(ACTIVATIONS[activation.code].dtypes))
     op = Eltwise(node.name, "copy", inputs[:1], output, lowering.device, activation=activation)
     lowering.emit(op)
 
 
-@maps(*ACTIVATIONS.by_onnx)
+@maps(*UNARY, dtypes=TAKEN)
 def map_unary(node: NodeSpec, lowering: Lowering) -> None:
-    emit_activation(node, lowering, Activation(ACTIVATIONS.by_onnx[node.op_type]))
+    emit_activation(node, lowering, Activation(UNARY[node.op_type]))
 
 
-@maps("LeakyRelu")
+@maps("LeakyRelu", dtypes=TAKEN)
 def map_leaky_relu(node: NodeSpec, lowering: Lowering) -> None:
     emit_activation(node, lowering, Activation("leakyrelu", float(node.attr("alpha", 0.01))))
 
 
-_FINITE = float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
-
-
-@maps("Clip", notes="bounds constant or computed")
+@maps("Clip", dtypes=TAKEN, notes="bounds constant or computed")
 def map_clip(node: NodeSpec, lowering: Lowering) -> None:
-    low, high = _FINITE
+    _, output = operands_of(node, TAKEN["Clip"])
+    low, high = _finite(output)
     if node.opset < 11:
         low, high = float(node.attr("min", low)), float(node.attr("max", high))
         emit_activation(node, lowering, Activation("clip", low, high))
         return
     bounds = [node.input(1), node.input(2)]
-    if any(b is not None and b.value is None for b in bounds):
+    # Bounds of integers are operands too: parameters are float32, which has not all of them.
+    if not _is_float(output) or any(b is not None and b.value is None for b in bounds):
         _computed_bounds(node, lowering, bounds)
         return
     values = [
@@ -334,18 +449,31 @@ def map_clip(node: NodeSpec, lowering: Lowering) -> None:
     emit_activation(node, lowering, Activation("clip", *values))
 
 
+def _is_float(tensor: TensorSpec) -> bool:
+    return tensor.element.name in FLOATS.split()
+
+
+def _finite(tensor: TensorSpec) -> tuple[float, float]:
+    """The smallest and the largest finite number of a tensor's type."""
+    finfo: Any = ml_dtypes.finfo
+    limits = finfo(tensor.dtype) if _is_float(tensor) else np.iinfo(tensor.dtype)
+    return float(limits.min), float(limits.max)
+
+
 def _computed_bounds(node: NodeSpec, lowering: Lowering, bounds: Sequence[TensorSpec | None]) -> None:
-    """Bounds that are only known at run time: a maximum, then a minimum.
+    """Bounds as operands: a maximum, then a minimum.
 
     The bound that is left out is the greatest or smallest finite number, as it is for constant ones.
     """
-    inputs, output = tensors_of(node)
-    value = inputs[0]
+    inputs, output = operands_of(node, TAKEN["Clip"])
+    value, (low, high) = inputs[0], _finite(output)
     steps = [(f, b) for f, b in zip(("max", "min"), bounds, strict=True) if b is not None]
     rest = None
-    if len(steps) == 1:
+    if len(steps) == 1 and _is_float(output):
         only_high = bounds[0] is None
-        rest = Activation("clip", _FINITE[0] if only_high else -inf, inf if only_high else _FINITE[1])
+        rest = Activation("clip", low if only_high else -inf, inf if only_high else high)
+    if not steps:
+        lowering.emit(Eltwise(node.name, "copy", [value], output, lowering.device))
     for i, (func, bound) in enumerate(steps):
         target = output if i == len(steps) - 1 else lowering.temp(output.dtype, output.shape)
         lowering.emit(Eltwise(node.name, func, [value, bound], target, lowering.device, activation=rest))

@@ -1,34 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that move data and change none: Concat, Transpose, Copy; and those that need no move."""
+"""Operators that move data and change none: Concat, Transpose, Copy; and those that need no move.
+
+Elements of any width move. Those that no kernel computes on go as unsigned numbers of their width, those
+of eight bytes and more as words. Where a result cannot be written in whole words (narrow rows that begin
+inside a word, rows with other padding than before), the data takes a detour over a word per element.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.dtypes import DTYPES, EVERY, DType, carrier
+from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
 from onedispatch.operators.declarations.registry import maps
-from onedispatch.operators.families.elementwise import Eltwise, View
+from onedispatch.operators.families.elementwise import Eltwise, View, numpy_names, streaming_cost
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
-FOUR_BYTES = ("float32", "int32", "uint32")
+
+CAST = declare(
+    Kernel(
+        "od::cast@1",
+        inputs=(Tensor("x0", "...", EVERY, walk="affine"),),
+        outputs=(Tensor("out", "...", EVERY, walk="affine"),),
+        cost=streaming_cost(2 * e.ELEMENTS, e.as_expr(0)),
+        summary="converts elements; integers wrap, floats are cut towards zero or rounded to nearest even",
+    )
+)
 
 
 @dataclass(frozen=True)
 class Part:
-    """Input ``tensor`` seen through ``view`` goes to ``out_view``, both over ``shape``."""
+    """Input ``tensor`` seen through ``view`` goes to ``out_view``, both over ``shape``.
+
+    Views count elements of device memory. The last ``padding`` members of the last dimension are the
+    padding of the output's rows, which the input lacks.
+    """
 
     tensor: int
     shape: tuple[int, ...]
     view: View
     out_view: View
+    padding: int = 0
 
 
 class Move(Eltwise):
@@ -46,52 +68,114 @@ class Move(Eltwise):
         parts: Sequence[Part],
     ) -> None:
         self.parts = [part for part in parts if prod(part.shape)]
-        views = [View([0] * len(output.shape)) for _ in inputs]
-        super().__init__(name, "copy", inputs, output, device, views=views)
+        super().__init__(name, "copy", inputs, output, device, views=[])
+
+    def _check(self) -> None:
+        for tensor in (*self.inputs, self.output):
+            self.row_of(tensor)
+
+    def row_of(self, tensor: TensorSpec) -> DType:
+        return carried(tensor)[0]
 
     def nests(self) -> list[Nest]:
+        count = carried(self.output)[1]
         return [
-            nest for p in self.parts for nest in self.part_nests(p.shape, [p.view], p.out_view, [p.tensor])
+            nest
+            for p in (_in_words(part, count) for part in self.parts)
+            for nest in self.part_nests(p.shape, [p.view], p.out_view, [p.tensor], p.padding)
         ]
 
+    def bits(self, array: Array) -> Array:
+        """The elements as what is copied: themselves."""
+        return array
+
     def reference(self, *arrays: Array) -> Array:
-        out = np.zeros(self.output.size, self.output.dtype)
-        size = out.itemsize
+        out = np.zeros(self.output.device_bytes // self.output.dtype.itemsize, self.output.dtype)
         for part in self.parts:
-            flat = np.ascontiguousarray(arrays[part.tensor]).reshape(-1)[part.view.offset :]
-            source = np.lib.stride_tricks.as_strided(flat, part.shape, [s * size for s in part.view.strides])
-            target = np.lib.stride_tricks.as_strided(
-                out[part.out_view.offset :], part.shape, [s * size for s in part.out_view.strides]
-            )
-            target[...] = source
-        return out.reshape(self.output.shape)
+            shape = (*part.shape[:-1], part.shape[-1] - part.padding)
+            image = self.bits(self.inputs[part.tensor].laid(arrays[part.tensor]))
+            target = _seen(self.bits(out), shape, part.out_view)
+            target[...] = _seen(image, shape, part.view)
+        return self.output.gathered(out)
+
+
+class Repack(Move):
+    """A ``Move`` of narrow elements to words, one in each (unsigned), or back."""
+
+    kind = "repack"
+    kernel: ClassVar[Kernel] = CAST
+
+    def row_of(self, tensor: TensorSpec) -> DType:
+        return DTYPES[f"u{8 * tensor.dtype.itemsize}"]
+
+    def bits(self, array: Array) -> Array:
+        return array.view(f"u{array.itemsize}")
+
+    @property
+    def scalars(self) -> dict[str, float | str]:
+        return {}
+
+
+def _seen(image: Array, shape: Sequence[int], view: View) -> Array:
+    strides = [s * image.itemsize for s in view.strides]
+    return np.lib.stride_tricks.as_strided(image[view.offset :], tuple(shape), strides)
+
+
+def carried(tensor: TensorSpec) -> tuple[DType, int]:
+    """The row that moves a tensor's elements, and how many of it make one.
+
+    Raises ``Unsupported`` for elements that are no bytes of a fixed number.
+    """
+    found = carrier(tensor.dtype)
+    if found is None:
+        raise Unsupported(f"{tensor.name} is {tensor.dtype}", "elements of 1, 2, 4, 8 or 16 bytes")
+    return found
+
+
+def _in_words(part: Part, count: int) -> Part:
+    """The same move of elements that are ``count`` words each."""
+    if count == 1:
+        return part
+
+    def seen(view: View) -> View:
+        return View([*(s * count for s in view.strides), 1], view.offset * count)
+
+    return Part(part.tensor, (*part.shape, count), seen(part.view), seen(part.out_view))
 
 
 def Copy(name: str, inputs: Sequence[TensorSpec], output: TensorSpec, device: Device) -> Move:
-    """The one input as it is, under another name. Narrow types are moved as words, padding included."""
-    source, target, whole = inputs[0], output, View((1,))
-    if source.dtype.itemsize < 4 and source.value is None:
-        words = (np.dtype(np.uint32), (source.device_bytes // 4,))
-        source, target = TensorSpec(source.name, *words), TensorSpec(output.name, *words)
-    return Move(name, [source], target, device, [Part(0, (source.size,), whole, whole)])
+    """The one input as it is, row padding included, under another name."""
+    whole = View((1,))
+    elements = output.device_bytes // output.dtype.itemsize
+    return Move(name, inputs, output, device, [Part(0, (elements,), whole, whole)])
 
 
+def emit_wide(name: str, x: TensorSpec, lowering: Lowering) -> TensorSpec:
+    """``x`` as words, one for each of its elements: no row of it has padding."""
+    wide = lowering.temp(np.dtype(np.uint32), x.shape)
+    part = Part(0, x.shape, View(x.strides), View(wide.strides))
+    lowering.emit(Repack(name, [x], wide, lowering.device, [part]))
+    return wide
+
+
+def emit_narrow(name: str, wide: TensorSpec, output: TensorSpec, lowering: Lowering) -> None:
+    """``output``, of whatever shape, from the same elements in words."""
+    rows, laid = View(contiguous_strides(output.shape)), View(contiguous_strides(output.device_shape))
+    padding = output.row_pitch - output.row
+    part = Part(0, output.device_shape, rows, laid, padding)
+    lowering.emit(Repack(name, [wide], output, lowering.device, [part]))
+
+
+# -- ONNX --------------------------------------------------------------------------------------
+
+MOVED = (*numpy_names(EVERY), "int64", "uint64", "float64")
 _MOST_INPUTS = 128  # of one Move; each is an argument of its transaction, which has 256
 
 
-def _need_words(node: NodeSpec, *tensors: TensorSpec | None) -> None:
-    for tensor in tensors:
-        if tensor is not None and tensor.dtype.itemsize != 4:
-            raise Unsupported(
-                f"{node.op_type} of {tensor.dtype}", "4-byte elements: " + ", ".join(FOUR_BYTES)
-            )
-
-
-@maps("Concat", dtypes=FOUR_BYTES)
+@maps("Concat", dtypes=MOVED)
 def map_concat(node: NodeSpec, lowering: Lowering) -> None:
     inputs = [x for x in node.inputs if x is not None]
     output = node.outputs[0]
-    _need_words(node, *inputs, output)
     if output is None:
         raise Unsupported("Concat without output")
     axis = int(node.attr("axis", 1 if node.opset < 4 else 0)) % len(output.shape)
@@ -116,27 +200,40 @@ def _joined_temp(inputs: Sequence[TensorSpec], axis: int, lowering: Lowering) ->
 def _concatenated(
     name: str, inputs: Sequence[TensorSpec], output: TensorSpec, axis: int, lowering: Lowering
 ) -> TensorSpec:
-    inner = prod(output.shape[axis + 1 :])
-    outer, row = prod(output.shape[:axis]), output.shape[axis] * inner
-    parts, at = [], 0
-    for i, tensor in enumerate(inputs):
-        length = tensor.shape[axis] * inner
-        parts.append(Part(i, (outer, length), View((length, 1)), View((row, 1), at)))
-        at += length
+    begins = np.cumsum([0, *(x.shape[axis] for x in inputs)])[:-1]
+    rows = axis == len(output.shape) - 1
+    inside = any(at % carried(output)[0].per_word for at, x in zip(begins, inputs, strict=True) if x.size)
+    if rows and inside:  # rows that begin inside a word
+        wide = lowering.temp(np.dtype(np.uint32), output.shape)
+        parts = [
+            Part(i, x.shape, View(x.strides), View(wide.strides, int(at)))
+            for i, (x, at) in enumerate(zip(inputs, begins, strict=True))
+        ]
+        lowering.emit(Repack(name, inputs, wide, lowering.device, parts))
+        emit_narrow(name, wide, output, lowering)
+        return output
+    outer, step = prod(output.shape[:axis]), output.strides[axis]
+    parts = []
+    for i, (x, at) in enumerate(zip(inputs, begins, strict=True)):
+        length = prod(x.device_shape[axis:])
+        view = View((prod(output.device_shape[axis:]), 1), int(at) * step)
+        parts.append(Part(i, (outer, length), View((length, 1)), view))
     lowering.emit(Move(name, inputs, output, lowering.device, parts))
     return output
 
 
-@maps("Transpose", dtypes=FOUR_BYTES)
+@maps("Transpose", dtypes=MOVED)
 def map_transpose(node: NodeSpec, lowering: Lowering) -> None:
     x, output = node.input(0), node.outputs[0]
-    _need_words(node, x, output)
     if x is None or output is None:
         raise Unsupported("Transpose without input or output")
     order = node.attr("perm") or list(reversed(range(len(x.shape))))
-    own = contiguous_strides(x.shape)
-    view = View([own[d] for d in order])
-    part = Part(0, output.shape, view, View(contiguous_strides(output.shape)))
+    if list(order) == list(range(len(x.shape))):
+        lowering.emit(Copy(node.name, [x], output, lowering.device))
+        return
+    view = View([x.strides[d] for d in order])
+    padding = output.row_pitch - output.row if order[-1] != len(order) - 1 else 0
+    part = Part(0, output.device_shape, view, View(contiguous_strides(output.device_shape)), padding)
     lowering.emit(Move(node.name, [x], output, lowering.device, [part]))
 
 
@@ -148,7 +245,7 @@ def map_transpose(node: NodeSpec, lowering: Lowering) -> None:
     "Identity",
     "Dropout",
     dtypes=("any",),
-    notes="no data moves",
+    notes="no data moves, unless narrow rows get another padding",
 )
 def map_alias(node: NodeSpec, lowering: Lowering) -> None:
     x, output = node.input(0), node.outputs[0]
@@ -158,14 +255,11 @@ def map_alias(node: NodeSpec, lowering: Lowering) -> None:
         raise Unsupported("Dropout with its mask output", "the first output only")
     if node.op_type == "Dropout" and _trains(node):
         raise Unsupported("Dropout in training mode", "training_mode false")
-    if x.dtype.itemsize not in (1, 2, 4):
-        raise Unsupported(f"{node.op_type} of {x.dtype}", "elements of up to four bytes")
-    if x.device_bytes != output.device_bytes or (x.dtype.itemsize < 4 and x.row_pitch != output.row_pitch):
-        raise Unsupported(
-            f"{node.op_type} of {x.dtype} from {list(x.shape)} to {list(output.shape)} moves row padding",
-            "4-byte elements, or an unchanged last dimension",
-        )
-    lowering.alias(output, x)
+    carried(x)
+    if x.lies_as(output):
+        lowering.alias(output, x)
+    else:
+        emit_narrow(node.name, emit_wide(node.name, x, lowering), output, lowering)
 
 
 def _trains(node: NodeSpec) -> bool:

@@ -32,13 +32,18 @@ IntArray = Any  # an int, or an integer ndarray while many tilings are judged at
 
 @dataclass(frozen=True)
 class Dim:
-    """One parallel index dimension. ``whole``: never cut. ``multiple``: tiles are multiples of it."""
+    """One parallel index dimension. ``whole``: never cut. ``multiple``: tiles are multiples of it.
+
+    The last ``padding`` members fill up the output's row to whole words: inputs may lack them, and the
+    kernel writes zeros there.
+    """
 
     name: str
     extent: int
     whole: bool = False
     multiple: int = 1
     max_tile: int = 1 << 30
+    padding: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,8 @@ class Access:
         if isinstance(tile, int) and self.align == 1:  # as below, without the price of NumPy
             return min(span, extent)
         if self.align > 1:
-            exact = (np.asarray(tile) % self.align == 0) & (index_extent % self.align == 0)
+            even = self.a == self.den == 1 and self.start % self.align == 0 and self.end == self.start
+            exact = even & (np.asarray(tile) % self.align == 0) & (index_extent % self.align == 0)
             padded = -(-span // self.align) * self.align + (0 if self.dim == K else self.align)
             span = np.where(exact, span, padded)
         return np.minimum(span, extent)
@@ -73,7 +79,12 @@ class Access:
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor view in device memory: shape, element strides, offset, and its access per dimension."""
+    """A tensor view in device memory: shape, element strides, offset, and its access per dimension.
+
+    DMAs move words. Chunks of elements narrower than a word therefore consist of whole words: the
+    innermost dimension lies element by element, in multiples of ``dtype.per_word``, and every other step
+    is such a multiple (``nest_rules`` refuses the rest). An ``offset`` inside a word is the kernel's to add.
+    """
 
     name: str
     tensor: int  # index of the operator's input, or OUTPUT (- 1, - 2, ... of further outputs)
@@ -91,6 +102,11 @@ class Operand:
     def output(self) -> int | None:
         """Which of the operator's outputs it is; None of an input."""
         return OUTPUT - self.tensor if self.tensor <= OUTPUT else None
+
+    @property
+    def lead_bytes(self) -> int:
+        """Bytes from the word where a chunk begins to its first element."""
+        return self.offset % self.dtype.per_word * self.itemsize
 
     def depends_on(self) -> frozenset[int]:
         return frozenset(access.dim for access in self.access if access.dim is not None)

@@ -14,7 +14,7 @@ a word:
 
 from __future__ import annotations
 
-from onedispatch.operators.declarations.kernel import MAX_DIMS, WHOLE, Tensor
+from onedispatch.operators.declarations.kernel import MAX_DIMS, WHOLE, Scalar, Tensor
 from onedispatch.operators.declarations.params import MAX_ALIGN, MAX_DENOMINATOR, MAX_NUMERATOR
 from onedispatch.operators.scheduling.index_space import Access, LoopNest, Operand
 from onedispatch.transactions.base.errors import OperatorError
@@ -39,6 +39,17 @@ def check_nest(nest: LoopNest) -> None:
                 _refuse(nest, operand, position, given, "a = 1, and strides of the view")
     for output in nest.outputs:
         _check_once(nest, output)
+        _check_padding(nest, output)
+
+
+def _check_padding(nest: LoopNest, output: Operand) -> None:
+    """Only the members that fill up the words of an output's rows may be missing in inputs."""
+    unit, last = output.dtype.per_word, len(nest.dims) - 1
+    for d, dim in enumerate(nest.dims):
+        if not 0 <= dim.padding < (min(unit, dim.extent) if d == last else 1):
+            given = f"{dim.padding} members of {dim.name}"
+            accepted = f"fewer than {unit}, of the last dimension alone: words of {output.dtype}"
+            raise _error(nest, "its padding", given, accepted)
 
 
 def _check_bindings(nest: LoopNest) -> None:
@@ -54,9 +65,32 @@ def _check_bindings(nest: LoopNest) -> None:
         operand = bound.get(tensor.name)
         if operand is None and not tensor.optional:
             raise _error(nest, f"operand {tensor.name!r}", "nothing", "it must be there")
-        if operand is not None and operand.dtype.name not in tensor.dtypes.split():
-            accepted = ", ".join(tensor.dtypes.split())
-            raise _error(nest, f"element type of operand {tensor.name!r}", operand.dtype.name, accepted)
+        if operand is not None:
+            _check_dtype(nest, tensor, operand.dtype.name)
+    for scalar in kernel.scalars:
+        if scalar.table is not None and kernel.seen_by(scalar).name in bound:
+            _check_function(nest, scalar, bound[kernel.seen_by(scalar).name].dtype.name)
+
+
+def _check_dtype(nest: LoopNest, tensor: Tensor, given: str) -> None:
+    accepted = tensor.dtypes.split()
+    like = nest.bound.get(tensor.like)
+    if like is not None:
+        accepted = [like.dtype.name]
+    if given not in accepted:
+        what = f"element type of operand {tensor.name!r}"
+        told = f"{accepted[0]}, that of {tensor.like!r}" if like is not None else ", ".join(accepted)
+        raise _error(nest, what, given, told)
+
+
+def _check_function(nest: LoopNest, scalar: Scalar, dtype: str) -> None:
+    """The chosen function is defined for the elements that it sees."""
+    assert scalar.table is not None
+    chosen = nest.scalars.get(scalar.name, 0)
+    row = scalar.table[chosen] if isinstance(chosen, str) else scalar.table.rows[int(chosen)]
+    if not row.takes(dtype):
+        accepted = ", ".join(r.name for r in scalar.table.rows if r.takes(dtype))
+        raise _error(nest, f"scalar {scalar.name!r} for elements of {dtype}", row.name, accepted)
 
 
 def _error(nest: LoopNest, what: str, given: str, accepted: str) -> OperatorError:
@@ -82,12 +116,56 @@ def _check_view(nest: LoopNest, operand: Operand) -> None:
             _refuse(nest, operand, position, f"stride {stride}", accepted)
     if operand.offset < 0:
         _refuse(nest, operand, 0, f"offset {operand.offset}", "0 or more")
+    if operand.dtype.per_word > 1:
+        _check_whole_words(nest, operand)
+
+
+def _check_whole_words(nest: LoopNest, operand: Operand) -> None:
+    """Chunks of elements narrower than a word begin and end with words, as DMAs move them."""
+    unit, last = operand.dtype.per_word, len(operand.shape) - 1
+    for position, (size, stride, access) in enumerate(
+        zip(operand.shape, operand.strides, operand.access, strict=True)
+    ):
+        if position < last and size > 1 and stride % unit:
+            _refuse(
+                nest,
+                operand,
+                position,
+                f"stride {stride}",
+                f"a multiple of {unit}, a word of {operand.dtype}",
+            )
+        if position == last and (stride != 1 or size % unit):
+            accepted = f"stride 1 and a multiple of {unit}: whole words of {operand.dtype}"
+            _refuse(nest, operand, position, f"{counted(size, 'element')} with stride {stride}", accepted)
+        if position == last and access.dim is not None and not _in_words(nest, operand, access):
+            accepted = f"an alignment of {unit}, or tiles and extents that are multiples of it"
+            _refuse(nest, operand, position, f"aligned to {access.align}", accepted)
+    if operand.tensor < 0 and operand.offset % unit:
+        _refuse(
+            nest, operand, last, f"offset {operand.offset}", f"a multiple of {unit}: outputs are whole words"
+        )
+
+
+def _in_words(nest: LoopNest, operand: Operand, access: Access) -> bool:
+    unit = operand.dtype.per_word
+    if access.align % unit == 0 and operand.tensor >= 0:
+        return True
+    if access.dim is None or (access.a, access.den, access.start % unit) != (1, 1, 0):
+        return False
+    if access.dim < 0:
+        return nest.k_multiple % unit == 0 and nest.k_extent % unit == 0
+    if not access.dim < len(nest.dims):
+        return True  # refused elsewhere
+    dim = nest.dims[access.dim]
+    return (dim.multiple % unit == 0 or dim.whole) and dim.extent % unit == 0
 
 
 def _check_access(nest: LoopNest, operand: Operand, position: int, access: Access, tensor: Tensor) -> None:
     size = operand.shape[position]
     if access.dim is None:
         whole = any(axis.startswith(WHOLE) for axis in tensor.axis_names)
+        if operand.tensor >= 0 and size == operand.dtype.per_word and position == len(operand.shape) - 1:
+            return  # the word around one element, which lies at the offset
         if size > 1 and tensor.walk == "affine" and not whole:
             given = f"all {counted(size, 'element')}"
             _refuse(nest, operand, position, given, "one element per member of the index")
@@ -118,7 +196,7 @@ def _check_walk(nest: LoopNest, operand: Operand, position: int, access: Access,
     """The kernel finds each member's elements where the access says they are, inside the view."""
     size, interval = operand.shape[position], _interval(access)
     along = access.dim if access.dim is not None else 0
-    extent = nest.k_extent if along < 0 else nest.dims[along].extent
+    extent = nest.k_extent if along < 0 else nest.dims[along].extent - nest.dims[along].padding
     if tensor.walk == "interval" or not extent:
         return
     if access.start != access.end or access.den != 1:
@@ -165,7 +243,8 @@ def _check_once(nest: LoopNest, output: Operand) -> None:
 def check_inside(nest: LoopNest, operand: Operand, elements: int) -> None:
     """Raises ``OperatorError`` unless the view lies in a tensor of so many ``elements``."""
     reach = sum((size - 1) * stride for size, stride in zip(operand.shape, operand.strides, strict=True))
-    if 0 not in operand.shape and operand.offset + reach >= elements:
+    first = operand.offset - operand.offset % operand.dtype.per_word  # chunks begin with words
+    if 0 not in operand.shape and first + reach >= elements:
         raise OperatorError(
             f"nest of {nest.kernel.name}, operand {operand.name!r}",
             f"offset {operand.offset}, strides {list(operand.strides)} over {list(operand.shape)}",

@@ -347,7 +347,7 @@ class Schedule:
                     at += 4 * int(part.words(self.nest, self.tiles, self.k_tile))
                 if isinstance(operand, Operand):
                     if operand.name == name:
-                        return port_ref(port, at)
+                        return port_ref(port, at + operand.lead_bytes)
                     at += self.words(operand) * 4
         raise KeyError(name)
 

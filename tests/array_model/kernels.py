@@ -21,7 +21,6 @@ from onedispatch.operators.families.elementwise import KERNEL as ELTWISE
 from onedispatch.operators.families.matmul import GEMM
 from tests.array_model.memory import Memory, ModelFault
 
-F32 = npt.NDArray[np.float32]
 NUMPY = {row.code: row.numpy for row in DTYPES.values()}
 
 
@@ -101,36 +100,43 @@ class LocalAxis:
         return (coordinate - first) * self.stride
 
 
-def activate(call: Call, kernel: Kernel, x: F32) -> F32:
+def activate(call: Call, kernel: Kernel, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The activation that the kernel's ``act`` scalars choose."""
     function = call.function(kernel, "act").reference
     assert function is not None
     with np.errstate(all="ignore"):
         y = function(x, call.scalar_f32(kernel, "act_alpha"), call.scalar_f32(kernel, "act_beta"))
-    return np.asarray(y, np.float32)
+    return np.asarray(y, x.dtype)
 
 
 def eltwise(call: Call) -> None:
-    """act(func(inputs)) over a box of five dimensions; a stride of 0 repeats an element."""
+    """act(func(inputs)) over a box of five dimensions; a stride of 0 repeats an element.
+
+    Members that an input lacks fill up the words of the output's rows: they are zero.
+    """
     sizes = [call.tile(d) for d in range(5)]
     index = np.indices(sizes).reshape(5, -1)
     function = call.function(ELTWISE, "func")
-    x: list[F32] = []
+    dtype = NUMPY[call.word(ELTWISE, "out") >> params.DTYPE_SHIFT & 0xFF]
+    held = np.ones(index.shape[1], bool)
+    x: list[npt.NDArray[Any]] = []
     for i in range(function.inputs):
         axes = [LocalAxis.at(call, ELTWISE, f"x{i}_d{d}") for d in range(5)]
         base = call.byte(call.word(ELTWISE, f"x{i}"))
-        values = []
-        for member in index.T:
-            element = 0
-            for axis, origin, at in zip(axes, call.origins, member, strict=True):
-                element += axis.local(origin, axis.first(origin + int(at)))
-            values.append(call.load(base + 4 * element, np.float32))
-        x.append(np.array(values, np.float32))
+        values = np.zeros(index.shape[1], dtype)
+        for number, member in enumerate(index.T):
+            places = list(zip(axes, call.origins, (int(at) for at in member), strict=True))
+            if any(axis.stride and axis.first(o + at) >= axis.extent for axis, o, at in places):
+                held[number] = False
+                continue
+            element = sum(axis.local(o, axis.first(o + at)) for axis, o, at in places)
+            values[number] = call.load(base + dtype.itemsize * element, dtype)
+        x.append(values)
     alpha, beta = call.scalar_f32(ELTWISE, "alpha"), call.scalar_f32(ELTWISE, "beta")
     assert function.reference is not None
     with np.errstate(all="ignore"):
-        result = np.broadcast_to(np.asarray(function.reference(alpha, beta, *x), np.float32), index.shape[1:])
-    call.memory.store_block(call.out, activate(call, ELTWISE, result))
+        result = np.broadcast_to(np.asarray(function.reference(alpha, beta, *x), dtype), index.shape[1:])
+    call.memory.store_block(call.out, np.where(held, activate(call, ELTWISE, result), dtype.type(0)))
 
 
 def matrix(

@@ -104,6 +104,8 @@ def elements() -> list[Case]:
         cases += [case(op, f32(*a), f32(*b, kind="positive")) for a, b in pairs]
         cases += case(op, f32(9, 31), f32(31, kind="positive")).on(*SMALL)
     cases += [case("Sum", f32(37, 5), f32(5)), case("Sum", f32(2, 1, 3), f32(4, 1)), case("Sum", f32(11))]
+    for op in ("Max", "Min"):
+        cases += [case(op, f32(37, 5), f32(5)), case(op, f32(2, 1, 3), f32(4, 1)), case(op, f32(11))]
     unary = ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Exp", "Sqrt", "Erf", "Abs", "Neg", "Log", "Reciprocal")
     for op in unary:
         kind = "positive" if op in ("Sqrt", "Log", "Reciprocal") else "normal"

@@ -58,6 +58,18 @@ def sums() -> list[Case]:
         case("Sum", f32(3, 4, kind="special"), f32(3, 4, kind="special"), f32(4)),
         case("Sum", f32(3, 4), f32(3, 4), opset=8),
         *case("Sum", f32(7, 31), f32(31), f32(7, 31)).on(*SMALL_DEVICES),
+        *(
+            chosen
+            for op in ("Max", "Min")
+            for chosen in (
+                case(op, f32(37, 5)),
+                case(op, f32(3, 4), f32(4), f32(3, 1)),
+                case(op, f32(37, 101), weight(101)),
+                case(op, f32(9, 11, kind="special"), f32(9, 11, kind="special")),
+                case(op, f32(3, 4), f32(3, 4), opset=12),
+                *case(op, f32(7, 31), f32(31)).on(*SMALL_DEVICES),
+            )
+        ),
     ]
 
 

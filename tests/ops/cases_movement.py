@@ -30,6 +30,7 @@ def concat() -> list[Case]:
         case("Concat", f32(3, 4, kind="special"), f32(3, 5, kind="special"), axis=1),
         case("Concat", f32(3, 4), f32(3, 5), axis=1, opset=4),
         *case("Concat", f32(3, 7, 5), f32(3, 4, 5), axis=1).on(*SMALL_DEVICES),
+        *case("Concat", integers("int8", 5, 3), integers("int8", 5, 6), axis=1).on("npu2", *SMALL_DEVICES),
     ]
     return cases
 

@@ -181,6 +181,59 @@ def movement(draw: st.DrawFn) -> Case:
     return case("Concat", *inputs, axis=axis, device=draw(DEVICES))
 
 
+# Element types whose answers onnxruntime gives; rows of the narrow ones rarely end with a word.
+NUMBERS = st.sampled_from(["int8", "uint8", "int16", "uint16", "int32", "uint32", "float16"])
+MOVABLE = st.one_of(NUMBERS, st.sampled_from(["bool", "int64", "float64"]))
+ODD = st.one_of(st.integers(1, 9), st.sampled_from([15, 17, 31, 33, 63, 67, 131, 257, 1009]))
+
+
+def odd_shapes(most: int = 4000) -> st.SearchStrategy[tuple[int, ...]]:
+    sides = st.lists(ODD, min_size=1, max_size=5)
+    return sides.map(tuple).filter(lambda s: np.prod(s) <= most)
+
+
+@st.composite
+def typed_elements(draw: st.DrawFn) -> Case:
+    """Arithmetic in every element type. Nothing is divided: onnxruntime stops the process for some."""
+    shape, dtype = draw(odd_shapes()), draw(NUMBERS)
+    op = draw(st.sampled_from(["Add", "Sub", "Mul"] if dtype.endswith("t16") else _ORDERED))
+
+    def narrowed() -> Input:
+        own = tuple(draw(st.sampled_from([n, n, 1])) for n in shape)
+        return Input(own[draw(st.integers(0, len(own))) :], dtype, "integer")
+
+    if op in ("Abs", "Neg"):
+        return case(op, Input(shape, "int8" if op == "Neg" else dtype, "integer"), device=draw(DEVICES))
+    if op == "Clip":
+        bounds = [value(n, dtype, const=draw(st.booleans())) for n in (3, 90)]
+        return case(op, Input(shape, dtype, "integer"), *bounds, device=draw(DEVICES))
+    return case(op, narrowed(), narrowed(), device=draw(DEVICES))
+
+
+_ORDERED = ["Add", "Sub", "Mul", "Max", "Min", "Abs", "Neg", "Clip"]
+
+
+@st.composite
+def typed_movement(draw: st.DrawFn) -> Case:
+    """Rows that begin, end and are cut inside words."""
+    shape, dtype = draw(odd_shapes()), draw(MOVABLE)
+    op = draw(st.sampled_from(["Transpose", "Concat", "Concat", "Reshape"]))
+    if op == "Transpose":
+        perm = draw(st.permutations(range(len(shape))))
+        return case(op, Input(shape, dtype, "integer"), perm=perm, device=draw(DEVICES))
+    if op == "Reshape":
+        wanted = draw(st.permutations(shape)) if draw(st.booleans()) else [shape[0], -1]
+        return case(op, Input(shape, dtype, "integer"), value(list(wanted), "int64"), device=draw(DEVICES))
+    axis = draw(st.integers(0, len(shape) - 1))
+    parts = draw(st.lists(st.integers(1, 9), min_size=1, max_size=5))
+    const = draw(st.booleans())
+    inputs = [
+        Input((*shape[:axis], n, *shape[axis + 1 :]), dtype, "integer", const and i == 0)
+        for i, n in enumerate(parts)
+    ]
+    return case(op, *inputs, axis=axis, device=draw(DEVICES))
+
+
 FAMILIES: dict[str, st.SearchStrategy[Case]] = {
     "matmul": matmul(),
     "gemm": gemm(),
@@ -192,4 +245,6 @@ FAMILIES: dict[str, st.SearchStrategy[Case]] = {
     "rows": rows(),
     "channels": channels(),
     "movement": movement(),
+    "typed_elements": typed_elements(),
+    "typed_movement": typed_movement(),
 }

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 import onedispatch.cpp_ext._core as core
+from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.emission.emitter import NestProgram
 from onedispatch.operators.interface.operator import Unsupported
 from onedispatch.operators.scheduling.nest import Nest
@@ -77,4 +78,4 @@ def test_search_and_simulator_agree_on_random_calls() -> None:
         charged = core.charged_cycles(block, device.name, most=min(64, 4 * len(wanted)))
         assert charged == (wanted * len(charged))[: len(charged)], schedule.explain()
         compared[nest.kernel.name] += len(charged)
-    assert len(compared) == 8, compared
+    assert compared.keys() == {kernel.name for kernel in all_kernels()}

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from onedispatch.operators.emission.overlay import overlay_transaction
-from onedispatch.operators.families.elementwise import Eltwise
+from onedispatch.operators.families.elementwise import Eltwise, View
 from onedispatch.operators.families.matmul import MatMul
+from onedispatch.operators.families.movement import Move, Part
 from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import ArgKind, Device, find_device
@@ -40,7 +41,8 @@ def whole(rng: np.random.Generator, *shape: int, dtype: Any = np.float32) -> Arr
 
 def buffers_of(operator: Operator, arrays: list[Array]) -> list[bytes | int]:
     """The kernel arguments in the order of the arg map; arguments that nobody uses are small."""
-    read = [array for i, array in enumerate(arrays) if i in operator._read_inputs]
+    pairs = zip(operator.inputs, arrays, strict=True)
+    read = [tensor.laid(array) for i, (tensor, array) in enumerate(pairs) if i in operator._read_inputs]
     entries = operator.arg_map()
     buffers: list[bytes | int] = [4] * (1 + max(entry.xrt_arg_idx for entry in entries))
     for entry in entries:
@@ -62,7 +64,7 @@ def check(operator: Operator, arrays: list[Array], shuffle: int | None = None) -
     model = run_model(device, overlay, transaction, buffers, load_program, shuffle)
     assert model.kind == "ok", model.text
     size = operator.output.device_bytes
-    result = np.frombuffer(model.buffers[0][:size], operator.output.dtype).reshape(operator.output.shape)
+    result = operator.output.gathered(np.frombuffer(model.buffers[0][:size], operator.output.dtype))
     np.testing.assert_array_equal(result, operator.reference(*arrays), err_msg="\n".join(operator.explain()))
     cpp = run_cpp(device, overlay, transaction, buffers)
     assert cpp.kind == "ok", cpp.text
@@ -106,13 +108,24 @@ def force(operator: Operator, choose: random.Random) -> None:
 def eltwise(choose: random.Random, rng: np.random.Generator, device: Device) -> tuple[Operator, list[Array]]:
     shape = [choose.randint(1, 9) for _ in range(choose.randint(1, 4))]
     other = [n if choose.random() < 0.6 else 1 for n in shape][choose.randrange(len(shape)) :]
-    inputs = [spec("a", *shape), spec("b", *other)]
-    arrays = [whole(rng, *shape), whole(rng, *other)]
     func = choose.choice(["add", "sub", "mul", "max", "muladd"])
+    dtype = np.dtype(np.float32 if func == "muladd" else choose.choice(["f4", "f4", "i1", "u2", "i4"]))
+    inputs = [spec("a", *shape, dtype=dtype), spec("b", *other, dtype=dtype)]
+    arrays = [whole(rng, *shape, dtype=dtype), whole(rng, *other, dtype=dtype)]
     if func == "muladd":
         inputs.append(spec("c", *shape[-1:]))
         arrays.append(whole(rng, *shape[-1:]))
-    return Eltwise("op", func, inputs, spec("out", *shape), device), arrays
+    return Eltwise("op", func, inputs, spec("out", *shape, dtype=dtype), device), arrays
+
+
+def transposed(
+    choose: random.Random, rng: np.random.Generator, device: Device
+) -> tuple[Operator, list[Array]]:
+    """Bytes of rows that end inside words become other such rows."""
+    m, n = choose.randint(1, 13), choose.randint(1, 13)
+    x, output = spec("x", m, n, dtype=np.int8), spec("out", n, m, dtype=np.int8)
+    part = Part(0, output.device_shape, View(x.strides[::-1]), View(output.strides), output.row_pitch - m)
+    return Move("op", [x], output, device, [part]), [whole(rng, m, n, dtype=np.int8)]
 
 
 def matmul(choose: random.Random, rng: np.random.Generator, device: Device) -> tuple[Operator, list[Array]]:
@@ -156,7 +169,7 @@ def test_small_operators_as_scheduled(device: str, rng: np.random.Generator) -> 
     check(larger, [whole(rng, 40, 33), whole(rng, 33, 50)])
 
 
-@pytest.mark.parametrize("make", [eltwise, matmul, integers])
+@pytest.mark.parametrize("make", [eltwise, transposed, matmul, integers])
 @pytest.mark.parametrize("seed", range(12))
 def test_operators_with_forced_schedules(make: Any, seed: int) -> None:
     choose, rng = random.Random(seed), np.random.default_rng(seed)

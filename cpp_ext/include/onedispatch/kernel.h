@@ -51,7 +51,8 @@ typedef struct od_dtype_spec {
 
 typedef struct od_function_spec {
   const char* name;
-  double slow; /* slow evaluations per element */
+  double slow;     /* slow evaluations per element */
+  uint32_t dtypes; /* bit per OD_DTYPE_...: elements that it is defined for */
 } od_function_spec;
 
 typedef struct od_axis_spec {
@@ -66,6 +67,7 @@ typedef struct od_operand_spec {
   uint32_t role;   /* OD_ROLE_... */
   uint32_t optional;
   uint32_t walk; /* OD_WALK_...: how members of the index find their elements */
+  uint32_t like; /* index of the operand that must have the same element type; its own: none */
   const od_axis_spec* axes;
   uint32_t n_axes;
 } od_operand_spec;
@@ -76,6 +78,7 @@ typedef struct od_scalar_spec {
   uint32_t type;    /* OD_SCALAR_... */
   double low, high; /* ends included */
   const od_function_spec* functions; /* OD_SCALAR_FUNCTION: high + 1 of them */
+  uint32_t of; /* index of the operand whose elements they see */
 } od_scalar_spec;
 
 typedef struct od_kernel_spec {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// od::eltwise: a function of up to three strided inputs over a box of rank 5.
+// od::eltwise: a function of up to three strided inputs over a box of rank 5, for every element type.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <vector>
+#include <limits>
 
 #include "kernel.h"
+#include "onedispatch/kernel_tables.h"
 #include "simd/simd.h"
+#include "strided.h"
 
 namespace onedispatch::kernels {
 
@@ -14,14 +16,7 @@ namespace {
 
 namespace scalar = params::eltwise::scalar;
 namespace fn = params::eltwise_func;
-
-constexpr int kInputs = 3;
-constexpr int kBlock = 512;  // elements of a strided run that are gathered at a time
-
-struct Box {
-  int64_t size[kDims];
-  int64_t stride[kInputs][kDims];
-};
+namespace act = params::activation;
 
 int inputs_of(uint32_t func) {
   if (func == fn::fill_) return 0;
@@ -29,42 +24,56 @@ int inputs_of(uint32_t func) {
   return func == fn::muladd_ ? 3 : 2;
 }
 
+bool is_half(uint32_t dtype) { return dtype == params::dtype::bf16 || dtype == params::dtype::f16; }
+
+// A number as an element: integers saturate.
+template <class T>
+T element_of(float value) {
+  if constexpr (std::is_same_v<T, float>) return value;
+  const double wide = value;
+  if (wide != wide) return 0;
+  if (wide <= static_cast<double>(std::numeric_limits<T>::min())) return std::numeric_limits<T>::min();
+  if (wide >= static_cast<double>(std::numeric_limits<T>::max())) return std::numeric_limits<T>::max();
+  return static_cast<T>(wide);
+}
+
 class Eltwise final : public Kernel {
  public:
   explicit Eltwise(const Setup& setup);
 
-  void check(const Call& call) const override { base(call); }
+  void check(const Call& call) const override { strided_.check(call); }
 
   void run(const Call& call) const override {
-    auto* out = reinterpret_cast<float*>(call.out);
-    if (func_ == fn::fill_) {
-      std::fill(out, out + elements_, alpha_);
-    } else if (swap_) {
-      transpose(call, out);
-    } else {
-      walk(call, out);
+    switch (od_dtypes[dtype_].bytes) {
+      case 1: run_as<uint8_t>(call); break;
+      case 2: run_as<uint16_t>(call); break;
+      default: run_as<uint32_t>(call); break;
     }
-    activation_.apply(out, static_cast<size_t>(elements_));
   }
 
  private:
-  std::array<int64_t, kInputs> base(const Call& call) const;
-  void collapse(const Setup& setup);
-  void find_transpose();
-  void walk(const Call& call, float* out) const;
-  void transpose(const Call& call, float* out) const;
-  void run_inner(const float* const* x, float* out, int64_t n) const;
-  void compute(const float* const* x, const int* strides, float* out, size_t n) const;
+  template <class T>
+  void run_as(const Call& call) const;
+  template <class T>
+  void walk(const Call& call, const Box& box, T* out) const;
+  template <class T>
+  bool transpose(const Call& call, const Box& box, T* out) const;
+  template <class T>
+  void compute(const T* const* x, const int* strides, T* out, size_t n) const;
+  void compute_f32(const float* const* x, const int* strides, float* out, size_t n) const;
+  void compute_half(const uint16_t* const* x, const int* strides, uint16_t* out, size_t n) const;
+  template <class T>
+  void fill(T* out) const;
+  template <class T>
+  void activate(T* out, size_t n) const;
 
   uint32_t func_;
   int n_in_;
   float alpha_, beta_;
   Activation activation_;
-  Operand input_[kInputs];
-  int64_t tile_[kDims] = {};
-  Box box_{};
-  int64_t elements_ = 1;
-  bool swap_ = false;  // a copy whose two inner dimensions are exchanged
+  uint32_t dtype_;
+  std::array<Operand, kInputs> input_;
+  Strided strided_;
 };
 
 Eltwise::Eltwise(const Setup& setup)
@@ -72,81 +81,79 @@ Eltwise::Eltwise(const Setup& setup)
       n_in_(inputs_of(func_)),
       alpha_(setup.f32(scalar::alpha)),
       beta_(setup.f32(scalar::beta)),
-      activation_(setup, scalar::act) {
-  for (const Dim& dim : setup.dims) elements_ *= dim.tile;
-  const uint32_t dtype = setup.operands[params::eltwise::operand::out].dtype;
+      activation_(setup, scalar::act),
+      dtype_(setup.operands[params::eltwise::operand::out].dtype),
+      strided_(setup, n_in_, params::eltwise::operand::out) {
   for (int i = 0; i < kInputs; ++i) {
-    input_[i] = setup.operands[static_cast<size_t>(i)];
+    input_[static_cast<size_t>(i)] = setup.operands[static_cast<size_t>(i)];
     const uint32_t at = setup.spec->operands[i].at;
-    if (input_[i].present != (i < n_in_)) {
+    if (input_[static_cast<size_t>(i)].present != (i < n_in_)) {
       reject(setup, at, setup.spec->operands[i].name, "the function reads " + std::to_string(n_in_) + " inputs");
     }
-    if (i < n_in_) require_dtype(setup, static_cast<uint32_t>(i), dtype);
   }
-  const bool exact = func_ == fn::copy_ || (func_ == fn::fill_ && alpha_ == 0.0f);  // zero has the same bits in all types
-  const bool moves = exact && activation_.code == params::activation::none_;
-  if (dtype != params::dtype::f32 && !moves) {
-    reject(setup, params::eltwise::func, "function", "types other than f32 are only copied (0), or filled (6) with zeros");
+  const bool scaled = func_ == fn::add_ && (alpha_ != 1.0f || beta_ != 1.0f);
+  if (scaled && dtype_ != params::dtype::f32 && !is_half(dtype_)) {
+    reject(setup, params::eltwise::alpha, "alpha", "integers are added as they are: alpha and beta of 1");
   }
-  collapse(setup);
-  find_transpose();
 }
 
-// Drops dimensions of one and joins neighbours that every input walks in one stride.
-void Eltwise::collapse(const Setup& setup) {
-  int rank = 0;
-  for (int d = 0; d < kDims; ++d) {
-    const int64_t size = setup.dims[static_cast<size_t>(d)].tile;
-    if (size == 1) continue;
-    int64_t stride[kInputs] = {};
-    bool joins = rank > 0;
-    for (int i = 0; i < n_in_; ++i) {
-      const Axis& axis = input_[i].axes[static_cast<size_t>(d)];
-      stride[i] = axis.stride * axis.a;  // members are `a` coordinates apart
-      joins = joins && box_.stride[i][rank - 1] == stride[i] * size;
-    }
-    const int to = joins ? rank - 1 : rank++;
-    box_.size[to] = joins ? box_.size[to] * size : size;
-    for (int i = 0; i < n_in_; ++i) box_.stride[i][to] = stride[i];
+template <class T>
+void Eltwise::run_as(const Call& call) const {
+  T* out = reinterpret_cast<T*>(call.out);
+  if (func_ == fn::fill_) {
+    fill(out);
+  } else {
+    Box own;
+    const Box& box = strided_.box(call, own);
+    if (!transpose(call, box, out)) walk(call, box, out);
   }
-  // Right-aligned: the innermost run is always dimension 4.
-  for (int d = kDims - 1, from = rank - 1; d >= 0; --d, --from) {
-    box_.size[d] = from >= 0 ? box_.size[from] : 1;
-    for (int i = 0; i < n_in_; ++i) box_.stride[i][d] = from >= 0 ? box_.stride[i][from] : 0;
-  }
-  for (size_t d = 0; d < kDims; ++d) tile_[d] = setup.dims[d].tile;
+  activate(out, static_cast<size_t>(strided_.elements()));
 }
 
-// Where the first member of the tile lies in the chunk of each input.
-std::array<int64_t, kInputs> Eltwise::base(const Call& call) const {
-  std::array<int64_t, kInputs> at{};
-  for (size_t i = 0; i < static_cast<size_t>(n_in_); ++i) {
-    for (size_t d = 0; d < kDims; ++d) {
-      const Axis& axis = input_[i].axes[d];
-      const int64_t reach = axis.a * (tile_[d] - 1) + 1;
-      at[i] += axis.local(call.origin[d], axis.first(call.origin[d]), reach, "eltwise input");
+template <class T>
+void Eltwise::fill(T* out) const {
+  uint8_t image[4] = {};
+  if (is_half(dtype_)) {
+    simd().narrow(dtype_, &alpha_, image, 1);
+  } else {
+    const auto put = [&](auto element) { std::memcpy(image, &element, sizeof element); };
+    switch (dtype_) {
+      case params::dtype::i8: put(element_of<int8_t>(alpha_)); break;
+      case params::dtype::u8: put(element_of<uint8_t>(alpha_)); break;
+      case params::dtype::i16: put(element_of<int16_t>(alpha_)); break;
+      case params::dtype::u16: put(element_of<uint16_t>(alpha_)); break;
+      case params::dtype::i32: put(element_of<int32_t>(alpha_)); break;
+      case params::dtype::u32: put(element_of<uint32_t>(alpha_)); break;
+      case params::dtype::boolean: put(static_cast<uint8_t>(alpha_ != 0.0f)); break;
+      default: put(alpha_); break;
     }
   }
-  return at;
+  T value;
+  std::memcpy(&value, image, sizeof value);
+  std::fill(out, out + strided_.elements(), value);
 }
 
-void Eltwise::find_transpose() {
-  if (func_ != fn::copy_ || box_.stride[0][4] <= 1) return;
-  for (int d = 0; d < 4; ++d) {
-    if (box_.stride[0][d] == 1 && box_.size[d] >= 4) swap_ = true;
+template <class T>
+void Eltwise::activate(T* out, size_t n) const {
+  if (activation_.code == act::none_) return;
+  if (dtype_ == params::dtype::f32) {
+    activation_.apply(reinterpret_cast<float*>(out), n);
+  } else if (is_half(dtype_)) {
+    float wide[kBlock];
+    for (size_t at = 0; at < n; at += kBlock) {
+      const size_t count = std::min<size_t>(kBlock, n - at);
+      simd().widen(dtype_, out + at, wide, count);
+      activation_.apply(wide, count);
+      simd().narrow(dtype_, wide, out + at, count);
+    }
+  } else {
+    simd().unary_int(activation_.code, dtype_, out, out, n);
   }
 }
 
-void Eltwise::compute(const float* const* x, const int* s, float* out, size_t n) const {
+void Eltwise::compute_f32(const float* const* x, const int* s, float* out, size_t n) const {
   const SimdLevel& level = simd();
   switch (func_) {
-    case fn::copy_:
-      if (s[0] == 0) {
-        std::fill(out, out + n, x[0][0]);
-      } else {
-        std::memcpy(out, x[0], n * sizeof *out);
-      }
-      break;
     case fn::add_:
       if (alpha_ == 1.0f && beta_ == 1.0f) {
         level.binary(func_, x[0], s[0], x[1], s[1], out, n);
@@ -166,83 +173,96 @@ void Eltwise::compute(const float* const* x, const int* s, float* out, size_t n)
   }
 }
 
-void Eltwise::run_inner(const float* const* x, float* out, int64_t n) const {
+// In float32, rounded once.
+void Eltwise::compute_half(const uint16_t* const* x, const int* s, uint16_t* out, size_t n) const {
+  float wide[kInputs][kBlock], result[kBlock];
+  const float* from[kInputs] = {wide[0], wide[1], wide[2]};
+  for (size_t at = 0; at < n; at += kBlock) {
+    const size_t count = std::min<size_t>(kBlock, n - at);
+    for (int i = 0; i < n_in_; ++i) simd().widen(dtype_, x[i] + (s[i] != 0 ? at : 0), wide[i], s[i] != 0 ? count : 1);
+    compute_f32(from, s, result, count);
+    simd().narrow(dtype_, result, out + at, count);
+  }
+}
+
+template <class T>
+void Eltwise::compute(const T* const* x, const int* s, T* out, size_t n) const {
+  if (func_ == fn::copy_) {
+    if (s[0] == 0) {
+      std::fill(out, out + n, x[0][0]);
+    } else {
+      std::memcpy(out, x[0], n * sizeof *out);
+    }
+    return;
+  }
+  if constexpr (sizeof(T) == 4) {
+    if (dtype_ == params::dtype::f32) {
+      const float* from[kInputs] = {};
+      for (int i = 0; i < n_in_; ++i) from[i] = reinterpret_cast<const float*>(x[i]);
+      compute_f32(from, s, reinterpret_cast<float*>(out), n);
+      return;
+    }
+  }
+  if constexpr (sizeof(T) == 2) {
+    if (is_half(dtype_)) {
+      compute_half(x, s, out, n);
+      return;
+    }
+  }
+  simd().binary_int(func_, dtype_, x[0], s[0], x[1], s[1], out, n);
+}
+
+template <class T>
+void Eltwise::walk(const Call& call, const Box& box, T* out) const {
   int kind[kInputs] = {};
   bool plain = true;
   for (int i = 0; i < n_in_; ++i) {
-    kind[i] = box_.stride[i][4] != 0;
-    plain = plain && box_.stride[i][4] <= 1;
+    kind[i] = box.along_run(i) != 0;
+    plain = plain && box.along_run(i) <= 1;
   }
-  if (plain) {
-    compute(x, kind, out, static_cast<size_t>(n));
-    return;
-  }
-  float gathered[kInputs][kBlock];
-  for (int64_t at = 0; at < n; at += kBlock) {
-    const int count = static_cast<int>(std::min<int64_t>(kBlock, n - at));
-    const float* from[kInputs] = {};
-    for (int i = 0; i < n_in_; ++i) {
-      const int64_t stride = box_.stride[i][4];
-      from[i] = x[i] + at * stride;
-      if (stride <= 1) continue;
-      simd().copy_strided(from[i], stride, gathered[i], count);
-      from[i] = gathered[i];
+  const T* chunk[kInputs] = {};
+  for (size_t i = 0; i < static_cast<size_t>(n_in_); ++i) chunk[i] = reinterpret_cast<const T*>(input_[i].in(call));
+  const int64_t n = box.size[kDims - 1];
+  for_each_run(box, strided_.bases(call), [&](const Bases& from, int64_t to) {
+    const T* x[kInputs] = {};
+    for (size_t i = 0; i < static_cast<size_t>(n_in_); ++i) x[i] = chunk[i] + from[i];
+    if (plain) {
+      compute(x, kind, out + to, static_cast<size_t>(n));
+      return;
     }
-    compute(from, kind, out + at, static_cast<size_t>(count));
-  }
+    T gathered[kInputs][kBlock];
+    for (int64_t at = 0; at < n; at += kBlock) {
+      const int count = static_cast<int>(std::min<int64_t>(kBlock, n - at));
+      const T* part[kInputs] = {};
+      for (int i = 0; i < n_in_; ++i) {
+        const int64_t stride = box.along_run(i);
+        part[i] = x[i] + at * stride;
+        if (stride <= 1) continue;
+        gather(part[i], stride, gathered[i], count);
+        part[i] = gathered[i];
+      }
+      compute(part, kind, out + to + at, static_cast<size_t>(count));
+    }
+  });
 }
 
-void Eltwise::walk(const Call& call, float* out) const {
-  const float* base[kInputs] = {};
-  const auto first = this->base(call);
-  for (int i = 0; i < n_in_; ++i) base[i] = input_[i].f32_in(call) + first[static_cast<size_t>(i)];
-  const auto& size = box_.size;
-  int64_t at[4];
-  for (at[0] = 0; at[0] < size[0]; ++at[0]) {
-    for (at[1] = 0; at[1] < size[1]; ++at[1]) {
-      for (at[2] = 0; at[2] < size[2]; ++at[2]) {
-        for (at[3] = 0; at[3] < size[3]; ++at[3], out += size[4]) {
-          const float* x[kInputs] = {};
-          for (int i = 0; i < n_in_; ++i) {
-            x[i] = base[i];
-            for (int d = 0; d < 4; ++d) x[i] += at[d] * box_.stride[i][d];
-          }
-          run_inner(x, out, size[4]);
-        }
-      }
-    }
+// A copy whose runs are strided while another dimension is contiguous in the input: that one becomes the
+// column of 2-D transposes. False where it is no such copy.
+template <class T>
+bool Eltwise::transpose(const Call& call, const Box& box, T* out) const {
+  if (func_ != fn::copy_ || box.along_run(0) <= 1) return false;
+  int unit = -1;
+  for (int d = kDims - 2; d >= 0; --d) {
+    if (box.stride[0][d] == 1 && box.size[d] >= 4) unit = d;
   }
-}
-
-// The dimension that is contiguous in the input becomes the column of 2-D transposes.
-void Eltwise::transpose(const Call& call, float* out) const {
-  const float* x = input_[0].f32_in(call) + base(call)[0];
-  int64_t out_stride[kDims];
-  int64_t below = 1;
-  int unit = 0;
-  for (int d = kDims - 1; d >= 0; --d) {
-    out_stride[d] = below;
-    below *= box_.size[d];
-    if (d < 4 && box_.stride[0][d] == 1 && box_.size[d] >= 4) unit = d;
-  }
-  int64_t size[4];
-  for (int d = 0; d < 4; ++d) size[d] = d == unit ? 1 : box_.size[d];
-  int64_t at[4];
-  for (at[0] = 0; at[0] < size[0]; ++at[0]) {
-    for (at[1] = 0; at[1] < size[1]; ++at[1]) {
-      for (at[2] = 0; at[2] < size[2]; ++at[2]) {
-        for (at[3] = 0; at[3] < size[3]; ++at[3]) {
-          int64_t from = 0, to = 0;
-          for (int d = 0; d < 4; ++d) {
-            from += at[d] * box_.stride[0][d];
-            to += at[d] * out_stride[d];
-          }
-          simd().transpose(x + from, box_.stride[0][4], static_cast<int>(box_.size[4]),
-                           static_cast<int>(box_.size[unit]), out + to, out_stride[unit]);
-        }
-      }
-    }
-  }
+  if (unit < 0) return false;
+  Box outer = box;
+  outer.size[unit] = 1;
+  const T* x = reinterpret_cast<const T*>(input_[0].in(call));
+  for_each_run(outer, strided_.bases(call), [&](const Bases& from, int64_t to) {
+    transpose_block(x + from[0], box.along_run(0), box.size[kDims - 1], box.size[unit], out + to, box.stride[kInputs][unit]);
+  });
+  return true;
 }
 
 }  // namespace

@@ -36,6 +36,14 @@ std::string number(double value) {
   return value == std::floor(value) && std::abs(value) < 1e15 ? std::to_string(static_cast<int64_t>(value)) : std::to_string(value);
 }
 
+std::string names(uint32_t dtypes) {
+  std::string text;
+  for (uint32_t d = 0; d < std::size(od_dtypes); ++d) {
+    if (dtypes >> d & 1) text += (text.empty() ? "" : ", ") + std::to_string(d) + " (" + od_dtypes[d].name + ")";
+  }
+  return text;
+}
+
 // Ascending, so that an out chunk's order is plain; every other dimension has tile 1.
 void read_roles(od_setup& setup) {
   const od_kernel_spec& spec = *setup.spec;
@@ -151,11 +159,7 @@ void read_operand(Operation& op, uint32_t index) {
   operand.n_axes = spec.n_axes;
   operand.dtype = setup.words[spec.at] >> params::kDtypeShift & 0xFF;
   if (operand.dtype >= std::size(od_dtypes) || (spec.dtypes >> operand.dtype & 1) == 0) {
-    std::string accepted;
-    for (uint32_t d = 0; d < std::size(od_dtypes); ++d) {
-      if (spec.dtypes >> d & 1) accepted += (accepted.empty() ? "" : ", ") + std::to_string(d) + " (" + od_dtypes[d].name + ")";
-    }
-    reject(setup, spec.at, std::string(spec.name) + " element type (bits 16..23)", "accepted: " + accepted);
+    reject(setup, spec.at, std::string(spec.name) + " element type (bits 16..23)", "accepted: " + names(spec.dtypes));
   }
   read_reference(op, spec, operand, op.places[index]);
   const bool is_output = spec.role == OD_ROLE_OUTPUT;
@@ -205,6 +209,28 @@ double elements(const od_setup& setup) {
   return product;
 }
 
+// Operands that share an element type do, and functions are defined for what they see.
+void check_dtypes(const od_setup& setup) {
+  const od_kernel_spec& spec = *setup.spec;
+  for (uint32_t i = 0; i < spec.n_operands; ++i) {
+    const od_operand &operand = setup.operands[i], &like = setup.operands[spec.operands[i].like];
+    if (operand.present != 0 && like.present != 0 && operand.dtype != like.dtype) {
+      reject(setup, spec.operands[i].at, std::string(spec.operands[i].name) + " element type (bits 16..23)",
+             "with " + std::string(spec.operands[spec.operands[i].like].name) + " as it is, accepted: " + names(1u << like.dtype));
+    }
+  }
+  for (uint32_t i = 0; i < spec.n_scalars; ++i) {
+    const od_scalar_spec& scalar = spec.scalars[i];
+    if (scalar.type != OD_SCALAR_FUNCTION || setup.operands[scalar.of].present == 0) continue;
+    const od_function_spec& chosen = scalar.functions[setup.scalars[i]];
+    const uint32_t dtype = setup.operands[scalar.of].dtype;
+    if ((chosen.dtypes >> dtype & 1) == 0) {
+      reject(setup, scalar.at, std::string(scalar.name) + " of " + od_dtypes[dtype].name + " (" + chosen.name + ")",
+             "it is defined for " + names(chosen.dtypes));
+    }
+  }
+}
+
 }  // namespace
 
 void read_operation(Operation& operation) {
@@ -216,6 +242,7 @@ void read_operation(Operation& operation) {
   read_roles(setup);
   for (uint32_t i = 0; i < spec.n_operands; ++i) read_operand(operation, i);
   for (uint32_t i = 0; i < spec.n_scalars; ++i) read_scalar(setup, spec.scalars[i], setup.scalars[i]);
+  check_dtypes(setup);
 }
 
 void place_operands(const Operation& operation, const std::array<uint8_t*, kPorts>& chunks, od_call& call) {

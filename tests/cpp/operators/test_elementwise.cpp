@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Add, Sub, Mul, Div, Sum, Relu, LeakyRelu, Clip, Sigmoid, Tanh, Exp, Sqrt, Erf, Abs, Neg, Log,
+// Add, Sub, Mul, Div, Sum, Max, Min, Relu, LeakyRelu, Clip, Sigmoid, Tanh, Exp, Sqrt, Erf, Abs, Neg, Log,
 // Reciprocal.
 #include "operator_case.h"
 
@@ -37,14 +37,26 @@ TEST(OperatorDiv, DividesBroadcastElements) {
   binary("Div", [](double a, double b) { return a / b; });
 }
 
-TEST(OperatorSum, AddsAllInputs) {
-  each_case("Sum", [](const OperatorCase& one) {
+void folded(const std::string& op_type, const std::function<double(double, double)>& compute) {
+  each_case(op_type, [&](const OperatorCase& one) {
     one.expect_each([&](const Shape& at) {
-      double sum = 0;
-      for (const Tensor& x : one.inputs) sum += x.broadcast(at);
-      return sum;
+      double result = one.input(0).broadcast(at);
+      for (size_t i = 1; i < one.inputs.size(); ++i) result = compute(result, one.inputs[i].broadcast(at));
+      return result;
     });
   });
+}
+
+TEST(OperatorSum, AddsAllInputs) {
+  folded("Sum", [](double a, double b) { return a + b; });
+}
+
+TEST(OperatorMax, TakesTheLargest) {
+  folded("Max", [](double a, double b) { return std::max(a, b); });
+}
+
+TEST(OperatorMin, TakesTheSmallest) {
+  folded("Min", [](double a, double b) { return std::min(a, b); });
 }
 
 TEST(OperatorRelu, KeepsWhatIsPositive) {

@@ -20,6 +20,7 @@
 #include "level_types.h"
 #include "level_gemm.h"
 #include "level_math.h"
+#include "level_integers.h"
 #include "level_rows.h"
 #include "level_windows.h"
 #include "level_table.h"

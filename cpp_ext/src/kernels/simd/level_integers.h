@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element-wise integers, in their own width: they wrap. Plain loops; the compiler makes vectors of this
+// level's width of them.
+namespace onedispatch::kernels::OD_LEVEL {
+
+// Calls body with a value of the integer type that `dtype` names.
+template <class Body>
+OD_INLINE void with_integer(uint32_t dtype, Body body) {
+  switch (dtype) {
+    case params::dtype::i8: body(int8_t{}); break;
+    case params::dtype::u8: body(uint8_t{}); break;
+    case params::dtype::i16: body(int16_t{}); break;
+    case params::dtype::u16: body(uint16_t{}); break;
+    case params::dtype::i32: body(int32_t{}); break;
+    case params::dtype::u32: body(uint32_t{}); break;
+    default: break;
+  }
+}
+
+// The unsigned type of T's width: sums and products are the same, and wrap.
+template <class T>
+struct Unsigned;
+template <> struct Unsigned<int8_t> { using type = uint8_t; };
+template <> struct Unsigned<uint8_t> { using type = uint8_t; };
+template <> struct Unsigned<int16_t> { using type = uint16_t; };
+template <> struct Unsigned<uint16_t> { using type = uint16_t; };
+template <> struct Unsigned<int32_t> { using type = uint32_t; };
+template <> struct Unsigned<uint32_t> { using type = uint32_t; };
+
+template <class T, class Fn>
+static void map_integers(const void* a, int sa, const void* b, int sb, void* y, size_t n, Fn f) {
+  const T* p = static_cast<const T*>(a);
+  const T* q = static_cast<const T*>(b);
+  T* out = static_cast<T*>(y);
+  if (n == 0) return;
+  const T p0 = p[0], q0 = q[0];
+  if (sa != 0 && sb != 0) {
+    for (size_t i = 0; i < n; ++i) out[i] = f(p[i], q[i]);
+  } else if (sa != 0) {
+    for (size_t i = 0; i < n; ++i) out[i] = f(p[i], q0);
+  } else if (sb != 0) {
+    for (size_t i = 0; i < n; ++i) out[i] = f(p0, q[i]);
+  } else {
+    const T value = f(p0, q0);
+    for (size_t i = 0; i < n; ++i) out[i] = value;
+  }
+}
+
+// Towards zero. What has no quotient gives zero, and the least number by -1 wraps to itself.
+template <class T>
+OD_INLINE T quotient(T p, T q) {
+  if (q == 0) return 0;
+  if constexpr (static_cast<T>(-1) < 0) {
+    if (q == -1) return static_cast<T>(typename Unsigned<T>::type{0} - static_cast<typename Unsigned<T>::type>(p));
+  }
+  return static_cast<T>(p / q);
+}
+
+static void binary_int(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, void* y, size_t n) {
+  namespace fn = params::eltwise_func;
+  with_integer(dtype, [&](auto element) {
+    using T = decltype(element);
+    using Bits = typename Unsigned<T>::type;
+    const auto wrapping = [&](auto f) {
+      map_integers<Bits>(a, sa, b, sb, y, n, [&](Bits p, Bits q) { return static_cast<Bits>(f(uint32_t{p}, uint32_t{q})); });
+    };
+    switch (static_cast<fn::Code>(func)) {
+      case fn::add_: wrapping([](uint32_t p, uint32_t q) { return p + q; }); break;
+      case fn::sub_: wrapping([](uint32_t p, uint32_t q) { return p - q; }); break;
+      case fn::mul_: wrapping([](uint32_t p, uint32_t q) { return p * q; }); break;
+      case fn::div_: map_integers<T>(a, sa, b, sb, y, n, [](T p, T q) { return quotient(p, q); }); break;
+      case fn::max_: map_integers<T>(a, sa, b, sb, y, n, [](T p, T q) { return p < q ? q : p; }); break;
+      case fn::min_: map_integers<T>(a, sa, b, sb, y, n, [](T p, T q) { return q < p ? q : p; }); break;
+      case fn::copy_:
+      case fn::muladd_:
+      case fn::fill_:
+      case fn::pow_: break;  // copied and filled elsewhere; the others are for floats
+    }
+  });
+}
+
+static void unary_int(uint32_t code, uint32_t dtype, const void* x, void* y, size_t n) {
+  namespace act = params::activation;
+  with_integer(dtype, [&](auto element) {
+    using T = decltype(element);
+    using Bits = typename Unsigned<T>::type;
+    const auto map = [&](auto f) {
+      const T* from = static_cast<const T*>(x);
+      T* to = static_cast<T*>(y);
+      for (size_t i = 0; i < n; ++i) to[i] = f(from[i]);
+    };
+    const auto negative = [](T v) { return static_cast<T>(static_cast<Bits>(Bits{0} - static_cast<Bits>(v))); };
+    if (code == act::relu_) map([](T v) { return v < 0 ? T{0} : v; });
+    if (code == act::neg_) map(negative);
+    if (code == act::abs_) map([&](T v) { return v < 0 ? negative(v) : v; });
+  });
+}
+
+}  // namespace onedispatch::kernels::OD_LEVEL

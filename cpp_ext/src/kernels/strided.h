@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// How element-wise kernels walk: strided inputs and a row-major output over a box of five dimensions.
+//
+// Elements are counted, not bytes. Inputs may lack the last members of the last dimension where these only
+// fill up the words of the output's rows (fewer than a word): those become zeros.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "kernel.h"
+#include "simd/simd.h"
+
+namespace onedispatch::kernels {
+
+constexpr int kInputs = 3;
+constexpr int kBlock = 512;  // elements of a strided run that are gathered at a time
+
+// A box to walk; dimensions are right-aligned, the innermost run is always dimension 4. stride[kInputs]
+// is the output's.
+struct Box {
+  int64_t size[kDims];
+  int64_t stride[kInputs + 1][kDims];
+
+  // 0: one element for the whole run, 1: element by element, else as far apart.
+  int64_t along_run(int input) const { return stride[input][kDims - 1]; }
+};
+
+using Bases = std::array<int64_t, kInputs>;
+using Sizes = std::array<int64_t, kDims>;
+
+class Strided {
+ public:
+  Strided(const Setup& setup, int n_in, uint32_t out);
+
+  // Rejects a call whose chunks do not hold what it needs.
+  void check(const Call& call) const { bases(call, held(call)); }
+  int64_t elements() const { return elements_; }
+  // Where the first member of the tile lies in the chunk of each input.
+  Bases bases(const Call& call) const { return bases(call, held(call)); }
+  // The box of a call; where inputs lack members, `out` is zeroed first.
+  const Box& box(const Call& call, Box& own) const;
+
+ private:
+  Sizes held(const Call& call) const;
+  Bases bases(const Call& call, const Sizes& sizes) const;
+  Box collapsed(const Sizes& sizes) const;
+
+  int n_in_;
+  uint32_t width_;       // bytes of an output element
+  int64_t most_lacked_;  // members of the last dimension that may be missing
+  size_t last_ = 0;      // the last dimension of more than one member
+  std::array<Operand, kInputs> input_;
+  Sizes tile_{};
+  int64_t elements_ = 1;
+  Box full_{};
+};
+
+// Calls body(first element of every input's run, first of the output's) for every run of the box.
+template <class Body>
+void for_each_run(const Box& box, const Bases& bases, Body body) {
+  int64_t at[kDims - 1];
+  for (at[0] = 0; at[0] < box.size[0]; ++at[0]) {
+    for (at[1] = 0; at[1] < box.size[1]; ++at[1]) {
+      for (at[2] = 0; at[2] < box.size[2]; ++at[2]) {
+        for (at[3] = 0; at[3] < box.size[3]; ++at[3]) {
+          Bases from = bases;
+          int64_t to = 0;
+          for (int d = 0; d < kDims - 1; ++d) {
+            for (int i = 0; i < kInputs; ++i) from[static_cast<size_t>(i)] += at[d] * box.stride[i][d];
+            to += at[d] * box.stride[kInputs][d];
+          }
+          body(from, to);
+        }
+      }
+    }
+  }
+}
+
+template <class T>
+void gather(const T* x, int64_t stride, T* y, int n) {
+  if constexpr (sizeof(T) == 4) {
+    simd().copy_strided(reinterpret_cast<const float*>(x), stride, reinterpret_cast<float*>(y), n);
+  } else {
+    for (int i = 0; i < n; ++i) y[i] = x[i * stride];
+  }
+}
+
+// y[c * y_row + r] = x[r * x_row + c]
+template <class T>
+void transpose_block(const T* x, int64_t x_row, int64_t rows, int64_t columns, T* y, int64_t y_row) {
+  if constexpr (sizeof(T) == 4) {
+    simd().transpose(reinterpret_cast<const float*>(x), x_row, static_cast<int>(rows), static_cast<int>(columns),
+                     reinterpret_cast<float*>(y), y_row);
+  } else {
+    constexpr int64_t kSide = 16;
+    for (int64_t r = 0; r < rows; r += kSide) {
+      const int64_t r_end = r + kSide < rows ? r + kSide : rows;
+      for (int64_t c = 0; c < columns; ++c) {
+        for (int64_t i = r; i < r_end; ++i) y[c * y_row + i] = x[i * x_row + c];
+      }
+    }
+  }
+}
+
+}  // namespace onedispatch::kernels
