@@ -33,6 +33,7 @@ from onedispatch.transactions.base.phrases import counted
 if TYPE_CHECKING:
     from onedispatch.dispatch.compiler.compiler import Fallback
     from onedispatch.dispatch.frontend.importer import ModelLike
+    from onedispatch.operators.scheduling.select import Selector
 
 FORMAT = "onedispatch compiled model"
 CACHE_SIZE = 8  # programs of a model with symbolic shapes that are kept
@@ -58,6 +59,7 @@ class CompiledModel:
     source: Graph | None = field(repr=False)
     cache_size: int = CACHE_SIZE
     programs: OrderedDict[str, Program] = field(default_factory=OrderedDict, repr=False)
+    selector: Selector | None = field(default=None, repr=False)  # None: the search; files do not keep it
     _lock: ForkLock = field(default_factory=ForkLock, repr=False)
 
     # -- programs --------------------------------------------------------------------------
@@ -92,7 +94,8 @@ class CompiledModel:
         from onedispatch.dispatch.compiler.compiler import compile_graph
 
         bound = {name: array for name, array in values.items() if name in self.deciding}
-        return compile_graph(self.source, shapes, bound, find_device(self.device), self.fallback)
+        device = find_device(self.device)
+        return compile_graph(self.source, shapes, bound, device, self.fallback, self.selector)
 
     @property
     def is_static(self) -> bool:
@@ -177,6 +180,7 @@ def compile_model(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     cache_size: int = CACHE_SIZE,
+    selector: Selector | None = None,
 ) -> CompiledModel:
     """Compiles an ONNX model: a path, its bytes, or a ModelProto.
 
@@ -187,11 +191,13 @@ def compile_model(
         shapes: concrete shapes of inputs with symbolic dimensions; without them programs are
             compiled on first sight of concrete ones.
         cache_size: how many programs are kept.
+        selector: chooses how each operator's loops are laid over the array; None searches.
 
     Raises:
         ModelError: it is no valid model.
         UnsupportedModelError: ``fallback="error"`` and nodes that do not map; lists them all.
         DeviceError, InputError: no such device, precision, fallback or input.
+        SolutionError: the selector gave a solution that does not fit.
     """
     from onedispatch.dispatch.compiler.fold import deciding_inputs, fold_constants
     from onedispatch.dispatch.frontend.importer import import_model
@@ -210,6 +216,7 @@ def compile_model(
         deciding_inputs(graph),
         graph,
         kept,
+        selector=selector,
     )
     del graph
     bound = bind_shapes(compiled.inputs, given)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph to program: map, partition, plan, emit, fuse. A list of steps, no policy of its own."""
+"""Graph to program: absorb, select, emit, place, fuse. A list of steps, no policy of its own."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from onedispatch.dispatch.compiler.emit import BuildRefused, emit_region
+from onedispatch.dispatch.compiler.copies import Copies
 from onedispatch.dispatch.compiler.fold import specialise
-from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, map_graph
-from onedispatch.dispatch.compiler.partition import Region, partition
+from onedispatch.dispatch.compiler.mapping import Unit
+from onedispatch.dispatch.compiler.partition import Region
 from onedispatch.dispatch.compiler.passthrough import hand_on
-from onedispatch.dispatch.compiler.plan import HostStep, NodePlacement, Program, Step
+from onedispatch.dispatch.compiler.phases import absorb, emit, fuse, place, select
+from onedispatch.dispatch.compiler.plan import NodePlacement, Program
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.frontend.validity import check_nodes
+from onedispatch.operators.scheduling.select import SEARCH, Selector
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import UnsupportedModelError
 from onedispatch.transactions.base.phrases import counted
@@ -28,69 +30,32 @@ def compile_graph(
     values: Mapping[str, Array],
     device: Device,
     fallback: Fallback = "cpu",
+    selector: Selector | None = None,
 ) -> Program:
-    """The program of ``graph`` for concrete input shapes.
+    """The program of ``graph`` for concrete input shapes; ``selector`` chooses solutions, or the search.
 
     ``values`` are those of inputs that decide shapes. Raises ``ModelError`` for nodes that break
     ONNX's rules, ``UnsupportedModelError`` with every node that does not map when ``fallback`` is
-    ``"error"``.
+    ``"error"``, ``SolutionError`` for a solution that does not fit its problem.
     """
     special = specialise(graph, shapes, values)
     check_nodes(special, special.nodes)
-    refused: dict[str, Refusal] = {}
-    whole: set[str] = set()  # nodes that must not be merged with others
-    copies = True  # the device may copy outputs that no node makes
-    while True:
-        units = map_graph(special, device, refused, whole)
-        strict = fallback == "error"
-        on_device = strict or (copies and all(u.kind != "host" for u in units))
-        ends = hand_on(special, device, on_device=on_device)
-        if strict:
-            _insist(special, units, ends.refusals)
-        regions = partition([*units, *ends.units], ends.sources)
-        try:
-            steps = [_step(special, region, device) for region in regions]
-        except BuildRefused as refusal:
-            if not refusal.nodes:  # a copy of an output
-                if not on_device or strict:
-                    raise refused_model(special.name, [str(refusal.refusal)]) from refusal
-                copies = False
-                continue
-            # A merged operator that cannot be built: its nodes one by one, before giving up.
-            if len(refusal.nodes) > 1 and not whole.issuperset(refusal.nodes):
-                whole.update(refusal.nodes)
-            else:
-                refused.update(dict.fromkeys(refusal.nodes, refusal.refusal))
-            continue
-        break
+    strict = fallback == "error"
+    absorbed = absorb(special, device)
+    if strict and any(unit.kind == "host" for unit in absorbed.units):
+        copies = Copies(device, selector or SEARCH)
+        _insist(special, absorbed.units, hand_on(special, copies, on_device=True).refusals)
+    placed = place(emit(select(absorbed, selector or SEARCH)), strict=strict)
+    if strict:
+        _insist(special, placed.units, placed.refusals)
     return Program(
         special.inputs,
         tuple(_shaped(special, value) for value in special.outputs),
-        ends.sources,
-        tuple(steps),
-        _placement(special, regions),
-        {name: special.constants[name] for name in ends.sources if name in special.constants},
+        placed.sources,
+        fuse(placed),
+        _placement(special, placed.plain),
+        {name: special.constants[name] for name in placed.sources if name in special.constants},
     )
-
-
-def _step(graph: Graph, region: Region, device: Device) -> Step:
-    if region.place == "npu":
-        return emit_region(region, Specs(graph), device)
-    nodes = tuple(dict.fromkeys(node for unit in region.units for node in unit.nodes))
-    reads = {name for node in nodes for name in node.reads}
-    edges = reads.union(*(node.writes for node in nodes))
-    piece = replace(
-        graph,
-        nodes=nodes,
-        inputs=tuple(graph.value(name) for name in region.inputs),
-        outputs=tuple(graph.value(name) for name in region.outputs),
-        constants={name: array for name, array in graph.constants.items() if name in reads},
-        values={name: graph.value(name) for name in edges},
-        folded=(),
-        decided={},
-    )
-    inputs = tuple(name for name in region.inputs if name not in graph.constants)
-    return HostStep(piece, inputs, region.outputs)
 
 
 def _shaped(graph: Graph, value: Value) -> Value:

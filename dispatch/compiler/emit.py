@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -13,67 +13,16 @@ import numpy as np
 
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.compiler import memory
-from onedispatch.dispatch.compiler.mapping import Refusal, Specs
-from onedispatch.dispatch.compiler.partition import Region
-from onedispatch.dispatch.compiler.passthrough import device_copy
+from onedispatch.dispatch.compiler.device_region import DeviceRegion, Placed
 from onedispatch.dispatch.compiler.plan import BUFFERS, DeviceStep, OpInfo, Slot
-from onedispatch.dispatch.frontend.graph import Array, Node
-from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
-from onedispatch.operators.interface.operator import Operator
+from onedispatch.dispatch.frontend.graph import Array
+from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.transactions import ArgKind, ArgMap, Bindings, Device, TransactionBuilder, fuse
-from onedispatch.transactions.base.boundary import blamed_on
 from onedispatch.transactions.fusion.fuse import FusePart
 
 T = TypeVar("T")
 
 IN, OUT, SCRATCH, CONST, PARAMS = range(5)
-
-
-class BuildRefused(Exception):
-    """An operator that mapped but cannot be built; ``nodes`` are the names it stands for."""
-
-    def __init__(self, nodes: Sequence[str], refusal: Refusal) -> None:
-        super().__init__(str(refusal))
-        self.nodes = tuple(nodes)
-        self.refusal = refusal
-
-
-@dataclass
-class _Placed:
-    """An operator of the region, with the nodes that it stands for."""
-
-    operator: Operator
-    nodes: tuple[Node, ...]
-
-    def ask(self, question: Callable[[Operator], T]) -> T:
-        """What the operator answers; every answer may need its schedule, which may not exist.
-
-        Raises ``BuildRefused`` for ``Unsupported``, ``InternalError`` for what no operator may raise.
-        """
-        names = [n.name for n in self.nodes]
-        try:
-            with blamed_on(type(self.operator), f"operator {self.operator.name} of {names}", Unsupported):
-                return question(self.operator)
-        except Unsupported as error:
-            raise BuildRefused(names, Refusal(error.reason, error.nearest)) from error
-
-    @cached_property
-    def activations(self) -> tuple[TensorSpec, ...]:
-        return self.ask(lambda op: op.activations)
-
-    @cached_property
-    def entries(self) -> list[ArgMap]:
-        return self.ask(lambda op: op.arg_map())
-
-    @cached_property
-    def const_bytes(self) -> int:
-        return self.ask(lambda op: op.const_bytes)
-
-    def tensor(self, entry: ArgMap) -> TensorSpec:
-        """The tensor that an INPUT or OUTPUT entry of the arg map stands for."""
-        if entry.kind is ArgKind.OUTPUT:
-            return self.operator.outputs[entry.onnx_arg_idx - len(self.activations)]
-        return self.activations[entry.onnx_arg_idx]
 
 
 @dataclass
@@ -84,39 +33,24 @@ class _Storage:
     sizes: list[int] = field(default_factory=lambda: [0] * len(BUFFERS))
 
 
-def emit_region(region: Region, specs: Specs, device: Device) -> DeviceStep:
+def emit_region(region: DeviceRegion, device: Device) -> DeviceStep:
     """The region as a device step.
 
-    Raises ``BuildRefused`` when one of its operators cannot be built after all, ``ModelError``
-    when its buffers are beyond ``limits.BUFFER_BYTES``.
+    Raises ``ModelError`` when its buffers are beyond ``limits.BUFFER_BYTES``.
     """
-    return _Emitter(region, specs, device).step()
+    step = _Emitter(region, device).step()
+    step.verify()
+    return step
 
 
 class _Emitter:
-    def __init__(self, region: Region, specs: Specs, device: Device) -> None:
+    def __init__(self, region: DeviceRegion, device: Device) -> None:
         self.region = region
         self.device = device
-        self.source: dict[str, TensorSpec] = {}  # alias -> what it renames
-        self.spec: dict[str, TensorSpec] = {}  # every tensor that the region touches
-        self.ops: list[_Placed] = []
-        self.delivered: dict[str, str] = {}  # output -> the tensor whose bytes leave under its name
-        for unit in region.units:
-            if unit.alias is not None:
-                output, source = unit.alias
-                self._check_alias(unit.nodes, output, source)
-                self.source[output.name] = source
-                self.spec[output.name] = output
-                self.spec.setdefault(source.name, source)
-            if unit.operator is not None:
-                self.ops.append(_Placed(unit.operator, unit.nodes))
-                self.spec.update({tensor.name: tensor for tensor in unit.operator.outputs})
-                for tensor in unit.operator.inputs:
-                    self.spec.setdefault(tensor.name, tensor)
-        for name in (*region.inputs, *region.outputs):
-            if name not in self.spec:
-                self.spec[name] = specs.of(name)
-        self._own_outputs()
+        self.spec = region.spec
+        self.ops = region.operators
+        self.delivered = region.delivered
+        self.root = region.root
         self.constants = _Constants()
 
     def step(self) -> DeviceStep:
@@ -137,47 +71,6 @@ class _Emitter:
             tuple(infos),
             bound,
         )
-
-    # -- aliases ---------------------------------------------------------------------------
-
-    def root(self, name: str) -> str:
-        """The tensor whose bytes ``name`` is."""
-        while name in self.source:
-            name = self.source[name].name
-        return name
-
-    def _check_alias(self, nodes: Sequence[Node], output: TensorSpec, source: TensorSpec) -> None:
-        if not output.lies_as(source):
-            raise BuildRefused(
-                [n.name for n in nodes],
-                Refusal(f"{source} and {output} lie differently in device memory", "rows of whole words"),
-            )
-
-    def _own_outputs(self) -> None:
-        """Gives every output bytes of its own that an operator writes: copies where needed.
-
-        Copies come last; operators of the region go on reading the original.
-        """
-        made = {t.name for placed in self.ops for t in placed.operator.outputs}
-        taken: set[str] = set()
-        # An operator's own output name first; then the first alias of a root.
-        for name in sorted(self.region.outputs, key=lambda n: n in self.source):
-            root = self.root(name)
-            spec = self.spec[name]
-            if spec.size == 0 or (root in made and root not in taken):
-                taken.add(root)
-                self.delivered[name] = root
-                continue
-            origin = self.spec[root]
-            nodes = tuple(n for unit in self.region.units if name in unit.writes for n in unit.nodes)
-            own = TensorSpec(f"{name}//own", spec.dtype, spec.shape)
-            self.spec[own.name] = own
-            self.delivered[name] = own.name
-            try:
-                copy = device_copy(origin, own, self.device)
-            except Unsupported as error:
-                raise BuildRefused([n.name for n in nodes], Refusal(error.reason, error.nearest)) from error
-            self.ops.append(_Placed(copy, nodes))
 
     # -- buffers ---------------------------------------------------------------------------
 
@@ -341,7 +234,7 @@ def _pad_name(index: int) -> str:
     return f"//scratch pad of op {index}"
 
 
-def _describe(placed: _Placed, entry: ArgMap, bindings: Bindings) -> str:
+def _describe(placed: Placed, entry: ArgMap, bindings: Bindings) -> str:
     """One arg map entry after fusion, for people."""
     if entry.kind in (ArgKind.INPUT, ArgKind.OUTPUT):
         argument, at = bindings.tensors[entry.onnx_arg_idx]

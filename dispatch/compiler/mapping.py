@@ -8,10 +8,11 @@ only renames bytes), or a node that stays on the host, with its reason.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from onedispatch.dispatch.compiler.copies import device_copy
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.frontend.shape_operands import shape_positions
 from onedispatch.operators.declarations import registry
@@ -43,6 +44,7 @@ class Unit:
     operator: Operator | None = None
     alias: tuple[TensorSpec, TensorSpec] | None = None  # (output, source)
     refusal: Refusal | None = None
+    parts: tuple[Unit, ...] = ()  # of a merged operator: what it falls apart into
 
 
 @dataclass
@@ -101,29 +103,22 @@ class Specs:
         )
 
 
-def map_graph(
-    graph: Graph,
-    device: Device,
-    refused: Mapping[str, Refusal] | None = None,
-    whole: Collection[str] = (),
-) -> list[Unit]:
+def map_graph(graph: Graph, device: Device) -> list[Unit]:
     """Every node of ``graph`` as units, in topological order, readers absorbed.
 
-    Nodes are named: ``refused`` ones could not be built by later stages and stay on the host;
-    ``whole`` ones must not be merged with others.
+    Whatever is on the device can be built for it: an operator that does not fit is refused here, and
+    operators that do not fit together stay apart.
     """
     specs = Specs(graph)
-    refused = refused or {}
     lowering = Lowering(device)
     units: list[Unit] = []
     for node in graph.nodes:
-        refusal = refused.get(node.name)
-        mapped: list[Unit] | Refusal = refusal or _map_node(node, specs, lowering)
+        mapped = _map_node(node, specs, lowering)
         if isinstance(mapped, Refusal):
             units.append(Unit("host", (node,), node.reads, node.writes, refusal=mapped))
         else:
             units += mapped
-    return absorb(units, graph.output_names, whole)
+    return absorb(units, graph.output_names)
 
 
 def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refusal:
@@ -140,6 +135,10 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
         lowering.begin(spec)
         with blamed_on(mapping.function, f"node {node.name} ({node.op_type})", Unsupported):
             mapping.function(spec, lowering)
+        for output, source in lowering.aliases[aliases:]:
+            _check_alias(output, source)
+            if len(lowering.ops) > ops:  # a node of several parts goes to the host as a whole, or not at all
+                device_copy(source, TensorSpec(output.name, output.dtype, output.shape), lowering.device)
     except Unsupported as error:
         del lowering.ops[ops:]
         del lowering.aliases[aliases:]
@@ -147,6 +146,11 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
     new_ops = [op for _, op in lowering.ops[ops:]]
     _check_ends(spec, mapping, new_ops, lowering.aliases[aliases:])
     return _in_order([_op_unit((node,), op) for op in new_ops], node, lowering.aliases[aliases:])
+
+
+def _check_alias(output: TensorSpec, source: TensorSpec) -> None:
+    if not output.lies_as(source):
+        raise Unsupported(f"{source} and {output} lie differently in device memory", "rows of whole words")
 
 
 def _check_ends(
@@ -204,21 +208,22 @@ def _in_order(ops: list[Unit], node: Node, aliases: Sequence[tuple[TensorSpec, T
     return ordered
 
 
-def absorb(units: Sequence[Unit], outputs: frozenset[str], whole: Collection[str] = ()) -> list[Unit]:
+def absorb(units: Sequence[Unit], outputs: frozenset[str]) -> list[Unit]:
     """Merges operators into the producer of one of their inputs until nothing changes.
 
     A producer may absorb its reader when nobody else needs the value between them; the
-    merged operator takes the reader's place, where all its inputs exist.
+    merged operator takes the reader's place, where all its inputs exist. What would not fit the device
+    is not merged.
     """
     live: list[Unit | None] = list(units)
     while True:
         before = sum(unit is not None for unit in live)
-        _absorb_once(live, outputs, whole)
+        _absorb_once(live, outputs)
         if sum(unit is not None for unit in live) == before:
             return [unit for unit in live if unit is not None]
 
 
-def _absorb_once(live: list[Unit | None], outputs: frozenset[str], whole: Collection[str]) -> None:
+def _absorb_once(live: list[Unit | None], outputs: frozenset[str]) -> None:
     readers: dict[str, int] = {}
     for unit in live:
         for name in unit.reads if unit else ():
@@ -227,8 +232,6 @@ def _absorb_once(live: list[Unit | None], outputs: frozenset[str], whole: Collec
     for index, unit in enumerate(live):
         if unit is None:
             continue
-        if any(node.name in whole for node in unit.nodes):
-            continue  # neither merged nor merged into
         # The latest producer first: it runs right before its reader anyway.
         sources = sorted((made_at[name] for name in unit.reads if name in made_at), reverse=True)
         for source in sources:
@@ -254,8 +257,17 @@ def _merge(
     try:
         with blamed_on(type(producer.operator), about, Unsupported):
             operator = producer.operator.absorb(consumer.operator)
+            if operator is not None:
+                operator.check_fits()
     except Unsupported:  # together they do not fit
         return None
     if operator is None:
         return None
-    return _op_unit(tuple(dict.fromkeys((*producer.nodes, *consumer.nodes))), operator)
+    merged = _op_unit(tuple(dict.fromkeys((*producer.nodes, *consumer.nodes))), operator)
+    return replace(merged, parts=(*(producer.parts or (producer,)), *(consumer.parts or (consumer,))))
+
+
+def to_host(unit: Unit, refusal: Refusal) -> Unit:
+    """The one node of an alias as a unit of the host."""
+    (node,) = unit.nodes
+    return replace(unit, kind="host", alias=None, refusal=refusal, reads=node.reads, writes=node.writes)

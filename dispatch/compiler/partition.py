@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from onedispatch.dispatch.base.levels import levels
-from onedispatch.dispatch.compiler.mapping import Refusal, Unit
+from onedispatch.dispatch.compiler.mapping import Refusal, Unit, to_host
 
 Place = Literal["npu", "cpu"]
 
@@ -70,14 +70,8 @@ def settle_aliases(units: Sequence[Unit]) -> list[Unit]:
         around = [makers[name] for name in unit.reads if name in makers]
         around += [reader for name in unit.writes for reader in readers.get(name, ())]
         if around and all(settled[neighbour].kind == "host" for neighbour in around):
-            settled[index] = _to_host(unit)
+            settled[index] = to_host(unit, Refusal("it only renames data that is on the host"))
     return settled
-
-
-def _to_host(unit: Unit) -> Unit:
-    (node,) = unit.nodes
-    refusal = Refusal("it only renames data that is on the host")
-    return replace(unit, kind="host", alias=None, refusal=refusal, reads=node.reads, writes=node.writes)
 
 
 def _region(group: Sequence[Unit], wanted: Collection[str]) -> Region:

@@ -7,13 +7,14 @@ needs bytes of its own in the output buffer, and only the device may write them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit
+from onedispatch.dispatch.compiler.copies import Copies
+from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, to_host
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
-from onedispatch.operators.interface.operator import Operator
-from onedispatch.transactions import Device
 
 
 @dataclass(frozen=True)
@@ -28,21 +29,7 @@ class Outputs:
     refusals: tuple[str, ...] = ()
 
 
-def device_copy(source: TensorSpec, output: TensorSpec, device: Device) -> Operator:
-    """An operator that copies ``source`` (same bytes, perhaps another shape) to ``output``.
-
-    Raises ``Unsupported`` where the device cannot copy such a tensor.
-    """
-    try:
-        from onedispatch.operators.families.movement import Copy
-    except ImportError as error:
-        raise Unsupported("there is no device copy operator", "outputs that a node computes") from error
-    value = None if source.value is None else source.value.reshape(output.shape)
-    same = replace(source, shape=output.shape, value=value)
-    return Copy(f"copy of {source.name}", inputs=[same], output=output, device=device)
-
-
-def hand_on(graph: Graph, device: Device, *, on_device: bool) -> Outputs:
+def hand_on(graph: Graph, copies: Copies, *, on_device: bool) -> Outputs:
     """Outputs that no node makes, as aliases on the device where that is possible."""
     made = {name for node in graph.nodes for name in node.writes}
     specs = Specs(graph)
@@ -56,7 +43,8 @@ def hand_on(graph: Graph, device: Device, *, on_device: bool) -> Outputs:
                 raise Unsupported("the host hands it on")
             spec = specs.of(value.name)
             output = TensorSpec(f"{value.name}//output", spec.dtype, spec.shape)
-            device_copy(spec, output, device)
+            if spec.size:
+                copies.of(spec, output.name, output)
         except Unsupported as error:
             refusals.append(f"output {value.name}: {Refusal(error.reason, error.nearest)}")
             sources.append(value.name)
@@ -65,3 +53,36 @@ def hand_on(graph: Graph, device: Device, *, on_device: bool) -> Outputs:
         units.append(Unit("alias", (), reads, (output.name,), alias=(output, spec)))
         sources.append(output.name)
     return Outputs(tuple(sources), tuple(units), tuple(refusals))
+
+
+def settle_copies(units: Sequence[Unit], outputs: frozenset[str], copies: Copies) -> list[Unit]:
+    """Moves aliases to the host whose bytes would have to be copied, where the device cannot.
+
+    An alias that leaves the device needs bytes of its own, unless an operator has just written them.
+    """
+    settled = list(units)
+    written = {t.name for unit in units if unit.operator is not None for t in unit.operator.outputs}
+    renames = {unit.alias[0].name: unit.alias[1] for unit in units if unit.alias is not None}
+    parts = Counter(node for unit in units for node in unit.nodes)
+    leaving = set(outputs)  # what the host reads, or the caller
+    for index in range(len(settled) - 1, -1, -1):
+        unit = settled[index]
+        alone = [parts[node] for node in unit.nodes] == [1]  # another node's parts were asked when mapped
+        if unit.alias is not None and alone and unit.alias[0].name in leaving:
+            output, origin = unit.alias
+            while origin.name in renames:
+                origin = renames[origin.name]
+            refusal = None if origin.name in written or not output.size else _refusal(origin, output, copies)
+            if refusal is not None:
+                settled[index] = unit = to_host(unit, refusal)
+        if unit.kind == "host":
+            leaving.update(unit.reads)
+    return settled
+
+
+def _refusal(origin: TensorSpec, output: TensorSpec, copies: Copies) -> Refusal | None:
+    try:
+        copies.of(origin, output.name, output)
+    except Unsupported as error:
+        return Refusal(error.reason, error.nearest)
+    return None

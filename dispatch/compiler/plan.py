@@ -12,6 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value
+from onedispatch.transactions.base.errors import InternalError
+from onedispatch.transactions.base.phrases import counted
 
 BUFFERS = ("in", "out", "scratch", "const", "params")  # the five fused arguments, in order
 
@@ -82,6 +84,22 @@ class DeviceStep:
     outputs: tuple[Slot, ...]
     ops: tuple[OpInfo, ...] = field(repr=False)
     scratch_bound: int = 0  # most bytes of intermediates alive at once
+
+    def verify(self) -> None:
+        """Raises ``InternalError`` where its parts do not belong together."""
+        for buffer, slots in ((0, self.inputs), (1, self.outputs)):
+            for slot in slots:
+                if slot.offset + slot.nbytes > self.sizes[buffer]:
+                    raise _wrong(f"{slot.name} ends at {slot.offset + slot.nbytes}", self.sizes[buffer])
+        for buffer, size in ((3, self.const.nbytes), (4, len(self.params))):
+            if size != self.sizes[buffer]:
+                raise _wrong(f"{counted(size, 'byte')} for buffer {BUFFERS[buffer]!r}", self.sizes[buffer])
+        if [op.timer for op in self.ops] != list(range(1, len(self.ops) + 1)):
+            raise _wrong(f"timers {[op.timer for op in self.ops]}", len(self.ops))
+
+
+def _wrong(given: str, wanted: int) -> InternalError:
+    return InternalError("device step", given, str(wanted), "Please report this mistake of OneDispatch")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from onedispatch.transactions.base.errors import (
     OperatorError,
     ResourceError,
     SimulationError,
+    SolutionError,
     TransactionError,
     UnsupportedModelError,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "ResourceError",
     "RunReport",
     "SimulationError",
+    "SolutionError",
     "TransactionError",
     "UnsupportedModelError",
     "__version__",

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations.kernel import ARGS_AT, AXIS_WORDS, WORDS, Kernel
+from onedispatch.transactions.base.errors import OperatorError
 from onedispatch.transactions.machine.registers import CORE_VIEW_LOCKS
 
 __all__ = ["ABSENT", "ARGS_AT", "BYTES", "HEADER", "MAGIC", "WORDS", "Axis", "ParamBlock", "f32", "port_ref"]
@@ -134,10 +135,11 @@ class ParamBlock:
             self.words[self.kernel.layout[tensor.name]] = ABSENT
 
     def put(self, at: int, values: Iterable[int]) -> None:
-        """Raises ``OverflowError`` for what is no word: to cut it off would be another operator."""
+        """Raises ``OperatorError`` for what is no word: to cut it off would be another operator."""
         for i, value in enumerate(values):
             if not -(1 << 31) <= value < 1 << 32:
-                raise OverflowError(f"word {at + i} of a {self.kernel.name} parameter block is {value}")
+                where = f"word {at + i} of a {self.kernel.name} parameter block"
+                raise OperatorError(where, str(value), "32 bits", "use smaller extents, tiles or scalars")
             self.words[at + i] = value & 0xFFFFFFFF
 
     def set_dim(self, name: str, index_dim: int) -> None:

@@ -34,6 +34,7 @@ from onedispatch.operators.emission.mem_tile import MAX_REPEAT, MM2S, S2MM, MemT
 from onedispatch.operators.scheduling.index_space import K, Operand, Packed
 from onedispatch.operators.scheduling.schedule import CORE_ROWS, Schedule
 from onedispatch.transactions import Device, ShimBd, TransactionBuilder, queue_word
+from onedispatch.transactions.base.errors import OperatorError
 from onedispatch.transactions.machine import registers as reg
 
 Array = np.ndarray[Any, Any]
@@ -230,8 +231,10 @@ class NestProgram:
             value = nest.scalars.get(
                 scalar.name, scalar.table.rows[0].name if scalar.table else scalar.default
             )
-            if value is None:
-                raise RuntimeError(f"nest of {nest.kernel.name}: scalar {scalar.name} has no value")
+            if value is None:  # nest_rules asks for one
+                raise OperatorError(
+                    f"nest of {nest.kernel.name}, scalar {scalar.name!r}", "nothing", "a value"
+                )
             block.set_scalar(scalar.name, value)
 
 

@@ -15,6 +15,7 @@ from itertools import accumulate, pairwise
 
 from onedispatch.operators.emission import overlay
 from onedispatch.operators.scheduling.schedule import Hold, Schedule
+from onedispatch.transactions.base.errors import SolutionError
 from onedispatch.transactions.base.phrases import counted
 
 S2MM, MM2S = 0, 1
@@ -60,8 +61,12 @@ class MemTile:
     def _take(self, channel: int, count: int) -> list[int]:
         numbers = [n for n, _ in zip(self._free[channel % 2], range(count), strict=False)]
         if len(numbers) < count:
-            raise RuntimeError(f"memory tile channel {channel} needs {counted(count, 'more BD')}")
+            raise self._too_much(f"channel {channel} needs {counted(count, 'more BD')}", "what is left")
         return numbers
+
+    def _too_much(self, given: str, accepted: str) -> SolutionError:
+        where = f"memory tile of {self.schedule.nest.kernel.name}"
+        return SolutionError(where, given, accepted, "choose smaller tiles")
 
     def _ring(self) -> tuple[int, int]:
         """The (empty, full) locks of the next ring."""
@@ -73,7 +78,7 @@ class MemTile:
         self._bytes += words * 4
         end = overlay.MEM_PARAM_AT - 4 * self.schedule.nest.longer_block
         if self._bytes > end:
-            raise RuntimeError(f"memory tile rings need {counted(self._bytes, 'byte')} of {end}")
+            raise self._too_much(f"rings of {counted(self._bytes, 'byte')}", f"at most {end}")
         return start
 
     def _push(

@@ -137,9 +137,6 @@ class Conv(Operator):
         roles = {"co": 2, "oh": 3, "ow": 4}
         return Nest(CONV, dims, (x, *inputs), (out,), roles, self._scalars, k_extent=ci)
 
-    def check_schedule(self, schedule: Schedule) -> None:
-        self.window.check_plane(*schedule.tiles[-2:])  # oh, ow
-
     @property
     def _scalars(self) -> dict[str, float | str]:
         return {**self.window.scalars, **self.activation.scalars}
@@ -182,7 +179,7 @@ class Conv(Operator):
 
     def pack(self, operand: str, schedule: Schedule, out: Array) -> None:
         if self.weights.value is None:
-            raise RuntimeError(f"{self.name}: {operand} is not constant")
+            raise self.not_constant(operand)
         if self.depthwise:
             self._pack_depthwise(schedule, out.view(np.float32))
         else:

@@ -230,7 +230,7 @@ class MatMul(Operator):
 
     def pack(self, operand: str, schedule: Schedule, out: Array) -> None:
         if self.b.value is None:
-            raise RuntimeError(f"{self.name}: {operand} is not constant")
+            raise self.not_constant(operand)
         matrix = self.b.value.T if self.trans_b else self.b.value
         dn = len(schedule.nest.dims) - 1
         n_tile, k_tile, steps = schedule.tiles[dn], schedule.k_tile, schedule.inner_steps

@@ -23,7 +23,6 @@ from onedispatch.operators.scheduling.index_space import (
     strided_operand,
 )
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
@@ -89,9 +88,6 @@ class Pool(Operator):
         pads = {"pad_top": top, "pad_left": left, "pad_bottom": bottom, "pad_right": right}
         scalars = {"mode": self.mode, **self.window.scalars, **pads, **self.activation.scalars}
         return [Nest(POOL, dims, (inside,), (out,), {"c": 0, "oh": 1, "ow": 2}, scalars)]
-
-    def check_schedule(self, schedule: Schedule) -> None:
-        self.window.check_plane(*schedule.tiles[1:])
 
     def reference(self, *arrays: Array) -> Array:
         x = arrays[0].reshape(*arrays[0].shape[:2], *spatial(arrays[0].shape))

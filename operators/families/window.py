@@ -41,19 +41,6 @@ class Window:
         span = (self.kernel[axis] - 1) * self.dilations[axis]
         return Access(dim, self.strides[axis], start, start + span)
 
-    def check_plane(self, rows: int, columns: int) -> None:
-        """Raises ``Unsupported`` where a tile's windows cover more, padding included, than a core takes."""
-        height, width = (
-            (count - 1) * self.strides[axis] + (self.kernel[axis] - 1) * self.dilations[axis] + 1
-            for axis, count in enumerate((rows, columns))
-        )
-        width += -width % self.strides[1]
-        if height * width > LIMITS["window_plane"]:
-            raise Unsupported(
-                f"windows that cover {height} x {width} elements of a channel, padding included",
-                f"at most {LIMITS['window_plane']} in one tile",
-            )
-
     @property
     def scalars(self) -> dict[str, float | str]:
         """Kernel scalars kh..dw."""

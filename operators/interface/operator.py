@@ -18,12 +18,14 @@ import numpy as np
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.emission.emitter import Emitted, NestProgram, emit_program
+from onedispatch.operators.scheduling.candidates import check_fits
 from onedispatch.operators.scheduling.index_space import AUX
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.nest_rules import check_inside
 from onedispatch.operators.scheduling.schedule import Schedule
-from onedispatch.operators.scheduling.search import schedule_nest
+from onedispatch.operators.scheduling.select import Selector, select
 from onedispatch.transactions import ArgKind, ArgMap, Device
+from onedispatch.transactions.base.errors import OperatorError
 
 __all__ = ["Lowering", "NodeSpec", "Operator", "TensorSpec", "Unsupported"]
 
@@ -35,8 +37,8 @@ class Operator:
 
     ``inputs`` are activations first to last as ``reference`` takes them; constants among
     them carry their value and reach the device formatted, through ``format_const_params``.
-    Raises ``Unsupported`` on construction when shapes or attributes are out of bounds, and
-    where ``schedules`` is first asked for (``Lowering.emit`` does) when no tile fits a core.
+    Raises ``Unsupported`` on construction when shapes or attributes are out of bounds, and from
+    ``check_fits`` (which ``Lowering.emit`` and merging ask) when no tile fits a core.
     """
 
     kind: ClassVar[str] = ""
@@ -109,9 +111,6 @@ class Operator:
         """Write a packed constant operand, chunk after chunk, into ``out`` (uint8, zeroed)."""
         raise NotImplementedError
 
-    def check_schedule(self, schedule: Schedule) -> None:
-        """Raises ``Unsupported`` for tiles that the kernel does not take; by default it takes all."""
-
     # -- what the dispatcher asks --------------------------------------------------------
 
     @cached_property
@@ -123,12 +122,27 @@ class Operator:
         """
         return tuple(t for i, t in enumerate(self.inputs) if i in self._read_inputs)
 
+    def not_constant(self, operand: str) -> OperatorError:
+        """What ``pack`` raises for an operand without a value."""
+        return OperatorError(f"operator {self.name}", f"{operand} without a value", "constants to pack")
+
+    def check_fits(self) -> None:
+        """Raises ``Unsupported`` where a nest cannot run on the device. Nothing is chosen yet."""
+        for nest in self._nests:
+            check_fits(nest)
+        most = MOST_ARGUMENTS - 2 - len(self.outputs)  # constants and parameters are others
+        if len(self.activations) > most:
+            raise Unsupported(f"{len(self.activations)} tensors are read by one operator", f"at most {most}")
+
+    def selected(self, selector: Selector) -> Operator:
+        """This operator, its nests solved by ``selector``. Raises ``SolutionError``: see ``select``."""
+        found = [select(nest, self.device, selector) for nest in self._nests]
+        return self.replaced(schedules=found, _nests=self._nests)
+
     @cached_property
     def schedules(self) -> list[Schedule]:
-        found = [schedule_nest(nest, self.device) for nest in self._nests]
-        for schedule in found:
-            self.check_schedule(schedule)
-        return found
+        """How each nest runs: as selected, or as the search says."""
+        return [select(nest, self.device) for nest in self._nests]
 
     def arg_map(self) -> list[ArgMap]:
         """Own argument order: outputs, then one per activation, then constants, then params.
@@ -233,16 +247,10 @@ class Lowering:
         self._node = node
 
     def emit(self, op: Operator) -> None:
-        """Take ``op``. Raises ``Unsupported`` when no schedule of it fits the device."""
+        """Take ``op``. Raises ``Unsupported`` when it cannot run on the device."""
         if self._node is None:
-            raise RuntimeError("Lowering.begin(node) must come before emit")
-        _ = op.schedules
-        needed = 2 + len(op.outputs) + len(op.activations)  # constants and parameters are others
-        if needed > MOST_ARGUMENTS:
-            raise Unsupported(
-                f"{len(op.activations)} tensors are read by one operator",
-                f"at most {MOST_ARGUMENTS - 2 - len(op.outputs)}",
-            )
+            raise OperatorError("Lowering.emit", "no node", "a node in hand", "call begin(node) first")
+        op.check_fits()
         self.ops.append((self._node, op))
 
     def alias(self, output: TensorSpec, source: TensorSpec) -> None:

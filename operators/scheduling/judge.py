@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.scheduling.candidates import fitting
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import (
@@ -24,10 +24,9 @@ from onedispatch.operators.scheduling.schedule import (
     MAX_PANEL_WORDS,
     MEM_WORDS,
     PANEL_PARTS,
-    Mapping,
 )
+from onedispatch.operators.scheduling.solution import Mapping
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.phrases import counted
 
 Array = np.ndarray[Any, Any]
 
@@ -42,26 +41,6 @@ BURST_BYTES = 64  # shorter runs in device memory cost as much
 FIRST_JUDGED, MANY_JUDGED = 64, 1024  # candidates of one mapping
 
 
-def _buffer_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
-    """Core memory of the leanest form: double-buffered inputs, single output."""
-    inputs: IntArray = sum(x.chunk_words(nest, tiles, k_tile) for x in nest.inputs)
-    return 2 * inputs + nest.out_words(tiles, k_tile) + nest.own_words(tiles, k_tile)
-
-
-def _fitting(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> Array:
-    """Which candidates of the mesh fit, as flat indices. Raises ``Unsupported`` where none does."""
-    shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
-    need = np.broadcast_to(_buffer_words(nest, tiles, k_tile) * 4, shape).reshape(-1)
-    fits: Array = np.flatnonzero(need <= BUFFER_BYTES)
-    if not len(fits):
-        raise Unsupported(
-            f"the smallest tile needs {counted(int(need[0]), 'byte')} of a core's {BUFFER_BYTES} byte data "
-            "memory",
-            "a smaller innermost extent or window",
-        )
-    return fits
-
-
 class Judge:
     """Modelled cycles of the candidate tilings of a nest, for one mapping after the other.
 
@@ -71,7 +50,7 @@ class Judge:
 
     def __init__(self, nest: Nest, device: Device, tiles: Sequence[Array], k_tile: Array) -> None:
         self.nest, self.device = nest, device
-        fits = _fitting(nest, tiles, k_tile)
+        fits = fitting(nest, tiles, k_tile)
         shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
 
         def spread(values: IntArray) -> Array:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A nest with its tiles chosen and its work laid over columns, rows, ports and loops.
 
-``search`` finds a nest's schedule; what it means for chunks, memory tiles and cores is here.
+A ``Solution`` says what was chosen; what it means for chunks, memory tiles and cores is here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from onedispatch.operators.declarations.params import (
 )
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, Part
 from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device
+from onedispatch.transactions.base.errors import OperatorError
 from onedispatch.transactions.base.phrases import counted
 
 CORE_ROWS = 4
@@ -38,22 +40,6 @@ MAX_PANEL_WORDS = (1 << 17) - 1  # length field of a memory-tile BD
 MAX_LOCK = 63
 PANEL_PARTS = 4
 GROUP_WORDS, MIN_PANELS = 12288, 8  # size and number of panels worth grouping chunks into
-
-
-@dataclass(frozen=True)
-class Mapping:
-    """Which index dimensions the rows and the columns of the array run over."""
-
-    row_dim: int | None
-    col_dim: int | None
-    columns: int
-    in1: frozenset[str]  # operands that arrive by column broadcast
-    rowcast: bool  # in0 arrives by row broadcast
-    order: tuple[int, ...] = ()  # loop order, outermost first
-
-    def cores_along(self, dim: int) -> int:
-        along = CORE_ROWS if dim == self.row_dim else 1
-        return along * (self.columns if dim == self.col_dim else 1)
 
 
 @dataclass(frozen=True)
@@ -79,14 +65,23 @@ STREAM = Hold((1,), 1, 2)  # nothing is kept: chunks pass through two slots
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """A nest with its tiles chosen and its work laid over the cores of a device."""
+    """A nest with its solution: its tiles chosen and its work laid over the cores of a device."""
 
     nest: Nest
     device: Device
-    mapping: Mapping
-    tiles: tuple[int, ...]
-    k_tile: int
-    estimate: int  # modelled cycles of the cost function
+    solution: Solution
+
+    @property
+    def mapping(self) -> Mapping:
+        return self.solution.mapping
+
+    @property
+    def tiles(self) -> tuple[int, ...]:
+        return self.solution.tiles
+
+    @property
+    def k_tile(self) -> int:
+        return self.solution.k_tile
 
     @cached_property
     def grid(self) -> tuple[int, ...]:
@@ -349,7 +344,9 @@ class Schedule:
                     if operand.name == name:
                         return port_ref(port, at + operand.lead_bytes)
                     at += self.words(operand) * 4
-        raise KeyError(name)
+        raise OperatorError(
+            f"nest of {self.nest.kernel.name}", f"operand {name!r}", ", ".join(self.nest.bound)
+        )
 
     def packed(self, name: str) -> Packed:
         return next(x for x in self.nest.inputs if isinstance(x, Packed) and x.name == name)

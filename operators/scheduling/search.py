@@ -9,66 +9,30 @@ slowest resource.
 from __future__ import annotations
 
 from bisect import insort
-from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from math import prod
-from typing import Any
 
-import numpy as np
-
-from onedispatch.operators.scheduling.index_space import Operand
+from onedispatch.operators.scheduling.candidates import candidates
 from onedispatch.operators.scheduling.judge import Judge
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.operators.scheduling.schedule import Mapping, Schedule
+from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device
 
-Array = np.ndarray[Any, Any]
-
-MAX_CANDIDATES = 200_000
 ORDERED_MAPPINGS = 6
 
-_CHOICES: OrderedDict[Hashable, tuple[Mapping, tuple[int, ...], int, int]] = OrderedDict()
-_CHOICES_KEPT = 4096
 
-
-def schedule_nest(nest: Nest, device: Device) -> Schedule:
-    """The best schedule of ``nest`` on ``device``; equal nests are searched once per process.
-
-    Raises ``Unsupported`` when not even the smallest tile fits into a core's memory.
-    """
-    key = (_signature(nest), device)
-    choice = _CHOICES.get(key)
-    if choice is None:
-        choice = _search(nest, device)
-        _CHOICES[key] = choice
-        if len(_CHOICES) > _CHOICES_KEPT:
-            _CHOICES.popitem(last=False)
-    mapping, tiles, k_tile, estimate = choice
-    return Schedule(nest, device, mapping, tiles, k_tile, estimate)
-
-
-def _signature(nest: Nest) -> Hashable:
-    """The nest as a key: where its tensors lie in device memory and which input they are does not matter."""
-    operands = tuple(
-        replace(x, tensor=0, offset=0) if isinstance(x, Operand) else x for x in (*nest.inputs, *nest.outputs)
-    )
-    roles = tuple(sorted(nest.roles.items()))
-    reduction = (nest.k_extent, nest.k_multiple, nest.k_whole)
-    return nest.kernel.name, nest.dims, operands, roles, nest.priced, reduction
-
-
-def _search(nest: Nest, device: Device) -> tuple[Mapping, tuple[int, ...], int, int]:
-    tiles, k_tile = _candidates(nest)
+def search(nest: Nest, device: Device) -> Solution:
+    """The best solution of ``nest`` on ``device``. Raises ``Unsupported`` where no tile fits a core."""
+    tiles, k_tile = candidates(nest)
     judge = Judge(nest, device, tiles, k_tile)
     judged = Judged(judge, list(_mappings(nest, device)))
     # Other loop orders only pay where the plain one already does well.
     for mapping in judged.leaders(ORDERED_MAPPINGS):
         for order in _orders(nest):
             judged.try_order(mapping, order)
-    estimate, mapping, at = judged.best
-    return mapping, tuple(int(t[at]) for t in judge.tiles), int(judge.k_tile[at]), int(estimate)
+    _, mapping, at = judged.best
+    return Solution(nest.kernel.name, mapping, tuple(int(t[at]) for t in judge.tiles), int(judge.k_tile[at]))
 
 
 class Judged:
@@ -118,35 +82,6 @@ def _orders(nest: Nest) -> Iterator[tuple[int, ...]]:
     cut = [d for d in plain if nest.dims[d].extent > 1 and not nest.dims[d].whole]
     for d in cut[:-1]:
         yield (*(other for other in plain if other != d), d)
-
-
-def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: int) -> list[int]:
-    """Candidate tile sizes: the extent, its even shares, and powers of two."""
-    if whole or extent <= multiple:
-        return [extent]
-    wanted = {extent // s + (extent % s > 0) for s in (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 64)}
-    wanted |= {1 << b for b in range(17)} | {48, 96}
-    limit = min(extent, max_tile)
-    rounded = {min(-(-w // multiple) * multiple, extent) for w in wanted}
-    choices = sorted(w for w in rounded if w <= limit)
-    if len(choices) > many:
-        picks = np.unique(np.linspace(0, len(choices) - 1, many).astype(int))
-        choices = [choices[i] for i in picks]
-    return choices or [min(multiple, extent)]
-
-
-def _candidates(nest: Nest) -> tuple[list[Array], Array]:
-    """Tile sizes of every dimension and of the reduction, as axes of one mesh (``np.ix_``)."""
-    many = {0: 30, 1: 30, 2: 24, 3: 14, 4: 10, 5: 8}[sum(d.extent > 1 and not d.whole for d in nest.dims)]
-    per_dim = [_tile_choices(d.extent, d.whole, d.multiple, d.max_tile, many) for d in nest.dims]
-    k_choices = [1]
-    if nest.reduces and nest.k_extent > 0:
-        k_choices = _tile_choices(nest.k_extent, nest.k_whole, nest.k_multiple, 1 << 30, 14)
-    while prod(map(len, per_dim)) * len(k_choices) > MAX_CANDIDATES:
-        longest = max(per_dim, key=len)
-        del longest[1:-1:2]
-    axes = np.ix_(*[np.array(c, np.int64) for c in [*per_dim, k_choices]])
-    return list(axes[:-1]), axes[-1]
 
 
 def _mappings(nest: Nest, device: Device) -> Iterator[Mapping]:

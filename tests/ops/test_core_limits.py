@@ -36,5 +36,5 @@ def test_what_no_core_takes_runs_on_the_host(examined: Case) -> None:
 
 @pytest.mark.parametrize("size", [(1 << 32) + 3, -(1 << 31) - 1])
 def test_a_number_that_is_no_word_is_never_cut_off(size: int) -> None:
-    with pytest.raises(OverflowError, match="od::lrn@1"):
+    with pytest.raises(od.OperatorError, match="od::lrn@1"):
         ParamBlock(LRN).set_scalar("size", size)

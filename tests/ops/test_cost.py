@@ -13,7 +13,8 @@ from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.emission.emitter import NestProgram
 from onedispatch.operators.interface.operator import Unsupported
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.operators.scheduling.schedule import Mapping, Schedule
+from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device
 from tests.ops.cases import CASES
 from tests.ops.lowered import lower
@@ -46,7 +47,7 @@ def random_schedule(nest: Nest, device: Device, random: np.random.Generator) -> 
         k_tile = min(nest.k_extent, int(random.integers(1, 65)))
         k_tile = min(nest.k_extent, -(-k_tile // nest.k_multiple) * nest.k_multiple)
     mapping = Mapping(None, None, 1, frozenset(), False, tuple(range(len(nest.dims))))
-    schedule = Schedule(nest, device, mapping, tuple(tiles), k_tile, 0)
+    schedule = Schedule(nest, device, Solution(nest.kernel.name, mapping, tuple(tiles), k_tile))
     words = 2 * schedule.port_words(0) + 2 * schedule.out_words
     return schedule if words * 4 <= BUFFER_BYTES else None
 

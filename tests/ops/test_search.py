@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from onedispatch.operators.scheduling import search
+from onedispatch.operators.scheduling.candidates import candidates
 from onedispatch.operators.scheduling.judge import Judge
 from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device, find_device
 from tests.ops.cases import CASES
 from tests.ops.lowered import lower
@@ -19,12 +21,12 @@ DEVICES = ("npu2", "npu1", "npu1_1col")
 MOST_CANDIDATES = 20_000  # of a nest that is judged in full here
 
 
-def _exhaustive(nest: Nest, device: Device, judge: Judge) -> tuple[object, ...]:
+def _exhaustive(nest: Nest, device: Device, judge: Judge) -> Solution:
     """The choice when every mapping is judged for every candidate; checks each bound on the way."""
     everything = np.arange(len(judge.k_tile))
     judged = []
 
-    def judge_all(mapping: search.Mapping) -> None:
+    def judge_all(mapping: Mapping) -> None:
         cost = judge.cost(mapping, everything)
         assert (judge._bound(mapping) <= cost).all()
         assert judge.floor(mapping) <= cost.min()
@@ -35,8 +37,8 @@ def _exhaustive(nest: Nest, device: Device, judge: Judge) -> tuple[object, ...]:
     for _, mapping, _ in sorted(judged, key=lambda j: j[0])[: search.ORDERED_MAPPINGS]:
         for order in search._orders(nest):
             judge_all(replace(mapping, order=order))
-    cost, mapping, at = min(judged, key=lambda j: j[0])
-    return mapping, tuple(int(t[at]) for t in judge.tiles), int(judge.k_tile[at]), int(cost)
+    _, mapping, at = min(judged, key=lambda j: j[0])
+    return Solution(nest.kernel.name, mapping, tuple(int(t[at]) for t in judge.tiles), int(judge.k_tile[at]))
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[case.id for case in CASES])
@@ -44,6 +46,6 @@ def test_what_is_left_out_would_not_be_chosen(number: int) -> None:
     device = find_device(DEVICES[number % len(DEVICES)])
     for _, op in lower(CASES[number]).ops:
         for nest in op._nests:
-            judge = Judge(nest, device, *search._candidates(nest))
+            judge = Judge(nest, device, *candidates(nest))
             if len(judge.k_tile) <= MOST_CANDIDATES:
-                assert search._search(nest, device) == _exhaustive(nest, device, judge)
+                assert search.search(nest, device) == _exhaustive(nest, device, judge)

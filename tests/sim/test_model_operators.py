@@ -20,6 +20,7 @@ from onedispatch.operators.families.matmul import MatMul
 from onedispatch.operators.families.movement import Move, Part
 from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.transactions import ArgKind, Device, find_device
 from tests.array_model.compare import run_cpp, run_model
 from tests.array_model.super_kernel import load_program
@@ -96,7 +97,8 @@ def force(operator: Operator, choose: random.Random) -> None:
             if nest.reduces:
                 k_tile = choose.randint(1, nest.k_extent)
                 k_tile = min(nest.k_extent, -(-k_tile // nest.k_multiple) * nest.k_multiple)
-            schedule = Schedule(nest, operator.device, mapping, tuple(tiles), k_tile, 0)
+            solution = Solution(nest.kernel.name, mapping, tuple(tiles), k_tile)
+            schedule = Schedule(nest, operator.device, solution)
             if schedule.outer_steps * schedule.inner_steps <= MAX_STEPS:
                 forced.append(schedule)
                 break

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch as od
 from onedispatch.dispatch.artifact import container, loading, model
-from onedispatch.dispatch.compiler import compiler, emit, fold, mapping
+from onedispatch.dispatch.compiler import compiler, emit, fold, mapping, phases
 from onedispatch.dispatch.host import engines
 from onedispatch.dispatch.host import regions as host
 from onedispatch.dispatch.runtime import device, session
@@ -60,14 +60,14 @@ STAGES = {
     "fold": (fold, "fold_constants", None),
     "specialise": (compiler, "specialise", None),
     "infer": (fold, "infer_values", None),
-    "map": (compiler, "map_graph", None),
+    "map": (phases, "map_graph", None),
     "absorb": (mapping, "absorb", None),
-    "partition": (compiler, "partition", None),
-    "outputs": (compiler, "hand_on", None),
+    "partition": (phases, "partition", None),
+    "outputs": (phases, "hand_on", None),
     "plan": (emit.memory, "plan", None),
-    "emit": (compiler, "emit_region", None),
+    "emit": (phases, "emit_region", None),
     "transaction": (base, "emit_program", None),
-    "schedule": (base, "schedule_nest", None),
+    "select": (base, "select", None),
     "fuse": (emit, "fuse", None),
     "serialise": (model, "program_to", None),
     "write": (container.Writer, "write", None),
@@ -139,7 +139,7 @@ def test_internal_errors_say_where_and_what(monkeypatch: pytest.MonkeyPatch, tmp
     with broken(monkeypatch, "partition", KeyError), pytest.raises(od.InternalError) as caught:
         use_everything(tmp_path)
     text = str(caught.value)
-    assert "dispatch/compiler/compiler.py:" in text and "KeyError" in text and "report" in text
+    assert "dispatch/compiler/phases.py:" in text and "KeyError" in text and "report" in text
     with broken(monkeypatch, "plan", MemoryError), pytest.raises(od.ResourceError, match="memory"):
         use_everything(tmp_path)
 

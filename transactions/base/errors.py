@@ -8,7 +8,7 @@ given, what is accepted, and what to do. Later layers import from here, so that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -87,6 +87,25 @@ class InputError(OneDispatchError):
 
 class OperatorError(OneDispatchError):
     """A device operator is declared wrongly: a loop nest whose kernel would compute something else."""
+
+
+class SolutionError(OneDispatchError):
+    """A solution does not fit its problem, or a problem or solution cannot be read.
+
+    ``would_fit`` is a solution that does, as data, where one is known.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        given: str = "",
+        accepted: str = "",
+        remedy: str = "",
+        *,
+        would_fit: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(where, given, accepted, remedy)
+        self.would_fit = would_fit
 
 
 class DeviceError(OneDispatchError):

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -58,6 +59,12 @@ class Device:
                 dict(self.constants),
             ),
         )
+
+    @cached_property
+    def identity(self) -> str:
+        """Name and digest of everything that is known of it: what problems and solutions are for."""
+        parts = [self.columns, self.core_rows, self.device_generation, *sorted(self.constants.items())]
+        return f"{self.name}@{hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()}"
 
     def constant(self, key: str) -> float:
         """A constant by ``"section.key"``; DeviceError when the description lacks it."""

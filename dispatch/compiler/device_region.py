@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device region before it is emitted: its operators in order, and where each output's bytes come from.
+
+Its operators have their solutions and have said what they hand over; one transaction is made of them next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeVar
+
+from onedispatch.dispatch.compiler.copies import Copies
+from onedispatch.dispatch.compiler.mapping import Specs
+from onedispatch.dispatch.compiler.partition import Region
+from onedispatch.dispatch.frontend.graph import Node
+from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
+from onedispatch.operators.interface.operator import Operator
+from onedispatch.transactions import ArgKind, ArgMap
+from onedispatch.transactions.base.boundary import blamed_on
+from onedispatch.transactions.base.errors import InternalError, OperatorError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """An operator of the region, with the nodes that it stands for."""
+
+    operator: Operator
+    nodes: tuple[Node, ...]
+
+    def ask(self, question: Callable[[Operator], T]) -> T:
+        """What the operator answers; ``InternalError`` that names it for what no operator may raise."""
+        names = [n.name for n in self.nodes]
+        with blamed_on(type(self.operator), f"operator {self.operator.name} of {names}"):
+            return question(self.operator)
+
+    @cached_property
+    def activations(self) -> tuple[TensorSpec, ...]:
+        return self.ask(lambda op: op.activations)
+
+    @cached_property
+    def entries(self) -> list[ArgMap]:
+        return self.ask(lambda op: op.arg_map())
+
+    @cached_property
+    def const_bytes(self) -> int:
+        return self.ask(lambda op: op.const_bytes)
+
+    def tensor(self, entry: ArgMap) -> TensorSpec:
+        """The tensor that an INPUT or OUTPUT entry of the arg map stands for."""
+        if entry.kind is ArgKind.OUTPUT:
+            return self.operator.outputs[entry.onnx_arg_idx - len(self.activations)]
+        return self.activations[entry.onnx_arg_idx]
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceRegion:
+    """Operators that run one after the other as one transaction.
+
+    ``source`` names what an alias renames, ``spec`` holds every tensor that the region touches,
+    ``delivered`` names, for each output, the tensor whose bytes leave under its name.
+    """
+
+    region: Region
+    operators: tuple[Placed, ...]
+    source: Mapping[str, TensorSpec]
+    spec: Mapping[str, TensorSpec]
+    delivered: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.region.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return self.region.outputs
+
+    def root(self, name: str) -> str:
+        """The tensor whose bytes ``name`` is."""
+        while name in self.source:
+            name = self.source[name].name
+        return name
+
+    def verify(self) -> None:
+        """Raises ``InternalError`` where an operator reads what nobody has made, or an output is missing."""
+        known = {self.root(name) for name in self.inputs} | {n for n, s in self.spec.items() if s.is_const}
+        made: set[str] = set()
+        for placed in self.operators:
+            missing = {self.root(t.name) for t in placed.activations if t.size} - known
+            if missing:
+                raise _wrong(placed.operator.name, f"it reads {sorted(missing)} before anything made it")
+            outputs = {t.name for t in placed.operator.outputs}
+            if outputs & made:
+                raise _wrong(placed.operator.name, f"{sorted(outputs & made)} are written twice")
+            made |= outputs
+            known |= outputs
+        late = [n for n in self.outputs if self.spec[n].size and self.delivered.get(n) not in made]
+        if late:
+            raise _wrong("its outputs", f"no operator writes {late}")
+
+
+def _wrong(what: str, given: str) -> InternalError:
+    return InternalError(f"device region, {what}", given, "", "Please report this mistake of OneDispatch")
+
+
+def device_region(region: Region, specs: Specs, copies: Copies) -> DeviceRegion:
+    """``region`` with its operators listed, and copies added for outputs that need bytes of their own.
+
+    Raises ``OperatorError`` for an output that an operator writes and that the device cannot copy.
+    """
+    source: dict[str, TensorSpec] = {}
+    spec: dict[str, TensorSpec] = {}
+    operators: list[Placed] = []
+    for unit in region.units:
+        if unit.alias is not None:
+            output, renamed = unit.alias
+            source[output.name], spec[output.name] = renamed, output
+            spec.setdefault(renamed.name, renamed)
+        if unit.operator is not None:
+            operators.append(Placed(unit.operator, unit.nodes))
+            spec.update({tensor.name: tensor for tensor in unit.operator.outputs})
+            for tensor in unit.operator.inputs:
+                spec.setdefault(tensor.name, tensor)
+    for name in (*region.inputs, *region.outputs):
+        if name not in spec:
+            spec[name] = specs.of(name)
+    plain = DeviceRegion(region, tuple(operators), source, spec)
+    added, delivered = _own_outputs(plain, spec, copies)
+    return replace(plain, operators=(*operators, *added), delivered=delivered)
+
+
+def _own_outputs(
+    region: DeviceRegion, spec: dict[str, TensorSpec], copies: Copies
+) -> tuple[list[Placed], dict[str, str]]:
+    """Gives every output bytes of its own that an operator writes: copies where needed.
+
+    Copies come last; operators of the region go on reading the original.
+    """
+    made = {t.name for placed in region.operators for t in placed.operator.outputs}
+    taken: set[str] = set()
+    added: list[Placed] = []
+    delivered: dict[str, str] = {}
+    # An operator's own output name first; then the first alias of a root.
+    for name in sorted(region.outputs, key=lambda n: n in region.source):
+        root, wanted = region.root(name), spec[name]
+        if wanted.size == 0 or (root in made and root not in taken):
+            taken.add(root)
+            delivered[name] = root
+            continue
+        nodes = tuple(n for unit in region.region.units if name in unit.writes for n in unit.nodes)
+        copy = _copy(spec[root], name, wanted, nodes, copies)
+        spec[copy.output.name] = copy.output
+        delivered[name] = copy.output.name
+        added.append(Placed(copy, nodes))
+    return added, delivered
+
+
+def _copy(origin: TensorSpec, name: str, like: TensorSpec, nodes: Sequence[Node], copies: Copies) -> Operator:
+    try:
+        return copies.of(origin, name, like)
+    except Unsupported as error:  # ``settle_copies`` has moved what can be moved to the host
+        about = f"output {name} of {[n.name for n in nodes]}"
+        remedy = "let an operator write it by itself"
+        raise OperatorError(about, error.reason, error.nearest, remedy) from error

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The phases of compiling, each a value that the next one takes: absorb, select, emit, place, fuse.
+
+``absorb`` maps nodes and merges operators; nothing is searched that is merged later, and what does not fit
+the device is refused here. ``select`` gives every nest a solution, ``emit`` asks every operator for its
+transaction, ``place`` makes regions, ``fuse`` the steps of the program. Nothing goes back: an operator
+that refuses only when it is asked for its transaction gives way to its parts, or to the host, then and
+there. Every value can ``verify`` itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from onedispatch.dispatch.compiler.copies import Copies, build
+from onedispatch.dispatch.compiler.device_region import DeviceRegion, device_region
+from onedispatch.dispatch.compiler.emit import emit_region
+from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, map_graph
+from onedispatch.dispatch.compiler.partition import Region, partition
+from onedispatch.dispatch.compiler.passthrough import hand_on, settle_copies
+from onedispatch.dispatch.compiler.plan import HostStep, Step
+from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.interface.operator import Operator
+from onedispatch.operators.scheduling.select import Selector
+from onedispatch.operators.scheduling.solution_rules import check_solution
+from onedispatch.transactions import ArgKind, Device
+from onedispatch.transactions.base.boundary import blamed_on
+from onedispatch.transactions.base.errors import InternalError
+from onedispatch.transactions.base.phrases import counted
+
+_REMEDY = "Please report this mistake of OneDispatch"
+
+
+@dataclass(frozen=True, eq=False)
+class Absorbed:
+    """What each node becomes: units in topological order. Operators are merged, and each fits the device."""
+
+    graph: Graph
+    device: Device
+    units: tuple[Unit, ...]
+
+    @property
+    def operators(self) -> list[Operator]:
+        return [unit.operator for unit in self.units if unit.operator is not None]
+
+    def verify(self) -> None:
+        """Raises ``InternalError`` where a node is lost, or a value is read before it is there."""
+        stand = {node.name for unit in self.units for node in unit.nodes}
+        lost = [node.name for node in self.graph.nodes if node.name not in stand]
+        if lost:
+            raise InternalError("absorb", f"nodes that nothing stands for: {lost}", "", _REMEDY)
+        later = {name for unit in self.units for name in unit.writes}
+        for unit in self.units:
+            early = later.intersection(unit.reads)
+            if early:
+                about = f"{[n.name for n in unit.nodes]} before anything makes {sorted(early)}"
+                raise InternalError("absorb", about, "", _REMEDY)
+            later.difference_update(unit.writes)
+
+
+@dataclass(frozen=True, eq=False)
+class Selected(Absorbed):
+    """The same with a solution for every nest of every operator."""
+
+    selector: Selector
+
+    def verify(self) -> None:
+        """Raises ``SolutionError`` where one does not fit, ``InternalError`` as ``Absorbed`` does."""
+        super().verify()
+        for operator in self.operators:
+            for schedule in operator.schedules:
+                check_solution(schedule)
+
+
+@dataclass(frozen=True, eq=False)
+class Emitted(Selected):
+    """The same after every operator has said what it hands over; it keeps that."""
+
+    def verify(self) -> None:
+        """Raises ``InternalError`` where an arg map does not describe what is handed over."""
+        super().verify()
+        for operator in self.operators:
+            sizes = {entry.kind: entry.size for entry in operator.arg_map()}
+            params = len(operator.super_kernel_params())
+            if sizes.get(ArgKind.CONST_KERNEL_PARAM_INPUT, 0) != params:
+                given = f"{counted(params, 'byte')} of parameters, {sizes} in its arg map"
+                raise InternalError(f"operator {operator.name}", given, "", _REMEDY)
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """What runs where: regions in order. ``sources`` names the value behind each output of the model;
+    ``units`` and ``refusals`` say what the host must do, and why."""
+
+    graph: Graph
+    device: Device
+    units: tuple[Unit, ...]
+    refusals: tuple[str, ...]
+    regions: tuple[Region | DeviceRegion, ...]
+    sources: tuple[str, ...]
+
+    @property
+    def plain(self) -> tuple[Region, ...]:
+        return tuple(r.region if isinstance(r, DeviceRegion) else r for r in self.regions)
+
+    def verify(self) -> None:
+        """Raises ``InternalError`` where a value is read before it is there."""
+        known = {value.name for value in self.graph.inputs} | set(self.graph.constants)
+        for region in self.regions:
+            early = set(region.inputs) - known
+            if early:
+                raise InternalError("place", f"values read too early: {sorted(early)}", "", _REMEDY)
+            if isinstance(region, DeviceRegion):
+                region.verify()
+            known.update(region.outputs)
+
+
+def absorb(graph: Graph, device: Device) -> Absorbed:
+    """Every node as a unit, operators merged as far as they go together."""
+    absorbed = Absorbed(graph, device, tuple(map_graph(graph, device)))
+    absorbed.verify()
+    return absorbed
+
+
+def select(absorbed: Absorbed, selector: Selector) -> Selected:
+    """A solution for every nest. Raises ``SolutionError`` where the selector's does not fit."""
+    units = [_selected(unit, selector) for unit in absorbed.units]
+    return Selected(absorbed.graph, absorbed.device, tuple(units), selector)
+
+
+def _selected(unit: Unit, selector: Selector) -> Unit:
+    if unit.operator is None:
+        return unit
+    about = f"operator {unit.operator.name} of {[n.name for n in unit.nodes]}"
+    with blamed_on(type(unit.operator), about):
+        return replace(unit, operator=unit.operator.selected(selector))
+
+
+def emit(selected: Selected) -> Emitted:
+    """Every operator's arg map, transaction and parameters; what refuses now gives way to its parts."""
+    units = [built for unit in selected.units for built in _built(unit, selected.selector)]
+    if [unit.kind for unit in units] != [unit.kind for unit in selected.units]:
+        units = _whole_nodes(units, selected.selector)
+    emitted = Emitted(selected.graph, selected.device, tuple(units), selected.selector)
+    emitted.verify()
+    return emitted
+
+
+def _built(unit: Unit, selector: Selector) -> Iterator[Unit]:
+    if unit.operator is None:
+        yield unit
+        return
+    try:
+        build(unit.operator, str([n.name for n in unit.nodes]))
+        yield unit
+    except Unsupported as error:
+        refusal = Refusal(error.reason, error.nearest)
+        for part in unit.parts:
+            yield from _built(_selected(part, selector), selector)
+        if not unit.parts:
+            (node,) = unit.nodes
+            yield Unit("host", unit.nodes, node.reads, node.writes, refusal=refusal)
+
+
+def _whole_nodes(units: Sequence[Unit], selector: Selector) -> list[Unit]:
+    """Nodes of which a part has gone to the host go there as a whole; what they were merged with stays."""
+    settled: list[Unit] = []
+    following = list(units)
+    while settled != following:
+        settled = following
+        hosts = {unit.nodes[0]: unit for unit in settled if unit.kind == "host"}
+        pieces = [_without(unit, hosts, selector) for unit in settled]
+        following = list(dict.fromkeys(piece for some in pieces for piece in some))
+    return _in_order(settled)
+
+
+def _without(unit: Unit, hosts: Mapping[Node, Unit], selector: Selector) -> list[Unit]:
+    if unit.kind == "host" or hosts.keys().isdisjoint(unit.nodes):
+        return [unit]
+    kept = [part for part in unit.parts if part.nodes[0] not in hosts]
+    return [built for part in kept for built in _built(_selected(part, selector), selector)]
+
+
+def _in_order(units: Sequence[Unit]) -> list[Unit]:
+    """The units, each after those that make what it reads."""
+    pending, ordered = list(units), []
+    later = Counter(name for unit in units for name in unit.writes)
+    while pending:
+        ready = next((u for u in pending if not any(later[name] for name in u.reads)), pending[0])
+        pending.remove(ready)
+        ordered.append(ready)
+        later.subtract(ready.writes)
+    return ordered
+
+
+def place(emitted: Emitted, *, strict: bool) -> Placed:
+    """Regions, as few as the order of the graph allows; outputs leave through copies where they must."""
+    graph, specs = emitted.graph, Specs(emitted.graph)
+    copies = Copies(emitted.device, emitted.selector)
+    units = settle_copies(emitted.units, graph.output_names, copies)
+    on_device = strict or all(unit.kind != "host" for unit in units)
+    ends = hand_on(graph, copies, on_device=on_device)
+    regions = partition([*units, *ends.units], ends.sources)
+    made = [device_region(r, specs, copies) if r.place == "npu" else r for r in regions]
+    placed = Placed(graph, emitted.device, tuple(units), ends.refusals, tuple(made), ends.sources)
+    placed.verify()
+    return placed
+
+
+def fuse(placed: Placed) -> tuple[Step, ...]:
+    """The steps of the program: one transaction per device region, a graph of its own per host region."""
+    return tuple(
+        emit_region(region, placed.device)
+        if isinstance(region, DeviceRegion)
+        else _host_step(placed.graph, region)
+        for region in placed.regions
+    )
+
+
+def _host_step(graph: Graph, region: Region) -> HostStep:
+    nodes = tuple(dict.fromkeys(node for unit in region.units for node in unit.nodes))
+    reads = {name for node in nodes for name in node.reads}
+    edges = reads.union(*(node.writes for node in nodes))
+    piece = replace(
+        graph,
+        nodes=nodes,
+        inputs=tuple(graph.value(name) for name in region.inputs),
+        outputs=tuple(graph.value(name) for name in region.outputs),
+        constants={name: array for name, array in graph.constants.items() if name in reads},
+        values={name: graph.value(name) for name in edges},
+        folded=(),
+        decided={},
+    )
+    inputs = tuple(name for name in region.inputs if name not in graph.constants)
+    return HostStep(piece, inputs, region.outputs)

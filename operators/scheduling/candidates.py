@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tile sizes that a nest may be cut into, and which of them fit a core.
+
+Whether a nest can run at all is decided here, without judging what is best: an operator is refused where
+it is made, and whatever chooses later has something to choose from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations.params import LIMITS
+from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.scheduling.index_space import IntArray, Operand
+from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.operators.scheduling.schedule import BUFFER_BYTES
+from onedispatch.transactions.base.phrases import counted
+
+Array = np.ndarray[Any, Any]
+
+MAX_CANDIDATES = 200_000
+
+
+def smallest(nest: Nest) -> tuple[list[int], int]:
+    """The smallest tile of every dimension, and of the reduction."""
+    tiles = [d.extent if d.whole else min(d.multiple, d.extent) for d in nest.dims]
+    if not nest.reduces or not nest.k_extent:
+        return tiles, 1
+    return tiles, nest.k_extent if nest.k_whole else min(nest.k_multiple, nest.k_extent)
+
+
+def check_fits(nest: Nest) -> None:
+    """Raises ``Unsupported`` where no tile of ``nest`` fits a core."""
+    tiles, k_tile = smallest(nest)
+    fits = buffer_words(nest, tiles, k_tile) * 4 <= BUFFER_BYTES
+    if not fits or covered(nest, tiles) > LIMITS["window_plane"]:
+        fitting(nest, *candidates(nest))  # alignment may make a larger tile take less
+
+
+def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: int) -> list[int]:
+    """Candidate tile sizes: the extent, its even shares, and powers of two."""
+    if whole or extent <= multiple:
+        return [extent]
+    wanted = {extent // s + (extent % s > 0) for s in (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 64)}
+    wanted |= {1 << b for b in range(17)} | {48, 96}
+    limit = min(extent, max_tile)
+    rounded = {min(-(-w // multiple) * multiple, extent) for w in wanted}
+    choices = sorted(w for w in rounded if w <= limit)
+    if len(choices) > many:
+        picks = np.unique(np.linspace(0, len(choices) - 1, many).astype(int))
+        choices = [choices[i] for i in picks]
+    return choices or [min(multiple, extent)]
+
+
+def candidates(nest: Nest) -> tuple[list[Array], Array]:
+    """Tile sizes of every dimension and of the reduction, as axes of one mesh (``np.ix_``)."""
+    many = {0: 30, 1: 30, 2: 24, 3: 14, 4: 10, 5: 8}[sum(d.extent > 1 and not d.whole for d in nest.dims)]
+    per_dim = [_tile_choices(d.extent, d.whole, d.multiple, d.max_tile, many) for d in nest.dims]
+    k_choices = [1]
+    if nest.reduces and nest.k_extent > 0:
+        k_choices = _tile_choices(nest.k_extent, nest.k_whole, nest.k_multiple, 1 << 30, 14)
+    while prod(map(len, per_dim)) * len(k_choices) > MAX_CANDIDATES:
+        longest = max(per_dim, key=len)
+        del longest[1:-1:2]
+    axes = np.ix_(*[np.array(c, np.int64) for c in [*per_dim, k_choices]])
+    return list(axes[:-1]), axes[-1]
+
+
+def buffer_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+    """Core memory of the leanest form: double-buffered inputs, single output."""
+    inputs: IntArray = sum(x.chunk_words(nest, tiles, k_tile) for x in nest.inputs)
+    return 2 * inputs + nest.out_words(tiles, k_tile) + nest.own_words(tiles, k_tile)
+
+
+def covered(nest: Nest, tiles: Sequence[IntArray]) -> IntArray:
+    """Elements of a channel that the windows of a tile cover, padding included; 0 without windows."""
+    most: IntArray = 0
+    for operand in nest.strided_inputs:
+        tensor = next(t for t in nest.kernel.tensors if t.name == operand.name)
+        if tensor.walk == "interval":
+            rows, columns = (_span(nest, tiles, operand, axis) for axis in (-2, -1))
+            step = operand.access[-1].a
+            most = np.maximum(most, rows * (-(-columns // step) * step))
+    return most
+
+
+def _span(nest: Nest, tiles: Sequence[IntArray], operand: Operand, axis: int) -> IntArray:
+    """Coordinates from the first to the last that a tile's windows cover, inside the tensor or not."""
+    access = operand.access[axis]
+    if access.dim is None or access.dim < 0:
+        return operand.shape[axis]
+    return (tiles[access.dim] - 1) * access.a + access.end - access.start + 1
+
+
+def fitting(nest: Nest, tiles: Sequence[Array], k_tile: Array) -> Array:
+    """Which candidates of the mesh fit, as flat indices. Raises ``Unsupported`` where none does."""
+    shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
+    need = np.broadcast_to(buffer_words(nest, tiles, k_tile) * 4, shape).reshape(-1)
+    cover = np.broadcast_to(covered(nest, tiles), shape).reshape(-1)
+    small = need <= BUFFER_BYTES
+    fits: Array = np.flatnonzero(small & (cover <= LIMITS["window_plane"]))
+    if len(fits):
+        return fits
+    if small.any():
+        raise Unsupported(
+            f"windows that cover {counted(int(cover[0]), 'element')} of a channel, padding included",
+            f"at most {LIMITS['window_plane']} in one tile",
+        )
+    raise Unsupported(
+        f"the smallest tile needs {counted(int(need[0]), 'byte')} of a core's {BUFFER_BYTES} byte "
+        "data memory",
+        "a smaller innermost extent or window",
+    )

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frozen dataclasses as data that JSON can hold, and back: problems and solutions travel so.
+
+A dataclass becomes a dictionary of its fields, a tuple a list, a frozen set a sorted list, an element type
+its name. Reading follows the field types of the declaration and says where something else was found.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+from onedispatch.operators.declarations.dtypes import DTYPES, DType
+from onedispatch.transactions.base.errors import SolutionError
+
+T = TypeVar("T")
+_REMEDY = "read what to_data() wrote, of this version"
+
+
+def plain(value: Any) -> Any:
+    """``value`` as dictionaries, lists, strings and numbers."""
+    if isinstance(value, DType):
+        return value.name
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, frozenset):
+        return sorted(plain(item) for item in value)
+    return value
+
+
+def read(kind: Callable[..., T], data: Any, where: str) -> T:
+    """A ``kind`` from what ``plain`` made of one.
+
+    Raises ``SolutionError`` where a field is missing, unknown or of another type.
+    """
+    found: T = _reader(kind)(data, where)
+    return found
+
+
+_Reader = Callable[[Any, str], Any]
+
+
+@cache
+def _reader(kind: Any) -> _Reader:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is DType:
+        return _dtype
+    if is_dataclass(kind):
+        return _dataclass_reader(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _union_reader(args)
+    if origin is tuple:
+        return _tuple_reader(args)
+    if origin is frozenset:
+        inner = _reader(args[0])
+        return lambda data, where: frozenset(inner(x, where) for x in _list(data, where))
+    return lambda data, where: _scalar(kind, data, where)
+
+
+def _wrong(where: str, given: Any, accepted: str) -> SolutionError:
+    text = repr(given)
+    return SolutionError(where, text if len(text) < 80 else f"{text[:77]}...", accepted, _REMEDY)
+
+
+def _scalar(kind: type, data: Any, where: str) -> Any:
+    whole = kind is float and isinstance(data, int)
+    if isinstance(data, bool) != (kind is bool) or not (whole or isinstance(data, kind)):
+        raise _wrong(where, data, kind.__name__)
+    return float(data) if whole else data
+
+
+def _list(data: Any, where: str) -> Sequence[Any]:
+    if not isinstance(data, list | tuple):
+        raise _wrong(where, data, "a list")
+    return data
+
+
+def _dtype(data: Any, where: str) -> DType:
+    if not isinstance(data, str) or data not in DTYPES:
+        raise _wrong(where, data, ", ".join(DTYPES))
+    return DTYPES[data]
+
+
+def _dataclass_reader(kind: Any) -> _Reader:
+    hints = typing.get_type_hints(kind)
+    names = [field.name for field in fields(kind)]
+
+    def read_fields(data: Any, where: str) -> Any:
+        if not isinstance(data, dict) or set(data) != set(names):
+            given = sorted(map(str, data)) if isinstance(data, dict) else data
+            raise _wrong(where, given, f"a dictionary of {', '.join(names)}")
+        return kind(**{name: _reader(hints[name])(data[name], f"{where}.{name}") for name in names})
+
+    return read_fields
+
+
+def _tuple_reader(args: tuple[Any, ...]) -> _Reader:
+    def read_items(data: Any, where: str) -> Any:
+        items = _list(data, where)
+        kinds = [args[0]] * len(items) if args[1:] == (...,) else args
+        if len(items) != len(kinds):
+            raise _wrong(where, data, f"a list of {len(kinds)}")
+        pairs = enumerate(zip(kinds, items, strict=True))
+        return tuple(_reader(kind)(item, f"{where}[{i}]") for i, (kind, item) in pairs)
+
+    return read_items
+
+
+def _union_reader(kinds: tuple[Any, ...]) -> _Reader:
+    """The first kind that the data fits: dataclasses by their fields, others by their type."""
+
+    def fits(kind: Any, data: Any) -> bool:
+        if is_dataclass(kind):
+            return isinstance(data, dict) and set(data) == {field.name for field in fields(kind)}
+        try:
+            _reader(kind)(data, "")
+        except SolutionError:
+            return False
+        return True
+
+    def read_one(data: Any, where: str) -> Any:
+        for kind in kinds:
+            if fits(kind, data):
+                return _reader(kind)(data, where)
+        raise _wrong(where, data, " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds))
+
+    return read_one

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What there is to be scheduled, as a key: equal problems have equal solutions, in every process.
+
+A ``Problem`` is data alone. Catalogs store solutions under its ``digest``; a tuner sends it to other
+processes, where ``nest`` and the device are all that a search needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from onedispatch.operators.declarations.kernel import Kernel, Scalar, declared
+from onedispatch.operators.scheduling.index_space import Dim, Operand, Packed
+from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.operators.scheduling.plain import plain, read
+from onedispatch.transactions import Device
+from onedispatch.transactions.base.errors import SolutionError
+
+DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A nest on a device, without what no choice depends on.
+
+    Where tensors lie in device memory and which input they are does not matter, nor do scalars that
+    the kernel's cost does not read; of functions that cost the same, the first stands for all.
+    ``declaration`` is the kernel's digest, ``device`` a name and the digest of the device's description.
+    """
+
+    kernel: str
+    declaration: int
+    dims: tuple[Dim, ...]
+    inputs: tuple[Operand | Packed, ...]
+    outputs: tuple[Operand, ...]
+    roles: tuple[tuple[str, int], ...]
+    scalars: tuple[tuple[str, float | str], ...]
+    k_extent: int
+    k_multiple: int
+    k_whole: bool
+    device: str
+
+    @classmethod
+    def of(cls, nest: Nest, device: Device) -> Problem:
+        return cls(
+            nest.kernel.name,
+            nest.kernel.digest,
+            nest.dims,
+            tuple(replace(x, tensor=0, offset=0) if isinstance(x, Operand) else x for x in nest.inputs),
+            tuple(replace(x, offset=0) for x in nest.outputs),
+            tuple(sorted(nest.roles.items())),
+            _priced_scalars(nest),
+            nest.k_extent,
+            nest.k_multiple,
+            nest.k_whole,
+            device.identity,
+        )
+
+    @cached_property
+    def nest(self) -> Nest:
+        """A nest of this problem. Raises ``SolutionError`` where its kernel is not declared (so)."""
+        return Nest(
+            _kernel(self.kernel, self.declaration),
+            self.dims,
+            self.inputs,
+            self.outputs,
+            dict(self.roles),
+            dict(self.scalars),
+            self.k_extent,
+            self.k_multiple,
+            self.k_whole,
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """32 hexadecimal digits, the same in every process and on every machine."""
+        text = json.dumps(self.to_data(), sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
+
+    def to_data(self) -> dict[str, Any]:
+        """The problem as dictionaries, lists, strings and numbers."""
+        return dict(plain(self))
+
+    @classmethod
+    def from_data(cls, data: Any) -> Problem:
+        """What ``to_data`` made. Raises ``SolutionError`` for whatever else it may be."""
+        return read(cls, data, "problem")
+
+    def check_device(self, device: Device) -> None:
+        """Raises ``SolutionError`` for another device than that of the problem."""
+        if device.identity != self.device:
+            raise SolutionError(f"problem of {self.kernel}", device.identity, self.device, "use that device")
+
+
+def _priced_scalars(nest: Nest) -> tuple[tuple[str, float | str], ...]:
+    """The scalars that cost and scratch read, and of each table the first function that costs the same."""
+    kernel = nest.kernel
+    found: list[tuple[str, float | str]] = []
+    exact = {leaf.name for leaf in kernel.scratch.leaves()}
+    read = exact | {leaf.name for leaf in kernel.cost.leaves()}
+    for scalar in kernel.scalars:
+        if scalar.table is not None:
+            value = nest.scalars.get(scalar.name, scalar.table.rows[0].name)
+            name = value if isinstance(value, str) else scalar.table.rows[int(value)].name
+            found.append((scalar.name, name if scalar.name in exact else _representative(nest, scalar, name)))
+        elif scalar.name in read:
+            found.append((scalar.name, float(nest.scalars.get(scalar.name, scalar.default or 0))))
+    return tuple(sorted(found))
+
+
+_REPRESENTATIVES: dict[tuple[str, int, str, str, str], str] = {}
+
+
+def _representative(nest: Nest, scalar: Scalar, function: str) -> str:
+    """The first function of a scalar's table that costs what ``function`` costs and takes the elements."""
+    seen = nest.bound.get(nest.kernel.seen_by(scalar).name)
+    dtype = "" if seen is None else seen.dtype.name
+    key = (nest.kernel.name, nest.kernel.digest, scalar.name, function, dtype)
+    if key not in _REPRESENTATIVES:
+        wanted = _priced(nest, scalar.name, function)
+        _REPRESENTATIVES[key] = next(
+            row.name
+            for row in (scalar.table.rows if scalar.table else ())
+            if row.name == function
+            or ((not dtype or row.takes(dtype)) and _priced(nest, scalar.name, row.name) == wanted)
+        )
+    return _REPRESENTATIVES[key]
+
+
+def _priced(nest: Nest, name: str, function: str) -> tuple[object, ...]:
+    other = copy(nest)
+    object.__setattr__(other, "scalars", {**nest.scalars, name: function})
+    return other.priced
+
+
+def _kernel(name: str, declaration: int) -> Kernel:
+    for kernel in declared():
+        if kernel.name == name and kernel.digest == declaration:
+            return kernel
+    known = ", ".join(f"{k.name} ({k.digest:08x})" for k in declared())
+    raise SolutionError(
+        "problem", f"kernel {name} ({declaration:08x})", known, "use the version that wrote the problem"
+    )

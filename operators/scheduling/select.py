@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who chooses solutions: one place to ask, whoever answers.
+
+A ``Selector`` gives a solution for a problem. The search is one; a catalog of tuned solutions or a tuner is
+another. What they answer is checked, so a wrong entry of a catalog is an error that says what would fit,
+not a wrong transaction.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Protocol
+
+from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.operators.scheduling.problem import Problem
+from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.operators.scheduling.search import search
+from onedispatch.operators.scheduling.solution import Solution
+from onedispatch.operators.scheduling.solution_rules import check_solution
+from onedispatch.transactions import Device
+from onedispatch.transactions.base.boundary import blamed_on
+from onedispatch.transactions.base.errors import SolutionError
+
+SOLUTIONS_KEPT = 4096
+
+
+class Selector(Protocol):
+    """Chooses how a problem is solved."""
+
+    def select(self, problem: Problem, device: Device) -> Solution:
+        """A solution of ``problem`` on ``device``, the one that the problem names."""
+        ...
+
+
+class Search:
+    """The best solution by the model of ``judge``; equal problems are searched once."""
+
+    def __init__(self, kept: int = SOLUTIONS_KEPT) -> None:
+        self._kept = kept
+        self._found: OrderedDict[Problem, Solution] = OrderedDict()
+
+    def select(self, problem: Problem, device: Device) -> Solution:
+        """Raises ``SolutionError`` for another device than the problem's, ``Unsupported`` where no tile
+        fits."""
+        found = self._found.get(problem)
+        if found is None:
+            problem.check_device(device)
+            found = self._found[problem] = search(problem.nest, device)
+            while len(self._found) > self._kept:
+                self._found.popitem(last=False)
+        return found
+
+
+SEARCH = Search()
+
+
+def select(nest: Nest, device: Device, selector: Selector = SEARCH) -> Schedule:
+    """``nest`` as ``selector`` solves it.
+
+    Raises ``SolutionError`` where its answer does not fit, with a solution that would;
+    ``InternalError`` where it raises something else.
+    """
+    problem = Problem.of(nest, device)
+    with blamed_on(type(selector), f"a solution for {problem.kernel}"):
+        solution = selector.select(problem, device)
+    try:
+        if not isinstance(solution, Solution):
+            raise SolutionError(
+                f"solution for {problem.kernel}", f"a {type(solution).__name__}", "a Solution", "return one"
+            )
+        schedule = Schedule(nest, device, solution)
+        check_solution(schedule)
+    except SolutionError as error:
+        raise _with_fitting(error, problem, device, selector) from error
+    return schedule
+
+
+def _with_fitting(
+    error: SolutionError, problem: Problem, device: Device, selector: Selector
+) -> SolutionError:
+    fits = SEARCH.select(problem, device)
+    return SolutionError(
+        f"{type(selector).__name__}, {error.where}",
+        error.given,
+        error.accepted,
+        f"{error.remedy}; this one fits: {fits.to_data()}",
+        would_fit=fits.to_data(),
+    )

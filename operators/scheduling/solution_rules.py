@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a solution must keep to, so that what is emitted from it computes the nest and fits the array.
+
+Raised errors say which part of the solution it is, what was given, and what would be taken.
+"""
+
+from __future__ import annotations
+
+from onedispatch.operators.declarations.params import LIMITS
+from onedispatch.operators.scheduling.candidates import buffer_words, covered
+from onedispatch.operators.scheduling.index_space import Dim
+from onedispatch.operators.scheduling.schedule import BUFFER_BYTES, Schedule
+from onedispatch.transactions.base.errors import SolutionError
+from onedispatch.transactions.base.phrases import counted, span
+
+_MOST_TILES_OF_COLUMN = (1 << 16) - 1  # "cc" of a dimension in the parameter block
+
+
+def check_solution(schedule: Schedule) -> None:
+    """Raises ``SolutionError`` where the schedule's solution does not fit its nest and device."""
+    solution, nest = schedule.solution, schedule.nest
+    if solution.kernel != nest.kernel.name:
+        raise _error(schedule, "kernel", solution.kernel, nest.kernel.name)
+    _check_tiles(schedule)
+    _check_axes(schedule)
+    _check_ports(schedule)
+    _check_memory(schedule)
+
+
+def _error(schedule: Schedule, part: str, given: object, accepted: str) -> SolutionError:
+    where = f"solution for {schedule.nest.kernel.name} on {schedule.device.name}, {part}"
+    return SolutionError(where, str(given), accepted, "choose another solution for this problem")
+
+
+def _check_tiles(schedule: Schedule) -> None:
+    nest, solution = schedule.nest, schedule.solution
+    if len(solution.tiles) != len(nest.dims):
+        raise _error(schedule, "tiles", solution.tiles, f"{len(nest.dims)}, one per dimension")
+    for dim, tile in zip(nest.dims, solution.tiles, strict=True):
+        _check_tile(schedule, dim, tile)
+    if nest.reduces and nest.k_extent:
+        _check_tile(schedule, Dim("k", nest.k_extent, nest.k_whole, nest.k_multiple), solution.k_tile)
+    elif solution.k_tile != 1:
+        raise _error(schedule, "k tile", solution.k_tile, "1: nothing is reduced")
+
+
+def _check_tile(schedule: Schedule, dim: Dim, tile: int) -> None:
+    accepted = f"{dim.extent}, the whole dimension"
+    if dim.whole:
+        fits = tile == dim.extent
+    else:
+        most = min(dim.extent, max(dim.max_tile, dim.multiple))
+        fits = 1 <= tile <= most and (tile % dim.multiple == 0 or tile == dim.extent)
+        accepted = span(1, most) + (f", a multiple of {dim.multiple}" if dim.multiple > 1 else "")
+    if not fits:
+        raise _error(schedule, f"tile of {dim.name}", tile, accepted)
+
+
+def _check_axes(schedule: Schedule) -> None:
+    nest, m, most = schedule.nest, schedule.mapping, schedule.device.columns
+    cut = [d for d, dim in enumerate(nest.dims) if dim.extent > 1 and not dim.whole]
+    for name, chosen in (("row dimension", m.row_dim), ("column dimension", m.col_dim)):
+        if chosen is not None and chosen not in cut:
+            raise _error(schedule, name, chosen, f"none, or one that can be cut: {cut}")
+    if not 1 <= m.columns <= most:
+        raise _error(schedule, "columns", m.columns, span(1, most))
+    if (m.col_dim is None) != (m.columns == 1):
+        accepted = "1 without a column dimension, and only then"
+        raise _error(schedule, "columns", m.columns, accepted)
+    if sorted(m.order) != list(range(len(nest.dims))):
+        raise _error(schedule, "loop order", m.order, f"each of {span(0, len(nest.dims) - 1)} once")
+    for d, dim in enumerate(nest.dims):
+        if schedule.strides(d)[0] > _MOST_TILES_OF_COLUMN:
+            accepted = f"at most {_MOST_TILES_OF_COLUMN} in one column"
+            raise _error(schedule, f"tiles of {dim.name}", schedule.strides(d)[0], accepted)
+
+
+def _check_ports(schedule: Schedule) -> None:
+    nest, m = schedule.nest, schedule.mapping
+    shared = {x.name for x in nest.inputs if m.row_dim is not None and m.row_dim not in x.depends_on()}
+    if not m.in1 <= shared:
+        accepted = f"operands that all rows share: {sorted(shared)}"
+        raise _error(schedule, "column broadcast", sorted(m.in1), accepted)
+    if not m.rowcast:
+        return
+    in0 = [x for x in nest.inputs if x.name not in m.in1]
+    apart = m.row_dim != m.col_dim and m.columns == schedule.device.columns > 1
+    if not apart or not in0 or any(m.col_dim in x.depends_on() for x in in0):
+        accepted = (
+            "none: all columns work, rows and columns run over different dimensions, and no operand of "
+        )
+        raise _error(schedule, "row broadcast", "one", accepted + "in0 depends on the columns' one")
+
+
+def _check_memory(schedule: Schedule) -> None:
+    nest, tiles = schedule.nest, schedule.tiles
+    need = int(buffer_words(nest, tiles, schedule.k_tile)) * 4
+    if need > BUFFER_BYTES:
+        raise _error(
+            schedule, f"tiles {tiles}, k tile {schedule.k_tile}", counted(need, "byte"), f"{BUFFER_BYTES}"
+        )
+    cover, most = int(covered(nest, tiles)), LIMITS["window_plane"]
+    if cover > most:
+        accepted = f"at most {most} elements of a channel under the windows of a tile"
+        raise _error(schedule, f"tiles {tiles}", cover, accepted)
