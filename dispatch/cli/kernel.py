@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``onedispatch kernel list | show``: what the cores can compute, from the declarations."""
+"""``onedispatch kernel list | show | include``: what the cores can compute, from the declarations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from onedispatch.dispatch.cli import output as out
-from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor
+from onedispatch.operators.codegen.headers import include_folder
+from onedispatch.operators.declarations.kernel import WHOLE, Kernel, Scalar, Tensor
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.phrases import counted
@@ -37,28 +38,29 @@ def show(
     name: Annotated[str, typer.Argument(help="As `onedispatch kernel list` has it; od::gemm@1, or gemm.")],
     json: out.Json = False,
 ) -> None:
-    """One kernel whole: operands, scalars, its words in the parameter block, its cost per call."""
+    """One kernel whole: index space, operands and access, scalars, memory, its cost per call."""
     kernel = _find(name)
     if json:
         out.print_json(described(kernel))
         return
     out.console.print(f"{kernel.name}  {kernel.summary}", markup=False)
     out.console.print(
-        f"digest 0x{kernel.digest:08X}, {counted(kernel.words_used, 'word')} of the parameter block, "
-        f"{counted(kernel.code_bytes, 'byte')} of program memory (assumed)",
+        f"digest 0x{kernel.digest:08X}, {counted(kernel.words_used, 'word')} of a parameter block of "
+        f"{kernel.block_words}, {counted(kernel.code_bytes, 'byte')} of program memory (assumed)",
         markup=False,
     )
+    out.console.print(f"index space: {kernel.index_space}; i counts members of a dimension", markup=False)
     out.table(
         "Operands",
-        ("operand", "word", "direction", "axes", "element types", "access"),
+        ("operand", "word", "role", "axes", "element types", "access of member i"),
         [
             (
                 t.name + (" (optional)" if t.optional else ""),
                 kernel.layout[t.name],
-                "out" if t in kernel.outputs else "in",
+                kernel.role(t),
                 " ".join(t.axis_names),
                 t.dtypes,
-                t.accepted_walk,
+                _access(t),
             )
             for t in kernel.tensors
         ],
@@ -71,7 +73,15 @@ def show(
             [(s.name, kernel.layout[s.name], s.type, _accepted(s), _default(s)) for s in kernel.scalars],
             right=(1,),
         )
+    if kernel.scratches:
+        out.console.print(f"bytes of scratch: {kernel.scratch}", markup=False)
     out.console.print(f"cycles per call: {kernel.cost}", markup=False)
+
+
+@app.command("include")
+def include() -> None:
+    """The folder of the headers that a library of kernels is compiled against, for -I."""
+    typer.echo(include_folder())
 
 
 def _find(name: str) -> Kernel:
@@ -81,6 +91,18 @@ def _find(name: str) -> Kernel:
         known = ", ".join(k.name for k in kernels)
         raise InputError("kernel", repr(name), f"one of {known}", "`onedispatch kernel list` tells of each")
     return found[0]
+
+
+def _access(tensor: Tensor) -> str:
+    """What a member of the index touches, the extents of auxiliary tensors, and pads."""
+    if tensor.shape:
+        return "all: " + " x ".join(map(str, tensor.shape))
+    followed = any(not axis.startswith(WHOLE) for axis in tensor.axis_names)
+    parts = [tensor.accepted_walk] if followed else []
+    parts += [f"{axis}: all" for axis in tensor.axis_names if axis.startswith(WHOLE)]
+    parts += [f"pad {tensor.pad:g}"] if tensor.pad is not None else []
+    parts += [f"fill {tensor.fill:g}"] if tensor.fill is not None else []
+    return "; ".join(parts)
 
 
 def _accepted(scalar: Scalar) -> str:
@@ -106,7 +128,11 @@ def described(kernel: Kernel) -> dict[str, Any]:
             "axes": list(tensor.axis_names),
             "dtypes": tensor.dtypes.split(),
             "optional": tensor.optional,
-            "access": tensor.walk,
+            "walk": tensor.walk,
+            "access": tensor.accepted_walk,
+            "shape": list(tensor.shape),
+            "pad": tensor.pad,
+            "fill": tensor.fill,
         }
 
     return {
@@ -115,12 +141,16 @@ def described(kernel: Kernel) -> dict[str, Any]:
         "digest": kernel.digest,
         "dims": list(kernel.dims),
         "reduces": kernel.reduces,
+        "index_space": kernel.index_space,
         "inputs": [operand(t) for t in kernel.inputs],
+        "aux": [operand(t) for t in kernel.aux],
         "outputs": [operand(t) for t in kernel.outputs],
         "scalars": [
             {"name": s.name, "word": kernel.layout[s.name], "type": s.type, "accepted": _accepted(s)}
             for s in kernel.scalars
         ],
+        "scratch": str(kernel.scratch),
+        "block_words": kernel.block_words,
         "cost": str(kernel.cost),
         "code_bytes": kernel.code_bytes,
     }

@@ -66,6 +66,7 @@ def codes_header() -> str:
     lines += [f"#define OD_{name} {getattr(declarations, name)}u" for name in _LIMITS]
     for family, members in codes.items():
         lines += [f"#define OD_{family}_{name.upper()} {code}u" for name, code in members.items()]
+    lines += [f"#define OD_{family}S {len(members)}u" for family, members in codes.items()]
     lines += [f"#define OD_{row.name.upper()} ({row.code}) /* {row.summary} */" for row in STATUSES]
     return _guarded("kernel_codes", lines)
 
@@ -221,6 +222,7 @@ def _operand(kernel: Kernel, tensor: Tensor) -> str:
         _mask(tensor.dtypes),
         f"OD_ROLE_{kernel.role(tensor).upper()}",
         str(int(tensor.optional)),
+        *("NAN" if value is None else _number(value) for value in (tensor.pad, tensor.fill)),
         f"OD_WALK_{tensor.walk.upper()}",
         str(kernel.tensors.index(like)),
         f"{kernel.namespace}_{kernel.short_name}_{tensor.name}",

@@ -33,6 +33,13 @@ class DType:
         """Elements in a word of 32 bits, which is what DMAs move."""
         return per_word(self.itemsize)
 
+    def holds(self, value: float) -> bool:
+        """Whether ``value`` is one of this type's; floating-point types round, integers do not."""
+        if self.numpy.kind in "iu":
+            info = np.iinfo(self.numpy)
+            return value == value and float(value).is_integer() and info.min <= value <= info.max
+        return self.numpy.kind != "b" or value in (0, 1)
+
     def __str__(self) -> str:
         return self.name
 

@@ -43,7 +43,7 @@ _NAME = re.compile(r"([a-z][a-z0-9_]*)::([a-z][a-z0-9_]*)@([1-9][0-9]*)")
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 
 ScalarType = Literal["u32", "i32", "f32", "function"]
-Walk = Literal["unit", "affine", "interval"]
+Walk = Literal["unit", "affine", "interval", "fraction"]
 # Their codes in C are their positions.
 SCALAR_TYPES: tuple[str, ...] = get_args(ScalarType)
 WALKS: tuple[str, ...] = get_args(Walk)
@@ -136,8 +136,10 @@ class Tensor:
     ``"..."`` stands for all five index dimensions. ``optional`` operands may be absent; without
     ``k`` members all inputs along the reduction may be. ``walk``: how the kernel finds what member
     ``i`` of an index dimension touches, ``[a*i/den + start, a*i/den + end]``: coordinate ``i`` alone
-    (unit), ``a*i + start`` alone (affine), or any interval. ``like`` names an operand that must have
-    the same element type.
+    (unit), ``a*i + start`` alone (affine), ``a*i/den + start`` alone (fraction), or any interval.
+    ``like`` names an operand that must have the same element type. ``pad`` stands for elements outside of
+    an input, ``fill`` for elements of an output that the kernel computes nothing for; the kernel finds
+    both in its declaration.
     """
 
     name: str
@@ -146,6 +148,8 @@ class Tensor:
     optional: bool = False
     walk: Walk = "unit"
     like: str = ""
+    pad: float | None = None
+    fill: float | None = None
     # Of auxiliary tensors: the extent along every axis, and the values for given scalars.
     shape: tuple[int, ...] = ()
     values: Callable[[Mapping[str, Any]], Any] | None = None
@@ -168,7 +172,13 @@ class Tensor:
 
     @property
     def accepted_walk(self) -> str:
-        return {"unit": "coordinate i alone", "affine": "a*i + start alone", "interval": "any"}[self.walk]
+        """What of the tensor member ``i`` of an index dimension may touch."""
+        return {
+            "unit": "i",
+            "affine": "a*i + start",
+            "fraction": "floor(a*i/den) + start",
+            "interval": "floor(a*i/den) + start to + end",
+        }[self.walk]
 
     @property
     def words(self) -> int:
@@ -200,6 +210,7 @@ class Kernel:
         self._check_sizes()
         self._check_scalars()
         self._check_aux()
+        self._check_pads()
         self._check_formula("cost", self.cost)
         self._check_formula("scratch", self.scratch)
         for leaf in self.scratch.leaves():
@@ -260,6 +271,21 @@ class Kernel:
             if s.of and s.of not in [t.name for t in self.tensors]:
                 raise self._refuse(f"operand of scalar {s.name}", s.of, "one of the kernel's")
 
+    def _check_pads(self) -> None:
+        for tensor in self.tensors:
+            for what, value, there in (
+                ("pad", tensor.pad, tensor in self.inputs),
+                ("fill", tensor.fill, tensor in self.outputs),
+            ):
+                if value is None:
+                    continue
+                if not there:
+                    raise self._refuse(f"{what} of {tensor.name}", value, "pads of inputs, fills of outputs")
+                for name in tensor.dtypes.split():
+                    if not DTYPES[name].holds(value):
+                        accepted = f"a value of every element type that it has, {name} too"
+                        raise self._refuse(f"{what} of {tensor.name}", value, accepted)
+
     def _check_aux(self) -> None:
         for t in self.aux:
             whole = t.axes != "..." and all(axis.startswith(WHOLE) for axis in t.axis_names)
@@ -316,6 +342,12 @@ class Kernel:
         return self.name.partition("::")[0]
 
     @property
+    def index_space(self) -> str:
+        """The dimensions that calls are made for, outermost first."""
+        dims = ", ".join(self.dims) or f"up to {MAX_DIMS} dimensions as they come"
+        return dims + (f", reduced over {K_AXIS}" if self.reduces else "")
+
+    @property
     def scratches(self) -> bool:
         """Whether calls take scratch."""
         return self.scratch != NOTHING
@@ -358,7 +390,8 @@ class Kernel:
             self.name,
             *self.dims,
             *(
-                f"{t.name} {t.axes} {t.dtypes} {t.optional} {t.walk} {t.like} {self.role(t)} {t.shape}"
+                f"{t.name} {t.axes} {t.dtypes} {t.optional} {t.walk} {t.like} {self.role(t)} {t.shape} "
+                f"{t.pad} {t.fill}"
                 for t in self.tensors
             ),
             *(f"{x.name} {x.type} {x.bounds} {self._functions(x)}" for x in self.scalars),

@@ -53,7 +53,7 @@ KERNEL = declare(
     Kernel(
         "od::eltwise@1",
         inputs=tuple(
-            Tensor(f"x{i}", "...", EVERY, optional=True, walk="affine", like="out") for i in range(3)
+            Tensor(f"x{i}", "...", EVERY, optional=True, walk="fraction", like="out") for i in range(3)
         ),
         outputs=(Tensor("out", "...", EVERY, walk="affine"),),
         scalars=(

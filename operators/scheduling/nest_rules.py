@@ -2,10 +2,11 @@
 """What a kernel makes of a nest: checked where the nest is declared.
 
 A chunk in a core's memory has no coordinates of its own. A kernel therefore reads each operand in one of
-three ways (``Tensor.walk``), and a declaration that means something else would give wrong values without
+four ways (``Tensor.walk``), and a declaration that means something else would give wrong values without
 a word:
 
-- ``affine`` (element-wise): member ``i`` takes the one element ``a*i + start``, which lies in the view;
+- ``affine`` (results of element-wise kernels): member ``i`` takes the one element ``a*i + start``, which
+  lies in the view; ``fraction`` (what those read): the one element ``floor(a*i/den) + start``;
 - ``unit`` (matrix products, reductions, rows): member ``i`` takes the element ``i``, or all of a
   dimension that follows none of the index;
 - ``interval`` (windows): intervals of several elements, over the border too, where the kernel knows what
@@ -166,7 +167,7 @@ def _check_access(nest: LoopNest, operand: Operand, position: int, access: Acces
         whole = any(axis.startswith(WHOLE) for axis in tensor.axis_names)
         if operand.tensor >= 0 and size == operand.dtype.per_word and position == len(operand.shape) - 1:
             return  # the word around one element, which lies at the offset
-        if size > 1 and tensor.walk == "affine" and not whole:
+        if size > 1 and tensor.walk in ("affine", "fraction") and not whole:
             given = f"all {counted(size, 'element')}"
             _refuse(nest, operand, position, given, "one element per member of the index")
         return
@@ -199,12 +200,13 @@ def _check_walk(nest: LoopNest, operand: Operand, position: int, access: Access,
     extent = nest.k_extent if along < 0 else nest.dims[along].extent - nest.dims[along].padding
     if tensor.walk == "interval" or not extent:
         return
-    if access.start != access.end or access.den != 1:
-        accepted = "an interval of one element, without a denominator: this kernel takes one"
-        _refuse(nest, operand, position, interval, accepted)
+    if access.start != access.end:
+        _refuse(nest, operand, position, interval, "an interval of one element: this kernel takes one")
+    if access.den != 1 and (tensor.walk != "fraction" or along < 0):
+        _refuse(nest, operand, position, interval, "no denominator: this kernel walks whole steps")
     if tensor.walk == "unit" and (access.a, access.start) != (1, 0):
         _refuse(nest, operand, position, interval, "[i, i]: this kernel takes element i for member i")
-    last = access.a * (extent - 1) + access.end
+    last = access.a * (extent - 1) // access.den + access.end
     if access.start < 0 or last >= size:
         given, accepted = f"{interval} for i of {span(0, extent - 1)}", f"elements {span(0, size - 1)}"
         _refuse(nest, operand, position, given, accepted)

@@ -18,6 +18,7 @@ import pytest
 from onedispatch import KernelLibraryError, SimulationError
 from onedispatch.cpp_ext import _core
 from onedispatch.operators.codegen.genheader import specs_header
+from onedispatch.operators.codegen.headers import include_folder
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor
 from onedispatch.operators.declarations.registry import all_kernels
@@ -77,7 +78,7 @@ class Blend(Operator):
 
 def compiled(folder: Path, header: str, source: Path) -> Path:
     """The shared object of a C file that includes ``header``, every warning an error."""
-    include = Path(__file__).resolve().parents[2] / "cpp_ext" / "include"
+    include = include_folder()
     (folder / "blend_specs.h").write_text(header)
     compiler = shutil.which("gcc") or shutil.which("cc")
     assert compiler is not None, "a C compiler"

@@ -58,7 +58,8 @@ def touched(operand: Operand, at: Sequence[int]) -> list[int] | None:
             ranges.append(range(size))
             continue
         i = at[access.dim]
-        low, high = access.a * i + access.start, access.a * i + access.end
+        step = access.a * i // access.den
+        low, high = step + access.start, step + access.end
         if low < 0 or high >= size or high < low:
             return None
         ranges.append(range(low, high + 1))
@@ -100,11 +101,14 @@ def judge(op: Declared, seed: int) -> bool:
     return True
 
 
-def random_access(rng: random.Random, dim: int, extent: int, sound: bool) -> tuple[Access, int]:
+def random_access(
+    rng: random.Random, dim: int, extent: int, sound: bool, dens: Sequence[int] = (1, 1, 1, 2, 3)
+) -> tuple[Access, int]:
     """An access that follows ``dim``, and the size of the view's dimension."""
     if sound:
-        a, start = rng.choice((1, 1, 1, 2, 3)), rng.choice((0, 0, 1, 2, 5))
-        return Access(dim, a, start, start), a * (extent - 1) + start + 1 + rng.choice((0, 0, 3))
+        a, start, den = rng.choice((1, 1, 1, 2, 3)), rng.choice((0, 0, 1, 2, 5)), rng.choice(dens)
+        size = a * (extent - 1) // den + start + 1 + rng.choice((0, 0, 3))
+        return Access(dim, a, start, start, den=den), size
     a, start = rng.choice((-1, 0, 1, 1, 2)), rng.choice((-2, -1, 0, 1))
     return Access(dim, a, start, start + rng.choice((-1, 0, 0, 1, 2))), max(1, extent + rng.randint(-1, 3))
 
@@ -116,7 +120,8 @@ def random_operand(
     if tensor != OUTPUT:
         dims = [d for d in dims if rng.random() < 0.8]
         rng.shuffle(dims)
-    pairs = [random_access(rng, d, extents[d], sound or rng.random() < 0.7) for d in dims]
+    dens = (1, 1, 1, 2, 3) if tensor != OUTPUT or not sound else (1,)
+    pairs = [random_access(rng, d, extents[d], sound or rng.random() < 0.7, dens) for d in dims]
     if tensor == OUTPUT:
         pairs = [(Access(a.dim, 1, a.start, a.end), n) if sound else (a, n) for a, n in pairs]
     pairs = pairs or [(Access(None), 1 if sound else rng.choice((1, 2)))]
@@ -148,6 +153,28 @@ def line(n: int, access: Access, size: int, **changes: Any) -> Declared:
     return Declared([x], changes.get("out", out), [n])
 
 
+@pytest.mark.parametrize(("a", "den"), [(1, 2), (2, 3), (3, 2), (1, 7), (5, 3)])
+def test_fractions_walk_what_their_interval_says(a: int, den: int) -> None:
+    for n in (1, 2, 33, 5000, 20_000):
+        assert judge(line(n, Access(0, a, den=den), a * (n - 1) // den + 1), n)
+
+
+@pytest.mark.parametrize(("up", "down"), [(2, 1), (3, 2), (4, 3)])
+@pytest.mark.parametrize("shape", [(3, 5, 7), (16, 28, 28), (2, 61, 90)])
+def test_nearest_up_sampling_is_a_copy_at_fractions(shape: tuple[int, ...], up: int, down: int) -> None:
+    """Of both spatial dimensions by up/down: element i is element floor(i*down/up) of the source."""
+    c, h, w = shape
+    sizes = (c, h * up // down, w * up // down)
+    access = (Access(0), Access(1, down, den=up), Access(2, down, den=up))
+    x = Operand("x0", 0, F32, shape, (h * w, w, 1), access)
+    out = Operand("out", OUTPUT, F32, sizes, (sizes[1] * sizes[2], sizes[2], 1), tuple(map(Access, range(3))))
+    op = Declared([x], out, sizes)
+    source = np.random.default_rng(up).standard_normal(shape).astype(np.float32)
+    rows, columns = (np.arange(size) * down // up for size in sizes[1:])
+    wanted = source[:, rows][:, :, columns]
+    np.testing.assert_array_equal(execute(op, [source.reshape(-1)]).reshape(sizes), wanted)
+
+
 @pytest.mark.parametrize("shift", [1, 2, 1000])
 def test_a_shifted_interval_of_many_elements(shift: int) -> None:
     assert judge(line(100_000, Access(0, 1, shift, shift), 100_000 + shift), shift)
@@ -164,6 +191,7 @@ def test_a_shifted_interval_of_many_elements(shift: int) -> None:
         (Access(0, 2, 0, 0), "elements 0 to 399"),
         (Access(0, -1, 399, 399), "a of 1 or more"),
         (Access(0, 0, 3, 3), "a of 1 or more"),
+        (Access(0, 3, den=2), "elements 0 to 399"),
         (Access(None), "one element per member"),
         (Access(1), "index dimension 1"),
     ],
@@ -179,6 +207,7 @@ def test_what_an_element_wise_kernel_cannot_mean(access: Access, said: str) -> N
         (Operand("out", OUTPUT, F32, (400,), (1,), (Access(None),)), "one element per member"),
         (Operand("out", OUTPUT, F32, (1,), (1,), (Access(None),)), "every member writes elements of its own"),
         (Operand("out", OUTPUT, F32, (800,), (1,), (Access(0, 2),)), "a = 1"),
+        (Operand("out", OUTPUT, F32, (400,), (1,), (Access(0, den=2),)), "no denominator"),
         (Operand("out", OUTPUT, F32, (401,), (1,), (Access(0, 1, 0, 1),)), "an interval of one element"),
         (Operand("out", OUTPUT, F32, (400,), (-1,), (Access(0),)), "stride -1"),
         (Operand("out", OUTPUT, F32, (400,), (0,), (Access(0),)), "stride 0"),

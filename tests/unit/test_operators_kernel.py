@@ -125,7 +125,7 @@ def operand(name: str, tensor: int, access: Access, size: int = 8) -> Operand:
     ("given", "says"),
     [
         (Access(0, start=1, end=2), "an interval of one element"),
-        (Access(0, den=2), "without a denominator"),
+        (Access(0, a=3, den=2), "elements 0 to 7"),
         (Access(3), "index dimension 3"),
         (Access(0, den=0), "a denominator of 1 to 255"),
         (Access(0, den=256), "a denominator of 1 to 255"),

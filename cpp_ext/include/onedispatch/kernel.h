@@ -66,6 +66,7 @@ typedef struct od_operand_spec {
   uint32_t dtypes; /* bit per OD_DTYPE_... */
   uint32_t role;   /* OD_ROLE_... */
   uint32_t optional;
+  double pad, fill; /* for elements outside of an input; for those of an output that nothing is computed for; none: NAN */
   uint32_t walk; /* OD_WALK_...: how members of the index find their elements */
   uint32_t like; /* index of the operand that must have the same element type; its own: none */
   const od_axis_spec* axes;

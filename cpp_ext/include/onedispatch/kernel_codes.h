@@ -43,6 +43,7 @@
 #define OD_WALK_UNIT 0u
 #define OD_WALK_AFFINE 1u
 #define OD_WALK_INTERVAL 2u
+#define OD_WALK_FRACTION 3u
 #define OD_ROLE_INPUT 0u
 #define OD_ROLE_AUX 1u
 #define OD_ROLE_OUTPUT 2u
@@ -50,6 +51,11 @@
 #define OD_SCALAR_I32 1u
 #define OD_SCALAR_F32 2u
 #define OD_SCALAR_FUNCTION 3u
+#define OD_DTYPES 10u
+#define OD_OPS 19u
+#define OD_WALKS 4u
+#define OD_ROLES 3u
+#define OD_SCALARS 4u
 #define OD_OK (0) /* done */
 #define OD_NOT_SUPPORTED (-1) /* nothing that this kernel does */
 #define OD_PARAMETER_INVALID (-2) /* a value that it does not accept */

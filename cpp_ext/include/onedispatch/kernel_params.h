@@ -81,7 +81,7 @@ constexpr uint32_t loop_order = 38;
 constexpr uint32_t scratch = 39;
 }  // namespace header
 namespace cast {
-constexpr uint32_t digest = 0x4AD90092;
+constexpr uint32_t digest = 0x19BEA72E;
 constexpr uint32_t x0 = 40;
 constexpr uint32_t x0_d0 = 41;
 constexpr uint32_t x0_d1 = 46;
@@ -99,7 +99,7 @@ namespace scalar {
 }  // namespace scalar
 }  // namespace cast
 namespace conv {
-constexpr uint32_t digest = 0x15358328;
+constexpr uint32_t digest = 0xAF9FA314;
 constexpr uint32_t dim_co = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -147,7 +147,7 @@ constexpr uint32_t act_beta = 8;
 }  // namespace scalar
 }  // namespace conv
 namespace dwconv {
-constexpr uint32_t digest = 0x5FCD6757;
+constexpr uint32_t digest = 0x30B341B3;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -194,7 +194,7 @@ constexpr uint32_t act_beta = 8;
 }  // namespace scalar
 }  // namespace dwconv
 namespace eltwise {
-constexpr uint32_t digest = 0x6017C336;
+constexpr uint32_t digest = 0xA1B47F99;
 constexpr uint32_t x0 = 40;
 constexpr uint32_t x0_d0 = 41;
 constexpr uint32_t x0_d1 = 46;
@@ -238,7 +238,7 @@ constexpr uint32_t act_beta = 5;
 }  // namespace scalar
 }  // namespace eltwise
 namespace gemm {
-constexpr uint32_t digest = 0xD1AA1958;
+constexpr uint32_t digest = 0x18DCE4A8;
 constexpr uint32_t dim_m = 40;
 constexpr uint32_t dim_n = 41;
 constexpr uint32_t a = 42;
@@ -278,7 +278,7 @@ constexpr uint32_t act_beta = 3;
 }  // namespace scalar
 }  // namespace gemm
 namespace lrn {
-constexpr uint32_t digest = 0x17C571A1;
+constexpr uint32_t digest = 0xE04E0F66;
 constexpr uint32_t dim_o = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;
@@ -306,7 +306,7 @@ constexpr uint32_t bias = 3;
 }  // namespace scalar
 }  // namespace lrn
 namespace pool {
-constexpr uint32_t digest = 0x2413B358;
+constexpr uint32_t digest = 0x69D30A46;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -356,7 +356,7 @@ constexpr uint32_t act_beta = 13;
 }  // namespace scalar
 }  // namespace pool
 namespace reduce {
-constexpr uint32_t digest = 0x7A6FC55B;
+constexpr uint32_t digest = 0x933E2165;
 constexpr uint32_t dim_r = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;
@@ -384,7 +384,7 @@ constexpr uint32_t act_beta = 3;
 }  // namespace scalar
 }  // namespace reduce
 namespace softmax {
-constexpr uint32_t digest = 0xEF1578FE;
+constexpr uint32_t digest = 0x8A3A8A4B;
 constexpr uint32_t dim_o = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;

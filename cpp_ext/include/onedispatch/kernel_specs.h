@@ -13,8 +13,8 @@ static const od_function_spec od_reduce_mode[] = {{"sum", 0, 1023u}, {"mean", 1,
 static const od_axis_spec od_cast_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_cast_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_cast_operands[] = {
-    {"x0", 40, 1023u, OD_ROLE_INPUT, 0, OD_WALK_AFFINE, 0, od_cast_x0, 5},
-    {"out", 66, 1023u, OD_ROLE_OUTPUT, 0, OD_WALK_AFFINE, 1, od_cast_out, 5},
+    {"x0", 40, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_AFFINE, 0, od_cast_x0, 5},
+    {"out", 66, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_AFFINE, 1, od_cast_out, 5},
 };
 /* ((device(call_cycles) + ((2 * elements) / device(words_per_cycle))) + (0 * device(special_cycles_per_element))) */
 static const od_step od_cast_cost[] = {
@@ -32,16 +32,16 @@ static const od_step od_cast_cost[] = {
 };
 static const char* const od_cast_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
 enum { OD_CAST_X0 = 0, OD_CAST_OUT = 1 };
-static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x4AD90092u, 0, 0, 0, od_cast_operands, 2, 0, 0, od_cast_cost, 11, 0, 0, od_cast_constants, 3, 67, 128, 2048};
+static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x19BEA72Eu, 0, 0, 0, od_cast_operands, 2, 0, 0, od_cast_cost, 11, 0, 0, od_cast_constants, 3, 67, 128, 2048};
 static const od_axis_spec od_conv_x[] = {{"k", 254}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_conv_w[] = {{"co", 0}, {"k", 254}, {"tap", 255}};
 static const od_axis_spec od_conv_bias[] = {{"co", 0}};
 static const od_axis_spec od_conv_out[] = {{"co", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_conv_operands[] = {
-    {"x", 43, 1u, OD_ROLE_INPUT, 0, OD_WALK_INTERVAL, 0, od_conv_x, 3},
-    {"w", 59, 1u, OD_ROLE_INPUT, 0, OD_WALK_UNIT, 1, od_conv_w, 3},
-    {"bias", 75, 1u, OD_ROLE_INPUT, 1, OD_WALK_UNIT, 2, od_conv_bias, 1},
-    {"out", 81, 1u, OD_ROLE_OUTPUT, 0, OD_WALK_UNIT, 3, od_conv_out, 3},
+    {"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_INTERVAL, 0, od_conv_x, 3},
+    {"w", 59, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_conv_w, 3},
+    {"bias", 75, 1u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 2, od_conv_bias, 1},
+    {"out", 81, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 3, od_conv_out, 3},
 };
 static const od_scalar_spec od_conv_scalars[] = {
     {"kh", 82, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
@@ -85,16 +85,16 @@ static const char* const od_conv_constants[] = {"call_cycles", "output_cycles", 
 enum { OD_CONV_CO = 0, OD_CONV_OH = 1, OD_CONV_OW = 2 };
 enum { OD_CONV_X = 0, OD_CONV_W = 1, OD_CONV_BIAS = 2, OD_CONV_OUT = 3 };
 enum { OD_CONV_KH = 0, OD_CONV_KW = 1, OD_CONV_SH = 2, OD_CONV_SW = 3, OD_CONV_DH = 4, OD_CONV_DW = 5, OD_CONV_ACT = 6, OD_CONV_ACT_ALPHA = 7, OD_CONV_ACT_BETA = 8 };
-static const od_kernel_spec od_conv_spec = {"od::conv@1", 0x15358328u, od_conv_dims, 3, 1, od_conv_operands, 4, od_conv_scalars, 9, od_conv_cost, 23, 0, 0, od_conv_constants, 4, 91, 128, 2048};
+static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xAF9FA314u, od_conv_dims, 3, 1, od_conv_operands, 4, od_conv_scalars, 9, od_conv_cost, 23, 0, 0, od_conv_constants, 4, 91, 128, 2048};
 static const od_axis_spec od_dwconv_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_dwconv_w[] = {{"c", 0}, {"tap", 255}};
 static const od_axis_spec od_dwconv_bias[] = {{"c", 0}};
 static const od_axis_spec od_dwconv_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_dwconv_operands[] = {
-    {"x", 43, 1u, OD_ROLE_INPUT, 0, OD_WALK_INTERVAL, 0, od_dwconv_x, 3},
-    {"w", 59, 1u, OD_ROLE_INPUT, 0, OD_WALK_UNIT, 1, od_dwconv_w, 2},
-    {"bias", 70, 1u, OD_ROLE_INPUT, 1, OD_WALK_UNIT, 2, od_dwconv_bias, 1},
-    {"out", 76, 1u, OD_ROLE_OUTPUT, 0, OD_WALK_UNIT, 3, od_dwconv_out, 3},
+    {"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_INTERVAL, 0, od_dwconv_x, 3},
+    {"w", 59, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_dwconv_w, 2},
+    {"bias", 70, 1u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 2, od_dwconv_bias, 1},
+    {"out", 76, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 3, od_dwconv_out, 3},
 };
 static const od_scalar_spec od_dwconv_scalars[] = {
     {"kh", 77, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
@@ -134,16 +134,16 @@ static const char* const od_dwconv_constants[] = {"call_cycles", "words_per_cycl
 enum { OD_DWCONV_C = 0, OD_DWCONV_OH = 1, OD_DWCONV_OW = 2 };
 enum { OD_DWCONV_X = 0, OD_DWCONV_W = 1, OD_DWCONV_BIAS = 2, OD_DWCONV_OUT = 3 };
 enum { OD_DWCONV_KH = 0, OD_DWCONV_KW = 1, OD_DWCONV_SH = 2, OD_DWCONV_SW = 3, OD_DWCONV_DH = 4, OD_DWCONV_DW = 5, OD_DWCONV_ACT = 6, OD_DWCONV_ACT_ALPHA = 7, OD_DWCONV_ACT_BETA = 8 };
-static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x5FCD6757u, od_dwconv_dims, 3, 0, od_dwconv_operands, 4, od_dwconv_scalars, 9, od_dwconv_cost, 19, 0, 0, od_dwconv_constants, 4, 86, 128, 2048};
+static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x30B341B3u, od_dwconv_dims, 3, 0, od_dwconv_operands, 4, od_dwconv_scalars, 9, od_dwconv_cost, 19, 0, 0, od_dwconv_constants, 4, 86, 128, 2048};
 static const od_axis_spec od_eltwise_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_eltwise_operands[] = {
-    {"x0", 40, 1023u, OD_ROLE_INPUT, 1, OD_WALK_AFFINE, 3, od_eltwise_x0, 5},
-    {"x1", 66, 1023u, OD_ROLE_INPUT, 1, OD_WALK_AFFINE, 3, od_eltwise_x1, 5},
-    {"x2", 92, 1023u, OD_ROLE_INPUT, 1, OD_WALK_AFFINE, 3, od_eltwise_x2, 5},
-    {"out", 118, 1023u, OD_ROLE_OUTPUT, 0, OD_WALK_AFFINE, 3, od_eltwise_out, 5},
+    {"x0", 40, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_FRACTION, 3, od_eltwise_x0, 5},
+    {"x1", 66, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_FRACTION, 3, od_eltwise_x1, 5},
+    {"x2", 92, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_FRACTION, 3, od_eltwise_x2, 5},
+    {"out", 118, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_AFFINE, 3, od_eltwise_out, 5},
 };
 static const od_scalar_spec od_eltwise_scalars[] = {
     {"func", 119, OD_SCALAR_FUNCTION, 0.0, 9.0, od_eltwise_func, 3},
@@ -180,7 +180,7 @@ static const od_step od_eltwise_cost[] = {
 static const char* const od_eltwise_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
 enum { OD_ELTWISE_X0 = 0, OD_ELTWISE_X1 = 1, OD_ELTWISE_X2 = 2, OD_ELTWISE_OUT = 3 };
 enum { OD_ELTWISE_FUNC = 0, OD_ELTWISE_ALPHA = 1, OD_ELTWISE_BETA = 2, OD_ELTWISE_ACT = 3, OD_ELTWISE_ACT_ALPHA = 4, OD_ELTWISE_ACT_BETA = 5 };
-static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0x6017C336u, 0, 0, 0, od_eltwise_operands, 4, od_eltwise_scalars, 6, od_eltwise_cost, 21, 0, 0, od_eltwise_constants, 3, 125, 128, 2048};
+static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0xA1B47F99u, 0, 0, 0, od_eltwise_operands, 4, od_eltwise_scalars, 6, od_eltwise_cost, 21, 0, 0, od_eltwise_constants, 3, 125, 128, 2048};
 static const od_axis_spec od_gemm_a[] = {{"m", 0}, {"k", 254}};
 static const od_axis_spec od_gemm_b[] = {{"k", 254}, {"n", 1}};
 static const od_axis_spec od_gemm_bias[] = {{"n", 1}};
@@ -188,12 +188,12 @@ static const od_axis_spec od_gemm_a_zero[] = {{"m", 0}};
 static const od_axis_spec od_gemm_b_zero[] = {{"n", 1}};
 static const od_axis_spec od_gemm_out[] = {{"m", 0}, {"n", 1}};
 static const od_operand_spec od_gemm_operands[] = {
-    {"a", 42, 25u, OD_ROLE_INPUT, 0, OD_WALK_UNIT, 0, od_gemm_a, 2},
-    {"b", 53, 25u, OD_ROLE_INPUT, 0, OD_WALK_UNIT, 1, od_gemm_b, 2},
-    {"bias", 64, 129u, OD_ROLE_INPUT, 1, OD_WALK_UNIT, 2, od_gemm_bias, 1},
-    {"a_zero", 70, 24u, OD_ROLE_INPUT, 1, OD_WALK_UNIT, 3, od_gemm_a_zero, 1},
-    {"b_zero", 76, 24u, OD_ROLE_INPUT, 1, OD_WALK_UNIT, 4, od_gemm_b_zero, 1},
-    {"out", 82, 129u, OD_ROLE_OUTPUT, 0, OD_WALK_UNIT, 5, od_gemm_out, 2},
+    {"a", 42, 25u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 0, od_gemm_a, 2},
+    {"b", 53, 25u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_gemm_b, 2},
+    {"bias", 64, 129u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 2, od_gemm_bias, 1},
+    {"a_zero", 70, 24u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 3, od_gemm_a_zero, 1},
+    {"b_zero", 76, 24u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 4, od_gemm_b_zero, 1},
+    {"out", 82, 129u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 5, od_gemm_out, 2},
 };
 static const od_scalar_spec od_gemm_scalars[] = {
     {"alpha", 83, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5},
@@ -228,12 +228,12 @@ static const char* const od_gemm_constants[] = {"call_cycles", "output_cycles", 
 enum { OD_GEMM_M = 0, OD_GEMM_N = 1 };
 enum { OD_GEMM_A = 0, OD_GEMM_B = 1, OD_GEMM_BIAS = 2, OD_GEMM_A_ZERO = 3, OD_GEMM_B_ZERO = 4, OD_GEMM_OUT = 5 };
 enum { OD_GEMM_ALPHA = 0, OD_GEMM_ACT = 1, OD_GEMM_ACT_ALPHA = 2, OD_GEMM_ACT_BETA = 3 };
-static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0xD1AA1958u, od_gemm_dims, 2, 1, od_gemm_operands, 6, od_gemm_scalars, 4, od_gemm_cost, 19, 0, 0, od_gemm_constants, 4, 87, 128, 2048};
+static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x18DCE4A8u, od_gemm_dims, 2, 1, od_gemm_operands, 6, od_gemm_scalars, 4, od_gemm_cost, 19, 0, 0, od_gemm_constants, 4, 87, 128, 2048};
 static const od_axis_spec od_lrn_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_lrn_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_lrn_operands[] = {
-    {"x", 42, 1u, OD_ROLE_INPUT, 0, OD_WALK_UNIT, 0, od_lrn_x, 3},
-    {"out", 58, 1u, OD_ROLE_OUTPUT, 0, OD_WALK_UNIT, 1, od_lrn_out, 3},
+    {"x", 42, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 0, od_lrn_x, 3},
+    {"out", 58, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_lrn_out, 3},
 };
 static const od_scalar_spec od_lrn_scalars[] = {
     {"size", 59, OD_SCALAR_U32, 1.0, 16384.0, 0, 1},
@@ -270,12 +270,12 @@ static const char* const od_lrn_constants[] = {"call_cycles", "words_per_cycle",
 enum { OD_LRN_O = 0, OD_LRN_I = 1 };
 enum { OD_LRN_X = 0, OD_LRN_OUT = 1 };
 enum { OD_LRN_SIZE = 0, OD_LRN_ALPHA = 1, OD_LRN_BETA = 2, OD_LRN_BIAS = 3 };
-static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0x17C571A1u, od_lrn_dims, 2, 0, od_lrn_operands, 2, od_lrn_scalars, 4, od_lrn_cost, 21, 0, 0, od_lrn_constants, 3, 63, 128, 2048};
+static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0xE04E0F66u, od_lrn_dims, 2, 0, od_lrn_operands, 2, od_lrn_scalars, 4, od_lrn_cost, 21, 0, 0, od_lrn_constants, 3, 63, 128, 2048};
 static const od_axis_spec od_pool_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_pool_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_operands[] = {
-    {"x", 43, 1u, OD_ROLE_INPUT, 0, OD_WALK_INTERVAL, 0, od_pool_x, 3},
-    {"out", 59, 1u, OD_ROLE_OUTPUT, 0, OD_WALK_UNIT, 1, od_pool_out, 3},
+    {"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_INTERVAL, 0, od_pool_x, 3},
+    {"out", 59, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_pool_out, 3},
 };
 static const od_scalar_spec od_pool_scalars[] = {
     {"mode", 60, OD_SCALAR_FUNCTION, 0.0, 2.0, od_pool_mode, 1},
@@ -320,12 +320,12 @@ static const char* const od_pool_constants[] = {"call_cycles", "words_per_cycle"
 enum { OD_POOL_C = 0, OD_POOL_OH = 1, OD_POOL_OW = 2 };
 enum { OD_POOL_X = 0, OD_POOL_OUT = 1 };
 enum { OD_POOL_MODE = 0, OD_POOL_KH = 1, OD_POOL_KW = 2, OD_POOL_SH = 3, OD_POOL_SW = 4, OD_POOL_DH = 5, OD_POOL_DW = 6, OD_POOL_PAD_TOP = 7, OD_POOL_PAD_LEFT = 8, OD_POOL_PAD_BOTTOM = 9, OD_POOL_PAD_RIGHT = 10, OD_POOL_ACT = 11, OD_POOL_ACT_ALPHA = 12, OD_POOL_ACT_BETA = 13 };
-static const od_kernel_spec od_pool_spec = {"od::pool@1", 0x2413B358u, od_pool_dims, 3, 0, od_pool_operands, 2, od_pool_scalars, 14, od_pool_cost, 19, 0, 0, od_pool_constants, 3, 74, 128, 2048};
+static const od_kernel_spec od_pool_spec = {"od::pool@1", 0x69D30A46u, od_pool_dims, 3, 0, od_pool_operands, 2, od_pool_scalars, 14, od_pool_cost, 19, 0, 0, od_pool_constants, 3, 74, 128, 2048};
 static const od_axis_spec od_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
 static const od_axis_spec od_reduce_out[] = {{"r", 0}, {"i", 1}};
 static const od_operand_spec od_reduce_operands[] = {
-    {"x", 42, 1u, OD_ROLE_INPUT, 0, OD_WALK_UNIT, 0, od_reduce_x, 3},
-    {"out", 58, 1u, OD_ROLE_OUTPUT, 0, OD_WALK_UNIT, 1, od_reduce_out, 2},
+    {"x", 42, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 0, od_reduce_x, 3},
+    {"out", 58, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_reduce_out, 2},
 };
 static const od_scalar_spec od_reduce_scalars[] = {
     {"mode", 59, OD_SCALAR_FUNCTION, 0.0, 5.0, od_reduce_mode, 1},
@@ -360,12 +360,12 @@ static const char* const od_reduce_constants[] = {"call_cycles", "words_per_cycl
 enum { OD_REDUCE_R = 0, OD_REDUCE_I = 1 };
 enum { OD_REDUCE_X = 0, OD_REDUCE_OUT = 1 };
 enum { OD_REDUCE_MODE = 0, OD_REDUCE_ACT = 1, OD_REDUCE_ACT_ALPHA = 2, OD_REDUCE_ACT_BETA = 3 };
-static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0x7A6FC55Bu, od_reduce_dims, 2, 1, od_reduce_operands, 2, od_reduce_scalars, 4, od_reduce_cost, 19, 0, 0, od_reduce_constants, 3, 63, 128, 2048};
+static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0x933E2165u, od_reduce_dims, 2, 1, od_reduce_operands, 2, od_reduce_scalars, 4, od_reduce_cost, 19, 0, 0, od_reduce_constants, 3, 63, 128, 2048};
 static const od_axis_spec od_softmax_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_softmax_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_softmax_operands[] = {
-    {"x", 42, 1u, OD_ROLE_INPUT, 0, OD_WALK_UNIT, 0, od_softmax_x, 3},
-    {"out", 58, 1u, OD_ROLE_OUTPUT, 0, OD_WALK_UNIT, 1, od_softmax_out, 3},
+    {"x", 42, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 0, od_softmax_x, 3},
+    {"out", 58, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_softmax_out, 3},
 };
 static const od_scalar_spec od_softmax_scalars[] = {
     {"log", 59, OD_SCALAR_U32, 0.0, 1.0, 0, 1},
@@ -393,7 +393,7 @@ static const char* const od_softmax_constants[] = {"call_cycles", "words_per_cyc
 enum { OD_SOFTMAX_O = 0, OD_SOFTMAX_I = 1 };
 enum { OD_SOFTMAX_X = 0, OD_SOFTMAX_OUT = 1 };
 enum { OD_SOFTMAX_LOG = 0 };
-static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xEF1578FEu, od_softmax_dims, 2, 0, od_softmax_operands, 2, od_softmax_scalars, 1, od_softmax_cost, 15, 0, 0, od_softmax_constants, 3, 60, 128, 2048};
+static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0x8A3A8A4Bu, od_softmax_dims, 2, 0, od_softmax_operands, 2, od_softmax_scalars, 1, od_softmax_cost, 15, 0, 0, od_softmax_constants, 3, 60, 128, 2048};
 /* Every declared kernel. */
 #define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_lrn) X(od_pool) X(od_reduce) X(od_softmax)
 

@@ -57,6 +57,8 @@ class Eltwise final : public Kernel {
   template <class T>
   void walk(const Call& call, const Box& box, T* out) const;
   template <class T>
+  void look_up(const Call& call, T* out) const;
+  template <class T>
   bool transpose(const Call& call, const Box& box, T* out) const;
   template <class T>
   void compute(const T* const* x, const int* strides, T* out, size_t n) const;
@@ -102,6 +104,8 @@ void Eltwise::run_as(const Call& call) const {
   T* out = reinterpret_cast<T*>(call.out);
   if (func_ == fn::fill_) {
     fill(out);
+  } else if (strided_.fractional()) {
+    look_up(call, out);
   } else {
     Box own;
     const Box& box = strided_.box(call, own);
@@ -242,6 +246,24 @@ void Eltwise::walk(const Call& call, const Box& box, T* out) const {
         part[i] = gathered[i];
       }
       compute(part, kind, out + to + at, static_cast<size_t>(count));
+    }
+  });
+}
+
+// Every element on its own: their distances differ.
+template <class T>
+void Eltwise::look_up(const Call& call, T* out) const {
+  const int each[kInputs] = {1, 1, 1};
+  strided_.look_up(call, [&](int64_t to, int64_t n, const std::array<std::vector<int64_t>, kInputs>& places) {
+    T gathered[kInputs][kBlock];
+    const T* const parts[kInputs] = {gathered[0], gathered[1], gathered[2]};
+    for (int64_t at = 0; at < n; at += kBlock) {
+      const int64_t count = std::min<int64_t>(kBlock, n - at);
+      for (size_t i = 0; i < static_cast<size_t>(n_in_); ++i) {
+        const T* chunk = reinterpret_cast<const T*>(input_[i].in(call));
+        for (int64_t j = 0; j < count; ++j) gathered[i][j] = chunk[places[i][static_cast<size_t>(at + j)]];
+      }
+      compute(parts, each, out + to + at, static_cast<size_t>(count));
     }
   });
 }

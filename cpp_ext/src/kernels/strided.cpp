@@ -10,7 +10,10 @@ namespace onedispatch::kernels {
 
 Strided::Strided(const Setup& setup, int n_in, uint32_t out)
     : n_in_(n_in), width_(od_dtypes[setup.operands[out].dtype].bytes), most_lacked_(width_ < 4 ? 4 / width_ - 1 : 0) {
-  for (size_t i = 0; i < static_cast<size_t>(n_in); ++i) input_[i] = setup.operands[i];
+  for (size_t i = 0; i < static_cast<size_t>(n_in); ++i) {
+    input_[i] = setup.operands[i];
+    for (const Axis& axis : input_[i].axes) fractional_ = fractional_ || (axis.den != 1 && axis.stride != 0);
+  }
   for (size_t d = 0; d < kDims; ++d) {
     tile_[d] = setup.dims[d].tile;
     elements_ *= tile_[d];
@@ -58,7 +61,8 @@ Sizes Strided::held(const Call& call) const {
   for (size_t i = 0; i < static_cast<size_t>(n_in_) && most_lacked_ > 0; ++i) {
     const Axis& axis = input_[i].axes[last_];
     if (axis.stride == 0) continue;
-    const int64_t there = (axis.extent - axis.first(call.origin[last_]) + axis.a - 1) / axis.a;
+    const int64_t end = (axis.extent - axis.b) * axis.den;  // a * i of the first member that is not there
+    const int64_t there = (end - axis.a * int64_t{call.origin[last_]} + axis.a - 1) / axis.a;
     sizes[last_] = std::min(sizes[last_], std::max(there, tile_[last_] - most_lacked_));
   }
   return sizes;
@@ -69,11 +73,20 @@ Bases Strided::bases(const Call& call, const Sizes& sizes) const {
   for (size_t i = 0; i < static_cast<size_t>(n_in_); ++i) {
     for (size_t d = 0; d < kDims; ++d) {
       const Axis& axis = input_[i].axes[d];
-      const int64_t reach = axis.a * (sizes[d] - 1) + 1;
-      at[i] += axis.local(call.origin[d], axis.first(call.origin[d]), reach, "element-wise input");
+      const int64_t origin = call.origin[d], first = axis.first(origin);
+      at[i] += axis.local(origin, first, axis.first(origin + sizes[d] - 1) - first + 1, "element-wise input");
     }
   }
   return at;
+}
+
+std::vector<int64_t> Strided::places(const Call& call, size_t input, size_t d, int64_t count) const {
+  const Axis& axis = input_[input].axes[d];
+  std::vector<int64_t> found(static_cast<size_t>(count), 0);
+  if (axis.stride == 0) return found;
+  const int64_t begins = axis.origin(call.origin[d]);
+  for (int64_t i = 0; i < count; ++i) found[static_cast<size_t>(i)] = (axis.first(call.origin[d] + i) - begins) * axis.stride;
+  return found;
 }
 
 const Box& Strided::box(const Call& call, Box& own) const {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "kernel.h"
 #include "simd/simd.h"
@@ -40,13 +41,22 @@ class Strided {
   Bases bases(const Call& call) const { return bases(call, held(call)); }
   // The box of a call; where inputs lack members, `out` is zeroed first.
   const Box& box(const Call& call, Box& own) const;
+  // Whether members of an input lie at fractions, so that no strides lead from one to the next.
+  bool fractional() const { return fractional_; }
+  // Instead of a box: calls body(first member of the output's run, members in it, where each input's elements
+  // of the run lie) run by run, and zeroes `out` first where inputs lack members.
+  template <class Body>
+  void look_up(const Call& call, Body body) const;
 
  private:
   Sizes held(const Call& call) const;
   Bases bases(const Call& call, const Sizes& sizes) const;
   Box collapsed(const Sizes& sizes) const;
+  // Where the members of dimension d lie in the chunk of an input, the first `count` of them.
+  std::vector<int64_t> places(const Call& call, size_t input, size_t d, int64_t count) const;
 
   int n_in_;
+  bool fractional_ = false;
   uint32_t width_;       // bytes of an output element
   int64_t most_lacked_;  // members of the last dimension that may be missing
   size_t last_ = 0;      // the last dimension of more than one member
@@ -55,6 +65,34 @@ class Strided {
   int64_t elements_ = 1;
   Box full_{};
 };
+
+template <class Body>
+void Strided::look_up(const Call& call, Body body) const {
+  const Sizes sizes = held(call);
+  if (sizes != tile_) std::memset(call.out, 0, static_cast<size_t>(elements_) * width_);
+  std::array<std::array<std::vector<int64_t>, kDims>, kInputs> place;
+  for (size_t i = 0; i < static_cast<size_t>(n_in_); ++i) {
+    for (size_t d = 0; d < kDims; ++d) place[i][d] = places(call, i, d, sizes[d]);
+  }
+  // Runs go along the last dimension of more than one member; those behind it have one.
+  Sizes at{};
+  std::array<std::vector<int64_t>, kInputs> run;
+  for (;;) {
+    int64_t to = 0;
+    for (size_t d = 0; d < kDims; ++d) to = to * tile_[d] + at[d];
+    for (size_t i = 0; i < static_cast<size_t>(n_in_); ++i) {
+      run[i] = place[i][last_];
+      for (size_t d = 0; d < kDims; ++d) {
+        if (d == last_) continue;
+        for (int64_t& element : run[i]) element += place[i][d][static_cast<size_t>(at[d])];
+      }
+    }
+    body(to, sizes[last_], run);
+    size_t d = last_;
+    while (d-- > 0 && ++at[d] == sizes[d]) at[d] = 0;
+    if (d == static_cast<size_t>(-1)) return;
+  }
+}
 
 // Calls body(first element of every input's run, first of the output's) for every run of the box.
 template <class Body>

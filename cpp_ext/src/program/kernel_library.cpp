@@ -64,8 +64,8 @@ class Declaration {
     require(x.name != nullptr, "an operand has no name");
     most("axis", x.n_axes, OD_MAX_AXES);
     require(x.axes != nullptr || x.n_axes == 0, std::string(x.name) + ": its axes are null");
-    require(x.role <= OD_ROLE_OUTPUT, std::string(x.name) + ": role " + std::to_string(x.role));
-    require(x.walk <= OD_WALK_INTERVAL, std::string(x.name) + ": walk " + std::to_string(x.walk));
+    require(x.role < OD_ROLES, std::string(x.name) + ": role " + std::to_string(x.role));
+    require(x.walk < OD_WALKS, std::string(x.name) + ": walk " + std::to_string(x.walk));
     require(index == 0 || x.role >= spec_.operands[index - 1].role, std::string(x.name) + ": inputs come before outputs");
     require(x.dtypes != 0 && x.dtypes >> (sizeof od_dtypes / sizeof *od_dtypes) == 0, std::string(x.name) + ": element types that nobody knows");
     require(x.like < spec_.n_operands, std::string(x.name) + ": like operand " + std::to_string(x.like) + ", which is not there");
@@ -82,7 +82,7 @@ class Declaration {
   void scalar(const od_scalar_spec& s) const {
     require(s.name != nullptr, "a scalar has no name");
     words(s.name, s.at, 1);
-    require(s.type <= OD_SCALAR_FUNCTION, std::string(s.name) + ": type " + std::to_string(s.type));
+    require(s.type < OD_SCALARS, std::string(s.name) + ": type " + std::to_string(s.type));
     require(s.of < spec_.n_operands, std::string(s.name) + ": of operand " + std::to_string(s.of) + ", which is not there");
     require(s.low <= s.high, std::string(s.name) + ": a lowest value above the highest");
     if (s.type == OD_SCALAR_FUNCTION) require(s.functions != nullptr && s.low >= 0 && s.high <= 0xFFFF, std::string(s.name) + ": a table of functions with codes from 0 on");

@@ -81,6 +81,7 @@ void read_reference(const Operation& op, const od_operand_spec& spec, od_operand
 
 void check_walk(const od_setup& setup, uint32_t at, const std::string& name, uint32_t walk, const od_axis& axis) {
   const bool unit = axis.a == 1 && axis.den == 1 && axis.b == 0;
+  // A fraction, or any interval, is walked as it comes.
   if (walk == OD_WALK_UNIT && !unit) reject(setup, at + 3, name + ": access", "this kernel walks coordinate i alone (a 1, b 0)");
   if (walk == OD_WALK_AFFINE && axis.den != 1) reject(setup, at + 3, name + ": denominator (bits 16..23)", "accepted: 1");
 }
