@@ -14,7 +14,7 @@ import numpy as np
 from onedispatch.dispatch.artifact.forms import Misfit
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.base import limits
-from onedispatch.dispatch.compiler.plan import DeviceStep, HostStep, Program, Slot, program_key
+from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep, Slot, executable_key
 from onedispatch.dispatch.frontend.graph import Graph, Value, sort_nodes
 from onedispatch.transactions.base.phrases import counted
 
@@ -29,11 +29,13 @@ def check_consistent(model: CompiledModel) -> None:
     _once(names, "inputs of the model")
     _once([v.name for v in model.outputs], "outputs of the model")
     _insist(model.deciding <= set(names), "deciding inputs", sorted(model.deciding), f"some of {names}")
-    _insist(model.source is not None or bool(model.programs), "the model", "no program", "one, or its graph")
+    _insist(
+        model.source is not None or bool(model.executables), "the model", "no executable", "one, or its graph"
+    )
     if model.source is not None:
         _check_source(model, model.source)
-    for key, program in model.programs.items():
-        _check_program(f"program {key!r}", model, key, program)
+    for key, executable in model.executables.items():
+        _check_executable(f"executable {key!r}", model, key, executable)
 
 
 def _check_source(model: CompiledModel, source: Graph) -> None:
@@ -51,28 +53,28 @@ def _check_graph(where: str, graph: Graph, inputs: Iterable[str], outputs: Itera
     _exist(outputs, given.union(*(node.writes for node in graph.nodes)), f"output of {where}")
 
 
-def _check_program(where: str, model: CompiledModel, key: str, program: Program) -> None:
-    for given, own in ((program.inputs, model.inputs), (program.outputs, model.outputs)):
+def _check_executable(where: str, model: CompiledModel, key: str, executable: Executable) -> None:
+    for given, own in ((executable.inputs, model.inputs), (executable.outputs, model.outputs)):
         same = [v.name for v in given] == [v.name for v in own]
         _insist(same, where, _told(given), _told(own))
-    for value, declared in zip(program.inputs, model.inputs, strict=True):
+    for value, declared in zip(executable.inputs, model.inputs, strict=True):
         _insist(value.type == declared.type, where, str(value), str(declared))
         fits = value.is_concrete and _takes(declared, value.concrete_shape)
         _insist(fits or value.dtype is None, where, str(value), f"a known shape of {declared}")
-    base = program_key({v.name: v.concrete_shape for v in program.inputs if v.is_concrete}, {})
+    base = executable_key({v.name: v.concrete_shape for v in executable.inputs if v.is_concrete}, {})
     fits = key.startswith(base) if model.deciding else key == base
-    _insist(fits, where, _told(program.inputs), "the shapes that its key names")
-    known: _Known = {v.name: _facts(v) for v in program.inputs}
-    known |= {name: (array.dtype, array.shape) for name, array in program.constants.items()}
-    for index, step in enumerate(program.steps):
+    _insist(fits, where, _told(executable.inputs), "the shapes that its key names")
+    known: _Known = {v.name: _facts(v) for v in executable.inputs}
+    known |= {name: (array.dtype, array.shape) for name, array in executable.constants.items()}
+    for index, step in enumerate(executable.steps):
         if isinstance(step, HostStep):
             _check_host(f"step {index} of {where}", step, known)
         else:
             _check_device(f"step {index} of {where}", step, known)
-    _exist(program.sources, known, f"source of {where}")
-    count = len(program.sources)
-    _insist(count == len(program.outputs), where, counted(count, "source"), "one for every output")
-    for source, value in zip(program.sources, program.outputs, strict=True):
+    _exist(executable.sources, known, f"source of {where}")
+    count = len(executable.sources)
+    _insist(count == len(executable.outputs), where, counted(count, "source"), "one for every output")
+    for source, value in zip(executable.sources, executable.outputs, strict=True):
         fits = _fit(known[source], _facts(value))
         _insist(fits, f"{where}, output {value.name!r}", f"{source!r}: {known[source]}", str(value))
 

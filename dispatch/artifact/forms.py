@@ -162,7 +162,7 @@ DEVICE_STEP = record(
     scratch_bound=NAT,
 )
 PLACED = which("npu, cpu or folded", lambda v: isinstance(v, str) and v in ("npu", "cpu", "folded"))
-PROGRAM = record(
+EXECUTABLE = record(
     inputs=VALUES,
     outputs=VALUES,
     sources=TEXTS,
@@ -188,6 +188,6 @@ def model_form(marker: str, precisions: tuple[str, ...], fallbacks: tuple[str, .
         outputs=VALUES,
         deciding=TEXTS,
         cache_size=integer(1, most),
-        programs=listed(row(key=TEXT, program=PROGRAM)),
+        executables=listed(row(key=TEXT, executable=EXECUTABLE)),
         source=optional(GRAPH),
     )

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from onedispatch.dispatch.artifact.consistency import check_consistent
 from onedispatch.dispatch.artifact.container import Reader
 from onedispatch.dispatch.artifact.model import FORM, CompiledModel
-from onedispatch.dispatch.artifact.serialise import graph_from, program_from, value_from
+from onedispatch.dispatch.artifact.serialise import executable_from, graph_from, value_from
 from onedispatch.dispatch.base import arguments
 from onedispatch.transactions import find_device
 from onedispatch.transactions.base.boundary import public
@@ -46,5 +46,5 @@ def _from(reader: Reader) -> CompiledModel:
         frozenset(plain["deciding"]),
         None if source is None else graph_from(reader, source),
         plain["cache_size"],
-        OrderedDict((key, program_from(reader, program)) for key, program in plain["programs"]),
+        OrderedDict((key, executable_from(reader, executable)) for key, executable in plain["executables"]),
     )

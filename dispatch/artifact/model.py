@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled model: programs by input shape, and what more of them come from. ``loading`` reads its file."""
+"""A compiled model: executables by input shape, and what more of them come from; saved here, not read."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, cast
 from onedispatch.dispatch.artifact.container import Writer
 from onedispatch.dispatch.artifact.forms import model_form
 from onedispatch.dispatch.artifact.serialise import (
+    executable_to,
     graph_to,
-    program_to,
     value_to,
 )
 from onedispatch.dispatch.base import arguments, limits
 from onedispatch.dispatch.base.forks import ForkLock
-from onedispatch.dispatch.compiler.plan import NodePlacement, Program, program_key
+from onedispatch.dispatch.compiler.executable import Executable, NodePlacement, executable_key
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value
 from onedispatch.transactions import find_device
 from onedispatch.transactions.base.boundary import public
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from onedispatch.operators.scheduling.select import Selector
 
 FORMAT = "onedispatch compiled model"
-CACHE_SIZE = 8  # programs of a model with symbolic shapes that are kept
-MOST_PROGRAMS = 1 << 20  # that may be kept
+CACHE_SIZE = 8  # executables of a model with symbolic shapes that are kept
+MOST_EXECUTABLES = 1 << 20  # that may be kept
 PRECISIONS = ("fp32",)
 FALLBACKS = ("cpu", "error")
-FORM = model_form(FORMAT, PRECISIONS, FALLBACKS, MOST_PROGRAMS)
+FORM = model_form(FORMAT, PRECISIONS, FALLBACKS, MOST_EXECUTABLES)
 
 
 @dataclass
 class CompiledModel:
-    """Programs for concrete shapes; more are compiled on first sight where ``source`` is kept.
+    """Executables for concrete shapes; more are compiled on first sight where ``source`` is kept.
 
     ``deciding`` are inputs whose values belong to the key, since they decide shapes.
     """
@@ -58,37 +58,37 @@ class CompiledModel:
     deciding: frozenset[str]
     source: Graph | None = field(repr=False)
     cache_size: int = CACHE_SIZE
-    programs: OrderedDict[str, Program] = field(default_factory=OrderedDict, repr=False)
+    executables: OrderedDict[str, Executable] = field(default_factory=OrderedDict, repr=False)
     selector: Selector | None = field(default=None, repr=False)  # None: the search; files do not keep it
     _lock: ForkLock = field(default_factory=ForkLock, repr=False)
 
-    # -- programs --------------------------------------------------------------------------
+    # -- executables --------------------------------------------------------------------------
 
     @public
-    def program(
+    def executable(
         self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
-    ) -> tuple[str, Program]:
-        """The program for these input shapes and its key, compiled if it is the first of its kind.
+    ) -> tuple[str, Executable]:
+        """The executable for these input shapes and its key, compiled if it is the first of its kind.
 
         Raises ``UnsupportedModelError`` in strict mode, ``InputError`` for shapes that a
         model saved without its source was not compiled for.
         """
-        key = program_key(shapes, {n: a for n, a in values.items() if n in self.deciding})
+        key = executable_key(shapes, {n: a for n, a in values.items() if n in self.deciding})
         with self._lock.guard:
-            found = self.programs.get(key)
+            found = self.executables.get(key)
             if found is None:
-                found = self.programs[key] = self._compile(shapes, values)
-                while len(self.programs) > self.cache_size:
-                    self.programs.popitem(last=False)
-            self.programs.move_to_end(key)
+                found = self.executables[key] = self._compile(shapes, values)
+                while len(self.executables) > self.cache_size:
+                    self.executables.popitem(last=False)
+            self.executables.move_to_end(key)
             return key, found
 
-    def _compile(self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> Program:
+    def _compile(self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> Executable:
         if self.source is None:
             raise InputError(
                 "the compiled model",
                 f"shapes {dict(shapes)}",
-                f"the shapes that it was compiled for ({counted(len(self.programs), 'set')})",
+                f"the shapes that it was compiled for ({counted(len(self.executables), 'set')})",
                 "compile it again for these",
             )
         from onedispatch.dispatch.compiler.compiler import compile_graph
@@ -104,15 +104,15 @@ class CompiledModel:
 
     @property
     def placement(self) -> list[NodePlacement]:
-        """Where every node runs, for the program used last; [] before the first one."""
+        """Where every node runs, for the executable used last; [] before the first one."""
         latest = self.latest
         return [] if latest is None else list(latest[1].placement)
 
     @property
-    def latest(self) -> tuple[str, Program] | None:
-        """The program used last and its key; None before the first one."""
+    def latest(self) -> tuple[str, Executable] | None:
+        """The executable used last and its key; None before the first one."""
         with self._lock.guard:
-            return next(reversed(self.programs.items())) if self.programs else None
+            return next(reversed(self.executables.items())) if self.executables else None
 
     # -- transactions ----------------------------------------------------------------------
 
@@ -127,25 +127,25 @@ class CompiledModel:
         """The same model with another transaction, which is checked when it runs, not here."""
         if not isinstance(transaction, bytes | bytearray | memoryview):
             raise InputError("with_transaction", f"a {type(transaction).__name__}", "bytes")
-        key, program = self._only_step()
+        key, executable = self._only_step()
         changed = copy.copy(self)
         changed._lock = ForkLock()
-        changed.programs = OrderedDict({key: program.with_transaction(bytes(transaction))})
+        changed.executables = OrderedDict({key: executable.with_transaction(bytes(transaction))})
         changed.source = None
         return changed
 
-    def _only_step(self) -> tuple[str, Program]:
+    def _only_step(self) -> tuple[str, Executable]:
         with self._lock.guard:
-            programs = list(self.programs.items())
-        steps = sum(len(program.device_steps) for _, program in programs)
-        if len(programs) != 1 or steps != 1:
+            executables = list(self.executables.items())
+        steps = sum(len(executable.device_steps) for _, executable in executables)
+        if len(executables) != 1 or steps != 1:
             raise CompiledModelError(
                 "the model's transaction",
-                f"{counted(len(programs), 'program')} with {counted(steps, 'device region')} in all",
-                "one program with one device region",
-                "look at model.programs, or compile with fallback='error' and concrete shapes",
+                f"{counted(len(executables), 'executable')} with {counted(steps, 'device region')} in all",
+                "one executable with one device region",
+                "look at model.executables, or compile with fallback='error' and concrete shapes",
             )
-        return programs[0]
+        return executables[0]
 
     # -- the file --------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class CompiledModel:
                 "outputs": [value_to(v) for v in self.outputs],
                 "deciding": sorted(self.deciding),
                 "cache_size": self.cache_size,
-                "programs": [[key, program_to(writer, p)] for key, p in self.programs.items()],
+                "executables": [[key, executable_to(writer, p)] for key, p in self.executables.items()],
                 "source": None if self.source is None else graph_to(writer, self.source),
             }
         FORM(description, "the description")
@@ -188,9 +188,9 @@ def compile_model(
         device: see ``onedispatch.devices()``.
         precision: ``"fp32"``.
         fallback: ``"cpu"`` runs what does not map on the host, ``"error"`` refuses such models.
-        shapes: concrete shapes of inputs with symbolic dimensions; without them programs are
+        shapes: concrete shapes of inputs with symbolic dimensions; without them executables are
             compiled on first sight of concrete ones.
-        cache_size: how many programs are kept.
+        cache_size: how many executables are kept.
         selector: chooses how each operator's loops are laid over the array; None searches.
 
     Raises:
@@ -204,7 +204,7 @@ def compile_model(
 
     check_options(precision, fallback)
     given = arguments.shapes(shapes)
-    kept = arguments.integer("cache_size", cache_size, 1, MOST_PROGRAMS)
+    kept = arguments.integer("cache_size", cache_size, 1, MOST_EXECUTABLES)
     name = find_device(device).name
     graph = fold_constants(import_model(model))
     compiled = CompiledModel(
@@ -221,9 +221,9 @@ def compile_model(
     del graph
     bound = bind_shapes(compiled.inputs, given)
     if bound is not None and not compiled.deciding:
-        compiled.program(bound, {})
+        compiled.executable(bound, {})
         if compiled.is_static:
-            compiled.source = None  # the weights live on in the program, in device layout
+            compiled.source = None  # the weights live on in the executable, in device layout
     elif fallback == "error" and compiled.source is not None:
         from onedispatch.dispatch.compiler.early import refuse_early
 

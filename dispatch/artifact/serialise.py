@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs and graphs to plain data and back, for the container.
+"""Executables and graphs to plain data and back, for the container.
 
 What comes back has the form that ``forms`` says: nothing is checked twice here.
 """
@@ -12,12 +12,12 @@ import numpy as np
 
 from onedispatch.dispatch.artifact.container import Reader, Writer
 from onedispatch.dispatch.base import limits
-from onedispatch.dispatch.compiler.plan import (
+from onedispatch.dispatch.compiler.executable import (
     DeviceStep,
+    Executable,
     HostStep,
     NodePlacement,
     OpInfo,
-    Program,
     Slot,
     Step,
 )
@@ -26,19 +26,19 @@ from onedispatch.dispatch.frontend.graph import Folded, Graph, Node, Value, dtyp
 Plain = dict[str, Any]
 
 
-def program_to(writer: Writer, program: Program) -> Plain:
+def executable_to(writer: Writer, executable: Executable) -> Plain:
     return {
-        "inputs": [value_to(v) for v in program.inputs],
-        "outputs": [value_to(v) for v in program.outputs],
-        "sources": list(program.sources),
-        "steps": [_step_to(writer, step) for step in program.steps],
-        "placement": [[p.node, p.op_type, p.device, p.reason] for p in program.placement],
-        "constants": {name: writer.array(array) for name, array in program.constants.items()},
+        "inputs": [value_to(v) for v in executable.inputs],
+        "outputs": [value_to(v) for v in executable.outputs],
+        "sources": list(executable.sources),
+        "steps": [_step_to(writer, step) for step in executable.steps],
+        "placement": [[p.node, p.op_type, p.device, p.reason] for p in executable.placement],
+        "constants": {name: writer.array(array) for name, array in executable.constants.items()},
     }
 
 
-def program_from(reader: Reader, plain: Plain) -> Program:
-    return Program(
+def executable_from(reader: Reader, plain: Plain) -> Executable:
+    return Executable(
         tuple(value_from(v) for v in plain["inputs"]),
         tuple(value_from(v) for v in plain["outputs"]),
         tuple(plain["sources"]),
@@ -123,7 +123,7 @@ def _step_from(reader: Reader, plain: Plain) -> Step:
         graph = graph_from(reader, plain["graph"])
         return HostStep(graph, tuple(plain["inputs"]), tuple(plain["outputs"]))
     sizes = plain["sizes"]
-    limits.BUFFER_BYTES.check("a program of the compiled model", sum(sizes))
+    limits.BUFFER_BYTES.check("an executable of the compiled model", sum(sizes))
     return DeviceStep(
         reader.blob(plain["transaction"]).tobytes(),
         (sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]),

@@ -149,7 +149,7 @@ def _error(mine: Array, reference: Array) -> float:
 def peak_bytes() -> int:
     """The most memory that this process has held, in bytes.
 
-    Linux hands ``ru_maxrss`` of the parent on to a new program, so the kernel's own high-water
+    Linux hands ``ru_maxrss`` of the parent on to what it executes next, so the kernel's own high-water
     mark is read where there is one.
     """
     try:

@@ -64,7 +64,7 @@ def run() -> None:
         _leave(0)
     except OSError as error:
         _fail(InputError("the output", error.strerror or str(error), "a place that can be written"))
-    except Exception as error:  # noqa: BLE001 (the border of the program)
+    except Exception as error:  # noqa: BLE001 (the border of the process)
         _fail(typed("onedispatch", error))
 
 
@@ -78,7 +78,7 @@ def _fail(error: OneDispatchError) -> NoReturn:
 
 
 def _leave(code: int) -> NoReturn:
-    """Ends the program; what a closed pipe or a full device did not take is dropped."""
+    """Ends the process; what a closed pipe or a full device did not take is dropped."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (sys.stdout, sys.stderr):

@@ -20,7 +20,7 @@ from onedispatch.dispatch.artifact.loading import load
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.compiler.plan import BUFFERS, DeviceStep, NodePlacement, Program
+from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Executable, NodePlacement
 from onedispatch.dispatch.frontend.graph import Array, sizes_of_names
 from onedispatch.dispatch.runtime.session import InferenceSession, NodeArg
 from onedispatch.transactions.base.errors import InputError
@@ -172,41 +172,41 @@ def inspect(
 ) -> None:
     """Where every node runs and why, what the buffers hold, how operators use the array."""
     compiled = open_model(model, device, fallback, shape)
-    if not compiled.programs:
+    if not compiled.executables:
         bound = {
             info.name: tuple(d if isinstance(d, int) else 1 for d in info.shape or ())
             for info in compiled.inputs
         }
         out.tell(f"open dimensions taken as 1; --shape says otherwise: {bound}", to=out.errors)
         feed = random_feed([NodeArg.of(v) for v in compiled.inputs], {}, 0)
-        compiled.program(bound | out.parse_shapes(shape), feed)
+        compiled.executable(bound | out.parse_shapes(shape), feed)
     session = InferenceSession(compiled)  # which knows the engines of host regions
-    placed = [(key, program, session.placed(key, program)) for key, program in compiled.programs.items()]
+    placed = [(key, one, session.placed(key, one)) for key, one in compiled.executables.items()]
     if json:
         out.print_json([_as_dict(*row) | {"dimension_names": _sizes(compiled, row[1])} for row in placed])
         return
-    for key, program, placement in placed:
+    for key, executable, placement in placed:
         out.tell(f"{compiled.device}, {key}\n")
-        for name, sizes in _sizes(compiled, program).items():
+        for name, sizes in _sizes(compiled, executable).items():
             text = f"the dimension name {name!r} stands for different sizes: {', '.join(map(str, sizes))}"
             out.tell(text)
-        _show(program, placement, full)
+        _show(executable, placement, full)
 
 
-def _sizes(compiled: models.CompiledModel, program: Program) -> dict[str, list[int]]:
-    """Names of dimensions that mean several sizes in this program."""
+def _sizes(compiled: models.CompiledModel, executable: Executable) -> dict[str, list[int]]:
+    """Names of dimensions that mean several sizes in this executable."""
     declared = (*compiled.inputs, *compiled.outputs)
-    return sizes_of_names(declared, (*program.inputs, *program.outputs))
+    return sizes_of_names(declared, (*executable.inputs, *executable.outputs))
 
 
-def _show(program: Program, placement: list[NodePlacement], full: bool) -> None:
+def _show(executable: Executable, placement: list[NodePlacement], full: bool) -> None:
     rows = [(p.node, p.op_type, p.device, p.reason) for p in placement]
     out.table("Placement", ("node", "operator", "where", "why"), rows)
     counts = Counter(row.device for row in placement)
-    dispatches = len(program.device_steps)
+    dispatches = len(executable.device_steps)
     text = ", ".join(f"{count} on {place}" for place, count in counts.items())
     out.tell(f"nodes: {text}; device dispatches: {dispatches}\n")
-    for number, step in enumerate(program.device_steps):
+    for number, step in enumerate(executable.device_steps):
         _show_step(f"Dispatch {number}", step, full)
 
 
@@ -231,7 +231,7 @@ def _show_step(title: str, step: DeviceStep, full: bool) -> None:
                 out.tell(f"    {line}")
 
 
-def _as_dict(key: str, program: Program, placement: list[NodePlacement]) -> dict[str, Any]:
+def _as_dict(key: str, executable: Executable, placement: list[NodePlacement]) -> dict[str, Any]:
     return {
         "key": key,
         "placement": [_place(row) for row in placement],
@@ -242,7 +242,7 @@ def _as_dict(key: str, program: Program, placement: list[NodePlacement]) -> dict
                 "transaction_bytes": len(step.transaction),
                 "operators": [asdict(op) for op in step.ops],
             }
-            for step in program.device_steps
+            for step in executable.device_steps
         ],
     }
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a ``Graph`` to a plan: fold, map, partition, place in memory, emit, fuse."""
+"""From a ``Graph`` to an ``Executable``: fold, map, partition, place in memory, emit, fuse."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph to program: absorb, select, emit, place, fuse. A list of steps, no policy of its own."""
+"""Graph to executable: absorb, select, emit, place, fuse. A list of steps, no policy of its own."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Literal
 
 from onedispatch.dispatch.compiler.copies import Copies
+from onedispatch.dispatch.compiler.executable import Executable, NodePlacement
 from onedispatch.dispatch.compiler.fold import specialise
 from onedispatch.dispatch.compiler.mapping import Unit
 from onedispatch.dispatch.compiler.partition import Region
 from onedispatch.dispatch.compiler.passthrough import hand_on
 from onedispatch.dispatch.compiler.phases import absorb, emit, fuse, place, select
-from onedispatch.dispatch.compiler.plan import NodePlacement, Program
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.frontend.validity import check_nodes
 from onedispatch.operators.scheduling.select import SEARCH, Selector
@@ -31,8 +31,8 @@ def compile_graph(
     device: Device,
     fallback: Fallback = "cpu",
     selector: Selector | None = None,
-) -> Program:
-    """The program of ``graph`` for concrete input shapes; ``selector`` chooses solutions, or the search.
+) -> Executable:
+    """The executable of ``graph`` for concrete input shapes; ``selector`` chooses solutions, or the search.
 
     ``values`` are those of inputs that decide shapes. Raises ``ModelError`` for nodes that break
     ONNX's rules, ``UnsupportedModelError`` with every node that does not map when ``fallback`` is
@@ -48,7 +48,7 @@ def compile_graph(
     placed = place(emit(select(absorbed, selector or SEARCH)), strict=strict)
     if strict:
         _insist(special, placed.units, placed.refusals)
-    return Program(
+    return Executable(
         special.inputs,
         tuple(_shaped(special, value) for value in special.outputs),
         placed.sources,
@@ -59,7 +59,7 @@ def compile_graph(
 
 
 def _shaped(graph: Graph, value: Value) -> Value:
-    """An output with the shape that it has in this program; as declared where that is unknown."""
+    """An output with the shape that it has in this executable; as declared where that is unknown."""
     known = graph.value(value.name)
     return replace(value, shape=known.shape) if known.is_concrete else value
 

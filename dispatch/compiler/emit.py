@@ -14,7 +14,7 @@ import numpy as np
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.compiler import memory
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, Placed
-from onedispatch.dispatch.compiler.plan import BUFFERS, DeviceStep, OpInfo, Slot
+from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, OpInfo, Slot
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.transactions import ArgKind, ArgMap, Bindings, Device, TransactionBuilder, fuse

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constant folding and shape arithmetic: what is known before a program runs.
+"""Constant folding and shape arithmetic: what is known before an executable runs.
 
 A folded node is a node that the device does not run, so only two kinds may fold:
 
 - nodes whose inputs are all constant; ``Shape`` and ``Size`` of tensors whose shapes follow
-  from the shapes of the model's inputs are constants of a program, which is made for these;
+  from the shapes of the model's inputs are constants of an executable, which is made for these;
 - nodes that depend on values given at run time, where nothing but operands that decide
-  shapes reads their results. The program is made for these values too.
+  shapes reads their results. The executable is made for these values too.
 
 A value that depends on run-time values and is also read as data is known all the same (it
 decides shapes, see ``Graph.decided``), but its node stays in the graph and runs.

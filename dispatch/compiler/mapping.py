@@ -76,7 +76,7 @@ class Specs:
         return spec
 
     def decided(self, name: str) -> TensorSpec:
-        """The spec of an operand that decides a shape: its value where the program is made for it.
+        """The spec of an operand that decides a shape: its value where the executable is made for it.
 
         Under a name of its own, for the same edge read as data has no value before the run.
         """

@@ -3,7 +3,7 @@
 
 ``absorb`` maps nodes and merges operators; nothing is searched that is merged later, and what does not fit
 the device is refused here. ``select`` gives every nest a solution, ``emit`` asks every operator for its
-transaction, ``place`` makes regions, ``fuse`` the steps of the program. Nothing goes back: an operator
+transaction, ``place`` makes regions, ``fuse`` the steps of the executable. Nothing goes back: an operator
 that refuses only when it is asked for its transaction gives way to its parts, or to the host, then and
 there. Every value can ``verify`` itself.
 """
@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from onedispatch.dispatch.compiler.copies import Copies, build
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, device_region
 from onedispatch.dispatch.compiler.emit import emit_region
+from onedispatch.dispatch.compiler.executable import HostStep, Step
 from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, map_graph
 from onedispatch.dispatch.compiler.partition import Region, partition
 from onedispatch.dispatch.compiler.passthrough import hand_on, settle_copies
-from onedispatch.dispatch.compiler.plan import HostStep, Step
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.interface.operator import Operator
@@ -211,7 +211,7 @@ def place(emitted: Emitted, *, strict: bool) -> Placed:
 
 
 def fuse(placed: Placed) -> tuple[Step, ...]:
-    """The steps of the program: one transaction per device region, a graph of its own per host region."""
+    """The steps of the executable: one transaction per device region, a graph of its own per host region."""
     return tuple(
         emit_region(region, placed.device)
         if isinstance(region, DeviceRegion)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.artifact.loading import load
     from onedispatch.dispatch.artifact.model import CompiledModel
     from onedispatch.dispatch.artifact.model import compile_model as compile
-    from onedispatch.dispatch.compiler.plan import NodePlacement
+    from onedispatch.dispatch.compiler.executable import NodePlacement
     from onedispatch.dispatch.runtime import backend, xrt
     from onedispatch.dispatch.runtime.devices import DeviceInfo, devices
     from onedispatch.dispatch.runtime.report import OpReport, RunReport
@@ -78,7 +78,7 @@ _LAZY = {
     "CompiledModel": ("artifact.model", "CompiledModel"),
     "DeviceInfo": ("runtime.devices", "DeviceInfo"),
     "InferenceSession": ("runtime.session", "InferenceSession"),
-    "NodePlacement": ("compiler.plan", "NodePlacement"),
+    "NodePlacement": ("compiler.executable", "NodePlacement"),
     "OpReport": ("runtime.report", "OpReport"),
     "RunReport": ("runtime.report", "RunReport"),
     "backend": ("runtime.backend", ""),

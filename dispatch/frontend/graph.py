@@ -181,7 +181,7 @@ class Graph:
     ir_version: int
     folded: tuple[Folded, ...] = ()
     order: tuple[str, ...] = ()  # names of all nodes of the model, as it lists them
-    # Values that depend on those given at run time, and that the program is made for: operands
+    # Values that depend on those given at run time, and that the executable is made for: operands
     # that decide shapes take them, nothing else may.
     decided: Mapping[str, Array] = field(default_factory=dict, repr=False)
 

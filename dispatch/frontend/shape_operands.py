@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operands that decide the shape of a result or which elements it takes, by operator.
 
-They are structure, no data: sizes, axes, pads, starts and steps. A program is compiled for
+They are structure, no data: sizes, axes, pads, starts and steps. An executable is compiled for
 their values, as it is for the shapes of its inputs. Every other operand is data.
 """
 

@@ -42,7 +42,7 @@ class _Piece:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     engine: Engine
-    shapes: Mapping[str, tuple[int, ...]]  # of those outputs whose shape the program was made for
+    shapes: Mapping[str, tuple[int, ...]]  # of those outputs whose shape the executable was made for
 
     def compute(self, known: dict[str, Any]) -> None:
         """Adds the outputs to ``known``. Raises ``InputError`` where the engine fails, and where it

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulated device: one compiled step is one kernel run.
 
-It goes the road that a host program takes on silicon: device, xclbin, hardware context,
+It goes the road that a host application takes on silicon: device, xclbin, hardware context,
 kernel, instruction and data buffer objects, one kernel run. The results are what the run
 left in the output buffer, and nothing else.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.dispatch.base.native import core
-from onedispatch.dispatch.compiler.plan import BUFFERS, DeviceStep, OpInfo, Slot
+from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, OpInfo, Slot
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.runtime.report import OpReport, RunReport
 from onedispatch.operators.emission.overlay import overlay_transaction
@@ -34,7 +34,7 @@ _CANARIES = (np.uint32(0x7FA5C3D1), np.uint32(0xFFB6E94B))
 
 
 class DeviceSession:
-    """A device with the universal overlay loaded; programs are loaded into it."""
+    """A device with the universal overlay loaded; executables are loaded into it."""
 
     def __init__(self, device: Device, threads: int | None = None) -> None:
         self._description = device

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from onedispatch.dispatch.artifact import model as models
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.forks import ForkLock
-from onedispatch.dispatch.compiler.plan import DeviceStep, HostStep, NodePlacement, Program
+from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep, NodePlacement
 from onedispatch.dispatch.frontend.graph import Dimension, Value
 from onedispatch.dispatch.runtime.feeds import as_array, as_value
 from onedispatch.dispatch.runtime.report import OpReport, RunReport
@@ -42,11 +42,11 @@ class NodeArg:
 
 
 class _Loaded:
-    """A program with one runner per step, None for those that nobody has asked for yet."""
+    """An executable with one runner per step, None for those that nobody has asked for yet."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.runners: list[LoadedStep | HostRegion | None] = [None] * len(program.steps)
+    def __init__(self, executable: Executable) -> None:
+        self.executable = executable
+        self.runners: list[LoadedStep | HostRegion | None] = [None] * len(executable.steps)
 
 
 class InferenceSession:
@@ -59,7 +59,7 @@ class InferenceSession:
         fallback: ``"cpu"`` runs nodes that do not map on the host, ``"error"`` refuses them.
         threads: host threads for the simulation and for host regions; None lets each choose.
         shapes: concrete shapes for inputs with symbolic dimensions, to compile at once.
-        cache_size: programs kept for models whose shapes vary.
+        cache_size: executables kept for models whose shapes vary.
 
     Raises:
         ModelError, UnsupportedModelError, DeviceError, InputError: see ``compile``.
@@ -133,16 +133,16 @@ class InferenceSession:
         return [] if latest is None else self.placed(*latest)
 
     @public
-    def placed(self, key: str, program: Program) -> list[NodePlacement]:
-        """Where the nodes of one of the model's programs run."""
+    def placed(self, key: str, executable: Executable) -> list[NodePlacement]:
+        """Where the nodes of one of the model's executables run."""
         engines: dict[str, str] = {}
-        if any(isinstance(step, HostStep) for step in program.steps):
+        if any(isinstance(step, HostStep) for step in executable.steps):
             with self._lock.guard:
-                for runner in self._runners(self._load(key, program), HostStep):
+                for runner in self._runners(self._load(key, executable), HostStep):
                     engines |= getattr(runner, "engines", {})
         return [
             replace(row, reason=f"{row.reason}; {engines[row.node]}") if row.node in engines else row
-            for row in program.placement
+            for row in executable.placement
         ]
 
     @property
@@ -169,13 +169,13 @@ class InferenceSession:
         indices = self._wanted(output_names)
         feed, shapes = self._checked(input_feed)
         with self._lock.guard:
-            key, program = self._model.program(shapes, feed)
+            key, executable = self._model.executable(shapes, feed)
             with self._turn():
-                loaded = self._load(key, program)
-                values: dict[str, Any] = {**feed, **program.constants}
+                loaded = self._load(key, executable)
+                values: dict[str, Any] = {**feed, **executable.constants}
                 reports = [self._step(runner, values) for runner in list(self._runners(loaded))]
             self._last_run = _summary(reports, time.perf_counter() - start)
-            return [values[program.sources[index]] for index in indices]
+            return [values[executable.sources[index]] for index in indices]
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -207,10 +207,10 @@ class InferenceSession:
             warnings.warn(moved.pop(), RuntimeWarning, stacklevel=4)
         return RunReport(0, 0, 0.0, host_seconds=time.perf_counter() - start)
 
-    def _load(self, key: str, program: Program) -> _Loaded:
+    def _load(self, key: str, executable: Executable) -> _Loaded:
         loaded = self._loaded.get(key)
-        if loaded is None or loaded.program is not program:
-            loaded = self._loaded[key] = _Loaded(program)
+        if loaded is None or loaded.executable is not executable:
+            loaded = self._loaded[key] = _Loaded(executable)
             while len(self._loaded) > self._model.cache_size:
                 self._loaded.popitem(last=False)
         self._loaded.move_to_end(key)
@@ -220,7 +220,7 @@ class InferenceSession:
         self, loaded: _Loaded, kinds: type | tuple[type, ...] = (DeviceStep, HostStep)
     ) -> Iterator[LoadedStep | HostRegion]:
         """What runs the steps of these kinds, made when it is first asked for."""
-        for index, step in enumerate(loaded.program.steps):
+        for index, step in enumerate(loaded.executable.steps):
             if isinstance(step, kinds):
                 runner = loaded.runners[index]
                 if runner is None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onedispatch.dispatch.artifact.model import CompiledModel
-from onedispatch.dispatch.compiler.plan import BUFFERS, DeviceStep
-from onedispatch.operators.emission.surroundings import context
+from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep
+from onedispatch.operators.emission.context import context
 from onedispatch.transactions import Device, Finding, find_device
 from onedispatch.transactions.analysis.check import check_bytes
 
@@ -26,7 +26,7 @@ def check_step(step: DeviceStep, device: Device, sizes: Mapping[int, int] | None
 def check_model(model: CompiledModel, sizes: Mapping[int, int] | None = None) -> list[Finding]:
     """The same of every device step that a model has been compiled to, one after the other."""
     device = find_device(model.device)
-    steps = [step for program in model.programs.values() for step in program.device_steps]
+    steps = [step for executable in model.executables.values() for step in executable.device_steps]
     return [finding for step in steps for finding in check_step(step, device, sizes)]
 
 

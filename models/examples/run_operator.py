@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one operator's transaction from a host program, as one does on real hardware.
+"""Runs one operator's transaction from a host application, as one does on real hardware.
 
     python models/examples/run_operator.py [--shape 64 300]
 
 The first half makes what a build leaves behind: an xclbin (the overlay), an instruction file
-(the operator's transaction) and its parameters. The second half is a host program in pyxrt's
+(the operator's transaction) and its parameters. The second half is a host application in pyxrt's
 manner: apart from the import line it says nothing that is not XRT.
 
 It lives in models/ because that folder holds what one runs and does not install.
@@ -44,7 +44,7 @@ def build(folder: Path, shape: tuple[int, ...]) -> Operator:
 
 
 def run(folder: Path, operator: Operator, inputs: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """The host program: five steps that every XRT program has."""
+    """The host application: five steps that every XRT program has."""
     # 1. The device, and the overlay that its array gets.
     device = pyxrt.device(0)
     xclbin = pyxrt.xclbin(str(folder / "overlay.xclbin"))

@@ -73,7 +73,7 @@ class Push(NamedTuple):
         return self.column, self.row, self.direction, self.channel
 
 
-class NestProgram:
+class BoundNest:
     """One scheduled nest, bound to the operator's kernel arguments.
 
     ``argument`` maps an input index to its kernel argument (outputs are the first ones); the packed
@@ -244,7 +244,7 @@ class _Emitter:
 
     builder: TransactionBuilder
     params_argument: int
-    program: NestProgram
+    bound: BoundNest
     params_at: int
     pushes: list[Push] = field(default_factory=list)
     restore: list[tuple[int, int]] = field(default_factory=list)
@@ -253,7 +253,7 @@ class _Emitter:
     _mem_tiles: dict[tuple[int, ...], MemTile] = field(default_factory=dict)  # by core rows served
 
     def emit(self) -> None:
-        columns = self.program.schedule.mapping.columns
+        columns = self.bound.schedule.mapping.columns
         for column in range(columns):
             self._params(column)
             self._mem_tile(column)
@@ -274,8 +274,8 @@ class _Emitter:
 
     def _params(self, column: int) -> None:
         push = self.pushes.append
-        pattern = Pattern(self.params_at // 4, ((self.program.schedule.nest.kernel.block_words, 1),))
-        if self.program.schedule.nest.longer_block:
+        pattern = Pattern(self.params_at // 4, ((self.bound.schedule.nest.kernel.block_words, 1),))
+        if self.bound.schedule.nest.longer_block:
             self._lengthen(column)
         push(Push(-1, FEED_RANK, column, 0, MM2S, 1, 1, PARAM_SHIM_BD, (pattern,), (self.params_argument,)))
         push(Push(-1, 0, column, 1, S2MM, 1, 1, overlay.MEM_PARAM_IN_BD))
@@ -285,7 +285,7 @@ class _Emitter:
 
     def _lengthen(self, column: int) -> None:
         """Rewrites the descriptors of parameter blocks for a longer one, and has them restored."""
-        words = self.program.schedule.nest.kernel.block_words
+        words = self.bound.schedule.nest.kernel.block_words
         rows = [(1, *described) for described in overlay.mem_param_bds(words)]
         rows += [(2 + row, *overlay.core_param_bd(words)) for row in range(CORE_ROWS)]
         usual = [described for _, described in overlay.mem_param_bds(PARAM_WORDS)]
@@ -296,7 +296,7 @@ class _Emitter:
             self.restore_bds.append((address, shorter))
 
     def _core(self, column: int, row: int) -> None:
-        if row >= self.program.schedule.active_rows:
+        if row >= self.bound.schedule.active_rows:
             return
         queues = ((S2MM, 0), (S2MM, 1), (MM2S, 0))
         for port, bd, runs in self._core_ports:
@@ -307,10 +307,10 @@ class _Emitter:
     @cached_property
     def _core_ports(self) -> list[tuple[int, Sequence[int], list[tuple[int, int]]]]:
         """(port, BD words, [(step, repeat) of each task]), the same for every core that works."""
-        s = self.program.schedule
+        s = self.bound.schedule
         found: list[tuple[int, Sequence[int], list[tuple[int, int]]]] = []
         counts = (s.chunks(0), s.chunks(1), s.outer_steps)
-        for port, (at, words, depth, empty, full) in enumerate(self.program.core_layout):
+        for port, (at, words, depth, empty, full) in enumerate(self.bound.core_layout):
             if not counts[port]:
                 continue
             acquire, release = (full, empty) if port == 2 else (empty, full)
@@ -322,10 +322,10 @@ class _Emitter:
         return found
 
     def _mem_tile(self, column: int) -> None:
-        served = tuple(self.program.rows_served(column))
+        served = tuple(self.bound.rows_served(column))
         tile = self._mem_tiles.get(served)
         if tile is None:
-            tile = self._mem_tiles[served] = MemTile(self.program.schedule, served)
+            tile = self._mem_tiles[served] = MemTile(self.bound.schedule, served)
         for first, words in tile.writes():
             self.builder.blockwrite(self._address(column, 1, "DMA_BD", first), words)
         for lock, value in tile.locks:
@@ -336,12 +336,12 @@ class _Emitter:
             self.pushes.append(Push(t.step, t.rank, column, 1, t.direction, t.channel, t.repeat, t.bd))
 
     def _shim(self, column: int) -> None:
-        program, s = self.program, self.program.schedule
-        rows = program.rows_served(column)
+        bound, s = self.bound, self.bound.schedule
+        rows = bound.rows_served(column)
         for port, served in ((0, rows), (1, [0])):
             if not s.chunks(port) or not served:
                 continue
-            tasks, arguments = program.feed(port, column, served)
+            tasks, arguments = bound.feed(port, column, served)
             hold, per_chunk = s.holds[port], s.steps_per_chunk(port)
             for task in tasks:
                 panel = task.first // (len(served) * hold.chunks)
@@ -350,7 +350,7 @@ class _Emitter:
                 self.pushes.append(
                     Push(step, FEED_RANK, column, 0, MM2S, port, task.repeat, 0, task.patterns, chain)
                 )
-        tasks, arguments = program.drain(column)
+        tasks, arguments = bound.drain(column)
         for task in tasks:
             step = task.first // s.active_rows * s.inner_steps
             chain = tuple(arguments[i] for i in task.operands)
@@ -437,13 +437,13 @@ def _shim_words(dims: Dims, iteration: tuple[int, int], following: int | None) -
     ).to_words()
 
 
-def emit_program(programs: list[NestProgram], device: Device, params_argument: int) -> Emitted:
+def emit_nests(nests: list[BoundNest], device: Device, params_argument: int) -> Emitted:
     """The transaction and the parameter blocks of an operator's nests, one after the other."""
     builder = TransactionBuilder(device.device_generation, device.columns)
-    blocks = [program.param_block() for program in programs]
+    blocks = [bound.param_block() for bound in nests]
     params_at = 0
-    for program, block in zip(programs, blocks, strict=True):
-        _Emitter(builder, params_argument, program, params_at).emit()
+    for bound, block in zip(nests, blocks, strict=True):
+        _Emitter(builder, params_argument, bound, params_at).emit()
         params_at += len(block)
     return Emitted(builder.to_bytes(), b"".join(blocks))
 

@@ -37,7 +37,7 @@ class TileTask:
 
 
 class MemTile:
-    """The program of one column's memory tile."""
+    """What one column's memory tile is set up to do."""
 
     def __init__(self, schedule: Schedule, in0_rows: Sequence[int]) -> None:
         self.schedule = schedule

@@ -17,7 +17,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.emission.emitter import Emitted, NestProgram, emit_program
+from onedispatch.operators.emission.emitter import BoundNest, Emitted, emit_nests
 from onedispatch.operators.scheduling.candidates import check_fits
 from onedispatch.operators.scheduling.index_space import AUX
 from onedispatch.operators.scheduling.nest import Nest
@@ -165,17 +165,17 @@ class Operator:
     @cached_property
     def const_bytes(self) -> int:
         """Size of the formatted constants, known without formatting them."""
-        return sum(program.const_bytes for program in self._programs)
+        return sum(bound.const_bytes for bound in self._bound)
 
     def format_const_params(self) -> np.ndarray[Any, Any]:
         """The constant blob in device layout, ``const_bytes`` of uint8."""
         blob = np.zeros(self.const_bytes, np.uint8)
-        for program in self._programs:
-            for operand, at, size in program.packed:
+        for bound in self._bound:
+            for operand, at, size in bound.packed:
                 if operand == AUX:
-                    _pack_aux(program.schedule, blob[at : at + size])
+                    _pack_aux(bound.schedule, blob[at : at + size])
                 else:
-                    self.pack(operand, program.schedule, blob[at : at + size])
+                    self.pack(operand, bound.schedule, blob[at : at + size])
         return blob
 
     def transaction(self) -> bytes:
@@ -207,20 +207,20 @@ class Operator:
         return frozenset(op.tensor for nest in self._nests for op in nest.strided_inputs)
 
     @cached_property
-    def _programs(self) -> list[NestProgram]:
-        programs, const_at = [], 0
+    def _bound(self) -> list[BoundNest]:
+        nests, const_at = [], 0
         first = len(self.outputs)
         argument = {i: first + n for n, i in enumerate(sorted(self._read_inputs))}
         for schedule in self.schedules:
-            program = NestProgram(schedule, argument, const_argument=first + len(argument), const_at=const_at)
-            const_at += program.const_bytes
-            programs.append(program)
-        return programs
+            bound = BoundNest(schedule, argument, const_argument=first + len(argument), const_at=const_at)
+            const_at += bound.const_bytes
+            nests.append(bound)
+        return nests
 
     @cached_property
     def _emitted(self) -> Emitted:
         arguments = len(self.outputs) + len(self._read_inputs) + 1
-        return emit_program(self._programs, self.device, params_argument=arguments)
+        return emit_nests(self._bound, self.device, params_argument=arguments)
 
 
 def _pack_aux(schedule: Schedule, out: np.ndarray[Any, Any]) -> None:

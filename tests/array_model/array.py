@@ -6,7 +6,7 @@ A round gives each agent one step: one register write, one word, one lock. Agent
 other; they meet at locks, streams and registers. Rounds go on until the controller is done.
 When a whole round changes nothing while the controller waits, nothing ever will: **deadlock**.
 
-The order of agents within a round means nothing. A sound program gives the same bytes for every
+The order of agents within a round means nothing. A sound transaction gives the same bytes for every
 order; ``Array(shuffle=seed)`` tries another one.
 """
 
@@ -305,7 +305,7 @@ class Array:
         """Run to the end of the transaction; returns the bytes of all buffers.
 
         Raises:
-            ModelFault: what the program does wrong; ``Deadlock`` when nothing can move.
+            ModelFault: what the transaction does wrong; ``Deadlock`` when nothing can move.
         """
         self.host = HostMemory(buffers)
         for channel in self.channels():

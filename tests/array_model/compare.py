@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one program in the model and in the C++ simulator, and says where they differ."""
+"""Runs one scenario in the model and in the C++ simulator, and says where they differ."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onedispatch.transactions import Device, Transaction, TransactionBuilder, Xc
 from onedispatch.transactions.base.errors import SimulationError
 from tests.array_model.array import CONTROLLER_LAST, Array, Loader, no_programs
 from tests.array_model.memory import ModelFault
-from tests.array_model.programs import Program
+from tests.array_model.scenarios import Scenario
 
 SHUFFLES = (None, CONTROLLER_LAST, 0, 1, 2, 3)
 MAX_ROUNDS = 200_000
@@ -84,32 +84,32 @@ def run_cpp(device: Device, overlay: bytes, transaction: bytes, buffers: Sequenc
     return Outcome("ok", "", tuple(bytes(bo.read()) for bo in bos), tuple(run.report()["registers"]))
 
 
-def model_outcomes(program: Program) -> Iterator[Outcome]:
+def model_outcomes(scenario: Scenario) -> Iterator[Outcome]:
     """What the model says, in its own order of agents and in others."""
-    device = program.device
+    device = scenario.device
     for shuffle in SHUFFLES:
         yield run_model(
             device,
             empty_overlay(device),
-            program.transaction,
-            program.buffers,
+            scenario.transaction,
+            scenario.buffers,
             shuffle=shuffle,
             max_rounds=MAX_ROUNDS,
         )
 
 
-def disagreement(program: Program) -> str | None:
-    """None when both agree, the reason when they do not; "" when the program proves nothing."""
-    model, *others = model_outcomes(program)
+def disagreement(scenario: Scenario) -> str | None:
+    """None when both agree, the reason when they do not; "" when the scenario proves nothing."""
+    model, *others = model_outcomes(scenario)
     if model.kind == "livelock" or not all(model.same(other) for other in others):
         return ""
-    cpp = run_cpp(program.device, empty_overlay(program.device), program.transaction, program.buffers)
+    cpp = run_cpp(scenario.device, empty_overlay(scenario.device), scenario.transaction, scenario.buffers)
     if model.same(cpp):
         return None
-    listing = "\n".join(str(op) for op in Transaction.from_bytes(program.transaction).ops)
+    listing = "\n".join(str(op) for op in Transaction.from_bytes(scenario.transaction).ops)
     wrong = [i for i, pair in enumerate(zip(model.buffers, cpp.buffers, strict=False)) if pair[0] != pair[1]]
     seen = [(a, b) for a, b in zip(model.registers, cpp.registers, strict=False) if a != b]
     return (
         f"model: {model.kind} {model.text}\nC++: {cpp.kind} {cpp.text}\nbuffers {wrong} differ, "
-        f"registers {seen} differ\n" + "\n".join(program.notes) + f"\n{listing}"
+        f"registers {seen} differ\n" + "\n".join(scenario.notes) + f"\n{listing}"
     )

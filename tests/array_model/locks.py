@@ -8,7 +8,7 @@ A release adds a signed value; a result outside 0..63 is an error (silicon would
 overflow bit and go on with a wrong count).
 
 An acquire and the change that it makes are one step: nobody comes between. Who comes first
-when several wait for the same lock is not defined; programs must not depend on it.
+when several wait for the same lock is not defined; transactions must not depend on it.
 
 The controller has no acquire operation. It *reads* an address inside the request window that
 names lock, direction and value; the read makes the attempt and bit 0 of what is read says

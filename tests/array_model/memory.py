@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory: 32-bit words, each of which somebody has written or nobody has.
 
-Reading a word that nobody has written is an error, not a zero: a program that does so has
+Reading a word that nobody has written is an error, not a zero: a transaction that does so has
 its synchronisation or its addresses wrong. Addresses inside the array are word offsets in one
 tile's memory. The host's memory is a list of buffers, the kernel's arguments in order; each
 has a byte address of its own, and the shim sees all of them behind the DDR aperture.
@@ -23,7 +23,7 @@ BUFFER_GAP = 0x1000
 
 
 class ModelFault(Exception):
-    """The program did something that the array cannot do; ``kind`` names the sort of mistake."""
+    """The transaction did something that the array cannot do; ``kind`` names the sort of mistake."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(f"{kind}: {text}")

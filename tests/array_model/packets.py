@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random programs of control packets: what travels, how BDs cut it, who answers.
+"""Random scenarios of control packets: what travels, how BDs cut it, who answers.
 
 Senders are shim DMAs, and a memory tile that talks to its own control port. Each writes to words
 of its own, so that nothing depends on who comes first; one sender of a column may read.
@@ -25,7 +25,7 @@ from onedispatch.transactions.machine.bd import (
 )
 from onedispatch.transactions.packets.control_overlay import ARBITER, lay_control_routes, usual_tiles
 from onedispatch.transactions.packets.packet import Key
-from tests.array_model.programs import IDLE, Abandon, Choose, Program
+from tests.array_model.scenarios import IDLE, Abandon, Choose, Scenario
 
 ROWS = registers.FIRST_CORE_ROW + registers.CORE_ROWS
 ANSWER_LANE, SENDER_ROOM, MEM_DATA = 3, 0x400, 0x40000
@@ -241,8 +241,8 @@ def choose_tiles(choose: Choose, columns: int) -> dict[Key, Tile]:
     return {(i, 0): tile for i, tile in enumerate(sorted(picked))}
 
 
-def make_packet_program(choose: Choose, device: Device, faults: int = 0) -> Program:
-    """A random program; ``faults`` is the chance in percent that a packet in it is spoilt.
+def make_packet_scenario(choose: Choose, device: Device, faults: int = 0) -> Scenario:
+    """A random scenario; ``faults`` is the chance in percent that a packet in it is spoilt.
 
     Raises:
         Abandon: these choices make none.
@@ -287,4 +287,4 @@ def make_packet_program(choose: Choose, device: Device, faults: int = 0) -> Prog
     builder.read_regs(sorted(maker.observed))
     content = b"".join(word.to_bytes(4, "little") for word in maker.host)
     answers = 4 * maker.answer_words + 4
-    return Program(device, builder.to_bytes(), (content or b"\0\0\0\0", answers), tuple(maker.notes))
+    return Scenario(device, builder.to_bytes(), (content or b"\0\0\0\0", answers), tuple(maker.notes))

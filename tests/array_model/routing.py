@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lays random routes for the random programs: trees of switch ports, circuit or packet.
+"""Lays random routes for the random scenarios: trees of switch ports, circuit or packet.
 
 A node of a tree is a slave port; its edges are the master ports that its stream leaves by,
 per packet id. Where all ids leave alike the node may be circuit-switched; elsewhere it needs

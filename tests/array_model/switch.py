@@ -23,7 +23,7 @@ MM2S 0/1 enter South slave 3/7 and South master 2/3 feed S2MM 0/1, when mux and 
 
 **No room in between**: the model gives a switch no buffers. A word moves only when every
 receiver of the broadcast can take it, and it moves to all at once. Silicon has a few words of
-room per port; a program must not need them. A packet takes all arbiters on its way together:
+room per port; a transaction must not need them. A packet takes all arbiters on its way together:
 where silicon takes them one after the other, two packets might block each other half way.
 """
 

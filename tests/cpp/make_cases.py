@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes operator cases for the C++ tests: what a build leaves behind for a host program.
+"""Writes operator cases for the C++ tests: what a build leaves behind for a host application.
 
     python -m tests.cpp.make_cases build/cases
 

@@ -60,8 +60,8 @@ def test_bench_of_resnet50_keeps_its_promises() -> None:
 
 def test_scratch_is_near_its_lower_bound() -> None:
     compiled = od.compile(zoo.randomised(zoo.find_model("light_squeezenet")), fallback="error")
-    (program,) = compiled.programs.values()
-    (step,) = program.device_steps
+    (executable,) = compiled.executables.values()
+    (step,) = executable.device_steps
     assert step.scratch_bound <= step.sizes[2] <= 1.2 * step.scratch_bound
 
 

@@ -246,7 +246,7 @@ def test_the_shape_of_a_reshaped_tensor_is_what_its_operand_said() -> None:
         check(b.model(["v4"]), "error")
 
 
-def test_an_input_that_decides_shapes_is_an_operand_of_the_device_program() -> None:
+def test_an_input_that_decides_shapes_is_an_operand_of_the_transaction() -> None:
     """``s`` decides a shape, and is what Add adds: other values, other answers."""
     ends = [helper.make_tensor_value_info("x", FLOAT, [12]), helper.make_tensor_value_info("s", FLOAT, [4])]
     nodes = [
@@ -266,7 +266,7 @@ def test_an_input_that_decides_shapes_is_an_operand_of_the_device_program() -> N
         assert r.shape == (1, 1, 3 * size, 4 * size)
         np.testing.assert_array_equal(y, 2 * scales)
         assert {p.node: p.device for p in session.placement}["add"] == "npu"
-        (step,) = session.model.programs[next(reversed(session.model.programs))].device_steps
+        (step,) = session.model.executables[next(reversed(session.model.executables))].device_steps
         assert "s" in [slot.name for slot in step.inputs]
 
 

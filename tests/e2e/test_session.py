@@ -158,7 +158,7 @@ def test_symbolic_batches_compile_on_first_sight(rng: np.random.Generator) -> No
             session.run(None, feed)[0], reference(model, feed)[0], rtol=1e-4, atol=1e-6
         )
         assert session.last_run is not None and session.last_run.dispatches == 1
-    assert len(session.model.programs) == 2
+    assert len(session.model.executables) == 2
 
 
 def named_alike() -> onnx.ModelProto:
@@ -179,7 +179,7 @@ def test_names_of_dimensions_are_hints(last: str, rng: np.random.Generator) -> N
     session = check(model, feed)
     assert session.get_inputs()[0].shape == ["?", 3, "?", "?"]
     compiled = od.compile(model, shapes={name: array.shape for name, array in feed.items()})
-    assert len(compiled.programs) == 1
+    assert len(compiled.executables) == 1
     with pytest.raises(od.InputError, match=r"\[1, 4, 12, 20\].*\[\?, 3, \?, \?\]"):
         session.run(None, feed | {"x": np.ones((1, 4, 12, 20), np.float32)})
     with pytest.raises(od.InputError, match="accepted"):

@@ -45,7 +45,7 @@ def test_the_demo_agrees_with_onnxruntime_on_all_images(repository: Path, device
 
 
 @pytest.mark.parametrize("shape", [("64", "300"), ("1",), ("37", "3", "5")])
-def test_the_host_program_runs_one_operator(repository: Path, shape: tuple[str, ...]) -> None:
+def test_the_host_application_runs_one_operator(repository: Path, shape: tuple[str, ...]) -> None:
     output = run(repository / "models" / "examples" / "run_operator.py", "--shape", *shape)
     size = np.prod([int(n) for n in shape])
     assert f"{size} of {size} sums are right" in output

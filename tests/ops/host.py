@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host program for one device operator: overlay, transaction and buffers to the simulated NPU.
+"""A host application for one device operator: overlay, transaction and buffers to the simulated NPU.
 
 The road of the dispatcher, in the open: every part can be replaced, which is what tests of wrong
 transactions need.

@@ -22,7 +22,7 @@ from onedispatch.dispatch.cli import app
 from onedispatch.dispatch.tools.checking import check_for_overlay, check_model, check_step
 from onedispatch.operators.declarations.params import HEADER, WORDS
 from onedispatch.operators.declarations.registry import all_kernels
-from onedispatch.operators.emission.surroundings import lock_use
+from onedispatch.operators.emission.context import lock_use
 from onedispatch.transactions import FindingKind, Transaction, device_names, find_device
 from onedispatch.transactions.machine import registers as reg
 from tests.array_model.super_kernel import super_kernel
@@ -96,8 +96,8 @@ def test_waits_within_an_operator_order_its_descriptors() -> None:
 
 def test_parameter_blocks_decide(digits: od.CompiledModel) -> None:
     """A core that takes fewer chunks than it is sent leaves a task behind."""
-    (program,) = digits.programs.values()
-    (step,) = program.device_steps
+    (executable,) = digits.executables.values()
+    (step,) = executable.device_steps
     assert check_step(step, find_device(digits.device)) == []
     blocks = np.frombuffer(step.params, "<u4").copy()
     blocks[HEADER["dims"] + 3] -= 1  # of the first operator, which has two tiles in dimension 0
@@ -112,8 +112,8 @@ def test_parameter_blocks_decide(digits: od.CompiledModel) -> None:
 
 
 def test_the_command_knows_the_overlay_of_a_model(digits: od.CompiledModel, tmp_path: Path) -> None:
-    (program,) = digits.programs.values()
-    (step,) = program.device_steps
+    (executable,) = digits.executables.values()
+    (step,) = executable.device_steps
     digits.save(tmp_path / "digits.od")
     (tmp_path / "digits.bin").write_bytes(step.transaction)
     (tmp_path / "params.bin").write_bytes(step.params)
@@ -138,8 +138,8 @@ def test_damaged_transactions_are_checked_in_their_overlay(
     digits: od.CompiledModel, flips: list[tuple[int, int]]
 ) -> None:
     """Any bits of it: findings, and no other exception."""
-    (program,) = digits.programs.values()
-    (step,) = program.device_steps
+    (executable,) = digits.executables.values()
+    (step,) = executable.device_steps
     words = np.frombuffer(step.transaction, "<u4").copy()
     for at, bit in flips:
         words[4 + at % (len(words) - 4)] ^= np.uint32(1 << bit)
@@ -147,7 +147,7 @@ def test_damaged_transactions_are_checked_in_their_overlay(
 
 
 class _Counting:
-    """A core whose locks are always there: it counts what the model of the program does."""
+    """A core whose locks are always there: it counts what the model of the executable does."""
 
     def __init__(self, words: np.ndarray, row: int) -> None:
         self.column, self.row, self.name = 0, row, "core"
@@ -179,7 +179,7 @@ def test_lock_counts_are_those_of_the_program(monkeypatch: pytest.MonkeyPatch) -
     everything = frozenset(kernel.digest for kernel in all_kernels())
     seen = 0
     for other in CASES[::17]:
-        for compiled in od.compile(other.model, fallback="error").programs.values():
+        for compiled in od.compile(other.model, fallback="error").executables.values():
             for step in compiled.device_steps:
                 blocks = np.frombuffer(step.params, "<u4")
                 for at in range(0, len(blocks) - WORDS + 1, WORDS):

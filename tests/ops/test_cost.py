@@ -10,7 +10,7 @@ import numpy as np
 
 import onedispatch.cpp_ext._core as core
 from onedispatch.operators.declarations.registry import all_kernels
-from onedispatch.operators.emission.emitter import NestProgram
+from onedispatch.operators.emission.emitter import BoundNest
 from onedispatch.operators.interface.operator import Unsupported
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
@@ -74,7 +74,7 @@ def test_search_and_simulator_agree_on_random_calls() -> None:
         schedule = random_schedule(nest, device, random)
         if schedule is None or schedule.inner_steps > 500:
             continue
-        block = NestProgram(schedule, dict.fromkeys(range(8), 1), 1, 0).param_block()
+        block = BoundNest(schedule, dict.fromkeys(range(8), 1), 1, 0).param_block()
         wanted = expected(schedule)
         charged = core.charged_cycles(block, device.name, most=min(64, 4 * len(wanted)))
         assert charged == (wanted * len(charged))[: len(charged)], schedule.explain()

@@ -21,7 +21,7 @@ from onnx import helper, numpy_helper
 
 import onedispatch
 from onedispatch import OneDispatchError, SimulationError
-from onedispatch.dispatch.compiler.plan import DeviceStep
+from onedispatch.dispatch.compiler.executable import DeviceStep
 from onedispatch.dispatch.runtime.device import DeviceSession
 from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.interface.operator import Operator
@@ -276,8 +276,8 @@ def fused() -> Fused:
     session = onedispatch.InferenceSession(model, fallback="error")
     expected = run_onnxruntime(model, feed)[0]
     check(session.run(None, feed)[0], expected, SMALL["Conv"].allowed)
-    _, program = session.model.program({"x": (2, 3, 10, 10)}, feed)
-    (step,) = program.device_steps
+    _, executable = session.model.executable({"x": (2, 3, 10, 10)}, feed)
+    (step,) = executable.device_steps
     made = Fused(step, feed, expected, "network")
     assert made.outcome(step.transaction) == SAME
     return made

@@ -69,9 +69,9 @@ def test_compile_inspect_and_dump(model: Path, tmp_path: Path) -> None:
     target = str(tmp_path / "m.od")
     told = json.loads(invoke("compile", str(model), "-o", target, "--shape", "x=4,8", "--json"))
     assert told["placement"] == {"npu": 1}
-    (program,) = json.loads(invoke("inspect", target, "--json"))
-    assert program["placement"][0]["node"] == "act"
-    (dispatch,) = program["dispatches"]
+    (found,) = json.loads(invoke("inspect", target, "--json"))
+    assert found["placement"][0]["node"] == "act"
+    (dispatch,) = found["dispatches"]
     assert dispatch["operators"][0]["schedule"] and dispatch["operators"][0]["arguments"]
     assert dispatch["buffers"]["in"] >= 4 * 8 * 4
     assert "DDR_PATCH" in invoke("txn", "dump", target)
@@ -156,8 +156,8 @@ def test_inspect_tells_of_a_name_that_means_two_sizes(tmp_path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     options = ("--shape", "x=1,8,48,192")
     assert "dimension name '?' stands for different sizes: 1, 48\n" in invoke("inspect", path, *options)
-    (program,) = json.loads(invoke("inspect", path, *options, "--json"))
-    assert program["dimension_names"] == {"?": [1, 48]}
+    (found,) = json.loads(invoke("inspect", path, *options, "--json"))
+    assert found["dimension_names"] == {"?": [1, 48]}
 
 
 def test_inspect_names_the_host_engine(tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ def test_inspect_names_the_host_engine(tmp_path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
     invoke("compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.od"))
     for name in ("m.onnx", "m.od"):
-        (program,) = json.loads(invoke("inspect", str(tmp_path / name), "--json"))
-        assert program["placement"][0]["reason"].endswith("; on onnxruntime")
+        (found,) = json.loads(invoke("inspect", str(tmp_path / name), "--json"))
+        assert found["placement"][0]["reason"].endswith("; on onnxruntime")
         assert "on onnxruntime" in " ".join(invoke("inspect", str(tmp_path / name)).split())
 
 

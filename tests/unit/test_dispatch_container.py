@@ -52,7 +52,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert again.transaction == first.transaction
     assert again.placement == first.placement
     assert (again.device, again.inputs, again.outputs) == ("npu1", first.inputs, first.outputs)
-    ((key, one),), ((other_key, two),) = first.programs.items(), again.programs.items()
+    ((key, one),), ((other_key, two),) = first.executables.items(), again.executables.items()
     assert key == other_key
     np.testing.assert_array_equal(one.device_steps[0].const, two.device_steps[0].const)
     assert one.device_steps[0].params == two.device_steps[0].params
@@ -63,16 +63,16 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_open_dimensions_take_their_graph_along(tmp_path: Path) -> None:
     compile_model(small("N")).save(tmp_path / "m.od")
     again = load(tmp_path / "m.od")
-    assert not again.programs
-    _, program = again.program({"x": (5, 4)}, {})
-    assert program.outputs[0].shape in ((5, 3), ("N", 3))
-    assert [p.device for p in program.placement] == ["npu", "npu"]
+    assert not again.executables
+    _, executable = again.executable({"x": (5, 4)}, {})
+    assert executable.outputs[0].shape in ((5, 3), ("N", 3))
+    assert [p.device for p in executable.placement] == ["npu", "npu"]
 
 
 def test_a_static_model_refuses_other_shapes(tmp_path: Path) -> None:
     compile_model(small()).save(tmp_path / "m.od")
     with pytest.raises(InputError, match="Compile it again"):
-        load(tmp_path / "m.od").program({"x": (5, 4)}, {})
+        load(tmp_path / "m.od").executable({"x": (5, 4)}, {})
 
 
 def test_loading_needs_neither_onnx_nor_onnxruntime(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_parts_that_do_not_fit_each_other(name: str, mixed: bytes, tmp_path: Pat
     change, told = DAMAGE[name]
     text, blobs = compiled_parts(mixed)
     tree = msgpack.unpackb(text)
-    change(tree["programs"][0][1])
+    change(tree["executables"][0][1])
     (tmp_path / "odd.od").write_bytes(compiled_joined(msgpack.packb(tree), blobs))
     with pytest.raises(CompiledModelError, match=told):
         load(tmp_path / "odd.od")

@@ -290,7 +290,7 @@ def test_sizes_that_values_of_inputs_name() -> None:
     ],
 )
 def test_ordinary_sizes_stay_accepted(make: Callable[[], onnx.ModelProto]) -> None:
-    assert od.compile(make()).programs
+    assert od.compile(make()).executables
 
 
 def test_weights_of_many_functions_are_counted_once_per_call() -> None:
@@ -307,9 +307,9 @@ def test_buffers_of_the_device_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_buffers_that_a_file_names(tmp_path: Path) -> None:
     compiled = od.compile(relu(4))
-    ((key, program),) = compiled.programs.items()
-    (step,) = program.device_steps
-    compiled.programs[key] = replace(program, steps=(replace(step, sizes=(1 << 50, *step.sizes[1:])),))
+    ((key, executable),) = compiled.executables.items()
+    (step,) = executable.device_steps
+    compiled.executables[key] = replace(executable, steps=(replace(step, sizes=(1 << 50, *step.sizes[1:])),))
     compiled.save(tmp_path / "m.od")
     with pytest.raises(od.CompiledModelError, match="bytes in the device's buffers"):
         od.load(tmp_path / "m.od")

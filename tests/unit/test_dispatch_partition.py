@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from onedispatch.dispatch.artifact.model import CompiledModel, compile_model
+from onedispatch.dispatch.compiler.executable import DeviceStep, HostStep
 from onedispatch.dispatch.compiler.mapping import Refusal, Unit
 from onedispatch.dispatch.compiler.partition import partition, place_of
-from onedispatch.dispatch.compiler.plan import DeviceStep, HostStep
 from onedispatch.dispatch.frontend.graph import Node
 from onedispatch.operators.declarations import registry
 from onedispatch.transactions.base.errors import UnsupportedModelError
@@ -97,8 +97,8 @@ def hide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def steps_of(compiled: CompiledModel) -> list[str]:
-    (program,) = compiled.programs.values()
-    return ["npu" if isinstance(step, DeviceStep) else "cpu" for step in program.steps]
+    (executable,) = compiled.executables.values()
+    return ["npu" if isinstance(step, DeviceStep) else "cpu" for step in executable.steps]
 
 
 @pytest.mark.usefixtures("hide")
@@ -157,5 +157,5 @@ def test_constants_fold_in_strict_mode_too() -> None:
 def test_a_host_only_model_has_host_steps_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "mapping_for", lambda domain, op: None)
     compiled = compile_model(chain("Relu", "Tanh"))
-    (program,) = compiled.programs.values()
-    assert len(program.steps) == 1 and isinstance(program.steps[0], HostStep)
+    (executable,) = compiled.executables.values()
+    assert len(executable.steps) == 1 and isinstance(executable.steps[0], HostStep)

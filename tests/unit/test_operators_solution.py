@@ -262,7 +262,7 @@ def test_operators_that_do_not_fit_together_stay_apart(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Operator, "check_fits", check)
     model = od.compile(chain(), fallback="error")
-    steps = next(iter(model.programs.values())).device_steps
+    steps = next(iter(model.executables.values())).device_steps
     assert [len(op.nodes) for op in steps[0].ops] == [2, 1]
 
 

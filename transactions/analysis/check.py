@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from onedispatch.transactions.analysis import effects as program
-from onedispatch.transactions.analysis import validation
+from onedispatch.transactions.analysis import effects, validation
 from onedispatch.transactions.analysis.context import Context
 from onedispatch.transactions.analysis.effects import BdUse, Pushed, Tile, Words
 from onedispatch.transactions.analysis.order import Order
@@ -75,7 +74,7 @@ def check_bytes(data: bytes, arg_sizes: ArgSizes = None, context: Context | None
 # --- One BD -------------------------------------------------------------------------------------
 
 
-@lru_cache(program.BDS_REMEMBERED)
+@lru_cache(effects.BDS_REMEMBERED)
 def bd_problems(kind: str, words: Words) -> tuple[Problem, ...]:
     """What is wrong with a BD whatever tile it is in."""
     return (*_reserved(kind, words), *_dimensions(kind, words), *_bd_locks(kind, words))
@@ -90,7 +89,7 @@ def _reserved(kind: str, words: Words) -> Iterator[Problem]:
 
 
 def _dimensions(kind: str, words: Words) -> Iterator[Problem]:
-    values = vars(program.decoded(kind, words))
+    values = vars(effects.decoded(kind, words))
     if not values["length"]:
         return
     wraps = [values.get(f"d{i}_wrap", 0) for i in range(3)]
@@ -104,7 +103,7 @@ def _dimensions(kind: str, words: Words) -> Iterator[Problem]:
         yield FindingKind.DIMENSION, _WARNING, "dimension 1 wraps, dimension 0 does not: it is never reached"
     if kind == "shim":
         return
-    extent = program.pattern(kind, words).extent()
+    extent = effects.pattern(kind, words).extent()
     end = 4 * (values["base"] + extent) if extent else 0
     room = _MEM_VIEW if kind == "mem" else registers.CORE.memory_bytes
     if end > room:
@@ -112,7 +111,7 @@ def _dimensions(kind: str, words: Words) -> Iterator[Problem]:
 
 
 def _bd_locks(kind: str, words: Words) -> Iterator[Problem]:
-    values = vars(program.decoded(kind, words))
+    values = vars(effects.decoded(kind, words))
     if values["acquire_enable"] and -values["acquire_value"] > registers.LOCK_MAX:
         message = f"waits for a lock >= {-values['acquire_value']}; locks end at {registers.LOCK_MAX}"
         yield FindingKind.LOCK, _ERROR, message
@@ -124,11 +123,11 @@ def _bd_locks(kind: str, words: Words) -> Iterator[Problem]:
         yield FindingKind.CHAIN, _ERROR, f"is followed by BD {values['next_bd']}, which does not exist"
 
 
-@lru_cache(program.BDS_REMEMBERED)
+@lru_cache(effects.BDS_REMEMBERED)
 def _sides(words: Words) -> frozenset[int]:
     """Whose memory and locks a memory tile's BD uses: 0 west, 1 own, 2 east."""
-    values = vars(program.decoded("mem", words))
-    extent = program.pattern("mem", words).extent()
+    values = vars(effects.decoded("mem", words))
+    extent = effects.pattern("mem", words).extent()
     sides = set()
     if extent:
         first, size = 4 * values["base"], registers.MEM.memory_bytes
@@ -184,16 +183,16 @@ class _Flow:
 
     def run(self) -> list[Finding]:
         steps = {
-            program.BdWritten: self._bd_written,
-            program.Patched: self._patched,
-            program.Pushed: self._pushed,
-            program.LockSet: self._lock_set,
-            program.LockWait: self._lock_wait,
-            program.IdleWait: self._idle_wait,
-            program.TokenWait: self._token_wait,
-            program.Reset: self._reset,
-            program.Poll: self._poll,
-            program.RegisterWritten: self._register,
+            effects.BdWritten: self._bd_written,
+            effects.Patched: self._patched,
+            effects.Pushed: self._pushed,
+            effects.LockSet: self._lock_set,
+            effects.LockWait: self._lock_wait,
+            effects.IdleWait: self._idle_wait,
+            effects.TokenWait: self._token_wait,
+            effects.Reset: self._reset,
+            effects.Poll: self._poll,
+            effects.RegisterWritten: self._register,
         }
         order = self.order
         if order is not None:
@@ -201,7 +200,7 @@ class _Flow:
                 self._lock_set(lock)
             if any(len(self.transaction.indices(name)) for name in _UNSEEN):
                 order.give_up()
-        for event in program.events(self.transaction, bds=None if order is None else order.bds):
+        for event in effects.events(self.transaction, bds=None if order is None else order.bds):
             if order is not None:
                 order.follow(event)
             step = steps.get(type(event))
@@ -235,7 +234,7 @@ class _Flow:
 
     # --- BDs ------------------------------------------------------------------------------------
 
-    def _bd_written(self, event: program.BdWritten) -> None:
+    def _bd_written(self, event: effects.BdWritten) -> None:
         use, tile = event.use, event.tile
         for kind, severity, message in bd_problems(use.kind, use.words):
             self._say(kind, severity, event.op, f"{_name(tile)} BD {use.index}: {message}")
@@ -243,7 +242,7 @@ class _Flow:
             self._neighbours(event.op, tile, use)
         self._rewritten(event.op, tile, use.index, lambda old: old.words != use.words)
 
-    def _patched(self, event: program.Patched) -> None:
+    def _patched(self, event: effects.Patched) -> None:
         """The address is a part of the BD: no task may use the rest of it with another one."""
         self._rewritten(event.op, event.tile, event.bd, lambda old: old.argument != event.argument)
 
@@ -356,7 +355,7 @@ class _Flow:
 
     def _locks_of(self, push: Pushed, channel: Channel, use: BdUse, values: Mapping[str, int]) -> None:
         if values["release_value"]:
-            owner = program.lock_owner(use.kind, push.tile, values["release_lock"])
+            owner = effects.lock_owner(use.kind, push.tile, values["release_lock"])
             if owner is not None:
                 state = self.lock(*owner)
                 times = registers.LOCK_MAX if push.end == "cycle" else push.repeat
@@ -365,7 +364,7 @@ class _Flow:
                 state.lowered |= values["release_value"] < 0
                 self.releases.setdefault(owner, set()).add(channel)
         if values["acquire_enable"]:
-            owner = program.lock_owner(use.kind, push.tile, values["acquire_lock"])
+            owner = effects.lock_owner(use.kind, push.tile, values["acquire_lock"])
             if owner is not None:
                 state = self.lock(*owner)
                 state.lowered |= values["acquire_value"] != 0
@@ -389,7 +388,7 @@ class _Flow:
                 if channel in users and users[channel][0] is push:
                     del users[channel]
 
-    def _reset(self, event: program.Reset) -> None:
+    def _reset(self, event: effects.Reset) -> None:
         channel = (event.tile, event.direction, event.channel)
         self.unanswered.forget(channel)
         for push in self.flying.pop(channel, ()):
@@ -415,7 +414,7 @@ class _Flow:
         """What nothing has waited for may still be on its way when the host reads its memory."""
         for channel, pushes in self.flying.items():
             tile, direction, _ = channel
-            if tile[1] != registers.SHIM_ROW or program.DIRECTIONS[direction & 1] != "S2MM":
+            if tile[1] != registers.SHIM_ROW or effects.DIRECTIONS[direction & 1] != "S2MM":
                 continue
             late = [p for p in pushes if p.end != "cycle" and not (self.order and self.order.done(p))]
             if late:
@@ -427,7 +426,7 @@ class _Flow:
 
     # --- Waits ----------------------------------------------------------------------------------
 
-    def _idle_wait(self, event: program.IdleWait) -> None:
+    def _idle_wait(self, event: effects.IdleWait) -> None:
         self.waited += 1
         channel = (event.tile, event.direction, event.channel)
         push = self.cycles.pop(channel, None)
@@ -440,7 +439,7 @@ class _Flow:
         self.seen.add(channel)
         self._retire(channel)
 
-    def _register(self, event: program.RegisterWritten) -> None:
+    def _register(self, event: effects.RegisterWritten) -> None:
         for op, message in self.switches.write(*event):
             self._say(FindingKind.ROUTE, _ERROR, op, message)
         register = registers.find_register(event.address)
@@ -451,11 +450,11 @@ class _Flow:
             # AMD's files set bit 0 of control registers, which no public source explains.
             self._say(FindingKind.RESERVED, _WARNING, event.op, f"{register} has no bits {unknown:#x}")
 
-    def _poll(self, event: program.Poll) -> None:
+    def _poll(self, event: effects.Poll) -> None:
         del event
         self.waited += 1
 
-    def _token_wait(self, event: program.TokenWait) -> None:
+    def _token_wait(self, event: effects.TokenWait) -> None:
         self.waited += 1
         if event.tile is None:
             wanted = event.tokens * event.columns
@@ -479,12 +478,12 @@ class _Flow:
                     if given is not None:
                         self._retire(c, given)
 
-    def _lock_set(self, event: program.LockSet) -> None:
+    def _lock_set(self, event: effects.LockSet) -> None:
         state = self.lock(event.tile, event.lock)
         state.least = event.value if state.least is None else min(state.least, event.value)
         state.most = max(state.most, event.value)
 
-    def _lock_wait(self, event: program.LockWait) -> None:
+    def _lock_wait(self, event: effects.LockWait) -> None:
         self.waited += 1
         state = self.lock(event.tile, event.lock)
         if event.acquire:
@@ -539,7 +538,7 @@ def _name(tile: Tile) -> str:
 
 def _channel(channel: Channel) -> str:
     tile, direction, index = channel
-    return f"{_name(tile)} {program.DIRECTIONS[direction & 1]}[{index}]"
+    return f"{_name(tile)} {effects.DIRECTIONS[direction & 1]}[{index}]"
 
 
 def _bd(channel: Channel, use: BdUse) -> str:

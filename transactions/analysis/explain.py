@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
-from onedispatch.transactions.analysis import effects as program
+from onedispatch.transactions.analysis import effects
 from onedispatch.transactions.analysis.effects import BdUse, Pushed, Tile
 from onedispatch.transactions.analysis.steps import Step, Steps, folded
 from onedispatch.transactions.base.errors import InputError
@@ -78,7 +78,7 @@ class Channel:
 
     @property
     def name(self) -> str:
-        return f"{program.DIRECTIONS[self.direction]}[{self.index}]"
+        return f"{effects.DIRECTIONS[self.direction]}[{self.index}]"
 
     @property
     def bytes(self) -> int:
@@ -238,7 +238,7 @@ _SIDES = ("west", "own", "east", "absent")
 
 @lru_cache(maxsize=1 << 12)
 def _place(kind: str, words: tuple[int, ...], argument: tuple[int, int] | None) -> str:
-    values = vars(program.decoded(kind, words))
+    values = vars(effects.decoded(kind, words))
     if kind == "shim":
         if argument is None:
             return f"host address {values['address']:#x}"
@@ -247,7 +247,7 @@ def _place(kind: str, words: tuple[int, ...], argument: tuple[int, int] | None) 
         return f"memory {values['base'] * 4:#x}"
     side, offset = divmod(values["base"] * 4, registers.MEM.memory_bytes)
     place = f"{_SIDES[min(side, 3)]} memory {offset:#x}"
-    end = 4 * (values["base"] + program.pattern(kind, words).extent())
+    end = 4 * (values["base"] + effects.pattern(kind, words).extent())
     last, last_offset = divmod(max(end - 4, 0), registers.MEM.memory_bytes)
     if last <= side:
         return place
@@ -263,7 +263,7 @@ def _lock_text(kind: str, lock: int) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def _locks(kind: str, words: tuple[int, ...]) -> str:
-    values = vars(program.decoded(kind, words))
+    values = vars(effects.decoded(kind, words))
     parts = []
     if values["acquire_enable"]:
         lock, value = values["acquire_lock"], values["acquire_value"]
@@ -383,7 +383,7 @@ class _Collector:
             [],
         )
         self.core_ops: set[int] = set()
-        self.explanation.steps = self._take(program.events(transaction, core_lists=True))
+        self.explanation.steps = self._take(effects.events(transaction, core_lists=True))
 
     def tile(self, tile: Tile) -> TileUse:
         use = self.explanation.tiles.get(tile)
@@ -398,18 +398,18 @@ class _Collector:
         if tile is not None:
             self.tile(tile).waits.append(wait)
 
-    def _take(self, found: Iterable[program.Event]) -> list[Step]:
+    def _take(self, found: Iterable[effects.Event]) -> list[Step]:
         steps = Steps()
         takers: dict[type, Callable[..., None]] = {
-            program.Pushed: self._pushed,
-            program.LockSet: self._lock_set,
-            program.IdleWait: self._idle_wait,
-            program.LockWait: self._lock_wait,
-            program.DataWritten: self._data,
-            program.Reset: self._reset,
-            program.RegisterWritten: self._register,
-            program.Poll: self._poll,
-            program.TokenWait: self._tokens,
+            effects.Pushed: self._pushed,
+            effects.LockSet: self._lock_set,
+            effects.IdleWait: self._idle_wait,
+            effects.LockWait: self._lock_wait,
+            effects.DataWritten: self._data,
+            effects.Reset: self._reset,
+            effects.RegisterWritten: self._register,
+            effects.Poll: self._poll,
+            effects.TokenWait: self._tokens,
         }
         for event in found:
             steps.take(event)
@@ -419,27 +419,27 @@ class _Collector:
         steps.end()
         return steps.done
 
-    def _lock_set(self, event: program.LockSet) -> None:
+    def _lock_set(self, event: effects.LockSet) -> None:
         if event.op not in self.core_ops:
             self.tile(event.tile).locks.append((event.op, event.lock, event.value))
 
-    def _idle_wait(self, event: program.IdleWait) -> None:
+    def _idle_wait(self, event: effects.IdleWait) -> None:
         tile = self.tile(event.tile)
         tile.channel(event.direction, event.channel).waits.append(event.op)
         self._wait(
-            event.op, None, f"{KIND_NAMES[tile.kind]} {program.DIRECTIONS[event.direction]} channel idle"
+            event.op, None, f"{KIND_NAMES[tile.kind]} {effects.DIRECTIONS[event.direction]} channel idle"
         )
 
-    def _lock_wait(self, event: program.LockWait) -> None:
+    def _lock_wait(self, event: effects.LockWait) -> None:
         kind = KIND_NAMES[self.tile(event.tile).kind]
         done = f"to be {condition(event.value)}" if event.acquire else f"released by {event.value}"
         self._wait(event.op, event.tile, f"{kind} lock {event.lock} {done}")
 
-    def _reset(self, event: program.Reset) -> None:
+    def _reset(self, event: effects.Reset) -> None:
         self.tile(event.tile).channel(event.direction, event.channel).resets.append(event.op)
 
-    def _poll(self, event: program.Poll) -> None:
-        hit = program.target(event.address)
+    def _poll(self, event: effects.Poll) -> None:
+        hit = effects.target(event.address)
         what = f"{listing.place(event.address)} & {event.mask:#x} == {event.value:#x}"
         self._wait(event.op, hit and hit.tile, what)
 
@@ -461,26 +461,26 @@ class _Collector:
             traffic.first = min(traffic.first, offset)
             traffic.end = max(traffic.end, offset + 4 * use.pattern.extent(push.repeat))
 
-    def _data(self, event: program.DataWritten) -> None:
-        sets = len(program.core_list(event.words)) if event.words[:1] == (program.PARAMETER_MAGIC,) else 0
+    def _data(self, event: effects.DataWritten) -> None:
+        sets = len(effects.core_list(event.words)) if event.words[:1] == (effects.PARAMETER_MAGIC,) else 0
         if sets:
             self.core_ops.add(event.op)
-        crc = zlib.crc32(program.as_array(event.words))
+        crc = zlib.crc32(effects.as_array(event.words))
         magic = event.words[0] if event.words else 0
         self.tile(event.tile).blocks.append(Block(event.op, event.offset, len(event.words), magic, crc, sets))
 
-    def _register(self, event: program.RegisterWritten) -> None:
-        hit = program.target(event.address)
+    def _register(self, event: effects.RegisterWritten) -> None:
+        hit = effects.target(event.address)
         if hit is not None and event.op not in self.core_ops:
             register = registers.find_register(event.address)
             self.tile(hit.tile).registers.append((event.op, str(register), event.value))
 
-    def _tokens(self, event: program.TokenWait) -> None:
+    def _tokens(self, event: effects.TokenWait) -> None:
         if event.tile is None:
             what = f"{counted(event.tokens, 'token')} of each of {counted(event.columns, 'column')}"
             self._wait(event.op, None, what)
             return
-        direction = program.DIRECTIONS[event.direction & 1]
+        direction = effects.DIRECTIONS[event.direction & 1]
         tiles = f"{counted(event.columns, 'column')}, {counted(event.rows, 'row')}"
         what = f"tokens of {direction}[{event.channel}] of {tiles}"
         self._wait(event.op, None, what)

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from onedispatch.transactions.analysis import effects as program
+from onedispatch.transactions.analysis import effects
 from onedispatch.transactions.analysis.context import Context, CoreProgram, LockUse, Uses
 from onedispatch.transactions.analysis.effects import BdUse, Pushed, Tile, Words
 from onedispatch.transactions.analysis.progress import Actor, Resource, Step, Task
@@ -73,27 +73,27 @@ class Order:
         """Parameter blocks on their way to a core: its BD, and the word of which stream it begins at."""
         self.bds: dict[tuple[Tile, int], BdUse] = {}
         """BDs that the overlay wrote."""
-        self.locks_set: list[program.LockSet] = []
+        self.locks_set: list[effects.LockSet] = []
         self._changed: set[Resource] = set()
         self._read_overlay()
 
     def _read_overlay(self) -> None:
         writes: list[tuple[int, int]] = []
-        for event in program.events(self._context.overlay):
-            if isinstance(event, program.BdWritten):
+        for event in effects.events(self._context.overlay):
+            if isinstance(event, effects.BdWritten):
                 self.bds[event.tile, event.use.index] = event.use
-            elif isinstance(event, program.LockSet):
+            elif isinstance(event, effects.LockSet):
                 self._init[_lock(event.tile, event.lock)] = event.value
                 self.locks_set.append(event)
-            elif isinstance(event, program.RegisterWritten):
+            elif isinstance(event, effects.RegisterWritten):
                 writes.append((event.address, event.value))
-            elif isinstance(event, program.DataWritten):
+            elif isinstance(event, effects.DataWritten):
                 self._load(event)
             elif isinstance(event, Pushed):
                 self._lost = True  # it has tasks of its own: who takes which words is not known
         self._routes = routes.Routes(writes)
 
-    def _load(self, event: program.DataWritten) -> None:
+    def _load(self, event: effects.DataWritten) -> None:
         for known in self._context.programs:
             uses = known.starts(event.words)
             if uses is not None:
@@ -101,15 +101,15 @@ class Order:
                 return
         self._strange_programs |= event.tile[1] >= registers.FIRST_CORE_ROW
 
-    def follow(self, event: program.Event) -> None:
+    def follow(self, event: effects.Event) -> None:
         """The next event; what waits see ``ended`` says."""
         if isinstance(event, Pushed):
             self._pushed(event)
-        elif isinstance(event, program.LockSet):
+        elif isinstance(event, effects.LockSet):
             self._lock_set(event)
-        elif isinstance(event, program.LockWait):
+        elif isinstance(event, effects.LockWait):
             self._lock_taken(event)
-        elif not isinstance(event, program.BdWritten | program.Patched):
+        elif not isinstance(event, effects.BdWritten | effects.Patched):
             self._changed_by(event)
 
     # --- What the transaction does --------------------------------------------------------------
@@ -137,7 +137,7 @@ class Order:
         if actor is not None:
             self._advance(actor, steps, steps)
 
-    def _lock_taken(self, wait: program.LockWait) -> None:
+    def _lock_taken(self, wait: effects.LockWait) -> None:
         """The host asked for a lock, and got it."""
         key = _lock(wait.tile, wait.lock)
         if wait.acquire and wait.value < 0:
@@ -147,7 +147,7 @@ class Order:
         elif not wait.acquire:
             self._wild.add(key)
 
-    def _lock_set(self, event: program.LockSet) -> None:
+    def _lock_set(self, event: effects.LockSet) -> None:
         """A lock is set: its balance starts anew if all tasks that use it must have ended."""
         self._settle()
         key = _lock(event.tile, event.lock)
@@ -162,11 +162,11 @@ class Order:
         self._wild.discard(key)
         self._init[key] = event.value + taken - given + self._host.get(key, 0)
 
-    def _changed_by(self, event: program.Event) -> None:
+    def _changed_by(self, event: effects.Event) -> None:
         """Any other event: whether it changes what this file relies on."""
-        if isinstance(event, program.Reset | program.DataWritten):
+        if isinstance(event, effects.Reset | effects.DataWritten):
             self._lost = True
-        elif isinstance(event, program.RegisterWritten):
+        elif isinstance(event, effects.RegisterWritten):
             register = registers.find_register(event.address)
             name = "" if register is None else register.block.name
             uncounted = name in _CONTROL and bool(event.value & event.mask & _UNCOUNTED)
@@ -213,11 +213,11 @@ class Order:
             self._lost = True
         acquires, gives = [], []
         if values["acquire_enable"] and values["acquire_value"] < 0:
-            owner = program.lock_owner(use.kind, tile, values["acquire_lock"])
+            owner = effects.lock_owner(use.kind, tile, values["acquire_lock"])
             if owner is not None:
                 acquires.append((_lock(*owner), -values["acquire_value"]))
         if values["release_value"]:
-            owner = program.lock_owner(use.kind, tile, values["release_lock"])
+            owner = effects.lock_owner(use.kind, tile, values["release_lock"])
             if owner is not None and values["release_value"] < 0:
                 self._wild.add(_lock(*owner))
             elif owner is not None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from onedispatch.transactions.analysis import effects as program
+from onedispatch.transactions.analysis import effects
 from onedispatch.transactions.base.phrases import KIND_NAMES, counted
 from onedispatch.transactions.machine import registers
 from onedispatch.transactions.text import listing
@@ -14,17 +14,17 @@ _MOST_COMPARED = 10_000
 Step = tuple[int, int, str]
 """(first op, last op, what)"""
 _STEPS: dict[type, str] = {
-    program.BdWritten: "move",
-    program.Patched: "move",
-    program.Pushed: "move",
-    program.Reset: "reset channels",
-    program.LockSet: "move",
-    program.LockWait: "wait",
-    program.IdleWait: "wait",
-    program.Poll: "wait",
-    program.TokenWait: "wait",
-    program.DataWritten: "write parameters",
-    program.RegisterWritten: "set registers",
+    effects.BdWritten: "move",
+    effects.Patched: "move",
+    effects.Pushed: "move",
+    effects.Reset: "reset channels",
+    effects.LockSet: "move",
+    effects.LockWait: "wait",
+    effects.IdleWait: "wait",
+    effects.Poll: "wait",
+    effects.TokenWait: "wait",
+    effects.DataWritten: "write parameters",
+    effects.RegisterWritten: "set registers",
 }
 
 
@@ -34,23 +34,23 @@ class Steps:
     def __init__(self) -> None:
         self.done: list[Step] = []
         self.what = ""
-        self.run: list[program.Event] = []
+        self.run: list[effects.Event] = []
         self.block_op = -1
         """The op of the parameter block that was written last."""
 
-    def take(self, event: program.Event) -> None:
+    def take(self, event: effects.Event) -> None:
         what = _STEPS.get(type(event))
         if what is None or event.op == self.block_op:
             return
         if what == "move":  # most
             pass
-        elif isinstance(event, program.RegisterWritten):
+        elif isinstance(event, effects.RegisterWritten):
             if "_CTRL" in listing.place(event.address):
                 what = "reset channels"
-        elif isinstance(event, program.LockWait):
+        elif isinstance(event, effects.LockWait):
             if event.tile[1] >= registers.FIRST_CORE_ROW:
                 what = "write parameters"
-        elif isinstance(event, program.DataWritten):
+        elif isinstance(event, effects.DataWritten):
             self.block_op = event.op
         if what != self.what:
             self.end()
@@ -92,13 +92,13 @@ def _repeated(texts: list[str]) -> tuple[int, int]:
     return best
 
 
-def _step_text(what: str, run: list[program.Event]) -> str:
+def _step_text(what: str, run: list[effects.Event]) -> str:
     tiles = {getattr(event, "tile", None) for event in run} - {None}
     kinds = {registers.kind_of_row(tile[1]) for tile in tiles if tile}
     names = " and ".join(name for kind, name in KIND_NAMES.items() if kind in kinds)
     where = f"{counted(len(tiles), 'tile')} ({names})" if tiles else "the array"
     if what == "move":
-        pushes, locks = program.pushes_of(run), sum(isinstance(event, program.LockSet) for event in run)
+        pushes, locks = effects.pushes_of(run), sum(isinstance(event, effects.LockSet) for event in run)
         parts = [f"set {counted(locks, 'lock')}"] if locks else []
         if pushes:
             parts.append(
@@ -109,6 +109,6 @@ def _step_text(what: str, run: list[program.Event]) -> str:
     if what == "wait":
         return f"wait for {counted(len(run), 'condition')} in {where}"
     if what == "write parameters":
-        words = sum(len(event.words) for event in run if isinstance(event, program.DataWritten))
+        words = sum(len(event.words) for event in run if isinstance(event, effects.DataWritten))
         return f"{what}: {counted(words, 'word')} into {where}"
     return f"{what}: {counted(len(run), 'write')} in {where}"

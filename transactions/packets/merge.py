@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from onedispatch.transactions.analysis import effects as program
+from onedispatch.transactions.analysis import effects
 from onedispatch.transactions.analysis.transaction import Transaction
 from onedispatch.transactions.analysis.validation import Finding, FindingKind, Severity
 from onedispatch.transactions.base.boundary import public
@@ -64,8 +64,8 @@ def merged(transaction: Transaction, control: ControlPackets, argument: int | No
     columns = transaction.header.columns
     tiles = control.tiles()
     after: dict[int, list[int]] = {}
-    for push in program.events(transaction):
-        if isinstance(push, program.Pushed) and push.direction and push.tile[1] == 0:
+    for push in effects.events(transaction):
+        if isinstance(push, effects.Pushed) and push.direction and push.tile[1] == 0:
             sent = list(sender.sent(push, argument))
             if sent:
                 after[push.op] = sent
@@ -104,10 +104,10 @@ class _Sender:
             self.packets[at // 4] = (index, packet.size // 4)
             at += packet.size
         self.words, self.base = at // 4, control.base
-        self.pending: dict[tuple[program.Tile, int], list[int]] = {}
+        self.pending: dict[tuple[effects.Tile, int], list[int]] = {}
         """Words sent of a packet that is not complete, per channel."""
 
-    def sent(self, push: program.Pushed, argument: int) -> Iterator[int]:
+    def sent(self, push: effects.Pushed, argument: int) -> Iterator[int]:
         """The packets that are complete after this task."""
         pending = self.pending.setdefault((push.tile, push.channel), [])
         for use in push.chain * push.repeat:
@@ -130,7 +130,7 @@ class _Sender:
             yield index
 
     @staticmethod
-    def _error(push: program.Pushed, given: str, accepted: str) -> TransactionError:
+    def _error(push: effects.Pushed, given: str, accepted: str) -> TransactionError:
         return TransactionError(
             f"control packets sent by c{push.tile[0]} MM2S[{push.channel}]",
             given,

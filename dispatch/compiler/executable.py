@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model is compiled to: steps that run one after the other, for concrete shapes."""
+"""What a model is compiled to: an ``Executable``, steps that run in order, for concrete shapes."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ Step = DeviceStep | HostStep
 
 
 @dataclass(frozen=True)
-class Program:
+class Executable:
     """A model for concrete input shapes.
 
     ``sources`` names, for each output, the value that it is. ``constants`` are
@@ -134,15 +134,15 @@ class Program:
     def device_steps(self) -> tuple[DeviceStep, ...]:
         return tuple(step for step in self.steps if isinstance(step, DeviceStep))
 
-    def with_transaction(self, transaction: bytes) -> Program:
-        """The program with the transaction of its only device step replaced."""
+    def with_transaction(self, transaction: bytes) -> Executable:
+        """The executable with the transaction of its only device step replaced."""
         steps = tuple(
             replace(s, transaction=transaction) if isinstance(s, DeviceStep) else s for s in self.steps
         )
         return replace(self, steps=steps)
 
 
-def program_key(shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> str:
+def executable_key(shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> str:
     """A name for one set of shapes, and of values where these decide shapes."""
     parts = [f"{name}{list(shape)}" for name, shape in sorted(shapes.items())]
     for name, array in sorted(values.items()):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random small programs: routes, BDs, locks, packets, broadcasts, and a controller that waits.
+"""Random small scenarios: routes, BDs, locks, packets, broadcasts, and a controller that waits.
 
-A program is a few *flows*. A flow has one MM2S channel and the S2MM channels that its stream
+A scenario is a few *flows*. A flow has one MM2S channel and the S2MM channels that its stream
 reaches; its tasks send packets of different ids to different receivers, or one stream without
 header to all of them. Receivers cut the stream into BDs of their own. A receiver in a memory
 tile or core may be a *ring*: its BD takes an empty lock and gives a full one, and another flow
@@ -45,11 +45,11 @@ class RandomChoose:
 
 
 class Abandon(Exception):
-    """This combination of choices has no program: no free port, no free BD."""
+    """This combination of choices has no scenario: no free port, no free BD."""
 
 
 @dataclass(frozen=True)
-class Program:
+class Scenario:
     device: Device
     transaction: bytes
     buffers: tuple[bytes | int, ...]
@@ -92,7 +92,7 @@ class Bd:
 
 @dataclass
 class Maker:
-    """Collects one program. ``settings`` may be written in any order, ``pushes`` come after."""
+    """Collects one scenario. ``settings`` may be written in any order, ``pushes`` come after."""
 
     choose: Choose
     device: Device
@@ -455,8 +455,8 @@ class Maker:
                 self.flow(source, ring, last=turn > 0)
 
 
-def make_program(choose: Choose, device: Device, faults: int = 0, across: int = 30) -> Program:
-    """A random program.
+def make_scenario(choose: Choose, device: Device, faults: int = 0, across: int = 30) -> Scenario:
+    """A random scenario.
 
     ``faults``: the chance in percent that something in it is spoilt; ``across``: that a buffer lies
     across the border of two memory tiles.
@@ -476,7 +476,7 @@ def make_program(choose: Choose, device: Device, faults: int = 0, across: int = 
         spoil(maker)
     transaction = assemble(maker, resets_locks=not maker.chance(faults // 4))
     content = bytes(maker.choose.int(0, 255) ^ i * 37 & 0xFF for i in range(4 * maker.host[0]))
-    return Program(device, transaction, (content or b"\0\0\0\0", 4 * maker.host[1] + 4), tuple(maker.notes))
+    return Scenario(device, transaction, (content or b"\0\0\0\0", 4 * maker.host[1] + 4), tuple(maker.notes))
 
 
 def spoil(maker: Maker) -> None:
@@ -558,4 +558,4 @@ def wait_for_all(maker: Maker, builder: TransactionBuilder) -> None:
         builder.maskpoll(at + status.offset + found.index * status.stride, 0, IDLE)
 
 
-__all__ = ["Abandon", "Program", "RandomChoose", "make_program"]
+__all__ = ["Abandon", "RandomChoose", "Scenario", "make_scenario"]

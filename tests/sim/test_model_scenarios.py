@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C++ simulator agrees with the Python model on random small programs.
+"""The C++ simulator agrees with the Python model on random small scenarios.
 
-Same bytes in all buffers and the same registers, or the same kind of error. A program whose
+Same bytes in all buffers and the same registers, or the same kind of error. A scenario whose
 result depends on the order in which agents act (the model tries several) proves nothing and
 is left out; the generator makes few of those.
 """
@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from onedispatch.transactions import find_device
 from tests.array_model.compare import disagreement
-from tests.array_model.programs import Abandon, RandomChoose, make_program
+from tests.array_model.scenarios import Abandon, RandomChoose, make_scenario
 
 DEVICES = ("npu2_1col", "npu1_2col", "npu2_3col")
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Numbers from hypothesis, so that a failing program shrinks."""
+    """Numbers from hypothesis, so that a failing scenario shrinks."""
 
     data: st.DataObject
 
@@ -39,47 +39,47 @@ class Drawn:
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
-def test_small_programs(data: st.DataObject, device: str, faults: int) -> None:
+def test_small_scenarios(data: st.DataObject, device: str, faults: int) -> None:
     try:
-        program = make_program(Drawn(data), find_device(device), faults)
+        scenario = make_scenario(Drawn(data), find_device(device), faults)
     except Abandon:
         assume(False)
-    for line in program.notes:
+    for line in scenario.notes:
         note(line)
-    found = disagreement(program)
+    found = disagreement(scenario)
     assume(found != "")
     assert found is None, found
 
 
 @pytest.mark.parametrize("faults", [0, 95], ids=["sound", "spoilt"])
-def test_programs_across_borders(faults: int) -> None:
+def test_scenarios_across_borders(faults: int) -> None:
     """Buffers, rings and patterns that begin in one memory tile and end in the next."""
     crossing = 0
     for seed in range(1000, 1040):
         choose = RandomChoose(seed)
         try:
-            program = make_program(choose, find_device(DEVICES[choose.int(1, 2)]), faults, across=100)
+            scenario = make_scenario(choose, find_device(DEVICES[choose.int(1, 2)]), faults, across=100)
         except Abandon:
             continue
-        found = disagreement(program)
-        assert not found, f"seed {seed} of {program.device.name}, faults {faults}:\n{found}"
-        crossing += found is None and any("across the border" in line for line in program.notes)
+        found = disagreement(scenario)
+        assert not found, f"seed {seed} of {scenario.device.name}, faults {faults}:\n{found}"
+        crossing += found is None and any("across the border" in line for line in scenario.notes)
     assert crossing >= 8, "too few of them cross a border"
 
 
 @pytest.mark.parametrize("faults", [0, 95], ids=["sound", "spoilt"])
 @pytest.mark.parametrize("block", range(4))
-def test_programs_by_seed(block: int, faults: int) -> None:
-    """More programs, larger ones: these do not shrink, but their seed names them."""
+def test_scenarios_by_seed(block: int, faults: int) -> None:
+    """More scenarios, larger ones: these do not shrink, but their seed names them."""
     compared = 0
     for seed in range(block * 80, block * 80 + 80):
         choose = RandomChoose(seed)
         device = find_device(DEVICES[choose.int(0, len(DEVICES) - 1)])
         try:
-            program = make_program(choose, device, faults)
+            scenario = make_scenario(choose, device, faults)
         except Abandon:
             continue
-        found = disagreement(program)
+        found = disagreement(scenario)
         assert not found, f"seed {seed} of {device.name}, faults {faults}:\n{found}"
         compared += found is None
     assert compared >= 20, "the generator gave up too often"
