@@ -67,8 +67,9 @@ format: $(STAMPS)/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Formats live in one Python table each; C++ reads a header made from it.
-generate: $(STAMPS)/dev
+# Formats and kernels are declared in Python; C++ reads headers made from that. No build comes before: where
+# something new is declared, C++ compiles with the new headers only.
+generate: $(if $(wildcard $(STAMPS)/dev),,$(STAMPS)/dev)
 	$(BIN)/python -m onedispatch.operators.codegen.genheader cpp_ext/include/onedispatch
 	$(BIN)/python -m onedispatch.transactions.codegen.genheader cpp_ext/include/onedispatch
 	$(BIN)/python -m onedispatch.transactions.codegen.genreadme transactions/README.md

@@ -414,6 +414,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "GlobalMaxPool": _GLOBAL,
     "Hardmax": (softmax_axis,),
     "LRN": (window_size, least_rank(2, "N, C")),
+    "LayerNormalization": (axis_in_range(-1),),
     "LogSoftmax": (softmax_axis,),
     "LpPool": (*_WINDOWED, pooled),
     "MatMul": (no_scalar_operands,),

@@ -52,6 +52,9 @@ ACTIVATIONS = FunctionTable(
         Function("neg", lambda x, a, b: -x, onnx="Neg", dtypes=_SIGNED),
         Function("log", lambda x, a, b: np.log(x), slow=1, onnx="Log", dtypes=FLOATS),
         Function("reciprocal", lambda x, a, b: 1 / x, slow=1, onnx="Reciprocal", dtypes=FLOATS),
+        Function(
+            "softsign", lambda x, a, b: x / (1 + np.abs(x)), slow=1, onnx="Softsign", dtypes=FLOATS, ulp=4
+        ),
     ),
 )
 

@@ -66,7 +66,8 @@ class Function:
 
     ``reference`` computes it in NumPy; ``slow`` counts the slow evaluations (exponential, division,
     root ...) that one element takes; ``inputs`` is how many operands it reads; ``onnx`` names the
-    operator that is this function; ``dtypes`` are the element types that it is defined for.
+    operator that is this function; ``dtypes`` are the element types that it is defined for; ``ulp``:
+    how many units in its last place a result may be off.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Function:
     inputs: int = 1
     onnx: str = ""
     dtypes: str = EVERY
+    ulp: int = 0
 
     def takes(self, dtype: str) -> bool:
         return dtype in self.dtypes.split()

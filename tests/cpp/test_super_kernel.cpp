@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -12,6 +13,7 @@
 #include "onedispatch/core_program.h"
 #include "onedispatch/kernel_library.h"
 #include "onedispatch/kernel_params.h"
+#include "onedispatch/kernel_specs.h"
 
 namespace onedispatch {
 namespace {
@@ -236,7 +238,7 @@ TEST(SuperKernel, NamesTheWordAndItsValue) {
       {at::port_in0 + 2, 0x01303100}, {at::port_in0 + 2, 0x01303102 + (63 << 8) - (49 << 8)}, {at::port_in0 + 2, 0x09303102},
       {at::port_in1 + 3, 0x10000}, {at::dims, 0}, {at::dims + 1, 3}, {at::dims + 3, 0}, {at::k_tile, 11}, {at::loop_order, 0x43211},
       {params::reduce::mode, 17}, {params::reduce::x, 0x02000000}, {params::reduce::x, 62}, {params::reduce::x_k + 3, 1 | 1 << 16},
-      {params::reduce::act, 13}, {params::reduce::dim_i, 5}};
+      {params::reduce::act, static_cast<uint32_t>(std::size(od_activation))}, {params::reduce::dim_i, 5}};
   for (const auto& [word, value] : cases) {
     const std::string text = refusal(word, value);
     EXPECT_NE(text.find("word " + std::to_string(word)), std::string::npos) << word << ": " << text;

@@ -70,6 +70,7 @@ OPERATORS: dict[str, Case] = {
     ),
     "Softmax 512 x 1024": case("Softmax", f32(512, 1024), axis=1),
     "Softmax 32768 x 8": case("Softmax", f32(32768, 8), axis=1),
+    "LayerNormalization 512 x 768": case("LayerNormalization", f32(512, 768), weight(768), weight(768)),
     "Add 64 x 56 x 56 + 64 x 1 x 1": case("Add", f32(64, 56, 56), f32(64, 1, 1)),
     "Erf 256 x 1024": case("Erf", f32(256, 1024)),
     "ReduceMean 256 x 1024": case("ReduceMean", f32(256, 1024), value([1], "int64")),

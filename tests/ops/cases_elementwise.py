@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from onedispatch.operators.declarations.functions import ACTIVATIONS
 from tests.ops.case import Case, Tolerance, case, f32, value, weight
 
 SMALL_DEVICES = ("npu1", "npu2_1col", "npu1_2col")
 LONG_ROWS = Tolerance(scale=3e-6)  # onnxruntime adds them up one by one
 BINARY = ("Add", "Sub", "Mul", "Div")
-UNARY = ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Exp", "Sqrt", "Erf", "Abs", "Neg", "Log", "Reciprocal")
+UNARY = (*ACTIVATIONS.by_onnx, "LeakyRelu")
 POSITIVE = ("Sqrt", "Log", "Reciprocal")
 
 # Shapes that every unary operator sees: scalars, ranks 1 to 6, primes, batch 37, empty ones.

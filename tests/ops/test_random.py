@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import onedispatch
 from onedispatch.operators.scheduling.schedule import BUFFER_BYTES, CORE_ROWS, Schedule
 from tests.ops.case import Case, check
+from tests.ops.cases import FAMILIES
 from tests.ops.lowered import evaluate, lower, reference
-from tests.ops.strategies import FAMILIES
 
 EXAMPLES = 80
 MEM_TILE_BYTES = 512 * 1024

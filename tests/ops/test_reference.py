@@ -12,6 +12,7 @@ from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.registry import all_mappings
 from onedispatch.transactions import ArgKind, Transaction
 from tests.cpp.make_cases import CASES as CPP_CASES
+from tests.cpp.make_cases import REGISTERED
 from tests.ops.case import OPERATORS, Case, check
 from tests.ops.cases import CASES
 from tests.ops.lowered import evaluate, lower, reference
@@ -31,10 +32,12 @@ def test_the_table_has_no_case_twice() -> None:
 
 @pytest.mark.parametrize("op_type", sorted(OPERATORS))
 def test_every_registered_operator_has_a_test_in_cpp(op_type: str, repository: Path) -> None:
-    """Cases that its GoogleTest runs without Python, and the test that names them."""
+    """Cases that GoogleTest runs without Python, by a test that names them or with all that none names."""
     assert any(case.op_type == op_type for case in CPP_CASES), (
-        f"no case of {op_type} in tests/cpp/make_cases.py"
+        f"no case of {op_type} in tests/ops/cases_*.py is one device operator with a finite answer"
     )
+    if any(case.op_type == op_type for case in REGISTERED):
+        return
     sources = "".join(p.read_text() for p in (repository / "tests/cpp/operators").glob("*.cpp"))
     assert f'"{op_type}"' in sources, f"no test of {op_type} in tests/cpp/operators"
 

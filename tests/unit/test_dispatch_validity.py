@@ -158,13 +158,13 @@ def test_nodes_in_subgraphs_are_checked() -> None:
 
 
 def test_rules_are_of_operators_that_exist() -> None:
-    known = {schema.name for schema in onnx.defs.get_all_schemas()}
+    schemas = onnx.defs.get_all_schemas()
+    known = {schema.name for schema in schemas}
     assert set(RULES) <= known
-    # Element-wise operators and their like have nothing that inference does not see.
-    plain = set(
-        "Abs Add Div Erf Exp Identity LeakyRelu Log Mul Neg Reciprocal Relu Sigmoid Sqrt Sub Tanh".split()
-    )
-    assert {m.op_type for m in all_mappings() if not m.domain} <= set(RULES) | plain
+    # Operators without attributes, or with numbers alone, have little that inference does not see.
+    plain = {s.name for s in schemas if {a.type.name for a in s.attributes.values()} <= {"FLOAT"}}
+    missing = {m.op_type for m in all_mappings() if not m.domain} - set(RULES) - plain
+    assert not missing, f"{missing}: say in node_rules.py what their attributes and shapes may be"
 
 
 @pytest.mark.parametrize("opset", [10, 11, 12, 18, 19, 21, 22])

@@ -49,7 +49,7 @@ constexpr uint32_t u32 = 8;
 constexpr uint32_t boolean = 9;
 }  // namespace dtype
 namespace activation {
-enum Code : uint32_t { none_ = 0, relu_ = 1, leakyrelu_ = 2, clip_ = 3, sigmoid_ = 4, tanh_ = 5, exp_ = 6, sqrt_ = 7, erf_ = 8, abs_ = 9, neg_ = 10, log_ = 11, reciprocal_ = 12 };
+enum Code : uint32_t { none_ = 0, relu_ = 1, leakyrelu_ = 2, clip_ = 3, sigmoid_ = 4, tanh_ = 5, exp_ = 6, sqrt_ = 7, erf_ = 8, abs_ = 9, neg_ = 10, log_ = 11, reciprocal_ = 12, softsign_ = 13 };
 }  // namespace activation
 namespace eltwise_func {
 enum Code : uint32_t { copy_ = 0, add_ = 1, sub_ = 2, mul_ = 3, div_ = 4, muladd_ = 5, fill_ = 6, max_ = 7, min_ = 8, pow_ = 9 };
@@ -99,7 +99,7 @@ namespace scalar {
 }  // namespace scalar
 }  // namespace cast
 namespace conv {
-constexpr uint32_t digest = 0xAF9FA314;
+constexpr uint32_t digest = 0x6F71F620;
 constexpr uint32_t dim_co = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -147,7 +147,7 @@ constexpr uint32_t act_beta = 8;
 }  // namespace scalar
 }  // namespace conv
 namespace dwconv {
-constexpr uint32_t digest = 0x30B341B3;
+constexpr uint32_t digest = 0xDE1CFBA4;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -194,7 +194,7 @@ constexpr uint32_t act_beta = 8;
 }  // namespace scalar
 }  // namespace dwconv
 namespace eltwise {
-constexpr uint32_t digest = 0xA1B47F99;
+constexpr uint32_t digest = 0x50360416;
 constexpr uint32_t x0 = 40;
 constexpr uint32_t x0_d0 = 41;
 constexpr uint32_t x0_d1 = 46;
@@ -238,7 +238,7 @@ constexpr uint32_t act_beta = 5;
 }  // namespace scalar
 }  // namespace eltwise
 namespace gemm {
-constexpr uint32_t digest = 0x18DCE4A8;
+constexpr uint32_t digest = 0xDEFBA869;
 constexpr uint32_t dim_m = 40;
 constexpr uint32_t dim_n = 41;
 constexpr uint32_t a = 42;
@@ -277,6 +277,31 @@ constexpr uint32_t act_alpha = 2;
 constexpr uint32_t act_beta = 3;
 }  // namespace scalar
 }  // namespace gemm
+namespace layer_norm {
+constexpr uint32_t digest = 0x0107A771;
+constexpr uint32_t dim_o = 40;
+constexpr uint32_t x = 41;
+constexpr uint32_t x_o = 42;
+constexpr uint32_t x_length = 47;
+constexpr uint32_t scale = 52;
+constexpr uint32_t scale_length = 53;
+constexpr uint32_t bias = 58;
+constexpr uint32_t bias_length = 59;
+constexpr uint32_t out = 64;
+constexpr uint32_t epsilon = 65;
+namespace dim {
+constexpr uint32_t o = 0;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x = 0;
+constexpr uint32_t scale = 1;
+constexpr uint32_t bias = 2;
+constexpr uint32_t out = 3;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t epsilon = 0;
+}  // namespace scalar
+}  // namespace layer_norm
 namespace lrn {
 constexpr uint32_t digest = 0xE04E0F66;
 constexpr uint32_t dim_o = 40;
@@ -306,7 +331,7 @@ constexpr uint32_t bias = 3;
 }  // namespace scalar
 }  // namespace lrn
 namespace pool {
-constexpr uint32_t digest = 0x69D30A46;
+constexpr uint32_t digest = 0x3265EC34;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -356,7 +381,7 @@ constexpr uint32_t act_beta = 13;
 }  // namespace scalar
 }  // namespace pool
 namespace reduce {
-constexpr uint32_t digest = 0x933E2165;
+constexpr uint32_t digest = 0x537C7EF8;
 constexpr uint32_t dim_r = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;

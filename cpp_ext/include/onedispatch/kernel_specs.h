@@ -6,7 +6,7 @@
 
 #include "onedispatch/kernel.h"
 
-static const od_function_spec od_activation[] = {{"none", 0, 1023u}, {"relu", 0, 511u}, {"leakyrelu", 0, 7u}, {"clip", 0, 7u}, {"sigmoid", 1, 7u}, {"tanh", 1, 7u}, {"exp", 1, 7u}, {"sqrt", 1, 7u}, {"erf", 1, 7u}, {"abs", 0, 511u}, {"neg", 0, 175u}, {"log", 1, 7u}, {"reciprocal", 1, 7u}};
+static const od_function_spec od_activation[] = {{"none", 0, 1023u}, {"relu", 0, 511u}, {"leakyrelu", 0, 7u}, {"clip", 0, 7u}, {"sigmoid", 1, 7u}, {"tanh", 1, 7u}, {"exp", 1, 7u}, {"sqrt", 1, 7u}, {"erf", 1, 7u}, {"abs", 0, 511u}, {"neg", 0, 175u}, {"log", 1, 7u}, {"reciprocal", 1, 7u}, {"softsign", 1, 7u}};
 static const od_function_spec od_eltwise_func[] = {{"copy", 0, 1023u}, {"add", 0, 511u}, {"sub", 0, 511u}, {"mul", 0, 511u}, {"div", 1, 511u}, {"muladd", 0, 7u}, {"fill", 0, 1023u}, {"max", 0, 511u}, {"min", 0, 511u}, {"pow", 1, 7u}};
 static const od_function_spec od_pool_mode[] = {{"max", 0, 1023u}, {"average_exclude_pad", 1, 1023u}, {"average_include_pad", 1, 1023u}};
 static const od_function_spec od_reduce_mode[] = {{"sum", 0, 1023u}, {"mean", 1, 1023u}, {"max", 0, 1023u}, {"min", 0, 1023u}, {"sum_square", 0, 1023u}, {"prod", 0, 1023u}};
@@ -50,7 +50,7 @@ static const od_scalar_spec od_conv_scalars[] = {
     {"sw", 85, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
     {"dh", 86, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
     {"dw", 87, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
-    {"act", 88, OD_SCALAR_FUNCTION, 0.0, 12.0, od_activation, 3},
+    {"act", 88, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 3},
     {"act_alpha", 89, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
     {"act_beta", 90, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
 };
@@ -85,7 +85,7 @@ static const char* const od_conv_constants[] = {"call_cycles", "output_cycles", 
 enum { OD_CONV_CO = 0, OD_CONV_OH = 1, OD_CONV_OW = 2 };
 enum { OD_CONV_X = 0, OD_CONV_W = 1, OD_CONV_BIAS = 2, OD_CONV_OUT = 3 };
 enum { OD_CONV_KH = 0, OD_CONV_KW = 1, OD_CONV_SH = 2, OD_CONV_SW = 3, OD_CONV_DH = 4, OD_CONV_DW = 5, OD_CONV_ACT = 6, OD_CONV_ACT_ALPHA = 7, OD_CONV_ACT_BETA = 8 };
-static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xAF9FA314u, od_conv_dims, 3, 1, od_conv_operands, 4, od_conv_scalars, 9, od_conv_cost, 23, 0, 0, od_conv_constants, 4, 91, 128, 2048};
+static const od_kernel_spec od_conv_spec = {"od::conv@1", 0x6F71F620u, od_conv_dims, 3, 1, od_conv_operands, 4, od_conv_scalars, 9, od_conv_cost, 23, 0, 0, od_conv_constants, 4, 91, 128, 2048};
 static const od_axis_spec od_dwconv_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_dwconv_w[] = {{"c", 0}, {"tap", 255}};
 static const od_axis_spec od_dwconv_bias[] = {{"c", 0}};
@@ -103,7 +103,7 @@ static const od_scalar_spec od_dwconv_scalars[] = {
     {"sw", 80, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
     {"dh", 81, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
     {"dw", 82, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
-    {"act", 83, OD_SCALAR_FUNCTION, 0.0, 12.0, od_activation, 3},
+    {"act", 83, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 3},
     {"act_alpha", 84, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
     {"act_beta", 85, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
 };
@@ -134,7 +134,7 @@ static const char* const od_dwconv_constants[] = {"call_cycles", "words_per_cycl
 enum { OD_DWCONV_C = 0, OD_DWCONV_OH = 1, OD_DWCONV_OW = 2 };
 enum { OD_DWCONV_X = 0, OD_DWCONV_W = 1, OD_DWCONV_BIAS = 2, OD_DWCONV_OUT = 3 };
 enum { OD_DWCONV_KH = 0, OD_DWCONV_KW = 1, OD_DWCONV_SH = 2, OD_DWCONV_SW = 3, OD_DWCONV_DH = 4, OD_DWCONV_DW = 5, OD_DWCONV_ACT = 6, OD_DWCONV_ACT_ALPHA = 7, OD_DWCONV_ACT_BETA = 8 };
-static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x30B341B3u, od_dwconv_dims, 3, 0, od_dwconv_operands, 4, od_dwconv_scalars, 9, od_dwconv_cost, 19, 0, 0, od_dwconv_constants, 4, 86, 128, 2048};
+static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0xDE1CFBA4u, od_dwconv_dims, 3, 0, od_dwconv_operands, 4, od_dwconv_scalars, 9, od_dwconv_cost, 19, 0, 0, od_dwconv_constants, 4, 86, 128, 2048};
 static const od_axis_spec od_eltwise_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
@@ -149,7 +149,7 @@ static const od_scalar_spec od_eltwise_scalars[] = {
     {"func", 119, OD_SCALAR_FUNCTION, 0.0, 9.0, od_eltwise_func, 3},
     {"alpha", 120, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
     {"beta", 121, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
-    {"act", 122, OD_SCALAR_FUNCTION, 0.0, 12.0, od_activation, 3},
+    {"act", 122, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 3},
     {"act_alpha", 123, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
     {"act_beta", 124, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
 };
@@ -180,7 +180,7 @@ static const od_step od_eltwise_cost[] = {
 static const char* const od_eltwise_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
 enum { OD_ELTWISE_X0 = 0, OD_ELTWISE_X1 = 1, OD_ELTWISE_X2 = 2, OD_ELTWISE_OUT = 3 };
 enum { OD_ELTWISE_FUNC = 0, OD_ELTWISE_ALPHA = 1, OD_ELTWISE_BETA = 2, OD_ELTWISE_ACT = 3, OD_ELTWISE_ACT_ALPHA = 4, OD_ELTWISE_ACT_BETA = 5 };
-static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0xA1B47F99u, 0, 0, 0, od_eltwise_operands, 4, od_eltwise_scalars, 6, od_eltwise_cost, 21, 0, 0, od_eltwise_constants, 3, 125, 128, 2048};
+static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0x50360416u, 0, 0, 0, od_eltwise_operands, 4, od_eltwise_scalars, 6, od_eltwise_cost, 21, 0, 0, od_eltwise_constants, 3, 125, 128, 2048};
 static const od_axis_spec od_gemm_a[] = {{"m", 0}, {"k", 254}};
 static const od_axis_spec od_gemm_b[] = {{"k", 254}, {"n", 1}};
 static const od_axis_spec od_gemm_bias[] = {{"n", 1}};
@@ -197,7 +197,7 @@ static const od_operand_spec od_gemm_operands[] = {
 };
 static const od_scalar_spec od_gemm_scalars[] = {
     {"alpha", 83, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5},
-    {"act", 84, OD_SCALAR_FUNCTION, 0.0, 12.0, od_activation, 5},
+    {"act", 84, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 5},
     {"act_alpha", 85, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5},
     {"act_beta", 86, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5},
 };
@@ -228,7 +228,46 @@ static const char* const od_gemm_constants[] = {"call_cycles", "output_cycles", 
 enum { OD_GEMM_M = 0, OD_GEMM_N = 1 };
 enum { OD_GEMM_A = 0, OD_GEMM_B = 1, OD_GEMM_BIAS = 2, OD_GEMM_A_ZERO = 3, OD_GEMM_B_ZERO = 4, OD_GEMM_OUT = 5 };
 enum { OD_GEMM_ALPHA = 0, OD_GEMM_ACT = 1, OD_GEMM_ACT_ALPHA = 2, OD_GEMM_ACT_BETA = 3 };
-static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x18DCE4A8u, od_gemm_dims, 2, 1, od_gemm_operands, 6, od_gemm_scalars, 4, od_gemm_cost, 19, 0, 0, od_gemm_constants, 4, 87, 128, 2048};
+static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0xDEFBA869u, od_gemm_dims, 2, 1, od_gemm_operands, 6, od_gemm_scalars, 4, od_gemm_cost, 19, 0, 0, od_gemm_constants, 4, 87, 128, 2048};
+static const od_axis_spec od_layer_norm_x[] = {{"o", 0}, {"length", 255}};
+static const od_axis_spec od_layer_norm_scale[] = {{"length", 255}};
+static const od_axis_spec od_layer_norm_bias[] = {{"length", 255}};
+static const od_axis_spec od_layer_norm_out[] = {{"o", 0}, {"length", 255}};
+static const od_operand_spec od_layer_norm_operands[] = {
+    {"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 0, od_layer_norm_x, 2},
+    {"scale", 52, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_layer_norm_scale, 1},
+    {"bias", 58, 1u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 2, od_layer_norm_bias, 1},
+    {"out", 64, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 3, od_layer_norm_out, 2},
+};
+static const od_scalar_spec od_layer_norm_scalars[] = {
+    {"epsilon", 65, OD_SCALAR_F32, 0.0, INFINITY, 0, 3},
+};
+/* ((device(call_cycles) + (((elements * count(x, *length)) * (7 + present(bias))) / device(words_per_cycle))) + ((3 * elements) * device(special_cycles_per_element))) */
+static const od_step od_layer_norm_cost[] = {
+    {OD_OP_DEVICE, 0, 0, 0.0},
+    {OD_OP_ELEMENTS, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0.0},
+    {OD_OP_MUL, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 7.0},
+    {OD_OP_PRESENT, 2, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 3.0},
+    {OD_OP_ELEMENTS, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0.0},
+    {OD_OP_DEVICE, 2, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0.0},
+};
+static const char* const od_layer_norm_dims[] = {"o"};
+static const char* const od_layer_norm_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
+enum { OD_LAYER_NORM_O = 0 };
+enum { OD_LAYER_NORM_X = 0, OD_LAYER_NORM_SCALE = 1, OD_LAYER_NORM_BIAS = 2, OD_LAYER_NORM_OUT = 3 };
+enum { OD_LAYER_NORM_EPSILON = 0 };
+static const od_kernel_spec od_layer_norm_spec = {"od::layer_norm@1", 0x0107A771u, od_layer_norm_dims, 1, 0, od_layer_norm_operands, 4, od_layer_norm_scalars, 1, od_layer_norm_cost, 17, 0, 0, od_layer_norm_constants, 3, 66, 128, 2048};
 static const od_axis_spec od_lrn_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_lrn_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_lrn_operands[] = {
@@ -289,7 +328,7 @@ static const od_scalar_spec od_pool_scalars[] = {
     {"pad_left", 68, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1},
     {"pad_bottom", 69, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1},
     {"pad_right", 70, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1},
-    {"act", 71, OD_SCALAR_FUNCTION, 0.0, 12.0, od_activation, 1},
+    {"act", 71, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 1},
     {"act_alpha", 72, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
     {"act_beta", 73, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
 };
@@ -320,7 +359,7 @@ static const char* const od_pool_constants[] = {"call_cycles", "words_per_cycle"
 enum { OD_POOL_C = 0, OD_POOL_OH = 1, OD_POOL_OW = 2 };
 enum { OD_POOL_X = 0, OD_POOL_OUT = 1 };
 enum { OD_POOL_MODE = 0, OD_POOL_KH = 1, OD_POOL_KW = 2, OD_POOL_SH = 3, OD_POOL_SW = 4, OD_POOL_DH = 5, OD_POOL_DW = 6, OD_POOL_PAD_TOP = 7, OD_POOL_PAD_LEFT = 8, OD_POOL_PAD_BOTTOM = 9, OD_POOL_PAD_RIGHT = 10, OD_POOL_ACT = 11, OD_POOL_ACT_ALPHA = 12, OD_POOL_ACT_BETA = 13 };
-static const od_kernel_spec od_pool_spec = {"od::pool@1", 0x69D30A46u, od_pool_dims, 3, 0, od_pool_operands, 2, od_pool_scalars, 14, od_pool_cost, 19, 0, 0, od_pool_constants, 3, 74, 128, 2048};
+static const od_kernel_spec od_pool_spec = {"od::pool@1", 0x3265EC34u, od_pool_dims, 3, 0, od_pool_operands, 2, od_pool_scalars, 14, od_pool_cost, 19, 0, 0, od_pool_constants, 3, 74, 128, 2048};
 static const od_axis_spec od_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
 static const od_axis_spec od_reduce_out[] = {{"r", 0}, {"i", 1}};
 static const od_operand_spec od_reduce_operands[] = {
@@ -329,7 +368,7 @@ static const od_operand_spec od_reduce_operands[] = {
 };
 static const od_scalar_spec od_reduce_scalars[] = {
     {"mode", 59, OD_SCALAR_FUNCTION, 0.0, 5.0, od_reduce_mode, 1},
-    {"act", 60, OD_SCALAR_FUNCTION, 0.0, 12.0, od_activation, 1},
+    {"act", 60, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 1},
     {"act_alpha", 61, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
     {"act_beta", 62, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
 };
@@ -360,7 +399,7 @@ static const char* const od_reduce_constants[] = {"call_cycles", "words_per_cycl
 enum { OD_REDUCE_R = 0, OD_REDUCE_I = 1 };
 enum { OD_REDUCE_X = 0, OD_REDUCE_OUT = 1 };
 enum { OD_REDUCE_MODE = 0, OD_REDUCE_ACT = 1, OD_REDUCE_ACT_ALPHA = 2, OD_REDUCE_ACT_BETA = 3 };
-static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0x933E2165u, od_reduce_dims, 2, 1, od_reduce_operands, 2, od_reduce_scalars, 4, od_reduce_cost, 19, 0, 0, od_reduce_constants, 3, 63, 128, 2048};
+static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0x537C7EF8u, od_reduce_dims, 2, 1, od_reduce_operands, 2, od_reduce_scalars, 4, od_reduce_cost, 19, 0, 0, od_reduce_constants, 3, 63, 128, 2048};
 static const od_axis_spec od_softmax_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_softmax_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_softmax_operands[] = {
@@ -395,6 +434,6 @@ enum { OD_SOFTMAX_X = 0, OD_SOFTMAX_OUT = 1 };
 enum { OD_SOFTMAX_LOG = 0 };
 static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0x8A3A8A4Bu, od_softmax_dims, 2, 0, od_softmax_operands, 2, od_softmax_scalars, 1, od_softmax_cost, 15, 0, 0, od_softmax_constants, 3, 60, 128, 2048};
 /* Every declared kernel. */
-#define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_lrn) X(od_pool) X(od_reduce) X(od_softmax)
+#define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_layer_norm) X(od_lrn) X(od_pool) X(od_reduce) X(od_softmax)
 
 #endif

@@ -118,6 +118,8 @@ class OperatorCase {
   std::string name() const { return base_.filename().string(); }
   const std::string& op_type() const { return op_type_; }
   const Tensor& input(size_t i) const { return inputs.at(i); }
+  bool is_answered() const { return answered_; }
+  const Tensor& answer() const { return answer_; }  // where is_answered()
   bool has(size_t i) const { return i < inputs.size() && !inputs[i].absent; }
 
   Shape ints(const std::string& key, Shape otherwise = {}) const {
@@ -251,6 +253,13 @@ class OperatorCase {
       words >> output.dtype;
       output.shape = read_shape(words);
     }
+    if (key == "expected") {
+      size_t at = 0;
+      words >> at;
+      answered_ = true;
+      answer_ = output;
+      for (size_t i = 0; i < static_cast<size_t>(output.size()); ++i) answer_.values.push_back(load(output.dtype, weights_.data() + at, i));
+    }
     std::string attribute;
     if (key == "ints") {
       words >> attribute;
@@ -303,6 +312,8 @@ class OperatorCase {
   double ulp_ = 0, scale_ = 0, absolute_ = 0;
   std::map<uint32_t, Argument> arguments_;
   uint32_t output_argument_ = 0;
+  bool answered_ = false;
+  Tensor answer_;
   std::map<std::string, Shape> ints_;
   std::map<std::string, double> floats_;
   std::vector<uint8_t> weights_;
@@ -319,19 +330,24 @@ inline std::filesystem::path cases_folder() {
 #endif
 }
 
+// Every case of `op_type`, or of all operators where that is empty.
+inline std::vector<std::filesystem::path> cases_of(const std::string& op_type) {
+  std::vector<std::filesystem::path> manifests;
+  for (const auto& entry : std::filesystem::directory_iterator(cases_folder())) {
+    const std::string name = entry.path().filename().string();
+    const bool wanted = op_type.empty() || name.find("_" + op_type + "_") != std::string::npos;
+    if (entry.path().extension() == ".case" && wanted) manifests.push_back(entry.path());
+  }
+  std::sort(manifests.begin(), manifests.end());
+  return manifests;
+}
+
 // Runs `test` on every case of `op_type`; fails where there is none.
 inline void each_case(const std::string& op_type, const std::function<void(const OperatorCase&)>& test) {
   const std::filesystem::path folder = cases_folder();
   ASSERT_TRUE(std::filesystem::is_directory(folder))
       << folder << " is missing: run `python -m tests.cpp.make_cases " << folder.string() << "`";
-  std::vector<std::filesystem::path> manifests;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (entry.path().extension() == ".case" && name.find("_" + op_type + "_") != std::string::npos) {
-      manifests.push_back(entry.path());
-    }
-  }
-  std::sort(manifests.begin(), manifests.end());
+  const std::vector<std::filesystem::path> manifests = cases_of(op_type);
   ASSERT_FALSE(manifests.empty()) << "no case of " << op_type << " in " << folder;
   for (const auto& manifest : manifests) {
     const OperatorCase one(manifest);

@@ -98,6 +98,7 @@ static void unary(uint32_t code, float alpha, float beta, const float* x, float*
     case act::neg_: map_one(x, y, n, [&](F v) { return -v; }); break;
     case act::log_: map_one(x, y, n, [&](F v) { return log_f(v); }); break;
     case act::reciprocal_: map_one(x, y, n, [&](F v) { return splat(1.0f) / v; }); break;
+    case act::softsign_: map_one(x, y, n, [&](F v) { return v / (splat(1.0f) + absolute(v)); }); break;
   }
 }
 
