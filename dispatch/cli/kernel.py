@@ -9,6 +9,7 @@ import typer
 
 from onedispatch.dispatch.cli import output as out
 from onedispatch.operators.codegen.headers import include_folder
+from onedispatch.operators.declarations.dtypes import EVERY
 from onedispatch.operators.declarations.kernel import WHOLE, Kernel, Scalar, Tensor
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.transactions.base.errors import InputError
@@ -59,7 +60,7 @@ def show(
                 kernel.layout[t.name],
                 kernel.role(t),
                 " ".join(t.axis_names),
-                t.dtypes,
+                t.dtypes + (f", that of {t.like}" if t.like else ""),
                 _access(t),
             )
             for t in kernel.tensors
@@ -107,7 +108,9 @@ def _access(tensor: Tensor) -> str:
 
 def _accepted(scalar: Scalar) -> str:
     if scalar.table is not None:
-        return ", ".join(row.name for row in scalar.table.rows)
+        return ", ".join(
+            row.name if row.dtypes == EVERY else f"{row.name} ({row.dtypes})" for row in scalar.table.rows
+        )
     low, high = scalar.bounds
     return "any" if scalar.type == "f32" and low == -high else f"{low:g} to {high:g}"
 
@@ -127,6 +130,7 @@ def described(kernel: Kernel) -> dict[str, Any]:
             "word": kernel.layout[tensor.name],
             "axes": list(tensor.axis_names),
             "dtypes": tensor.dtypes.split(),
+            "like": tensor.like,
             "optional": tensor.optional,
             "walk": tensor.walk,
             "access": tensor.accepted_walk,

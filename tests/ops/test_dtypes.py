@@ -18,9 +18,13 @@ from onnx.reference import ReferenceEvaluator
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidGraph, NotImplemented
 
 import onedispatch
+import onedispatch.cpp_ext._core as core
 from onedispatch.operators.declarations.dtypes import DTYPES
-from onedispatch.operators.declarations.functions import ACTIVATIONS, ELTWISE
+from onedispatch.operators.declarations.functions import ACTIVATIONS, ELTWISE, Activation
+from onedispatch.operators.declarations.params import DTYPE_SHIFT
 from onedispatch.operators.declarations.registry import Mapping, all_mappings, mapping_for
+from onedispatch.operators.families.elementwise import KERNEL as ELTWISE_KERNEL
+from onedispatch.operators.families.elementwise import Eltwise
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.transactions import find_device
 from tests.ops.case import EXACT, Array, Case, Input, case, check, integers, run_onnxruntime
@@ -197,3 +201,26 @@ def test_a_type_that_does_not_map_says_what_would() -> None:
     lowering.begin(node)
     with pytest.raises(Unsupported, match=r"Exp of int32 \(x\) \(nearest: float32, bfloat16, float16\)"):
         mapping.function(node, lowering)
+
+
+def param_block(func: str, act: str) -> tuple[list[int], str]:
+    """The words of an addition's parameter block, or a copy's, in float32."""
+    tensors = [TensorSpec(name, np.dtype("float32"), (16,)) for name in ("a", "b", "y")]
+    inputs = tensors[:1] if func == "copy" else tensors[:2]
+    op = Eltwise("op", func, inputs, tensors[2], find_device("npu2"), activation=Activation(act))
+    return np.frombuffer(op.super_kernel_params(), np.uint32).tolist(), "npu2"
+
+
+def test_the_cores_check_element_types_too() -> None:
+    """A block that says otherwise than the declaration is refused by the array, word by word."""
+    as_i32 = DTYPES["i32"].code << DTYPE_SHIFT
+    words, device = param_block("add", "none")
+    assert core.charged_cycles(np.array(words, np.uint32).tobytes(), device, most=1)
+    words[ELTWISE_KERNEL.layout["x1"]] |= as_i32
+    with pytest.raises(ValueError, match=r"x1 element type.*with out as it is, accepted: 0 .f32"):
+        core.charged_cycles(np.array(words, np.uint32).tobytes(), device, most=1)
+    words, device = param_block("copy", "exp")
+    for name in ("x0", "out"):
+        words[ELTWISE_KERNEL.layout[name]] |= as_i32
+    with pytest.raises(ValueError, match=r"act of i32 .exp.*it is defined for 0 .f32"):
+        core.charged_cycles(np.array(words, np.uint32).tobytes(), device, most=1)

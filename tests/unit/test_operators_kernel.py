@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.functions import ACTIVATIONS
 from onedispatch.operators.declarations.kernel import (
     Kernel,
@@ -53,6 +54,8 @@ def nested(depth: int) -> e.Expr:
         ({"inputs": (Tensor("x", "k"),)}, "axis of x: given k"),
         ({"inputs": (Tensor("y", "r"),)}, "stands twice"),
         ({"inputs": (Tensor("x", "r", "f64"),)}, "element types of x"),
+        ({"inputs": (Tensor("x", "r", like="z"),)}, "operand that x is like: given z"),
+        ({"scalars": (chooses("f", ACTIVATIONS, of="z"),)}, "operand of scalar f: given z"),
         ({"outputs": ()}, "one output or more"),
         ({"scalars": tuple(Scalar(f"s{i}") for i in range(33))}, "scalars: given 33; accepted: at most 32"),
         ({"scalars": (Scalar("a", low=3, high=2),)}, "bounds of a"),
@@ -91,11 +94,14 @@ def test_digests_tell_declarations_apart() -> None:
     assert kernel().digest == kernel(summary="other words", cost=e.tile("r")).digest
     others = [
         kernel(inputs=(Tensor("x", "r", walk="affine"),)),
+        kernel(inputs=(Tensor("x", "r", like="y"),)),
+        kernel(scalars=(chooses("f", ACTIVATIONS),)),
+        kernel(scalars=(chooses("f", ACTIVATIONS, of="x"),)),
         kernel(name="acme::twice@2"),
         kernel(reduces=True),
         kernel(scalars=(Scalar("a"),)),
     ]
-    assert len({kernel().digest, *(k.digest for k in others)}) == 5
+    assert len({kernel().digest, *(k.digest for k in others)}) == 1 + len(others)
     assert len({k.digest for k in all_kernels()}) == len(all_kernels())
 
 
@@ -169,3 +175,50 @@ def test_scalars_of_unknown_functions_and_names_are_refused() -> None:
             scalars={"gamma": 1.0},
         )
     assert chooses("f", ACTIVATIONS).bounds == (0, len(ACTIVATIONS.rows) - 1)
+
+
+def nest_of(name: str, **changes: Any) -> Nest:
+    """A copy of 12 elements of a type; ``changes`` are fields of its input."""
+    row = DTYPES[name]
+    facts = {"dtype": row, "shape": (12,), "strides": (1,), "access": (Access(0, align=row.per_word),)}
+    x = Operand("x0", 0, **{**facts, **changes})  # type: ignore[arg-type]
+    out = Operand("out", OUTPUT, row, (12,), (1,), (Access(0),))
+    return Nest(ELTWISE, (Dim("i", 12, multiple=row.per_word),), (x,), (out,))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_element_type_is_copied(dtype: str) -> None:
+    assert nest_of(dtype).outputs[0].dtype.name == dtype
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"dtype": DTYPES["u8"]}, "given u8; accepted: i8, that of 'out'"),
+        ({"shape": (13,)}, "13 elements with stride 1; accepted: stride 1 and a multiple of 4"),
+        ({"strides": (2,)}, "with stride 2; accepted: stride 1"),
+        ({"access": (Access(0, start=1, end=1),), "shape": (16,)}, "an alignment of 4"),
+        (
+            {"shape": (12, 4), "strides": (6, 1), "access": (Access(0), Access(None))},
+            "stride 6; accepted: a multiple of 4",
+        ),
+    ],
+)
+def test_chunks_of_narrow_elements_are_whole_words(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(OperatorError) as refusal:
+        nest_of("i8", **changes)
+    assert says in str(refusal.value)
+
+
+def test_padding_is_less_than_a_word() -> None:
+    x = Operand("x0", 0, DTYPES["i8"], (12,), (1,), (Access(0, align=4),))
+    out = Operand("out", OUTPUT, DTYPES["i8"], (16,), (1,), (Access(0),))
+    with pytest.raises(OperatorError, match="4 members of i; accepted: fewer than 4"):
+        Nest(ELTWISE, (Dim("i", 16, multiple=4, padding=4),), (x,), (out,))
+
+
+def test_functions_say_which_elements_they_take() -> None:
+    x = Operand("x0", 0, DTYPES["i32"], (8,), (1,), (Access(0),))
+    out = Operand("out", OUTPUT, DTYPES["i32"], (8,), (1,), (Access(0),))
+    with pytest.raises(OperatorError, match="elements of i32: given exp; accepted: none, relu, abs, neg"):
+        Nest(ELTWISE, (Dim("i", 8),), (x,), (out,), scalars={"act": "exp"})
