@@ -82,7 +82,8 @@ void eltwise_case(uint32_t seed) {
   block.put(arg::alpha, bits(alpha));
   block.put(arg::beta, bits(beta));
   std::vector<float> data[3];
-  size_t strides[3][kDims] = {};
+  size_t strides[3][kDims] = {}, dens[3][kDims] = {};
+  const bool fractions = random.chance(20);
   for (int i = 0; i < inputs; ++i) {
     size_t order[kDims] = {4, 3, 2, 1, 0};
     if (random.chance(40)) std::shuffle(order, order + kDims, std::mt19937(seed));
@@ -102,7 +103,9 @@ void eltwise_case(uint32_t seed) {
       axis.a = 1;
       axis.extent = axis.chunk = strides[i][d] == 0 ? 1 : block.setup.dims[d].tile;
       axis.stride = static_cast<int64_t>(strides[i][d]);
-      block.axis(words[i] + 1 + 5 * d, axis);
+      dens[i][d] = fractions ? static_cast<size_t>(random.in(1, 3)) : 1;
+      axis.den = static_cast<int64_t>(dens[i][d]);
+      block.axis(words[i] + 1 + params::kAxisWords * d, axis);
     }
   }
   block.out.assign(elements * 4, 0xEE);
@@ -112,7 +115,7 @@ void eltwise_case(uint32_t seed) {
     for (int i = 0; i < inputs; ++i) {
       size_t rest = e, from = 0;
       for (size_t d = kDims; d-- > 0;) {
-        from += rest % block.setup.dims[d].tile * strides[i][d];
+        from += rest % block.setup.dims[d].tile / dens[i][d] * strides[i][d];
         rest /= block.setup.dims[d].tile;
       }
       x[i] = data[i][from];

@@ -60,10 +60,10 @@ Sizes Strided::held(const Call& call) const {
   Sizes sizes = tile_;
   for (size_t i = 0; i < static_cast<size_t>(n_in_) && most_lacked_ > 0; ++i) {
     const Axis& axis = input_[i].axes[last_];
-    if (axis.stride == 0) continue;
+    if (axis.stride == 0 || axis.a == 0) continue;  // all members touch what the first one does
     const int64_t end = (axis.extent - axis.b) * axis.den;  // a * i of the first member that is not there
     const int64_t there = (end - axis.a * int64_t{call.origin[last_]} + axis.a - 1) / axis.a;
-    sizes[last_] = std::min(sizes[last_], std::max(there, tile_[last_] - most_lacked_));
+    sizes[last_] = std::max<int64_t>(std::min(sizes[last_], std::max(there, tile_[last_] - most_lacked_)), 0);
   }
   return sizes;
 }
