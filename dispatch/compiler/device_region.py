@@ -14,7 +14,7 @@ from typing import TypeVar
 from onedispatch.dispatch.compiler.copies import Copies
 from onedispatch.dispatch.compiler.mapping import Specs
 from onedispatch.dispatch.compiler.partition import Region
-from onedispatch.dispatch.frontend.graph import Node
+from onedispatch.dispatch.frontend.graph import Array, Node
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.transactions import ArgKind, ArgMap
@@ -48,6 +48,10 @@ class Placed:
     @cached_property
     def const_bytes(self) -> int:
         return self.ask(lambda op: op.const_bytes)
+
+    def write_constants(self, out: Array) -> None:
+        """Formats the operator's constants into ``out`` (uint8, zeroed)."""
+        self.ask(lambda op: op.format_const_params(out))
 
     def tensor(self, entry: ArgMap) -> TensorSpec:
         """The tensor that an INPUT or OUTPUT entry of the arg map stands for."""

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -142,8 +141,7 @@ class _Emitter:
             if not placed.const_bytes:
                 offsets.append(0)
                 continue
-            blob = placed.ask(lambda op: op.format_const_params())
-            offsets.append(self.constants.add(blob.view(np.uint8).reshape(-1)))
+            offsets.append(self.constants.fill(placed.const_bytes, placed.write_constants))
         for name in sorted(plain):
             storage.at[name] = (CONST, self.constants.add(device_image(self.spec[name])))
         storage.sizes[CONST] = self.constants.size
@@ -200,7 +198,7 @@ class _Constants:
 
     def __init__(self) -> None:
         self._buffer = np.zeros(0, np.uint8)
-        self._known: dict[tuple[int, bytes], int] = {}
+        self._known: dict[tuple[int, int], list[int]] = {}  # size and sum -> offsets
         self.size = 0
 
     def reserve(self, size: int) -> None:
@@ -208,16 +206,39 @@ class _Constants:
 
     def add(self, blob: Array) -> int:
         """Byte offset of ``blob`` (uint8, flat) in the buffer."""
-        key = (blob.size, hashlib.blake2b(blob.data, digest_size=16).digest())
-        at = self._known.get(key)
-        if at is None:
-            at = self._known[key] = self.size
-            self._buffer[at : at + blob.size] = blob
-            self.size = memory.aligned(at + blob.size)
+        at = self.size
+        self._buffer[at : at + blob.size] = blob
+        return self._taken(at, blob.size)
+
+    def fill(self, size: int, write: Callable[[Array], object]) -> int:
+        """Byte offset of ``size`` bytes that ``write`` puts into zeroed memory."""
+        write(self._buffer[self.size : self.size + size])
+        return self._taken(self.size, size)
+
+    def _taken(self, at: int, size: int) -> int:
+        """Where the bytes at ``at`` stay: there, or where the same ones are already."""
+        blob = self._buffer[at : at + size]
+        alike = self._known.setdefault((size, _sum(blob)), [])
+        for known in alike:
+            if np.array_equal(_words(self._buffer[known : known + size]), _words(blob)):
+                blob[:] = 0
+                return known
+        alike.append(at)
+        self.size = memory.aligned(at + size)
         return at
 
     def image(self) -> Array:
         return self._buffer[: self.size]
+
+
+def _words(blob: Array) -> Array:
+    """The bytes as words where they are some, which are faster to go through."""
+    return blob.view(np.uint64) if blob.size % 8 == 0 else blob
+
+
+def _sum(blob: Array) -> int:
+    """A number that equal bytes share, and few others."""
+    return int(_words(blob).sum(dtype=np.uint64))
 
 
 def device_image(spec: TensorSpec) -> Array:

@@ -167,9 +167,9 @@ class Operator:
         """Size of the formatted constants, known without formatting them."""
         return sum(bound.const_bytes for bound in self._bound)
 
-    def format_const_params(self) -> np.ndarray[Any, Any]:
-        """The constant blob in device layout, ``const_bytes`` of uint8."""
-        blob = np.zeros(self.const_bytes, np.uint8)
+    def format_const_params(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+        """The constant blob in device layout, ``const_bytes`` of uint8; in ``out`` (zeroed) where given."""
+        blob = np.zeros(self.const_bytes, np.uint8) if out is None else out
         for bound in self._bound:
             for operand, at, size in bound.packed:
                 if operand == AUX:
