@@ -41,7 +41,7 @@ class MemTile:
 
     def __init__(self, schedule: Schedule, in0_rows: Sequence[int]) -> None:
         self.schedule = schedule
-        self.bds: dict[int, list[int]] = {}
+        self.bds: dict[int, Sequence[int]] = {}
         self.locks: list[tuple[int, int]] = []  # (lock, value) for this nest; restored afterwards
         self.tasks: list[TileTask] = []
         self._bytes = 0

@@ -16,7 +16,7 @@ Per column (lanes are stream-switch ports between neighbouring rows):
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 
 from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.kernel import Kernel
@@ -196,7 +196,7 @@ def image_hash(words: Iterable[int]) -> int:
     return value
 
 
-def mem_param_bds(words: int) -> list[tuple[int, list[int]]]:
+def mem_param_bds(words: int) -> list[tuple[int, tuple[int, ...]]]:
     """(number, BD) of a memory tile for parameter blocks of so many words: in, then out."""
     empty, full = MEM_PARAM_LOCKS
     at = MEM_PARAM_AT - 4 * (words - PARAM_WORDS)
@@ -206,22 +206,25 @@ def mem_param_bds(words: int) -> list[tuple[int, list[int]]]:
     ]
 
 
-def core_param_bd(words: int) -> tuple[int, list[int]]:
+def core_param_bd(words: int) -> tuple[int, tuple[int, ...]]:
     """(number, BD) of a core for parameter blocks of so many words."""
     return CORE_PARAM_BD, core_bd(0, words, *PARAM_LOCKS)
 
 
-def core_bd(base: int, words: int, acquire: int, release: int, slots: int = 1) -> list[int]:
+@lru_cache(maxsize=4096)  # columns, and operators of one kind, have the same ones
+def core_bd(base: int, words: int, acquire: int, release: int, slots: int = 1) -> tuple[int, ...]:
     """A core BD over ``slots`` buffers in turn, from byte ``base``, that takes one and gives one."""
-    return CoreBd.at(
+    described = CoreBd.at(
         base,
         words,
         iteration=(words, slots) if slots > 1 else None,
         acquire=(acquire, -1),
         release=(release, 1),
-    ).to_words()
+    )
+    return tuple(described.to_words())
 
 
+@lru_cache(maxsize=4096)
 def mem_bd(
     base: int,
     words: int,
@@ -232,12 +235,12 @@ def mem_bd(
     packet: int | None = None,
     count: int = 1,
     slot_words: int = 0,
-) -> list[int]:
+) -> tuple[int, ...]:
     """The same in a memory tile: locks move by ``count``, slots lie ``slot_words`` apart.
 
     ``packet`` prepends a packet header with that id.
     """
-    return MemBd.at(
+    described = MemBd.at(
         base,
         words,
         iteration=(slot_words or words, slots) if slots > 1 else None,
@@ -245,4 +248,5 @@ def mem_bd(
         release=(release, count),
         next_bd=next_bd,
         packet_id=packet,
-    ).to_words()
+    )
+    return tuple(described.to_words())
