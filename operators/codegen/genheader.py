@@ -173,6 +173,12 @@ def _spec(kernel: Kernel) -> Iterator[str]:
     yield f"static const od_operand_spec {prefix}_operands[] = {{"
     yield from (f"    {_operand(kernel, tensor)}," for tensor in kernel.tensors)
     yield "};"
+    if kernel.types:
+        yield f"static const uint32_t {prefix}_types[] = {{"
+        for row in kernel.types:
+            masks = (_mask(row.get(tensor.name, "")) for tensor in kernel.tensors)
+            yield f"    {', '.join(masks)},"
+        yield "};"
     if kernel.scalars:
         yield f"static const od_scalar_spec {prefix}_scalars[] = {{"
         for s in kernel.scalars:
@@ -199,6 +205,7 @@ def _spec(kernel: Kernel) -> Iterator[str]:
         *_table(f"{prefix}_dims", len(kernel.dims)),
         str(int(kernel.reduces)),
         *_table(f"{prefix}_operands", len(kernel.tensors)),
+        *_table(f"{prefix}_types", len(kernel.types)),
         *_table(f"{prefix}_scalars", len(kernel.scalars)),
         *_table(f"{prefix}_cost", len(list(kernel.cost.postfix()))),
         *_table(f"{prefix}_scratch", len(list(kernel.scratch.postfix())) if kernel.scratches else 0),

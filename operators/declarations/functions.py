@@ -75,21 +75,40 @@ ELTWISE = FunctionTable(
     ),
 )
 
+
+def _mean(x: Array) -> Any:
+    """Of integers: the sum, which wraps, divided towards zero."""
+    if x.dtype.kind == "f":
+        return x.mean(axis=1)
+    total = x.sum(axis=1, dtype=x.dtype).astype(np.int64)
+    return (np.abs(total) // x.shape[1] * np.sign(total)).astype(x.dtype)
+
+
+# mode(x) over axis 1 of float32, int32 or uint32: what kernels compute narrower elements in.
 REDUCTIONS = FunctionTable(
     "reduce_mode",
     (
-        Function("sum", lambda x: x.sum(axis=1), onnx="ReduceSum"),
-        Function("mean", lambda x: x.mean(axis=1), slow=1, onnx="ReduceMean"),
+        Function("sum", lambda x: x.sum(axis=1, dtype=x.dtype), onnx="ReduceSum", dtypes=NUMBERS),
+        Function("mean", _mean, slow=1, onnx="ReduceMean", dtypes=NUMBERS),
         Function("max", lambda x: x.max(axis=1), onnx="ReduceMax"),
         Function("min", lambda x: x.min(axis=1), onnx="ReduceMin"),
-        Function("sum_square", lambda x: (x * x).sum(axis=1), onnx="ReduceSumSquare"),
-        Function("prod", lambda x: x.prod(axis=1), onnx="ReduceProd"),
+        Function(
+            "sum_square",
+            lambda x: (x * x).sum(axis=1, dtype=x.dtype),
+            onnx="ReduceSumSquare",
+            dtypes=NUMBERS,
+        ),
+        Function("prod", lambda x: x.prod(axis=1, dtype=x.dtype), onnx="ReduceProd", dtypes=NUMBERS),
     ),
 )
 
 POOLINGS = FunctionTable(
     "pool_mode",
-    (Function("max"), Function("average_exclude_pad", slow=1), Function("average_include_pad", slow=1)),
+    (
+        Function("max", dtypes=NUMBERS),
+        Function("average_exclude_pad", slow=1, dtypes=FLOATS),
+        Function("average_include_pad", slow=1, dtypes=FLOATS),
+    ),
 )
 
 TABLES = (ACTIVATIONS, ELTWISE, REDUCTIONS, POOLINGS)

@@ -17,7 +17,7 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -203,12 +203,15 @@ class Kernel:
     scalars: tuple[Scalar, ...] = ()
     aux: tuple[Tensor, ...] = ()  # constants of the kernel's own: tables, reciprocals
     scratch: Expr = NOTHING  # bytes of core memory that a call may use as it likes
+    # Element types that go together, by operand; one that a row leaves out is absent there. () : all do.
+    types: tuple[Mapping[str, str], ...] = field(default=(), hash=False)
     reduces: bool = False
     code_bytes: int = 2048
     summary: str = ""
 
     def __post_init__(self) -> None:
         self._check_names()
+        self._check_types()
         self._check_sizes()
         self._check_scalars()
         self._check_aux()
@@ -245,6 +248,19 @@ class Kernel:
                 raise self._refuse(f"element types of {tensor.name}", sorted(unknown), ", ".join(DTYPES))
             if tensor.like and tensor.like not in [t.name for t in self.tensors if t is not tensor]:
                 raise self._refuse(f"operand that {tensor.name} is like", tensor.like, "another operand")
+
+    def _check_types(self) -> None:
+        """Rows name what the operands say, no less and no more."""
+        for tensor in self.tensors if self.types else ():
+            said = {dtype for row in self.types for dtype in row.get(tensor.name, "").split()}
+            if said != set(tensor.dtypes.split()):
+                raise self._refuse(f"rows of types, {tensor.name}", sorted(said), tensor.dtypes)
+            if not tensor.optional and any(tensor.name not in row for row in self.types):
+                raise self._refuse(f"rows of types, {tensor.name}", "none in a row", "some in every row")
+        known = {tensor.name for tensor in self.tensors}
+        unknown = {name for row in self.types for name in row} - known
+        if unknown:
+            raise self._refuse("rows of types", sorted(unknown), ", ".join(sorted(known)))
 
     def _check_sizes(self) -> None:
         if len(self.dims) > MAX_DIMS:
@@ -386,6 +402,11 @@ class Kernel:
         return max(WORDS, -(-self.words_used // BLOCK_STEP) * BLOCK_STEP)
 
     @cached_property
+    def type_rows(self) -> tuple[Mapping[str, tuple[str, ...]], ...]:
+        """``types`` with the names apart."""
+        return tuple({name: tuple(dtypes.split()) for name, dtypes in row.items()} for row in self.types)
+
+    @cached_property
     def digest(self) -> int:
         """32 bits that name this declaration in parameter blocks; another declaration has others."""
         parts = [
@@ -397,6 +418,7 @@ class Kernel:
                 for t in self.tensors
             ),
             *(f"{x.name} {x.type} {x.bounds} {self._functions(x)}" for x in self.scalars),
+            *(" ".join(f"{name}: {dtypes}" for name, dtypes in row.items()) for row in self.types),
             str(self.reduces),
             str(self.scratch),
         ]

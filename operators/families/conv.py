@@ -9,14 +9,30 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.dtypes import FLOATS
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
 from onedispatch.operators.declarations.registry import maps
-from onedispatch.operators.families.elementwise import ACTIVATION_SCALARS, Eltwise, streaming_cost, tensors_of
+from onedispatch.operators.families.elementwise import (
+    ACTIVATION_SCALARS,
+    Eltwise,
+    numpy_names,
+    operands_of,
+    streaming_cost,
+)
 from onedispatch.operators.families.matmul import mac_cost
 from onedispatch.operators.families.norm import ChannelAffine, channel_view
-from onedispatch.operators.families.window import TAPS, WINDOW_SCALARS, Window, spatial, window_of, windows
-from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec
+from onedispatch.operators.families.window import (
+    TAPS,
+    WINDOW_SCALARS,
+    Window,
+    row_dim,
+    rows_view,
+    spatial,
+    window_of,
+    windows,
+)
+from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import (
     F32,
     OUTPUT,
@@ -27,7 +43,6 @@ from onedispatch.operators.scheduling.index_space import (
     Packed,
     Part,
     contiguous_strides,
-    strided_operand,
 )
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
@@ -41,11 +56,11 @@ CONV = declare(
         dims=("co", "oh", "ow"),
         reduces=True,
         inputs=(
-            Tensor("x", "k oh ow", walk="interval"),
-            Tensor("w", "co k *tap"),
+            Tensor("x", "k oh ow", FLOATS, walk="interval", like="out"),
+            Tensor("w", "co k *tap", FLOATS, like="out"),
             Tensor("bias", "co", optional=True),
         ),
-        outputs=(Tensor("out", "co oh ow"),),
+        outputs=(Tensor("out", "co oh ow", FLOATS),),
         scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS),
         cost=mac_cost(e.ELEMENTS * e.K_COUNT * TAPS, "x"),
         summary="convolution of a tile: weights times windows, accumulated over channels",
@@ -56,11 +71,11 @@ DWCONV = declare(
         "od::dwconv@1",
         dims=("c", "oh", "ow"),
         inputs=(
-            Tensor("x", "c oh ow", walk="interval"),
-            Tensor("w", "c *tap"),
+            Tensor("x", "c oh ow", FLOATS, walk="interval", like="out"),
+            Tensor("w", "c *tap", FLOATS, like="out"),
             Tensor("bias", "c", optional=True),
         ),
-        outputs=(Tensor("out", "c oh ow"),),
+        outputs=(Tensor("out", "c oh ow", FLOATS),),
         scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS),
         cost=streaming_cost(
             e.ELEMENTS * TAPS * e.device("words_per_cycle") / e.device("window_macs_per_cycle"),
@@ -75,7 +90,7 @@ class Conv(Operator):
     """``act(conv(X, W) + bias)``: X [N, C, (H,) W], W [M, C/groups, (kh,) kw], bias [M].
 
     Constant weights and bias are packed tile by tile; where one of them is computed at run time,
-    both are read as they lie.
+    both are read as they lie. Sums are f32; results narrower than that are rounded once.
     """
 
     kind = "conv"
@@ -96,6 +111,8 @@ class Conv(Operator):
         super().__init__(name, inputs, output, device, activation)
         self.x, self.weights, self.bias, self.window, self.groups = x, weights, bias, window, groups
         self.packs = weights.is_const and (bias is None or bias.is_const)
+        if x.element.per_word > 1 and not self.packs:
+            raise Unsupported(f"weights of {x.dtype} computed at run time", "constants, or float32")
 
     @property
     def bias_values(self) -> Array:
@@ -117,29 +134,35 @@ class Conv(Operator):
 
     def _grouped_nest(self) -> Nest:
         n, c = self.x.shape[:2]
-        (h, w), (oh, ow) = spatial(self.x.shape), spatial(self.output.shape)
+        (h, _), (oh, _) = spatial(self.x.shape), spatial(self.output.shape)
         g, ci, co = self.groups, c // self.groups, self.weights.shape[0] // self.groups
-        dims = (Dim("n", n, max_tile=1), Dim("g", g, max_tile=1), Dim("co", co), Dim("oh", oh), Dim("ow", ow))
-        xs, ys = contiguous_strides((n, g, ci, h, w)), contiguous_strides((n, g, co, oh, ow))
-        accesses = [Access(0), Access(1), Access(K), self.window.access(3, 0), self.window.access(4, 1)]
-        x = strided_operand("x", 0, F32, list(zip((n, g, ci, h, w), xs, accesses, strict=True)))
-        out = strided_operand(
-            "out",
-            OUTPUT,
-            F32,
-            [(e, s, Access(d)) for d, (e, s) in enumerate(zip((n, g, co, oh, ow), ys, strict=True))],
+        dims = (
+            *(Dim("n", n, max_tile=1), Dim("g", g, max_tile=1)),
+            *(Dim("co", co), Dim("oh", oh), row_dim("ow", self.output)),
         )
+        accesses = [Access(0), Access(1), Access(K), self.window.access(3, 0), self.window.access(4, 1)]
+        x = rows_view("x", 0, self.x, (n, g, ci, h), accesses)
+        out = rows_view("out", OUTPUT, self.output, (n, g, co, oh), [Access(d) for d in range(5)])
         inputs = self._parameters((g, co), (1, 2), ci)
         if self.packs:
-            part = Part("w", F32, ((K, 0), (None, self.window.taps), (2, 0)))
+            part = Part("w", self.x.element, ((K, 0), (None, self.window.taps), (2, 0)))
             inputs = (Packed("w", (1, 2, K), (part, Part("bias", F32, ((2, 0),)))),)
 
         roles = {"co": 2, "oh": 3, "ow": 4}
-        return Nest(CONV, dims, (x, *inputs), (out,), roles, self._scalars, k_extent=ci)
+        return Nest(
+            CONV,
+            dims,
+            (x, *inputs),
+            (out,),
+            roles,
+            self._scalars,
+            k_extent=ci,
+            k_whole=self.output.element.per_word > 1,
+        )
 
     @property
     def _scalars(self) -> dict[str, float | str]:
-        return {**self.window.scalars, **self.activation.scalars}
+        return {**self.window.scalars_for(self.x), **self.activation.scalars}
 
     def _parameters(
         self, sizes: Sequence[int], dims: Sequence[int], channels: int
@@ -159,19 +182,14 @@ class Conv(Operator):
 
     def _depthwise_nest(self) -> Nest:
         n, c = self.x.shape[:2]
-        (h, w), (oh, ow) = spatial(self.x.shape), spatial(self.output.shape)
-        dims = (Dim("n", n, max_tile=1), Dim("c", c), Dim("oh", oh), Dim("ow", ow))
+        (h, _), (oh, _) = spatial(self.x.shape), spatial(self.output.shape)
+        dims = (Dim("n", n, max_tile=1), Dim("c", c), Dim("oh", oh), row_dim("ow", self.output))
         accesses = [Access(0), Access(1), self.window.access(2, 0), self.window.access(3, 1)]
-        x = strided_operand(
-            "x", 0, F32, list(zip((n, c, h, w), contiguous_strides((n, c, h, w)), accesses, strict=True))
-        )
-        sizes = (n, c, oh, ow)
-        out = Operand(
-            "out", OUTPUT, F32, sizes, contiguous_strides(sizes), tuple(Access(d) for d in range(4))
-        )
+        x = rows_view("x", 0, self.x, (n, c, h), accesses)
+        out = rows_view("out", OUTPUT, self.output, (n, c, oh), [Access(d) for d in range(4)])
         inputs = self._parameters((c,), (1,), 1)
         if self.packs:
-            part = Part("w", F32, ((1, 0), (None, self.window.taps)))
+            part = Part("w", self.x.element, ((1, 0), (None, self.window.taps)))
             inputs = (Packed("w", (1,), (part, Part("bias", F32, ((1, 0),)))),)
         return Nest(DWCONV, dims, (x, *inputs), (out,), {"c": 1, "oh": 2, "ow": 3}, self._scalars)
 
@@ -181,49 +199,50 @@ class Conv(Operator):
         if self.weights.value is None:
             raise self.not_constant(operand)
         if self.depthwise:
-            self._pack_depthwise(schedule, out.view(np.float32))
+            self._pack_depthwise(schedule, out)
         else:
-            self._pack_grouped(schedule, out.view(np.float32))
+            self._pack_grouped(schedule, out)
 
     def _pack_grouped(self, s: Schedule, out: Array) -> None:
         g, taps = self.groups, self.window.taps
         co, ci = self.weights.shape[0] // g, self.weights.shape[1]
-        weights = np.asarray(self.weights.value, np.float32).reshape(g, co, ci, taps)
+        weights = np.asarray(self.weights.value, self.x.dtype).reshape(g, co, ci, taps)
         bias = self.bias_values.reshape(g, co)
         tile, k_tile, steps = s.tiles[2], s.k_tile, s.inner_steps
         packed = s.packed("w")
         chunks = out.reshape(s.slot_count(packed), -1)
         whole = ci // k_tile  # reduction steps that are full; the last one may hold fewer channels
-        used = k_tile * taps * tile
         for i in range(s.grid[2]):
             at = min(i * tile, co - tile)
             slots = s.slot(packed, [np.arange(g)[:, None], i], np.arange(steps))
-            part = weights[:, at : at + tile].transpose(0, 2, 3, 1)  # [g, ci, taps, co]
-            full = part[:, : whole * k_tile]
-            chunks[slots[:, :whole], :used] = full.reshape(g, whole, used)
+            part = np.ascontiguousarray(weights[:, at : at + tile].transpose(0, 2, 3, 1))  # [g, ci, taps, co]
+            full = _bytes(part[:, : whole * k_tile]).reshape(g, whole, -1)
+            chunks[slots[:, :whole], : full.shape[2]] = full
             if whole < steps:
-                rest = part[:, whole * k_tile :].reshape(g, -1)
+                rest = _bytes(part[:, whole * k_tile :]).reshape(g, -1)
                 chunks[slots[:, whole], : rest.shape[1]] = rest
-            chunks[slots, used:] = bias[:, None, at : at + tile]
+            chunks[slots, -4 * tile :] = _bytes(bias[:, None, at : at + tile])
 
     def _pack_depthwise(self, s: Schedule, out: Array) -> None:
         c, taps, tile = self.groups, self.window.taps, s.tiles[1]
-        weights = np.asarray(self.weights.value, np.float32).reshape(c, taps)
+        weights = np.asarray(self.weights.value, self.x.dtype).reshape(c, taps)
         packed = s.packed("w")
         chunks = out.reshape(s.slot_count(packed), -1)
         for i in range(s.grid[1]):
             at, slot = min(i * tile, c - tile), s.slot(packed, [i])
-            chunks[slot, : tile * taps] = weights[at : at + tile].reshape(-1)
-            chunks[slot, tile * taps :] = self.bias_values[at : at + tile]
+            values = _bytes(weights[at : at + tile]).reshape(-1)
+            chunks[slot, : values.size] = values
+            chunks[slot, -4 * tile :] = _bytes(self.bias_values[at : at + tile])
 
     # -- fusion, reference ----------------------------------------------------------------------
 
     def absorb(self, consumer: Operator) -> Operator | None:
-        scaled = isinstance(consumer, ChannelAffine) and self.packs and self.takes_activation
+        whole = self.x.element.per_word == 1  # scaled weights would be rounded once more
+        scaled = isinstance(consumer, ChannelAffine) and self.packs and self.takes_activation and whole
         if not scaled or not isinstance(consumer, ChannelAffine):
             return super().absorb(consumer)
         scale = consumer.scale.reshape(-1, *[1] * (len(self.weights.shape) - 1))
-        value = (np.asarray(self.weights.value, np.float32) * scale).astype(np.float32)
+        value = (np.asarray(self.weights.value, np.float32) * scale).astype(self.x.dtype)
         shift = (self.bias_values * consumer.scale + consumer.shift).astype(np.float32)
         weights = TensorSpec(self.weights.name, value.dtype, value.shape, value)
         bias = TensorSpec(f"{self.output.name}//bias", shift.dtype, shift.shape, shift)
@@ -236,8 +255,8 @@ class Conv(Operator):
         )
 
     def reference(self, *arrays: Array) -> Array:
-        x, weights = arrays[:2]
-        bias = arrays[2] if len(arrays) > 2 else np.zeros(weights.shape[0], np.float32)
+        x, weights = (array.astype(np.float32) for array in arrays[:2])
+        bias = arrays[2].astype(np.float32) if len(arrays) > 2 else np.zeros(weights.shape[0], np.float32)
         out = spatial(self.output.shape)
         seen = windows(x.reshape(*x.shape[:2], *spatial(x.shape)), self.window, out, 0.0)
         g = self.groups
@@ -245,12 +264,18 @@ class Conv(Operator):
         kernel = weights.reshape(g, -1, x.shape[1] // g, *self.window.kernel)
         y = np.einsum("ngcyxhw,gochw->ngoyx", seen, kernel, optimize=True)
         y = y.reshape(x.shape[0], weights.shape[0], *out) + bias.reshape(1, -1, 1, 1)
-        return self.activation.apply(y.astype(np.float32)).reshape(self.output.shape)
+        y = self.activation.apply(y.astype(np.float32))
+        return y.astype(self.output.dtype).reshape(self.output.shape)
 
 
-@maps("Conv", notes="1-D and 2-D, groups, dilations, any pads")
+def _bytes(array: Array) -> Array:
+    """The elements as bytes along the last axis."""
+    return np.ascontiguousarray(array).view(np.uint8)
+
+
+@maps("Conv", dtypes=numpy_names(FLOATS), notes="1-D and 2-D, groups, dilations, any pads")
 def map_conv(node: NodeSpec, lowering: Lowering) -> None:
-    inputs, output = tensors_of(node)
+    inputs, output = operands_of(node, numpy_names(FLOATS))
     x, weights = inputs[:2]
     window = window_of(node, x, weights.shape[2:], output)
     groups = int(node.attr("group", 1))

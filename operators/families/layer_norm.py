@@ -12,7 +12,8 @@ from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.elementwise import Array, Eltwise, View, need_float, streaming_cost
-from onedispatch.operators.families.rows import LENGTH, Reduce
+from onedispatch.operators.families.reduce import Reduce
+from onedispatch.operators.families.rows import LENGTH
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand
 from onedispatch.operators.scheduling.nest import Nest
@@ -77,8 +78,9 @@ class LayerNorm(Operator):
 class _Steps:
     """The same by other kernels: for rows longer than a core holds, and for the mean and deviation."""
 
-    def __init__(self, node: NodeSpec, lowering: Lowering, x: TensorSpec, length: int) -> None:
+    def __init__(self, node: NodeSpec, lowering: Lowering, x: TensorSpec, axis: int) -> None:
         self.name, self.lowering, self.x = node.name, lowering, x
+        self.axes, length = (axis, len(x.shape)), prod(x.shape[axis:])
         self.sizes = (x.size // length, length, 1)
         self.whole, self.column, self.row = View((length, 1, 1)), View((1, 0, 0)), View((0, 1, 0))
 
@@ -87,7 +89,7 @@ class _Steps:
         return self.lowering.temp(self.x.dtype, self.x.shape if whole else (self.sizes[0],))
 
     def reduce(self, mode: str, tensor: TensorSpec, target: TensorSpec) -> TensorSpec:
-        self.lowering.emit(Reduce(self.name, mode, tensor, target, self.sizes, self.lowering.device))
+        self.lowering.emit(Reduce(self.name, mode, tensor, target, self.axes, self.lowering.device))
         return target
 
     def each(self, func: str, tensors: list[TensorSpec], views: list[View], target: TensorSpec) -> TensorSpec:
@@ -150,7 +152,7 @@ def map_layer_normalization(node: NodeSpec, lowering: Lowering) -> None:
             raise Unsupported(f"{tensor.name} of shape {tensor.shape}", f"{length} elements, one per column")
     if not x.size:
         raise Unsupported(f"LayerNormalization of shape {x.shape}", "at least one element")
-    steps = _Steps(node, lowering, x, length)
+    steps = _Steps(node, lowering, x, axis)
     if mean is not None or inverse is not None:
         steps.statistics(mean or steps.temp(), inverse or steps.temp(), epsilon)
     try:

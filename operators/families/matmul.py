@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products: MatMul, Gemm, MatMulInteger."""
+"""Matrix products: MatMul, Gemm, MatMulInteger, QLinearMatMul."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.dtypes import DTYPES, DType, dtype_of
+from onedispatch.operators.declarations.dtypes import DTYPES, FLOATS
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import MAX_DIMS, Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.registry import maps
+from onedispatch.operators.families.convert import emit_converted, in_float32
 from onedispatch.operators.families.elementwise import (
     ACTIVATION_SCALARS,
     Eltwise,
     View,
     collapse,
+    numpy_names,
+    operands_of,
     peel,
-    tensors_of,
 )
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import (
-    F32,
     OUTPUT,
     Access,
     Dim,
@@ -53,31 +54,57 @@ def mac_cost(macs: e.Expr, of: str) -> e.Expr:
     )
 
 
+_SUMS = "i32 i8 u8 i16"  # what integer sums may become: themselves, or narrow by a scale
+_SCALED = {"scale": "f32", "out_zero": _SUMS, "out": _SUMS}
 GEMM = declare(
     Kernel(
         "od::gemm@1",
         dims=("m", "n"),
         reduces=True,
         inputs=(
-            Tensor("a", "m k", "f32 i8 u8"),
-            Tensor("b", "k n", "f32 i8 u8"),
+            Tensor("a", "m k", "f32 bf16 f16 i8 u8 i16 i32 u32"),
+            Tensor("b", "k n", "f32 bf16 f16 i8 u8 i32 u32"),
             Tensor("bias", "n", "f32 i32", optional=True),
-            Tensor("a_zero", "m", "i8 u8", optional=True),
+            Tensor("a_zero", "m", "i8 u8 i16", optional=True),
             Tensor("b_zero", "n", "i8 u8", optional=True),
+            Tensor("scale", "n", "f32", optional=True),
+            Tensor("out_zero", "n", _SUMS, optional=True, like="out"),
         ),
-        outputs=(Tensor("out", "m n", "f32 i32"),),
-        scalars=(Scalar("alpha", "f32", default=1.0), *ACTIVATION_SCALARS),
+        outputs=(Tensor("out", "m n", "f32 bf16 f16 i8 u8 i16 i32 u32"),),
+        types=(
+            {"a": "f32", "b": "f32", "bias": "f32", "out": "f32"},
+            {"a": "bf16", "b": "bf16", "bias": "f32", "out": "bf16 f32"},
+            {"a": "f16", "b": "f16", "bias": "f32", "out": "f16 f32"},
+            *(
+                {"a": a, "b": b, "bias": "i32", "a_zero": a, "b_zero": b, **_SCALED}
+                for a in ("i8", "u8", "i16")
+                for b in ("i8", "u8")
+                if (a, b) != ("i16", "u8")
+            ),
+            {"a": "i32", "b": "i32", "bias": "i32", "out": "i32"},
+            {"a": "u32", "b": "u32", "out": "u32"},
+        ),
+        scalars=(
+            Scalar("alpha", "f32", default=1.0),
+            *ACTIVATION_SCALARS,
+        ),
         cost=mac_cost(e.ELEMENTS * e.K_COUNT, "a"),
-        summary="act(alpha * sum_k (a - a_zero)[m][k] * (b - b_zero)[k][n] + bias[n]), over the steps",
+        summary=(
+            "sum_k (a - a_zero)[m][k] * (b - b_zero)[k][n], over the steps in f32 or int32, which wraps; "
+            "floats end as act(alpha * sum + bias[n]), integers as sum + bias[n], where there is a scale as "
+            "round((sum + bias[n]) * scale[n]) + out_zero[n], saturated"
+        ),
     )
 )
 
 
 class MatMul(Operator):
-    """``act(alpha * A @ B + bias)`` in f32, or ``(A - a_zero) @ (B - b_zero)`` from bytes to int32.
+    """``act(alpha * A @ B + bias)`` of floats, or ``(A - a_zero) @ (B - b_zero)`` of integers.
 
     A is [..., M, K], B is [..., K, N]; leading dimensions broadcast. A constant 2-D B is packed
-    tile by tile; ``bias`` [N] needs that. ``trans_a``/``trans_b`` read 2-D A/B transposed.
+    tile by tile; ``bias`` [N] needs that. ``trans_a``/``trans_b`` read 2-D A/B transposed. ``scale``
+    ([1] or [N], float32) makes integer sums narrow: rounded half to even, ``out_zero`` ([1]) added,
+    saturated, which is onnxruntime's arithmetic.
     """
 
     kind = "matmul"
@@ -96,16 +123,28 @@ class MatMul(Operator):
         trans_b: bool = False,
         a_zero: TensorSpec | None = None,
         b_zero: TensorSpec | None = None,
+        scale: TensorSpec | None = None,
+        out_zero: TensorSpec | None = None,
         activation: Activation | None = None,
     ) -> None:
-        zeros = [z for z in (a_zero, b_zero) if z is not None]
-        super().__init__(name, [a, b, *zeros], output, device, activation)
-        self.a, self.b, self.a_zero, self.b_zero = a, b, a_zero, b_zero
-        self.bias, self.alpha = bias, alpha
+        if len(b.shape) == 1 < len(a.shape) and output.element.per_word > 1:
+            # Rows of narrow elements are what the kernel writes: the transposed product.
+            a, b, a_zero, b_zero, trans_a, trans_b = b, a, b_zero, a_zero, False, True
+        self.optional = {"a_zero": a_zero, "b_zero": b_zero, "scale": scale, "out_zero": out_zero}
+        others = [tensor for tensor in self.optional.values() if tensor is not None]
+        super().__init__(name, [a, b, *others], output, device, activation)
+        self.a, self.b, self.bias = a, b, bias
+        self.alpha = alpha
         self.trans_a, self.trans_b = trans_a, trans_b
-        self.itemsize = a.dtype.itemsize
-        self.dtype = "f32" if self.itemsize == 4 else "i8i32"
         self.packs_b = b.is_const and len(b.shape) == 2
+
+    @property
+    def is_float(self) -> bool:
+        return self.output.element.name in FLOATS.split()
+
+    @property
+    def takes_activation(self) -> bool:
+        return super().takes_activation and self.is_float
 
     # -- geometry ----------------------------------------------------------------------------
 
@@ -126,7 +165,8 @@ class MatMul(Operator):
         b_shape, b_strides = self._matrix(self.b, self.trans_b, column=True)
         m, k, n = a_shape[-2], a_shape[-1], b_shape[-1]
         batch = list(np.broadcast_shapes(a_shape[:-2], b_shape[:-2]))
-        out_strides = [*contiguous_strides([*batch, m, n])]
+        pitch = self.output.row_pitch if self.output.element.per_word > 1 else n
+        out_strides = [*contiguous_strides([*batch, m, pitch])]
         views = [
             View(_batch_strides(batch, a_shape[:-2], a_strides[:-2])),
             View(_batch_strides(batch, b_shape[:-2], b_strides[:-2])),
@@ -159,73 +199,50 @@ class MatMul(Operator):
     ) -> Nest:
         (m, k, n), nb = mkn, len(sizes)
         dm, dn = nb, nb + 1
-        per_word = 4 // self.itemsize
-        dims = (*[Dim(f"b{i}", s, max_tile=1) for i, s in enumerate(sizes)], Dim("m", m), Dim("n", n))
-        batches = [[(s, strides[t][d], Access(d)) for d, s in enumerate(sizes)] for t in range(3)]
         (am, ak), (bk, bn) = matrices[0][-2:], matrices[1][-2:]
-        a = strided_operand(
-            "a",
-            0,
-            self._element(self.a),
-            [*batches[0], self._along(m, am, dm), self._along(k, ak, K)],
-            offsets[0],
-        )
-        b: Operand | Packed
-        if self.packs_b:
-            parts = [Part("b", self._element(self.b), ((K, 0), (dn, 0)))]
-            if self.bias is not None:
-                parts.append(Part("bias", F32, ((dn, 0),)))
-            b = Packed("b", (dn, K), tuple(parts))
-        else:
-            b = strided_operand(
-                "b",
-                1,
-                self._element(self.b),
-                [*batches[1], self._along(k, bk, K), self._along(n, bn, dn)],
-                offsets[1],
-            )
-        out = strided_operand(
-            "out",
-            OUTPUT,
-            self._element(self.output),
-            [*batches[2], (m, n, Access(dm)), (n, 1, Access(dn))],
-            offsets[2],
-        )
-        zeros = [
-            self._zero(name, tensor, index, dim, extent)
-            for name, tensor, index, dim, extent in (
-                ("a_zero", self.a_zero, 2, dm, m),
-                ("b_zero", self.b_zero, 2 + (self.a_zero is not None), dn, n),
-            )
-            if tensor is not None
-        ]
-
+        units = [t.element.per_word for t, step in ((self.a, ak), (self.b, bk)) if step == 1]
+        last = self._last_dim(n)
+        dims = (*[Dim(f"b{i}", s, max_tile=1) for i, s in enumerate(sizes)], Dim("m", m), last)
+        batches = [[(s, strides[t][d], Access(d)) for d, s in enumerate(sizes)] for t in range(3)]
+        along_a = [*batches[0], _along(self.a, m, am, dm), _along(self.a, k, ak, K)]
+        a = strided_operand("a", 0, self.a.element, along_a, offsets[0])
+        along_b = [*batches[1], _along(self.b, k, bk, K), _along(self.b, n, bn, dn)]
+        b = self._packed(dn) if self.packs_b else strided_operand("b", 1, self.b.element, along_b, offsets[1])
+        along_out = [*batches[2], (m, last.extent, Access(dm)), (last.extent, 1, Access(dn))]
+        out = strided_operand("out", OUTPUT, self.output.element, along_out, offsets[2])
+        others = self._others({"a_zero": (dm, m), "b_zero": (dn, n), "scale": (dn, n), "out_zero": (dn, 1)})
         scalars = {"alpha": self.alpha, **self.activation.scalars}
-        roles, bound = {"m": dm, "n": dn}, (a, b, *zeros)
-        return Nest(GEMM, dims, bound, (out,), roles, scalars, k_extent=k, k_multiple=per_word)
+        reduction: dict[str, Any] = {"k_extent": k, "k_multiple": max([1, *units])}
+        reduction["k_whole"] = out.dtype.per_word > 1  # sums of several steps stay in the out chunk
+        return Nest(GEMM, dims, (a, b, *others), (out,), {"m": dm, "n": dn}, scalars, **reduction)
 
-    def _along(self, extent: int, stride: int, dim: int) -> tuple[int, int, Access]:
-        if self.itemsize == 4 or stride != 1:
-            return extent, stride, Access(dim)
-        return -(-extent // 4) * 4, stride, Access(dim, align=4)
+    def _last_dim(self, n: int) -> Dim:
+        """Columns of the output; where its elements are narrower than words, with the padding of its rows."""
+        unit = self.output.element.per_word
+        extent = -(-n // unit) * unit
+        return Dim("n", extent, multiple=unit, padding=extent - n)
 
-    def _zero(self, name: str, tensor: TensorSpec, index: int, dim: int, extent: int) -> Operand | Packed:
-        """A zero point: one for the tensor, or one per row (A) or column (B)."""
-        if tensor.size == 1:
-            return Operand(name, index, self._element(tensor), (4,), (1,), (Access(None),))
-        if tensor.size != extent:
-            raise Unsupported(
-                f"zero point {tensor.name} of shape {list(tensor.shape)}",
-                f"a scalar, or {counted(extent, 'value')}",
-            )
-        shape = (-(-extent // 4) * 4,)
-        return Operand(name, index, self._element(tensor), shape, (1,), (Access(dim, align=4),))
+    def _packed(self, dn: int) -> Packed:
+        parts = [Part("b", self.b.element, ((K, 0), (dn, 0)))]
+        if self.bias is not None:
+            parts.append(Part("bias", DTYPES["f32" if self.is_float else "i32"], ((dn, 0),)))
+        return Packed("b", (dn, K), tuple(parts))
 
-    @staticmethod
-    def _element(tensor: TensorSpec) -> DType:
-        found = dtype_of(tensor.dtype)
-        if found is None:
-            raise Unsupported(f"{tensor.name} is {tensor.dtype}", ", ".join(DTYPES))
+    def _others(self, along: dict[str, tuple[int, int]]) -> list[Operand]:
+        """Zero points and scales: one for the tensor, or one per row (A) or column (B)."""
+        found: list[Operand] = []
+        for name, tensor in self.optional.items():
+            if tensor is None:
+                continue
+            index, unit = 2 + len(found), tensor.element.per_word
+            (dim, extent), shape = along[name], (-(-tensor.size // unit) * unit,)
+            if tensor.size not in (1, extent):
+                raise Unsupported(
+                    f"{name} {tensor.name} of shape {list(tensor.shape)}",
+                    f"a scalar, or {counted(extent, 'value')}",
+                )
+            access = Access(None) if tensor.size == 1 else Access(dim, align=unit)
+            found.append(Operand(name, index, tensor.element, shape, (1,), (access,)))
         return found
 
     def pack(self, operand: str, schedule: Schedule, out: Array) -> None:
@@ -234,10 +251,12 @@ class MatMul(Operator):
         matrix = self.b.value.T if self.trans_b else self.b.value
         dn = len(schedule.nest.dims) - 1
         n_tile, k_tile, steps = schedule.tiles[dn], schedule.k_tile, schedule.inner_steps
-        k, n = matrix.shape
+        k, padding = len(matrix), schedule.nest.dims[dn].padding
+        matrix = np.pad(matrix, ((0, 0), (0, padding)))
+        n = matrix.shape[1]
         packed = schedule.packed(operand)
         chunks = out.reshape(schedule.slot_count(packed), -1)
-        used = n_tile * k_tile * self.itemsize
+        used = n_tile * k_tile * matrix.itemsize
         for i in range(schedule.grid[dn]):
             at = min(i * n_tile, n - n_tile)
             part = np.zeros((steps * k_tile, n_tile), matrix.dtype)
@@ -245,13 +264,14 @@ class MatMul(Operator):
             slots = schedule.slot(packed, [i], np.arange(steps))
             chunks[slots, :used] = part.reshape(steps, -1).view(np.uint8)
             if self.bias is not None:
-                bias = self.bias[at : at + n_tile].astype(np.float32)
-                chunks[slots, -4 * n_tile :] = bias.view(np.uint8)
+                bias = np.pad(self.bias, (0, padding))[at : at + n_tile]
+                words = bias.astype(np.float32 if self.is_float else np.int32)
+                chunks[slots, -4 * n_tile :] = words.view(np.uint8)
 
     # -- fusion, reference -----------------------------------------------------------------
 
     def absorb(self, consumer: Operator) -> Operator | None:
-        if self.dtype != "f32":
+        if not self.is_float:
             return None
         bias = self._bias_of(consumer) if self.takes_activation else None
         if bias is None:
@@ -274,23 +294,46 @@ class MatMul(Operator):
         return None
 
     def reference(self, *arrays: Array) -> Array:
-        a, b = arrays[0], arrays[1]
-        a, b = (a.T if self.trans_a else a), (b.T if self.trans_b else b)
-        if self.dtype == "f32":
-            y = np.float32(self.alpha) * np.matmul(a, b)
-            if self.bias is not None:
-                y = y + self.bias
-            return self.activation.apply(y.astype(np.float32)).reshape(self.output.shape)
-        rest = list(arrays[2:])
-        a, b = a.astype(np.int32), b.astype(np.int32)
-        if self.a_zero is not None:
-            zero = rest.pop(0).astype(np.int32)
-            a = a - (zero.reshape(-1, 1) if zero.size > 1 else zero.reshape(()))
-        if self.b_zero is not None:
-            zero = rest.pop(0).astype(np.int32)
-            b = b - (zero.reshape(-1) if zero.size > 1 else zero.reshape(()))
-        product: Array = np.matmul(a, b).astype(np.int32)
-        return product.reshape(self.output.shape)
+        given = iter(arrays[2:])
+        a, b = arrays[:2]
+        a, b = (a.T if self.trans_a else a), (np.swapaxes(b, -1, -2) if self.trans_b else b)
+        if self.is_float:
+            y = np.float32(self.alpha) * np.matmul(a.astype(np.float32), b.astype(np.float32))
+            y = y if self.bias is None else y + self.bias
+            return (
+                self.activation.apply(y.astype(np.float32))
+                .astype(self.output.dtype)
+                .reshape(self.output.shape)
+            )
+        zeros = {name: next(given) for name, tensor in self.optional.items() if tensor is not None}
+        a, b = a.astype(np.int64), b.astype(np.int64)
+        if "a_zero" in zeros:
+            a = a - zeros["a_zero"].astype(np.int64).reshape(-1, *[1] * (zeros["a_zero"].size > 1))
+        if "b_zero" in zeros:
+            b = b - zeros["b_zero"].astype(np.int64).reshape(-1)
+        sums = np.matmul(a, b) + (0 if self.bias is None else self.bias)
+        if "scale" in zeros:
+            zero = int(zeros["out_zero"].reshape(-1)[0]) if "out_zero" in zeros else 0
+            sums = requantised(sums.astype(np.int32), zeros["scale"], zero, self.output.dtype)
+        result: Array = sums.astype(self.output.dtype)
+        return result.reshape(self.output.shape)
+
+
+def requantised(sums: Array, scale: Array, zero: int, dtype: np.dtype[Any]) -> Array:
+    """int32 ``sums`` [..., N] as integers of ``dtype``, as onnxruntime's QLinear operators compute them."""
+    limits = np.iinfo(dtype)
+    scaled = sums.astype(np.float32) * scale.astype(np.float32)
+    rounded = np.rint(scaled.astype(np.float64)) + zero
+    saturated: Array = np.clip(rounded, limits.min, limits.max).astype(dtype)
+    return saturated
+
+
+def _along(tensor: TensorSpec, extent: int, stride: int, dim: int) -> tuple[int, int, Access]:
+    """An axis of a matrix; chunks of elements that lie side by side begin and end with words."""
+    unit = tensor.element.per_word
+    if unit == 1 or stride != 1:
+        return extent, stride, Access(dim)
+    return -(-extent // unit) * unit, stride, Access(dim, align=unit)
 
 
 def _batch_strides(batch: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> list[int]:
@@ -301,29 +344,40 @@ def _batch_strides(batch: Sequence[int], shape: Sequence[int], strides: Sequence
 # -- ONNX --------------------------------------------------------------------------------------
 
 
-@maps("MatMul", notes="any rank, broadcast batches")
+_INTEGERS = ("int32", "uint32")
+PRODUCTS = (*numpy_names(FLOATS), *_INTEGERS)
+BYTES = ("int8", "uint8")
+
+
+@maps("MatMul", dtypes=PRODUCTS, notes="any rank, broadcast batches")
 def map_matmul(node: NodeSpec, lowering: Lowering) -> None:
-    (a, b), output = tensors_of(node)
+    (a, b), output = operands_of(node, PRODUCTS)
     emit_product(node, lowering, a, b, output)
 
 
 def emit_product(
     node: NodeSpec, lowering: Lowering, a: TensorSpec, b: TensorSpec, output: TensorSpec, **options: Any
 ) -> None:
-    """A ``MatMul``, or zeros where the reduction is empty."""
-    k = a.shape[-2] if options.get("trans_a") else a.shape[-1]
-    if k == 0:
+    """A ``MatMul``, or zeros (``out_zero``) where the reduction is empty."""
+    k, zero = a.shape[-2] if options.get("trans_a") else a.shape[-1], options.get("out_zero")
+    if k > 0:
+        lowering.emit(MatMul(node.name, a, b, output, lowering.device, **options))
+    elif zero is None:
         lowering.emit(Eltwise(node.name, "fill", [], output, lowering.device, alpha=0.0))
     else:
-        lowering.emit(MatMul(node.name, a, b, output, lowering.device, **options))
+        views = [View([0] * len(output.device_shape))]
+        lowering.emit(Eltwise(node.name, "copy", [zero], output, lowering.device, views=views))
 
 
-@maps("Gemm", notes="alpha, beta, transposed inputs; C constant or computed")
+@maps("Gemm", dtypes=PRODUCTS, notes="alpha, beta, transposed inputs; C constant or computed")
 def map_gemm(node: NodeSpec, lowering: Lowering) -> None:
-    inputs, output = tensors_of(node)
+    inputs, output = operands_of(node, PRODUCTS)
     a, b = inputs[:2]
     c = node.input(2)
     alpha, beta = float(node.attr("alpha", 1.0)), float(node.attr("beta", 1.0))
+    whole = str(output.dtype) in _INTEGERS
+    if whole and (alpha != 1.0 or (c is not None and beta not in (0.0, 1.0))):
+        raise Unsupported(f"Gemm of {output.dtype} with alpha {alpha} and beta {beta}", "1 and 1")
     options: dict[str, Any] = {
         "alpha": alpha,
         "trans_a": bool(node.attr("transA", 0)),
@@ -333,28 +387,51 @@ def map_gemm(node: NodeSpec, lowering: Lowering) -> None:
     row = c is not None and c.value is not None and c.size in (1, n) and (c.size == 1 or c.shape[-1] == n)
     if c is None or beta == 0.0:
         emit_product(node, lowering, a, b, output, **options)
-    elif row and a.size and b.is_const and c.value is not None:
+    elif row and a.size and b.is_const and c.value is not None and not whole:
         bias = np.float32(beta) * np.broadcast_to(np.asarray(c.value, np.float32).reshape(-1), (n,))
         emit_product(node, lowering, a, b, output, bias=bias, **options)
     else:
-        product = lowering.temp(output.dtype, output.shape)
-        emit_product(node, lowering, a, b, product, **options)
-        add = Eltwise(node.name, "add", [product, c], output, lowering.device, beta=beta)
-        lowering.emit(add)
+        _add_computed(node, lowering, (a, b, c), output, beta, options)
 
 
-@maps("MatMulInteger", dtypes=("int8", "uint8"), notes="zero points per tensor, row (A) or column (B)")
+def _add_computed(
+    node: NodeSpec,
+    lowering: Lowering,
+    inputs: tuple[TensorSpec, TensorSpec, TensorSpec],
+    output: TensorSpec,
+    beta: float,
+    options: dict[str, Any],
+) -> None:
+    """A product and a C that is added to it; narrow floats in float32, so that they are rounded once."""
+    a, b, c = inputs
+    narrow = output.element.per_word > 1
+    dtype = np.dtype(np.float32) if narrow else output.dtype
+    product = lowering.temp(dtype, output.shape)
+    emit_product(node, lowering, a, b, product, **options)
+    total = lowering.temp(dtype, output.shape) if narrow else output
+    c = in_float32(node.name, c, lowering) if narrow else c
+    lowering.emit(Eltwise(node.name, "add", [product, c], total, lowering.device, beta=beta))
+    if narrow:
+        emit_converted(node.name, total, output, lowering)
+
+
+@maps("MatMulInteger", dtypes=BYTES, notes="zero points per tensor, row (A) or column (B)")
 def map_matmul_integer(node: NodeSpec, lowering: Lowering) -> None:
-    a, b, output = node.input(0), node.input(1), node.outputs[0]
-    if a is None or b is None or output is None:
-        raise Unsupported("MatMulInteger without A, B or output")
-    for tensor in (a, b):
-        if tensor.dtype.itemsize != 1:
-            raise Unsupported(f"{tensor.name} is {tensor.dtype}", "int8 or uint8")
+    a, b, output = _bytes_of(node, 0), _bytes_of(node, 1), node.outputs[0]
+    if output is None:
+        raise Unsupported("MatMulInteger without output")
     zeros = [_integer_zero(node.input(i)) for i in (2, 3)]
     if any(z is not None and z.size > 1 for z in zeros) and max(len(a.shape), len(b.shape)) > 2:
         raise Unsupported("zero points per row or column of batched matrices", "2-D A and B")
     emit_product(node, lowering, a, b, output, a_zero=zeros[0], b_zero=zeros[1])
+
+
+def _bytes_of(node: NodeSpec, index: int) -> TensorSpec:
+    tensor = node.input(index)
+    if tensor is None or str(tensor.dtype) not in BYTES:
+        given = "nothing" if tensor is None else f"{tensor.dtype} ({tensor.name})"
+        raise Unsupported(f"{node.op_type} of {given}", ", ".join(BYTES))
+    return tensor
 
 
 def _integer_zero(tensor: TensorSpec | None) -> TensorSpec | None:
@@ -362,3 +439,37 @@ def _integer_zero(tensor: TensorSpec | None) -> TensorSpec | None:
     if tensor is None or (tensor.value is not None and not np.any(tensor.value)):
         return None
     return tensor
+
+
+@maps("QLinearMatMul", dtypes=BYTES, notes="scales and zero points of B per column, where 2-D")
+def map_qlinear_matmul(node: NodeSpec, lowering: Lowering) -> None:
+    a, b, output = _bytes_of(node, 0), _bytes_of(node, 3), node.outputs[0]
+    given = [node.input(index) for index in range(8)]
+    if output is None or any(tensor is None for tensor in given):
+        raise Unsupported("QLinearMatMul without one of its tensors")
+    tensors = [tensor for tensor in given if tensor is not None]
+    (a_scale, b_scale, y_scale), out_zero = (tensors[i] for i in (1, 4, 6)), tensors[7]
+    if any(tensor.size != 1 for tensor in (a_scale, y_scale, out_zero)):
+        raise Unsupported("scales of A or Y per row or column", "one for the tensor")
+    if b_scale.size > 1 and len(b.shape) > 2:
+        raise Unsupported("scales per column of batched matrices", "2-D B")
+    zeros = [_integer_zero(tensors[index]) for index in (2, 5)]
+    if any(z is not None and z.size > 1 for z in zeros) and max(len(a.shape), len(b.shape)) > 2:
+        raise Unsupported("zero points per row or column of batched matrices", "2-D A and B")
+    scale = _factor(node, lowering, a_scale, b_scale, y_scale)
+    options = {"scale": scale, "out_zero": _integer_zero(out_zero)}
+    emit_product(node, lowering, a, b, output, a_zero=zeros[0], b_zero=zeros[1], **options)
+
+
+def _factor(node: NodeSpec, lowering: Lowering, a: TensorSpec, b: TensorSpec, y: TensorSpec) -> TensorSpec:
+    """``a * b / y`` in float32, each step rounded, as onnxruntime computes it: now, or on the device."""
+    if a.value is not None and b.value is not None and y.value is not None:
+        first, second, third = (
+            t.value.astype(np.float32).reshape(-1) for t in (a, b, y) if t.value is not None
+        )
+        return lowering.const(first * second / third)
+    wide = [in_float32(node.name, tensor, lowering) for tensor in (a, b, y)]
+    product, factor = (lowering.temp(np.dtype(np.float32), b.shape) for _ in range(2))
+    lowering.emit(Eltwise(node.name, "mul", wide[:2], product, lowering.device))
+    lowering.emit(Eltwise(node.name, "div", [product, wide[2]], factor, lowering.device))
+    return factor

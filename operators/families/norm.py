@@ -10,11 +10,19 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.dtypes import FLOATS
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.params import LIMITS
 from onedispatch.operators.declarations.registry import maps
-from onedispatch.operators.families.elementwise import Eltwise, View, streaming_cost, tensors_of
+from onedispatch.operators.families.elementwise import (
+    Eltwise,
+    View,
+    numpy_names,
+    operands_of,
+    streaming_cost,
+    tensors_of,
+)
 from onedispatch.operators.families.rows import LENGTH, ROW_ELEMENTS, ROW_TENSOR, middle_axis_nest
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.nest import Nest
@@ -26,8 +34,8 @@ LRN = declare(
     Kernel(
         "od::lrn@1",
         dims=("o", "i"),
-        inputs=(Tensor("x", ROW_TENSOR),),
-        outputs=(Tensor("out", ROW_TENSOR),),
+        inputs=(Tensor("x", ROW_TENSOR, FLOATS, like="out"),),
+        outputs=(Tensor("out", ROW_TENSOR, FLOATS),),
         scalars=(
             Scalar("size", low=1, high=LIMITS["lrn_size"]),
             Scalar("alpha", "f32"),
@@ -87,20 +95,19 @@ class Lrn(Operator):
         self.alpha, self.beta, self.bias = (attributes[k] for k in ("alpha", "beta", "bias"))
 
     def nests(self) -> list[Nest]:
-        n, c, inner = self.output.shape[0], self.output.shape[1], prod(self.output.shape[2:])
-        if n * c * inner == 0:
+        if not self.output.size:
             return []
         scalars = {"size": self.size, "alpha": self.alpha, "beta": self.beta, "bias": self.bias}
-        return [middle_axis_nest(LRN, (n, c, inner), scalars)]
+        return [middle_axis_nest(LRN, self.output, (1, 2), scalars)]
 
     def reference(self, *arrays: Array) -> Array:
-        x = arrays[0]
+        x = arrays[0].astype(np.float32)
         square, total = x * x, np.zeros_like(x)
         before, after = floor((self.size - 1) / 2), ceil((self.size - 1) / 2)
         for c in range(x.shape[1]):
             total[:, c] = square[:, max(0, c - before) : c + after + 1].sum(axis=1)
         scaled = np.float32(self.bias) + np.float32(self.alpha / self.size) * total
-        y: Array = (x / scaled ** np.float32(self.beta)).astype(np.float32)
+        y: Array = (x / scaled ** np.float32(self.beta)).astype(np.float32).astype(self.output.dtype)
         return y
 
 
@@ -152,9 +159,9 @@ def _computed_parameters(
     lowering.emit(Eltwise(name, "muladd", [x, factor, shift], output, device, views=views))
 
 
-@maps("LRN", notes="all channels of a column must fit one core's memory")
+@maps("LRN", dtypes=numpy_names(FLOATS), notes="all channels of a column must fit one core's memory")
 def map_lrn(node: NodeSpec, lowering: Lowering) -> None:
-    inputs, output = tensors_of(node)
+    inputs, output = operands_of(node, numpy_names(FLOATS))
     defaults = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
     attributes = {k: float(node.attr(k, v)) for k, v in defaults.items()}
     size = int(node.attr("size", 0))

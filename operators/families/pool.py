@@ -8,20 +8,29 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.dtypes import FLOATS, NUMBERS
 from onedispatch.operators.declarations.functions import POOLINGS, Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, chooses, declare
 from onedispatch.operators.declarations.registry import maps
-from onedispatch.operators.families.elementwise import ACTIVATION_SCALARS, streaming_cost, tensors_of
-from onedispatch.operators.families.window import TAPS, WINDOW_SCALARS, Window, spatial, window_of, windows
-from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
-from onedispatch.operators.scheduling.index_space import (
-    F32,
-    OUTPUT,
-    Access,
-    Dim,
-    contiguous_strides,
-    strided_operand,
+from onedispatch.operators.families.elementwise import (
+    ACTIVATION_SCALARS,
+    numpy_names,
+    operands_of,
+    streaming_cost,
 )
+from onedispatch.operators.families.reduce import word_of
+from onedispatch.operators.families.window import (
+    TAPS,
+    WINDOW_SCALARS,
+    Window,
+    row_dim,
+    rows_view,
+    spatial,
+    window_of,
+    windows,
+)
+from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
+from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
 
@@ -31,8 +40,8 @@ POOL = declare(
     Kernel(
         "od::pool@1",
         dims=("c", "oh", "ow"),
-        inputs=(Tensor("x", "c oh ow", walk="interval"),),
-        outputs=(Tensor("out", "c oh ow"),),
+        inputs=(Tensor("x", "c oh ow", NUMBERS, walk="interval", like="out"),),
+        outputs=(Tensor("out", "c oh ow", NUMBERS),),
         # pads count cells for average_include_pad: a cell counts when inside [-begin, extent + end).
         scalars=(
             chooses("mode", POOLINGS),
@@ -68,32 +77,30 @@ class Pool(Operator):
     def nests(self) -> list[Nest]:
         x = self.inputs[0]
         channels = x.shape[0] * x.shape[1]
-        (h, w), (oh, ow) = spatial(x.shape), spatial(self.output.shape)
+        (h, _), (oh, ow) = spatial(x.shape), spatial(self.output.shape)
         if channels * oh * ow == 0:
             return []
-        dims = (Dim("c", channels), Dim("oh", oh), Dim("ow", ow))
         accesses = (Access(0), self.window.access(1, 0), self.window.access(2, 1))
-        sizes, outs = (channels, h, w), (channels, oh, ow)
-        inside = strided_operand(
-            "x", 0, F32, list(zip(sizes, contiguous_strides(sizes), accesses, strict=True))
-        )
-        out = strided_operand(
-            "out",
-            OUTPUT,
-            F32,
-            [(e, s, Access(d)) for d, (e, s) in enumerate(zip(outs, contiguous_strides(outs), strict=True))],
-        )
+        inside = rows_view("x", 0, x, (channels, h), accesses)
+        out = rows_view("out", OUTPUT, self.output, (channels, oh), [Access(d) for d in range(3)])
+        dims = (Dim("c", channels), Dim("oh", oh), row_dim("ow", self.output))
 
         top, left, bottom, right = self.window.pads
         pads = {"pad_top": top, "pad_left": left, "pad_bottom": bottom, "pad_right": right}
-        scalars = {"mode": self.mode, **self.window.scalars, **pads, **self.activation.scalars}
+        scalars = {"mode": self.mode, **self.window.scalars_for(x), **pads, **self.activation.scalars}
         return [Nest(POOL, dims, (inside,), (out,), {"c": 0, "oh": 1, "ow": 2}, scalars)]
 
+    @property
+    def takes_activation(self) -> bool:
+        return super().takes_activation and self.output.element.name in FLOATS.split()
+
     def reference(self, *arrays: Array) -> Array:
-        x = arrays[0].reshape(*arrays[0].shape[:2], *spatial(arrays[0].shape))
+        wide = word_of(arrays[0].dtype)
+        x = arrays[0].astype(wide).reshape(*arrays[0].shape[:2], *spatial(arrays[0].shape))
         out = spatial(self.output.shape)
         if self.mode == "max":
-            y = windows(x, self.window, out, -np.inf).max(axis=(-1, -2))
+            least = -np.inf if wide.kind == "f" else np.iinfo(wide).min
+            y = windows(x, self.window, out, least).max(axis=(-1, -2))
         else:
             ones = np.ones((1, 1, *x.shape[2:]), np.float32)
             if self.mode == "average_include_pad":
@@ -104,12 +111,17 @@ class Pool(Operator):
             else:
                 count = windows(ones, self.window, out, 0.0).sum(axis=(-1, -2))
             y = windows(x, self.window, out, 0.0).sum(axis=(-1, -2)) / count
-        return self.activation.apply(y.astype(np.float32)).reshape(self.output.shape)
+        result = self.activation.apply(np.asarray(y, wide))
+        return result.astype(self.output.dtype).reshape(self.output.shape)
 
 
-@maps("MaxPool", "AveragePool", notes="1-D and 2-D, dilations, ceil_mode; no Indices output")
+# ONNX has no averages of integers, and of those the largest of bytes alone.
+TAKEN = {"MaxPool": numpy_names(f"{FLOATS} i8 u8"), "AveragePool": numpy_names(FLOATS)}
+
+
+@maps(*TAKEN, dtypes=TAKEN, notes="1-D and 2-D, dilations, ceil_mode; no Indices output")
 def map_pool(node: NodeSpec, lowering: Lowering) -> None:
-    (x,), output = tensors_of(node)
+    (x,), output = operands_of(node, TAKEN[node.op_type])
     if len(node.outputs) > 1 and node.outputs[1] is not None:
         raise Unsupported("MaxPool with its Indices output", "the first output only")
     window = window_of(node, x, node.attr("kernel_shape"), output)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -14,10 +14,22 @@ from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.kernel import Scalar
 from onedispatch.operators.declarations.params import LIMITS
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.scheduling.index_space import Access
+from onedispatch.operators.scheduling.index_space import (
+    OUTPUT,
+    Access,
+    Dim,
+    Operand,
+    contiguous_strides,
+    strided_operand,
+)
 
-WINDOW_SCALARS = tuple(
-    Scalar(f"{name}{axis}", low=1, high=LIMITS["window_step"], default=1) for name in "ksd" for axis in "hw"
+WINDOW_SCALARS = (
+    *(
+        Scalar(f"{name}{axis}", low=1, high=LIMITS["window_step"], default=1)
+        for name in "ksd"
+        for axis in "hw"
+    ),
+    Scalar("width", default=0),  # columns of x, without those that fill up words; 0: all that its axis has
 )
 TAPS = e.scalar("kh") * e.scalar("kw")
 
@@ -47,10 +59,36 @@ class Window:
         pairs = zip("ksd", (self.kernel, self.strides, self.dilations), strict=True)
         return {f"{name}{axis}": pair[i] for name, pair in pairs for i, axis in enumerate("hw")}
 
+    def scalars_for(self, x: TensorSpec) -> dict[str, float | str]:
+        """The same, and the width of ``x`` where its rows have padding."""
+        return {**self.scalars, "width": x.row if x.row_pitch != x.row else 0}
+
 
 def spatial(shape: Sequence[int]) -> tuple[int, int]:
     """(height, width) of a [N, C, L] or [N, C, H, W] shape."""
     return (1, shape[2]) if len(shape) == 3 else (shape[2], shape[3])
+
+
+def rows_view(
+    name: str, number: int, tensor: TensorSpec, outer: Sequence[int], accesses: Sequence[Access]
+) -> Operand:
+    """``tensor`` as [*outer, row], rows with their padding; chunks of inputs begin with words."""
+    row = tensor.element
+    sizes = (*outer, tensor.row_pitch)
+    strides = contiguous_strides(sizes)
+    *rest, last = accesses
+    if row.per_word > 1 and number != OUTPUT:
+        last = replace(last, align=row.per_word)
+    walked = [
+        (size, stride, access) for size, stride, access in zip(sizes, strides, (*rest, last), strict=True)
+    ]
+    return strided_operand(name, number, row, walked)
+
+
+def row_dim(name: str, tensor: TensorSpec) -> Dim:
+    """The index dimension along the rows of an output, their padding included."""
+    unit = tensor.element.per_word
+    return Dim(name, tensor.row_pitch, multiple=unit, padding=tensor.row_pitch - tensor.row)
 
 
 def window_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: TensorSpec) -> Window:

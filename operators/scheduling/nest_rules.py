@@ -68,6 +68,7 @@ def _check_bindings(nest: LoopNest) -> None:
             raise _error(nest, f"operand {tensor.name!r}", "nothing", "it must be there")
         if operand is not None:
             _check_dtype(nest, tensor, operand.dtype.name)
+    _check_types(nest)
     for scalar in kernel.scalars:
         if scalar.table is not None and kernel.seen_by(scalar).name in bound:
             _check_function(nest, scalar, bound[kernel.seen_by(scalar).name].dtype.name)
@@ -82,6 +83,18 @@ def _check_dtype(nest: LoopNest, tensor: Tensor, given: str) -> None:
         what = f"element type of operand {tensor.name!r}"
         told = f"{accepted[0]}, that of {tensor.like!r}" if like is not None else ", ".join(accepted)
         raise _error(nest, what, given, told)
+
+
+def _check_types(nest: LoopNest) -> None:
+    """The element types of the operands that are there stand together in a row of the declaration."""
+    given = {name: operand.dtype.name for name, operand in nest.bound.items()}
+    rows = nest.kernel.type_rows
+    if rows and not any(all(dtype in row.get(name, ()) for name, dtype in given.items()) for row in rows):
+        told = ", ".join(f"{name} {dtype}" for name, dtype in given.items())
+        accepted = "; ".join(
+            ", ".join(f"{name} {'|'.join(row[name])}" for name in given if name in row) for row in rows
+        )
+        raise _error(nest, "its element types together", told, accepted)
 
 
 def _check_function(nest: LoopNest, scalar: Scalar, dtype: str) -> None:

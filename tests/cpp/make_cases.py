@@ -42,7 +42,7 @@ from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.families.movement import Copy
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.transactions import ArgKind, Xclbin, find_device
-from tests.ops.case import Case, case, f32, integers, value, weight
+from tests.ops.case import Case, Input, case, f32, integers, value, weight
 from tests.ops.cases import CASES as TABLE
 from tests.ops.lowered import device_bytes, lower
 
@@ -72,7 +72,15 @@ def products() -> list[Case]:
         case("MatMulInteger", integers("int8", 37, 64), integers("int8", 64, 10)),
         case("MatMulInteger", u8, i8, value(131, "uint8"), value(-3, "int8")),
         *case("MatMulInteger", u8, i8, value(7, "uint8"), per_column).on("npu2", *SMALL),
+        *quantised(u8, i8, "uint8").on("npu2", *SMALL),
+        quantised(integers("int8", 37, 64), integers("int8", 64, 10), "int8"),
     ]
+
+
+def quantised(a: Input, b: Input, dtype: str) -> Case:
+    """A QLinearMatMul whose results are neither all small nor all saturated."""
+    scales, zeros = (value(0.02), value(0.01), value(0.25)), (value(3, a.dtype), value(-2, b.dtype))
+    return case("QLinearMatMul", a, scales[0], zeros[0], b, scales[1], zeros[1], scales[2], value(5, dtype))
 
 
 def windows() -> list[Case]:

@@ -142,6 +142,7 @@ void gemm_i8_case(uint32_t seed) {
   std::vector<int32_t> bias(static_cast<size_t>(g.N));
   for (auto& x : bias) x = static_cast<int32_t>(random.word());
   put_gemm(block, g);
+  block.put(arg::alpha, bits(1.0f));
   namespace dtype = params::dtype;
   const uint32_t a_type = a_signed ? dtype::i8 : dtype::u8, b_type = b_signed ? dtype::i8 : dtype::u8;
   for (const uint32_t word : {arg::a, arg::a_zero}) block.types[word] = a_type;

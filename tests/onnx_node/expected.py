@@ -18,11 +18,6 @@ REFUSED: dict[str, str] = {
         for dtype in ("int64", "float64")
     },
     **{
-        f"test_reduce_{which}": f"Reduce{which[:3].capitalize()} of bool "
-        for which in ("max_bool_inputs", "max_empty_set_bool", "min_bool_inputs")
-    },
-    "test_maxpool_2d_uint8": "MaxPool of uint8 ",
-    **{
         f"test_averagepool_3d_{which}": "AveragePool over 3 spatial dimensions"
         for which in (
             "default",

@@ -42,7 +42,7 @@ class Input:
 
     shape: tuple[int, ...]
     dtype: str = "float32"
-    kind: str = "normal"  # normal, positive, wide, one of MIXES, integer; or "value"
+    kind: str = "normal"  # normal, positive, wide, one of MIXES, integer, small; or "value"
     const: bool = False
     value: Any = None
 
@@ -52,6 +52,8 @@ class Input:
             return np.asarray(self.value, dtype).reshape(self.shape)
         if dtype.kind in "iu":
             info = np.iinfo(dtype)
+            if self.kind == "small":
+                return rng.integers(max(info.min, -3), 3, self.shape, endpoint=True).astype(dtype)
             low, high = max(info.min, -1 << 20), min(info.max, 1 << 20)
             return rng.integers(low, high, self.shape, dtype=np.int64, endpoint=True).astype(dtype)
         if dtype.kind == "b":

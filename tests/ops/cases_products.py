@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of MatMul, Gemm and MatMulInteger."""
+"""Cases of MatMul, Gemm, MatMulInteger and QLinearMatMul."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -130,4 +132,51 @@ def matmul_integer() -> list[Case]:
     return cases
 
 
-CASES = [*matmul(), *gemm(), *matmul_integer()]
+def qlinear(
+    types: tuple[str, str, str],
+    sizes: tuple[int, int, int],
+    scales: tuple[float, float | list[float], float],
+    zeros: tuple[int, int | list[int], int],
+    *,
+    const: bool = True,
+    lead: tuple[int, ...] = (),
+) -> Case:
+    """A QLinearMatMul of [*lead, M, K] and [K, N]."""
+    (a, b, y), (m, k, n) = types, sizes
+    return case(
+        "QLinearMatMul",
+        *(integers(a, *lead, m, k), value(scales[0]), value(zeros[0], a)),
+        *(integers(b, k, n, const=const), value(scales[1]), value(zeros[1], b)),
+        *(value(scales[2]), value(zeros[2], y)),
+        note=f"{scales[2]:g}",
+    )
+
+
+def qlinear_matmul() -> list[Case]:
+    byte, signed, mixed = ("uint8", "uint8", "uint8"), ("int8", "int8", "int8"), ("uint8", "int8", "uint8")
+    cases = [
+        qlinear(types, sizes, (0.02, 0.01, scale), zeros, const=const)
+        for types, zeros in [(byte, (128, 113, 121)), (signed, (3, -7, -5)), (mixed, (7, 0, 0))]
+        for sizes, scale in [
+            ((1, 1, 1), 0.1),
+            ((5, 7, 10), 0.25),
+            ((37, 64, 29), 0.6),
+            ((3, 301, 33), 0.0001),
+        ]
+        for const in (True, False)
+    ]
+    per_column = [0.004 * (i + 1) for i in range(13)]
+    cases += [
+        qlinear(mixed, (9, 31, 13), (0.02, per_column, 0.5), (7, [0] * 13, 3)),
+        qlinear(byte, (9, 31, 13), (0.02, 0.01, 0.5), (7, 9, 3), const=False, lead=(2, 3)),
+        qlinear(signed, (70, 1500, 40), (0.02, 0.01, 0.6), (0, 0, 0)),
+    ]
+    computed = qlinear(signed, (9, 31, 13), (0.02, 0.01, 0.3), (3, 2, 7))
+    inputs = [replace(x, const=False) if x else x for x in computed.inputs]
+    cases.append(replace(computed, inputs=tuple(inputs), note="computed"))
+    cases += qlinear(byte, (37, 61, 29), (0.02, 0.01, 0.5), (128, 100, 7)).on(*SMALL_DEVICES)
+    assert all(c.allowed == EXACT for c in cases)
+    return cases
+
+
+CASES = [*matmul(), *gemm(), *matmul_integer(), *qlinear_matmul()]

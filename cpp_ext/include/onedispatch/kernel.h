@@ -90,6 +90,9 @@ typedef struct od_kernel_spec {
   uint32_t reduces;
   const od_operand_spec* operands; /* inputs, then outputs */
   uint32_t n_operands;
+  /* Element types that go together: per row a bit per OD_DTYPE_... for every operand; none: all do. */
+  const uint32_t* types;
+  uint32_t n_types;
   const od_scalar_spec* scalars;
   uint32_t n_scalars;
   const od_step* cost; /* core cycles of a call */

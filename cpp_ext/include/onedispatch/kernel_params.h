@@ -99,7 +99,7 @@ namespace scalar {
 }  // namespace scalar
 }  // namespace cast
 namespace conv {
-constexpr uint32_t digest = 0x6F71F620;
+constexpr uint32_t digest = 0x0A6FCDA5;
 constexpr uint32_t dim_co = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -120,9 +120,10 @@ constexpr uint32_t sh = 84;
 constexpr uint32_t sw = 85;
 constexpr uint32_t dh = 86;
 constexpr uint32_t dw = 87;
-constexpr uint32_t act = 88;
-constexpr uint32_t act_alpha = 89;
-constexpr uint32_t act_beta = 90;
+constexpr uint32_t width = 88;
+constexpr uint32_t act = 89;
+constexpr uint32_t act_alpha = 90;
+constexpr uint32_t act_beta = 91;
 namespace dim {
 constexpr uint32_t co = 0;
 constexpr uint32_t oh = 1;
@@ -141,13 +142,14 @@ constexpr uint32_t sh = 2;
 constexpr uint32_t sw = 3;
 constexpr uint32_t dh = 4;
 constexpr uint32_t dw = 5;
-constexpr uint32_t act = 6;
-constexpr uint32_t act_alpha = 7;
-constexpr uint32_t act_beta = 8;
+constexpr uint32_t width = 6;
+constexpr uint32_t act = 7;
+constexpr uint32_t act_alpha = 8;
+constexpr uint32_t act_beta = 9;
 }  // namespace scalar
 }  // namespace conv
 namespace dwconv {
-constexpr uint32_t digest = 0xDE1CFBA4;
+constexpr uint32_t digest = 0x5138FAE0;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -167,9 +169,10 @@ constexpr uint32_t sh = 79;
 constexpr uint32_t sw = 80;
 constexpr uint32_t dh = 81;
 constexpr uint32_t dw = 82;
-constexpr uint32_t act = 83;
-constexpr uint32_t act_alpha = 84;
-constexpr uint32_t act_beta = 85;
+constexpr uint32_t width = 83;
+constexpr uint32_t act = 84;
+constexpr uint32_t act_alpha = 85;
+constexpr uint32_t act_beta = 86;
 namespace dim {
 constexpr uint32_t c = 0;
 constexpr uint32_t oh = 1;
@@ -188,9 +191,10 @@ constexpr uint32_t sh = 2;
 constexpr uint32_t sw = 3;
 constexpr uint32_t dh = 4;
 constexpr uint32_t dw = 5;
-constexpr uint32_t act = 6;
-constexpr uint32_t act_alpha = 7;
-constexpr uint32_t act_beta = 8;
+constexpr uint32_t width = 6;
+constexpr uint32_t act = 7;
+constexpr uint32_t act_alpha = 8;
+constexpr uint32_t act_beta = 9;
 }  // namespace scalar
 }  // namespace dwconv
 namespace eltwise {
@@ -238,7 +242,7 @@ constexpr uint32_t act_beta = 5;
 }  // namespace scalar
 }  // namespace eltwise
 namespace gemm {
-constexpr uint32_t digest = 0xDEFBA869;
+constexpr uint32_t digest = 0x7B8891EC;
 constexpr uint32_t dim_m = 40;
 constexpr uint32_t dim_n = 41;
 constexpr uint32_t a = 42;
@@ -253,11 +257,15 @@ constexpr uint32_t a_zero = 70;
 constexpr uint32_t a_zero_m = 71;
 constexpr uint32_t b_zero = 76;
 constexpr uint32_t b_zero_n = 77;
-constexpr uint32_t out = 82;
-constexpr uint32_t alpha = 83;
-constexpr uint32_t act = 84;
-constexpr uint32_t act_alpha = 85;
-constexpr uint32_t act_beta = 86;
+constexpr uint32_t scale = 82;
+constexpr uint32_t scale_n = 83;
+constexpr uint32_t out_zero = 88;
+constexpr uint32_t out_zero_n = 89;
+constexpr uint32_t out = 94;
+constexpr uint32_t alpha = 95;
+constexpr uint32_t act = 96;
+constexpr uint32_t act_alpha = 97;
+constexpr uint32_t act_beta = 98;
 namespace dim {
 constexpr uint32_t m = 0;
 constexpr uint32_t n = 1;
@@ -268,7 +276,9 @@ constexpr uint32_t b = 1;
 constexpr uint32_t bias = 2;
 constexpr uint32_t a_zero = 3;
 constexpr uint32_t b_zero = 4;
-constexpr uint32_t out = 5;
+constexpr uint32_t scale = 5;
+constexpr uint32_t out_zero = 6;
+constexpr uint32_t out = 7;
 }  // namespace operand
 namespace scalar {
 constexpr uint32_t alpha = 0;
@@ -303,7 +313,7 @@ constexpr uint32_t epsilon = 0;
 }  // namespace scalar
 }  // namespace layer_norm
 namespace lrn {
-constexpr uint32_t digest = 0xE04E0F66;
+constexpr uint32_t digest = 0x85AD797D;
 constexpr uint32_t dim_o = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;
@@ -331,7 +341,7 @@ constexpr uint32_t bias = 3;
 }  // namespace scalar
 }  // namespace lrn
 namespace pool {
-constexpr uint32_t digest = 0x3265EC34;
+constexpr uint32_t digest = 0xFDF30DBD;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -347,13 +357,14 @@ constexpr uint32_t sh = 63;
 constexpr uint32_t sw = 64;
 constexpr uint32_t dh = 65;
 constexpr uint32_t dw = 66;
-constexpr uint32_t pad_top = 67;
-constexpr uint32_t pad_left = 68;
-constexpr uint32_t pad_bottom = 69;
-constexpr uint32_t pad_right = 70;
-constexpr uint32_t act = 71;
-constexpr uint32_t act_alpha = 72;
-constexpr uint32_t act_beta = 73;
+constexpr uint32_t width = 67;
+constexpr uint32_t pad_top = 68;
+constexpr uint32_t pad_left = 69;
+constexpr uint32_t pad_bottom = 70;
+constexpr uint32_t pad_right = 71;
+constexpr uint32_t act = 72;
+constexpr uint32_t act_alpha = 73;
+constexpr uint32_t act_beta = 74;
 namespace dim {
 constexpr uint32_t c = 0;
 constexpr uint32_t oh = 1;
@@ -371,17 +382,18 @@ constexpr uint32_t sh = 3;
 constexpr uint32_t sw = 4;
 constexpr uint32_t dh = 5;
 constexpr uint32_t dw = 6;
-constexpr uint32_t pad_top = 7;
-constexpr uint32_t pad_left = 8;
-constexpr uint32_t pad_bottom = 9;
-constexpr uint32_t pad_right = 10;
-constexpr uint32_t act = 11;
-constexpr uint32_t act_alpha = 12;
-constexpr uint32_t act_beta = 13;
+constexpr uint32_t width = 7;
+constexpr uint32_t pad_top = 8;
+constexpr uint32_t pad_left = 9;
+constexpr uint32_t pad_bottom = 10;
+constexpr uint32_t pad_right = 11;
+constexpr uint32_t act = 12;
+constexpr uint32_t act_alpha = 13;
+constexpr uint32_t act_beta = 14;
 }  // namespace scalar
 }  // namespace pool
 namespace reduce {
-constexpr uint32_t digest = 0x537C7EF8;
+constexpr uint32_t digest = 0x8389E694;
 constexpr uint32_t dim_r = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;
@@ -409,7 +421,7 @@ constexpr uint32_t act_beta = 3;
 }  // namespace scalar
 }  // namespace reduce
 namespace softmax {
-constexpr uint32_t digest = 0x8A3A8A4B;
+constexpr uint32_t digest = 0xDB3861B5;
 constexpr uint32_t dim_o = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;
@@ -418,6 +430,7 @@ constexpr uint32_t x_length = 48;
 constexpr uint32_t x_i = 53;
 constexpr uint32_t out = 58;
 constexpr uint32_t log = 59;
+constexpr uint32_t length = 60;
 namespace dim {
 constexpr uint32_t o = 0;
 constexpr uint32_t i = 1;
@@ -428,6 +441,7 @@ constexpr uint32_t out = 1;
 }  // namespace operand
 namespace scalar {
 constexpr uint32_t log = 0;
+constexpr uint32_t length = 1;
 }  // namespace scalar
 }  // namespace softmax
 }  // namespace onedispatch::params

@@ -8,8 +8,8 @@
 
 static const od_function_spec od_activation[] = {{"none", 0, 1023u}, {"relu", 0, 511u}, {"leakyrelu", 0, 7u}, {"clip", 0, 7u}, {"sigmoid", 1, 7u}, {"tanh", 1, 7u}, {"exp", 1, 7u}, {"sqrt", 1, 7u}, {"erf", 1, 7u}, {"abs", 0, 511u}, {"neg", 0, 175u}, {"log", 1, 7u}, {"reciprocal", 1, 7u}, {"softsign", 1, 7u}};
 static const od_function_spec od_eltwise_func[] = {{"copy", 0, 1023u}, {"add", 0, 511u}, {"sub", 0, 511u}, {"mul", 0, 511u}, {"div", 1, 511u}, {"muladd", 0, 7u}, {"fill", 0, 1023u}, {"max", 0, 511u}, {"min", 0, 511u}, {"pow", 1, 7u}};
-static const od_function_spec od_pool_mode[] = {{"max", 0, 1023u}, {"average_exclude_pad", 1, 1023u}, {"average_include_pad", 1, 1023u}};
-static const od_function_spec od_reduce_mode[] = {{"sum", 0, 1023u}, {"mean", 1, 1023u}, {"max", 0, 1023u}, {"min", 0, 1023u}, {"sum_square", 0, 1023u}, {"prod", 0, 1023u}};
+static const od_function_spec od_pool_mode[] = {{"max", 0, 511u}, {"average_exclude_pad", 1, 7u}, {"average_include_pad", 1, 7u}};
+static const od_function_spec od_reduce_mode[] = {{"sum", 0, 511u}, {"mean", 1, 511u}, {"max", 0, 1023u}, {"min", 0, 1023u}, {"sum_square", 0, 511u}, {"prod", 0, 511u}};
 static const od_axis_spec od_cast_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_cast_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_cast_operands[] = {
@@ -32,16 +32,16 @@ static const od_step od_cast_cost[] = {
 };
 static const char* const od_cast_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
 enum { OD_CAST_X0 = 0, OD_CAST_OUT = 1 };
-static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x19BEA72Eu, 0, 0, 0, od_cast_operands, 2, 0, 0, od_cast_cost, 11, 0, 0, od_cast_constants, 3, 67, 128, 2048};
+static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x19BEA72Eu, 0, 0, 0, od_cast_operands, 2, 0, 0, 0, 0, od_cast_cost, 11, 0, 0, od_cast_constants, 3, 67, 128, 2048};
 static const od_axis_spec od_conv_x[] = {{"k", 254}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_conv_w[] = {{"co", 0}, {"k", 254}, {"tap", 255}};
 static const od_axis_spec od_conv_bias[] = {{"co", 0}};
 static const od_axis_spec od_conv_out[] = {{"co", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_conv_operands[] = {
-    {"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_INTERVAL, 0, od_conv_x, 3},
-    {"w", 59, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_conv_w, 3},
+    {"x", 43, 7u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_INTERVAL, 3, od_conv_x, 3},
+    {"w", 59, 7u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 3, od_conv_w, 3},
     {"bias", 75, 1u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 2, od_conv_bias, 1},
-    {"out", 81, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 3, od_conv_out, 3},
+    {"out", 81, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 3, od_conv_out, 3},
 };
 static const od_scalar_spec od_conv_scalars[] = {
     {"kh", 82, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
@@ -50,9 +50,10 @@ static const od_scalar_spec od_conv_scalars[] = {
     {"sw", 85, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
     {"dh", 86, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
     {"dw", 87, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
-    {"act", 88, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 3},
-    {"act_alpha", 89, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
-    {"act_beta", 90, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
+    {"width", 88, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 3},
+    {"act", 89, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 3},
+    {"act_alpha", 90, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
+    {"act_beta", 91, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
 };
 /* (((device_by_dtype(call_cycles, x) + (elements * device_by_dtype(output_cycles, x))) + (((elements * k) * (scalar(kh) * scalar(kw))) / device_by_dtype(macs_per_cycle, x))) + (((elements * last) * weight(act)) * device(special_cycles_per_element))) */
 static const od_step od_conv_cost[] = {
@@ -74,7 +75,7 @@ static const od_step od_conv_cost[] = {
     {OD_OP_ELEMENTS, 0, 0, 0.0},
     {OD_OP_LAST, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0.0},
-    {OD_OP_WEIGHT, 6, 0, 0.0},
+    {OD_OP_WEIGHT, 7, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0.0},
     {OD_OP_DEVICE, 3, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0.0},
@@ -84,17 +85,17 @@ static const char* const od_conv_dims[] = {"co", "oh", "ow"};
 static const char* const od_conv_constants[] = {"call_cycles", "output_cycles", "macs_per_cycle", "special_cycles_per_element"};
 enum { OD_CONV_CO = 0, OD_CONV_OH = 1, OD_CONV_OW = 2 };
 enum { OD_CONV_X = 0, OD_CONV_W = 1, OD_CONV_BIAS = 2, OD_CONV_OUT = 3 };
-enum { OD_CONV_KH = 0, OD_CONV_KW = 1, OD_CONV_SH = 2, OD_CONV_SW = 3, OD_CONV_DH = 4, OD_CONV_DW = 5, OD_CONV_ACT = 6, OD_CONV_ACT_ALPHA = 7, OD_CONV_ACT_BETA = 8 };
-static const od_kernel_spec od_conv_spec = {"od::conv@1", 0x6F71F620u, od_conv_dims, 3, 1, od_conv_operands, 4, od_conv_scalars, 9, od_conv_cost, 23, 0, 0, od_conv_constants, 4, 91, 128, 2048};
+enum { OD_CONV_KH = 0, OD_CONV_KW = 1, OD_CONV_SH = 2, OD_CONV_SW = 3, OD_CONV_DH = 4, OD_CONV_DW = 5, OD_CONV_WIDTH = 6, OD_CONV_ACT = 7, OD_CONV_ACT_ALPHA = 8, OD_CONV_ACT_BETA = 9 };
+static const od_kernel_spec od_conv_spec = {"od::conv@1", 0x0A6FCDA5u, od_conv_dims, 3, 1, od_conv_operands, 4, 0, 0, od_conv_scalars, 10, od_conv_cost, 23, 0, 0, od_conv_constants, 4, 92, 128, 2048};
 static const od_axis_spec od_dwconv_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_dwconv_w[] = {{"c", 0}, {"tap", 255}};
 static const od_axis_spec od_dwconv_bias[] = {{"c", 0}};
 static const od_axis_spec od_dwconv_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_dwconv_operands[] = {
-    {"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_INTERVAL, 0, od_dwconv_x, 3},
-    {"w", 59, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_dwconv_w, 2},
+    {"x", 43, 7u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_INTERVAL, 3, od_dwconv_x, 3},
+    {"w", 59, 7u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 3, od_dwconv_w, 2},
     {"bias", 70, 1u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 2, od_dwconv_bias, 1},
-    {"out", 76, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 3, od_dwconv_out, 3},
+    {"out", 76, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 3, od_dwconv_out, 3},
 };
 static const od_scalar_spec od_dwconv_scalars[] = {
     {"kh", 77, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
@@ -103,9 +104,10 @@ static const od_scalar_spec od_dwconv_scalars[] = {
     {"sw", 80, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
     {"dh", 81, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
     {"dw", 82, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
-    {"act", 83, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 3},
-    {"act_alpha", 84, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
-    {"act_beta", 85, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
+    {"width", 83, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 3},
+    {"act", 84, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 3},
+    {"act_alpha", 85, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
+    {"act_beta", 86, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
 };
 /* ((device(call_cycles) + ((((elements * (scalar(kh) * scalar(kw))) * device(words_per_cycle)) / device(window_macs_per_cycle)) / device(words_per_cycle))) + ((elements * weight(act)) * device(special_cycles_per_element))) */
 static const od_step od_dwconv_cost[] = {
@@ -123,7 +125,7 @@ static const od_step od_dwconv_cost[] = {
     {OD_OP_DIV, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0.0},
     {OD_OP_ELEMENTS, 0, 0, 0.0},
-    {OD_OP_WEIGHT, 6, 0, 0.0},
+    {OD_OP_WEIGHT, 7, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0.0},
     {OD_OP_DEVICE, 3, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0.0},
@@ -133,8 +135,8 @@ static const char* const od_dwconv_dims[] = {"c", "oh", "ow"};
 static const char* const od_dwconv_constants[] = {"call_cycles", "words_per_cycle", "window_macs_per_cycle", "special_cycles_per_element"};
 enum { OD_DWCONV_C = 0, OD_DWCONV_OH = 1, OD_DWCONV_OW = 2 };
 enum { OD_DWCONV_X = 0, OD_DWCONV_W = 1, OD_DWCONV_BIAS = 2, OD_DWCONV_OUT = 3 };
-enum { OD_DWCONV_KH = 0, OD_DWCONV_KW = 1, OD_DWCONV_SH = 2, OD_DWCONV_SW = 3, OD_DWCONV_DH = 4, OD_DWCONV_DW = 5, OD_DWCONV_ACT = 6, OD_DWCONV_ACT_ALPHA = 7, OD_DWCONV_ACT_BETA = 8 };
-static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0xDE1CFBA4u, od_dwconv_dims, 3, 0, od_dwconv_operands, 4, od_dwconv_scalars, 9, od_dwconv_cost, 19, 0, 0, od_dwconv_constants, 4, 86, 128, 2048};
+enum { OD_DWCONV_KH = 0, OD_DWCONV_KW = 1, OD_DWCONV_SH = 2, OD_DWCONV_SW = 3, OD_DWCONV_DH = 4, OD_DWCONV_DW = 5, OD_DWCONV_WIDTH = 6, OD_DWCONV_ACT = 7, OD_DWCONV_ACT_ALPHA = 8, OD_DWCONV_ACT_BETA = 9 };
+static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x5138FAE0u, od_dwconv_dims, 3, 0, od_dwconv_operands, 4, 0, 0, od_dwconv_scalars, 10, od_dwconv_cost, 19, 0, 0, od_dwconv_constants, 4, 87, 128, 2048};
 static const od_axis_spec od_eltwise_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
@@ -180,26 +182,42 @@ static const od_step od_eltwise_cost[] = {
 static const char* const od_eltwise_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
 enum { OD_ELTWISE_X0 = 0, OD_ELTWISE_X1 = 1, OD_ELTWISE_X2 = 2, OD_ELTWISE_OUT = 3 };
 enum { OD_ELTWISE_FUNC = 0, OD_ELTWISE_ALPHA = 1, OD_ELTWISE_BETA = 2, OD_ELTWISE_ACT = 3, OD_ELTWISE_ACT_ALPHA = 4, OD_ELTWISE_ACT_BETA = 5 };
-static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0x50360416u, 0, 0, 0, od_eltwise_operands, 4, od_eltwise_scalars, 6, od_eltwise_cost, 21, 0, 0, od_eltwise_constants, 3, 125, 128, 2048};
+static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0x50360416u, 0, 0, 0, od_eltwise_operands, 4, 0, 0, od_eltwise_scalars, 6, od_eltwise_cost, 21, 0, 0, od_eltwise_constants, 3, 125, 128, 2048};
 static const od_axis_spec od_gemm_a[] = {{"m", 0}, {"k", 254}};
 static const od_axis_spec od_gemm_b[] = {{"k", 254}, {"n", 1}};
 static const od_axis_spec od_gemm_bias[] = {{"n", 1}};
 static const od_axis_spec od_gemm_a_zero[] = {{"m", 0}};
 static const od_axis_spec od_gemm_b_zero[] = {{"n", 1}};
+static const od_axis_spec od_gemm_scale[] = {{"n", 1}};
+static const od_axis_spec od_gemm_out_zero[] = {{"n", 1}};
 static const od_axis_spec od_gemm_out[] = {{"m", 0}, {"n", 1}};
 static const od_operand_spec od_gemm_operands[] = {
-    {"a", 42, 25u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 0, od_gemm_a, 2},
-    {"b", 53, 25u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_gemm_b, 2},
+    {"a", 42, 447u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 0, od_gemm_a, 2},
+    {"b", 53, 415u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_gemm_b, 2},
     {"bias", 64, 129u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 2, od_gemm_bias, 1},
-    {"a_zero", 70, 24u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 3, od_gemm_a_zero, 1},
+    {"a_zero", 70, 56u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 3, od_gemm_a_zero, 1},
     {"b_zero", 76, 24u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 4, od_gemm_b_zero, 1},
-    {"out", 82, 129u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 5, od_gemm_out, 2},
+    {"scale", 82, 1u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 5, od_gemm_scale, 1},
+    {"out_zero", 88, 184u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 7, od_gemm_out_zero, 1},
+    {"out", 94, 447u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 7, od_gemm_out, 2},
+};
+static const uint32_t od_gemm_types[] = {
+    1u, 1u, 1u, 0u, 0u, 0u, 0u, 1u,
+    2u, 2u, 1u, 0u, 0u, 0u, 0u, 3u,
+    4u, 4u, 1u, 0u, 0u, 0u, 0u, 5u,
+    8u, 8u, 128u, 8u, 8u, 1u, 184u, 184u,
+    8u, 16u, 128u, 8u, 16u, 1u, 184u, 184u,
+    16u, 8u, 128u, 16u, 8u, 1u, 184u, 184u,
+    16u, 16u, 128u, 16u, 16u, 1u, 184u, 184u,
+    32u, 8u, 128u, 32u, 8u, 1u, 184u, 184u,
+    128u, 128u, 128u, 0u, 0u, 0u, 0u, 128u,
+    256u, 256u, 0u, 0u, 0u, 0u, 0u, 256u,
 };
 static const od_scalar_spec od_gemm_scalars[] = {
-    {"alpha", 83, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5},
-    {"act", 84, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 5},
-    {"act_alpha", 85, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5},
-    {"act_beta", 86, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5},
+    {"alpha", 95, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7},
+    {"act", 96, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 7},
+    {"act_alpha", 97, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7},
+    {"act_beta", 98, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7},
 };
 /* (((device_by_dtype(call_cycles, a) + (elements * device_by_dtype(output_cycles, a))) + ((elements * k) / device_by_dtype(macs_per_cycle, a))) + (((elements * last) * weight(act)) * device(special_cycles_per_element))) */
 static const od_step od_gemm_cost[] = {
@@ -226,9 +244,9 @@ static const od_step od_gemm_cost[] = {
 static const char* const od_gemm_dims[] = {"m", "n"};
 static const char* const od_gemm_constants[] = {"call_cycles", "output_cycles", "macs_per_cycle", "special_cycles_per_element"};
 enum { OD_GEMM_M = 0, OD_GEMM_N = 1 };
-enum { OD_GEMM_A = 0, OD_GEMM_B = 1, OD_GEMM_BIAS = 2, OD_GEMM_A_ZERO = 3, OD_GEMM_B_ZERO = 4, OD_GEMM_OUT = 5 };
+enum { OD_GEMM_A = 0, OD_GEMM_B = 1, OD_GEMM_BIAS = 2, OD_GEMM_A_ZERO = 3, OD_GEMM_B_ZERO = 4, OD_GEMM_SCALE = 5, OD_GEMM_OUT_ZERO = 6, OD_GEMM_OUT = 7 };
 enum { OD_GEMM_ALPHA = 0, OD_GEMM_ACT = 1, OD_GEMM_ACT_ALPHA = 2, OD_GEMM_ACT_BETA = 3 };
-static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0xDEFBA869u, od_gemm_dims, 2, 1, od_gemm_operands, 6, od_gemm_scalars, 4, od_gemm_cost, 19, 0, 0, od_gemm_constants, 4, 87, 128, 2048};
+static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x7B8891ECu, od_gemm_dims, 2, 1, od_gemm_operands, 8, od_gemm_types, 10, od_gemm_scalars, 4, od_gemm_cost, 19, 0, 0, od_gemm_constants, 4, 99, 128, 2048};
 static const od_axis_spec od_layer_norm_x[] = {{"o", 0}, {"length", 255}};
 static const od_axis_spec od_layer_norm_scale[] = {{"length", 255}};
 static const od_axis_spec od_layer_norm_bias[] = {{"length", 255}};
@@ -267,12 +285,12 @@ static const char* const od_layer_norm_constants[] = {"call_cycles", "words_per_
 enum { OD_LAYER_NORM_O = 0 };
 enum { OD_LAYER_NORM_X = 0, OD_LAYER_NORM_SCALE = 1, OD_LAYER_NORM_BIAS = 2, OD_LAYER_NORM_OUT = 3 };
 enum { OD_LAYER_NORM_EPSILON = 0 };
-static const od_kernel_spec od_layer_norm_spec = {"od::layer_norm@1", 0x0107A771u, od_layer_norm_dims, 1, 0, od_layer_norm_operands, 4, od_layer_norm_scalars, 1, od_layer_norm_cost, 17, 0, 0, od_layer_norm_constants, 3, 66, 128, 2048};
+static const od_kernel_spec od_layer_norm_spec = {"od::layer_norm@1", 0x0107A771u, od_layer_norm_dims, 1, 0, od_layer_norm_operands, 4, 0, 0, od_layer_norm_scalars, 1, od_layer_norm_cost, 17, 0, 0, od_layer_norm_constants, 3, 66, 128, 2048};
 static const od_axis_spec od_lrn_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_lrn_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_lrn_operands[] = {
-    {"x", 42, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 0, od_lrn_x, 3},
-    {"out", 58, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_lrn_out, 3},
+    {"x", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_lrn_x, 3},
+    {"out", 58, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_lrn_out, 3},
 };
 static const od_scalar_spec od_lrn_scalars[] = {
     {"size", 59, OD_SCALAR_U32, 1.0, 16384.0, 0, 1},
@@ -309,12 +327,12 @@ static const char* const od_lrn_constants[] = {"call_cycles", "words_per_cycle",
 enum { OD_LRN_O = 0, OD_LRN_I = 1 };
 enum { OD_LRN_X = 0, OD_LRN_OUT = 1 };
 enum { OD_LRN_SIZE = 0, OD_LRN_ALPHA = 1, OD_LRN_BETA = 2, OD_LRN_BIAS = 3 };
-static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0xE04E0F66u, od_lrn_dims, 2, 0, od_lrn_operands, 2, od_lrn_scalars, 4, od_lrn_cost, 21, 0, 0, od_lrn_constants, 3, 63, 128, 2048};
+static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0x85AD797Du, od_lrn_dims, 2, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 21, 0, 0, od_lrn_constants, 3, 63, 128, 2048};
 static const od_axis_spec od_pool_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_pool_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_operands[] = {
-    {"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_INTERVAL, 0, od_pool_x, 3},
-    {"out", 59, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_pool_out, 3},
+    {"x", 43, 511u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_INTERVAL, 1, od_pool_x, 3},
+    {"out", 59, 511u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_pool_out, 3},
 };
 static const od_scalar_spec od_pool_scalars[] = {
     {"mode", 60, OD_SCALAR_FUNCTION, 0.0, 2.0, od_pool_mode, 1},
@@ -324,13 +342,14 @@ static const od_scalar_spec od_pool_scalars[] = {
     {"sw", 64, OD_SCALAR_U32, 1.0, 4096.0, 0, 1},
     {"dh", 65, OD_SCALAR_U32, 1.0, 4096.0, 0, 1},
     {"dw", 66, OD_SCALAR_U32, 1.0, 4096.0, 0, 1},
-    {"pad_top", 67, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1},
-    {"pad_left", 68, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1},
-    {"pad_bottom", 69, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1},
-    {"pad_right", 70, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1},
-    {"act", 71, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 1},
-    {"act_alpha", 72, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
-    {"act_beta", 73, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
+    {"width", 67, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 1},
+    {"pad_top", 68, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1},
+    {"pad_left", 69, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1},
+    {"pad_bottom", 70, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1},
+    {"pad_right", 71, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1},
+    {"act", 72, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 1},
+    {"act_alpha", 73, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
+    {"act_beta", 74, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
 };
 /* ((device(call_cycles) + ((elements * ((scalar(kh) * scalar(kw)) + 1)) / device(words_per_cycle))) + ((elements * (weight(act) + weight(mode))) * device(special_cycles_per_element))) */
 static const od_step od_pool_cost[] = {
@@ -346,7 +365,7 @@ static const od_step od_pool_cost[] = {
     {OD_OP_DIV, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0.0},
     {OD_OP_ELEMENTS, 0, 0, 0.0},
-    {OD_OP_WEIGHT, 11, 0, 0.0},
+    {OD_OP_WEIGHT, 12, 0, 0.0},
     {OD_OP_WEIGHT, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0.0},
@@ -358,16 +377,21 @@ static const char* const od_pool_dims[] = {"c", "oh", "ow"};
 static const char* const od_pool_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
 enum { OD_POOL_C = 0, OD_POOL_OH = 1, OD_POOL_OW = 2 };
 enum { OD_POOL_X = 0, OD_POOL_OUT = 1 };
-enum { OD_POOL_MODE = 0, OD_POOL_KH = 1, OD_POOL_KW = 2, OD_POOL_SH = 3, OD_POOL_SW = 4, OD_POOL_DH = 5, OD_POOL_DW = 6, OD_POOL_PAD_TOP = 7, OD_POOL_PAD_LEFT = 8, OD_POOL_PAD_BOTTOM = 9, OD_POOL_PAD_RIGHT = 10, OD_POOL_ACT = 11, OD_POOL_ACT_ALPHA = 12, OD_POOL_ACT_BETA = 13 };
-static const od_kernel_spec od_pool_spec = {"od::pool@1", 0x3265EC34u, od_pool_dims, 3, 0, od_pool_operands, 2, od_pool_scalars, 14, od_pool_cost, 19, 0, 0, od_pool_constants, 3, 74, 128, 2048};
+enum { OD_POOL_MODE = 0, OD_POOL_KH = 1, OD_POOL_KW = 2, OD_POOL_SH = 3, OD_POOL_SW = 4, OD_POOL_DH = 5, OD_POOL_DW = 6, OD_POOL_WIDTH = 7, OD_POOL_PAD_TOP = 8, OD_POOL_PAD_LEFT = 9, OD_POOL_PAD_BOTTOM = 10, OD_POOL_PAD_RIGHT = 11, OD_POOL_ACT = 12, OD_POOL_ACT_ALPHA = 13, OD_POOL_ACT_BETA = 14 };
+static const od_kernel_spec od_pool_spec = {"od::pool@1", 0xFDF30DBDu, od_pool_dims, 3, 0, od_pool_operands, 2, 0, 0, od_pool_scalars, 15, od_pool_cost, 19, 0, 0, od_pool_constants, 3, 75, 128, 2048};
 static const od_axis_spec od_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
 static const od_axis_spec od_reduce_out[] = {{"r", 0}, {"i", 1}};
 static const od_operand_spec od_reduce_operands[] = {
-    {"x", 42, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 0, od_reduce_x, 3},
-    {"out", 58, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_reduce_out, 2},
+    {"x", 42, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 0, od_reduce_x, 3},
+    {"out", 58, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_reduce_out, 2},
+};
+static const uint32_t od_reduce_types[] = {
+    7u, 7u,
+    760u, 760u,
+    256u, 256u,
 };
 static const od_scalar_spec od_reduce_scalars[] = {
-    {"mode", 59, OD_SCALAR_FUNCTION, 0.0, 5.0, od_reduce_mode, 1},
+    {"mode", 59, OD_SCALAR_FUNCTION, 0.0, 5.0, od_reduce_mode, 0},
     {"act", 60, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 1},
     {"act_alpha", 61, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
     {"act_beta", 62, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
@@ -399,15 +423,16 @@ static const char* const od_reduce_constants[] = {"call_cycles", "words_per_cycl
 enum { OD_REDUCE_R = 0, OD_REDUCE_I = 1 };
 enum { OD_REDUCE_X = 0, OD_REDUCE_OUT = 1 };
 enum { OD_REDUCE_MODE = 0, OD_REDUCE_ACT = 1, OD_REDUCE_ACT_ALPHA = 2, OD_REDUCE_ACT_BETA = 3 };
-static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0x537C7EF8u, od_reduce_dims, 2, 1, od_reduce_operands, 2, od_reduce_scalars, 4, od_reduce_cost, 19, 0, 0, od_reduce_constants, 3, 63, 128, 2048};
+static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0x8389E694u, od_reduce_dims, 2, 1, od_reduce_operands, 2, od_reduce_types, 3, od_reduce_scalars, 4, od_reduce_cost, 19, 0, 0, od_reduce_constants, 3, 63, 128, 2048};
 static const od_axis_spec od_softmax_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_softmax_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_softmax_operands[] = {
-    {"x", 42, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 0, od_softmax_x, 3},
-    {"out", 58, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_softmax_out, 3},
+    {"x", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_softmax_x, 3},
+    {"out", 58, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_softmax_out, 3},
 };
 static const od_scalar_spec od_softmax_scalars[] = {
     {"log", 59, OD_SCALAR_U32, 0.0, 1.0, 0, 1},
+    {"length", 60, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 1},
 };
 /* ((device(call_cycles) + ((4 * (elements * count(x, *length))) / device(words_per_cycle))) + ((elements * count(x, *length)) * device(special_cycles_per_element))) */
 static const od_step od_softmax_cost[] = {
@@ -431,8 +456,8 @@ static const char* const od_softmax_dims[] = {"o", "i"};
 static const char* const od_softmax_constants[] = {"call_cycles", "words_per_cycle", "special_cycles_per_element"};
 enum { OD_SOFTMAX_O = 0, OD_SOFTMAX_I = 1 };
 enum { OD_SOFTMAX_X = 0, OD_SOFTMAX_OUT = 1 };
-enum { OD_SOFTMAX_LOG = 0 };
-static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0x8A3A8A4Bu, od_softmax_dims, 2, 0, od_softmax_operands, 2, od_softmax_scalars, 1, od_softmax_cost, 15, 0, 0, od_softmax_constants, 3, 60, 128, 2048};
+enum { OD_SOFTMAX_LOG = 0, OD_SOFTMAX_LENGTH = 1 };
+static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xDB3861B5u, od_softmax_dims, 2, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 15, 0, 0, od_softmax_constants, 3, 61, 128, 2048};
 /* Every declared kernel. */
 #define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_layer_norm) X(od_lrn) X(od_pool) X(od_reduce) X(od_softmax)
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::conv: implicit GEMM. Weights [channel * taps][co] times im2col rows [channel * taps][pixels],
-// accumulated in the out chunk [co][oh][ow] over the channel steps.
+// summed in f32 in the out chunk [co][oh][ow] over the channel steps.
 #include <algorithm>
 #include <cmath>
 
 #include "kernel.h"
 #include "simd/simd.h"
 #include "window.h"
+#include "words.h"
 
 namespace onedispatch::kernels {
 
@@ -37,22 +38,30 @@ class Conv final : public Kernel {
   int64_t weights(const Call& call) const {
     return w_.axes[1].local(call.k_first, call.k_first, call.k_count, "conv: w along k");
   }
+  const float* channels_of(const Call& call) const {
+    const int64_t count = call.k_count;
+    return words_in<float>(window_.x, call, channel(call), window_.channels_reach(count), kScratchWords);
+  }
   struct Columns;
-  void accumulate_planes(const Call& call, GemmF32& g) const;
+  void accumulate_planes(const Call& call, GemmF32& g, const float* x) const;
   void accumulate_gathered(const Call& call, GemmF32& g, const float* x) const;
 
   void point_at_weights(const Call& call, GemmF32& g) const;
+  void finish(const Call& call, const Result<float>& result) const;
 
   Window window_;
+  uint32_t out_;  // element type
   Operand w_, bias_;
   Activation activation_;
 };
 
 Conv::Conv(const Setup& setup)
     : window_(setup, scalar::kh),
+      out_(setup.operands[operand::out].dtype),
       w_(setup.operands[operand::w]),
       bias_(setup.operands[operand::bias]),
       activation_(setup, scalar::act) {
+  require_room_for_sums(setup, setup.operands[operand::out]);
   if (!w_.present) return;
   const Axis& outputs = w_.axes[0];
   const Axis& channels = w_.axes[1];
@@ -90,10 +99,9 @@ struct Conv::Columns {
 };
 
 // Blocks of whole channels where they fit, else blocks of a channel's taps.
-void Conv::accumulate_planes(const Call& call, GemmF32& g) const {
+void Conv::accumulate_planes(const Call& call, GemmF32& g, const float* x) const {
   const int taps = window_.taps();
   Columns columns(g, window_.pixels());
-  const float* x = window_.x.f32_in(call) + channel(call);
   window_.for_channels(call, x, static_cast<int>(call.k_count), 0.0f, [&](int, Taps some) {
     const int32_t* offsets = some.offsets;
     some.out_row = columns.row;
@@ -123,41 +131,53 @@ void Conv::accumulate_gathered(const Call& call, GemmF32& g, const float* x) con
 }
 
 void Conv::point_at_weights(const Call& call, GemmF32& g) const {
-  g.a = w_.f32_in(call) + weights(call);
+  const Axis& outputs = w_.axes[0];
+  const Axis& channels = w_.axes[1];
+  const Axis& taps = w_.axes[2];
+  const int64_t reach = (outputs.chunk - 1) * outputs.stride + (int64_t{call.k_count} - 1) * channels.stride + (taps.chunk - 1) * taps.stride + 1;
+  g.a = words_in<float>(w_, call, weights(call), reach, kScratchOtherWords);
   g.a_m = w_.axes[0].stride;
   g.a_k = window_.taps() == 1 ? w_.axes[1].stride : w_.axes[2].stride;
 }
 
 void Conv::run(const Call& call) const {
-  auto* out = reinterpret_cast<float*>(call.out);
+  const size_t elements = static_cast<size_t>(window_.tile_c) * static_cast<size_t>(window_.pixels());
+  const Result<float> result(out_, call.out, elements);
   GemmF32 g{};
   g.m = window_.tile_c;
   g.n = window_.pixels();
-  g.c = out;
+  g.c = result.words;
   g.c_m = g.n;
   g.accumulate = call.k_index != 0;
-  if (call.k_count != 0) point_at_weights(call, g);
   if (call.k_count == 0) {
     simd().gemm_f32(g);
-  } else if (int64_t first = 0; window_.single_tap(call, first)) {
-    const float* x = window_.x.f32_in(call) + channel(call) + first;
-    if (window_.contiguous()) {
-      g.b = x;
+  } else {
+    point_at_weights(call, g);
+    const float* x = channels_of(call);
+    if (int64_t first = 0; !window_.single_tap(call, first)) {
+      accumulate_planes(call, g, x);
+    } else if (window_.contiguous()) {
+      g.b = x + first;
       g.b_k = window_.x_c.stride;
       g.k = static_cast<int>(call.k_count);
       simd().gemm_f32(g);
     } else {
-      accumulate_gathered(call, g, x);
+      accumulate_gathered(call, g, x + first);
     }
-  } else {
-    accumulate_planes(call, g);
   }
-  if (!call.k_last) return;
-  const auto pixels = static_cast<size_t>(window_.pixels());
-  for (size_t co = 0; bias_.present && co < static_cast<size_t>(window_.tile_c); ++co) {
-    simd().affine(out + co * pixels, 1.0f, bias_.f32_in(call)[co * static_cast<size_t>(bias_.axes[0].stride)], out + co * pixels, pixels);
+  if (call.k_last) finish(call, result);
+}
+
+void Conv::finish(const Call& call, const Result<float>& result) const {
+  float* sums = result.words;
+  const auto pixels = static_cast<size_t>(window_.pixels()), channels = static_cast<size_t>(window_.tile_c);
+  if (bias_.present) {
+    const auto stride = static_cast<size_t>(bias_.axes[0].stride);
+    const float* bias = words_in<float>(bias_, call, 0, static_cast<int64_t>((channels - 1) * stride + 1), kScratchRow);
+    for (size_t co = 0; co < channels; ++co) simd().affine(sums + co * pixels, 1.0f, bias[co * stride], sums + co * pixels, pixels);
   }
-  activation_.apply(out, static_cast<size_t>(window_.tile_c) * pixels);
+  activation_.apply(sums, channels * pixels);
+  result.finish();
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// od::dwconv: every channel with its own window of weights. Out chunk [c][oh][ow].
+// od::dwconv: every channel with its own window of weights. Out chunk [c][oh][ow]. Computed in f32.
 #include "kernel.h"
 #include "simd/simd.h"
 #include "window.h"
+#include "words.h"
 
 namespace onedispatch::kernels {
 
@@ -15,6 +16,7 @@ class DepthwiseConv final : public Kernel {
  public:
   explicit DepthwiseConv(const Setup& setup)
       : window_(setup, scalar::kh),
+        out_(setup.operands[operand::out].dtype),
         w_(setup.operands[operand::w]),
         bias_(setup.operands[operand::bias]),
         activation_(setup, scalar::act) {
@@ -31,20 +33,24 @@ class DepthwiseConv final : public Kernel {
   }
 
   void run(const Call& call) const override {
-    const float* x = window_.x.f32_in(call) + window_.channel(call);
-    const float* weights = w_.f32_in(call);
-    auto* out = reinterpret_cast<float*>(call.out);
+    const int64_t channels = window_.tile_c, stride = bias_.axes[0].stride;
+    const auto pixels = static_cast<size_t>(window_.pixels()), all = static_cast<size_t>(channels) * pixels;
+    const float* x = words_in<float>(window_.x, call, window_.channel(call), window_.channels_reach(channels), kScratchWords);
+    const float* weights = words_in<float>(w_, call, 0, channels * window_.taps(), kScratchOtherWords);
+    const float* bias = bias_.present ? words_in<float>(bias_, call, 0, (channels - 1) * stride + 1, kScratchRow) : nullptr;
+    const Result<float> result(out_, call.out, all);
     window_.for_channels(call, x, window_.tile_c, 0.0f, [&](int c, Taps taps) {
-      taps.out = out + static_cast<ptrdiff_t>(c) * window_.pixels();
+      taps.out = result.words + static_cast<size_t>(c) * pixels;
       taps.out_row = window_.columns;
-      const float bias = bias_.present ? bias_.f32_in(call)[c * bias_.axes[0].stride] : 0.0f;
-      simd().taps_mac(taps, weights + static_cast<ptrdiff_t>(c) * window_.taps(), bias);
+      simd().taps_mac(taps, weights + static_cast<ptrdiff_t>(c) * window_.taps(), bias == nullptr ? 0.0f : bias[c * stride]);
     });
-    activation_.apply(out, static_cast<size_t>(window_.tile_c) * static_cast<size_t>(window_.pixels()));
+    activation_.apply(result.words, all);
+    result.finish();
   }
 
  private:
   Window window_;
+  uint32_t out_;  // element type
   Operand w_, bias_;
   Activation activation_;
 };

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// od::gemm: C[m][n] = act(alpha * sum_k A[m][k] * B[k][n] + bias[n]), accumulated in the out chunk over
-// the reduction steps. f32, or bytes to int32 with zero points (bytes of their matrix's sign).
+// od::gemm: C[m][n] = finish(sum_k (A - a_zero)[m][k] * (B - b_zero)[k][n]).
+//
+// Floats are summed in f32 and finished as act(alpha * sum + bias); integers in int32, which wraps, and
+// finished as sum + bias, times a scale where the result is to be narrow. Sums of several steps stay in the
+// out chunk.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "kernel.h"
 #include "simd/simd.h"
+#include "words.h"
 
 namespace onedispatch::kernels {
 
@@ -15,44 +19,58 @@ namespace {
 namespace operand = params::gemm::operand;
 namespace scalar = params::gemm::scalar;
 
+void multiply(const GemmF32& g) { simd().gemm_f32(g); }
+void multiply(const GemmI32& g) { simd().gemm_i32(g); }
+
+// Elements from the first to the last of a matrix.
+int64_t reach(const Axis& rows, int64_t n_rows, const Axis& columns, int64_t n_columns) {
+  return (n_rows - 1) * rows.stride + (n_columns - 1) * columns.stride + 1;
+}
+
 class Gemm final : public Kernel {
  public:
   explicit Gemm(const Setup& setup);
 
   void check(const Call& call) const override { place(call); }
-  void run(const Call& call) const override {
-    if (bytes_) {
-      run_i8(call);
-    } else {
-      run_f32(call);
-    }
-  }
+  void run(const Call& call) const override;
 
  private:
-  // Local positions, in elements, of what one call reads.
+  // Local positions, in elements, of what one call reads, and the columns that are there.
   struct Place {
-    int64_t a, b, bias, a_zero, b_zero;
+    int64_t a, b, bias, a_zero, b_zero, scale, out_zero;
+    int n;
   };
   Place place(const Call& call) const;
-  void run_f32(const Call& call) const;
-  void run_i8(const Call& call) const;
-  void finish_f32(const Call& call, const Place& at) const;
-  void finish_i8(const Call& call, const Place& at) const;
-  void widen(const Call& call, const Operand& zero, int64_t at, int64_t stride, bool is_signed, int n, int32_t* to) const;
+  int64_t held(const Axis& axis, int64_t origin) const;
+  template <class Word>
+  void run_as(const Call& call, const Place& at) const;
+  template <class Word>
+  void add_words(const Call& call, const Place& at, Word* sums) const;
+  template <class Word>
+  void read_b(const Call& call, const Place& at, Product<Word>& g) const;
+  void add_bytes(const Call& call, const Place& at, int32_t* sums) const;
+  void less_zeros(const Call& call, const Place& at, int k, int32_t* a) const;
+  void less_zeros(const Call& call, const Place& at, int k, int32_t* b, int64_t b_k, int64_t b_n) const;
+  void zero_points(const Operand& zero, const Call& call, int64_t at, int n, int32_t* to) const;
+  void finish(const Call& call, const Place& at, float* sums) const;
+  void finish(const Call& call, const Place& at, int32_t* sums) const;
+  void clear_padding(const Call& call, int n) const;
+  void check_finish(const Setup& setup) const;
 
-  void check_dtypes(const Setup& setup) const;
-
-  bool bytes_, a_signed_ = false, b_signed_ = false;
+  uint32_t out_;  // element type
+  bool floats_, bytes_;
   uint32_t dim_m_, dim_n_;
   int m_, n_;
-  Operand a_, b_, bias_, a_zero_, b_zero_;
-  Axis a_m_, a_k_, b_k_, b_n_, bias_n_, a_zero_m_, b_zero_n_;
+  Operand a_, b_, bias_, a_zero_, b_zero_, scale_, out_zero_;
+  Axis a_m_, a_k_, b_k_, b_n_;
   Activation activation_;
   float alpha_;
 };
 
 Gemm::Gemm(const Setup& setup)
-    : bytes_(setup.operands[operand::out].dtype != params::dtype::f32),
+    : out_(setup.operands[operand::out].dtype),
+      floats_(is_float(out_)),
+      bytes_(element_bytes(setup.operands[operand::a].dtype) == 1 && element_bytes(setup.operands[operand::b].dtype) == 1),
       dim_m_(setup.roles[0]),
       dim_n_(setup.roles[1]),
       m_(static_cast<int>(setup.tile(0))),
@@ -62,166 +80,222 @@ Gemm::Gemm(const Setup& setup)
       bias_(setup.operands[operand::bias]),
       a_zero_(setup.operands[operand::a_zero]),
       b_zero_(setup.operands[operand::b_zero]),
+      scale_(setup.operands[operand::scale]),
+      out_zero_(setup.operands[operand::out_zero]),
       a_m_(a_.axes[0]),
       a_k_(a_.axes[1]),
       b_k_(b_.axes[0]),
       b_n_(b_.axes[1]),
-      bias_n_(bias_.axes[0]),
-      a_zero_m_(a_zero_.axes[0]),
-      b_zero_n_(b_zero_.axes[0]),
       activation_(setup, scalar::act),
       alpha_(setup.f32(scalar::alpha)) {
-  check_dtypes(setup);
-  a_signed_ = a_.dtype == params::dtype::i8;
-  b_signed_ = b_.dtype == params::dtype::i8;
+  check_finish(setup);
+  require_room_for_sums(setup, setup.operands[operand::out]);
   const uint64_t k = std::min(setup.k_tile, setup.k_extent);
   if (std::max<uint64_t>(setup.tile(0), setup.tile(1)) * k > params::kCoreMemoryBytes) {
     reject(setup, params::header::k_tile, "reduction tile", "its product with a tile side must be at most 65536");
   }
 }
 
-// f32 alone, or bytes of either sign to int32 with zero points of their matrix's type.
-void Gemm::check_dtypes(const Setup& setup) const {
-  namespace dtype = params::dtype;
-  if (bias_.present) require_dtype(setup, operand::bias, setup.operands[operand::out].dtype);
-  for (const uint32_t i : {operand::a, operand::b}) {
-    const Operand& x = setup.operands[i];
-    if (!x.present) continue;
-    if (!bytes_) require_dtype(setup, i, dtype::f32);
-    if (bytes_ && x.dtype == dtype::f32) require_dtype(setup, i, dtype::i8);
-  }
-  if (!bytes_) {
-    for (const uint32_t i : {operand::a_zero, operand::b_zero}) {
-      if (setup.operands[i].present) reject(setup, setup.spec->operands[i].at, setup.spec->operands[i].name, "f32 has no zero points");
-    }
-    return;
-  }
-  if (a_zero_.present && a_.present) require_dtype(setup, operand::a_zero, a_.dtype);
-  if (b_zero_.present && b_.present) require_dtype(setup, operand::b_zero, b_.dtype);
-  if (activation_.code != params::activation::none_) {
-    reject(setup, params::gemm::act, "act", "bytes to int32 accept none (0)");
-  }
+// What the element types ask of the scalars.
+void Gemm::check_finish(const Setup& setup) const {
+  if (floats_) return;
+  if (activation_.code != params::activation::none_) reject(setup, params::gemm::act, "act", "integers accept none (0)");
+  if (alpha_ != 1.0f) reject(setup, params::gemm::alpha, "alpha", "integers accept 1.0; they have a scale");
+  if (!is_word(out_) && !scale_.present) reject(setup, params::gemm::scale, "scale", "sums need one to become narrow");
+  if (out_zero_.present && !scale_.present) reject(setup, params::gemm::out_zero, "out_zero", "accepted beside a scale");
+  if (out_zero_.axes[0].stride != 0) reject(setup, params::gemm::out_zero_n + 2, "out_zero along n: stride", "accepted: 0, one for all columns");
+}
+
+// Columns that an operand has. The last few of the tile may only fill up the words of the output's rows.
+int64_t Gemm::held(const Axis& axis, int64_t origin) const {
+  const int64_t lacked = is_word(out_) ? 0 : 4 / element_bytes(out_) - 1;
+  if (axis.stride == 0) return n_;
+  return std::min<int64_t>(n_, std::max(axis.extent - axis.first(origin), n_ - lacked));
 }
 
 Gemm::Place Gemm::place(const Call& call) const {
   const int64_t om = call.origin[dim_m_], on = call.origin[dim_n_], k = call.k_first, count = call.k_count;
+  int64_t n = n_;
+  for (const Axis* axis : {&b_n_, &bias_.axes[0], &b_zero_.axes[0], &scale_.axes[0]}) n = std::min(n, held(*axis, on));
   Place at{};
+  at.n = static_cast<int>(n);
   if (count != 0) {
     at.a = a_m_.local(om, om, m_, "gemm: a along m") + a_k_.local(k, k, count, "gemm: a along k");
-    at.b = b_k_.local(k, k, count, "gemm: b along k") + b_n_.local(on, on, n_, "gemm: b along n");
-    at.a_zero = a_zero_m_.local(om, om, m_, "gemm: a_zero");
-    at.b_zero = b_zero_n_.local(on, on, n_, "gemm: b_zero");
+    at.b = b_k_.local(k, k, count, "gemm: b along k") + b_n_.local(on, on, n, "gemm: b along n");
+    at.a_zero = a_zero_.axes[0].local(om, om, m_, "gemm: a_zero");
+    at.b_zero = b_zero_.axes[0].local(on, on, n, "gemm: b_zero");
   }
-  at.bias = bias_n_.local(on, on, n_, "gemm: bias");
+  at.bias = bias_.axes[0].local(on, on, n, "gemm: bias");
+  at.scale = scale_.axes[0].local(on, on, n, "gemm: scale");
+  at.out_zero = out_zero_.axes[0].local(on, on, n, "gemm: out_zero");
   return at;
 }
 
-void Gemm::run_f32(const Call& call) const {
+void Gemm::run(const Call& call) const {
   const Place at = place(call);
-  const int k = static_cast<int>(call.k_count);
-  auto* c = reinterpret_cast<float*>(call.out);
-  GemmF32 g{};
+  if (floats_) {
+    run_as<float>(call, at);
+  } else {
+    run_as<int32_t>(call, at);
+  }
+}
+
+template <class Word>
+void Gemm::run_as(const Call& call, const Place& at) const {
+  const Result<Word> result(out_, call.out, static_cast<size_t>(m_) * static_cast<size_t>(n_));
+  if constexpr (std::is_same_v<Word, int32_t>) {
+    if (bytes_ && call.k_count != 0) {
+      add_bytes(call, at, result.words);
+    } else {
+      add_words(call, at, result.words);
+    }
+  } else {
+    add_words(call, at, result.words);
+  }
+  if (!call.k_last) return;
+  finish(call, at, result.words);
+  if (at.n < n_) clear_padding(call, at.n);
+}
+
+template <class Word>
+void Gemm::add_words(const Call& call, const Place& at, Word* sums) const {
+  Product<Word> g{};
   g.m = m_;
-  g.n = n_;
-  g.k = k;
-  g.c = c;
+  g.n = at.n;
+  g.k = static_cast<int>(call.k_count);
+  g.c = sums;
   g.c_m = n_;
   g.accumulate = call.k_index != 0;
-  if (k != 0) {
-    g.a = a_.f32_in(call) + at.a;
+  if (g.k != 0) {
+    g.a = words_in<Word>(a_, call, at.a, reach(a_m_, m_, a_k_, g.k), kScratchWords);
     g.a_m = a_m_.stride;
     g.a_k = a_k_.stride;
-    g.b = b_.f32_in(call) + at.b;
-    g.b_k = b_k_.stride;
-    if (b_n_.stride != 1) {  // B lies column by column: bring rows of n together first
-      const ptrdiff_t row = (n_ + 15) / 16 * 16;
-      auto* packed = static_cast<float*>(scratch(kScratchPackB, static_cast<size_t>(row) * static_cast<size_t>(k) * 4));
-      if (b_k_.stride == 1) {
-        simd().transpose(g.b, b_n_.stride, n_, k, packed, row);
-      } else {
-        for (int i = 0; i < k; ++i) {
-          for (int n = 0; n < n_; ++n) packed[i * row + n] = g.b[i * b_k_.stride + n * b_n_.stride];
-        }
-      }
-      g.b = packed;
-      g.b_k = row;
+    if constexpr (std::is_same_v<Word, int32_t>) {
+      if (a_zero_.present) less_zeros(call, at, g.k, const_cast<int32_t*>(g.a));  // narrow, so g.a is scratch
     }
+    read_b(call, at, g);
   }
-  simd().gemm_f32(g);
-  if (call.k_last) finish_f32(call, at);
+  multiply(g);
 }
 
-void Gemm::finish_f32(const Call& call, const Place& at) const {
-  auto* c = reinterpret_cast<float*>(call.out);
-  const auto n = static_cast<size_t>(n_);
-  if (alpha_ != 1.0f) simd().affine(c, alpha_, 0.0f, c, static_cast<size_t>(m_) * n);
-  if (bias_.present) {
-    const float* bias = bias_.f32_in(call) + at.bias;
-    auto* row = static_cast<float*>(scratch(kScratchRow, n * 4));
-    const float* from = bias;
-    if (bias_n_.stride > 1) {
-      simd().copy_strided(bias, bias_n_.stride, row, n_);
-      from = row;
-    }
-    for (size_t m = 0; m < static_cast<size_t>(m_); ++m) {
-      simd().binary(params::eltwise_func::add_, c + m * n, 1, from, bias_n_.stride != 0, c + m * n, n);
+template <class Word>
+void Gemm::read_b(const Call& call, const Place& at, Product<Word>& g) const {
+  g.b = words_in<Word>(b_, call, at.b, reach(b_k_, g.k, b_n_, g.n), kScratchOtherWords);
+  g.b_k = b_k_.stride;
+  if constexpr (std::is_same_v<Word, int32_t>) {
+    if (b_zero_.present) less_zeros(call, at, g.k, const_cast<int32_t*>(g.b), b_k_.stride, b_n_.stride);
+  }
+  if (b_n_.stride == 1) return;
+  // B lies column by column: bring rows of n together first.
+  const ptrdiff_t row = (g.n + 15) / 16 * 16;
+  auto* packed = static_cast<Word*>(scratch(kScratchPackB, static_cast<size_t>(row) * static_cast<size_t>(g.k) * sizeof(Word)));
+  if (b_k_.stride == 1) {  // words of any type
+    simd().transpose(reinterpret_cast<const float*>(g.b), b_n_.stride, g.n, g.k, reinterpret_cast<float*>(packed), row);
+  } else {
+    for (int i = 0; i < g.k; ++i) {
+      for (int n = 0; n < g.n; ++n) packed[i * row + n] = g.b[i * b_k_.stride + n * b_n_.stride];
     }
   }
-  activation_.apply(c, static_cast<size_t>(m_) * n);
+  g.b = packed;
+  g.b_k = row;
 }
 
-void Gemm::widen(const Call& call, const Operand& zero, int64_t at, int64_t stride, bool is_signed, int n, int32_t* to) const {
+void Gemm::zero_points(const Operand& zero, const Call& call, int64_t at, int n, int32_t* to) const {
   if (!zero.present) {
     std::fill(to, to + n, 0);
     return;
   }
-  const uint8_t* from = zero.in(call) + at;
-  for (int i = 0; i < n; ++i) to[i] = is_signed ? static_cast<int8_t>(from[i * stride]) : from[i * stride];
+  const Axis& axis = zero.axes[0];
+  const int64_t count = axis.stride * (n - 1) + 1;
+  const int32_t* from = words_in<int32_t>(zero, call, at, count, kScratchRow);
+  for (int i = 0; i < n; ++i) to[i] = from[i * axis.stride];
 }
 
-void Gemm::run_i8(const Call& call) const {
-  const Place at = place(call);
-  auto* c = reinterpret_cast<int32_t*>(call.out);
-  if (call.k_count == 0) {
-    if (call.k_index == 0) std::memset(c, 0, static_cast<size_t>(m_) * static_cast<size_t>(n_) * 4);
-  } else {
-    auto* zeros = static_cast<int32_t*>(scratch(kScratchSums, static_cast<size_t>(m_ + n_) * 4));
-    widen(call, a_zero_, at.a_zero, a_zero_m_.stride, a_signed_, m_, zeros);
-    widen(call, b_zero_, at.b_zero, b_zero_n_.stride, b_signed_, n_, zeros + m_);
-    GemmI8 g{};
-    g.a = a_.in(call) + at.a;
-    g.a_m = a_m_.stride;
-    g.a_k = a_k_.stride;
-    g.b = b_.in(call) + at.b;
-    g.b_k = b_k_.stride;
-    g.b_n = b_n_.stride;
-    g.c = c;
-    g.c_m = n_;
-    g.m = m_;
-    g.n = n_;
-    g.k = static_cast<int>(call.k_count);
-    g.a_signed = a_signed_;
-    g.b_signed = b_signed_;
-    g.accumulate = call.k_index != 0;
-    g.a_zero = zeros;
-    g.b_zero = zeros + m_;
-    simd().gemm_i8(g);
+void Gemm::less_zeros(const Call& call, const Place& at, int k, int32_t* a) const {
+  auto* zeros = static_cast<int32_t*>(scratch(kScratchSums, static_cast<size_t>(m_) * 4));
+  zero_points(a_zero_, call, at.a_zero, m_, zeros);
+  for (int m = 0; m < m_; ++m) {
+    for (int i = 0; i < k; ++i) a[m * a_m_.stride + i * a_k_.stride] -= zeros[m];
   }
-  if (call.k_last && bias_.present) finish_i8(call, at);
 }
 
-void Gemm::finish_i8(const Call& call, const Place& at) const {
-  uint8_t* c = call.out;
-  const uint8_t* bias = bias_.in(call) + at.bias * 4;
-  for (int64_t m = 0; m < m_; ++m) {
-    for (int64_t n = 0; n < n_; ++n) {  // wraps as int32 does on the device
-      uint32_t sum, add;
-      std::memcpy(&sum, c + (m * n_ + n) * 4, 4);
-      std::memcpy(&add, bias + n * bias_n_.stride * 4, 4);
-      sum += add;
-      std::memcpy(c + (m * n_ + n) * 4, &sum, 4);
+void Gemm::less_zeros(const Call& call, const Place& at, int k, int32_t* b, int64_t b_k, int64_t b_n) const {
+  auto* zeros = static_cast<int32_t*>(scratch(kScratchSums, static_cast<size_t>(at.n) * 4));
+  zero_points(b_zero_, call, at.b_zero, at.n, zeros);
+  for (int i = 0; i < k; ++i) {
+    for (int n = 0; n < at.n; ++n) b[i * b_k + n * b_n] -= zeros[n];
+  }
+}
+
+void Gemm::add_bytes(const Call& call, const Place& at, int32_t* sums) const {
+  auto* zeros = static_cast<int32_t*>(scratch(kScratchSums, static_cast<size_t>(m_ + at.n) * 4));
+  zero_points(a_zero_, call, at.a_zero, m_, zeros);
+  zero_points(b_zero_, call, at.b_zero, at.n, zeros + m_);
+  GemmI8 g{};
+  g.a = a_.in(call) + at.a;
+  g.a_m = a_m_.stride;
+  g.a_k = a_k_.stride;
+  g.b = b_.in(call) + at.b;
+  g.b_k = b_k_.stride;
+  g.b_n = b_n_.stride;
+  g.c = sums;
+  g.c_m = n_;
+  g.m = m_;
+  g.n = at.n;
+  g.k = static_cast<int>(call.k_count);
+  g.a_signed = a_.dtype == params::dtype::i8;
+  g.b_signed = b_.dtype == params::dtype::i8;
+  g.accumulate = call.k_index != 0;
+  g.a_zero = zeros;
+  g.b_zero = zeros + m_;
+  simd().gemm_i8(g);
+}
+
+void Gemm::finish(const Call& call, const Place& at, float* c) const {
+  const size_t row = static_cast<size_t>(n_), n = static_cast<size_t>(at.n), all = static_cast<size_t>(m_) * row;
+  if (alpha_ != 1.0f) simd().affine(c, alpha_, 0.0f, c, all);
+  if (bias_.present) {
+    const int64_t stride = bias_.axes[0].stride;
+    const float* bias = bias_.f32_in(call) + at.bias;
+    if (stride > 1) {
+      auto* gathered = static_cast<float*>(scratch(kScratchRow, n * 4));
+      simd().copy_strided(bias, stride, gathered, at.n);
+      bias = gathered;
+    }
+    for (size_t m = 0; m < static_cast<size_t>(m_); ++m) {
+      simd().binary(params::eltwise_func::add_, c + m * row, 1, bias, stride != 0, c + m * row, n);
     }
   }
+  activation_.apply(c, all);
+  if (!is_word(out_)) simd().narrow(out_, c, call.out, all);
+}
+
+void Gemm::finish(const Call& call, const Place& at, int32_t* c) const {
+  const uint8_t* bias = bias_.present ? bias_.in(call) + at.bias * 4 : nullptr;
+  for (int64_t m = 0; bias_.present && m < m_; ++m) {
+    for (int64_t n = 0; n < at.n; ++n) {  // wraps as int32 does on the device
+      uint32_t add;
+      std::memcpy(&add, bias + n * bias_.axes[0].stride * 4, 4);
+      c[m * n_ + n] = static_cast<int32_t>(static_cast<uint32_t>(c[m * n_ + n]) + add);
+    }
+  }
+  if (!scale_.present) return;
+  const int64_t stride = scale_.axes[0].stride;
+  const float* scale = scale_.f32_in(call) + at.scale;
+  if (stride > 1) {
+    auto* gathered = static_cast<float*>(scratch(kScratchRow, static_cast<size_t>(at.n) * 4));
+    simd().copy_strided(scale, stride, gathered, at.n);
+    scale = gathered;
+  }
+  int32_t zero;
+  zero_points(out_zero_, call, at.out_zero, 1, &zero);
+  simd().requantise({c, n_, scale, stride != 0, zero, out_, call.out, n_, m_, at.n});
+}
+
+// The columns behind the last are row padding: zeros.
+void Gemm::clear_padding(const Call& call, int n) const {
+  const size_t bytes = element_bytes(out_), row = static_cast<size_t>(n_) * bytes, used = static_cast<size_t>(n) * bytes;
+  for (size_t m = 0; m < static_cast<size_t>(m_); ++m) std::memset(call.out + m * row + used, 0, row - used);
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// od::pool: maximum or average over windows. Out chunk [c][oh][ow].
+// od::pool: maximum or average over windows. Out chunk [c][oh][ow]. Averages are of floats, in f32.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "kernel.h"
 #include "simd/simd.h"
 #include "window.h"
+#include "words.h"
 
 namespace onedispatch::kernels {
 
@@ -14,11 +16,24 @@ namespace {
 namespace scalar = params::pool::scalar;
 namespace mode = params::pool_mode;
 
+// What changes no maximum.
+template <class Word>
+constexpr Word least() {
+  using Limits = std::numeric_limits<Word>;
+  return Limits::has_infinity ? -Limits::infinity() : Limits::min();
+}
+
 class Pool final : public Kernel {
  public:
   explicit Pool(const Setup& setup)
-      : window_(setup, scalar::kh), mode_(setup.scalars[scalar::mode]), activation_(setup, scalar::act) {
+      : window_(setup, scalar::kh),
+        mode_(setup.scalars[scalar::mode]),
+        out_(setup.operands[params::pool::operand::out].dtype),
+        activation_(setup, scalar::act) {
     for (uint32_t i = 0; i < 4; ++i) pads_[i] = static_cast<int32_t>(setup.scalars[scalar::pad_top + i]);
+    if (is_float(out_)) return;
+    if (mode_ != mode::max_) reject(setup, params::pool::mode, "mode", "integers accept max (0)");
+    if (activation_.code != params::activation::none_) reject(setup, params::pool::act, "act", "integers accept none (0)");
   }
 
   void check(const Call& call) const override {
@@ -27,26 +42,33 @@ class Pool final : public Kernel {
   }
 
   void run(const Call& call) const override {
-    const bool maximum = mode_ == mode::max_;
-    const float* x = window_.x.f32_in(call) + window_.channel(call);
-    auto* out = reinterpret_cast<float*>(call.out);
-    const auto pixels = static_cast<size_t>(window_.pixels());
-    const float* counts = maximum ? nullptr : cell_counts(call);
-    const float padding = maximum ? -std::numeric_limits<float>::infinity() : 0.0f;
-    window_.for_channels(call, x, window_.tile_c, padding, [&](int c, Taps taps) {
-      taps.out = out + static_cast<size_t>(c) * pixels;
-      taps.out_row = window_.columns;
-      if (maximum) {
-        simd().f32.taps_max(taps);
-      } else {
-        simd().f32.taps_sum(taps);
-        simd().binary(params::eltwise_func::div_, taps.out, 1, counts, 1, taps.out, pixels);
-      }
-    });
-    activation_.apply(out, static_cast<size_t>(window_.tile_c) * pixels);
+    with_word(out_, [&](auto word) { run_as<decltype(word)>(call); });
   }
 
  private:
+  template <class Word>
+  void run_as(const Call& call) const {
+    const Word* x = words_in<Word>(window_.x, call, window_.channel(call), window_.channels_reach(window_.tile_c), kScratchWords);
+    const auto pixels = static_cast<size_t>(window_.pixels()), all = static_cast<size_t>(window_.tile_c) * pixels;
+    const Result<Word> result(out_, call.out, all);
+    const float* counts = mode_ == mode::max_ ? nullptr : cell_counts(call);
+    const Word padding = mode_ == mode::max_ ? least<Word>() : Word{0};
+    window_.for_channels(call, x, window_.tile_c, padding, [&](int c, TapsOf<Word> taps) {
+      taps.out = result.words + static_cast<size_t>(c) * pixels;
+      taps.out_row = window_.columns;
+      if (mode_ == mode::max_) {
+        simd().of<Word>().taps_max(taps);
+        return;
+      }
+      simd().of<Word>().taps_sum(taps);
+      if constexpr (std::is_same_v<Word, float>) {
+        simd().binary(params::eltwise_func::div_, taps.out, 1, counts, 1, taps.out, pixels);
+      }
+    });
+    if constexpr (std::is_same_v<Word, float>) activation_.apply(result.words, all);
+    result.finish();
+  }
+
   // Cells of one window line that count: coordinates first, first + step, ... in [-before, extent + after).
   static int line_count(int64_t first, int taps, int step, int64_t extent, int64_t before, int64_t after) {
     int count = 0;
@@ -65,7 +87,7 @@ class Pool final : public Kernel {
     float* across = counts + w.pixels();
     for (int c = 0; c < w.columns; ++c) {
       const int64_t first = w.first_column(call) + int64_t{c} * w.sw;
-      across[c] = static_cast<float>(line_count(first, w.kw, w.dw, w.x_w.extent, with_pads ? pads_[1] : 0, with_pads ? pads_[3] : 0));
+      across[c] = static_cast<float>(line_count(first, w.kw, w.dw, w.width, with_pads ? pads_[1] : 0, with_pads ? pads_[3] : 0));
     }
     for (int r = 0; r < w.rows; ++r) {
       const int64_t first = w.first_row(call) + int64_t{r} * w.sh;
@@ -76,7 +98,7 @@ class Pool final : public Kernel {
   }
 
   Window window_;
-  uint32_t mode_;
+  uint32_t mode_, out_;
   Activation activation_;
   int32_t pads_[4] = {};  // top, left, bottom, right
 };

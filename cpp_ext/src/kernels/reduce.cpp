@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// od::reduce: out[r][i] = reduce over k of x[r][k][i], accumulated in the out chunk over the steps.
+// od::reduce: out[r][i] = reduce over k of x[r][k][i]. Floats are reduced in f32, integers in words, which
+// wrap; over several steps in the out chunk.
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "kernel.h"
 #include "simd/simd.h"
+#include "words.h"
 
 namespace onedispatch::kernels {
 
@@ -18,6 +22,7 @@ class Reduce final : public Kernel {
   explicit Reduce(const Setup& setup)
       : k_extent_(setup.k_extent),
         mode_(setup.scalars[scalar::mode]),
+        out_(setup.operands[params::reduce::operand::out].dtype),
         dim_r_(setup.roles[0]),
         dim_i_(setup.roles[1]),
         rows_(static_cast<int>(setup.tile(0))),
@@ -27,83 +32,110 @@ class Reduce final : public Kernel {
         x_k_(x_.axes[1]),
         x_i_(x_.axes[2]),
         activation_(setup, scalar::act) {
+    require_room_for_sums(setup, setup.operands[params::reduce::operand::out]);
+    if (!is_float(out_) && activation_.code != params::activation::none_) {
+      reject(setup, params::reduce::act, "act", "integers accept none (0)");
+    }
   }
 
-  void check(const Call& call) const override { place(call); }
+  void check(const Call& call) const override { place(call, held(call)); }
 
   void run(const Call& call) const override {
-    auto* out = reinterpret_cast<float*>(call.out);
-    if (call.k_count == 0 || (columns_ == 1 ? x_k_.stride != 1 : x_i_.stride == 1)) {
-      by_columns(call, out);
-    } else {
-      by_rows(call, out);
-    }
-    if (!call.k_last) return;
-    const size_t elements = static_cast<size_t>(rows_) * static_cast<size_t>(columns_);
-    if (mode_ == mode::mean_) {
-      const auto count = static_cast<float>(k_extent_);
-      simd().binary(params::eltwise_func::div_, out, 1, &count, 0, out, elements);
-    }
-    activation_.apply(out, elements);
+    with_word(out_, [&](auto word) { run_as<decltype(word)>(call); });
   }
 
  private:
-  int64_t place(const Call& call) const {
+  // Columns to compute: x may lack those that only fill up the words of the output's rows, and where it
+  // repeats one, that is all of them.
+  int held(const Call& call) const {
+    if (x_i_.stride == 0) return 1;
+    const int lacked = is_word(out_) ? 0 : static_cast<int>(4 / element_bytes(out_)) - 1;
+    const int64_t there = std::max<int64_t>(x_i_.extent - x_i_.first(call.origin[dim_i_]), columns_ - lacked);
+    return static_cast<int>(std::min<int64_t>(columns_, there));
+  }
+
+  int64_t place(const Call& call, int columns) const {
     if (call.k_count == 0) return 0;
     const int64_t r = call.origin[dim_r_], i = call.origin[dim_i_], k = call.k_first;
-    return x_r_.local(r, r, rows_, "REDUCE rows") + x_k_.local(k, k, call.k_count, "REDUCE reduction") +
-           x_i_.local(i, i, columns_, "REDUCE columns");
+    return x_r_.local(r, r, rows_, "reduce: x along r") + x_k_.local(k, k, call.k_count, "reduce: x along k") +
+           x_i_.local(i, i, columns, "reduce: x along i");
   }
 
-  Reduction<float> job(const Call& call, float* out) const {
-    Reduction<float> r{};
-    r.mode = mode_;
-    r.row = x_r_.stride;
-    r.step = x_k_.stride;
-    r.out = out;
-    r.out_row = columns_;
-    r.rows = rows_;
-    r.columns = columns_;
-    r.count = static_cast<int>(call.k_count);
-    r.accumulate = call.k_index != 0;
-    if (call.k_count != 0) r.x = x_.f32_in(call) + place(call);
-    return r;
+  template <class Word>
+  void run_as(const Call& call) const {
+    const int columns = held(call);
+    const Result<Word> result(out_, call.out, static_cast<size_t>(rows_) * static_cast<size_t>(columns_));
+    Reduction<Word> r{mode_, nullptr, x_r_.stride, x_k_.stride, result.words, columns_, rows_, static_cast<int>(call.k_count), columns, call.k_index != 0};
+    if (r.count != 0) {
+      const int64_t reach = (rows_ - 1) * x_r_.stride + (r.count - 1) * x_k_.stride + (columns - 1) * x_i_.stride + 1;
+      r.x = words_in<Word>(x_, call, place(call, columns), reach, kScratchWords);
+    }
+    if (r.count == 0 || (columns == 1 ? x_k_.stride != 1 : x_i_.stride == 1)) {
+      simd().of<Word>().reduce_columns(r);
+    } else {
+      by_rows(r);
+    }
+    if (call.k_last) finish(call, result, columns);
   }
-
-  void by_columns(const Call& call, float* out) const { simd().f32.reduce_columns(job(call, out)); }
 
   // Every output on its own: contiguous along k, or gathered to be so.
-  void by_rows(const Call& call, float* out) const {
-    const Reduction<float> r = job(call, out);
+  template <class Word>
+  void by_rows(const Reduction<Word>& r) const {
     auto* line = static_cast<float*>(scratch(kScratchRow, static_cast<size_t>(r.count) * 4));
     for (int64_t row = 0; row < rows_; ++row) {
-      for (int64_t i = 0; i < columns_; ++i) {
-        const float* x = r.x + row * r.row + i * x_i_.stride;
-        if (r.step != 1) {
-          simd().copy_strided(x, r.step, line, r.count);
-          x = line;
+      for (int64_t i = 0; i < r.columns; ++i) {
+        const Word* x = r.x + row * r.row + i * x_i_.stride;
+        if (r.step != 1) {  // words of any type
+          simd().copy_strided(reinterpret_cast<const float*>(x), r.step, line, r.count);
+          x = reinterpret_cast<const Word*>(line);
         }
-        const float value = simd().f32.reduce_row(mode_, x, r.count);
-        float* to = out + row * columns_ + i;
-        if (!r.accumulate) {
-          *to = value;
+        Word value = simd().of<Word>().reduce_row(mode_, x, r.count);
+        Word* to = r.out + row * columns_ + i;
+        if (r.accumulate) {  // squares are added up as they are
+          const uint32_t how = mode_ == mode::sum_square_ ? static_cast<uint32_t>(mode::sum_) : mode_;
+          simd().of<Word>().reduce_columns({how, &value, 1, 1, to, 1, 1, 1, 1, true});
         } else {
-          combine(to, value);
+          *to = value;
         }
       }
     }
   }
 
-  void combine(float* to, float value) const {
-    namespace fn = params::eltwise_func;
-    const uint32_t func = mode_ == mode::max_    ? fn::max_
-                          : mode_ == mode::min_  ? fn::min_
-                          : mode_ == mode::prod_ ? fn::mul_
-                                                : fn::add_;
-    simd().binary(func, to, 1, &value, 0, to, 1);
+  template <class Word>
+  void finish(const Call& call, const Result<Word>& result, int columns) const {
+    const size_t elements = static_cast<size_t>(rows_) * static_cast<size_t>(columns_);
+    if (mode_ == mode::mean_) divide(result.words, elements);
+    if constexpr (std::is_same_v<Word, float>) activation_.apply(result.words, elements);
+    result.finish();
+    if (columns < columns_) fill_rows(call.out, columns);
   }
 
-  uint32_t k_extent_, mode_, dim_r_, dim_i_;
+  void divide(float* sums, size_t elements) const {
+    const auto count = static_cast<float>(k_extent_);
+    simd().binary(params::eltwise_func::div_, sums, 1, &count, 0, sums, elements);
+  }
+  template <class Word>
+  void divide(Word* sums, size_t elements) const {  // towards zero
+    for (size_t i = 0; i < elements; ++i) sums[i] = static_cast<Word>(static_cast<int64_t>(sums[i]) / std::max<int64_t>(k_extent_, 1));
+  }
+
+  // What x lacks is row padding: zeros. What it repeats is repeated.
+  void fill_rows(uint8_t* out, int columns) const {
+    const size_t bytes = element_bytes(out_);
+    for (int row = 0; row < rows_; ++row) {
+      uint8_t* line = out + static_cast<size_t>(row) * static_cast<size_t>(columns_) * bytes;
+      for (int i = columns; i < columns_; ++i) {
+        uint8_t* to = line + static_cast<size_t>(i) * bytes;
+        if (x_i_.stride == 0) {
+          std::memcpy(to, line, bytes);
+        } else {
+          std::memset(to, 0, bytes);
+        }
+      }
+    }
+  }
+
+  uint32_t k_extent_, mode_, out_, dim_r_, dim_i_;
   int rows_, columns_;
   Operand x_;
   Axis x_r_, x_k_, x_i_;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::softmax and od::lrn: x and out chunk [T_o][length][T_i], the middle dimension whole in the chunk.
+// Computed in f32, rounded once.
 #include <algorithm>
+#include <cstring>
 
 #include "kernel.h"
 #include "simd/simd.h"
+#include "words.h"
 
 namespace onedispatch::kernels {
 
@@ -12,9 +15,10 @@ namespace {
 struct Lines {
   int outer = 1, length = 1, inner = 1;
   Operand x;
+  uint32_t dtype;
 
   // Both kernels have dimensions (o, i), and x and out along (o, length, i), each chunk in that order.
-  explicit Lines(const Setup& setup) : x(setup.operands[0]) {
+  explicit Lines(const Setup& setup) : x(setup.operands[0]), dtype(setup.operands[1].dtype) {
     const auto& out = setup.operands[1].axes;
     outer = static_cast<int>(out[0].chunk);
     length = static_cast<int>(out[1].chunk);
@@ -27,27 +31,40 @@ struct Lines {
   }
 
   int64_t block() const { return int64_t{length} * inner; }
+  int64_t elements() const { return outer * block(); }
+  const float* words(const Call& call) const { return words_in<float>(x, call, 0, elements(), kScratchWords); }
+  Result<float> result(const Call& call) const { return {dtype, call.out, static_cast<size_t>(elements())}; }
 };
 
 class Softmax final : public Kernel {
  public:
-  explicit Softmax(const Setup& setup) : lines_(setup), log_(setup.scalars[params::softmax::scalar::log] != 0) {}
+  explicit Softmax(const Setup& setup) : lines_(setup), log_(setup.scalars[params::softmax::scalar::log] != 0) {
+    const uint32_t given = setup.scalars[params::softmax::scalar::length];
+    length_ = given == 0 ? lines_.length : static_cast<int>(given);
+    if (given > static_cast<uint32_t>(lines_.length) || (length_ < lines_.length && lines_.inner != 1)) {
+      reject(setup, params::softmax::length, "length", "accepted: 0, or up to the " + std::to_string(lines_.length) + " of the chunk where i has one member");
+    }
+  }
 
   void run(const Call& call) const override {
-    const float* x = lines_.x.f32_in(call);
-    auto* out = reinterpret_cast<float*>(call.out);
+    const float* x = lines_.words(call);
+    const Result<float> result = lines_.result(call);
+    float* out = result.words;
     for (int o = 0; o < lines_.outer; ++o, x += lines_.block(), out += lines_.block()) {
       if (lines_.inner == 1) {
-        simd().softmax_row(log_, x, out, lines_.length);
+        simd().softmax_row(log_, x, out, length_);
+        std::fill(out + length_, out + lines_.length, 0.0f);
       } else {
         simd().softmax_columns(log_, x, out, lines_.length, lines_.inner, lines_.inner);
       }
     }
+    result.finish();
   }
 
  private:
   Lines lines_;
   bool log_;
+  int length_;  // of a row; what its chunk has beyond is row padding
 };
 
 // y = x / (bias + alpha / size * sum of squares over the window of channels) ^ beta; the window
@@ -65,8 +82,9 @@ class Lrn final : public Kernel {
   }
 
   void run(const Call& call) const override {
-    const float* x = lines_.x.f32_in(call);
-    auto* out = reinterpret_cast<float*>(call.out);
+    const float* x = lines_.words(call);
+    const Result<float> result = lines_.result(call);
+    float* out = result.words;
     const ptrdiff_t n = lines_.inner;
     for (int o = 0; o < lines_.outer; ++o, x += lines_.block(), out += lines_.block()) {
       for (int c = 0; c < lines_.length; ++c) {
@@ -74,6 +92,7 @@ class Lrn final : public Kernel {
         simd().lrn_row(x + c * n, x + first * n, last - first + 1, n, scale_, bias_, beta_, out + c * n, lines_.inner);
       }
     }
+    result.finish();
   }
 
  private:

@@ -13,8 +13,8 @@ constexpr int64_t kMaxPlane = params::limit::window_plane;
 constexpr int64_t kMaxTaps = params::limit::window_taps;
 
 // Throws unless [first, last] without what lies outside the tensor is in the chunk.
-void require_held(const Axis& axis, int64_t tile_origin, int64_t first, int64_t last, const char* name) {
-  const int64_t from = std::max<int64_t>(first, 0), to = std::min(last, axis.extent - 1);
+void require_held(const Axis& axis, int64_t extent, int64_t tile_origin, int64_t first, int64_t last, const char* name) {
+  const int64_t from = std::max<int64_t>(first, 0), to = std::min(last, extent - 1);
   if (from > to) return;
   const int64_t origin = axis.origin(tile_origin);
   if (from < origin || to >= origin + axis.chunk) {
@@ -37,6 +37,9 @@ Window::Window(const Setup& setup, uint32_t kh_scalar)
       x_w(x.axes[2]) {
   int* const steps[] = {&kh, &kw, &sh, &sw, &dh, &dw};
   for (uint32_t i = 0; i < 6; ++i) *steps[i] = static_cast<int>(setup.scalars[kh_scalar + i]);
+  const uint32_t given = setup.scalars[kh_scalar + 6];
+  width = given == 0 ? x_w.extent : given;
+  if (width > x_w.extent) reject(setup, setup.spec->scalars[kh_scalar + 6].at, "width", "accepted: 0, or up to the extent of x, " + std::to_string(x_w.extent));
   require_steps(setup);
   const int64_t plane_rows = int64_t{rows - 1} * sh + int64_t{kh - 1} * dh + 1;
   const int64_t plane_columns = int64_t{columns - 1} * sw + int64_t{kw - 1} * dw + 1;
@@ -76,31 +79,20 @@ int64_t Window::channel(const Call& call) const {
 
 void Window::check(const Call& call) const {
   const int64_t h = first_row(call), w = first_column(call);
-  require_held(x_h, call.origin[dim_h], h, h + plane_rows_ - 1, "window input rows");
-  require_held(x_w, call.origin[dim_w], w, w + int64_t{columns - 1} * sw + int64_t{kw - 1} * dw, "window input columns");
+  require_held(x_h, x_h.extent, call.origin[dim_h], h, h + plane_rows_ - 1, "window input rows");
+  require_held(x_w, width, call.origin[dim_w], w, w + int64_t{columns - 1} * sw + int64_t{kw - 1} * dw, "window input columns");
 }
 
 bool Window::single_tap(const Call& call, int64_t& first) const {
   const int64_t h = first_row(call), w = first_column(call);
   first = (h - x_h.origin(call.origin[dim_h])) * x_h.stride + (w - x_w.origin(call.origin[dim_w])) * x_w.stride;
   return taps() == 1 && h >= 0 && w >= 0 && h + int64_t{rows - 1} * sh < x_h.extent &&
-         w + int64_t{columns - 1} * sw < x_w.extent;
+         w + int64_t{columns - 1} * sw < width;
 }
 
 float* Window::plane(int slot) const {
   const size_t elements = plane_elements() + kOverrun;
   return static_cast<float*>(scratch(kScratchPlane, elements * 2 * 4)) + static_cast<size_t>(slot) * elements;
-}
-
-Taps Window::plane_taps(int slot) const {
-  Taps taps{};
-  taps.plane = plane(slot);
-  taps.plane_row = static_cast<ptrdiff_t>(sh) * sw * phase_columns_;
-  taps.offsets = offsets_.data();
-  taps.taps = this->taps();
-  taps.rows = rows;
-  taps.columns = columns;
-  return taps;
 }
 
 // Those i in [0, count) with 0 <= coordinate + i * step < extent.
@@ -111,16 +103,19 @@ Window::Range Window::inside(int64_t coordinate, int64_t step, int64_t count, in
   return first < bounded ? Range{first, bounded} : Range{0, 0};
 }
 
-void Window::fill_border(const Call& call, float padding) const {
+void Window::fill_border(const Call& call, uint32_t padding) const {
   const int64_t h = first_row(call), w = first_column(call);
   const Range all_rows = inside(h, 1, plane_rows_, x_h.extent);
   bool any = all_rows.end - all_rows.first < plane_rows_;
   for (int p = 0; p < sw; ++p) {
-    const Range r = inside(w + p, sw, phase_columns_, x_w.extent);
+    const Range r = inside(w + p, sw, phase_columns_, width);
     any = any || r.end - r.first < phase_columns_;
   }
   if (!any) return;
-  for (int slot = 0; slot < 2; ++slot) std::fill(plane(slot), plane(slot) + plane_elements(), padding);
+  for (int slot = 0; slot < 2; ++slot) {
+    auto* words = reinterpret_cast<uint32_t*>(plane(slot));
+    std::fill(words, words + plane_elements(), padding);
+  }
 }
 
 Window::Plan Window::plan_copies(const Call& call) const {
@@ -136,7 +131,7 @@ Window::Plan Window::plan_copies(const Call& call) const {
     if (phase_used_[static_cast<size_t>(p)] == 0) continue;
     // Columns past the last tap may not be in the chunk: they are never read.
     const int64_t needed = (int64_t{columns - 1} * sw + int64_t{kw - 1} * dw - p) / sw + 1;
-    const Range r = inside(w + p, sw, needed, x_w.extent);
+    const Range r = inside(w + p, sw, needed, width);
     if (r.end == r.first) continue;
     const int64_t from = (h - origin_h) * x_h.stride + (w + p + r.first * sw - origin_w) * x_w.stride;
     for (int64_t y = lines.first; y < lines.end;) {

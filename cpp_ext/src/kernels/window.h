@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sliding windows: what conv, dwconv and pool have in common: their dimensions (channel, oh, ow), their
-// operand x along (channel or reduction, oh, ow), and six scalars kh, kw, sh, sw, dh, dw in a row.
+// operand x along (channel or reduction, oh, ow), and seven scalars kh, kw, sh, sw, dh, dw, width in a row.
 //
 // One channel of the chunk is copied into a plane that holds every coordinate the tile's windows
 // touch, padding included. Columns are split by their phase modulo the horizontal stride, so that a
 // tap's values for neighbouring outputs are neighbours in memory whatever the stride.
 #pragma once
+#include <cstring>
 #include <vector>
 
 #include "kernel.h"
@@ -21,6 +22,7 @@ class Window {
   uint32_t dim_c = 0, dim_h = 0, dim_w = 0;  // index dimensions; dim_c is the output channel for conv
   int tile_c = 1, rows = 1, columns = 1;     // tile of those
   int kh = 1, kw = 1, sh = 1, sw = 1, dh = 1, dw = 1;
+  int64_t width = 1;  // columns of x; what its rows hold beyond only fills up words
   Operand x;
   Axis x_c, x_h, x_w;
 
@@ -41,16 +43,23 @@ class Window {
     return sw * x_w.stride == 1 && (rows == 1 || sh * x_h.stride == columns);
   }
 
-  // Calls use(channel index, taps over its plane) for `channels` channels that start at `first`.
+  // Elements from the first of a channel in the chunk to the last of `channels` of them.
+  int64_t channels_reach(int64_t channels) const {
+    return (channels - 1) * x_c.stride + (x_h.chunk - 1) * x_h.stride + (x_w.chunk - 1) * x_w.stride + 1;
+  }
+
+  // Calls use(channel index, taps over its plane) for `channels` channels of words that start at `first`.
   // Two planes in scratch take turns: the next one is filled before the last is used, so that its
   // stores have left the core's store buffer by then.
-  template <class Use>
-  void for_channels(const Call& call, const float* first, int channels, float padding, Use use) const {
-    fill_border(call, padding);
+  template <class Word, class Use>
+  void for_channels(const Call& call, const Word* first, int channels, Word padding, Use use) const {
+    uint32_t word;
+    std::memcpy(&word, &padding, sizeof word);
+    fill_border(call, word);
     const Plan plan = plan_copies(call);
-    for (int c = 0; c <= channels; ++c) {
-      if (c < channels) fill_channel(plan, first + c * x_c.stride, plane(c % 2));
-      if (c > 0) use(c - 1, plane_taps((c - 1) % 2));
+    for (int c = 0; c <= channels; ++c) {  // copies move words of any type
+      if (c < channels) fill_channel(plan, reinterpret_cast<const float*>(first + c * x_c.stride), plane(c % 2));
+      if (c > 0) use(c - 1, plane_taps<Word>((c - 1) % 2));
     }
   }
 
@@ -72,8 +81,18 @@ class Window {
   size_t plane_elements() const {
     return static_cast<size_t>(plane_rows_) * static_cast<size_t>(sw) * static_cast<size_t>(phase_columns_);
   }
-  Taps plane_taps(int slot) const;
-  void fill_border(const Call& call, float padding) const;
+  template <class Word>
+  TapsOf<Word> plane_taps(int slot) const {
+    TapsOf<Word> taps{};
+    taps.plane = reinterpret_cast<const Word*>(plane(slot));
+    taps.plane_row = static_cast<ptrdiff_t>(sh) * sw * phase_columns_;
+    taps.offsets = offsets_.data();
+    taps.taps = this->taps();
+    taps.rows = rows;
+    taps.columns = columns;
+    return taps;
+  }
+  void fill_border(const Call& call, uint32_t padding) const;
   Plan plan_copies(const Call& call) const;
   void fill_channel(const Plan& plan, const float* channel, float* plane) const;
 

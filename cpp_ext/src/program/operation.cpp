@@ -174,6 +174,36 @@ void read_operand(Operation& op, uint32_t index) {
   check_span(setup, spec, operand);
 }
 
+std::string names_of_types(uint32_t mask) {
+  std::string names;
+  for (uint32_t d = 0; d < std::size(od_dtypes); ++d) {
+    if (mask >> d & 1) names += (names.empty() ? "" : "|") + std::string(od_dtypes[d].name);
+  }
+  return names;
+}
+
+// The element types of the operands that are there stand together in a row of the declaration.
+void check_types(const od_setup& setup) {
+  const od_kernel_spec& spec = *setup.spec;
+  std::string accepted;
+  uint32_t first = 0;
+  for (uint32_t row = 0; row < spec.n_types; ++row) {
+    bool fits = true;
+    accepted += row == 0 ? "" : "; ";
+    for (uint32_t i = 0; i < spec.n_operands; ++i) {
+      if (setup.operands[i].present == 0) continue;
+      const uint32_t mask = spec.types[row * spec.n_operands + i];
+      fits = fits && (mask >> setup.operands[i].dtype & 1) != 0;
+      accepted += std::string(spec.operands[i].name) + " " + names_of_types(mask) + ", ";
+    }
+    if (fits) return;
+  }
+  for (uint32_t i = spec.n_operands; i-- > 0;) {
+    if (setup.operands[i].present != 0) first = i;
+  }
+  if (spec.n_types != 0) reject(setup, spec.operands[first].at, "element types (bits 16..23) of the operands together", "accepted: " + accepted);
+}
+
 float f32_of(uint32_t word) {
   float value;
   std::memcpy(&value, &word, sizeof value);
@@ -242,6 +272,7 @@ void read_operation(Operation& operation) {
   }
   read_roles(setup);
   for (uint32_t i = 0; i < spec.n_operands; ++i) read_operand(operation, i);
+  check_types(setup);
   for (uint32_t i = 0; i < spec.n_scalars; ++i) read_scalar(setup, spec.scalars[i], setup.scalars[i]);
   check_dtypes(setup);
 }

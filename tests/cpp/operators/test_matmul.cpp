@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MatMul, Gemm, MatMulInteger.
+// MatMul, Gemm, MatMulInteger, QLinearMatMul.
 #include "operator_case.h"
 
 namespace onedispatch::operator_tests {
@@ -54,6 +54,22 @@ TEST(OperatorMatMulInteger, SubtractsZeroPointsFirst) {
         sum += (factor(a, at, m, k) - a_zero) * (factor(b, at, k, n) - b_zero);
       }
       return sum;
+    });
+  });
+}
+
+TEST(OperatorQLinearMatMul, RoundsTheScaledSumAndSaturates) {
+  each_case("QLinearMatMul", [](const OperatorCase& one) {
+    const Tensor &a = one.input(0), &b = one.input(3);
+    const auto scalar = [&](size_t i) { return one.input(i).values[0]; };
+    const float scale = static_cast<float>(scalar(1)) * static_cast<float>(scalar(4)) / static_cast<float>(scalar(6));
+    const bool is_signed = one.output.dtype == "int8";
+    one.expect_each([&](const Shape& at) {
+      const int64_t m = at[at.size() - 2], n = at.back();
+      double sum = 0;
+      for (int64_t k = 0; k < a.shape.back(); ++k) sum += (factor(a, at, m, k) - scalar(2)) * (factor(b, at, k, n) - scalar(5));
+      const double scaled = std::nearbyint(static_cast<float>(sum) * scale) + scalar(7);
+      return std::clamp(scaled, is_signed ? -128.0 : 0.0, is_signed ? 127.0 : 255.0);
     });
   });
 }

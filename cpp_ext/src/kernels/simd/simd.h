@@ -141,6 +141,6 @@ bool use_simd(std::string_view name);
 // At least `bytes` of this thread's memory, 64-byte aligned, kept until its next request for the
 // same slot. Contents are zero at first and then whatever the slot held before.
 void* scratch(int slot, size_t bytes);
-enum ScratchSlot { kScratchPlane, kScratchPlan, kScratchColumns, kScratchPackA, kScratchPackB, kScratchSums, kScratchRow, kScratchSlots };
+enum ScratchSlot { kScratchPlane, kScratchPlan, kScratchColumns, kScratchPackA, kScratchPackB, kScratchSums, kScratchRow, kScratchWords, kScratchOtherWords, kScratchResult, kScratchSlots };
 
 }  // namespace onedispatch::kernels

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elements of any type as the 32-bit words that kernels compute in: float, int32_t, uint32_t.
+#pragma once
+#include <cstdint>
+
+#include "kernel.h"
+#include "onedispatch/kernel_tables.h"
+#include "simd/simd.h"
+
+namespace onedispatch::kernels {
+
+inline bool is_float(uint32_t dtype) {
+  return dtype == params::dtype::f32 || dtype == params::dtype::bf16 || dtype == params::dtype::f16;
+}
+inline uint32_t element_bytes(uint32_t dtype) { return od_dtypes[dtype].bytes; }
+inline bool is_word(uint32_t dtype) { return element_bytes(dtype) == 4; }
+
+// Calls use(Word{}) with the type of words that elements of `dtype` are computed in.
+template <class Use>
+void with_word(uint32_t dtype, Use use) {
+  if (is_float(dtype)) {
+    use(float{});
+  } else if (dtype == params::dtype::u32) {
+    use(uint32_t{});
+  } else {
+    use(int32_t{});
+  }
+}
+
+// `count` elements of a chunk from element `first` on: where they lie, or widened into scratch.
+template <class Word>
+const Word* words_in(const Operand& x, const Call& call, int64_t first, int64_t count, ScratchSlot slot) {
+  const uint8_t* from = x.in(call) + first * element_bytes(x.dtype);
+  if (is_word(x.dtype)) return reinterpret_cast<const Word*>(from);
+  const auto n = static_cast<size_t>(count);
+  auto* words = static_cast<Word*>(scratch(slot, n * sizeof(Word)));
+  simd().widen(x.dtype, from, words, n);
+  return words;
+}
+
+// Where the words of a result of `count` elements are computed: in its chunk, or beside it until `finish`.
+template <class Word>
+class Result {
+ public:
+  Result(uint32_t dtype, uint8_t* out, size_t count) : dtype_(dtype), out_(out), count_(count) {
+    words = static_cast<Word*>(is_word(dtype) ? static_cast<void*>(out) : scratch(kScratchResult, count * sizeof(Word)));
+  }
+  // Rounds or saturates what was computed beside the chunk.
+  void finish() const {
+    if (!is_word(dtype_)) simd().narrow(dtype_, words, out_, count_);
+  }
+
+  Word* words;
+
+ private:
+  uint32_t dtype_;
+  uint8_t* out_;
+  size_t count_;
+};
+
+// Sums of several steps stay in the out chunk, which has to hold them as they are.
+inline void require_room_for_sums(const Setup& setup, const Operand& out) {
+  if (is_word(out.dtype) || setup.inner_steps == 1) return;
+  reject(setup, params::header::inner_steps, "inner steps", "results that are narrower than their sums accept 1");
+}
+
+}  // namespace onedispatch::kernels
