@@ -86,7 +86,7 @@ bench: $(STAMPS)/dev
 	@$(BIN)/onedispatch bench light_resnet50
 
 clean:
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv build dist cpp_ext/_core.*.so transactions/format/_native.*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks
 
 $(STAMPS)/venv: .ci/bootstrap
 	@.ci/bootstrap venv
