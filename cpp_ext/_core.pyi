@@ -51,12 +51,15 @@ class xclbin:
         """The device that it was made for."""
 
 class device:
-    """``device(0, "npu2")`` or ``device("npu2")``; the only index is 0."""
+    """``device(0, "npu2")``, ``device("npu2")`` or ``device(0, "my_npu.toml")``; the only index is 0."""
 
     @overload
-    def __init__(self, index: int = 0, name: str = "npu2") -> None: ...
+    def __init__(self, index: int = 0, name: str | os.PathLike[str] = "npu2") -> None: ...
     @overload
     def __init__(self, name: str) -> None: ...
+    @staticmethod
+    def from_description(text: str) -> device:
+        """The device that the text of a device file describes. Raises ``DeviceError``."""
     def register_xclbin(self, xclbin: xclbin) -> uuid: ...
     def set_constant(self, key: str, value: float) -> None:
         """Change a timing constant ("ddr.gigabytes_per_second") for contexts made from now on."""

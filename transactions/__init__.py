@@ -46,6 +46,7 @@ from onedispatch.transactions.machine.bd import (
     packet_header,
     packet_master,
     queue_word,
+    switch_merge,
     switch_slave,
     switch_slot,
 )
@@ -70,6 +71,7 @@ __all__ = [  # noqa: RUF022 (grouped by what they are for)
     "circuit_master",
     "packet_master",
     "switch_slave",
+    "switch_merge",
     "switch_slot",
     # reading
     "Transaction",

@@ -323,6 +323,11 @@ void bind_device(py::module_& m) {
   py::class_<xrt::device>(m, "device")
       .def(py::init<uint32_t, std::string_view>(), py::arg("index") = 0, py::arg("name") = "npu2")
       .def(py::init<std::string_view>(), py::arg("name"))
+      .def(py::init([](uint32_t index, const py::object& path) {
+             return xrt::device(index, py::module_::import("os").attr("fspath")(path).cast<std::string>());
+           }),
+           py::arg("index"), py::arg("name"))
+      .def_static("from_description", &xrt::device::from_description, py::arg("text"))
       .def("register_xclbin", &xrt::device::register_xclbin, py::arg("xclbin"))
       .def("set_constant", &xrt::device::set_constant, py::arg("key"), py::arg("value"))
       .def("set_threads", &xrt::device::set_threads, py::arg("threads"))

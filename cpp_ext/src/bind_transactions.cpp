@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
 #include <optional>
 
 #include "txn/decode.h"
@@ -40,12 +41,16 @@ py::tuple decode(const py::bytes& data) {
   return py::make_tuple(static_cast<int>(frame.fault), frame.ops, frame.at, frame.op_size, offsets);
 }
 
-py::list validate(const py::bytes& data, const std::optional<txn::ArgumentSizes>& sizes) {
+// `shape`: generation, rows, columns and BDs of a memory tile of the array.
+py::list validate(const py::bytes& data, const std::optional<txn::ArgumentSizes>& sizes,
+                  const std::optional<std::array<uint64_t, 4>>& shape) {
   const View file = view(data);
   std::vector<txn::Finding> found;
+  txn::ArrayShape array{};
+  if (shape) array = {(*shape)[0], (*shape)[1], (*shape)[2], (*shape)[3]};
   {
     py::gil_scoped_release release;
-    found = txn::validate(file.data, file.size, sizes ? &*sizes : nullptr);
+    found = txn::validate(file.data, file.size, sizes ? &*sizes : nullptr, shape ? &array : nullptr);
   }
   py::list all;
   for (const txn::Finding& one : found) {
@@ -85,7 +90,8 @@ py::tuple check_names() {
 PYBIND11_MODULE(_native, m) {
   m.doc() = "Decoding and validation of transactions; see _native.pyi.";
   m.def("decode", &decode, py::arg("data"));
-  m.def("validate", &validate, py::arg("data"), py::arg("sizes") = py::none());
+  m.def("validate", &validate, py::arg("data"), py::arg("sizes") = py::none(),
+        py::arg("shape") = py::none());
   m.def("patches", &patches, py::arg("data"));
   m.attr("CHECKS") = check_names();
   m.attr("MOST_FINDINGS") = txn::kMostFindings;

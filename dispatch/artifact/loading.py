@@ -11,9 +11,9 @@ from onedispatch.dispatch.artifact.container import Reader
 from onedispatch.dispatch.artifact.model import FORM, CompiledModel
 from onedispatch.dispatch.artifact.serialise import executable_from, graph_from, value_from
 from onedispatch.dispatch.base import arguments
-from onedispatch.transactions import find_device
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import CompiledModelError, OneDispatchError
+from onedispatch.transactions.machine.device import read_text
 
 
 @public
@@ -38,7 +38,7 @@ def _from(reader: Reader) -> CompiledModel:
     plain = reader.description
     source = plain["source"]
     return CompiledModel(
-        find_device(plain["device"]).name,
+        read_text(plain["device"], "the device of the compiled model")[0],
         plain["precision"],
         plain["fallback"],
         tuple(value_from(v) for v in plain["inputs"]),

@@ -21,7 +21,7 @@ from onedispatch.dispatch.base import arguments, limits
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.compiler.executable import Executable, NodePlacement, executable_key
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value
-from onedispatch.transactions import find_device
+from onedispatch.transactions import Device, find_device
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import (
     CompiledModelError,
@@ -29,6 +29,7 @@ from onedispatch.transactions.base.errors import (
     UnsupportedModelError,
 )
 from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.machine.device import DeviceName
 
 if TYPE_CHECKING:
     from onedispatch.dispatch.compiler.compiler import Fallback
@@ -47,10 +48,11 @@ FORM = model_form(FORMAT, PRECISIONS, FALLBACKS, MOST_EXECUTABLES)
 class CompiledModel:
     """Executables for concrete shapes; more are compiled on first sight where ``source`` is kept.
 
+    ``target`` is the device that they are for, its whole description: a file keeps it too.
     ``deciding`` are inputs whose values belong to the key, since they decide shapes.
     """
 
-    device: str
+    target: Device
     precision: str
     fallback: Fallback
     inputs: tuple[Value, ...]
@@ -61,6 +63,11 @@ class CompiledModel:
     executables: OrderedDict[str, Executable] = field(default_factory=OrderedDict, repr=False)
     selector: Selector | None = field(default=None, repr=False)  # None: the search; files do not keep it
     _lock: ForkLock = field(default_factory=ForkLock, repr=False)
+
+    @property
+    def device(self) -> str:
+        """The device's canonical name."""
+        return self.target.name
 
     # -- executables --------------------------------------------------------------------------
 
@@ -94,8 +101,7 @@ class CompiledModel:
         from onedispatch.dispatch.compiler.compiler import compile_graph
 
         bound = {name: array for name, array in values.items() if name in self.deciding}
-        device = find_device(self.device)
-        return compile_graph(self.source, shapes, bound, device, self.fallback, self.selector)
+        return compile_graph(self.source, shapes, bound, self.target, self.fallback, self.selector)
 
     @property
     def is_static(self) -> bool:
@@ -157,7 +163,7 @@ class CompiledModel:
         with self._lock.guard:
             description = {
                 "format": FORMAT,
-                "device": self.device,
+                "device": self.target.description(),
                 "precision": self.precision,
                 "fallback": self.fallback,
                 "inputs": [value_to(v) for v in self.inputs],
@@ -174,7 +180,7 @@ class CompiledModel:
 @public
 def compile_model(
     model: ModelLike,
-    device: str = "npu2",
+    device: DeviceName = "npu2",
     precision: str = "fp32",
     fallback: str = "cpu",
     *,
@@ -185,7 +191,7 @@ def compile_model(
     """Compiles an ONNX model: a path, its bytes, or a ModelProto.
 
     Args:
-        device: see ``onedispatch.devices()``.
+        device: a name (see ``onedispatch.devices()``), or the path of a device file, ``my_npu.toml``.
         precision: ``"fp32"``.
         fallback: ``"cpu"`` runs what does not map on the host, ``"error"`` refuses such models.
         shapes: concrete shapes of inputs with symbolic dimensions; without them executables are
@@ -205,10 +211,10 @@ def compile_model(
     check_options(precision, fallback)
     given = arguments.shapes(shapes)
     kept = arguments.integer("cache_size", cache_size, 1, MOST_EXECUTABLES)
-    name = find_device(device).name
+    target = find_device(device)
     graph = fold_constants(import_model(model))
     compiled = CompiledModel(
-        name,
+        target,
         precision,
         cast("Fallback", fallback),
         graph.inputs,

@@ -35,15 +35,23 @@ def ops(
     )
 
 
-def devices(json: out.Json = False) -> None:
+def devices(
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Device files, my_npu.toml, to check and to show too.")
+    ] = None,
+    json: out.Json = False,
+) -> None:
     """The NPUs that can be simulated, and their column partitions."""
-    found = all_devices()
+    found = all_devices(files or ())
     if json:
         out.print_json([asdict(info) for info in found])
         return
     out.table(
         "Devices",
-        ("name", "columns", "cores", "MHz", "XRT name", "also"),
-        [(d.name, d.columns, d.cores, f"{d.clock_mhz:g}", d.xrt_name, ", ".join(d.aliases)) for d in found],
-        right=(1, 2, 3),
+        ("name", "columns", "cores", "memories", "MHz", "XRT name", "also"),
+        [
+            (d.name, d.columns, d.cores, d.memories, f"{d.clock_mhz:g}", d.xrt_name, ", ".join(d.aliases))
+            for d in found
+        ],
+        right=(1, 2, 3, 4),
     )

@@ -25,7 +25,9 @@ from onedispatch.transactions.base.errors import InputError
 console = Console(markup=False, emoji=False, highlight=False)
 errors = Console(stderr=True, markup=False, emoji=False, highlight=False)
 
-Device = Annotated[str, typer.Option(help="The NPU, as `onedispatch devices` names it.")]
+Device = Annotated[
+    str, typer.Option(help="The NPU, as `onedispatch devices` names it, or its file: my_npu.toml.")
+]
 Fallback = Annotated[
     str, typer.Option(help="cpu: what does not map runs on the host. error: refuse such models.")
 ]

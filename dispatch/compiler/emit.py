@@ -188,7 +188,7 @@ class _Emitter:
         return fuse(parts, dict(enumerate(storage.sizes))).to_bytes(), infos
 
     def _timer(self, number: int) -> bytes:
-        builder = TransactionBuilder(self.device.device_generation, self.device.columns)
+        builder = TransactionBuilder.for_device(self.device)
         builder.record_timer(number)
         return builder.to_bytes()
 

@@ -38,7 +38,7 @@ class DeviceSession:
 
     def __init__(self, device: Device, threads: int | None = None) -> None:
         self._description = device
-        self._device = core.device(0, device.name)
+        self._device = core.device.from_description(device.description())
         if threads is not None:
             self._device.set_threads(threads)
         overlay = Xclbin(device.name, {0: overlay_transaction(device)})

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from onedispatch.transactions import device_names, find_device
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions import Device, device_names, find_device
+from onedispatch.transactions.base.phrases import counted, short_bytes
+from onedispatch.transactions.machine.device import DeviceName
 
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """A device or a partition: columns of ``core_rows`` cores each."""
+    """A device or a partition: columns of ``core_rows`` cores each. Sizes of memories in bytes."""
 
     name: str
     columns: int
@@ -19,10 +21,18 @@ class DeviceInfo:
     xrt_name: str
     clock_mhz: float
     aliases: tuple[str, ...] = ()
+    core_memory: int = 0
+    memory_tile: int = 0
+    program_memory: int = 0
 
     @property
     def cores(self) -> int:
         return self.columns * self.core_rows
+
+    @property
+    def memories(self) -> str:
+        """Of a core, of a memory tile."""
+        return f"{short_bytes(self.core_memory)}, {short_bytes(self.memory_tile)}"
 
     def __str__(self) -> str:
         also = f", also {', '.join(self.aliases)}" if self.aliases else ""
@@ -30,15 +40,30 @@ class DeviceInfo:
         return f"{self.name}: {size}, {self.clock_mhz:g} MHz ({self.xrt_name}{also})"
 
 
-def devices() -> list[DeviceInfo]:
-    """Every device that ``device=`` takes."""
+def devices(files: Iterable[DeviceName] = ()) -> list[DeviceInfo]:
+    """Every device that comes with the package; then those of ``files``, paths of device files.
+
+    ``device=`` takes their names, and paths. Raises ``DeviceError`` for files that are none.
+    """
     aliases: dict[str, list[str]] = {}
     for name in device_names():
         aliases.setdefault(find_device(name).name, []).append(name)
-    infos = []
-    for name, names in aliases.items():
-        device = find_device(name)
-        others = tuple(other for other in names if other != name)
-        clock = device.constants.get("clock.array_mhz", 0.0)
-        infos.append(DeviceInfo(name, device.columns, device.core_rows, device.xrt_name, clock, others))
-    return infos
+    infos = [
+        describe(find_device(name), tuple(other for other in names if other != name))
+        for name, names in aliases.items()
+    ]
+    return infos + [describe(find_device(file)) for file in files]
+
+
+def describe(device: Device, aliases: tuple[str, ...] = ()) -> DeviceInfo:
+    return DeviceInfo(
+        device.name,
+        device.columns,
+        device.core_rows,
+        device.xrt_name,
+        device.constants.get("clock.array_mhz", 0.0),
+        aliases,
+        device.count("core.data_memory_bytes"),
+        device.count("memory_tile.memory_bytes"),
+        device.count("core.program_memory_bytes"),
+    )

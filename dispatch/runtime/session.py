@@ -21,6 +21,7 @@ from onedispatch.dispatch.runtime.report import OpReport, RunReport
 from onedispatch.transactions import find_device
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import DeviceError, InputError
+from onedispatch.transactions.machine.device import DeviceName
 
 if TYPE_CHECKING:
     from onedispatch.dispatch.frontend.importer import ModelLike
@@ -72,7 +73,7 @@ class InferenceSession:
     def __init__(
         self,
         model: ModelLike | models.CompiledModel,
-        device: str = "npu2",
+        device: DeviceName = "npu2",
         precision: str = "fp32",
         fallback: str = "cpu",
         threads: int | None = None,
@@ -83,10 +84,10 @@ class InferenceSession:
         threads = arguments.threads(threads)
         if isinstance(model, models.CompiledModel):
             models.check_options(precision, fallback)
-            chosen = find_device(device).name
-            if device != "npu2" and chosen != model.device:
+            chosen = find_device(device)
+            if device != "npu2" and chosen != model.target:
                 raise InputError(
-                    "device", repr(device), f"{model.device!r}, which the model was compiled for"
+                    "device", repr(device), f"{model.device!r} as it was when the model was compiled for it"
                 )
             self._model = model
             self._owned = False
@@ -235,7 +236,7 @@ class InferenceSession:
         if self._device is None:
             from onedispatch.dispatch.runtime.device import DeviceSession
 
-            self._device = DeviceSession(find_device(self._model.device), self._threads)
+            self._device = DeviceSession(self._model.target, self._threads)
         return self._device.load(step)
 
     # -- checks ----------------------------------------------------------------------------

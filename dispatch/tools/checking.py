@@ -25,9 +25,8 @@ def check_step(step: DeviceStep, device: Device, sizes: Mapping[int, int] | None
 
 def check_model(model: CompiledModel, sizes: Mapping[int, int] | None = None) -> list[Finding]:
     """The same of every device step that a model has been compiled to, one after the other."""
-    device = find_device(model.device)
     steps = [step for executable in model.executables.values() for step in executable.device_steps]
-    return [finding for step in steps for finding in check_step(step, device, sizes)]
+    return [finding for step in steps for finding in check_step(step, model.target, sizes)]
 
 
 def check_for_overlay(

@@ -56,7 +56,7 @@ class Packets:
         try:
             tiles = self.tiles if self.tiles is not None else ControlPackets.from_bytes(self.data).tiles()
         except TransactionError:
-            tiles = usual_tiles(found.columns)  # no row of packets: the run will say where
+            tiles = usual_tiles(found.columns, found.core_rows)  # no row of packets: the run will say where
         try:
             return control_overlay(found, tiles)
         except TransactionError as error:
@@ -182,7 +182,7 @@ def replay(
     if isinstance(transaction, Transaction):
         transaction = transaction.to_bytes()
     name = device or _device_of(transaction)
-    handle = core.device(0, name)
+    handle = core.device.from_description(find_device(name).description())
     if event_limit is not None:
         handle.set_event_limit(event_limit)
     if packets is None:

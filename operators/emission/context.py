@@ -30,7 +30,7 @@ def context(device: Device, arguments: Mapping[int, bytes] | None = None) -> Con
         arguments: the bytes of kernel arguments that hold parameter blocks; nobody on the device
             may write them.
     """
-    return Context(_overlay(device), (SUPER_KERNEL,), dict(arguments or {}))
+    return Context(_overlay(device), (SUPER_KERNEL,), dict(arguments or {}), device)
 
 
 @cache

@@ -30,22 +30,19 @@ from onedispatch.operators.declarations.params import (
 from onedispatch.operators.declarations.params import WORDS as PARAM_WORDS
 from onedispatch.operators.emission import overlay
 from onedispatch.operators.emission.access_pattern import ChunkTask, Dims, Pattern, chunk_tasks
-from onedispatch.operators.emission.mem_tile import MAX_REPEAT, MM2S, S2MM, MemTile
+from onedispatch.operators.emission.mem_tile import MAX_REPEAT, MemTile
 from onedispatch.operators.scheduling.index_space import K, Operand, Packed
-from onedispatch.operators.scheduling.schedule import CORE_ROWS, Schedule
+from onedispatch.operators.scheduling.resources import MM2S, S2MM, Resources, resources
+from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device, ShimBd, TransactionBuilder, queue_word
 from onedispatch.transactions.base.errors import OperatorError
 from onedispatch.transactions.machine import registers as reg
 
 Array = np.ndarray[Any, Any]
-QUEUE_TASKS = reg.QUEUE_DEPTH
-_QUEUE_FULL = next(reg.QUEUE_DEPTH << field.lsb for field in reg.STATUS_FIELDS if field.name == "queue_size")
-PARAM_SHIM_BD = 15
 # Of pushes that the work needs at the same time, memory tiles come first (ranks 0 and 1), then
 # their feeds: so memory tiles fill while the controller still configures the cores.
 FEED_RANK, CORE_RANK, DRAIN_RANK = 2, 3, 4
-# Shim BDs of each channel; a task takes as many as its chain is long.
-SHIM_BDS = {(MM2S, 0): range(6), (MM2S, 1): range(6, 10), (S2MM, 0): range(10, 15)}
+PARAMS = -1  # the start BD of the task that fetches parameters: its own
 
 
 @dataclass(frozen=True)
@@ -144,7 +141,8 @@ class BoundNest:
         s = self.schedule
         if not s.mapping.rowcast:
             return list(range(s.active_rows))
-        return [r for r in range(CORE_ROWS) if r * s.device.columns // CORE_ROWS == column]
+        rows = s.device.core_rows
+        return [r for r in range(rows) if r * s.device.columns // rows == column]
 
     def feed(self, port: int, column: int, rows: list[int]) -> tuple[list[ChunkTask], list[int]]:
         """Shim tasks of a port's chunks in the order of use, and the arguments of the chain."""
@@ -160,7 +158,7 @@ class BoundNest:
         group = s.holds[port].chunks
         panels = offsets.reshape(len(rows), -1, group, len(operands))
         sequence = panels.transpose(1, 0, 2, 3).reshape(-1, len(operands))
-        tasks = chunk_tasks(sequence, [self.box(x) for x in operands], len(SHIM_BDS[MM2S, port]))
+        tasks = chunk_tasks(sequence, [self.box(x) for x in operands], len(s.room.shim_bds[MM2S, port]))
         return tasks, [self._argument(x) for x in operands]
 
     def drain(self, column: int) -> tuple[list[ChunkTask], list[int]]:
@@ -170,7 +168,7 @@ class BoundNest:
         origins = s.origins_of([column] * len(rows), rows)
         offsets = np.stack([self.offsets(x, origins, np.zeros(1, np.int64)) for x in outputs], axis=-1)
         sequence = offsets.transpose(1, 0, 2).reshape(-1, len(outputs))
-        tasks = chunk_tasks(sequence, [self.box(x) for x in outputs], len(SHIM_BDS[S2MM, 0]))
+        tasks = chunk_tasks(sequence, [self.box(x) for x in outputs], len(s.room.shim_bds[S2MM, 0]))
         return tasks, [self._argument(x) for x in outputs]
 
     # -- the parameter block -----------------------------------------------------------------
@@ -252,12 +250,17 @@ class _Emitter:
     core_bds: list[tuple[int, Sequence[int]]] = field(default_factory=list)
     _mem_tiles: dict[tuple[int, ...], MemTile] = field(default_factory=dict)  # by core rows served
 
+    @property
+    def room(self) -> Resources:
+        return resources(self.bound.schedule.device)
+
     def emit(self) -> None:
         columns = self.bound.schedule.mapping.columns
         for column in range(columns):
             self._params(column)
             self._mem_tile(column)
-            for row in range(CORE_ROWS):
+            self._turns(column)
+            for row in range(self.room.rows):
                 self._core(column, row)
             self._shim(column)
         self._flow(columns)
@@ -277,19 +280,31 @@ class _Emitter:
         pattern = Pattern(self.params_at // 4, ((self.bound.schedule.nest.kernel.block_words, 1),))
         if self.bound.schedule.nest.longer_block:
             self._lengthen(column)
-        push(Push(-1, FEED_RANK, column, 0, MM2S, 1, 1, PARAM_SHIM_BD, (pattern,), (self.params_argument,)))
-        push(Push(-1, 0, column, 1, S2MM, 1, 1, overlay.MEM_PARAM_IN_BD))
-        push(Push(-1, 1, column, 1, MM2S, 0, 1, overlay.MEM_PARAM_OUT_BD))
-        for row in range(CORE_ROWS):
-            push(Push(0, CORE_RANK, column, 2 + row, S2MM, 1, 1, overlay.CORE_PARAM_BD))
+        push(Push(-1, FEED_RANK, column, 0, MM2S, 1, 1, PARAMS, (pattern,), (self.params_argument,)))
+        in_bd, out_bd = self.room.mem_param_bds
+        push(Push(-1, 0, column, 1, S2MM, 1, 1, in_bd))
+        push(Push(-1, 1, column, 1, MM2S, 0, 1, out_bd))
+        for row in range(self.room.rows):
+            push(Push(0, CORE_RANK, column, 2 + row, S2MM, 1, 1, self.room.core_param_bd))
+
+    def _turns(self, column: int) -> None:
+        """Where one row of several that share a lane works, it does not wait for its turn."""
+        if self.bound.schedule.active_rows > 1 or self.room.sharers == 1:
+            return
+        merge = self._address(column, reg.FIRST_CORE_ROW, "SWITCH_MERGE", overlay.OUT_ARBITER)
+        words = overlay.merge_words(self.room, 0)
+        enable = merge + 4 * (len(words) - 1)
+        self.builder.write(enable, 0)
+        self.restore.append((enable, words[-1]))
 
     def _lengthen(self, column: int) -> None:
         """Rewrites the descriptors of parameter blocks for a longer one, and has them restored."""
         words = self.bound.schedule.nest.kernel.block_words
-        rows = [(1, *described) for described in overlay.mem_param_bds(words)]
-        rows += [(2 + row, *overlay.core_param_bd(words)) for row in range(CORE_ROWS)]
-        usual = [described for _, described in overlay.mem_param_bds(PARAM_WORDS)]
-        usual += [overlay.core_param_bd(PARAM_WORDS)[1]] * CORE_ROWS
+        room = self.room
+        rows = [(1, *described) for described in overlay.mem_param_bds(room, words)]
+        rows += [(2 + row, *overlay.core_param_bd(room, words)) for row in range(room.rows)]
+        usual = [described for _, described in overlay.mem_param_bds(room, PARAM_WORDS)]
+        usual += [overlay.core_param_bd(room, PARAM_WORDS)[1]] * room.rows
         for (row, number, longer), shorter in zip(rows, usual, strict=True):
             address = self._address(column, row, "DMA_BD", number)
             self.builder.blockwrite(address, longer)
@@ -300,13 +315,18 @@ class _Emitter:
             return
         queues = ((S2MM, 0), (S2MM, 1), (MM2S, 0))
         for port, bd, runs in self._core_ports:
+            if port == 2 and overlay.out_packet(self.room, row) is not None:
+                bd = self._shared_out_bd
             self.core_bds.append((self._address(column, 2 + row, "DMA_BD", port), bd))
             for step, repeat in runs:
                 self.pushes.append(Push(step, CORE_RANK, column, 2 + row, *queues[port], repeat, port))
 
     @cached_property
     def _core_ports(self) -> list[tuple[int, Sequence[int], list[tuple[int, int]]]]:
-        """(port, BD words, [(step, repeat) of each task]), the same for every core that works."""
+        """(port, BD words, [(step, repeat) of each task]), the same for every core that works.
+
+        But for the out BD where rows share a lane: ``_shared_out_bd``.
+        """
         s = self.bound.schedule
         found: list[tuple[int, Sequence[int], list[tuple[int, int]]]] = []
         counts = (s.chunks(0), s.chunks(1), s.outer_steps)
@@ -320,6 +340,11 @@ class _Emitter:
             runs = [(done * per_run, min(MAX_REPEAT, counts[port] - done)) for done in starts]
             found.append((port, bd, runs))
         return found
+
+    @cached_property
+    def _shared_out_bd(self) -> Sequence[int]:
+        at, words, depth, empty, full = self.bound.core_layout[2]
+        return overlay.core_bd(at, words, full, empty, depth, overlay.OUT_PACKET)
 
     def _mem_tile(self, column: int) -> None:
         served = tuple(self.bound.rows_served(column))
@@ -362,11 +387,12 @@ class _Emitter:
     def _flow(self, columns: int) -> None:
         order = sorted(self.pushes, key=lambda p: p.step * 8 + p.rank)
         total: dict[tuple[int, int, int, int], int] = defaultdict(int)
-        limit: dict[tuple[int, int, int, int], int] = defaultdict(lambda: QUEUE_TASKS)
+        room = self.room
+        limit: dict[tuple[int, int, int, int], int] = defaultdict(lambda: room.tasks_ahead)
         for push in order:
             total[push.queue] += 1
-            if push.patterns and push.start_bd != PARAM_SHIM_BD:
-                pool = SHIM_BDS[push.direction, push.channel]
+            if push.patterns and push.start_bd != PARAMS:
+                pool = room.shim_bds[push.direction, push.channel]
                 limit[push.queue] = min(limit[push.queue], len(pool) // len(push.patterns))
         seen: dict[tuple[int, int, int, int], int] = defaultdict(int)
         free: dict[tuple[int, int, int, int], deque[int]] = {}
@@ -382,7 +408,7 @@ class _Emitter:
             token = ends and push.row < reg.FIRST_CORE_ROW
             start = push.start_bd
             if push.patterns:
-                pool = SHIM_BDS[push.direction, push.channel]
+                pool = room.shim_bds[push.direction, push.channel]
                 ring = free.setdefault(queue, deque(pool))
                 start = self._shim_bds(push, ring)
             word = _push_word(push.row, start, push.repeat, token)
@@ -401,14 +427,14 @@ class _Emitter:
         if row >= reg.FIRST_CORE_ROW:
             # The overlay has no route for tokens of cores. A queue with room says the same.
             block = "DMA_MM2S_STATUS" if direction == MM2S else "DMA_S2MM_STATUS"
-            self.builder.maskpoll(self._address(column, row, block, channel), 0, _QUEUE_FULL)
+            self.builder.maskpoll(self._address(column, row, block, channel), 0, self.room.queue_full)
             return
         self.builder.tct("MM2S" if direction == MM2S else "S2MM", column, row, channel)
 
     def _shim_bds(self, push: Push, ring: deque[int]) -> int:
         """Write the chain of a shim task into free BDs; returns the first one."""
-        if push.start_bd == PARAM_SHIM_BD:
-            numbers = [PARAM_SHIM_BD]
+        if push.start_bd == PARAMS:
+            numbers = [self.room.shim_param_bd]
         else:
             numbers = list(islice(ring, len(push.patterns)))
             ring.rotate(-len(numbers))
@@ -439,7 +465,7 @@ def _shim_words(dims: Dims, iteration: tuple[int, int], following: int | None) -
 
 def emit_nests(nests: list[BoundNest], device: Device, params_argument: int) -> Emitted:
     """The transaction and the parameter blocks of an operator's nests, one after the other."""
-    builder = TransactionBuilder(device.device_generation, device.columns)
+    builder = TransactionBuilder.for_device(device)
     blocks = [bound.param_block() for bound in nests]
     params_at = 0
     for bound, block in zip(nests, blocks, strict=True):

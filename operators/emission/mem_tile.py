@@ -11,17 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 
 from onedispatch.operators.emission import overlay
+from onedispatch.operators.scheduling.resources import MM2S, ROW_LANES, S2MM, resources
 from onedispatch.operators.scheduling.schedule import Hold, Schedule
 from onedispatch.transactions.base.errors import SolutionError
 from onedispatch.transactions.base.phrases import counted
 
-S2MM, MM2S = 0, 1
 FEED, DRAIN = (0, 1), 5  # S2MM channels from the shim, MM2S channel to it
-OUT_FILL = 2  # S2MM channel of core row 0
+OUT_FILL = 2  # S2MM channel of the first lane
 MAX_REPEAT = 256
+
+
+@dataclass(frozen=True)
+class _Ring:
+    """Bytes and (empty, full) locks of a ring's parts, and the packet id that it is sent with."""
+
+    at: Sequence[int]
+    locks: Sequence[tuple[int, int]]
+    packet: int | None
 
 
 @dataclass(frozen=True)
@@ -41,25 +50,23 @@ class MemTile:
 
     def __init__(self, schedule: Schedule, in0_rows: Sequence[int]) -> None:
         self.schedule = schedule
+        self.room = resources(schedule.device)
         self.bds: dict[int, Sequence[int]] = {}
         self.locks: list[tuple[int, int]] = []  # (lock, value) for this nest; restored afterwards
         self.tasks: list[TileTask] = []
         self._bytes = 0
-        # Even channels may use BDs 0-23, odd ones 24-47; two belong to the overlay.
-        self._free: tuple[Iterator[int], Iterator[int]] = (
-            iter(range(overlay.MEM_PARAM_OUT_BD)),
-            iter(range(24, overlay.MEM_PARAM_IN_BD)),
-        )
-        self._rings = iter(range(overlay.MEM_RINGS))
-        packet = overlay.ROW_PACKET if schedule.mapping.rowcast else overlay.OWN_PACKET
+        even, odd = self.room.mem_bds
+        self._free: tuple[Iterator[int], Iterator[int]] = (iter(even), iter(odd))
+        self._rings = iter(range(self.room.rings))
+        packet = overlay.row_packet if schedule.mapping.rowcast else overlay.own_packet
         if schedule.chunks(0) and in0_rows:
-            self._input(0, [(1 + row, packet) for row in in0_rows])
+            self._input(0, [(1 + row % ROW_LANES, packet(row)) for row in in0_rows])
         if schedule.chunks(1):
             self._input(1, [(0, None)])
         self._outputs()
 
     def _take(self, channel: int, count: int) -> list[int]:
-        numbers = [n for n, _ in zip(self._free[channel % 2], range(count), strict=False)]
+        numbers = list(islice(self._free[channel % 2], count))
         if len(numbers) < count:
             raise self._too_much(f"channel {channel} needs {counted(count, 'more BD')}", "what is left")
         return numbers
@@ -76,7 +83,7 @@ class MemTile:
     def _memory(self, words: int) -> int:
         start = self._bytes
         self._bytes += words * 4
-        end = overlay.MEM_PARAM_AT - 4 * self.schedule.nest.longer_block
+        end = self.room.mem_param_at - 4 * self.schedule.nest.longer_block
         if self._bytes > end:
             raise self._too_much(f"rings of {counted(self._bytes, 'byte')}", f"at most {end}")
         return start
@@ -98,22 +105,18 @@ class MemTile:
         following = dict(pairwise(fill))
         panel_steps = s.steps_per_chunk(port) * hold.chunks * hold.repeat
         panels = s.chunks(port) // (hold.chunks * hold.repeat)
+        sent: dict[int, list[_Ring]] = {}
         for i, (channel, packet) in enumerate(sends):
             mine = fill[i * len(hold.parts) : (i + 1) * len(hold.parts)]
-            self._input_ring(port, hold, mine, following, channel, packet, panels, panel_steps)
+            sent.setdefault(channel, []).append(self._input_ring(port, hold, mine, following, packet))
+        for channel, rings in sent.items():
+            self._send(port, hold, channel, rings, panels, panel_steps)
         self._push(0, S2MM, FEED[port], fill[0], panels, panel_steps)
 
     def _input_ring(
-        self,
-        port: int,
-        hold: Hold,
-        fill: Sequence[int],
-        following: dict[int, int],
-        channel: int,
-        packet: int | None,
-        panels: int,
-        panel_steps: int,
-    ) -> None:
+        self, port: int, hold: Hold, fill: Sequence[int], following: dict[int, int], packet: int | None
+    ) -> _Ring:
+        """A ring and the BDs that fill it."""
         words = self.schedule.port_words(port)
         panel = words * hold.chunks
         start = self._memory(panel * hold.slots)
@@ -130,25 +133,40 @@ class MemTile:
                 count=hold.repeat,
                 slot_words=panel,
             )
+        if hold.repeat > 1:
+            self.locks += [(empty, hold.slots * hold.repeat) for empty, _ in locks]
+        return _Ring(at, locks, packet)
+
+    def _send(
+        self, port: int, hold: Hold, channel: int, rings: Sequence[_Ring], panels: int, panel_steps: int
+    ) -> None:
+        """The BDs of a channel that sends the panels of ``rings`` in turns, and its tasks."""
+        words = self.schedule.port_words(port)
+        panel = words * hold.chunks
         if hold.repeat == 1:  # one part: the slots take turns by iteration
-            (number,) = self._take(channel, 1)
-            ((empty, full),) = locks
-            self.bds[number] = overlay.mem_bd(start, panel, full, empty, hold.slots, packet=packet)
-            self._push(1, MM2S, channel, number, panels, panel_steps)
+            numbers = self._take(channel, len(rings))
+            following = dict(pairwise(numbers))
+            for number, ring in zip(numbers, rings, strict=True):
+                ((empty, full),) = ring.locks
+                self.bds[number] = overlay.mem_bd(
+                    ring.at[0], panel, full, empty, hold.slots, following.get(number), ring.packet
+                )
+            self._push(1, MM2S, channel, numbers[0], panels, panel_steps)
             return
-        self.locks += [(empty, hold.slots * hold.repeat) for empty, _ in locks]
         chains = []
         for slot in range(hold.slots):
-            numbers = self._take(channel, len(hold.parts))
-            nexts: list[int | None] = [*numbers[1:], None]
-            for j, (number, (empty, full)) in enumerate(zip(numbers, locks, strict=True)):
+            numbers = self._take(channel, len(hold.parts) * len(rings))
+            following = dict(pairwise(numbers))
+            pieces = [(ring, j) for ring in rings for j in range(len(hold.parts))]
+            for number, (ring, j) in zip(numbers, pieces, strict=True):
+                empty, full = ring.locks[j]
                 self.bds[number] = overlay.mem_bd(
-                    at[j] + 4 * slot * panel,
+                    ring.at[j] + 4 * slot * panel,
                     words * hold.parts[j],
                     full,
                     empty,
-                    next_bd=nexts[j],
-                    packet=packet,
+                    next_bd=following.get(number),
+                    packet=ring.packet,
                 )
             chains.append(numbers[0])
         for n in range(panels):
@@ -164,18 +182,21 @@ class MemTile:
         drain = self._take(DRAIN, len(rows) * len(parts))
         following = dict(pairwise(drain))
         slots = overlay.RING_SLOTS // len(parts)
-        for row in rows:
-            start, (empty, full) = self._memory(slots * s.out_words), self._ring()
-            fill = self._take(OUT_FILL + row, len(parts))
-            nexts = dict(pairwise(fill))
-            send = drain[row * len(parts) : (row + 1) * len(parts)]
-            for words, first, taken, given in zip(
-                parts, accumulate(parts, initial=0), fill, send, strict=False
-            ):
-                at = start + 4 * first
-                self.bds[taken] = overlay.mem_bd(at, words, empty, full, slots, nexts.get(taken))
-                self.bds[given] = overlay.mem_bd(at, words, full, empty, slots, following.get(given))
-            self._push(0, S2MM, OUT_FILL + row, fill[0], s.outer_steps, s.inner_steps)
+        for lane in range(min(len(rows), ROW_LANES)):
+            sharing = rows[lane::ROW_LANES]
+            fills = self._take(OUT_FILL + lane, len(sharing) * len(parts))
+            nexts = dict(pairwise(fills))
+            for turn, row in enumerate(sharing):
+                start, (empty, full) = self._memory(slots * s.out_words), self._ring()
+                fill = fills[turn * len(parts) : (turn + 1) * len(parts)]
+                send = drain[row * len(parts) : (row + 1) * len(parts)]
+                for words, first, taken, given in zip(
+                    parts, accumulate(parts, initial=0), fill, send, strict=False
+                ):
+                    at = start + 4 * first
+                    self.bds[taken] = overlay.mem_bd(at, words, empty, full, slots, nexts.get(taken))
+                    self.bds[given] = overlay.mem_bd(at, words, full, empty, slots, following.get(given))
+            self._push(0, S2MM, OUT_FILL + lane, fills[0], s.outer_steps, s.inner_steps)
         self._push(1, MM2S, DRAIN, drain[0], s.outer_steps, s.inner_steps)
 
     def writes(self) -> Iterator[tuple[int, list[int]]]:

@@ -4,11 +4,11 @@
 One transaction, loaded once per context. Reloading an overlay costs milliseconds on
 silicon, so operators differ in buffer descriptors, locks and parameters only.
 
-Per column (lanes are stream-switch ports between neighbouring rows):
+Per column (``resources`` says what lanes are, and which rows share one), with l = r % 4, g = r // 4:
     shim MM2S0 -> mem S2MM0 (feed 0)      shim MM2S1 -> mem S2MM1 (feed 1)
-    mem MM2S0  -> lane 0, circuit: broadcast to S2MM1 of all four cores (in1)
-    mem MM2S1+r -> lane 1+r, packets: id 0 to core r, id 1 to the whole row r (in0)
-    core r MM2S0 -> lane r downwards -> mem S2MM2+r (out)
+    mem MM2S0  -> lane 0, circuit: broadcast to S2MM1 of all cores (in1)
+    mem MM2S1+l -> lane 1+l, packets: id 2g to core r, id 2g+1 to the whole row r (in0)
+    core r MM2S0 -> lane l downwards -> mem S2MM2+l (out); packets that take turns where rows share it
     mem MM2S5  -> shim S2MM0 (drain)
     tokens of shim and memory tile -> the controller (``token_routes``); cores have no lane for them
 """
@@ -23,6 +23,7 @@ from onedispatch.operators.declarations.kernel import Kernel
 from onedispatch.operators.declarations.params import PARAM_LOCKS
 from onedispatch.operators.declarations.params import WORDS as PARAM_WORDS
 from onedispatch.operators.declarations.registry import all_kernels
+from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
 from onedispatch.transactions import (
     CoreBd,
     Device,
@@ -30,15 +31,16 @@ from onedispatch.transactions import (
     TransactionBuilder,
     circuit_master,
     packet_master,
+    switch_merge,
     switch_slave,
     switch_slot,
 )
 from onedispatch.transactions.machine import registers as reg
 from onedispatch.transactions.packets.token_routes import lay_token_routes
 
-CORE_ROWS = reg.CORE_ROWS
-
-OWN_PACKET, ROW_PACKET = 0, 1  # packet ids on the in0 lanes
+OWN_PACKET, ROW_PACKET = 0, 1  # packet ids on the in0 lanes, of a lane's first row
+OUT_PACKET = 0  # of results where rows share a lane
+IN_ARBITER, OUT_ARBITER, PASS_ARBITER = 0, 1, 2  # the first two can merge deterministically
 _MSEL_OWN, _MSEL_SPREAD, _MSEL_WEST, _MSEL_EAST = range(4)
 
 # Core locks: (empty, full) by (port, depth); ports as in params: 0 in0, 1 in1, 2 out.
@@ -50,31 +52,53 @@ CORE_LOCKS = {
     (0, 1): (8, 9),
     (1, 1): (10, 11),
 }
-CORE_PARAM_BD = 15
 CORE_BUFFERS_AT = PARAM_WORDS * 4
 
-MEM_RINGS = 30  # lock pairs (2i, 2i + 1)
 RING_SLOTS = 2
-MEM_PARAM_LOCKS = (62, 63)
-MEM_PARAM_IN_BD, MEM_PARAM_OUT_BD = 47, 23
-MEM_PARAM_AT = reg.TILES["mem"].memory_bytes - PARAM_WORDS * 4
 
 
 @cache
 def overlay_transaction(device: Device, kernels: tuple[Kernel, ...] | None = None) -> bytes:
-    """The overlay of ``device`` as a transaction (v0.1); cores carry ``kernels``, or all declared ones."""
+    """The overlay of ``device`` as a transaction (v0.1); cores carry ``kernels``, or all declared ones.
+
+    Raises ``DeviceError`` for a device that has too little for it.
+    """
+    room = resources(device)
     image = program_image(all_kernels() if kernels is None else kernels)
-    builder = TransactionBuilder(device.device_generation, device.columns)
+    builder = TransactionBuilder.for_device(device)
     for column in range(device.columns):
         _shim(builder, column)
-        _mem(builder, column)
+        _mem(builder, column, room)
         lay_token_routes(builder, column)
-        for row in range(CORE_ROWS):
-            _core(builder, column, row, device.columns)
+        for row in range(room.rows):
+            _core(builder, column, row, room)
     for column in range(device.columns):
-        for row in range(CORE_ROWS):
+        for row in range(room.rows):
             _start(builder, column, row, image)
     return builder.to_bytes()
+
+
+def own_packet(row: int) -> int:
+    """The id of what core ``row`` alone takes on its lane."""
+    return OWN_PACKET + 2 * (row // ROW_LANES)
+
+
+def row_packet(row: int) -> int:
+    """The id of what the whole row takes."""
+    return ROW_PACKET + 2 * (row // ROW_LANES)
+
+
+def out_packet(room: Resources, row: int) -> int | None:
+    """The packet id of a core's results; None where its lane is its own."""
+    return OUT_PACKET if len(room.rows_of_lane(row % ROW_LANES)) > 1 else None
+
+
+def merge_words(room: Resources, row: int) -> list[int]:
+    """Who takes turns on the lane that core ``row`` shares with rows above: it, then they."""
+    core = reg.TILES["core"]
+    above = len(room.rows_of_lane(row % ROW_LANES)) - 1 - row // ROW_LANES
+    turns = [(core.slave("DMA_0"), 1), (core.slave(f"NORTH_{row % ROW_LANES}"), above)]
+    return switch_merge(turns)
 
 
 class _Tile:
@@ -103,17 +127,20 @@ class _Tile:
         for master in masters:
             self.write("SWITCH_MASTER", circuit_master(port), self.map.master(master))
 
-    def packet_slave(self, slave: str, slots: dict[int, int]) -> None:
-        """Packet ids of ``slave`` that are taken, with the msel of each (arbiter 0)."""
+    def packet_slave(self, slave: str, slots: dict[int, int], others: int | None = None) -> None:
+        """The msel of each packet id that ``slave`` takes; ``others``: the arbiter of all else."""
         port = self.map.slave(slave)
         self.write("SWITCH_SLAVE", switch_slave(packet=True), port)
-        for slot, (packet, msel) in enumerate(slots.items()):
-            word = switch_slot(packet, arbiter=0, msel=msel)
+        words = [switch_slot(packet, IN_ARBITER, msel) for packet, msel in slots.items()]
+        words += [] if others is None else [switch_slot(0, others, 0, mask=0)]
+        for slot, word in enumerate(words):
             self.write("SWITCH_SLOT", word, port * reg.SLOTS_PER_SLAVE + slot)
 
-    def packet_master(self, master: str, msels: tuple[int, ...], drop_header: bool = False) -> None:
+    def packet_master(
+        self, master: str, msels: tuple[int, ...], drop_header: bool = False, arbiter: int = IN_ARBITER
+    ) -> None:
         mask = sum(1 << msel for msel in msels)
-        word = packet_master(0, mask, drop_header)
+        word = packet_master(arbiter, mask, drop_header)
         self.write("SWITCH_MASTER", word, self.map.master(master))
 
 
@@ -126,36 +153,42 @@ def _shim(builder: TransactionBuilder, column: int) -> None:
     tile.circuit("NORTH_0", "SOUTH_2")
 
 
-def _mem(builder: TransactionBuilder, column: int) -> None:
+def _mem(builder: TransactionBuilder, column: int, room: Resources) -> None:
     tile = _Tile(builder, column, reg.MEM_ROW)
     tile.circuit("SOUTH_0", "DMA_0")
     tile.circuit("SOUTH_1", "DMA_1")
-    for lane in range(1 + CORE_ROWS):
+    lanes = min(room.rows, ROW_LANES)
+    for lane in range(1 + lanes):
         tile.circuit(f"DMA_{lane}", f"NORTH_{lane}")
-    for row in range(CORE_ROWS):
-        tile.circuit(f"NORTH_{row}", f"DMA_{2 + row}")
+    for lane in range(lanes):
+        tile.circuit(f"NORTH_{lane}", f"DMA_{2 + lane}")
     tile.circuit("DMA_5", "SOUTH_0")
-    for ring in range(MEM_RINGS):
+    for ring in range(room.rings):
         tile.lock(2 * ring, RING_SLOTS)
         tile.lock(2 * ring + 1, 0)
-    empty, full = MEM_PARAM_LOCKS
+    empty, full = room.mem_param_locks
     tile.lock(empty, 1)
     tile.lock(full, 0)
-    for index, words in mem_param_bds(PARAM_WORDS):
+    for index, words in mem_param_bds(room, PARAM_WORDS):
         builder.blockwrite(tile.address("DMA_BD", index), words)
 
 
-def _core(builder: TransactionBuilder, column: int, row: int, columns: int) -> None:
+def _core(builder: TransactionBuilder, column: int, row: int, room: Resources) -> None:
     tile = _Tile(builder, column, reg.FIRST_CORE_ROW + row)
-    top = row == CORE_ROWS - 1
-    tile.circuit("SOUTH_0", "DMA_1", *([] if top else ["NORTH_0"]))
-    for above in range(row + 1, CORE_ROWS):
-        tile.circuit(f"SOUTH_{1 + above}", f"NORTH_{1 + above}")
-        tile.circuit(f"NORTH_{above}", f"SOUTH_{above}")
-    tile.circuit("DMA_0", f"SOUTH_{row}")
-    tile.packet_slave(f"SOUTH_{1 + row}", {OWN_PACKET: _MSEL_OWN, ROW_PACKET: _MSEL_SPREAD})
-    tile.packet_slave("EAST_0", {ROW_PACKET: _MSEL_WEST})
-    tile.packet_slave("WEST_0", {ROW_PACKET: _MSEL_EAST})
+    own, row_id, columns = row % ROW_LANES, row_packet(row), room.device.columns
+    lanes_above = {above % ROW_LANES for above in range(row + 1, room.rows)}
+    tile.circuit("SOUTH_0", "DMA_1", *(["NORTH_0"] if lanes_above else []))
+    for lane in sorted(lanes_above - {own}):
+        tile.circuit(f"SOUTH_{1 + lane}", f"NORTH_{1 + lane}")
+        tile.circuit(f"NORTH_{lane}", f"SOUTH_{lane}")
+    shared = own in lanes_above
+    _results(tile, row, room, shared)
+    slots = {own_packet(row): _MSEL_OWN, row_id: _MSEL_SPREAD}
+    tile.packet_slave(f"SOUTH_{1 + own}", slots, PASS_ARBITER if shared else None)
+    if shared:
+        tile.packet_master(f"NORTH_{1 + own}", (0,), arbiter=PASS_ARBITER)
+    tile.packet_slave("EAST_0", {row_id: _MSEL_WEST})
+    tile.packet_slave("WEST_0", {row_id: _MSEL_EAST})
     everything = (_MSEL_OWN, _MSEL_SPREAD, _MSEL_WEST, _MSEL_EAST)
     tile.packet_master("DMA_0", everything, drop_header=True)
     if column > 0:
@@ -167,8 +200,21 @@ def _core(builder: TransactionBuilder, column: int, row: int, columns: int) -> N
         tile.lock(full, 0)
     tile.lock(PARAM_LOCKS[0], 1)
     tile.lock(PARAM_LOCKS[1], 0)
-    index, words = core_param_bd(PARAM_WORDS)
+    index, words = core_param_bd(room, PARAM_WORDS)
     builder.blockwrite(tile.address("DMA_BD", index), words)
+
+
+def _results(tile: _Tile, row: int, room: Resources, shared: bool) -> None:
+    """The way of a core's results down its lane; in turns with those of rows above if ``shared``."""
+    lane = row % ROW_LANES
+    if not shared:
+        tile.circuit("DMA_0", f"SOUTH_{lane}")
+        return
+    tile.packet_slave("DMA_0", {}, OUT_ARBITER)
+    tile.packet_slave(f"NORTH_{lane}", {}, OUT_ARBITER)
+    lowest = row < ROW_LANES
+    tile.packet_master(f"SOUTH_{lane}", (0,), drop_header=lowest, arbiter=OUT_ARBITER)
+    tile.builder.blockwrite(tile.address("SWITCH_MERGE", OUT_ARBITER), merge_words(room, row))
 
 
 def _start(builder: TransactionBuilder, column: int, row: int, image: list[int]) -> None:
@@ -196,23 +242,23 @@ def image_hash(words: Iterable[int]) -> int:
     return value
 
 
-def mem_param_bds(words: int) -> list[tuple[int, tuple[int, ...]]]:
+def mem_param_bds(room: Resources, words: int) -> list[tuple[int, tuple[int, ...]]]:
     """(number, BD) of a memory tile for parameter blocks of so many words: in, then out."""
-    empty, full = MEM_PARAM_LOCKS
-    at = MEM_PARAM_AT - 4 * (words - PARAM_WORDS)
-    return [
-        (MEM_PARAM_IN_BD, mem_bd(at, words, empty, full)),
-        (MEM_PARAM_OUT_BD, mem_bd(at, words, full, empty)),
-    ]
+    empty, full = room.mem_param_locks
+    in_bd, out_bd = room.mem_param_bds
+    at = room.mem_param_at - 4 * (words - PARAM_WORDS)
+    return [(in_bd, mem_bd(at, words, empty, full)), (out_bd, mem_bd(at, words, full, empty))]
 
 
-def core_param_bd(words: int) -> tuple[int, tuple[int, ...]]:
+def core_param_bd(room: Resources, words: int) -> tuple[int, tuple[int, ...]]:
     """(number, BD) of a core for parameter blocks of so many words."""
-    return CORE_PARAM_BD, core_bd(0, words, *PARAM_LOCKS)
+    return room.core_param_bd, core_bd(0, words, *PARAM_LOCKS)
 
 
 @lru_cache(maxsize=4096)  # columns, and operators of one kind, have the same ones
-def core_bd(base: int, words: int, acquire: int, release: int, slots: int = 1) -> tuple[int, ...]:
+def core_bd(
+    base: int, words: int, acquire: int, release: int, slots: int = 1, packet: int | None = None
+) -> tuple[int, ...]:
     """A core BD over ``slots`` buffers in turn, from byte ``base``, that takes one and gives one."""
     described = CoreBd.at(
         base,
@@ -220,6 +266,7 @@ def core_bd(base: int, words: int, acquire: int, release: int, slots: int = 1) -
         iteration=(words, slots) if slots > 1 else None,
         acquire=(acquire, -1),
         release=(release, 1),
+        packet_id=packet,
     )
     return tuple(described.to_words())
 

@@ -129,7 +129,7 @@ class Operator:
     def check_fits(self) -> None:
         """Raises ``Unsupported`` where a nest cannot run on the device. Nothing is chosen yet."""
         for nest in self._nests:
-            check_fits(nest)
+            check_fits(nest, self.device)
         most = MOST_ARGUMENTS - 2 - len(self.outputs)  # constants and parameters are others
         if len(self.activations) > most:
             raise Unsupported(f"{len(self.activations)} tensors are read by one operator", f"at most {most}")

@@ -17,7 +17,8 @@ from onedispatch.operators.declarations.params import LIMITS
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.index_space import IntArray, Operand
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.operators.scheduling.schedule import BUFFER_BYTES
+from onedispatch.operators.scheduling.resources import resources
+from onedispatch.transactions import Device
 from onedispatch.transactions.base.phrases import counted
 
 Array = np.ndarray[Any, Any]
@@ -33,12 +34,13 @@ def smallest(nest: Nest) -> tuple[list[int], int]:
     return tiles, nest.k_extent if nest.k_whole else min(nest.k_multiple, nest.k_extent)
 
 
-def check_fits(nest: Nest) -> None:
-    """Raises ``Unsupported`` where no tile of ``nest`` fits a core."""
+def check_fits(nest: Nest, device: Device) -> None:
+    """Raises ``Unsupported`` where no tile of ``nest`` fits a core of ``device``."""
+    room = resources(device).buffer_bytes
     tiles, k_tile = smallest(nest)
-    fits = buffer_words(nest, tiles, k_tile) * 4 <= BUFFER_BYTES
+    fits = buffer_words(nest, tiles, k_tile) * 4 <= room
     if not fits or covered(nest, tiles) > LIMITS["window_plane"]:
-        fitting(nest, *candidates(nest))  # alignment may make a larger tile take less
+        fitting(nest, *candidates(nest), room)  # alignment may make a larger tile take less
 
 
 def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: int) -> list[int]:
@@ -96,12 +98,12 @@ def _span(nest: Nest, tiles: Sequence[IntArray], operand: Operand, axis: int) ->
     return (tiles[access.dim] - 1) * access.a + access.end - access.start + 1
 
 
-def fitting(nest: Nest, tiles: Sequence[Array], k_tile: Array) -> Array:
+def fitting(nest: Nest, tiles: Sequence[Array], k_tile: Array, buffer_bytes: int) -> Array:
     """Which candidates of the mesh fit, as flat indices. Raises ``Unsupported`` where none does."""
     shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
     need = np.broadcast_to(buffer_words(nest, tiles, k_tile) * 4, shape).reshape(-1)
     cover = np.broadcast_to(covered(nest, tiles), shape).reshape(-1)
-    small = need <= BUFFER_BYTES
+    small = need <= buffer_bytes
     fits: Array = np.flatnonzero(small & (cover <= LIMITS["window_plane"]))
     if len(fits):
         return fits
@@ -111,7 +113,7 @@ def fitting(nest: Nest, tiles: Sequence[Array], k_tile: Array) -> Array:
             f"at most {LIMITS['window_plane']} in one tile",
         )
     raise Unsupported(
-        f"the smallest tile needs {counted(int(need[0]), 'byte')} of a core's {BUFFER_BYTES} byte "
+        f"the smallest tile needs {counted(int(need[0]), 'byte')} of a core's {buffer_bytes} byte "
         "data memory",
         "a smaller innermost extent or window",
     )

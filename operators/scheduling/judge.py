@@ -17,14 +17,8 @@ import numpy as np
 from onedispatch.operators.scheduling.candidates import fitting
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.operators.scheduling.schedule import (
-    BUFFER_BYTES,
-    CORE_ROWS,
-    MAX_LOCK,
-    MAX_PANEL_WORDS,
-    MEM_WORDS,
-    PANEL_PARTS,
-)
+from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
+from onedispatch.operators.scheduling.schedule import MAX_LOCK, MAX_PANEL_WORDS, PANEL_PARTS
 from onedispatch.operators.scheduling.solution import Mapping
 from onedispatch.transactions import Device
 
@@ -49,8 +43,8 @@ class Judge:
     """
 
     def __init__(self, nest: Nest, device: Device, tiles: Sequence[Array], k_tile: Array) -> None:
-        self.nest, self.device = nest, device
-        fits = fitting(nest, tiles, k_tile)
+        self.nest, self.device, self.room = nest, device, resources(device)
+        fits = fitting(nest, tiles, k_tile, self.room.buffer_bytes)
         shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
 
         def spread(values: IntArray) -> Array:
@@ -122,7 +116,7 @@ class Judge:
         if bound is None:
             bound = self._per_tile(self._rows(mapping), mapping.columns)
             for d in range(len(self.nest.dims)):
-                bound = bound * self._count(d, mapping.cores_along(d))
+                bound = bound * self._count(d, mapping.cores_along(d, self.room.rows))
             bound = bound + mapping.columns * self._setup(mapping)
             for port in (0, 1):
                 names = frozenset(x.name for x in self.nest.inputs if (x.name in mapping.in1) == (port == 1))
@@ -134,7 +128,7 @@ class Judge:
     def _per_tile(self, rows: int, columns: int) -> Array:
         found = self._rates.get((rows, columns))
         if found is None:
-            idle = 1 - rows * columns / (self.device.columns * CORE_ROWS)
+            idle = 1 - rows * columns / (self.device.columns * self.room.rows)
             moved = self.out * rows * (1 + columns * self.out_factor * self.cycles_per_word) + self.streamed
             tasks = columns * TASK_CYCLES * rows / 8
             found = self.cycles * (1 + IDLE_WEIGHT * idle) + OTHERS_WEIGHT * moved + tasks
@@ -170,12 +164,11 @@ class Judge:
             found = self._counts[dim, cores] = self._spread(counts)
         return found
 
-    @staticmethod
-    def _rows(mapping: Mapping) -> int:
-        return 1 if mapping.row_dim is None else CORE_ROWS
+    def _rows(self, mapping: Mapping) -> int:
+        return 1 if mapping.row_dim is None else self.room.rows
 
     def _idle(self, mapping: Mapping) -> float:
-        return 1.0 - mapping.columns * self._rows(mapping) / (self.device.columns * CORE_ROWS)
+        return 1.0 - mapping.columns * self._rows(mapping) / (self.device.columns * self.room.rows)
 
     def _setup(self, mapping: Mapping) -> int:
         return COLUMN_SETUP_CYCLES + self._rows(mapping) * CORE_SETUP_CYCLES
@@ -186,15 +179,15 @@ class Judge:
         """Modelled cycles of the candidates ``at``."""
         nest, out = self.nest, self.out[at]
         rows = self._rows(mapping)
-        counts = [self._count(d, mapping.cores_along(d))[at] for d in range(len(nest.dims))]
+        counts = [self._count(d, mapping.cores_along(d, self.room.rows))[at] for d in range(len(nest.dims))]
         outer = np.ones_like(out)
         for count in counts:
             outer = outer * count
-        served = -(-CORE_ROWS // self.device.columns) if mapping.rowcast else rows
+        served = -(-self.room.rows // self.device.columns) if mapping.rowcast else rows
         ports = [self._port(p, mapping, counts, outer, at) for p in (0, 1)]
-        _hold(ports, (served, 1), out * rows + self.nest.longer_block)
+        fits = _hold(self.room, ports, (served, 1), out * rows + self.nest.longer_block)
         drain = outer * out * rows
-        sources = CORE_ROWS if mapping.rowcast else rows * mapping.columns
+        sources = self.room.rows if mapping.rowcast else rows * mapping.columns
         total = ports[0].taken * ports[0].fetched * sources + mapping.columns * (
             ports[1].taken * ports[1].fetched + drain * self.out_factor[at]
         )
@@ -202,7 +195,9 @@ class Judge:
             outer * self.cycles[at],
             ports[0].taken * ports[0].words * served,
             ports[1].taken * ports[1].words,
-            np.maximum(ports[0].chunks * ports[0].words, ports[1].chunks * ports[1].words),
+            np.maximum(
+                ports[0].chunks * ports[0].words * -(-served // ROW_LANES), ports[1].chunks * ports[1].words
+            ),
             drain,
             np.floor(total * self.cycles_per_word),
         ]
@@ -212,11 +207,11 @@ class Judge:
         idle = slowest * IDLE_WEIGHT * self._idle(mapping)
         # A single out buffer stops the core, and with it its inputs, while it drains.
         buffers = (2 * (ports[0].words + ports[1].words + out) + self.own[at]) * 4
-        stalls = np.where(buffers > BUFFER_BYTES, outer * out, 0)
+        stalls = np.where(buffers > self.room.buffer_bytes, outer * out, 0)
         fill = ports[0].words * served + ports[1].words + out
         commands = self._commands(mapping, ports, served, outer * rows, at)
         cost: Array = slowest + stalls + contention + idle + fill + commands
-        return cost
+        return np.where(fits, cost, np.inf)
 
     def _port(
         self, port: int, mapping: Mapping, counts: Sequence[IntArray], outer: Array, at: Array
@@ -266,16 +261,20 @@ class _Port:
         self.repeats: IntArray = zero + 1  # of a panel by the innermost loops
 
 
-def _hold(ports: Sequence[_Port], rows: Sequence[int], out_words: IntArray) -> None:
-    """What memory tiles can keep, as ``Schedule.holds`` will decide: sets ``taken``."""
-    free = MEM_WORDS - 2 * (ports[0].words * rows[0] + ports[1].words) - out_words
+def _hold(room: Resources, ports: Sequence[_Port], rows: Sequence[int], out_words: IntArray) -> Array:
+    """What memory tiles can keep, as ``Schedule.holds`` will decide: sets ``taken``; whether rings fit."""
+    free = room.mem_words - 2 * (ports[0].words * rows[0] + ports[1].words) - out_words
+    rings_fit: Array = free >= 0
     for number in (1, 0):
         port = ports[number]
         need = (port.panel - 2) * port.words * rows[number]  # one slot
         fits = (need <= free) & (port.panel * port.words <= PANEL_PARTS * MAX_PANEL_WORDS)
+        if number == 0 and rows[number] > ROW_LANES:
+            fits = fits & (port.panel == 1)  # rows that share a lane take turns
         keep = (port.repeats > 1) & fits & (port.repeats <= MAX_LOCK)
         port.taken = np.where(keep, port.chunks / port.repeats, port.chunks)
         free = free - np.where(keep, need, 0)
+    return rings_fit
 
 
 def _out_factor(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations.kernel import Tensor
-from onedispatch.operators.declarations.params import BYTES as PARAM_BYTES
 from onedispatch.operators.declarations.params import (
     CADENCE_NONE,
     CADENCE_ONCE,
@@ -28,16 +27,15 @@ from onedispatch.operators.declarations.params import (
 )
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, Part
 from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import OperatorError
 from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.machine import registers as reg
 
-CORE_ROWS = 4
-BUFFER_BYTES = 64 * 1024 - PARAM_BYTES  # core data memory less the parameter block
-MEM_WORDS = (512 * 1024 - PARAM_BYTES) // 4  # memory tile less the parameter ring
-MAX_PANEL_WORDS = (1 << 17) - 1  # length field of a memory-tile BD
-MAX_LOCK = 63
+MAX_PANEL_WORDS = reg.MEM.bd_field["length"].maximum
+MAX_LOCK = reg.LOCK_MAX
 PANEL_PARTS = 4
 GROUP_WORDS, MIN_PANELS = 12288, 8  # size and number of panels worth grouping chunks into
 
@@ -91,7 +89,7 @@ class Schedule:
     @cached_property
     def counts(self) -> tuple[int, ...]:
         """Tiles that one core visits per dimension."""
-        return tuple(-(-g // self.mapping.cores_along(d)) for d, g in enumerate(self.grid))
+        return tuple(-(-g // self.mapping.cores_along(d, self.room.rows)) for d, g in enumerate(self.grid))
 
     @cached_property
     def outer_steps(self) -> int:
@@ -103,11 +101,17 @@ class Schedule:
 
     @cached_property
     def active_rows(self) -> int:
-        """Core rows that work; all of them when they must take a column broadcast."""
-        row = self.mapping.row_dim
+        """Core rows that work; all of them when they must take a column broadcast, or turns."""
+        row, rows = self.mapping.row_dim, self.room.rows
         if self.mapping.in1:
-            return CORE_ROWS
-        return 1 if row is None else min(CORE_ROWS, self.grid[row])
+            return rows
+        if row is None:
+            return 1
+        return rows if self.room.sharers > 1 else min(rows, self.grid[row])
+
+    @property
+    def room(self) -> Resources:
+        return resources(self.device)
 
     def strides(self, dim: int) -> tuple[int, int, int]:
         """(per column, per row, per outer step) increments of the tile coordinate.
@@ -116,7 +120,7 @@ class Schedule:
         column's feed walks through memory in one direction.
         """
         m = self.mapping
-        rows = CORE_ROWS if dim == m.row_dim else 1
+        rows = self.room.rows if dim == m.row_dim else 1
         cc = self.counts[dim] * rows if dim == m.col_dim else 0
         return cc, 1 if dim == m.row_dim else 0, rows
 
@@ -150,7 +154,7 @@ class Schedule:
         m = self.mapping
         outer = [(m.columns if d == m.col_dim else 1, self.counts[d]) for d in operand.dims if d != K]
         steps = self.inner_steps if K in operand.dims else 1
-        return outer, steps, CORE_ROWS if m.row_dim in operand.dims else 1
+        return outer, steps, self.room.rows if m.row_dim in operand.dims else 1
 
     def slot_count(self, operand: Packed) -> int:
         """Chunk slots of a packed operand, a few of them unused where tiles do not divide."""
@@ -170,7 +174,7 @@ class Schedule:
         row: IntArray = 0
         for d, index, (columns, outer) in zip(dims, tiles, sizes, strict=True):
             if d == m.row_dim:
-                row, index = index % CORE_ROWS, index // CORE_ROWS
+                row, index = index % self.room.rows, index // self.room.rows
             at = at * columns * outer + index
         return (at * steps + step) * rows + row
 
@@ -235,7 +239,14 @@ class Schedule:
     @cached_property
     def rows_served(self) -> int:
         """The most core rows that one column's in0 feed serves."""
-        return -(-CORE_ROWS // self.device.columns) if self.mapping.rowcast else self.active_rows
+        rows = self.room.rows
+        return -(-rows // self.device.columns) if self.mapping.rowcast else self.active_rows
+
+    @property
+    def turns(self) -> bool:
+        """Rows that one feed serves share a lane: it must not send two chunks for one of them in a row,
+        or the others would starve while that one waits for a column broadcast that all must take."""
+        return self.rows_served > ROW_LANES
 
     @cached_property
     def holds(self) -> tuple[Hold, Hold]:
@@ -250,33 +261,59 @@ class Schedule:
     @cached_property
     def _memory(self) -> tuple[tuple[Hold, Hold], tuple[int, ...]]:
         whole, halves = (self.out_words,), (-(-self.out_words // 2), self.out_words // 2)
-        plain = self._hold(2 * self.out_words)
-        if self.out_words > 1 and not any(h.repeat > 1 for h in plain):
-            lean = self._hold(self.out_words)
-            if any(h.repeat > 1 for h in lean):
-                return lean, halves
-        return plain, whole
+        # Fewer pieces where descriptors are short; ``resources`` sees to it that the plainest form fits.
+        for pieces in (PANEL_PARTS, 1):
+            plain, fits = self._hold(2 * self.out_words, pieces)
+            if self.out_words > 1 and not (fits and any(h.repeat > 1 for h in plain)):
+                lean, lean_fits = self._hold(self.out_words, pieces)
+                better = any(h.repeat > 1 for h in lean) or not fits
+                if lean_fits and better and self._enough_bds(lean, halves):
+                    return lean, halves
+            if self._enough_bds(plain, whole):
+                return plain, whole
+        return (STREAM, STREAM), whole
 
-    def _hold(self, out_words: int) -> tuple[Hold, Hold]:
-        """The holds of both ports when a row's out ring takes ``out_words``."""
+    @property
+    def rings_fit(self) -> bool:
+        """Whether memory tiles can hold the leanest rings."""
+        return self._hold(self.out_words if self.out_words > 1 else 2, 1)[1]
+
+    def _enough_bds(self, holds: tuple[Hold, Hold], out_parts: tuple[int, ...]) -> bool:
+        """Whether a memory tile has the descriptors and locks for this, whichever column it is."""
+        used, rings = [0, 0], self.active_rows
+        for port, rows in ((0, self.rows_served), (1, 1)):
+            if not self.chunks(port):
+                continue
+            parts = len(holds[port].parts)
+            sends = parts * (holds[port].slots if holds[port].repeat > 1 else 1)
+            rings += rows * parts
+            used[port] += rows * parts  # S2MM 0 and 1 fill
+            used[0] += sends * (port == 1)  # MM2S 0
+            for half in (0, 1) if port == 0 else ():  # MM2S 1 + lane: a column may serve odd rows alone
+                used[half] += sends * -(-rows // 2)
+        for row in range(self.active_rows):
+            used[row % 2] += len(out_parts)  # S2MM 2 + lane
+        used[1] += self.active_rows * len(out_parts)  # MM2S 5
+        return max(used) <= min(map(len, self.room.mem_bds)) and rings <= self.room.rings
+
+    def _hold(self, out_words: int, most_pieces: int) -> tuple[tuple[Hold, Hold], bool]:
+        """The holds of both ports when a row's out ring takes ``out_words``, and whether that fits."""
         words = [self.port_words(p) for p in (0, 1)]
         rows = [self.rows_served, 1]
-        free = (
-            MEM_WORDS
-            - self.nest.longer_block
-            - 2 * (words[0] * rows[0] + words[1])
-            - out_words * self.active_rows
-        )
+        taken = 2 * (words[0] * rows[0] + words[1]) + out_words * self.active_rows + self.nest.longer_block
+        free = self.room.mem_words - taken
+        all_fits = free >= 0
         holds = [STREAM, STREAM]
         for port in (1, 0):
             repeat = self._repeats(port)
             chunks = self.inner_steps if self.cadence(port) == CADENCE_STEP else 1
             panels = self.chunks(port) // (chunks * repeat)
-            pieces = min(chunks, PANEL_PARTS if rows[port] == 1 else 1)
+            pieces = min(chunks, most_pieces if rows[port] == 1 else 1)
             parts = tuple(chunks // pieces + (i < chunks % pieces) for i in range(pieces))
             for slots in (2, 1) if panels > 1 else (1,):
                 need = (slots * chunks - 2) * words[port] * rows[port]
                 fits = need <= free and parts[0] * words[port] <= MAX_PANEL_WORDS
+                fits = fits and not (port == 0 and self.turns and chunks > 1)
                 if repeat > 1 and fits and slots * repeat <= MAX_LOCK:
                     holds[port] = Hold(parts, repeat, slots)
                     free -= need
@@ -286,12 +323,14 @@ class Schedule:
                 group = self._group(port, free)
                 holds[port] = Hold((group,), 1, 2)
                 free -= 2 * (group - 1) * words[port] * rows[port]
-        return holds[0], holds[1]
+        return (holds[0], holds[1]), all_fits
 
     def _group(self, port: int, free: int) -> int:
         """Chunks per panel of a port that only passes through: a few of many."""
         words, total = self.port_words(port), self.chunks(port)
         rows = self.rows_served if port == 0 else 1
+        if port == 0 and self.turns:
+            return 1
         most = min(total // MIN_PANELS, GROUP_WORDS // max(words, 1), 1 + free // max(2 * words * rows, 1))
         return next((g for g in range(most, 1, -1) if total % g == 0), 1)
 
@@ -323,7 +362,7 @@ class Schedule:
     def out_depth(self) -> int:
         inputs = sum(self.port_words(p) * self.port_depth(p) for p in (0, 1))
         own = self.nest.longer_block + self.scratch_words
-        fits = (inputs + 2 * self.out_words + own) * 4 <= BUFFER_BYTES
+        fits = (inputs + 2 * self.out_words + own) * 4 <= self.room.buffer_bytes
         return 2 if fits and self.outer_steps > 1 else 1
 
     def ref(self, name: str) -> int:
@@ -392,21 +431,21 @@ class Schedule:
         )
         return (
             f"{self.nest.kernel.short_name} {tiles}; rows over {row}, columns over {col} {where}; {casts}; "
-            f"{self.busy_cores} of {self.device.columns * CORE_ROWS} cores busy{self._idle_reason()}"
+            f"{self.busy_cores} of {self.device.columns * self.room.rows} cores busy{self._idle_reason()}"
         )
 
     @property
     def busy_cores(self) -> int:
         """Cores that have a tile of their own (others idle or redo the last tile)."""
         m = self.mapping
-        rows = min(CORE_ROWS, self.grid[m.row_dim]) if m.row_dim is not None else 1
+        rows = min(self.room.rows, self.grid[m.row_dim]) if m.row_dim is not None else 1
         cols = 1
         if m.col_dim is not None:
             cols = min(m.columns, -(-self.grid[m.col_dim] // self.strides(m.col_dim)[0]))
         return rows * cols
 
     def _idle_reason(self) -> str:
-        total = self.device.columns * CORE_ROWS
+        total = self.device.columns * self.room.rows
         if self.busy_cores == total:
             return ""
         tiles = prod(self.grid)

@@ -84,12 +84,17 @@ def _orders(nest: Nest) -> Iterator[tuple[int, ...]]:
         yield (*(other for other in plain if other != d), d)
 
 
+def _widths(columns: int) -> list[int]:
+    """Numbers of columns that are tried: powers of two, and all of them."""
+    return [*(1 << bit for bit in range(columns.bit_length()) if 1 << bit < columns), columns]
+
+
 def _mappings(nest: Nest, device: Device) -> Iterator[Mapping]:
     """Every way of laying dimensions over the array that the overlay's routes can serve."""
     cut = [d for d, dim in enumerate(nest.dims) if dim.extent > 1 and not dim.whole]
     axes: list[int | None] = [None, *cut]
-    widths = sorted({c for c in (1, 2, 4, 8, device.columns) if c <= device.columns})
-    for row_dim, col_dim, columns in product(axes, axes, widths):
+    most = device.columns
+    for row_dim, col_dim, columns in product(axes, axes, _widths(most)):
         if (col_dim is None) != (columns == 1):
             continue
         shared = [x for x in nest.inputs if row_dim is None or row_dim not in x.depends_on()]
@@ -97,6 +102,6 @@ def _mappings(nest: Nest, device: Device) -> Iterator[Mapping]:
             if row_dim is None and in1:
                 continue  # one row works: nothing to broadcast
             in0 = [x for x in nest.inputs if x.name not in in1]
-            apart = row_dim != col_dim and columns == device.columns > 1
+            apart = row_dim != col_dim and columns == most > 1
             rowcast = apart and bool(in0) and not any(col_dim in x.depends_on() for x in in0)
             yield Mapping(row_dim, col_dim, columns, in1, rowcast, tuple(range(len(nest.dims))))

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from onedispatch.operators.scheduling.plain import plain, read
-from onedispatch.transactions.machine.registers import CORE_ROWS
 
 NAME_BYTES = 8
 
@@ -29,8 +28,9 @@ class Mapping:
     rowcast: bool  # in0 arrives by row broadcast
     order: tuple[int, ...] = ()  # loop order, outermost first
 
-    def cores_along(self, dim: int) -> int:
-        along = CORE_ROWS if dim == self.row_dim else 1
+    def cores_along(self, dim: int, rows: int) -> int:
+        """Cores that share the members of ``dim``, of an array with so many rows of cores."""
+        along = rows if dim == self.row_dim else 1
         return along * (self.columns if dim == self.col_dim else 1)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from onedispatch.operators.declarations.params import LIMITS
 from onedispatch.operators.scheduling.candidates import buffer_words, covered
 from onedispatch.operators.scheduling.index_space import Dim
-from onedispatch.operators.scheduling.schedule import BUFFER_BYTES, Schedule
+from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions.base.errors import SolutionError
 from onedispatch.transactions.base.phrases import counted, span
 
@@ -93,12 +93,18 @@ def _check_ports(schedule: Schedule) -> None:
 
 
 def _check_memory(schedule: Schedule) -> None:
-    nest, tiles = schedule.nest, schedule.tiles
+    nest, tiles, room = schedule.nest, schedule.tiles, schedule.room
     need = int(buffer_words(nest, tiles, schedule.k_tile)) * 4
-    if need > BUFFER_BYTES:
+    if need > room.buffer_bytes:
         raise _error(
-            schedule, f"tiles {tiles}, k tile {schedule.k_tile}", counted(need, "byte"), f"{BUFFER_BYTES}"
+            schedule,
+            f"tiles {tiles}, k tile {schedule.k_tile}",
+            counted(need, "byte"),
+            f"{room.buffer_bytes}",
         )
+    if not schedule.rings_fit:
+        accepted = f"{counted(room.mem_words * 4, 'byte')} of a memory tile for all rows"
+        raise _error(schedule, f"tiles {tiles}, k tile {schedule.k_tile}", "rings beyond that", accepted)
     cover, most = int(covered(nest, tiles)), LIMITS["window_plane"]
     if cover > most:
         accepted = f"at most {most} elements of a channel under the windows of a tile"

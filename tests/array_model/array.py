@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+from onedispatch.transactions import Device
 from onedispatch.transactions.analysis.transaction import Transaction
+from onedispatch.transactions.format import spec
 from onedispatch.transactions.machine import registers
 from tests.array_model.control import ControlPort
 from tests.array_model.controller import Controller
@@ -86,6 +89,32 @@ def no_programs(image: Sequence[int]) -> Program:
     raise ModelFault("core", f"program memory holds no known program: {[hex(w) for w in image[:4]]}")
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """What a kind of tile has: as much as registers can address, or what a device's file says."""
+
+    memory_bytes: int
+    program_bytes: int
+    locks: int
+    bds: int
+
+    @classmethod
+    def of(cls, kind: str, device: Device | None) -> Sizes:
+        tile = registers.TILES[kind]
+        locks, bds = tile.block["LOCK_VALUE"].count, tile.block["DMA_BD"].count
+        if device is None:
+            program = tile.block["PROGRAM_MEMORY"].size if kind == "core" else 0
+            return cls(tile.memory_bytes, program, locks, bds)
+        section = {"mem": "memory_tile"}.get(kind, kind)
+        memory = {"core": "core.data_memory_bytes", "mem": "memory_tile.memory_bytes"}.get(kind)
+        return cls(
+            device.count(memory) if memory else 0,
+            device.count("core.program_memory_bytes") if kind == "core" else 0,
+            device.count(f"{section}.locks"),
+            device.count(f"{section}.bds"),
+        )
+
+
 class Tile:
     """One tile of any kind: what it has, and its register decoder."""
 
@@ -94,15 +123,15 @@ class Tile:
         self.kind = registers.kind_of_row(row) or "core"
         self.map = registers.TILES[self.kind]
         self.name = f"({column},{row})"
-        self.memory = Memory(f"the memory of {self.name}", self.map.memory_bytes // 4)
-        block = self.map.block
-        self.locks = [Lock(f"{self.name}/{i}") for i in range(block["LOCK_VALUE"].count)]
-        self.bds = [[0] * self.map.bd_words for _ in range(block["DMA_BD"].count)]
+        sizes = array.sizes[self.kind]
+        self.memory = Memory(f"the memory of {self.name}", sizes.memory_bytes // 4)
+        self.locks = [Lock(f"{self.name}/{i}") for i in range(sizes.locks)]
+        self.bds = [[0] * self.map.bd_words for _ in range(sizes.bds)]
         self.switch = Switch(self.map)
         self.s2mm = [Channel(self, S2MM, n) for n in range(CHANNELS[self.kind])]
         self.mm2s = [Channel(self, MM2S, n) for n in range(CHANNELS[self.kind])]
         self.control_port = ControlPort(self)
-        self.program_memory = [0] * (0x4000 // 4)
+        self.program_memory = [0] * (sizes.program_bytes // 4)
         self.core_control = 0
         self.core = Core(self)
         self.core_steps: Steps | None = None
@@ -123,7 +152,9 @@ class Tile:
 
     def _find(self, offset: int) -> registers.Register:
         found = self.map.find(offset)
-        if found is None or offset % 4:
+        absent = {"DMA_BD": self.bds, "LOCK_VALUE": self.locks, "LOCK_REQUEST": self.locks}
+        few = found is not None and found.index >= len(absent.get(found.block.name, range(1 << 20)))
+        if found is None or offset % 4 or few:
             raise ModelFault("register", f"{self.name} has nothing at offset {offset:#x}")
         return found
 
@@ -157,6 +188,9 @@ class Tile:
                 self.memory.zero()
         elif name == "CORE_CONTROL":
             self._control_core(word)
+        elif name == "SWITCH_MERGE":
+            self.switch.merges[index][found.byte // 4] = word
+            self.array.arbiters.merge((self.column, self.row, index), self.switch.merges[index])
         elif not self._write_switch(name, index, word):
             self.other[offset] = word
 
@@ -199,6 +233,8 @@ class Tile:
             return self.core_control
         if name == "PROGRAM_MEMORY":
             return self.program_memory[found.byte // 4]
+        if name == "SWITCH_MERGE":
+            return self.switch.merges[index][found.byte // 4]
         return self.other.get(offset, 0)
 
     # -- the core ------------------------------------------------------------------------------
@@ -227,6 +263,7 @@ class Array:
         shuffle: seed for another order and another pace of the agents; None: all take turns.
         generation: 3 XDNA, 4 XDNA2.
         max_rounds: so many rounds are a livelock.
+        device: whose rows, memories, locks and BDs it has; those of AMD's arrays if None.
     """
 
     def __init__(
@@ -236,8 +273,11 @@ class Array:
         shuffle: int | None = None,
         generation: int = 4,
         max_rounds: int = 2_000_000,
+        device: Device | None = None,
     ) -> None:
         self.columns, self.loader, self.generation = columns, loader, generation
+        self.rows = spec.ARRAY_ROWS if device is None else device.rows
+        self.sizes = {kind: Sizes.of(kind, device) for kind in registers.TILES}
         self._max_rounds = max_rounds
         self._shuffle = shuffle
         self._random = random.Random(shuffle) if shuffle is not None else None
@@ -257,7 +297,7 @@ class Array:
         self.routes: dict[tuple[Sender, int | None], Route] = {}
         self.tiles: dict[tuple[int, int], Tile] = {}
         for column in range(self.columns):
-            for row in range(registers.FIRST_CORE_ROW + registers.CORE_ROWS):
+            for row in range(self.rows):
                 self.tiles[column, row] = Tile(self, column, row)
 
     # -- addresses -----------------------------------------------------------------------------
@@ -279,7 +319,7 @@ class Array:
 
     def mem_view(self, tile: Tile, address: int) -> tuple[Memory, int]:
         """A word address in a memory tile's BD: west neighbour, own, east neighbour."""
-        side, local = divmod(address, len(tile.memory.words))
+        side, local = divmod(address, registers.MEM.own_memory_view // 4)
         neighbour = self.tiles.get((tile.column + side - 1, tile.row)) if side < 3 else None
         if neighbour is None:
             raise ModelFault("memory", f"{tile.name}: byte {address * 4:#x} of a memory tile's view")

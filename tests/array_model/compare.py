@@ -36,7 +36,7 @@ class Outcome:
 
 def empty_overlay(device: Device) -> bytes:
     """An overlay that configures nothing."""
-    builder = TransactionBuilder(device.device_generation, device.columns)
+    builder = TransactionBuilder.for_device(device)
     builder.noop()
     return builder.to_bytes()
 
@@ -50,7 +50,7 @@ def run_model(
     shuffle: int | None = None,
     max_rounds: int = 2_000_000,
 ) -> Outcome:
-    array = Array(device.columns, loader, shuffle, device.device_generation, max_rounds)
+    array = Array(device.columns, loader, shuffle, device.device_generation, max_rounds, device)
     try:
         array.load(overlay)
         left = array.run(transaction, buffers)
@@ -61,7 +61,7 @@ def run_model(
 
 def run_cpp(device: Device, overlay: bytes, transaction: bytes, buffers: Sequence[bytes | int]) -> Outcome:
     core: Any = _core
-    simulated = core.device(0, device.name)
+    simulated = core.device.from_description(device.description())
     simulated.set_threads(1)
     simulated.set_event_limit(200_000)
     binary = core.xclbin(Xclbin(device.name, {0: overlay}).to_bytes())

@@ -249,7 +249,7 @@ class Channel(Sender):
         tile = self.tile
         if number >= len(tile.bds):
             raise ModelFault("bd", f"{self.name}: BD {number}")
-        if tile.kind == "mem" and (number >= 24) != bool(self.number % 2):
+        if tile.kind == "mem" and (number >= len(tile.bds) // 2) != bool(self.number % 2):
             raise ModelFault("bd", f"{self.name}: BD {number} belongs to channels of the other parity")
         descriptor = bd.decode_bd(tile.kind, tile.bds[number])
         if not descriptor.valid:

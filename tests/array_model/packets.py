@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from onedispatch.transactions import Device, MemBd, ShimBd, TransactionBuilder
 from onedispatch.transactions.base.errors import TransactionError
+from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.builder import tile_address
 from onedispatch.transactions.machine import registers
 from onedispatch.transactions.machine.bd import (
@@ -27,7 +28,7 @@ from onedispatch.transactions.packets.control_overlay import ARBITER, lay_contro
 from onedispatch.transactions.packets.packet import Key
 from tests.array_model.scenarios import IDLE, Abandon, Choose, Scenario
 
-ROWS = registers.FIRST_CORE_ROW + registers.CORE_ROWS
+ROWS = spec.ARRAY_ROWS
 ANSWER_LANE, SENDER_ROOM, MEM_DATA = 3, 0x400, 0x40000
 Tile = tuple[int, int]
 
@@ -235,7 +236,7 @@ class Maker:
 def choose_tiles(choose: Choose, columns: int) -> dict[Key, Tile]:
     """The usual ids, or ids counted through for tiles that column 0 reaches."""
     if choose.int(0, 1):
-        return usual_tiles(columns)
+        return usual_tiles(columns, ROWS - registers.FIRST_CORE_ROW)
     every = [(c, r) for c in range(columns) for r in range(ROWS)]
     picked = {every[choose.int(0, len(every) - 1)] for _ in range(6)}
     return {(i, 0): tile for i, tile in enumerate(sorted(picked))}

@@ -13,6 +13,9 @@ packet at a time, whichever slave it comes from, until TLAST; then the one that 
 longest. A master with "drop header"
 swallows the header word.
 
+**Deterministic merge**: the first arbiters of a switch can be told whose packets come next: so many
+from this slave, so many from that one, and over again. Whoever is not in turn waits.
+
 **Wires**: a slave feeds a master, either way, only where the switch has a wire (``switches`` of the
 transactions package): a memory tile passes north and south on the same lane alone, and so on.
 
@@ -29,6 +32,9 @@ where silicon takes them one after the other, two packets might block each other
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -60,6 +66,8 @@ class Switch:
         self.masters = [0] * len(tile_map.masters)
         self.slaves = [0] * len(tile_map.slaves)
         self.slots = [0] * (len(tile_map.slaves) * registers.SLOTS_PER_SLAVE)
+        block = tile_map.block["SWITCH_MERGE"]
+        self.merges = [[0] * (block.size // 4) for _ in range(block.count)]
         self.mux = 0
         self.demux = 0
 
@@ -89,7 +97,8 @@ class Route:
     ports: list[ControlPort] = field(default_factory=list)
     controller: bool = False
     headers_in_data: bool = False
-    arbiters: set[ArbiterKey] = field(default_factory=set)
+    arbiters: dict[ArbiterKey, int] = field(default_factory=dict)
+    """with the slave port by which the stream comes to each"""
 
 
 class Arbiters:
@@ -97,18 +106,32 @@ class Arbiters:
 
     def __init__(self) -> None:
         self._owner: dict[ArbiterKey, Sender] = {}
-        self._waiting: dict[Sender, set[ArbiterKey]] = {}
+        self._waiting: dict[Sender, Mapping[ArbiterKey, int]] = {}
+        self._turns: dict[ArbiterKey, deque[int]] = {}
+        """Of merges: the slave ports of the packets to come, over and over."""
 
-    def take(self, wanted: set[ArbiterKey], who: Sender) -> bool:
+    def merge(self, key: ArbiterKey, words: list[int]) -> None:
+        """The registers of a deterministic merge were written: its order begins anew."""
+        fields = bd.unpack_fields(registers.MERGE_FIELDS, words)
+        turns = [[fields[f"slave{n}"]] * fields[f"packets{n}"] for n in range(registers.MERGE_TURNS)]
+        self._turns.pop(key, None)
+        if fields["enable"]:
+            self._turns[key] = deque(itertools.chain(*turns))
+
+    def _in_turn(self, wanted: Mapping[ArbiterKey, int]) -> bool:
+        merged = [(self._turns[key], slave) for key, slave in wanted.items() if key in self._turns]
+        return all(turns and turns[0] == slave for turns, slave in merged)
+
+    def take(self, wanted: Mapping[ArbiterKey, int], who: Sender) -> bool:
         """All of ``wanted`` for ``who``, or none; then ``who`` waits in the queue."""
         self._waiting.setdefault(who, wanted)
         taken = set(self._owner)
         for channel, keys in self._waiting.items():
             if channel is who:
                 break
-            if not keys & set(self._owner):
-                taken |= keys  # could go on now, and came before
-        if wanted & taken:
+            if not set(keys) & set(self._owner) and self._in_turn(keys):
+                taken |= set(keys)  # could go on now, and came before
+        if set(wanted) & taken or not self._in_turn(wanted):
             return False
         del self._waiting[who]
         self._owner.update(dict.fromkeys(wanted, who))
@@ -119,6 +142,8 @@ class Arbiters:
         self._waiting.pop(who, None)
         for key in [key for key, owner in self._owner.items() if owner is who]:
             del self._owner[key]
+            if key in self._turns:
+                self._turns[key].rotate(-1)
 
 
 def source_port(array: Array, source: Sender) -> str:
@@ -188,7 +213,7 @@ class _Walk:
                 break
         else:
             raise ModelFault("route", f"{where} has no slot for packet id {self.packet_id}")
-        self.route.arbiters.add((tile.column, tile.row, slot["arbiter"]))
+        self.route.arbiters.setdefault((tile.column, tile.row, slot["arbiter"]), port)
         found = []
         for name, fields in self._masters(tile):
             serves = fields["arbiter"] == slot["arbiter"] and fields["msel_enable"] >> slot["msel"] & 1

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import onedispatch
-from onedispatch.operators.scheduling.schedule import BUFFER_BYTES, CORE_ROWS, Schedule
+from onedispatch.operators.scheduling.schedule import Schedule
 from tests.ops.case import Case, check
 from tests.ops.cases import FAMILIES
 from tests.ops.lowered import evaluate, lower, reference
@@ -53,9 +53,9 @@ def check_schedule(schedule: Schedule) -> None:
                 visited[tuple(slice(o, o + t) for o, t in zip(origin, s.tiles, strict=True))] = True
                 assert all(0 <= o <= d.extent - t for o, d, t in zip(origin, dims, s.tiles, strict=True))
     assert visited.all()
-    assert s.active_rows <= CORE_ROWS and s.mapping.columns <= s.device.columns
+    assert s.active_rows <= s.room.rows and s.mapping.columns <= s.device.columns
     assert 1 <= s.busy_cores <= s.active_rows * s.mapping.columns
     core = sum(s.port_words(p) * s.port_depth(p) for p in (0, 1)) + s.out_words * s.out_depth
-    assert core * 4 <= BUFFER_BYTES
-    rings = CORE_ROWS * (s.port_words(0) + s.out_words) + s.port_words(1)
+    assert core * 4 <= s.room.buffer_bytes
+    rings = s.room.rows * (s.port_words(0) + s.out_words) + s.port_words(1)
     assert rings * 2 * 4 <= MEM_TILE_BYTES - 512

@@ -123,7 +123,7 @@ def configured_by_packets(transaction: bytes, device: Device, argument: int) -> 
             rest.append(op)
     packets.sort(key=lambda packet: packet.key[1])  # stable: the order within a column stays
     blob = ControlPackets(tuple(packets))
-    lay_control_routes(builder, usual_tiles(device.columns))
+    lay_control_routes(builder, usual_tiles(device.columns, device.core_rows))
     send_packets(builder, blob, argument)
     shim = registers.TILES["shim"]
     for column in range(device.columns):

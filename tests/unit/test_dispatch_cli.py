@@ -279,7 +279,7 @@ def test_numbers_of_the_command_line(size: str) -> None:
 def test_an_unexpected_error_is_one_message(tmp_path: Path) -> None:
     code = (
         "import sys; from onedispatch.dispatch import cli\nfrom onedispatch.dispatch.cli import info\n"
-        "def fail(): raise KeyError('thrown on purpose')\n"
+        "def fail(files): raise KeyError('thrown on purpose')\n"
         "info.all_devices = fail; sys.argv = ['onedispatch', 'devices']; cli.main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import onedispatch as od
+from onedispatch.dispatch.runtime.device import core
 from onedispatch.transactions import (
     CompiledModelError,
     DeviceError,
@@ -27,7 +29,9 @@ from onedispatch.transactions import (
     find_device,
 )
 from onedispatch.transactions.codegen import genheader, genreadme
-from onedispatch.transactions.machine.device import read_description
+from onedispatch.transactions.machine.device import read_description, read_text
+from onedispatch.transactions.machine.geometry import BOUNDS, Bound
+from tests.devices import FILES, device_file, device_of
 
 # --- devices ------------------------------------------------------------------------------------
 
@@ -54,12 +58,72 @@ def test_devices_are_values() -> None:
 
 
 def test_strings_of_a_description_are_no_constants(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text(
-        "[device]\ncolumns = 2\ncore_rows = 4\ndevice_generation = 3\nxrt_name = 'x'\n"
-        "[clock]\nmhz = 5\nnote = 'guess'\n"
-    )
+    (tmp_path / "own.toml").write_text("[device]\nbase = 'npu1'\n[clock]\nmhz = 5\nnote = 'guess'\n")
     device, alias = read_description(tmp_path / "own.toml")
-    assert (device.name, dict(device.constants), alias) == ("own", {"clock.mhz": 5.0}, "")
+    assert dict(device.constants) == {**find_device("npu1").constants, "clock.mhz": 5.0}
+    assert (device.name, device.columns, device.xrt_name, alias) == ("own", 4, "RyzenAI-npu1", "")
+
+
+@pytest.mark.parametrize("bound", BOUNDS.values(), ids=lambda bound: bound.key)
+def test_what_registers_cannot_address_is_refused(bound: Bound, tmp_path: Path) -> None:
+    """By Python, which reads files for everything, and by C++, which reads them for host programs."""
+    wrong = [bound.lowest - 1, bound.highest + bound.multiple, 2 * bound.highest, bound.lowest + 0.5]
+    wrong += [bound.lowest + 1] if bound.multiple > 1 else [3] if bound.doubling else []
+    for value in wrong:
+        path = device_file(tmp_path, "wrong", {bound.key: value})  # type: ignore[dict-item]
+        with pytest.raises(DeviceError) as caught:
+            find_device(path)
+        assert f"{bound.key} = {value:g}; accepted: {bound}" in str(caught.value)
+        with pytest.raises(DeviceError) as caught:
+            od.xrt.device(0, path)
+        assert f"{bound.key} = {value:f}; accepted: {bound}" in str(caught.value)
+    for value in (bound.lowest, bound.highest):
+        path = device_file(tmp_path, "right", {bound.key: value})
+        find_device(path)
+        od.xrt.device(0, path)
+
+
+@pytest.mark.parametrize("name", ["npu1", "npu2_3col", *FILES])
+def test_descriptions_say_everything(name: str) -> None:
+    device = device_of(name) if name in FILES else find_device(name)
+    assert read_text(device.description(), "the text")[0] == device
+    simulated = core.device.from_description(device.description())
+    assert (simulated.name, simulated.columns, simulated.core_rows, simulated.xrt_name) == (
+        device.name,
+        device.columns,
+        device.core_rows,
+        device.xrt_name,
+    )
+    head = {"device.columns", "device.core_rows", "device.device_generation"}
+    assert {k: v for k, v in simulated.constants.items() if k not in head} == device.constants
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[device]\nbase = 'npu9'\n", "base = 'npu9'; accepted: npu1"),
+        ("[device]\nbase = 'npu2'\nxrt_name = 'a\"b'\n", "device.xrt_name"),
+        ("[device]\nbase = 'npu2'\n[clock]\narray_mhz = true\n", "clock.array_mhz = True"),
+        ("[device]\nbase = 'npu2'\n[clock.more]\narray_mhz = 1\n", "clock.more"),
+        ("[device]\nbase = 'npu2'\n[clock]\narray_mhz = inf\n", "clock.array_mhz = inf"),
+        ("columns = 4\n", "columns outside a section"),
+        ("[device]\nname = 'x'\n", "no device.columns"),
+    ],
+)
+def test_files_that_say_something_else(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text(text)
+    with pytest.raises(DeviceError, match=r"bad\.toml") as caught:
+        find_device(tmp_path / "bad.toml")
+    assert says in str(caught.value)
+
+
+def test_names_of_files(tmp_path: Path) -> None:
+    for name in ("mine_2col", "a" * 30, "ünü", ""):
+        with pytest.raises(DeviceError, match=r"the name|accepted"):
+            find_device(device_file(tmp_path, name, {}))
+    with pytest.raises(DeviceError, match="bytes"):
+        (tmp_path / "long.toml").write_bytes(b"#" * (1 << 20 | 1))
+        find_device(tmp_path / "long.toml")
 
 
 def test_device_errors(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_both_sizes_of_an_op_survive() -> None:
         ("HEADER v0.1", 2, "second HEADER"),
         ("WRITE c0 r0 LOCK_VALUE[16] 0x1", 2, "LOCK_VALUE[0] to [15]"),
         ("WRITE c0 r0 MEMORY 0x1", 2, "register MEMORY"),
-        ("WRITE c0 r9 DMA_BD[0] 0x1", 2, "row 9"),
+        ("WRITE c0 r32 DMA_BD[0] 0x1", 2, "row 32"),
         ("WRITE c0 r0 LOCK_VALUE[1]", 2, "no value"),
         ("WRITE c0 r0 LOCK_VALUE[1] 99999999999999999999999", 2, "64 bits"),
         ("WRITE c0 r0 LOCK_VALUE[1] 0x1ffffffff", 2, "WRITE field value"),

@@ -259,7 +259,7 @@ def test_extend_appends_another_transaction() -> None:
         (lambda b: b.extend(Transaction.from_bytes(builder(spec.V1_0).to_bytes())), "use .converted"),
         (lambda b: TransactionBuilder(4, 0), "1 to 127 columns"),
         (lambda b: TransactionBuilder(4, 1, (2, 0)), "version (2, 0)"),
-        (lambda b: tile_address(0, 6, 0), "row 6"),
+        (lambda b: tile_address(0, 32, 0), "row 32"),
     ],
 )
 def test_builder_errors(call: Callable[[TransactionBuilder], object], says: str) -> None:

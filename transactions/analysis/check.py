@@ -52,7 +52,8 @@ def check(
         context: what it runs in; with it, what data flow orders is no warning.
     """
     sizes = arg_sizes if arg_sizes is None or isinstance(arg_sizes, Mapping) else dict(enumerate(arg_sizes))
-    found = [*validation.validate(transaction, sizes), *_Flow(transaction, sizes, context).run()]
+    device = None if context is None else context.device
+    found = [*validation.validate(transaction, sizes, device), *_Flow(transaction, sizes, context).run()]
 
     def order(finding: Finding) -> tuple[int, str, str]:
         index = -1 if finding.op_index is None else finding.op_index
@@ -162,6 +163,9 @@ class _Flow:
         self.transaction = transaction
         self.order = None if context is None else Order(context)
         self.columns = transaction.header.columns
+        device = None if context is None else context.device
+        mem_bds = registers.MEM.block["DMA_BD"].count if device is None else device.count("memory_tile.bds")
+        self.half = mem_bds // 2  # of a memory tile's BDs, for channels of one parity
         self.sizes = sizes
         self.found: list[Finding] = []
         self.told: Counter[tuple[FindingKind, Severity]] = Counter()
@@ -317,7 +321,7 @@ class _Flow:
         self.in_flight.setdefault((push.tile, use.index), {})[channel] = (push, self.waited)
         bad = (channel, use.op, use.index)
         if bad not in self.bad_bds:
-            for kind, severity, message in _queued_problems(push, use, bool(values["valid"])):
+            for kind, severity, message in _queued_problems(push, use, bool(values["valid"]), self.half):
                 self.bad_bds.add(bad)
                 self._say(kind, severity, push.op, f"{_bd(channel, use)} {message}")
         if shape.iteration is not None:
@@ -520,14 +524,14 @@ class _Flow:
                 )  # fmt: skip
 
 
-def _queued_problems(push: Pushed, use: BdUse, valid: bool) -> Iterator[Problem]:
+def _queued_problems(push: Pushed, use: BdUse, valid: bool, half: int) -> Iterator[Problem]:
     """What is wrong with a BD on the channel that it is queued on; told once, however often it is."""
     if not valid:
         yield FindingKind.BD, _ERROR, "is queued while not valid"
-    low = 24 * (push.channel % 2)
+    low = half * (push.channel % 2)
     # Of the first BD validation says it.
-    if use.kind == "mem" and not low <= use.index < low + 24 and use.index != push.start:
-        yield FindingKind.BD, _ERROR, f"is queued on a channel that can use BDs {span(low, low + 23)}"
+    if use.kind == "mem" and not low <= use.index < low + half and use.index != push.start:
+        yield FindingKind.BD, _ERROR, f"is queued on a channel that can use BDs {span(low, low + half - 1)}"
     if use.pattern.zeros and not push.direction:
         yield FindingKind.DIMENSION, _WARNING, "inserts zeros, which an S2MM channel does not"
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from onedispatch.transactions.analysis.effects import Words
 from onedispatch.transactions.format.binary import TransactionBinary
+from onedispatch.transactions.machine.device import Device
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,10 @@ class Context:
         overlay: what configured the array before.
         programs: core programs that the overlay may load.
         constants: kernel arguments whose bytes are known, and that nobody but the host writes.
+        device: whose array it is; one of AMD's if None.
     """
 
     overlay: TransactionBinary
     programs: tuple[CoreProgram, ...] = ()
     constants: Mapping[int, bytes] = field(default_factory=dict)
+    device: Device | None = None

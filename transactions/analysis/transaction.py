@@ -16,6 +16,7 @@ from onedispatch.transactions.format import convert
 from onedispatch.transactions.format.binary import Operations, OperationView, TransactionBinary
 from onedispatch.transactions.format.decode import decode
 from onedispatch.transactions.format.spec import Version
+from onedispatch.transactions.machine.device import Device
 from onedispatch.transactions.text import assembler, listing
 
 
@@ -88,13 +89,16 @@ class Transaction(TransactionBinary):
         """
         return check.check(self, arg_sizes, context)
 
-    def validate(self, arg_sizes: Mapping[int, int] | Sequence[int] | None = None) -> list[Finding]:
+    def validate(
+        self, arg_sizes: Mapping[int, int] | Sequence[int] | None = None, device: Device | None = None
+    ) -> list[Finding]:
         """What is wrong with single ops, empty when nothing is; fast.
 
         Args:
             arg_sizes: bytes of each kernel argument that DDR_PATCH may name; unchecked if None.
+            device: whose array it is for (``find_device``); one of AMD's if None.
         """
-        return validation.validate(self, arg_sizes)
+        return validation.validate(self, arg_sizes, device)
 
     def explain(self) -> Explanation:
         """What it does: tasks per channel, host memory, waits, steps."""

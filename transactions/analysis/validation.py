@@ -20,6 +20,7 @@ from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.format.decode import native
 from onedispatch.transactions.machine import registers
+from onedispatch.transactions.machine.device import Device
 
 Indices = npt.NDArray[np.int64]
 ArgSizes = Mapping[int, int] | Sequence[int] | None
@@ -94,6 +95,11 @@ class Finding:
 class _Context:
     columns: int
     sizes: Mapping[int, int]
+    device: Device | None
+
+    @property
+    def rows(self) -> int:
+        return spec.ARRAY_ROWS if self.device is None else self.device.rows
 
 
 _Text = Callable[..., str]
@@ -141,21 +147,31 @@ def _past_argument(context: _Context, argument: int, _size: int, offset: int, ex
     return f"{whole} is accessed from {offset} to {offset + extent}"
 
 
-_GENERATIONS = ", ".join(map(str, spec.DEVICE_GENERATIONS))
+def _generation(context: _Context, given: int, *_rest: int) -> str:
+    device = context.device
+    known = spec.DEVICE_GENERATIONS if device is None else (device.device_generation,)
+    return f"device generation {given}; known: {', '.join(map(str, known))}"
+
+
+def _rows(context: _Context, given: int, mem_rows: int, *_rest: int) -> str:
+    accepted = f"{context.rows} with {spec.MEM_TILE_ROWS}"
+    return f"{counted(given, 'row')} with {mem_rows} of memory tiles; accepted: {accepted}"
+
+
+def _row(context: _Context, given: int, address: int, *_rest: int) -> str:
+    return f"row {given} (address {address:#x}); accepted: rows 0 to {context.rows - 1}"
+
+
+def _token_rows(context: _Context, rows: int, first: int, *_rest: int) -> str:
+    return f"tokens of {counted(rows, 'row')} from {first} on; accepted: 1 or more inside {context.rows}"
+
+
 _TEXTS: Mapping[str, tuple[FindingKind, _Text]] = {
-    "Generation": (FindingKind.HEADER, _fixed(f"device generation {{0}}; known: {_GENERATIONS}")),
-    "Rows": (
-        FindingKind.HEADER,
-        _fixed(
-            f"{{0}} rows with {{1}} of memory tiles; accepted: {spec.ARRAY_ROWS} with {spec.MEM_TILE_ROWS}"
-        ),
-    ),
+    "Generation": (FindingKind.HEADER, _generation),
+    "Rows": (FindingKind.HEADER, _rows),
     "Columns": (FindingKind.HEADER, _columns),
     "Address": (FindingKind.ADDRESS, _address),
-    "Row": (
-        FindingKind.ADDRESS,
-        _fixed(f"row {{0}} (address {{1:#x}}); accepted: rows 0 to {spec.ARRAY_ROWS - 1}"),
-    ),
+    "Row": (FindingKind.ADDRESS, _row),
     "Register": (FindingKind.ADDRESS, _register),
     "LockValue": (FindingKind.VALUE, _fixed(f"lock {{0}} set to {{1}}; accepted: 0 to {registers.LOCK_MAX}")),
     "QueueBd": (FindingKind.VALUE, _queue_bd),
@@ -189,10 +205,7 @@ _TEXTS: Mapping[str, tuple[FindingKind, _Text]] = {
         ),
     ),
     "TokenColumns": (FindingKind.VALUE, _token_columns),
-    "TokenRows": (
-        FindingKind.VALUE,
-        _fixed(f"tokens of {{0}} rows from {{1}} on; accepted: 1 or more inside {spec.ARRAY_ROWS}"),
-    ),
+    "TokenRows": (FindingKind.VALUE, _token_rows),
     "EmptyWrite": (FindingKind.COUNT, _fixed("writes no words")),
     "AddressCount": (FindingKind.COUNT, _fixed("count {0} with {1} bytes of addresses")),
     "UnknownOpcode": (FindingKind.UNKNOWN, _fixed("custom opcode {0} has no known meaning")),
@@ -206,15 +219,22 @@ _TEXTS: Mapping[str, tuple[FindingKind, _Text]] = {
 }
 
 
-def validate(transaction: TransactionBinary, arg_sizes: ArgSizes) -> list[Finding]:
+def validate(
+    transaction: TransactionBinary, arg_sizes: ArgSizes, device: Device | None = None
+) -> list[Finding]:
     """All findings, by op.
 
     Args:
         arg_sizes: bytes of each kernel argument that DDR_PATCH may name; unchecked if None.
+        device: whose array it is for; one of AMD's if None.
     """
     sizes = arg_sizes if arg_sizes is None or isinstance(arg_sizes, Mapping) else dict(enumerate(arg_sizes))
-    raw = native.validate(transaction.to_bytes(), None if sizes is None else _in_64_bits(sizes))
-    context = _Context(transaction.header.columns, sizes or {})
+    shape = None
+    if device is not None:
+        mem_bds = device.count("memory_tile.bds")
+        shape = (device.device_generation, device.rows, device.columns, mem_bds)
+    raw = native.validate(transaction.to_bytes(), None if sizes is None else _in_64_bits(sizes), shape)
+    context = _Context(transaction.header.columns, sizes or {}, device)
     found = []
     for check, op, offset, untold, *numbers in raw:
         kind, text = _TEXTS[check]

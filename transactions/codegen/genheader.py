@@ -14,7 +14,7 @@ from pathlib import Path
 from onedispatch.transactions.base import host
 from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.format import spec, xclbin
-from onedispatch.transactions.machine import registers, switches
+from onedispatch.transactions.machine import geometry, registers, switches
 
 _BANNER = """\
 // SPDX-License-Identifier: Apache-2.0
@@ -246,7 +246,7 @@ def _register_constants() -> Iterable[str]:
         "SHIM_ROW",
         "MEM_ROW",
         "FIRST_CORE_ROW",
-        "CORE_ROWS",
+        "MAX_CORE_ROWS",
         "LOCK_REQUEST_STRIDE",
         "LOCK_REQUEST_ACQUIRE",
         "LOCK_REQUEST_VALUE_SHIFT",
@@ -255,6 +255,7 @@ def _register_constants() -> Iterable[str]:
         "SLOTS_PER_SLAVE",
         "ARBITERS",
         "MSELS",
+        "MERGE_TURNS",
         "QUEUE_DEPTH",
         "DMA_IDLE_MASK",
         "CORE_VIEW_MEMORY",
@@ -267,6 +268,18 @@ def _register_constants() -> Iterable[str]:
         yield f"constexpr uint32_t {name}[2] = {{{first}, {second}}};"
     yield "// Of a shim: leads to the controller."
     yield f"constexpr uint32_t CONTROLLER_MASTER = {switches.CONTROLLER_MASTER};"
+    yield "// What a device file may say: whole numbers, multiples, powers of two alone where doubling."
+    yield "struct GeometryBound {"
+    yield "  const char* key;"
+    yield "  uint32_t lowest, highest, multiple;"
+    yield "  bool doubling;"
+    yield "  const char* accepted;"
+    yield "};"
+    yield "constexpr GeometryBound kGeometry[] = {"
+    for bound in geometry.BOUNDS.values():
+        numbers = f"{bound.lowest}u, {bound.highest}u, {bound.multiple}u, {str(bound.doubling).lower()}"
+        yield f'    {{"{bound.key}", {numbers}, "{bound}"}},'
+    yield "};"
 
 
 def _word_fields() -> Iterable[str]:
@@ -278,6 +291,7 @@ def _word_fields() -> Iterable[str]:
         "switch_master": registers.MASTER_FIELDS,
         "switch_slave": registers.SLAVE_FIELDS,
         "switch_slot": registers.SLOT_FIELDS,
+        "switch_merge": registers.MERGE_FIELDS,
         "packet_header": registers.PACKET_HEADER_FIELDS,
         "control_packet": registers.CONTROL_PACKET_FIELDS,
         "core_control": registers.CORE_CONTROL_FIELDS,

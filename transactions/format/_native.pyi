@@ -27,7 +27,7 @@ def decode(data: bytes) -> tuple[int, int, int, int, _Ints]:
     """
 
 def validate(
-    data: bytes, sizes: Mapping[int, int] | None = None
+    data: bytes, sizes: Mapping[int, int] | None = None, shape: tuple[int, int, int, int] | None = None
 ) -> list[tuple[str, int, int, int, int, int, int, int]]:
     """``(check, op or -1, byte offset, untold, four numbers)`` each; validate.h says which numbers.
 

@@ -16,11 +16,13 @@ from onedispatch.transactions.format import codec, spec
 from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.format.spec import Version
 from onedispatch.transactions.machine import bd, registers
+from onedispatch.transactions.machine.device import Device
 
 Words = Sequence[int] | npt.NDArray[np.generic] | bytes
 _WRITE, _BLOCKWRITE, _MASKWRITE, _MASKPOLL, _MASKPOLL_BUSY = 0, 1, 3, 4, 7
 _TCT, _DDR_PATCH, _READ_REGS, _RECORD_TIMER, _MERGE_SYNC = 128, 129, 130, 131, 132
 _MAX_WORD = 0xFFFFFFFF
+_MOST_ROWS = registers.ROW_MASK + 1
 
 
 @public
@@ -30,12 +32,12 @@ def tile_address(column: int, row: int, offset: int) -> int:
     Raises:
         TransactionError: no such row, or an offset outside the tile's 1 MiB.
     """
-    if not (0 <= column < 128 and 0 <= row < spec.ARRAY_ROWS and 0 <= offset <= registers.OFFSET_MASK):
+    if not (0 <= column < 128 and 0 <= row <= registers.ROW_MASK and 0 <= offset <= registers.OFFSET_MASK):
         raise TransactionError(
             "tile address",
             f"column {column}, row {row}, offset {offset:#x}",
-            f"columns 0 to 127, rows 0 to {spec.ARRAY_ROWS - 1}, offsets to {registers.OFFSET_MASK:#x}",
-            "rows are 0 shim, 1 memory tile, 2 to 5 cores",
+            f"columns 0 to 127, rows 0 to {registers.ROW_MASK}, offsets to {registers.OFFSET_MASK:#x}",
+            "rows are 0 shim, 1 memory tile, 2 and up cores",
         )
     return column << registers.COLUMN_SHIFT | row << registers.ROW_SHIFT | offset
 
@@ -48,23 +50,31 @@ class TransactionBuilder:
         device_generation: 3 (XDNA) or 4 (XDNA2); others are written as given.
         columns: columns of the partition; addresses outside are refused.
         version: (0, 1) as AMD ships, or (1, 0).
+        rows: of tiles; AMD's arrays have six.
     """
 
-    def __init__(self, device_generation: int, columns: int, version: Version = spec.V0_1) -> None:
+    def __init__(
+        self,
+        device_generation: int,
+        columns: int,
+        version: Version = spec.V0_1,
+        rows: int = spec.ARRAY_ROWS,
+    ) -> None:
         if version not in spec.VERSIONS:
             raise TransactionError(
                 "TransactionBuilder", f"version {version}", str(spec.VERSIONS), "use (0, 1)"
             )
-        if not 1 <= columns <= 127 or not 0 <= device_generation <= 255:
+        if not 1 <= columns <= 127 or not 0 <= device_generation <= 255 or not 3 <= rows <= _MOST_ROWS:
             raise TransactionError(
                 "TransactionBuilder",
-                f"{counted(columns, 'column')}, generation {device_generation}",
-                "1 to 127 columns, a generation of one byte",
+                f"{counted(columns, 'column')} of {counted(rows, 'row')}, generation {device_generation}",
+                f"1 to 127 columns of 3 to {_MOST_ROWS} rows, a generation of one byte",
                 "take both from find_device(name)",
             )
         self.device_generation = device_generation
         self.columns = columns
         self.version = version
+        self.rows = rows
         self._data = bytearray(spec.HEADER_SIZE)
         self._count = 0
         self._limit = columns << registers.COLUMN_SHIFT
@@ -74,6 +84,11 @@ class TransactionBuilder:
         self._mask = codec.packer(_MASKPOLL, version).struct.pack
         self._patch = codec.packer(_DDR_PATCH, version).struct.pack
         self._is_legacy = version == spec.V0_1
+
+    @classmethod
+    def for_device(cls, device: Device) -> TransactionBuilder:
+        """For all columns and rows of ``device``."""
+        return cls(device.device_generation, device.columns, rows=device.rows)
 
     @property
     def op_count(self) -> int:
@@ -90,7 +105,7 @@ class TransactionBuilder:
         header = codec.Header(
             self.version,
             self.device_generation,
-            spec.ARRAY_ROWS,
+            self.rows,
             self.columns,
             spec.MEM_TILE_ROWS,
             self._count,
@@ -109,11 +124,11 @@ class TransactionBuilder:
         )
 
     def _check(self, what: str, address: int) -> None:
-        if address & 3 or not 0 <= address < self._limit or (address >> 20) & 31 >= spec.ARRAY_ROWS:
+        if address & 3 or not 0 <= address < self._limit or (address >> 20) & 31 >= self.rows:
             raise self._fail(
                 what,
                 f"address {address:#x}",
-                f"multiples of 4 in columns {span(0, self.columns - 1)}, rows 0 to {spec.ARRAY_ROWS - 1}",
+                f"multiples of 4 in columns {span(0, self.columns - 1)}, rows 0 to {self.rows - 1}",
                 "build addresses with tile_address(column, row, offset)",
             )
 

@@ -406,6 +406,22 @@ def switch_slot(packet_id: int, arbiter: int, msel: int, mask: int = 0x1F) -> in
 
 
 @public
+def switch_merge(turns: Sequence[tuple[int, int]]) -> list[int]:
+    """The words of a deterministic merge: packets of these (slave port, how many), over and over.
+
+    Raises:
+        TransactionError: more turns than the registers hold, or none.
+    """
+    if not 1 <= len(turns) <= registers.MERGE_TURNS:
+        raise TransactionError("switch merge", counted(len(turns), "turn"), span(1, registers.MERGE_TURNS))
+    values = {"enable": 1}
+    for number, (slave, packets) in enumerate(turns):
+        values[f"slave{number}"], values[f"packets{number}"] = slave, packets
+    words = max(field.word for field in registers.MERGE_FIELDS) + 1
+    return pack_fields("switch merge", registers.MERGE_FIELDS, values, words)
+
+
+@public
 def lock_request_offset(kind: str, lock: int, value: int, acquire: bool) -> int:
     """Tile offset whose *read* performs the request; bit 0 of what is read says success.
 

@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: geometry and named constants, from the description files in ``devices/``."""
+"""Devices: geometry and named constants, from description files (``devices/``, or anybody's own).
+
+A device file is TOML: ``[section]``, ``key = number`` or ``"string"``. ``[device]`` has ``columns``,
+``core_rows``, ``device_generation`` and ``xrt_name``; with ``base = "npu2"`` everything that a file
+does not say is as that device has it. ``geometry`` bounds what it may say.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +21,8 @@ from typing import Any
 
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import DeviceError
+from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.machine.geometry import BOUNDS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,6 +30,14 @@ else:
     import tomli as tomllib
 
 DESCRIPTIONS = Path(__file__).parent / "devices"
+MOST_BYTES = 1 << 20  # of a device file
+MOST_NAME_BYTES = 24  # with "_127col" it fits the name field of an xclbin
+_FILE = re.compile(r"(?P<path>.+\.toml)(?:_(?P<columns>\d{1,3})col)?", re.DOTALL)
+_PARTITION = re.compile(r".*_\d+col")
+_PLAIN = re.compile(r"[ !#-\[\]-~]*")  # the C++ reader knows no escapes
+_TEXTS = ("name", "base", "xrt_name", "alias")
+
+DeviceName = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -28,7 +45,7 @@ class Device:
     """A device or a column partition of one.
 
     Attributes:
-        name: canonical name, such as ``"npu2"`` or ``"npu2_4col"``.
+        name: canonical name, such as ``"npu2"`` or ``"npu2_4col"``; of a file its name without ``.toml``.
         columns: columns of the partition.
         core_rows: cores per column (tile rows 2 and up).
         device_generation: DevGen of transaction headers: 3 XDNA, 4 XDNA2.
@@ -44,7 +61,11 @@ class Device:
     constants: Mapping[str, float]
 
     def __hash__(self) -> int:
-        return hash((self.name, self.columns, tuple(sorted(self.constants.items()))))
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.columns, self.core_rows, tuple(sorted(self.constants.items()))))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A mapping proxy cannot be pickled, and tuning sends devices to other processes.
@@ -78,12 +99,51 @@ class Device:
                 "add it, with its source, to the description file",
             ) from None
 
+    def count(self, key: str) -> int:
+        """A size or a count of the geometry, such as ``"core.data_memory_bytes"``."""
+        return int(self.constant(key))
+
+    @property
+    def rows(self) -> int:
+        """Rows of tiles: the shim, the memory tile and the cores."""
+        return 2 + self.core_rows
+
     def with_constants(self, **changes: float) -> Device:
-        """The same device with other constants; ``.`` in keys is written ``__``."""
+        """The same device with other constants; ``.`` in keys is written ``__``.
+
+        Raises DeviceError for keys that it lacks, and for a geometry that the register map forbids.
+        """
         named = {key.replace("__", "."): value for key, value in changes.items()}
-        for key in named:
+        for key, value in named.items():
             self.constant(key)
+            _check_bound(f"device {self.name}", key, value)
         return replace(self, constants=MappingProxyType({**self.constants, **named}))
+
+    def partition(self, columns: int) -> Device:
+        """``columns`` columns of this device, named ``<name>_<columns>col``."""
+        if not 1 <= columns <= self.columns:
+            raise DeviceError(
+                f"device {self.name}", counted(columns, "column"), span(1, self.columns), "name fewer columns"
+            )
+        if columns == self.columns:
+            return self
+        return replace(self, name=f"{self.name}_{columns}col", columns=columns)
+
+    def description(self) -> str:
+        """The text of a device file that says all of this; ``read_text`` reads it, and so does C++."""
+        lines = ["[device]", f'name = "{self.name}"', f'xrt_name = "{self.xrt_name}"']
+        lines += [f"{key} = {getattr(self, key)}" for key in _HEAD]
+        section = "device"
+        for key, value in sorted(self.constants.items()):
+            this, _, name = key.rpartition(".")
+            if this != section:
+                section = this
+                lines.append(f"[{section}]")
+            lines.append(f"{name} = {int(value) if float(value).is_integer() else repr(float(value))}")
+        return "\n".join(lines) + "\n"
+
+
+_HEAD = ("columns", "core_rows", "device_generation")
 
 
 def _make(
@@ -92,37 +152,97 @@ def _make(
     return Device(name, columns, rows, generation, xrt, MappingProxyType(constants))
 
 
+def _check_bound(where: str, key: str, value: float) -> None:
+    bound = BOUNDS.get(key)
+    if bound is not None and not bound.accepts(value):
+        raise DeviceError(where, f"{key} = {value:g}", str(bound), "say what the register map can address")
+
+
 def read_description(path: Path) -> tuple[Device, str]:
     """The device of a description file, and its alias ("" for none).
 
     Raises:
-        DeviceError: the file is missing, not TOML, or lacks a key.
+        DeviceError: the file is missing, not TOML, lacks a key, or says what the register map forbids.
     """
+    where = f"device description {path.name}"
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-        head = data.pop("device")
-        constants = {
-            f"{section}.{key}": float(value)
-            for section, entries in data.items()
-            for key, value in entries.items()
-            if not isinstance(value, str)  # the C++ reader keeps strings apart too
-        }
-        device = _make(
-            path.stem,
-            head["columns"],
-            head["core_rows"],
-            head["device_generation"],
-            head["xrt_name"],
-            constants,
-        )
-    except (OSError, tomllib.TOMLDecodeError, KeyError, AttributeError, ValueError, TypeError) as error:
+        size = path.stat().st_size
+        text = path.read_text(encoding="utf-8") if size <= MOST_BYTES else ""
+    except (OSError, ValueError) as error:
+        raise _unreadable(where, f"{type(error).__name__}: {error}") from error
+    if size > MOST_BYTES:
+        raise DeviceError(where, counted(size, "byte"), f"up to {counted(MOST_BYTES, 'byte')}", "shorten it")
+    return read_text(text, where, path.name.removesuffix(".toml"))
+
+
+def read_text(text: str, where: str, name: str = "") -> tuple[Device, str]:
+    """The device that ``text`` describes, and its alias; ``name`` if it does not say one."""
+    numbers, texts = _entries(text, where)
+    base = texts.get("base")
+    if base is not None:
+        if base not in _table():
+            raise DeviceError(where, f"base = {base!r}", ", ".join(_table()), "name one of these")
+        found = _table()[base]
+        given = {f"device.{key}": float(getattr(found, key)) for key in _HEAD}
+        numbers = {**given, **found.constants, **numbers}
+        texts.setdefault("xrt_name", found.xrt_name)
+    for key in (*BOUNDS, "xrt_name"):
+        if key not in numbers and key not in texts:
+            raise _unreadable(where, f"no {key}")
+    for key in BOUNDS:
+        _check_bound(where, key, numbers[key])
+    columns, rows, generation = (int(numbers.pop(f"device.{key}")) for key in _HEAD)
+    own = texts.get("name", name)
+    _check_name(where, own, stated="name" in texts)
+    device = _make(own, columns, rows, generation, texts["xrt_name"], numbers)
+    return device, texts.get("alias", "")
+
+
+def _entries(text: str, where: str) -> tuple[dict[str, float], dict[str, str]]:
+    """``"section.key"`` -> number, and the strings of ``[device]``; other strings are notes."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _unreadable(where, f"{type(error).__name__}: {error}") from error
+    numbers: dict[str, float] = {}
+    texts: dict[str, str] = {}
+    for section, entries in data.items():
+        if not isinstance(entries, dict):
+            raise _unreadable(where, f"{section} outside a section")
+        for key, value in entries.items():
+            if isinstance(value, str):
+                if section == "device" and key in _TEXTS:
+                    texts[key] = value
+                if not _PLAIN.fullmatch(value):
+                    raise _unreadable(where, f"{section}.{key} = {value!r}")
+            elif isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
+                raise _unreadable(where, f"{section}.{key} = {value!r}")
+            else:
+                numbers[f"{section}.{key}"] = float(value)
+    return numbers, texts
+
+
+def _check_name(where: str, name: str, stated: bool) -> None:
+    """A name that an xclbin can hold; that of a file must not look like one of a partition."""
+    most = MOST_NAME_BYTES + (len("_127col") if stated else 0)
+    fits = 0 < len(name.encode("utf-8", "replace")) <= most and _PLAIN.fullmatch(name)
+    if not fits or (not stated and _PARTITION.fullmatch(name)):
         raise DeviceError(
-            f"device description {path.name}",
-            f"{type(error).__name__}: {error}",
-            "sections of key = number, and [device] with columns, core_rows, device_generation, xrt_name",
-            "compare it with the files in transactions/devices",
-        ) from error
-    return device, head.get("alias", "")
+            where,
+            f"the name {name!r}",
+            f"1 to {most} ASCII characters without quotes and backslashes that do not end like _2col",
+            "rename the file",
+        )
+
+
+def _unreadable(where: str, given: str) -> DeviceError:
+    return DeviceError(
+        where,
+        given,
+        'sections of key = number or "string", among them '
+        f"{', '.join(BOUNDS)} and device.xrt_name; device.base names a device that has the rest",
+        "compare it with the files in transactions/machine/devices",
+    )
 
 
 @lru_cache(maxsize=1)
@@ -133,8 +253,8 @@ def _table() -> Mapping[str, Device]:
         device, alias = read_description(path)
         devices[device.name] = device
         for columns in range(1, device.columns):
-            name = f"{device.name}_{columns}col"
-            devices[name] = replace(device, name=name, columns=columns)
+            part = device.partition(columns)
+            devices[part.name] = part
         if alias:
             aliases[alias] = device
     return MappingProxyType({**devices, **aliases})
@@ -142,18 +262,26 @@ def _table() -> Mapping[str, Device]:
 
 @public
 def device_names() -> tuple[str, ...]:
-    """Every name that ``find_device`` accepts; aliases last."""
+    """Every name that ``find_device`` accepts besides paths of device files; aliases last."""
     return tuple(_table())
 
 
 @public
-def find_device(name: str) -> Device:
-    """A device by name or alias.
+def find_device(name: DeviceName) -> Device:
+    """A device by name, alias, or the path of its file, ``my_npu.toml``.
+
+    ``_4col`` behind a name or a path means four columns of it.
 
     Raises:
-        DeviceError: no such device; lists the known names.
+        DeviceError: no such device; lists the known names. Or what is wrong in the file.
     """
-    device = _table().get(name)
-    if device is None:
-        raise DeviceError("find_device", repr(name), ", ".join(device_names()), "use one of these names")
-    return device
+    text = os.fspath(name) if isinstance(name, os.PathLike) else name
+    device = _table().get(text)
+    if device is not None:
+        return device
+    file = _FILE.fullmatch(text) if isinstance(text, str) else None
+    if file is None:
+        accepted = f"{', '.join(device_names())}, or the path of a device file, my_npu.toml"
+        raise DeviceError("find_device", repr(text), accepted, "use one of these names")
+    device, _ = read_description(Path(file["path"]))
+    return device.partition(int(file["columns"])) if file["columns"] else device

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The register map of the array: what lies at which offset of a tile, as data.
 
-Three kinds of tile: ``shim`` (row 0), ``mem`` (row 1), ``core`` (rows 2 to 5). An address is
+Three kinds of tile: ``shim`` (row 0), ``mem`` (row 1), ``core`` (rows 2 and up). An address is
 ``column << 25 | row << 20 | offset``, columns counted from the partition's first one.
 Source: the public register headers of aie-rt and the binaries that AMD ships; offsets in bytes,
 fields in bits of 32-bit words.
@@ -19,7 +19,9 @@ COLUMN_SHIFT = 25
 ROW_SHIFT = 20
 OFFSET_MASK = (1 << ROW_SHIFT) - 1
 ROW_MASK = 0x1F
-SHIM_ROW, MEM_ROW, FIRST_CORE_ROW, CORE_ROWS = 0, 1, 2, 4
+SHIM_ROW, MEM_ROW, FIRST_CORE_ROW = 0, 1, 2
+MAX_CORE_ROWS = ROW_MASK + 1 - FIRST_CORE_ROW
+"""Rows of cores that an address can name; how many there are is the device's."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ def _switch(base: int, masters: tuple[str, ...], slaves: tuple[str, ...]) -> tup
         Block("SWITCH_MASTER", base, len(masters)),
         Block("SWITCH_SLAVE", base + 0x100, len(slaves)),
         Block("SWITCH_SLOT", base + 0x200, len(slaves) * SLOTS_PER_SLAVE, doc="slave * 4 + slot"),
-        Block("SWITCH_MERGE", base + 0x800, 2, 0x10, 0x10, "deterministic merge"),
+        Block("SWITCH_MERGE", base + 0x800, MERGE_ARBITERS, 0x10, 0x10, "deterministic merge"),
     )
 
 
@@ -257,6 +259,21 @@ MASTER_FIELDS: tuple[Field, ...] = (
     Field("enable", 0, 31, 1),
 )
 SLAVE_FIELDS: tuple[Field, ...] = (Field("packet", 0, 30, 1), Field("enable", 0, 31, 1))
+MERGE_TURNS = 4
+MERGE_FIELDS: tuple[Field, ...] = (
+    *(
+        field
+        for turn in range(MERGE_TURNS)
+        for field in (
+            Field(f"slave{turn}", turn // 2, turn % 2 * 16, 5, doc="port whose packets come next"),
+            Field(f"packets{turn}", turn // 2, turn % 2 * 16 + 8, 6, doc="how many of them"),
+        )
+    ),
+    Field("enable", 2, 0, 1, doc="packets pass in this order alone, over and over"),
+)
+"""Deterministic merge of one of the first MERGE_ARBITERS arbiters. ASSUMPTION: the layout is that of
+aie-rt's headers for AIE-ML as we know it; no public transaction writes these registers."""
+MERGE_ARBITERS = 2
 SLOT_FIELDS: tuple[Field, ...] = (
     Field("arbiter", 0, 0, 3),
     Field("msel", 0, 4, 2),
@@ -540,12 +557,12 @@ TILES: Mapping[str, TileMap] = MappingProxyType({"shim": SHIM, "mem": MEM, "core
 
 
 def kind_of_row(row: int) -> str | None:
-    """``"shim"``, ``"mem"`` or ``"core"``; None when the array has no such row."""
+    """``"shim"``, ``"mem"`` or ``"core"``; None for what no address can name."""
     if row == SHIM_ROW:
         return "shim"
     if row == MEM_ROW:
         return "mem"
-    return "core" if FIRST_CORE_ROW <= row < FIRST_CORE_ROW + CORE_ROWS else None
+    return "core" if FIRST_CORE_ROW <= row <= ROW_MASK else None
 
 
 def split_address(address: int) -> tuple[int, int, int]:

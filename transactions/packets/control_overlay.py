@@ -40,21 +40,22 @@ Ports = dict[tuple[int, int, str], dict[int, str]]
 """(column, row, slave) -> the master by which each packet id leaves"""
 
 
-def usual_tiles(columns: int) -> dict[Key, tuple[int, int]]:
+def usual_tiles(columns: int, core_rows: int) -> dict[Key, tuple[int, int]]:
     """The ids of AMD's 4x4 overlays: 1 the shim, 2 the memory tile, 8.. the cores, each of its column."""
     tiles: dict[Key, tuple[int, int]] = {}
     for column in range(columns):
         tiles[SHIM_ID, column] = (column, reg.SHIM_ROW)
         tiles[MEM_ID, column] = (column, reg.MEM_ROW)
-        for row in range(reg.CORE_ROWS):
+        for row in range(core_rows):
             tiles[FIRST_CORE_ID + row, column] = (column, reg.FIRST_CORE_ROW + row)
     return tiles
 
 
 def control_overlay(device: Device, tiles: TileMap | None = None) -> bytes:
     """A transaction that lays the routes of ``tiles`` (``usual_tiles`` if None), and those of tokens."""
-    builder = TransactionBuilder(device.device_generation, device.columns)
-    lay_control_routes(builder, usual_tiles(device.columns) if tiles is None else tiles)
+    builder = TransactionBuilder.for_device(device)
+    usual = usual_tiles(device.columns, device.core_rows)
+    lay_control_routes(builder, usual if tiles is None else tiles)
     for column in range(device.columns):
         lay_token_routes(builder, column)
     return builder.to_bytes()
@@ -67,7 +68,7 @@ def lay_control_routes(builder: TransactionBuilder, tiles: TileMap, channels: Se
         TransactionError: a tile outside the partition, an id with two ways at one port, or ids that
             four slots cannot tell apart.
     """
-    ports = _ports(tiles, channels, builder.columns)
+    ports = _ports(tiles, channels, builder.columns, builder.rows)
     muxed: set[int] = set()
     masters: set[tuple[int, int, str]] = set()
     for (column, row, slave), ways in sorted(ports.items()):
@@ -129,16 +130,15 @@ def _in(block: reg.Block, packet: ControlPacket) -> bool:
     return block.offset <= packet.offset < block.offset + block.count * block.stride
 
 
-def _ports(tiles: TileMap, channels: Sequence[int], columns: int) -> Ports:
+def _ports(tiles: TileMap, channels: Sequence[int], columns: int, rows: int) -> Ports:
     """Along row 0 to the tile's column, then up."""
     ports: Ports = {}
     for (packet_id, start), (column, row) in tiles.items():
-        if not (
-            0 <= start < columns and 0 <= column < columns and 0 <= row < reg.FIRST_CORE_ROW + reg.CORE_ROWS
-        ):
+        if not (0 <= start < columns and 0 <= column < columns and 0 <= row < rows):
             raise TransactionError(
                 "control routes", f"packet id {packet_id} of column {start} to c{column} r{row}",
-                f"tiles of {counted(columns, 'column')}", "name a device that has them",
+                f"tiles of {counted(columns, 'column')} and {counted(rows, 'row')}",
+                "name a device that has them",
             )  # fmt: skip
         for channel in channels:
             at, slave = (start, reg.SHIM_ROW), SHIM_SLAVES[channel]

@@ -24,6 +24,7 @@ from onedispatch.transactions.arguments.relocation import Bindings, relocated
 from onedispatch.transactions.base.boundary import guarded
 from onedispatch.transactions.base.errors import TransactionError
 from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.builder import TransactionBuilder, tile_address
 from onedispatch.transactions.machine import registers
 from onedispatch.transactions.packets import packet_text
@@ -154,7 +155,7 @@ class ControlPackets:
         for key, found in sorted(kinds.items()):
             # A shim's BDs lie where a core's do, so only other registers tell them apart.
             of[next((kind for kind in ("mem", "core", "shim") if kind in found), "shim")].append(key)
-        rows = registers.CORE_ROWS
+        rows = spec.ARRAY_ROWS - registers.FIRST_CORE_ROW  # of AMD's arrays
         return {
             **{key: (column, registers.SHIM_ROW) for column, key in enumerate(reversed(of["shim"]))},
             **{key: (column, registers.MEM_ROW) for column, key in enumerate(of["mem"])},

@@ -10,14 +10,15 @@
 #include <vector>
 
 #include "onedispatch/device_description.h"
+#include "onedispatch/register_map.h"
 
 namespace onedispatch {
 
-constexpr uint32_t kCoreMemoryBytes = 64 * 1024;
+constexpr uint32_t kCoreMemoryBytes = reg::core::kMemoryBytes;  // that any device may have at most
 
 // The only things of the array that a program may touch.
 struct CoreView {
-  uint8_t* memory = nullptr;  // kCoreMemoryBytes of this core's data memory
+  uint8_t* memory = nullptr;  // this core's data memory, as large as the device says
   uint32_t column = 0;        // partition column
   uint32_t row = 0;           // core row, 0 = tile row 2
 };

@@ -58,7 +58,7 @@ constexpr uint32_t ROW_MASK = 0x1Fu;
 constexpr uint32_t SHIM_ROW = 0x0u;
 constexpr uint32_t MEM_ROW = 0x1u;
 constexpr uint32_t FIRST_CORE_ROW = 0x2u;
-constexpr uint32_t CORE_ROWS = 0x4u;
+constexpr uint32_t MAX_CORE_ROWS = 0x1Eu;
 constexpr uint32_t LOCK_REQUEST_STRIDE = 0x400u;
 constexpr uint32_t LOCK_REQUEST_ACQUIRE = 0x200u;
 constexpr uint32_t LOCK_REQUEST_VALUE_SHIFT = 0x2u;
@@ -67,6 +67,7 @@ constexpr uint32_t LOCK_MAX = 0x3Fu;
 constexpr uint32_t SLOTS_PER_SLAVE = 0x4u;
 constexpr uint32_t ARBITERS = 0x8u;
 constexpr uint32_t MSELS = 0x4u;
+constexpr uint32_t MERGE_TURNS = 0x4u;
 constexpr uint32_t QUEUE_DEPTH = 0x4u;
 constexpr uint32_t DMA_IDLE_MASK = 0x78003Cu;
 constexpr uint32_t CORE_VIEW_MEMORY = 0x70000u;
@@ -75,6 +76,29 @@ constexpr uint32_t SHIM_MM2S_SLAVES[2] = {5, 9};
 constexpr uint32_t SHIM_S2MM_MASTERS[2] = {4, 5};
 // Of a shim: leads to the controller.
 constexpr uint32_t CONTROLLER_MASTER = 2;
+// What a device file may say: whole numbers, multiples, powers of two alone where doubling.
+struct GeometryBound {
+  const char* key;
+  uint32_t lowest, highest, multiple;
+  bool doubling;
+  const char* accepted;
+};
+constexpr GeometryBound kGeometry[] = {
+    {"device.columns", 1u, 127u, 1u, false, "1 to 127 (bits 25 and up of an address)"},
+    {"device.core_rows", 1u, 30u, 1u, false, "1 to 30 (five row bits of an address, two rows taken)"},
+    {"device.device_generation", 0u, 255u, 1u, false, "0 to 255 (one byte of a transaction header)"},
+    {"core.data_memory_bytes", 1024u, 65536u, 64u, false, "multiples of 64, 1024 to 65536 (its window of the tile's addresses, and the base field of a descriptor)"},
+    {"core.program_memory_bytes", 64u, 16384u, 4u, false, "multiples of 4, 64 to 16384 (its window of the tile's addresses)"},
+    {"memory_tile.memory_bytes", 1024u, 524288u, 64u, false, "multiples of 64, 1024 to 524288 (its window of the tile's addresses, and the base field of a descriptor)"},
+    {"core.bds", 2u, 16u, 1u, false, "2 to 16 (the start field of a task)"},
+    {"core.locks", 1u, 16u, 1u, false, "1 to 16 (the lock fields of a descriptor)"},
+    {"memory_tile.bds", 2u, 48u, 2u, false, "multiples of 2, 2 to 48 (the start field of a task)"},
+    {"memory_tile.locks", 1u, 64u, 1u, false, "1 to 64 (the lock fields of a descriptor)"},
+    {"shim.bds", 2u, 16u, 1u, false, "2 to 16 (the start field of a task)"},
+    {"shim.locks", 1u, 16u, 1u, false, "1 to 16 (the lock fields of a descriptor)"},
+    {"shim.channels", 1u, 2u, 1u, false, "1 to 2 (ports of the shim's switch that lead to its DMA)"},
+    {"dma.queue_depth", 1u, 4u, 1u, true, "1, 2, 4 (one bit of a status register)"},
+};
 namespace queue {
 constexpr Field start_bd{0, 0, 4, 0, false};  // first BD; 6 bits in a memory tile
 constexpr Field repeat{0, 16, 8, 1, false};  // how often the chain runs
@@ -137,6 +161,17 @@ constexpr Field mask{0, 16, 5, 0, false};  // (header id & mask) == id
 constexpr Field id{0, 24, 5, 0, false};
 constexpr uint32_t kCovered = 0x1F1F0137u;
 }  // namespace switch_slot
+namespace switch_merge {
+constexpr Field slave0{0, 0, 5, 0, false};  // port whose packets come next
+constexpr Field packets0{0, 8, 6, 0, false};  // how many of them
+constexpr Field slave1{0, 16, 5, 0, false};  // port whose packets come next
+constexpr Field packets1{0, 24, 6, 0, false};  // how many of them
+constexpr Field slave2{1, 0, 5, 0, false};  // port whose packets come next
+constexpr Field packets2{1, 8, 6, 0, false};  // how many of them
+constexpr Field slave3{1, 16, 5, 0, false};  // port whose packets come next
+constexpr Field packets3{1, 24, 6, 0, false};  // how many of them
+constexpr Field enable{2, 0, 1, 0, false};  // packets pass in this order alone, over and over
+}  // namespace switch_merge
 namespace packet_header {
 constexpr Field id{0, 0, 5, 0, false};
 constexpr Field type{0, 12, 3, 0, false};

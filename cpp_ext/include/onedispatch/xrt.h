@@ -65,6 +65,8 @@ class device {
  public:
   explicit device(uint32_t index, std::string_view name = "npu2");  // index must be 0
   explicit device(std::string_view name) : device(0, name) {}
+  // The device that the text of a device file describes.
+  static device from_description(std::string_view text);
 
   DeviceDescription description() const;
   // Changes a timing constant for contexts made from now on.

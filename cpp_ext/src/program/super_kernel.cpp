@@ -5,6 +5,8 @@
 #include <cstring>
 #include <string>
 
+#include "onedispatch/phrases.h"
+
 namespace onedispatch {
 
 namespace {
@@ -33,7 +35,7 @@ Action release(uint32_t lock) {
 }  // namespace
 
 SuperKernel::SuperKernel(CoreView core, const DeviceDescription& device, std::vector<const od_kernel*> carried)
-    : core_(core), carried_(std::move(carried)) {
+    : core_(core), memory_bytes_(device.geometry.core_memory), carried_(std::move(carried)) {
   const std::string section = "kernel.";
   for (const auto& [name, value] : device.constants) {
     if (name.compare(0, section.size(), section) == 0) constants_[name.substr(section.size())] = value;
@@ -125,19 +127,19 @@ void SuperKernel::read_port(uint32_t index) {
   port.slot_bytes = words_[word + 1];
   port.chunk_bytes = words_[word + 3];
   const uint32_t address = words_[word], lowest = kCoreView + 4 * operation_.setup.spec->block_words;
-  if (address % 4 != 0 || address < lowest || address >= kCoreView + kCoreMemoryBytes) {
+  if (address % 4 != 0 || address < lowest || address >= kCoreView + memory_bytes_) {
     reject(operation_.setup, word, name + " address",
            "accepted: multiples of 4 from " + std::to_string(lowest) + " (behind the parameter block) to " +
-               std::to_string(kCoreView + kCoreMemoryBytes - 1));
+               std::to_string(kCoreView + memory_bytes_ - 1));
   }
   port.offset = address - kCoreView;
   if (port.slot_bytes % 4 != 0 || (port.depth > 1 && port.slot_bytes < port.chunk_bytes)) {
     reject(operation_.setup, word + 1, name + " slot bytes", "accepted: a multiple of 4, at least the chunk bytes");
   }
   const uint64_t end = port.offset + uint64_t{port.depth - 1} * port.slot_bytes + port.chunk_bytes;
-  if (port.chunk_bytes == 0 || end > kCoreMemoryBytes) {
+  if (port.chunk_bytes == 0 || end > memory_bytes_) {
     reject(operation_.setup, word + 3, name + " chunk bytes",
-           "the slots must not be empty and must end inside 65536 bytes, not at " + std::to_string(end));
+           "the slots must not be empty and must end inside " + counted(memory_bytes_, "byte") + ", not at " + std::to_string(end));
   }
   operation_.chunk_bytes[index] = port.chunk_bytes;
 }

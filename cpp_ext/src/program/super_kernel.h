@@ -49,6 +49,7 @@ class SuperKernel final : public CoreProgram {
   void finish_op();
 
   CoreView core_;
+  uint32_t memory_bytes_;  // of the core
   std::vector<const od_kernel*> carried_;
   Constants constants_;  // of section [kernel] of the device
   State state_ = State::kWaiting;

@@ -32,19 +32,17 @@ Array::~Array() {
 
 namespace {
 
-struct Geometry {
+struct TileSizes {
   uint32_t memory, program, locks, bds, channels;
 };
 
-Geometry geometry_of(TileKind kind) {
+TileSizes sizes_of(TileKind kind, const Geometry& g) {
   switch (kind) {
-    case TileKind::kShim: return {0, 0, reg::shim::kLocks, reg::shim::kBds, reg::shim::kChannels};
-    case TileKind::kMem:
-      return {reg::mem::kMemoryBytes, 0, reg::mem::kLocks, reg::mem::kBds, reg::mem::kChannels};
+    case TileKind::kShim: return {0, 0, g.shim_locks, g.shim_bds, g.shim_channels};
+    case TileKind::kMem: return {g.mem_memory, 0, g.mem_locks, g.mem_bds, reg::mem::kChannels};
     case TileKind::kCore: break;
   }
-  return {reg::core::kMemoryBytes, reg::core::PROGRAM_MEMORY.size / 4, reg::core::kLocks, reg::core::kBds,
-          reg::core::kChannels};
+  return {g.core_memory, g.core_program / 4, g.core_locks, g.core_bds, reg::core::kChannels};
 }
 
 TileKind kind_of_row(uint32_t row) {
@@ -54,9 +52,10 @@ TileKind kind_of_row(uint32_t row) {
 
 }  // namespace
 
-// The memory tiles of all columns share one memory, the first; every core has one of its own.
+// The memory tiles of all columns share one memory, the first, a window of the BDs' addresses each; every
+// core has one of its own.
 MemoryPart Array::place_memory(const Tile& tile, uint64_t bytes) {
-  if (tile.kind == TileKind::kMem) return {&memories_[0], tile.column * bytes, bytes};
+  if (tile.kind == TileKind::kMem) return {&memories_[0], uint64_t{tile.column} * reg::mem::kMemoryBytes, bytes};
   if (bytes == 0) return {};
   memories_.emplace_back(bytes);
   return {&memories_.back(), 0, bytes};
@@ -76,7 +75,7 @@ void Array::build() {
     tile.column = index / rows_;
     tile.row = index % rows_;
     tile.kind = kind_of_row(tile.row);
-    const Geometry size = geometry_of(tile.kind);
+    const TileSizes size = sizes_of(tile.kind, device_.geometry);
     tile.memory = place_memory(tile, size.memory);
     tile.program.assign(size.program, 0);
     tile.locks.resize(size.locks);

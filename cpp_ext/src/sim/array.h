@@ -28,7 +28,7 @@
 namespace onedispatch::sim {
 
 constexpr uint32_t kNone = ~0u;
-constexpr uint32_t kQueueDepth = 4;
+constexpr uint32_t kMostQueued = reg::QUEUE_DEPTH;  // a device may have fewer
 
 // Who waits for a lock.
 struct Waiter {
@@ -68,7 +68,10 @@ struct Route {
   bool controller = false;         // leaves the array for the controller: tokens only
   bool headers_in_data = false;    // a stream without header at a packet-switched port
   bool packets() const { return headers_in_data || !controls.empty(); }
-  std::vector<uint32_t> arbiters;  // tile * 8 + arbiter
+  struct Arbiter {
+    uint32_t key, slave;  // tile * 8 + arbiter; the port by which the stream comes to it
+  };
+  std::vector<Arbiter> arbiters;  // by key
   uint32_t latency = 0;            // cycles of the longest branch
 };
 
@@ -86,7 +89,7 @@ struct Channel {
   bool reply = false;  // no DMA: what leaves by the tile's control port, answers to reads and tokens
   uint32_t control = 0;
 
-  std::array<Task, kQueueDepth> queue{};
+  std::array<Task, kMostQueued> queue{};
   uint32_t queued = 0;
   bool running = false;
   Task task;
@@ -149,8 +152,15 @@ struct AnswerPort {
   Memory memory;  // of the one under way
 };
 
+// Deterministic merge of an arbiter: whose packets pass next.
+struct Merge {
+  std::array<uint32_t, reg::core::SWITCH_MERGE.size / 4> words{};  // as written
+  uint32_t turn = 0, passed = 0;                                   // packets of this turn that have passed
+};
+
 struct Switch {
   std::vector<uint32_t> masters, slaves, slots;
+  std::array<Merge, reg::core::SWITCH_MERGE.count> merges{};
 };
 
 struct Tile {
@@ -271,6 +281,7 @@ class Array {
 
   // registers.cpp
   Access decode(uint64_t address) const;
+  bool exists(const Access& access) const;
   void write_register(const Access& access, uint32_t value, OpRef op);
   [[noreturn]] void refuse_write(const Access& access, const char* kind, const std::string& given,
                                  const std::string& accepted) const;
@@ -291,9 +302,13 @@ class Array {
   void finish_bd(Channel& channel);
   void next_task(Channel& channel);
   void reset_channel(Channel& channel);
-  // In words as BDs count them: what exists of the range, and where the tile's own part starts.
+  // In words as BDs count them: what exists of the range, where the tile's own part starts, and how far
+  // the parts of neighbours lie apart, of which the first `part` words exist.
   struct View {
-    uint64_t first, end, own;
+    uint64_t first, end, own, window, part;
+    bool covers(uint64_t from, uint64_t last) const {
+      return from >= first && last < end && last % window < part && (part == window || from / window == last / window);
+    }
   };
   View view_of(const Tile& tile) const;
   std::string describe_view(const Tile& tile) const;
@@ -311,6 +326,7 @@ class Array {
   bool open_packet(Channel& source);
   bool take_arbiters(Channel& source);
   void release_arbiters(Channel& source);
+  void serve_arbiter_queue();
   void begin_segment(Channel& source, bool header, uint64_t words, uint64_t start);
   void finish_segment(Channel& source);
   void copy_segment(Channel& source, const Route& route, uint64_t words);
@@ -320,6 +336,12 @@ class Array {
   bool paused(const Channel& channel) const;
   void settle_jobs(const Channel& channel);
   [[noreturn]] void fail_unwritten(const Channel& source, uint64_t word) const;
+
+  // merge.cpp
+  Merge* merge_at(uint32_t arbiter_key);
+  bool in_turn(const Route::Arbiter& arbiter);
+  void pass_turn(uint32_t arbiter_key);
+  void write_merge(Tile& tile, uint32_t index, uint32_t byte, uint32_t value);
 
   // control_port.cpp
   bool start_packet(Channel& source);

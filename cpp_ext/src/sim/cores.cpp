@@ -204,7 +204,7 @@ void Array::check_ranges(const Core& core) const {
   const auto check_bounds = [&](const MemoryRange& range) {
     if (uint64_t{range.offset} + range.bytes > memory.bytes)
       fail(core, "bytes " + hex(range.offset) + " +" + std::to_string(range.bytes),
-           "own data memory, 0x0 to 0xFFFF");
+           "own data memory, 0x0 to " + hex(memory.bytes - 1));
   };
   for (const MemoryRange& range : core.action.writes) check_bounds(range);
   for (const MemoryRange& range : core.action.reads) {

@@ -30,13 +30,13 @@ void Array::push_task(Channel& c, uint32_t value, OpRef op) {
          {channel_name(c), "a task pushed while the channel is held in reset",
           "tasks after the reset bit is cleared", "Write 0 to the reset bit first."});
   if (!c.running) return start_task(c, task, true);
-  if (c.queued == kQueueDepth) {
+  if (c.queued == device_.geometry.queue_depth) {
     SimulationError error(
         "queue",
         {channel_name(c) + " task queue",
-         "a fifth waiting task (BD " + std::to_string(task.start_bd) + "); running: BD " +
+         "a waiting task too many (BD " + std::to_string(task.start_bd) + "); running: BD " +
              std::to_string(c.bd_id) + ", first pushed by op " + std::to_string(c.task.op.index),
-         "4 waiting tasks", "Poll the channel's status, or wait for a token, before pushing more."},
+         counted(device_.geometry.queue_depth, "waiting task"), "Poll the channel's status, or wait for a token, before pushing more."},
         static_cast<int>(tiles_[c.tile].column), static_cast<int>(tiles_[c.tile].row));
     error.op = op;
     throw error;
@@ -66,10 +66,11 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
     fail(c, "bd",
          {channel_name(c), "BD " + std::to_string(bd_id), "BD " + span(0, tile.bds.size() - 1),
           "Name a BD that the tile has."});
-  if (tile.kind == TileKind::kMem && (bd_id >= 24) != ((c.number & 1) != 0))
+  const auto bds = static_cast<uint32_t>(tile.bds.size()), half = bds / 2;
+  if (tile.kind == TileKind::kMem && (bd_id >= half) != ((c.number & 1) != 0))
     fail(c, "bd",
          {channel_name(c), "BD " + std::to_string(bd_id),
-          (c.number & 1) ? "BD 24 to 47 on odd channels" : "BD 0 to 23 on even channels",
+          (c.number & 1) ? "BD " + span(half, bds - 1) + " on odd channels" : "BD " + span(0, half - 1) + " on even channels",
           "Move the BD into the channel's half."});
   c.bd = decode_bd(tile.kind, tile.bds[bd_id]);
   if (options_.replay && !c.bd.valid) assume_bd(c);
@@ -144,8 +145,9 @@ void Array::activate(Channel& c) {
 // neighbour, its own and those of its east neighbour, as one range.
 Array::View Array::view_of(const Tile& tile) const {
   const uint64_t words = tile.memory.bytes / 4;
-  if (tile.kind != TileKind::kMem) return {0, words, 0};
-  return {tile.column == 0 ? words : 0, (tile.column + 1 == device_.columns ? 2 : 3) * words, words};
+  if (tile.kind != TileKind::kMem) return {0, words, 0, words, words};
+  const uint64_t window = reg::mem::kOwnMemoryView / 4;
+  return {tile.column == 0 ? window : 0, (tile.column + 1 == device_.columns ? 2 : 3) * window, window, window, words};
 }
 
 std::string Array::describe_view(const Tile& tile) const {
@@ -153,6 +155,7 @@ std::string Array::describe_view(const Tile& tile) const {
   std::string text = "bytes " + hex(view.first * 4) + " to " + hex(view.end * 4 - 1);
   if (tile.kind != TileKind::kMem) return text;
   text += ", own from " + hex(reg::mem::kOwnMemoryView);
+  if (view.part < view.window) text += ", " + counted(view.part * 4, "byte") + " of each tile and not across";
   if (tile.column == 0) text += "; no memory tile lies to the west";
   if (tile.column + 1 == device_.columns) text += "; no memory tile lies to the east";
   return text;
@@ -162,15 +165,15 @@ void Array::bind_memory(Channel& c, Shape shape) {
   const Tile& own = tiles_[c.tile];
   const View view = view_of(own);
   const uint64_t last = shape.base + furthest_word(shape);
-  if (shape.base < view.first || last >= view.end)
+  if (!view.covers(shape.base, last))
     fail(c, "memory",
          {channel_name(c) + " BD " + std::to_string(c.bd_id) + " (written by op " +
               std::to_string(own.bd_writers[c.bd_id].index) + ")",
           "bytes " + hex(shape.base * 4) + " to " + hex(last * 4 + 3), describe_view(own),
           "Check base, length, steps and iteration of the BD."});
-  const uint64_t words = own.memory.bytes / 4;
   const auto tile_at = [&](uint64_t word) {
-    return own.index + static_cast<uint32_t>(word / words) * rows_ - static_cast<uint32_t>(view.own / words) * rows_;
+    return own.index + static_cast<uint32_t>(word / view.window) * rows_ -
+           static_cast<uint32_t>(view.own / view.window) * rows_;
   };
   c.memory = own.memory.whole;
   c.memory_tile = tile_at(shape.base);

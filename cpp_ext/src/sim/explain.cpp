@@ -142,9 +142,9 @@ void Array::find_senders(const Channel& c, Waiting& one) const {
 
 void Array::find_receivers(const Channel& s, Waiting& one) const {
   if (s.queued_for_arbiter && s.route != nullptr)
-    for (const uint32_t arbiter : s.route->arbiters)
-      if (arbiter_owner_[arbiter] != kNone && arbiter_owner_[arbiter] != s.index)
-        one.serve.push_back(arbiter_owner_[arbiter]);
+    for (const Route::Arbiter& arbiter : s.route->arbiters)
+      if (arbiter_owner_[arbiter.key] != kNone && arbiter_owner_[arbiter.key] != s.index)
+        one.serve.push_back(arbiter_owner_[arbiter.key]);
   if (s.route == nullptr) return;
   for (const Destination& d : s.route->destinations) {
     const Channel& c = channels_[d.channel];

@@ -18,7 +18,7 @@ using T = Treatment;
       OD_REG(ns, LOCK_REQUEST, kLockRequest), OD_REG(ns, LOCK_VALUE, kLockValue),                           \
       OD_REG(ns, DMA_S2MM_CTRL, kControl), OD_MM2S(ns, DMA_MM2S_CTRL, kControl),                            \
       OD_REG(ns, SWITCH_MASTER, kMaster), OD_REG(ns, SWITCH_SLAVE, kSlave), OD_REG(ns, SWITCH_SLOT, kSlot), \
-      OD_REG(ns, SWITCH_MERGE, kInert), OD_REG(ns, LOCK_OVERFLOW, kLockFlags),                              \
+      OD_REG(ns, SWITCH_MERGE, kMerge), OD_REG(ns, LOCK_OVERFLOW, kLockFlags),                              \
       OD_REG(ns, LOCK_UNDERFLOW, kLockFlags), OD_REG(ns, TIMER_CONTROL, kInert),                            \
       OD_REG(ns, TIMER_LOW, kTimerLow), OD_REG(ns, TIMER_HIGH, kTimerHigh),                                 \
       OD_REG(ns, DMA_S2MM_WRITE_COUNT, kReadZero), OD_REG(ns, DMA_S2MM_FOT_COUNT, kReadZero),               \

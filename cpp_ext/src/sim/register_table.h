@@ -30,7 +30,8 @@ enum class Treatment : uint8_t {
   kCoreControl,
   kCoreStatus,
   kReadZero,  // read-only, not modelled
-  kInert,     // legal, kept, without effect: clocks, resets, timer control, merge, debug
+  kMerge,     // deterministic merge of an arbiter
+  kInert,     // legal, kept, without effect: clocks, resets, timer control, debug
 };
 
 struct RegisterInfo {

@@ -36,13 +36,30 @@ Array::Access Array::decode(uint64_t address) const {
   access.offset = static_cast<uint32_t>(address) & reg::OFFSET_MASK;
   const Tile& tile = tiles_[access.tile];
   if (access.offset % 4 == 0) access.info = find_register(tile.kind, access.offset);
-  if (access.info != nullptr) return access;
+  if (access.info != nullptr && exists(access)) return access;
   throw SimulationError(
       "register",
       {tile_name(access.tile), "offset " + hex(access.offset) + " (address " + hex(address) + ")",
-       "the word-aligned registers and memories of this kind of tile",
+       "the word-aligned registers and memories that this kind of tile has on " + device_.name,
        "Check the register offset and the tile's row."},
       static_cast<int>(tile.column), static_cast<int>(tile.row));
+}
+
+// The register map has room for more than a device may have.
+bool Array::exists(const Access& access) const {
+  const Tile& tile = tiles_[access.tile];
+  const Block& block = access.info->block;
+  switch (access.info->what) {
+    case Treatment::kMemory: return access.offset - block.offset < tile.memory.bytes;
+    case Treatment::kProgram: return access.offset - block.offset < tile.program.size() * 4;
+    case Treatment::kBd: return block.index(access.offset) < tile.bds.size();
+    case Treatment::kLockValue:
+    case Treatment::kLockRequest: return block.index(access.offset) < tile.locks.size();
+    case Treatment::kQueue:
+    case Treatment::kControl:
+    case Treatment::kStatus: return block.index(access.offset) < tile.channels;
+    default: return true;
+  }
 }
 
 void Array::write(uint64_t address, uint32_t value, OpRef op) { write_register(decode(address), value, op); }
@@ -125,6 +142,7 @@ void Array::write_register(const Access& access, uint32_t value, OpRef op) {
       break;
     case Treatment::kSlave: tile.switches.slaves[index] = value; break;
     case Treatment::kSlot: tile.switches.slots[index] = value; break;
+    case Treatment::kMerge: return write_merge(tile, index, info.block.byte(access.offset), value);
     case Treatment::kMux: tile.mux = value; break;
     case Treatment::kDemux: tile.demux = value; break;
     case Treatment::kMemoryControl:
@@ -247,6 +265,7 @@ uint32_t Array::read(uint64_t address) {
     case Treatment::kMaster: return tile.switches.masters[index];
     case Treatment::kSlave: return tile.switches.slaves[index];
     case Treatment::kSlot: return tile.switches.slots[index];
+    case Treatment::kMerge: return tile.switches.merges[index].words[info.block.byte(access.offset) / 4];
     case Treatment::kMux: return tile.mux;
     case Treatment::kDemux: return tile.demux;
     case Treatment::kTimerLow: return static_cast<uint32_t>(now);

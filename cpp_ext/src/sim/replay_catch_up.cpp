@@ -44,7 +44,7 @@ bool Array::takes_away(uint64_t address, uint32_t words, uint32_t value) const {
   switch (info->what) {
     case Treatment::kQueue: {
       const uint32_t base = info->mm2s ? tile.first_mm2s : tile.first_s2mm;
-      return channels_[base + first].queued == kQueueDepth && !channels_[base + first].given_up;
+      return channels_[base + first].queued == device_.geometry.queue_depth && !channels_[base + first].given_up;
     }
     case Treatment::kBd: return takes_bds(tile, first, info->block.index(offset + 4 * std::min(words, 0x4000u) - 4));
     case Treatment::kLockValue: return takes_lock(tile, first, static_cast<int32_t>(value));

@@ -66,7 +66,8 @@ const Route* Array::find_route(const Channel& c, bool packet, uint32_t id) {
     // were given (no BD has this header).
     if (!options_.replay || (packet != c.header_due && !c.reply)) throw;
   }
-  std::sort(route->arbiters.begin(), route->arbiters.end());
+  std::sort(route->arbiters.begin(), route->arbiters.end(),
+            [](const Route::Arbiter& a, const Route::Arbiter& b) { return a.key < b.key; });
   cached = std::move(route);
   routes_known_ = true;
   return cached.get();
@@ -144,7 +145,8 @@ void Array::follow_slave(Walk& walk, uint32_t tile_id, uint32_t slave, uint32_t 
   if (packet) {
     const uint32_t key = tile_id * reg::ARBITERS + arbiter;
     auto& all = walk.route->arbiters;
-    if (std::find(all.begin(), all.end(), key) == all.end()) all.push_back(key);
+    const auto same = [key](const Route::Arbiter& a) { return a.key == key; };
+    if (std::none_of(all.begin(), all.end(), same)) all.push_back({key, slave});
   }
 
   bool any = false;

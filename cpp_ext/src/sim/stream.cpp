@@ -211,7 +211,7 @@ void Array::fail_unwritten(const Channel& s, uint64_t word) const {
   std::string place;
   if (s.memory_tile != kNone) {
     const uint64_t behind = word * 4 - tiles_[s.memory_tile].memory.first_byte;
-    const uint64_t tile_bytes = tiles_[s.memory_tile].memory.bytes;
+    const uint64_t tile_bytes = view_of(tiles_[s.memory_tile]).window * 4;
     const auto tile = s.memory_tile + static_cast<uint32_t>(behind / tile_bytes) * rows_;
     place = "byte " + hex(behind % tile_bytes) + " of " + tile_name(tile);
   }
@@ -236,10 +236,11 @@ bool Array::open_packet(Channel& s) {
 
 bool Array::take_arbiters(Channel& s) {
   const auto& wanted = s.route->arbiters;
-  const bool free =
-      std::all_of(wanted.begin(), wanted.end(), [this](uint32_t a) { return arbiter_owner_[a] == kNone; });
+  const bool free = std::all_of(wanted.begin(), wanted.end(), [this](const Route::Arbiter& a) {
+    return arbiter_owner_[a.key] == kNone && in_turn(a);
+  });
   if (free) {
-    for (const uint32_t a : wanted) arbiter_owner_[a] = s.index;
+    for (const Route::Arbiter& a : wanted) arbiter_owner_[a.key] = s.index;
     return true;
   }
   if (!s.queued_for_arbiter) {
@@ -266,8 +267,15 @@ void Array::release_arbiters(Channel& s) {
   if (!s.packet_open) return;
   s.packet_open = false;
   if (s.route->arbiters.empty()) return;
-  for (const uint32_t a : s.route->arbiters)
-    if (arbiter_owner_[a] == s.index) arbiter_owner_[a] = kNone;
+  for (const Route::Arbiter& a : s.route->arbiters) {
+    if (arbiter_owner_[a.key] != s.index) continue;
+    arbiter_owner_[a.key] = kNone;
+    pass_turn(a.key);
+  }
+  serve_arbiter_queue();
+}
+
+void Array::serve_arbiter_queue() {
   for (size_t i = 0; i < arbiter_queue_.size();) {
     Channel& waiting = channels_[arbiter_queue_[i].channel];
     if (!take_arbiters(waiting)) {

@@ -16,7 +16,7 @@ constexpr uint32_t kTileWords = (reg::OFFSET_MASK + 1) / 4;
 inline Tile tile_of_row(uint64_t row) {
   if (row == reg::SHIM_ROW) return Tile::kShim;
   if (row == reg::MEM_ROW) return Tile::kMem;
-  return row >= reg::FIRST_CORE_ROW && row < reg::FIRST_CORE_ROW + reg::CORE_ROWS ? Tile::kCore : Tile::kNone;
+  return row < reg::FIRST_CORE_ROW + reg::MAX_CORE_ROWS ? Tile::kCore : Tile::kNone;
 }
 
 inline uint32_t row_of(uint64_t address) {

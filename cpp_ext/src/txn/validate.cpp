@@ -41,8 +41,13 @@ bool walkable(const uint8_t* bytes, uint64_t size) {
 template <class V>
 class Validator {
  public:
-  Validator(const uint8_t* bytes, uint64_t size, const ArgumentSizes* sizes)
-      : bytes_(bytes), end_(size), sizes_(sizes), columns_(read(bytes, Header::columns)) {
+  Validator(const uint8_t* bytes, uint64_t size, const ArgumentSizes* sizes, const ArrayShape* shape)
+      : bytes_(bytes),
+        end_(size),
+        sizes_(sizes),
+        shape_(shape),
+        rows_(shape == nullptr ? ARRAY_ROWS : shape->rows),
+        columns_(read(bytes, Header::columns)) {
     for (int i = 0; i < 3; ++i) roles_[i] = roles(static_cast<Tile>(i));
   }
 
@@ -82,10 +87,10 @@ class Validator {
     const uint64_t rows = read(bytes_, Header::rows), mem_rows = read(bytes_, Header::mem_tile_rows);
     const Generation* known = std::find_if(std::begin(kGenerations), std::end(kGenerations),
                                            [&](const Generation& g) { return g.id == generation; });
-    const bool is_known = known != std::end(kGenerations);
-    const uint64_t most = is_known ? known->columns : 0;
+    const bool is_known = shape_ == nullptr ? known != std::end(kGenerations) : generation == shape_->generation;
+    const uint64_t most = shape_ != nullptr ? shape_->columns : is_known ? known->columns : 0;
     if (!is_known) say_header(Check::kGeneration, Header::device_generation, {generation});
-    if (rows != ARRAY_ROWS || mem_rows != MEM_TILE_ROWS) say_header(Check::kRows, Header::rows, {rows, mem_rows});
+    if (rows != rows_ || mem_rows != MEM_TILE_ROWS) say_header(Check::kRows, Header::rows, {rows, mem_rows});
     if (columns_ == 0 || (most != 0 && columns_ > most))
       say_header(Check::kColumns, Header::columns, {columns_, most});
   }
@@ -112,8 +117,8 @@ class Validator {
   // Whether `words` words from `address` on are registers; the first that is none is told.
   void address(uint64_t address, uint64_t words) {
     if (address % 4 != 0 || address >> reg::COLUMN_SHIFT >= columns_) return say(Check::kAddress, {address});
+    if (row_of(address) >= rows_) return say(Check::kRow, {row_of(address), address});
     const Tile tile = tile_of_row(row_of(address));
-    if (tile == Tile::kNone) return say(Check::kRow, {row_of(address), address});
     const uint64_t first = offset_of(address) / 4, inside = std::min<uint64_t>(words, kTileWords - first);
     const Role* from = roles_[static_cast<int>(tile)] + first;
     const void* gap = std::memchr(from, static_cast<int>(Role::kNone), inside);
@@ -145,7 +150,7 @@ class Validator {
       const uint32_t channel = s2mm.contains(offset) ? s2mm.index(offset) : mm2s.index(offset);
       const uint32_t start = reg::mem_queue::start_bd.raw(value);
       // Even channels use the lower half of the BDs, odd ones the upper half.
-      const uint32_t half = reg::mem::kBds / 2, low = channel % 2 * half;
+      const uint32_t half = (shape_ == nullptr ? reg::mem::kBds : static_cast<uint32_t>(shape_->mem_bds)) / 2, low = channel % 2 * half;
       if (start < low || start >= low + half) say(Check::kQueueBd, {start, channel, low, low + half - 1});
     }
     const uint32_t covered = tile == Tile::kMem ? reg::mem_queue::kCovered : reg::queue::kCovered;
@@ -184,11 +189,11 @@ class Validator {
     const uint32_t row = t::row.raw(word), column = t::column.raw(word), channel = t::channel.raw(config);
     const uint32_t rows = t::rows.raw(config), columns = t::columns.raw(config);
     constexpr uint32_t channels_of[] = {reg::shim::kChannels, reg::mem::kChannels, reg::core::kChannels, 0};
-    const uint32_t channels = channels_of[static_cast<int>(tile_of_row(row))];
+    const uint32_t channels = row < rows_ ? channels_of[static_cast<int>(tile_of_row(row))] : 0;
     if (t::direction.raw(word) > 1 || channel >= channels)
       say(Check::kTokenChannel, {t::direction.raw(word), channel, row, channels});
     if (columns == 0 || column + columns > columns_) say(Check::kTokenColumns, {columns, column});
-    if (rows == 0 || row + rows > ARRAY_ROWS) say(Check::kTokenRows, {rows, row});
+    if (rows == 0 || row + rows > rows_) say(Check::kTokenRows, {rows, row});
   }
 
   void read_registers(const uint8_t* op, uint64_t size) {
@@ -215,7 +220,8 @@ class Validator {
   const uint8_t* bytes_;
   uint64_t end_;
   const ArgumentSizes* sizes_;
-  uint64_t columns_;
+  const ArrayShape* shape_;
+  uint64_t rows_, columns_;
   const Role* roles_[3];
   ShimBds bds_;
   int64_t index_ = -1;
@@ -246,10 +252,11 @@ std::vector<Patch> patches_of(const uint8_t* bytes, uint64_t size) {
 
 const char* name_of(Check check) { return kNames[static_cast<int>(check)]; }
 
-std::vector<Finding> validate(const uint8_t* bytes, uint64_t size, const ArgumentSizes* sizes) {
+std::vector<Finding> validate(const uint8_t* bytes, uint64_t size, const ArgumentSizes* sizes,
+                              const ArrayShape* shape) {
   if (!walkable(bytes, size)) return {};
-  if (is_v1(bytes)) return Validator<V1_0>(bytes, size, sizes).run();
-  return Validator<V0_1>(bytes, size, sizes).run();
+  if (is_v1(bytes)) return Validator<V1_0>(bytes, size, sizes, shape).run();
+  return Validator<V0_1>(bytes, size, sizes, shape).run();
 }
 
 std::vector<Patch> patches(const uint8_t* bytes, uint64_t size) {

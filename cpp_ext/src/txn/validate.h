@@ -54,9 +54,16 @@ struct Finding {
 // Bytes of each kernel argument that DDR_PATCH may name.
 using ArgumentSizes = std::map<uint64_t, uint64_t>;
 
+// The array that a transaction is for: what its header may say, which rows have tiles, and how many BDs
+// memory tiles have.
+struct ArrayShape {
+  uint64_t generation, rows, columns, mem_bds;
+};
+
 // Findings in the order of the ops, then those that stand for untold ones. The bytes must decode() without fault; of others, what lies
-// before the fault is looked at. `sizes` may be null: arguments stay unchecked.
-std::vector<Finding> validate(const uint8_t* bytes, uint64_t size, const ArgumentSizes* sizes);
+// before the fault is looked at. `sizes` may be null: arguments stay unchecked. `shape` null: one of AMD's arrays.
+std::vector<Finding> validate(const uint8_t* bytes, uint64_t size, const ArgumentSizes* sizes,
+                              const ArrayShape* shape = nullptr);
 
 struct Patch {
   uint64_t op;

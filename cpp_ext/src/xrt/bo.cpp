@@ -30,6 +30,16 @@ device::device(uint32_t index, std::string_view name) : state_(std::make_shared<
   }
 }
 
+device device::from_description(std::string_view text) {
+  device made(0);
+  try {
+    made.state_->description = read_device(text);
+  } catch (const std::invalid_argument& error) {
+    throw DeviceError({"device", error.what(), "", ""});
+  }
+  return made;
+}
+
 DeviceDescription device::description() const {
   const Hold hold = hold_monitor();
   return state_->description;
@@ -37,10 +47,13 @@ DeviceDescription device::description() const {
 
 void device::set_constant(const std::string& key, double value) {
   const Hold hold = hold_monitor();
+  if (is_geometry(key))
+    throw DeviceError({"device constant", "\"" + key + "\"", "constants that are no geometry",
+                       "Say it in a device file."});
   const auto found = state_->description.constants.find(key);
   if (found == state_->description.constants.end())
     throw DeviceError({"device constant", "\"" + key + "\"", "\"section.key\" of the device file",
-                       "See transactions/devices."});
+                       "See transactions/machine/devices."});
   found->second = value;
 }
 
@@ -60,14 +73,15 @@ void device::set_event_limit(uint64_t events) {
 uuid device::register_xclbin(const xclbin& binary) {
   const DeviceDescription wanted = [&] {
     try {
-      return find_device(binary.device_name());
+      return find_device_beside(description(), binary.device_name());
     } catch (const std::invalid_argument& error) {
       throw DeviceError({"xclbin", error.what(), "", ""});
     }
   }();
   const Hold hold = hold_monitor();
   const DeviceDescription& own = state_->description;
-  if (wanted.device_generation != own.device_generation || wanted.columns > own.columns)
+  if (wanted.device_generation != own.device_generation || wanted.columns > own.columns ||
+      wanted.core_rows != own.core_rows)
     throw DeviceError({"register_xclbin", "an xclbin for " + wanted.name,
                        "one for " + own.name + " or fewer columns of it", "Compile for this device."});
   state_->registered[binary.get_uuid().to_string()] = binary.content();

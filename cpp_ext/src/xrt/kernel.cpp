@@ -75,7 +75,7 @@ hw_context::hw_context(const device& owner, const uuid& id) : state_(std::make_s
     options = owner.state()->options;
   }
   // The partition has the columns that the overlay was made for, and this device's constants.
-  const DeviceDescription partition = find_device(state_->binary->device);
+  const DeviceDescription partition = find_device_beside(description, state_->binary->device);
   description.name = partition.name;
   description.columns = partition.columns;
   state_->owner = owner.state();

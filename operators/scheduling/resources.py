@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the universal overlay has of a device: rooms of memory, descriptors, locks, queues and lanes.
+
+Lanes are stream-switch ports between neighbouring rows: six up and four down. Upwards one carries the
+column broadcast (in1), four carry the rows' own inputs (in0) and one is left to control packets;
+downwards four carry results. Up to four rows of cores have a lane each way to themselves; of more,
+row ``r`` shares lane ``r % 4`` with every fourth one: packet ids tell inputs apart, and results
+take turns (deterministic merge).
+
+What limits the number of rows is the memory tile: per half of its descriptors (even and odd
+channels) it takes two for each row, one for in1 and one for the parameter blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from onedispatch.operators.declarations.params import BYTES as PARAM_BYTES
+from onedispatch.operators.declarations.params import PARAM_LOCKS
+from onedispatch.transactions import Device
+from onedispatch.transactions.base.errors import DeviceError
+from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.machine import registers as reg
+
+ROW_LANES = 4  # of in0 upwards, and of results downwards
+CORE_BDS = 4  # in0, in1, out, parameters
+CORE_LOCKS = max(PARAM_LOCKS) + 1
+SHIM_CHANNELS = 2
+# Shim BDs of MM2S 0 and 1 and of S2MM 0, as parts of those that parameters leave.
+_SHIM_SHARES = (6, 4, 5)
+SMALLEST_SHIM_POOL = 1  # a longer chain than a channel has descriptors for goes one by one
+S2MM, MM2S = 0, 1
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Of one device; ``resources`` makes them, and refuses what no overlay can serve."""
+
+    device: Device
+
+    @property
+    def rows(self) -> int:
+        """Rows of cores."""
+        return self.device.core_rows
+
+    @property
+    def sharers(self) -> int:
+        """The most rows that share a lane."""
+        return -(-self.rows // ROW_LANES)
+
+    def rows_of_lane(self, lane: int) -> range:
+        return range(lane, self.rows, ROW_LANES)
+
+    # -- cores -----------------------------------------------------------------------------
+
+    @cached_property
+    def buffer_bytes(self) -> int:
+        """Data memory of a core less the parameter block."""
+        return self.device.count("core.data_memory_bytes") - PARAM_BYTES
+
+    @cached_property
+    def core_param_bd(self) -> int:
+        return self.device.count("core.bds") - 1
+
+    # -- memory tiles ----------------------------------------------------------------------
+
+    @cached_property
+    def mem_param_at(self) -> int:
+        """Byte of a memory tile at which a parameter block rests: the last that hold one."""
+        return self.device.count("memory_tile.memory_bytes") - PARAM_BYTES
+
+    @cached_property
+    def mem_words(self) -> int:
+        """Words of a memory tile that rings may take."""
+        return self.mem_param_at // 4
+
+    @cached_property
+    def mem_bds(self) -> tuple[range, range]:
+        """BDs for even and for odd channels, less one each for parameter blocks."""
+        half = self.device.count("memory_tile.bds") // 2
+        return range(half - 1), range(half, 2 * half - 1)
+
+    @property
+    def mem_param_bds(self) -> tuple[int, int]:
+        """(in, out): of odd and of even channels."""
+        return self.mem_bds[1].stop, self.mem_bds[0].stop
+
+    @cached_property
+    def mem_param_locks(self) -> tuple[int, int]:
+        locks = self.device.count("memory_tile.locks")
+        return locks - 2, locks - 1
+
+    @property
+    def rings(self) -> int:
+        """Pairs of locks, (2i, 2i + 1), that rings may take."""
+        return self.mem_param_locks[0] // 2 - 1
+
+    # -- shims -----------------------------------------------------------------------------
+
+    @cached_property
+    def shim_param_bd(self) -> int:
+        return self.device.count("shim.bds") - 1
+
+    @cached_property
+    def shim_bds(self) -> dict[tuple[int, int], range]:
+        """BDs of each (direction, channel); a task takes as many as its chain is long, or goes one by one."""
+        return dict(zip(((MM2S, 0), (MM2S, 1), (S2MM, 0)), _shim_pools(self.shim_param_bd), strict=True))
+
+    # -- queues ----------------------------------------------------------------------------
+
+    @cached_property
+    def tasks_ahead(self) -> int:
+        """Tasks of a channel that have not ended when one more is pushed, at most.
+
+        A queue holds that many beside the one that runs. Two there must be, though it holds one: the
+        parameters, and what the operator sends behind them, which cores take at the same time.
+        """
+        return max(self.device.count("dma.queue_depth"), 2)
+
+    @cached_property
+    def queue_full(self) -> int:
+        """The bit of a channel's status that says that its queue is full."""
+        lsb = next(field.lsb for field in reg.STATUS_FIELDS if field.name == "queue_size")
+        return self.device.count("dma.queue_depth") << lsb
+
+
+@cache
+def resources(device: Device) -> Resources:
+    """What operators have of ``device``.
+
+    Raises:
+        DeviceError: it has too little of something, or more rows than memory tiles can serve.
+    """
+    found = Resources(device)
+    bds, locks = device.count("memory_tile.bds"), device.count("memory_tile.locks")
+    by_bds, by_rings = bds // 4 - 1, (found.rings - 1) // 2
+    most = max(min(by_bds, by_rings), 0)
+    _require(
+        device, "device.core_rows", device.core_rows, device.core_rows <= most,
+        f"{span(1, most)}: a memory tile with {counted(bds, 'descriptor')} and {counted(locks, 'lock')} "
+        "serves no more",
+    )  # fmt: skip
+    _at_least(device, "core.bds", CORE_BDS, "three ports and the parameter block")
+    _at_least(device, "core.locks", CORE_LOCKS, "the super kernel's locks")
+    _at_least(device, "shim.channels", SHIM_CHANNELS, "both inputs of a column")
+    pool = min(map(len, found.shim_bds.values()))
+    _require(
+        device, "shim.bds", device.count("shim.bds"), pool >= SMALLEST_SHIM_POOL,
+        f"{_smallest_shim_bds()} or more: one of each channel, and parameters",
+    )  # fmt: skip
+    _at_least(device, "core.data_memory_bytes", 4 * PARAM_BYTES, "a parameter block and some buffers")
+    rings = 2 * device.count("core.data_memory_bytes")  # so that one core's buffers always have rings
+    _at_least(device, "memory_tile.memory_bytes", rings, "twice the data memory of a core")
+    return found
+
+
+def _smallest_shim_bds() -> int:
+    most = reg.SHIM.block["DMA_BD"].count
+    enough = (n for n in range(1, most) if min(map(len, _shim_pools(n))) >= SMALLEST_SHIM_POOL)
+    return 1 + next(enough)
+
+
+def _shim_pools(bds: int) -> list[range]:
+    """``bds`` descriptors in shares."""
+    ends = [bds * sum(_SHIM_SHARES[: i + 1]) // sum(_SHIM_SHARES) for i in range(len(_SHIM_SHARES))]
+    return [range(first, end) for first, end in zip([0, *ends], ends, strict=False)]
+
+
+def _at_least(device: Device, key: str, least: int, why: str) -> None:
+    given = device.count(key)
+    _require(device, key, given, given >= least, f"{least} or more: {why}")
+
+
+def _require(device: Device, key: str, given: int, fits: bool, accepted: str) -> None:
+    if not fits:
+        raise DeviceError(
+            f"the universal overlay on {device.name}", f"{key} = {given}", accepted, "use another device"
+        )

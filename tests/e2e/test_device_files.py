@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Anybody's device file goes wherever a device's name does, and answers do not depend on the device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+import onedispatch as od
+from onedispatch.dispatch.cli.commands import app
+from onedispatch.dispatch.tools.checking import check_model
+from onedispatch.operators.emission.overlay import overlay_transaction
+from onedispatch.transactions import Severity, Xclbin, find_device
+from tests.devices import FILES, device_file
+from tests.ops.case import Case, case, check, f32, weight
+from tests.ops.cases import CASES
+
+# The first case of every operator; each device takes some of them, and what keeps all its cores busy.
+FIRST = list({c.op_type: c for c in CASES if c.device == "npu2"}.values())
+LARGE = [
+    case("MatMul", f32(150, 260), weight(260, 140)),
+    case("MatMul", f32(130, 96), f32(96, 210)),
+    case("Conv", f32(1, 12, 19, 23), weight(24, 12, 3, 3), weight(24), pads=[1, 1, 1, 1]),
+    case("Add", f32(300, 65), f32(65)),
+    case("Softmax", f32(90, 40)),
+]
+SAMPLE = [(name, c) for number, name in enumerate(FILES) for c in (*LARGE, *FIRST[number % 4 :: 4])]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("devices")
+    for name in FILES:
+        device_file(made, name)
+    return made
+
+
+@pytest.mark.parametrize(("name", "own"), SAMPLE, ids=lambda x: x if isinstance(x, str) else x.id)
+def test_answers_are_those_of_every_device(folder: Path, name: str, own: Case) -> None:
+    session = od.InferenceSession(own.model, device=str(folder / f"{name}.toml"), fallback="error")
+    for actual, expected in zip(session.run(None, own.feed), own.expected, strict=True):
+        check(actual, expected, own.allowed)
+
+
+@pytest.mark.parametrize("name", list(FILES))
+def test_transactions_for_a_file_check_out(folder: Path, name: str) -> None:
+    compiled = od.compile(LARGE[0].model, device=folder / f"{name}.toml", fallback="error")
+    errors = [finding for finding in check_model(compiled) if finding.severity is Severity.ERROR]
+    assert errors == []
+
+
+def test_more_rows_do_more_at_once(folder: Path) -> None:
+    cycles, large = {}, case("MatMul", f32(256, 512), f32(512, 384))
+    for name in ("two", "ten"):
+        session = od.InferenceSession(large.model, device=folder / f"{name}.toml", fallback="error")
+        session.run(None, large.feed)
+        assert session.last_run is not None
+        cycles[name] = session.last_run.cycles
+    assert cycles["ten"] < cycles["two"]
+
+
+def test_a_saved_model_carries_its_device(folder: Path, tmp_path: Path) -> None:
+    path, saved = device_file(tmp_path, "mine", FILES["ten"]), tmp_path / "m.od"
+    compiled = od.compile(LARGE[0].model, device=path, fallback="error")
+    compiled.save(saved)
+    path.unlink()
+    loaded = od.load(saved)
+    assert loaded.device == "mine" and loaded.target == compiled.target
+    (actual,) = od.InferenceSession(loaded).run(None, LARGE[0].feed)
+    check(actual, LARGE[0].expected[0], LARGE[0].allowed)
+    other = device_file(tmp_path, "mine", FILES["two"])
+    with pytest.raises(od.InputError, match="'mine' as it was"):
+        od.InferenceSession(loaded, device=str(other))
+
+
+def test_partitions_of_a_file(folder: Path) -> None:
+    path = str(folder / "ten.toml")
+    part = find_device(f"{path}_2col")
+    assert (part.name, part.columns, part.core_rows) == ("ten_2col", 2, 6)
+    session = od.InferenceSession(LARGE[2].model, device=f"{path}_2col", fallback="error")
+    (actual,) = session.run(None, LARGE[2].feed)
+    check(actual, LARGE[2].expected[0], LARGE[2].allowed)
+    with pytest.raises(od.DeviceError, match="11 columns; accepted: 1 to 10"):
+        find_device(f"{path}_11col")
+
+
+def test_backend_and_xrt_take_files(folder: Path) -> None:
+    path = folder / "six.toml"
+    (actual,) = od.backend.run_model(LARGE[4].model, list(LARGE[4].feed.values()), npu_device=path)
+    check(actual, LARGE[4].expected[0], LARGE[4].allowed)
+    npu = od.xrt.device(0, str(path))
+    assert (npu.name, npu.columns, npu.core_rows) == ("six", 6, 3)
+    assert od.xrt.device(0, path).columns == 6
+    for columns in (6, 2):
+        own = find_device(path).partition(columns)
+        binary = od.xrt.xclbin(Xclbin(own.name, {0: overlay_transaction(own)}).to_bytes())
+        npu.register_xclbin(binary)
+        od.xrt.hw_context(npu, binary.get_uuid())
+    two = find_device(folder / "two.toml")
+    foreign = od.xrt.xclbin(Xclbin("npu2_2col", {0: overlay_transaction(two)}).to_bytes())
+    with pytest.raises(od.DeviceError, match="an xclbin for npu2_2col"):
+        npu.register_xclbin(foreign)
+
+
+def test_commands_take_files(folder: Path, tmp_path: Path) -> None:
+    path, model = str(folder / "ten.toml"), str(tmp_path / "m.onnx")
+    onnx.save(LARGE[4].model, model)
+    npz = tmp_path / "in.npz"
+    np.savez(npz, **LARGE[4].feed)
+    invoke = CliRunner().invoke
+    assert "ten" in invoke(app, ["devices", path]).output
+    assert json.loads(invoke(app, ["devices", path, "--json"]).output)[-1]["core_rows"] == 6
+    for arguments in (
+        ["run", model, "--random", "--device", path],
+        ["inspect", model, "--device", path],
+        ["compile", model, "--device", path, "-o", str(tmp_path / "m.od")],
+        ["txn", "check", str(tmp_path / "m.od")],
+        ["txn", "dump", str(tmp_path / "m.od")],
+        ["txn", "replay", str(tmp_path / "m.od"), "--device", path],
+        ["inspect", str(tmp_path / "m.od")],
+    ):
+        result = invoke(app, arguments)
+        assert result.exit_code == 0, (arguments, result.output)
+    wrong = device_file(tmp_path, "wrong", {"core.data_memory_bytes": 131072})
+    result = invoke(app, ["run", model, "--random", "--device", str(wrong)])
+    assert result.exit_code != 0 and "core.data_memory_bytes = 131072" in str(result.exception)
+
+
+def test_what_no_overlay_can_serve_is_refused(tmp_path: Path) -> None:
+    for key, value, accepted in (
+        ("device.core_rows", 12, "1 to 11"),
+        ("core.locks", 12, "16 or more"),
+        ("core.bds", 3, "4 or more"),
+        ("shim.bds", 3, "4 or more"),
+        ("shim.channels", 1, "2 or more"),
+        ("memory_tile.bds", 8, "a memory tile with 8 descriptors"),
+    ):
+        path = device_file(tmp_path, "small", {key: value})
+        if key == "memory_tile.bds":
+            key, value = "device.core_rows", 4
+        with pytest.raises(od.DeviceError, match=f"{key} = {value}.*{accepted}"):
+            od.compile(LARGE[0].model, device=path, fallback="error")
