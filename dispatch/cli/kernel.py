@@ -77,6 +77,8 @@ def show(
     if kernel.scratches:
         out.console.print(f"bytes of scratch: {kernel.scratch}", markup=False)
     out.console.print(f"cycles per call: {kernel.cost}", markup=False)
+    for label, formula in kernel.cost.definitions().items():
+        out.console.print(f"  {label} = {formula}", markup=False)
 
 
 @app.command("include")
@@ -155,6 +157,6 @@ def described(kernel: Kernel) -> dict[str, Any]:
         ],
         "scratch": str(kernel.scratch),
         "block_words": kernel.block_words,
-        "cost": str(kernel.cost),
+        "cost": {"call": str(kernel.cost), **kernel.cost.definitions()},
         "code_bytes": kernel.code_bytes,
     }

@@ -22,9 +22,12 @@ from onedispatch.operators.declarations.kernel import (
     ARGS_AT,
     AXIS_WORDS,
     K_AXIS,
+    NO_OPERAND,
     WHOLE,
+    WORK,
     Kernel,
     Tensor,
+    Work,
 )
 from onedispatch.operators.declarations.statuses import STATUSES
 from onedispatch.transactions.base.files import write_file
@@ -44,6 +47,8 @@ _LIMITS = (
     "MAX_STACK",
     "ALONG_REDUCTION",
     "ALONG_NOTHING",
+    "NO_OPERAND",
+    "WORK_TERMS",
 )
 
 
@@ -125,11 +130,14 @@ def _kernel_words(kernel: Kernel) -> Iterator[str]:
 
 def tables_header() -> str:
     """The text of ``kernel_tables.h``."""
+    terms = ", ".join(f'"{term}_cycles"' for term in WORK)
     takes = ", ".join(f"{taken_by(op)}u" for op in Op)
     statuses = ", ".join(f'{{OD_{row.name.upper()}, "{row.summary}"}}' for row in STATUSES)
     dtypes = ", ".join(_dtype(name) for name in DTYPES)
     body = [
         f"static const od_dtype_spec od_dtypes[] = {{{dtypes}}};",
+        "/* What functions are counted in: constants by element type. */",
+        f"static const char* const od_work[] = {{{terms}}};",
         "/* Values that an instruction of a formula takes; each leaves one. */",
         f"static const uint32_t od_op_takes[] = {{{takes}}};",
         "typedef struct od_status_spec { od_status code; const char* summary; } od_status_spec;",
@@ -147,7 +155,10 @@ def specs_header(kernels: Sequence[Kernel], name: str = "kernel_specs") -> str:
     lines = ["#include <math.h>", "", '#include "onedispatch/kernel.h"', ""]
     tables = {s.table.name: s.table for kernel in kernels for s in kernel.scalars if s.table}
     for table in tables.values():
-        rows = ", ".join(f'{{"{row.name}", {row.slow:g}, {_mask(row.dtypes)}}}' for row in table.rows)
+        rows = ", ".join(
+            f'{{"{row.name}", {{{_counts(row.work)}}}, {{{_counts(row.finish)}}}, {_mask(row.dtypes)}}}'
+            for row in table.rows
+        )
         lines.append(f"static const od_function_spec od_{table.name}[] = {{{rows}}};")
     for kernel in kernels:
         lines += _spec(kernel)
@@ -159,6 +170,12 @@ def specs_header(kernels: Sequence[Kernel], name: str = "kernel_specs") -> str:
 def _guarded(name: str, lines: Iterable[str]) -> str:
     guard = f"ONEDISPATCH_{name.upper()}_H"
     return "\n".join([*_TOP_C, f"#ifndef {guard}", f"#define {guard}", *lines, "", "#endif", ""])
+
+
+def _counts(work: Work) -> str:
+    """How often a function takes each of ``WORK``."""
+    counts = dict(work)
+    return ", ".join(f"{counts.get(term, 0.0):g}" for term in WORK)
 
 
 def _dtype(name: str) -> str:
@@ -274,27 +291,33 @@ def _formula(kernel: Kernel, what: str, formula: Expr) -> Iterator[str]:
     constants, tensors = _constants(kernel), {t.name: (i, t) for i, t in enumerate(kernel.tensors)}
     scalars = {s.name: i for i, s in enumerate(kernel.scalars)}
 
-    def operands(node: Expr) -> tuple[int, int]:
-        if node.op is Op.TILE:
-            return kernel.dims.index(node.name), 0
-        if node.op in (Op.SCALAR, Op.WEIGHT):
-            return scalars[node.name], 0
-        if node.op in (Op.COUNT, Op.STRIDE):
-            index, tensor = tensors[node.name]
-            return index, tensor.axis_names.index(node.part)
-        if node.op is Op.PRESENT:
-            return tensors[node.name][0], 0
-        if node.op is Op.DEVICE:
-            return constants.index(node.name), 0
-        if node.op is Op.DEVICE_BY_DTYPE:
-            return constants.index(node.name), tensors[node.part][0]
-        return 0, 0
+    def operands(node: Expr) -> tuple[int, ...]:
+        match node.op:
+            case Op.TILE:
+                return (kernel.dims.index(node.name),)
+            case Op.SCALAR:
+                return (scalars[node.name],)
+            case Op.WORK | Op.FINISH:
+                return scalars[node.name], tensors[node.part][0]
+            case Op.COUNT | Op.STRIDE:
+                index, tensor = tensors[node.name]
+                return index, tensor.axis_names.index(node.part)
+            case Op.RUN | Op.STEP | Op.BYTES | Op.PRESENT:
+                return (tensors[node.name][0],)
+            case Op.DEVICE:
+                return (constants.index(node.name),)
+            case Op.DEVICE_BY_DTYPE:
+                types = (tensors[name][0] if name else NO_OPERAND for name in (node.part, node.other))
+                return constants.index(node.name), *types
+        return ()
 
-    yield f"/* {formula} */"
+    yield f"/* {formula}"
+    yield from (f" * {label}: {text}" for label, text in formula.definitions().items())
+    yield " */"
     yield f"static const od_step {kernel.namespace}_{kernel.short_name}_{what}[] = {{"
     for node in formula.postfix():
-        a, b = operands(node)
-        yield f"    {{OD_OP_{node.op.name}, {a}, {b}, {node.value!r}}},"
+        a, b, c = (*operands(node), 0, 0, 0)[:3]
+        yield f"    {{OD_OP_{node.op.name}, {a}, {b}, {c}, {node.value!r}}},"
     yield "};"
 
 

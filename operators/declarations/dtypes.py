@@ -20,7 +20,9 @@ class DType:
 
     @property
     def rates(self) -> str:
-        """Whose constants ``kernel.<rates>_...`` of a device hold for it: sign changes no rate."""
+        """Whose constants ``kernel.<rates>_...`` of a device hold for it: sign changes none, bool is i8."""
+        if self.numpy.kind == "b":
+            return "i8"
         return self.name.replace("u", "i") if self.numpy.kind == "u" else self.name
 
     @property

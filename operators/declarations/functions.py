@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Element-wise functions as rows: one here, one line in ``cpp_ext/src/kernels/simd/level_math.h``.
 
-``onnx`` ties a row to the ONNX operator that is this function and nothing else; ``slow`` counts the
-slow evaluations per element that its cost names. Codes are positions: rows are only ever appended.
+``onnx`` ties a row to the ONNX operator that is this function and nothing else; ``work`` counts what a
+vector of it takes: one operation where nothing is said. Codes are positions: rows are only ever appended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations.dtypes import FLOATS, NUMBERS
-from onedispatch.operators.declarations.kernel import Function, FunctionTable
+from onedispatch.operators.declarations.kernel import FREE, Function, FunctionTable, work
 
 Array = np.ndarray[Any, Any]
 _SIGNED = f"{FLOATS} i8 i16 i32"
@@ -37,23 +37,42 @@ def _quotient(a: float, b: float, x: Array, y: Array) -> Any:
 ACTIVATIONS = FunctionTable(
     "activation",
     (
-        Function("none", lambda x, a, b: x),
+        Function("none", lambda x, a, b: x, work=FREE),
         Function("relu", lambda x, a, b: np.maximum(x, x.dtype.type(0)), onnx="Relu", dtypes=NUMBERS),
-        Function("leakyrelu", lambda x, a, b: np.where(x < 0, np.float32(a) * x, x), dtypes=FLOATS),
         Function(
-            "clip", lambda x, a, b: np.minimum(np.maximum(x, np.float32(a)), np.float32(b)), dtypes=FLOATS
+            "leakyrelu",
+            lambda x, a, b: np.where(x < 0, np.float32(a) * x, x),
+            dtypes=FLOATS,
+            work=work(mul=1, op=2),
         ),
-        Function("sigmoid", lambda x, a, b: 1 / (1 + np.exp(-x)), slow=1, onnx="Sigmoid", dtypes=FLOATS),
-        Function("tanh", lambda x, a, b: np.tanh(x), slow=1, onnx="Tanh", dtypes=FLOATS),
-        Function("exp", lambda x, a, b: np.exp(x), slow=1, onnx="Exp", dtypes=FLOATS),
-        Function("sqrt", lambda x, a, b: np.sqrt(x), slow=1, onnx="Sqrt", dtypes=FLOATS),
-        Function("erf", lambda x, a, b: _erf(x), slow=1, onnx="Erf", dtypes=FLOATS),
+        Function(
+            "clip",
+            lambda x, a, b: np.minimum(np.maximum(x, np.float32(a)), np.float32(b)),
+            dtypes=FLOATS,
+            work=work(op=2),
+        ),
+        Function(
+            "sigmoid",
+            lambda x, a, b: 1 / (1 + np.exp(-x)),
+            onnx="Sigmoid",
+            dtypes=FLOATS,
+            work=work(exp=1, div=1, op=4),
+        ),
+        Function("tanh", lambda x, a, b: np.tanh(x), onnx="Tanh", dtypes=FLOATS, work=work(tanh=1)),
+        Function("exp", lambda x, a, b: np.exp(x), onnx="Exp", dtypes=FLOATS, work=work(exp=1)),
+        Function("sqrt", lambda x, a, b: np.sqrt(x), onnx="Sqrt", dtypes=FLOATS, work=work(sqrt=1)),
+        Function("erf", lambda x, a, b: _erf(x), onnx="Erf", dtypes=FLOATS, work=work(erf=1)),
         Function("abs", lambda x, a, b: np.abs(x), onnx="Abs", dtypes=NUMBERS),
         Function("neg", lambda x, a, b: -x, onnx="Neg", dtypes=_SIGNED),
-        Function("log", lambda x, a, b: np.log(x), slow=1, onnx="Log", dtypes=FLOATS),
-        Function("reciprocal", lambda x, a, b: 1 / x, slow=1, onnx="Reciprocal", dtypes=FLOATS),
+        Function("log", lambda x, a, b: np.log(x), onnx="Log", dtypes=FLOATS, work=work(log=1)),
+        Function("reciprocal", lambda x, a, b: 1 / x, onnx="Reciprocal", dtypes=FLOATS, work=work(div=1)),
         Function(
-            "softsign", lambda x, a, b: x / (1 + np.abs(x)), slow=1, onnx="Softsign", dtypes=FLOATS, ulp=4
+            "softsign",
+            lambda x, a, b: x / (1 + np.abs(x)),
+            onnx="Softsign",
+            dtypes=FLOATS,
+            ulp=4,
+            work=work(div=1, op=2),
         ),
     ),
 )
@@ -62,16 +81,23 @@ ACTIVATIONS = FunctionTable(
 ELTWISE = FunctionTable(
     "eltwise_func",
     (
-        Function("copy", lambda a, b, x: x, inputs=1),
+        Function("copy", lambda a, b, x: x, inputs=1, work=FREE),
         Function("add", _scaled_sum, inputs=2, onnx="Add", dtypes=NUMBERS),
         Function("sub", lambda a, b, x, y: x - y, inputs=2, onnx="Sub", dtypes=NUMBERS),
-        Function("mul", lambda a, b, x, y: x * y, inputs=2, onnx="Mul", dtypes=NUMBERS),
-        Function("div", _quotient, slow=1, inputs=2, onnx="Div", dtypes=NUMBERS),
-        Function("muladd", lambda a, b, x, y, z: x * y + z, inputs=3, dtypes=FLOATS),
-        Function("fill", lambda a, b: np.float32(a), inputs=0),
+        Function("mul", lambda a, b, x, y: x * y, inputs=2, onnx="Mul", dtypes=NUMBERS, work=work(mul=1)),
+        Function("div", _quotient, inputs=2, onnx="Div", dtypes=NUMBERS, work=work(div=1)),
+        Function("muladd", lambda a, b, x, y, z: x * y + z, inputs=3, dtypes=FLOATS, work=work(mul=1, op=1)),
+        Function("fill", lambda a, b: np.float32(a), inputs=0, work=FREE),
         Function("max", lambda a, b, x, y: np.maximum(x, y), inputs=2, dtypes=NUMBERS),
         Function("min", lambda a, b, x, y: np.minimum(x, y), inputs=2, dtypes=NUMBERS),
-        Function("pow", lambda a, b, x, y: np.power(x, y), slow=1, inputs=2, dtypes=FLOATS),
+        # The logarithm is carried in two parts, or its error would grow with the exponent.
+        Function(
+            "pow",
+            lambda a, b, x, y: np.power(x, y),
+            inputs=2,
+            dtypes=FLOATS,
+            work=work(log=1, exp=1, mul=4, op=8),
+        ),
     ),
 )
 
@@ -89,7 +115,7 @@ REDUCTIONS = FunctionTable(
     "reduce_mode",
     (
         Function("sum", lambda x: x.sum(axis=1, dtype=x.dtype), onnx="ReduceSum", dtypes=NUMBERS),
-        Function("mean", _mean, slow=1, onnx="ReduceMean", dtypes=NUMBERS),
+        Function("mean", _mean, onnx="ReduceMean", dtypes=NUMBERS, finish=work(div=1)),
         Function("max", lambda x: x.max(axis=1), onnx="ReduceMax"),
         Function("min", lambda x: x.min(axis=1), onnx="ReduceMin"),
         Function(
@@ -97,8 +123,15 @@ REDUCTIONS = FunctionTable(
             lambda x: (x * x).sum(axis=1, dtype=x.dtype),
             onnx="ReduceSumSquare",
             dtypes=NUMBERS,
+            work=work(mul=1, op=1),
         ),
-        Function("prod", lambda x: x.prod(axis=1, dtype=x.dtype), onnx="ReduceProd", dtypes=NUMBERS),
+        Function(
+            "prod",
+            lambda x: x.prod(axis=1, dtype=x.dtype),
+            onnx="ReduceProd",
+            dtypes=NUMBERS,
+            work=work(mul=1),
+        ),
     ),
 )
 
@@ -106,8 +139,8 @@ POOLINGS = FunctionTable(
     "pool_mode",
     (
         Function("max", dtypes=NUMBERS),
-        Function("average_exclude_pad", slow=1, dtypes=FLOATS),
-        Function("average_include_pad", slow=1, dtypes=FLOATS),
+        Function("average_exclude_pad", dtypes=FLOATS, finish=work(div=1)),
+        Function("average_include_pad", dtypes=FLOATS, finish=work(div=1)),
     ),
 )
 

@@ -48,6 +48,7 @@ Walk = Literal["unit", "affine", "interval", "fraction"]
 SCALAR_TYPES: tuple[str, ...] = get_args(ScalarType)
 WALKS: tuple[str, ...] = get_args(Walk)
 ROLES = ("input", "aux", "output")
+NO_OPERAND = 255  # in an instruction of a formula
 ALONG_REDUCTION, ALONG_NOTHING = 254, 255  # in C: the dimension of an axis that follows none of the index
 _BOUNDS: dict[str, tuple[float, float]] = {
     "u32": (0, 2**32 - 1),
@@ -60,23 +61,43 @@ class KernelDeclarationError(ValueError):
     """A declaration that cannot stand: which kernel, which part of it, what would be accepted."""
 
 
+# What functions are counted in: ``kernel.<dtype>_<term>_cycles`` of a device is the price per vector.
+WORK = ("op", "mul", "div", "exp", "log", "tanh", "erf", "sqrt")
+WORK_TERMS = len(WORK)
+Work = tuple[tuple[str, float], ...]
+
+
+def work(**terms: float) -> Work:
+    """How often one vector of a function takes each of ``WORK``: ``work(exp=1, op=4)``."""
+    unknown = sorted(set(terms) - set(WORK))
+    if unknown:
+        raise KernelDeclarationError(f"work counted in {unknown}; accepted: {', '.join(WORK)}")
+    return tuple((term, float(terms[term])) for term in WORK if term in terms)
+
+
+FREE = work()  # what loads and stores do alone
+ONE_OP = work(op=1)
+
+
 @dataclass(frozen=True)
 class Function:
     """One row of a table that a scalar chooses from.
 
-    ``reference`` computes it in NumPy; ``slow`` counts the slow evaluations (exponential, division,
-    root ...) that one element takes; ``inputs`` is how many operands it reads; ``onnx`` names the
-    operator that is this function; ``dtypes`` are the element types that it is defined for; ``ulp``:
+    ``reference`` computes it in NumPy; ``work`` counts what one vector of elements takes, loads and stores
+    aside, and ``finish`` what a vector of results takes in the end, where elements are gathered into fewer;
+    ``inputs`` is how many operands it reads; ``onnx`` names the operator that is this function;
+    ``dtypes`` are the element types that it is defined for; ``ulp``:
     how many units in its last place a result may be off.
     """
 
     name: str
     reference: Callable[..., Any] | None = None
-    slow: float = 0.0
+    work: Work = ONE_OP
     inputs: int = 1
     onnx: str = ""
     dtypes: str = EVERY
     ulp: int = 0
+    finish: Work = FREE
 
     def takes(self, dtype: str) -> bool:
         return dtype in self.dtypes.split()
@@ -323,18 +344,23 @@ class Kernel:
 
     def _check_formula(self, what: str, formula: Expr) -> None:
         tensors = {t.name: t.axis_names for t in self.tensors}
-        scalars = {s.name: s for s in self.scalars}
+        scalars = {s.name for s in self.scalars}
+        tables = {s.name for s in self.scalars if s.table is not None}
         if formula.depth > MAX_STACK:
             raise self._refuse(what, f"a stack of {formula.depth}", f"at most {MAX_STACK}")
         for leaf in formula.leaves():
             fits = {
                 Op.TILE: leaf.name in self.dims,
                 Op.SCALAR: leaf.name in scalars,
-                Op.WEIGHT: leaf.name in scalars and scalars[leaf.name].table is not None,
+                Op.WORK: leaf.name in tables and leaf.part in tensors,
+                Op.FINISH: leaf.name in tables and leaf.part in tensors,
                 Op.COUNT: leaf.part in tensors.get(leaf.name, ()),
                 Op.STRIDE: leaf.part in tensors.get(leaf.name, ()),
+                Op.RUN: leaf.name in tensors,
+                Op.STEP: leaf.name in tensors,
+                Op.BYTES: leaf.name in tensors,
                 Op.PRESENT: leaf.name in tensors,
-                Op.DEVICE_BY_DTYPE: leaf.part in tensors,
+                Op.DEVICE_BY_DTYPE: leaf.part in tensors and leaf.other in ("", *tensors),
             }.get(leaf.op, True)
             if not fits:
                 raise self._refuse(what, str(leaf), "quantities of this kernel")

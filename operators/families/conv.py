@@ -10,6 +10,7 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import FLOATS
+from onedispatch.operators.declarations.formulas import ENTRY, ROW, accumulated, operations, products, vectors
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
 from onedispatch.operators.declarations.registry import maps
@@ -18,14 +19,14 @@ from onedispatch.operators.families.elementwise import (
     Eltwise,
     numpy_names,
     operands_of,
-    streaming_cost,
 )
-from onedispatch.operators.families.matmul import mac_cost
+from onedispatch.operators.families.matmul import finished
 from onedispatch.operators.families.norm import ChannelAffine, channel_view
 from onedispatch.operators.families.window import (
     TAPS,
     WINDOW_SCALARS,
     Window,
+    packed_planes,
     row_dim,
     rows_view,
     spatial,
@@ -50,6 +51,33 @@ from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
 
+
+def _conv_cost() -> e.Expr:
+    """Planes are packed, windows laid out as columns (im2col), and multiplied by the weights."""
+    co, pixels, k = e.tile("co"), e.tile("oh") * e.tile("ow"), e.K_COUNT
+    # A window of one element needs no columns: the plane is the matrix.
+    column_vectors = e.ceiling(e.tile("ow") * e.device("part_bytes", "x") / e.device("vector_bytes"))
+    columns = k * TAPS * (e.tile("oh") * column_vectors + ROW)
+    weights = vectors(co * k * TAPS, "w") * e.device("pack_cycles", "w")  # in the order of the blocks
+    return (
+        packed_planes(k)
+        + e.named("im2col", e.differs(TAPS, 1) * columns)
+        + e.named("pack(w)", weights)
+        + products(co, k * TAPS, pixels, "x", "w")
+        + accumulated(co, pixels, "x", "out")
+        + e.named("last step", finished(co * pixels))
+    )
+
+
+def _depthwise_cost() -> e.Expr:
+    """One multiply-accumulate per tap and vector of outputs, lanes side by side along a row."""
+    rows = e.tile("c") * e.tile("oh") * vectors(e.tile("ow"), "out")
+    taps = rows * (TAPS * e.device("window_mac_cycles", "x") + ROW)
+    weights = vectors(e.tile("c") * TAPS, "w") * e.device("pack_cycles", "w")
+    results = rows * (e.present("bias") * operations("out") + e.work("act", "out"))
+    return ENTRY + packed_planes(e.tile("c")) + e.named("pack(w)", weights) + e.named("taps", taps) + results
+
+
 CONV = declare(
     Kernel(
         "od::conv@1",
@@ -62,7 +90,7 @@ CONV = declare(
         ),
         outputs=(Tensor("out", "co oh ow", FLOATS),),
         scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS),
-        cost=mac_cost(e.ELEMENTS * e.K_COUNT * TAPS, "x"),
+        cost=_conv_cost(),
         summary="convolution of a tile: weights times windows, accumulated over channels",
     )
 )
@@ -77,10 +105,7 @@ DWCONV = declare(
         ),
         outputs=(Tensor("out", "c oh ow", FLOATS),),
         scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS),
-        cost=streaming_cost(
-            e.ELEMENTS * TAPS * e.device("words_per_cycle") / e.device("window_macs_per_cycle"),
-            e.ELEMENTS * e.weight("act"),
-        ),
+        cost=_depthwise_cost(),
         summary="convolution of every channel with its own window",
     )
 )

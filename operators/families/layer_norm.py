@@ -8,10 +8,11 @@ from math import prod
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.formulas import ENTRY, ROW, combined, operations, vectors
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.registry import maps
-from onedispatch.operators.families.elementwise import Array, Eltwise, View, need_float, streaming_cost
+from onedispatch.operators.families.elementwise import Array, Eltwise, View, need_float
 from onedispatch.operators.families.reduce import Reduce
 from onedispatch.operators.families.rows import LENGTH
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
@@ -19,7 +20,17 @@ from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Di
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
 
-_WORDS = e.ELEMENTS * e.count("x", LENGTH)
+
+def _cost() -> e.Expr:
+    """Five walks of every row: its sum, centring, the squares' sum, scaling, scale with bias."""
+    length, op, mul = e.count("x", LENGTH), operations("x"), e.device("mul_cycles", "x")
+    line = e.named("line", vectors(length, "x"))
+    per_vector = (3 + e.present("bias")) * op + 3 * mul
+    per_row = 3 * e.device("div_cycles", "x") + e.device("sqrt_cycles", "x")  # mean, variance, deviation
+    across = 2 * combined(length, "x", op)
+    return ENTRY + e.tile("o") * (5 * ROW + line * per_vector + per_row + across)
+
+
 LAYER_NORM = declare(
     Kernel(
         "od::layer_norm@1",
@@ -27,9 +38,7 @@ LAYER_NORM = declare(
         inputs=(Tensor("x", f"o {LENGTH}"), Tensor("scale", LENGTH), Tensor("bias", LENGTH, optional=True)),
         outputs=(Tensor("out", f"o {LENGTH}"),),
         scalars=(Scalar("epsilon", "f32", low=0.0),),
-        # The row is read for its mean, read and written centred, read for its variance, then read with
-        # scale and bias and written; a root and two divisions per row.
-        cost=streaming_cost(_WORDS * (7 + e.present("bias")), 3 * e.ELEMENTS),
+        cost=_cost(),
         summary="out[o] = (x[o] - mean) / sqrt(variance + epsilon) * scale + bias over length",
     )
 )

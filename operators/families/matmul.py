@@ -11,6 +11,7 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import DTYPES, FLOATS
+from onedispatch.operators.declarations.formulas import accumulated, operations, packed, products, vectors
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import MAX_DIMS, Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.registry import maps
@@ -44,13 +45,28 @@ from onedispatch.transactions.base.phrases import counted
 Array = np.ndarray[Any, Any]
 
 
-def mac_cost(macs: e.Expr, of: str) -> e.Expr:
-    """A call of ``macs`` multiply-accumulates at the rate of operand ``of``'s element type."""
+def finished(results: e.Expr) -> e.Expr:
+    """Cycles of the last step for its ``results``: the bias, and the activation."""
+    per_vector = e.present("bias") * operations("out") + e.work("act", "out")
+    return e.LAST * vectors(results, "out") * per_vector
+
+
+def _cost() -> e.Expr:
+    """Operands are brought into blocks, multiplied in whole native products, and accumulated."""
+    m, k, n = e.tile("m"), e.K_COUNT, e.tile("n")
+    a_zero, b_zero = e.present("a_zero"), e.present("b_zero")
+    # A zero point takes the sums of the other matrix, and a correction of every output.
+    sums = a_zero * vectors(k * n, "b") * operations("b") + b_zero * vectors(m * k, "a") * operations("a")
+    corrections = (a_zero + b_zero) * vectors(m * n, "out") * operations("out")
+    scales = e.differs(e.scalar("alpha"), 1) + e.present("scale")
+    scaled = e.LAST * vectors(m * n, "out") * scales * e.device("mul_cycles", "out")
     return (
-        e.device("call_cycles", of)
-        + e.ELEMENTS * e.device("output_cycles", of)
-        + macs / e.device("macs_per_cycle", of)
-        + e.ELEMENTS * e.LAST * e.weight("act") * e.device("special_cycles_per_element")
+        packed("a", m * k)
+        + packed("b", k * n)
+        + products(m, k, n, "a", "b")
+        + accumulated(m, n, "a", "out")
+        + e.named("zero points", sums + corrections)
+        + e.named("last step", finished(m * n) + scaled)
     )
 
 
@@ -88,7 +104,7 @@ GEMM = declare(
             Scalar("alpha", "f32", default=1.0),
             *ACTIVATION_SCALARS,
         ),
-        cost=mac_cost(e.ELEMENTS * e.K_COUNT, "a"),
+        cost=_cost(),
         summary=(
             "sum_k (a - a_zero)[m][k] * (b - b_zero)[k][n], over the steps in f32 or int32, which wraps; "
             "floats end as act(alpha * sum + bias[n]), integers as sum + bias[n], where there is a scale as "

@@ -17,9 +17,18 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import DTYPES, EVERY, DType, carrier
+from onedispatch.operators.declarations.formulas import (
+    ENTRY,
+    ROW,
+    accesses,
+    busiest,
+    operations,
+    read,
+    vectors,
+)
 from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
 from onedispatch.operators.declarations.registry import maps
-from onedispatch.operators.families.elementwise import Eltwise, View, numpy_names, streaming_cost
+from onedispatch.operators.families.elementwise import Eltwise, View, numpy_names
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 from onedispatch.operators.scheduling.nest import Nest
@@ -27,12 +36,22 @@ from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
 
+
+def _cast_cost() -> e.Expr:
+    """An operation on a vector of each type: one is widened, the other narrowed."""
+    run = e.named("run", e.smallest(e.run("x0"), e.run("out")))
+    rows = e.named("rows", e.ELEMENTS / run)
+    converted = rows * (vectors(run, "x0") * operations("x0") + vectors(run, "out") * operations("out"))
+    stores = rows * accesses(run, "out")
+    return ENTRY + rows * ROW + busiest(read(rows, run, "x0"), stores, converted)
+
+
 CAST = declare(
     Kernel(
         "od::cast@1",
         inputs=(Tensor("x0", "...", EVERY, walk="affine"),),
         outputs=(Tensor("out", "...", EVERY, walk="affine"),),
-        cost=streaming_cost(2 * e.ELEMENTS, e.as_expr(0)),
+        cost=_cast_cost(),
         summary="converts elements; integers wrap, floats are cut towards zero or rounded to nearest even",
     )
 )

@@ -11,6 +11,7 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import FLOATS
+from onedispatch.operators.declarations.formulas import ENTRY, ROW, operations, vectors
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.params import LIMITS
@@ -20,15 +21,24 @@ from onedispatch.operators.families.elementwise import (
     View,
     numpy_names,
     operands_of,
-    streaming_cost,
     tensors_of,
 )
-from onedispatch.operators.families.rows import LENGTH, ROW_ELEMENTS, ROW_TENSOR, middle_axis_nest
+from onedispatch.operators.families.rows import LENGTH, ROW_TENSOR, middle_axis_nest
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
+
+
+def _lrn_cost() -> e.Expr:
+    """Squares of the window of every element, vectors along i, and a power of their sum."""
+    length, op, mul = e.count("x", LENGTH), operations("x"), e.device("mul_cycles", "x")
+    lines = e.named("lines", e.tile("o") * length * vectors(e.tile("i"), "x"))
+    window = e.smallest(e.scalar("size"), length) * (mul + op)
+    power = e.device("log_cycles", "x") + e.device("exp_cycles", "x") + mul
+    return ENTRY + lines * (ROW + window + power + 2 * mul + op)
+
 
 LRN = declare(
     Kernel(
@@ -42,10 +52,7 @@ LRN = declare(
             Scalar("beta", "f32"),
             Scalar("bias", "f32"),
         ),
-        # The window's squares, and a power (a logarithm and an exponential) per element.
-        cost=streaming_cost(
-            ROW_ELEMENTS * (e.smallest(e.scalar("size"), e.count("x", LENGTH)) + 2), 2 * ROW_ELEMENTS
-        ),
+        cost=_lrn_cost(),
         summary="x / (bias + alpha / size * sum of squares over the window along length) ^ beta",
     )
 )

@@ -9,6 +9,7 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import FLOATS, NUMBERS
+from onedispatch.operators.declarations.formulas import ENTRY, ROW, operations, vectors
 from onedispatch.operators.declarations.functions import POOLINGS, Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, chooses, declare
 from onedispatch.operators.declarations.registry import maps
@@ -16,13 +17,13 @@ from onedispatch.operators.families.elementwise import (
     ACTIVATION_SCALARS,
     numpy_names,
     operands_of,
-    streaming_cost,
 )
 from onedispatch.operators.families.reduce import word_of
 from onedispatch.operators.families.window import (
     TAPS,
     WINDOW_SCALARS,
     Window,
+    packed_planes,
     row_dim,
     rows_view,
     spatial,
@@ -35,6 +36,16 @@ from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
+
+
+def _cost() -> e.Expr:
+    """Per tap and vector of outputs: a load that is no vector's beginning, shifted, and combined."""
+    rows = e.tile("c") * e.tile("oh") * vectors(e.tile("ow"), "out")
+    per_tap = e.work("mode", "x") + operations("x")
+    taps = rows * (TAPS * per_tap + ROW)
+    results = rows * (e.finish("mode", "out") + e.work("act", "out"))
+    return ENTRY + packed_planes(e.tile("c")) + e.named("taps", taps) + results
+
 
 POOL = declare(
     Kernel(
@@ -49,8 +60,7 @@ POOL = declare(
             *(Scalar(f"pad_{side}", high=1 << 20, default=0) for side in ("top", "left", "bottom", "right")),
             *ACTIVATION_SCALARS,
         ),
-        # An average divides every sum.
-        cost=streaming_cost(e.ELEMENTS * (TAPS + 1), e.ELEMENTS * (e.weight("act") + e.weight("mode"))),
+        cost=_cost(),
         summary="largest value or average of the window of every output element",
     )
 )

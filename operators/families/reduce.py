@@ -10,6 +10,16 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import DTYPES, EVERY, FLOATS
+from onedispatch.operators.declarations.formulas import (
+    ENTRY,
+    ROW,
+    accesses,
+    busiest,
+    combined,
+    either,
+    read,
+    vectors,
+)
 from onedispatch.operators.declarations.functions import REDUCTIONS, Activation
 from onedispatch.operators.declarations.kernel import Kernel, Tensor, chooses, declare
 from onedispatch.operators.declarations.registry import maps
@@ -19,7 +29,6 @@ from onedispatch.operators.families.elementwise import (
     View,
     numpy_names,
     operands_of,
-    streaming_cost,
 )
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import (
@@ -36,6 +45,22 @@ from onedispatch.transactions import Device
 Array = np.ndarray[Any, Any]
 
 _NARROW = "i8 u8 i16 u16 i32 bool"  # what is reduced in int32
+
+
+def _reduce_cost() -> e.Expr:
+    """Lines are the members of k with neighbours along i in a vector, or with neighbours along k."""
+    sideways = e.differs(e.tile("i"), 1)  # vectors hold neighbours along i
+    r, i, k = e.tile("r"), e.tile("i"), e.K_COUNT
+    lines = e.named("lines", r * either(sideways, vectors(i, "x"), 1))
+    line = e.named("line", either(sideways, k, vectors(k, "x")))
+    loads = read(r * i * k / e.run("x"), e.run("x"), "x")
+    across = (1 - sideways) * lines * combined(k, "x", e.work("mode", "x"))
+    partial = 2 * r * accesses(i, "out")  # results so far are loaded and stored
+    results = e.LAST * vectors(r * i, "out") * (e.finish("mode", "out") + e.work("act", "out"))
+    passes = busiest(loads, e.as_expr(0), lines * line * e.work("mode", "x"))
+    return ENTRY + lines * ROW + passes + e.named("across", across) + partial + e.named("last step", results)
+
+
 REDUCE = declare(
     Kernel(
         "od::reduce@1",
@@ -49,9 +74,7 @@ REDUCE = declare(
             {"x": "u32", "out": "u32"},
         ),
         scalars=(chooses("mode", REDUCTIONS, of="x"), *ACTIVATION_SCALARS),
-        cost=streaming_cost(
-            e.ELEMENTS * (e.K_COUNT + 1), e.ELEMENTS * e.LAST * (e.weight("act") + e.weight("mode"))
-        ),
+        cost=_reduce_cost(),
         summary="out[r][i] = reduce_k x[r][k][i], over the steps in f32, int32 or uint32; integers wrap",
     )
 )

@@ -11,6 +11,7 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import FLOATS
+from onedispatch.operators.declarations.formulas import ENTRY, ROW, combined, either, operations, vectors
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.registry import maps
@@ -20,7 +21,6 @@ from onedispatch.operators.families.elementwise import (
     View,
     numpy_names,
     operands_of,
-    streaming_cost,
 )
 from onedispatch.operators.families.reduce import Reduce
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
@@ -62,7 +62,22 @@ def middle_axis_nest(
 
 
 ROW_TENSOR = f"o {LENGTH} i"
-ROW_ELEMENTS = e.ELEMENTS * e.count("x", LENGTH)
+SIDEWAYS = e.named("sideways", e.differs(e.tile("i"), 1))  # vectors hold neighbours along i
+
+
+def _softmax_cost() -> e.Expr:
+    """Maximum, exponential with its sum, and scaling each walk every line of a tile."""
+    length, outer = e.count("x", LENGTH), e.tile("o")
+    lines = e.named("lines", outer * either(SIDEWAYS, vectors(e.tile("i"), "x"), 1))
+    line = e.named("line", either(SIDEWAYS, length, vectors(length, "x")))
+    log, op = e.scalar("log"), operations("x")
+    scale = either(log, 2 * op, e.device("mul_cycles", "x"))
+    total = either(log, e.device("log_cycles", "x"), e.device("div_cycles", "x"))
+    per_vector = 3 * op + e.device("exp_cycles", "x") + scale
+    across = (1 - SIDEWAYS) * 2 * combined(length, "x", op)  # of the maximum and of the sum
+    return ENTRY + lines * (3 * ROW + line * per_vector + total + across)
+
+
 SOFTMAX = declare(
     Kernel(
         "od::softmax@1",
@@ -73,8 +88,7 @@ SOFTMAX = declare(
             Scalar("log", high=1, default=0),
             Scalar("length", default=0),  # members of the row; 0: all that the chunk has along it
         ),
-        # Maximum, exponential and scaling each walk the row; one exponential per element.
-        cost=streaming_cost(4 * ROW_ELEMENTS, ROW_ELEMENTS),
+        cost=_softmax_cost(),
         summary="softmax, or its logarithm, along the middle axis of [o, length, i]",
     )
 )

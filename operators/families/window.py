@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.formulas import ROW, accesses, many, vectors
 from onedispatch.operators.declarations.kernel import Scalar
 from onedispatch.operators.declarations.params import LIMITS
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
@@ -31,7 +32,22 @@ WINDOW_SCALARS = (
     ),
     Scalar("width", default=0),  # columns of x, without those that fill up words; 0: all that its axis has
 )
-TAPS = e.scalar("kh") * e.scalar("kw")
+TAPS = e.named("taps per window", e.scalar("kh") * e.scalar("kw"))
+
+
+def packed_planes(channels: e.Expr) -> e.Expr:
+    """Cycles of making the input planes of ``channels`` ready, row by row.
+
+    Where windows overlap or skip columns, planes are copied, padding and halo included; with a
+    horizontal stride, columns are sorted by their phase in a second pass, so that a tap's values lie side
+    by side. Windows of one element read the chunk as it lies.
+    """
+    width = e.count("x", "ow")
+    strided = many(e.scalar("sw"))
+    passes = e.largest(e.differs(TAPS, 1), strided) + strided
+    copied = passes * accesses(width, "x") * e.device("gather_cycles")
+    row = copied + vectors(width, "x") * e.device("pack_cycles", "x")
+    return e.named("pack(x)", channels * (e.count("x", "oh") * row + e.smallest(row, 1) * ROW))
 
 
 @dataclass(frozen=True)

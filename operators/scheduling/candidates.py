@@ -15,6 +15,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.params import LIMITS
 from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.scheduling.call_cost import own_words
 from onedispatch.operators.scheduling.index_space import IntArray, Operand
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import resources
@@ -75,7 +76,7 @@ def candidates(nest: Nest) -> tuple[list[Array], Array]:
 def buffer_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
     """Core memory of the leanest form: double-buffered inputs, single output."""
     inputs: IntArray = sum(x.chunk_words(nest, tiles, k_tile) for x in nest.inputs)
-    return 2 * inputs + nest.out_words(tiles, k_tile) + nest.own_words(tiles, k_tile)
+    return 2 * inputs + nest.out_words(tiles, k_tile) + own_words(nest, tiles, k_tile)
 
 
 def covered(nest: Nest, tiles: Sequence[IntArray]) -> IntArray:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles, own_words
 from onedispatch.operators.scheduling.candidates import fitting
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed
 from onedispatch.operators.scheduling.nest import Nest
@@ -59,14 +60,16 @@ class Judge:
         }
         self.out = spread(nest.out_words(tiles, k_tile))
         self.out_factor = spread(_out_factor(nest, tiles, k_tile))
-        self.own = spread(nest.own_words(tiles, k_tile))
+        self.own = spread(own_words(nest, tiles, k_tile))
         ones = np.ones_like(k_tile)
         inner = np.maximum(ones, -(-nest.k_extent // k_tile)) if nest.reduces else ones
         # All steps of a reduction: what the simulator will charge.
         rest = nest.k_extent - (inner - 1) * k_tile
-        cycles = nest.call_cycles(device, tiles, k_tile, rest, ones)
+        call_cost = CallCost(nest, device, tiles, k_tile)
+        cycles = call_cost(rest, ones)
         if nest.reduces:
-            cycles = cycles + (inner - 1) * nest.call_cycles(device, tiles, k_tile, k_tile, 0 * ones)
+            cycles = cycles + (inner - 1) * call_cost(k_tile, 0 * ones)
+        self.op_cycles = op_cycles(nest, device)
         self.cycles, self.inner = spread(cycles), spread(inner)
         self.ragged = (
             spread(nest.k_extent % k_tile != 0 if nest.reduces else np.zeros(k_tile.shape, bool)) > 0
@@ -208,7 +211,7 @@ class Judge:
         # A single out buffer stops the core, and with it its inputs, while it drains.
         buffers = (2 * (ports[0].words + ports[1].words + out) + self.own[at]) * 4
         stalls = np.where(buffers > self.room.buffer_bytes, outer * out, 0)
-        fill = ports[0].words * served + ports[1].words + out
+        fill = ports[0].words * served + ports[1].words + out + self.op_cycles
         commands = self._commands(mapping, ports, served, outer * rows, at)
         cost: Array = slowest + stalls + contention + idle + fill + commands
         return np.where(fits, cost, np.inf)

@@ -25,6 +25,7 @@ from onedispatch.operators.declarations.params import (
     Axis,
     port_ref,
 )
+from onedispatch.operators.scheduling.call_cost import scratch_words
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, Part
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
@@ -356,7 +357,7 @@ class Schedule:
 
     @cached_property
     def scratch_words(self) -> int:
-        return int(self.nest.scratch_words(self.tiles, self.k_tile))
+        return int(scratch_words(self.nest, self.tiles, self.k_tile))
 
     @cached_property
     def out_depth(self) -> int:

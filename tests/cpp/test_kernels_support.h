@@ -18,6 +18,7 @@
 
 #include "../../cpp_ext/src/kernels/kernel.h"
 #include "../../cpp_ext/src/kernels/simd/simd.h"
+#include "../../cpp_ext/src/program/cost.h"
 #include "../../cpp_ext/src/program/operation.h"
 #include "onedispatch/kernel_library.h"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 
@@ -12,27 +13,36 @@ import onedispatch.cpp_ext._core as core
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.emission.emitter import BoundNest
 from onedispatch.operators.interface.operator import Unsupported
+from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Mapping, Solution
-from onedispatch.transactions import Device
+from onedispatch.transactions import Device, find_device
 from tests.ops.cases import CASES
 from tests.ops.lowered import lower
 
 CALLS = 10_000
 BUFFER_BYTES = 60_000  # of a core's data memory, so that two slots of everything fit
+DEVICES = ("npu1", "npu2")
 
 
-def nests() -> Iterator[tuple[Nest, Device]]:
-    """The nests of every case that is small enough to be lowered quickly."""
+@cache
+def nests() -> list[Nest]:
+    """The nests of every case that the device takes."""
+    found = []
     for case in CASES:
         try:
             lowered = lower(case)
         except (Unsupported, KeyError):
             continue
-        for _, op in lowered.ops:
-            for schedule in op.schedules:
-                yield schedule.nest, op.device
+        found += [schedule.nest for _, op in lowered.ops for schedule in op.schedules]
+    return found
+
+
+def combination(nest: Nest) -> tuple[str, ...]:
+    """The kernel, and the element types of its operands in order."""
+    bound = nest.bound
+    return nest.kernel.name, *(bound[t.name].dtype.name for t in nest.kernel.tensors if t.name in bound)
 
 
 def random_schedule(nest: Nest, device: Device, random: np.random.Generator) -> Schedule | None:
@@ -46,6 +56,7 @@ def random_schedule(nest: Nest, device: Device, random: np.random.Generator) -> 
     if nest.reduces and nest.k_extent:
         k_tile = min(nest.k_extent, int(random.integers(1, 65)))
         k_tile = min(nest.k_extent, -(-k_tile // nest.k_multiple) * nest.k_multiple)
+        k_tile = nest.k_extent if nest.k_whole else k_tile
     mapping = Mapping(None, None, 1, frozenset(), False, tuple(range(len(nest.dims))))
     schedule = Schedule(nest, device, Solution(nest.kernel.name, mapping, tuple(tiles), k_tile))
     words = 2 * schedule.port_words(0) + 2 * schedule.out_words
@@ -55,28 +66,55 @@ def random_schedule(nest: Nest, device: Device, random: np.random.Generator) -> 
 def expected(schedule: Schedule) -> list[int]:
     """Cycles of the steps of one tile, by the formula that the search uses."""
     nest, steps = schedule.nest, schedule.inner_steps
+    cost = CallCost(nest, schedule.device, schedule.tiles, schedule.k_tile)
     cycles = []
     for step in range(steps):
         count = min(schedule.k_tile, nest.k_extent - step * schedule.k_tile) if nest.reduces else 0
-        last = step == steps - 1
-        cycles.append(
-            int(nest.call_cycles(schedule.device, schedule.tiles, schedule.k_tile, max(count, 0), last))
-        )
+        cycles.append(int(cost(max(count, 0), int(step == steps - 1))))
     return cycles
+
+
+def rounds() -> Iterator[Nest]:
+    """Nests by turns: every combination of kernel and element types as often as any other."""
+    kinds: dict[tuple[str, ...], list[Nest]] = {}
+    for nest in nests():
+        kinds.setdefault(combination(nest), []).append(nest)
+    random = np.random.default_rng(3)
+    while True:
+        for alike in kinds.values():
+            yield alike[int(random.integers(len(alike)))]
 
 
 def test_search_and_simulator_agree_on_random_calls() -> None:
     random = np.random.default_rng(8)
-    compared: Counter[str] = Counter()
-    found = list(nests())
-    while compared.total() < CALLS:
-        nest, device = found[int(random.integers(len(found)))]
+    compared: Counter[tuple[str, ...]] = Counter()
+    for nest in rounds():
+        device = find_device(DEVICES[int(random.integers(2))])
         schedule = random_schedule(nest, device, random)
         if schedule is None or schedule.inner_steps > 500:
             continue
         block = BoundNest(schedule, dict.fromkeys(range(8), 1), 1, 0).param_block()
         wanted = expected(schedule)
-        charged = core.charged_cycles(block, device.name, most=min(64, 4 * len(wanted)))
+        setup, *charged = core.charged_cycles(block, device.name, most=1 + min(64, 4 * len(wanted)))
+        assert setup == op_cycles(nest, device)
         assert charged == (wanted * len(charged))[: len(charged)], schedule.explain()
-        compared[nest.kernel.name] += len(charged)
-    assert compared.keys() == {kernel.name for kernel in all_kernels()}
+        compared[combination(nest)] += len(charged)
+        if compared.total() >= CALLS:
+            break
+    assert {name for name, *_ in compared} == {kernel.name for kernel in all_kernels()}
+
+
+def test_arrays_of_tilings_cost_what_each_costs() -> None:
+    random = np.random.default_rng(5)
+    for nest in nests()[:: len(nests()) // 60]:
+        device = find_device("npu2")
+        if nest.is_empty:
+            continue
+        tiles = [random.integers(1, dim.extent + 1, 9) for dim in nest.dims]
+        k_tiles = random.integers(1, max(nest.k_extent, 1) + 1, 9)
+        together = CallCost(nest, device, tiles, k_tiles)(k_tiles, 1)
+        alone = [
+            CallCost(nest, device, [int(t[i]) for t in tiles], int(k_tiles[i]))(int(k_tiles[i]), 1)
+            for i in range(9)
+        ]
+        assert np.broadcast_to(together, 9).tolist() == alone

@@ -62,7 +62,8 @@ def nested(depth: int) -> e.Expr:
         ({"scalars": (Scalar("a", low=3, high=5, default=9),)}, "default of a: given 9"),
         ({"scalars": (Scalar("a", "function"),)}, "a table"),
         ({"cost": e.tile("q")}, "cost: given tile(q)"),
-        ({"cost": e.weight("x")}, "cost: given weight(x)"),
+        ({"cost": e.work("x", "x")}, "cost: given work(x, x)"),
+        ({"cost": e.device("lanes", "z")}, "cost: given z's lanes"),
         ({"inputs": tuple(Tensor(f"x{i}", "...") for i in range(9))}, "words of the parameter block"),
         (
             {"inputs": tuple(Tensor(f"x{i}", "r") for i in range(16))},
@@ -70,7 +71,7 @@ def nested(depth: int) -> e.Expr:
         ),
         ({"inputs": (Tensor("x", "r *a *b *c *d *e *f"),)}, "axes of x: given 7; accepted: at most 6"),
         ({"scratch": e.K_COUNT * 4}, "scratch: given k; accepted: quantities that all calls"),
-        ({"scratch": e.device("call_cycles")}, "scratch: given device(call_cycles)"),
+        ({"scratch": e.device("call_cycles")}, "scratch: given call_cycles"),
         ({"cost": nested(40)}, "cost: given a stack of 41; accepted: at most 32"),
         ({"aux": (Tensor("t", "*n", shape=(4,)),)}, "auxiliary tensor t"),
         ({"aux": (Tensor("t", "r", shape=(4,), values=np.zeros),)}, "axes *name, an extent for each"),

@@ -39,7 +39,7 @@ typedef struct od_error {
 /* An instruction of a formula: a stack machine over IEEE doubles. */
 typedef struct od_step {
   uint32_t op; /* OD_OP_... */
-  uint16_t a, b;
+  uint16_t a, b, c;
   double value; /* OD_OP_NUMBER */
 } od_step;
 
@@ -51,7 +51,8 @@ typedef struct od_dtype_spec {
 
 typedef struct od_function_spec {
   const char* name;
-  double slow;     /* slow evaluations per element */
+  double work[OD_WORK_TERMS];   /* how often a vector of elements takes each, as od_work names them */
+  double finish[OD_WORK_TERMS]; /* how often a vector of results does, in the end */
   uint32_t dtypes; /* bit per OD_DTYPE_...: elements that it is defined for */
 } od_function_spec;
 

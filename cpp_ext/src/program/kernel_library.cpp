@@ -93,11 +93,12 @@ class Declaration {
     switch (step.op) {
       case OD_OP_TILE: return step.a < spec_.n_dims;
       case OD_OP_SCALAR: return step.a < spec_.n_scalars;
-      case OD_OP_WEIGHT: return step.a < spec_.n_scalars && spec_.scalars[step.a].type == OD_SCALAR_FUNCTION;
+      case OD_OP_WORK: case OD_OP_FINISH: return step.a < spec_.n_scalars && spec_.scalars[step.a].type == OD_SCALAR_FUNCTION && step.b < spec_.n_operands;
       case OD_OP_COUNT: case OD_OP_STRIDE: return axis();
-      case OD_OP_PRESENT: return step.a < spec_.n_operands;
+      case OD_OP_RUN: case OD_OP_STEP: case OD_OP_BYTES: case OD_OP_PRESENT: return step.a < spec_.n_operands;
       case OD_OP_DEVICE: return step.a < spec_.n_constants;
-      case OD_OP_DEVICE_BY_DTYPE: return step.a < spec_.n_constants && step.b < spec_.n_operands;
+      case OD_OP_DEVICE_BY_DTYPE:
+        return step.a < spec_.n_constants && step.b < spec_.n_operands && (step.c == OD_NO_OPERAND || step.c < spec_.n_operands);
       default: return step.op < sizeof od_op_takes / sizeof *od_op_takes;
     }
   }

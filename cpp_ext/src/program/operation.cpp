@@ -31,11 +31,6 @@ namespace {
 
 constexpr od_axis kScalarAxis = {1, 1, 0, 0, 1, 1, 0};  // where an operand has one element
 
-std::string number(double value) {
-  if (std::isinf(value)) return value < 0 ? "-infinity" : "infinity";
-  return value == std::floor(value) && std::abs(value) < 1e15 ? std::to_string(static_cast<int64_t>(value)) : std::to_string(value);
-}
-
 std::string names(uint32_t dtypes) {
   std::string text;
   for (uint32_t d = 0; d < std::size(od_dtypes); ++d) {
@@ -204,12 +199,6 @@ void check_types(const od_setup& setup) {
   if (spec.n_types != 0) reject(setup, spec.operands[first].at, "element types (bits 16..23) of the operands together", "accepted: " + accepted);
 }
 
-float f32_of(uint32_t word) {
-  float value;
-  std::memcpy(&value, &word, sizeof value);
-  return value;
-}
-
 void read_scalar(const od_setup& setup, const od_scalar_spec& spec, uint32_t& word) {
   word = setup.words[spec.at];
   double value = word;
@@ -220,24 +209,6 @@ void read_scalar(const od_setup& setup, const od_scalar_spec& spec, uint32_t& wo
   if (value < spec.low || value > spec.high) {  // a NaN passes: floats may be anything unless bounded
     reject(setup, spec.at, spec.name, "accepted: " + number(spec.low) + " to " + number(spec.high));
   }
-}
-
-double scalar_value(const od_setup& setup, uint32_t index) {
-  const uint32_t type = setup.spec->scalars[index].type;
-  if (type == OD_SCALAR_F32) return f32_of(setup.scalars[index]);
-  return type == OD_SCALAR_I32 ? static_cast<double>(static_cast<int32_t>(setup.scalars[index])) : setup.scalars[index];
-}
-
-double constant(const Constants& constants, const std::string& name) {
-  const auto found = constants.find(name);
-  if (found == constants.end()) reject("the device description has no constant kernel." + name + ", which the kernel's cost names");
-  return found->second;
-}
-
-double elements(const od_setup& setup) {
-  double product = 1;
-  for (const od_dim& dim : setup.dims) product *= dim.tile;
-  return product;
 }
 
 // Operands that share an element type do, and functions are defined for what they see.
@@ -264,6 +235,17 @@ void check_dtypes(const od_setup& setup) {
 
 }  // namespace
 
+std::string number(double value) {
+  if (std::isinf(value)) return value < 0 ? "-infinity" : "infinity";
+  return value == std::floor(value) && std::abs(value) < 1e15 ? std::to_string(static_cast<int64_t>(value)) : std::to_string(value);
+}
+
+float f32_of(uint32_t word) {
+  float value;
+  std::memcpy(&value, &word, sizeof value);
+  return value;
+}
+
 void read_operation(Operation& operation) {
   od_setup& setup = operation.setup;
   const od_kernel_spec& spec = *setup.spec;
@@ -282,71 +264,6 @@ void place_operands(const Operation& operation, const std::array<uint8_t*, kPort
     const Operation::Place& place = operation.places[i];
     call.operand[i] = operation.setup.operands[i].present != 0 ? chunks[place.port] + place.offset : nullptr;
   }
-}
-
-namespace {
-
-double evaluate(const od_step* steps, uint32_t count, const od_setup& setup, const Constants& constants, uint32_t k_count, bool last) {
-  const od_kernel_spec& spec = *setup.spec;
-  double stack[OD_MAX_STACK];
-  int top = 0;
-  for (uint32_t i = 0; i < count; ++i) {
-    const od_step& step = steps[i];
-    const auto push = [&](double value) { stack[top++] = value; };
-    const auto fold = [&](auto function) {
-      --top;
-      stack[top - 1] = function(stack[top - 1], stack[top]);
-    };
-    switch (step.op) {
-      case OD_OP_NUMBER: push(step.value); break;
-      case OD_OP_ADD: fold([](double x, double y) { return x + y; }); break;
-      case OD_OP_SUB: fold([](double x, double y) { return x - y; }); break;
-      case OD_OP_MUL: fold([](double x, double y) { return x * y; }); break;
-      case OD_OP_DIV: fold([](double x, double y) { return x / y; }); break;
-      case OD_OP_MAX: fold([](double x, double y) { return x > y ? x : y; }); break;
-      case OD_OP_MIN: fold([](double x, double y) { return x < y ? x : y; }); break;
-      case OD_OP_CEIL: stack[top - 1] = std::ceil(stack[top - 1]); break;
-      case OD_OP_TILE: push(setup.dims[setup.roles[step.a]].tile); break;
-      case OD_OP_ELEMENTS: push(elements(setup)); break;
-      case OD_OP_K: push(k_count); break;
-      case OD_OP_LAST: push(last ? 1 : 0); break;
-      case OD_OP_SCALAR: push(scalar_value(setup, step.a)); break;
-      case OD_OP_WEIGHT: push(spec.scalars[step.a].functions[setup.scalars[step.a]].slow); break;
-      case OD_OP_COUNT: push(static_cast<double>(setup.operands[step.a].axes[step.b].chunk)); break;
-      case OD_OP_STRIDE: push(static_cast<double>(setup.operands[step.a].axes[step.b].stride)); break;
-      case OD_OP_PRESENT: push(setup.operands[step.a].present ? 1 : 0); break;
-      case OD_OP_DEVICE: push(constant(constants, spec.constants[step.a])); break;
-      case OD_OP_DEVICE_BY_DTYPE: {
-        const char* rates = od_dtypes[setup.operands[step.b].dtype].rates;
-        push(constant(constants, std::string(rates) + "_" + spec.constants[step.a]));
-        break;
-      }
-    }
-  }
-  return stack[0];
-}
-
-}  // namespace
-
-uint64_t call_cycles(const od_setup& setup, const Constants& constants, uint32_t k_count, bool last) {
-  const od_kernel_spec& spec = *setup.spec;
-  return static_cast<uint64_t>(std::ceil(evaluate(spec.cost, spec.n_cost, setup, constants, k_count, last)));
-}
-
-void read_scratch(Operation& operation, const Constants& constants) {
-  od_setup& setup = operation.setup;
-  if (setup.spec->n_scratch == 0) return;
-  const uint32_t address = setup.words[params::header::scratch];
-  const double bytes = std::ceil(evaluate(setup.spec->scratch, setup.spec->n_scratch, setup, constants, setup.k_tile, true) / 4) * 4;
-  const uint32_t lowest = params::kCoreViewMemory + 4 * setup.spec->block_words;
-  const uint32_t end = params::kCoreViewMemory + kCoreMemoryBytes;
-  // Negated, so that a formula that gives no number is refused too.
-  if (address % 4 != 0 || address < lowest || address > end || !(bytes >= 0 && bytes <= end - address)) {
-    reject(setup, params::header::scratch, "scratch", "accepted: multiples of 4 from " + std::to_string(lowest) + " on, with room for the " +
-                                                          number(bytes) + " bytes that the kernel declares before " + std::to_string(end));
-  }
-  operation.scratch_at = address - params::kCoreViewMemory;
-  setup.scratch_bytes = static_cast<uint32_t>(bytes);
 }
 
 }  // namespace onedispatch

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // An operation as its parameter block describes it: read and checked by the kernel's declaration, once;
-// then what its calls cost, and where their chunks lie.
+// then where the chunks of its calls lie.
 #pragma once
 #include <array>
 #include <cstdint>
-#include <map>
 #include <string>
 
 #include "onedispatch/core_program.h"
@@ -15,9 +14,6 @@ namespace onedispatch {
 
 constexpr uint32_t kPorts = 3;  // in0, in1, out
 constexpr uint32_t kOutPort = 2;
-
-// Constants of section [kernel] of the device description, by name.
-using Constants = std::map<std::string, double>;
 
 struct Operation {
   struct Place {
@@ -40,13 +36,8 @@ struct Operation {
 void read_operation(Operation& operation);
 // Points the operands of `call` into the chunks that begin at `chunks`.
 void place_operands(const Operation& operation, const std::array<uint8_t*, kPorts>& chunks, od_call& call);
-// Core cycles of a call of k_count members, the last step of its reduction or not: the declaration's
-// formula, rounded up. Throws ProgramError where the device lacks a constant.
-uint64_t call_cycles(const od_setup& setup, const Constants& constants, uint32_t k_count, bool last);
-// Where the scratch of every call lies and how large it is, by the declaration's formula, rounded up to
-// whole words. Throws ProgramError where the core's memory does not hold it.
-void read_scratch(Operation& operation, const Constants& constants);
-
+std::string number(double value);  // as it is printed in messages
+float f32_of(uint32_t word);  // the number whose bits they are
 // "super kernel: <text>"
 [[noreturn]] void reject(const std::string& text);
 // "super kernel: <kernel>: <what>: word <at> of the parameter block is <value>; <accepted>"

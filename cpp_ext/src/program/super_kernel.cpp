@@ -17,11 +17,21 @@ constexpr uint32_t kCoreView = params::kCoreViewMemory;  // own data memory as t
 constexpr uint32_t kMaxCount = 1 << 20;  // outer tiles of a dimension, inner steps
 constexpr const char* kPortNames[] = {"in0", "in1", "out"};
 constexpr uint32_t kOut = kOutPort;
+constexpr uint32_t kMaskWords = 3;  // what a core reads of a block that leaves its row out
 
 Action acquire(uint32_t lock) {
   Action action;
   action.kind = Action::Kind::kAcquire;
   action.lock = lock;
+  return action;
+}
+
+// The first words of the parameter block are read, and perhaps a kernel is set up by them.
+Action read_block(uint32_t words, uint64_t cycles) {
+  Action action;
+  action.kind = Action::Kind::kCompute;
+  action.cycles = cycles;
+  action.reads.push_back({0, 4 * words});
   return action;
 }
 
@@ -67,6 +77,7 @@ void SuperKernel::begin_op() {
   const od_kernel& kernel = named_kernel();
   operation_.setup.spec = kernel.spec;
   if ((words_[at::row_mask] >> core_.row & 1) == 0) {
+    queue_.push_back(read_block(kMaskWords, word_cycles(constants_, kMaskWords)));
     finish_op();
     return;
   }
@@ -81,6 +92,7 @@ void SuperKernel::begin_op() {
   } catch (const KernelError& error) {
     reject(error.what);
   }
+  queue_.push_back(read_block(kernel.spec->words, op_cycles(operation_.setup, constants_)));
   charges_ = {};
   outer_ = {};
   step_ = 0;

@@ -8,6 +8,7 @@
 
 #include "onedispatch/core_program.h"
 #include "onedispatch/kernel_library.h"
+#include "cost.h"
 #include "operation.h"
 
 namespace onedispatch {

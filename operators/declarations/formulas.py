@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counted work as formulas: what declarations of kernels put their costs together from.
+
+Work is counted in vectors: how many a core loads, stores and computes on, partial ones whole, and how
+often an inner loop begins. Prices are constants of the device (``[kernel]`` of its file, each with its
+source): cycles per vector, by element type and, where it matters, by function.
+"""
+
+from __future__ import annotations
+
+from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.expressions import Expr
+
+ENTRY = e.device("call_cycles")
+ROW = e.device("row_cycles")
+
+
+def vectors(members: Expr, operand: str) -> Expr:
+    """Vectors that an operation on ``members`` neighbours of ``operand``'s type takes."""
+    return e.ceiling(members / e.device("lanes", operand))
+
+
+def accesses(members: Expr, operand: str) -> Expr:
+    """Vector loads, or stores, of ``members`` neighbours of ``operand``'s type."""
+    return e.ceiling(members * e.item_bytes(operand) / e.device("vector_bytes"))
+
+
+def many(value: Expr) -> Expr:
+    """1 where a step or a stride is beyond 1, else 0."""
+    return e.differs(e.largest(value, 1), 1)
+
+
+def either(condition: Expr, yes: Expr | float, no: Expr | float) -> Expr:
+    """``yes`` where the condition is 1, ``no`` where it is 0."""
+    return condition * yes + (1 - condition) * no
+
+
+def read(rows: Expr, run: Expr, operand: str) -> Expr:
+    """Cycles of reading ``rows`` walks of ``run`` members of ``operand``, at the step that it has.
+
+    Neighbours come as whole vectors, several in a cycle; members apart take a load and a shuffle for
+    every vector that they touch, at most one per member; one member for all is loaded once per row.
+    """
+    step = e.step(operand)
+    touched = e.largest(e.smallest(run, accesses(run * step, operand)), 1)
+    price = either(many(step), e.device("gather_cycles"), 1 / e.device("loads_per_cycle"))
+    return e.named(f"read({operand})", rows * touched * price)
+
+
+def busiest(loads: Expr, stores: Expr, operations: Expr) -> Expr:
+    """Cycles of pipelined loops: the units work side by side."""
+    return e.largest(e.largest(loads, stores), operations)
+
+
+def packed(operand: str, members: Expr) -> Expr:
+    """Cycles of making a chunk of ``members`` ready for native products.
+
+    Descriptors lay the blocks of a native product out on the way, as they do for the published kernels.
+    Types without one are split into parts here; and where the chunk lies crosswise, its blocks are
+    transposed: a load and a shuffle per vector.
+    """
+    run = e.run(operand)
+    split = members / run * vectors(run, operand) * e.device("pack_cycles", operand)
+    crosswise = many(e.step(operand)) * accesses(members, operand) * e.device("gather_cycles")
+    return e.named(f"pack({operand})", split + crosswise)
+
+
+def products(m: Expr, k: Expr, n: Expr, a: str, b: str) -> Expr:
+    """Cycles of ``m`` x ``k`` x ``n`` multiply-accumulates, in whole native products."""
+    rows, inner, columns = (
+        e.multiple(size, e.device(f"native_{name}", a)) for size, name in ((m, "m"), (k, "k"), (n, "n"))
+    )
+    return e.named("products", rows * inner * columns / e.device("macs_per_cycle", a, b))
+
+
+def accumulated(m: Expr, n: Expr, a: str, out: str) -> Expr:
+    """Cycles of a call for itself and for loading and storing accumulators of whole native products."""
+    rows, columns = (e.multiple(size, e.device(f"native_{name}", a)) for size, name in ((m, "m"), (n, "n")))
+    outputs = rows * columns * e.device("output_cycles", a, out)
+    return e.named("accumulators", e.device("product_call_cycles", a, out) + outputs)
+
+
+def operations(operand: str) -> Expr:
+    """Cycles of one simple operation on a vector of ``operand``'s type."""
+    return e.device("op_cycles", operand)
+
+
+def combined(lanes: Expr, operand: str, combine: Expr) -> Expr:
+    """Cycles of making one value of a vector: it is shuffled and ``combine``d by halves."""
+    return e.halvings(e.smallest(lanes, e.device("lanes", operand))) * (operations(operand) + combine)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a nest's work on a core costs: the kernel's formula over the quantities of its calls.
+
+The simulator evaluates the same formula over the words of the parameter block
+(``cpp_ext/src/kernels/cost.cpp``); ``tests/ops/test_cost.py`` compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations.expressions import Expr, Op
+from onedispatch.operators.declarations.kernel import Tensor
+from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, product
+from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.transactions import Device
+
+
+def op_cycles(nest: Nest, device: Device) -> int:
+    """Core cycles before the first call: the parameter block is read, and the kernel set up by it."""
+    words = nest.kernel.words_used * device.constant("kernel.parameter_word_cycles")
+    return int(np.ceil(device.constant("kernel.op_setup_cycles") + words))
+
+
+def scratch_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+    """Words of core memory that calls use as they like."""
+    if not nest.kernel.scratches:
+        return 0
+    quantities = Quantities(nest, None, tiles, k_tile)
+    quantities.begin(k_tile, 1)
+    return np.ceil(nest.kernel.scratch.evaluate(quantities) / 4).astype(np.int64)
+
+
+def own_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+    """Words of core memory beside chunks and a block as every nest has it."""
+    return nest.longer_block + scratch_words(nest, tiles, k_tile)
+
+
+class CallCost:
+    """Cycles of a nest's calls on one device, for one tiling or for arrays of them."""
+
+    def __init__(self, nest: Nest, device: Device, tiles: Sequence[IntArray], k_tile: IntArray) -> None:
+        self.formula = nest.kernel.cost
+        self.quantities = Quantities(nest, device, tiles, k_tile)
+        self.fixed: dict[int, Any] = {}  # parts of the formula that no step changes
+        for part in _unchanging(self.formula):
+            part.evaluate(self.quantities, self.fixed)
+
+    def __call__(self, k_count: IntArray, last: IntArray) -> Any:
+        """Cycles of one call of ``k_count`` members, the ``last`` step of its reduction or not."""
+        self.quantities.begin(k_count, last)
+        return np.ceil(self.formula.evaluate(self.quantities, dict(self.fixed)))
+
+
+class Quantities:
+    """The quantities of calls that a formula names, for ``Expr.evaluate``; without a device, none of it."""
+
+    def __init__(
+        self, nest: Nest, device: Device | None, tiles: Sequence[IntArray], k_tile: IntArray
+    ) -> None:
+        self.nest, self.device, self.tiles, self.k_tile = nest, device, tiles, k_tile
+        self.bound = nest.bound
+        self.tensors = {tensor.name: tensor for tensor in nest.kernel.tensors}
+
+    def begin(self, k_count: IntArray, last: IntArray) -> None:
+        """Another call: ``k_count`` members of the reduction, its ``last`` step or not."""
+        self.k_count, self.last = k_count, last
+        self.walks: dict[str, tuple[Any, Any]] = {}
+
+    def __call__(self, leaf: Expr) -> Any:
+        name, operand = leaf.name, self.bound.get(leaf.name)
+        match leaf.op:
+            case Op.TILE:
+                return self.tiles[self.nest.roles[name]]
+            case Op.ELEMENTS:
+                return product(self.tiles)
+            case Op.K:
+                return self.k_count
+            case Op.LAST:
+                return self.last
+            case Op.SCALAR:
+                return self.nest.price(leaf)
+            case Op.WORK | Op.FINISH:
+                rates = self._rates(leaf.part)
+                counts = self.nest.price(leaf)
+                return sum((times * self._constant(f"{rates}_{term}_cycles") for term, times in counts), 0.0)
+            case Op.COUNT | Op.STRIDE:
+                dim = self.nest.axis_dim(self.tensors[name], leaf.part)
+                return self._along(name, dim)[leaf.op is Op.STRIDE]
+            case Op.RUN | Op.STEP:
+                if name not in self.walks:
+                    self.walks[name] = self._walk(self.tensors[name])
+                return self.walks[name][leaf.op is Op.STEP]
+            case Op.BYTES:
+                return operand.dtype.itemsize if operand else 0
+            case Op.PRESENT:
+                return float(operand is not None)
+        types = [self._rates(tensor) + "_" for tensor in (leaf.part, leaf.other) if tensor]
+        return self._constant("".join(types) + name)
+
+    def _constant(self, name: str) -> float:
+        if self.device is None:
+            raise RuntimeError(f"kernel.{name} outside of a cost")
+        return self.device.constant(f"kernel.{name}")
+
+    def _rates(self, operand: str) -> str:
+        """Whose constants hold for an operand; one that is absent is of the output's type."""
+        return self.bound.get(operand, self.nest.outputs[0]).dtype.rates
+
+    def _along(self, name: str, dim: int | None) -> tuple[Any, Any]:
+        """(extent, stride) of a chunk along an axis; where it is broadcast, as the block says it."""
+        operand = self.bound.get(name)
+        for found, count, stride in operand.extents(self.nest, self.tiles, self.k_tile) if operand else ():
+            if found == dim:
+                return count, stride
+        return 1, 0
+
+    def _walk(self, tensor: Tensor) -> tuple[Any, Any]:
+        """(members, step) of the longest walk of an operand with one step, its innermost axis first."""
+        run: Any = 1
+        step: Any = 0
+        open_: Any = True  # nothing has ended the walk yet
+        for members, stride in self._members(tensor):
+            many = np.greater(members, 1)
+            begins = many & np.equal(run, 1)
+            joins = many & open_ & (begins | np.equal(stride, np.multiply(run, step)))
+            open_ = open_ & (joins | ~many)
+            step = np.where(begins & joins, stride, step)
+            run = np.where(joins, run * members, run)
+        return run, step
+
+    def _members(self, tensor: Tensor) -> Iterator[tuple[Any, Any]]:
+        """(members, elements from one to the next) along the operand's axes, innermost first."""
+        operand, nest = self.bound.get(tensor.name), self.nest
+        if operand is None:  # what is absent ends no walk
+            yield product(self.tiles), 0
+            return
+        lies = {dim: (count, stride) for dim, count, stride in operand.extents(nest, self.tiles, self.k_tile)}
+        for axis in reversed(tensor.axis_names[: None if nest.kernel.dims else len(nest.dims)]):
+            dim = nest.axis_dim(tensor, axis)
+            if dim is None:
+                yield lies.get(None, (1, 0))
+                continue
+            if dim != K and nest.dims[dim].extent == 1:
+                continue
+            a = next((x.a for x in operand.access if x.dim == dim), 0) if isinstance(operand, Operand) else 1
+            stride = lies.get(dim, (1, 0))[1]
+            yield (self.k_count if dim == K else self.tiles[dim]), np.multiply(a, stride)
+
+
+def _unchanging(formula: Expr) -> Iterator[Expr]:
+    """The largest parts of ``formula`` whose value no step of a reduction changes."""
+    if not formula.varies:
+        yield formula
+        return
+    for arg in formula.args:
+        yield from _unchanging(arg)
