@@ -171,7 +171,7 @@ def named_alike() -> onnx.ModelProto:
     )
 
 
-@pytest.mark.parametrize("last", ["Relu", "Softsign"])  # Softsign runs on the host
+@pytest.mark.parametrize("last", ["Relu", "Atan"])  # Atan runs on the host
 def test_names_of_dimensions_are_hints(last: str, rng: np.random.Generator) -> None:
     model = named_alike()
     model.graph.node[1].op_type = last
@@ -365,7 +365,7 @@ def test_more_inputs_than_a_transaction_has_arguments() -> None:
 def test_many_aliases_between_host_nodes_are_placed_in_linear_time() -> None:
     """30,000 nodes; with quadratic work this runs into the limit for hanging tests."""
     names = ["x", *(f"v{i}" for i in range(29_999)), "y"]
-    ops = itertools.cycle(("Softsign", "Identity"))
+    ops = itertools.cycle(("Atan", "Identity"))
     nodes = [
         helper.make_node(op, [a], [b]) for op, (a, b) in zip(ops, itertools.pairwise(names), strict=False)
     ]
