@@ -47,6 +47,7 @@ def check_valid(proto: ModelProto) -> None:
         if schema is not None:
             _check_attributes(node, schema, where)
             _check_counts(node, schema, where)
+            _check_omitted(node, schema, where)
         if any(a.type in _GRAPHS for a in node.attribute):
             continue  # its subgraph reads outer values, which the checker of one node does not know
         try:
@@ -166,3 +167,14 @@ def _check_counts(node: NodeProto, schema: OpSchema, where: str) -> None:
         if not least <= given <= most:
             accepted = counted(least, what) if least == most else f"{span(least, most)} {what}s"
             raise ModelError(where, counted(given, what), accepted)
+
+
+def _check_omitted(node: NodeProto, schema: OpSchema, where: str) -> None:
+    """Inputs of a series are all there: ONNX omits optional ones only, and onnxruntime crashes."""
+    first = len(schema.inputs) - 1
+    if first < 0 or schema.inputs[first].option != OpSchema.FormalParameterOption.Variadic:
+        return
+    for index, name in enumerate(node.input[first:], first):
+        if not name:
+            accepted = f"a name: {node.op_type} takes any number of inputs, none of which may be omitted"
+            raise ModelError(where, f"input {index} without a name", accepted, "leave it out of the list")

@@ -27,6 +27,7 @@ RUNTIME_OPSET, RUNTIME_IR = 26, 13
 
 
 NEVER_ENDS = "does not come back"
+CRASHES = "does not come back either: a segmentation fault"
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,10 @@ def _never_ends(model: Model) -> bool:
     return any(n.op_type == "Conv" and not empty.isdisjoint(n.input[1:2]) for n in model.proto.graph.node)
 
 
+_SERIES = ("Sum", "Mean", "Max", "Min", "Concat")
+"""onnxruntime reads those of their inputs that are not there."""
+
+
 class Runtime:
     """onnxruntime's answer to a model: outputs, or a message."""
 
@@ -122,6 +127,9 @@ class Runtime:
         self.message = ""
         if _never_ends(model):
             self.message = NEVER_ENDS
+            return
+        if any(n.op_type in _SERIES and "" in n.input for n in model.proto.graph.node):
+            self.message = CRASHES
             return
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

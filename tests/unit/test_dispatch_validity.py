@@ -199,3 +199,13 @@ def test_axes_from_the_end_in_every_operator_set(op_type: str, axes: list[int], 
     for fallback in ("cpu", "error"):
         (y,) = onedispatch.InferenceSession(proto, fallback=fallback).run(None, {"x0": x})
         np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("op_type", ["Sum", "Mean", "Max"])
+def test_inputs_of_a_series_are_all_there(op_type: str) -> None:
+    """onnxruntime ends with a segmentation fault."""
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 3]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node(op_type, ["x", ""], ["y"])], "g", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(ModelError, match="input 1 without a name"):
+        onedispatch.compile(model)
