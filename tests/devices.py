@@ -21,7 +21,7 @@ FILES: dict[str, dict[str, int]] = {
         "memory_tile.bds": 24,
         "memory_tile.locks": 32,
         "shim.bds": 6,
-        "core.bds": 4,
+        "core.bds": 6,
         "dma.queue_depth": 1,
     },
     "tall": {"device.columns": 2, "device.core_rows": 11},

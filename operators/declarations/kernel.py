@@ -34,7 +34,7 @@ MAX_NAME_BYTES = 64
 MAX_STACK = 32  # values that a formula holds at once
 AXIS_WORDS = 5
 WORDS = 128  # of a parameter block; kernels that need more have longer ones
-MAX_WORDS, BLOCK_STEP = 256, 32
+MAX_WORDS = 2 * WORDS
 ARGS_AT = 40  # where the kernel's part begins
 K_AXIS = "k"  # the axis along the reduction
 WHOLE = "*"  # begins the name of an axis that no index dimension walks: all of it is in every chunk
@@ -425,7 +425,12 @@ class Kernel:
     @property
     def block_words(self) -> int:
         """Words of the block as it is sent: as many as all nests have, or more where those do not do."""
-        return max(WORDS, -(-self.words_used // BLOCK_STEP) * BLOCK_STEP)
+        return WORDS * self.block_pieces
+
+    @property
+    def block_pieces(self) -> int:
+        """How many times ``WORDS`` words bring the block."""
+        return -(-self.words_used // WORDS)
 
     @cached_property
     def type_rows(self) -> tuple[Mapping[str, tuple[str, ...]], ...]:

@@ -27,7 +27,6 @@ from onedispatch.operators.declarations.params import (
     Axis,
     ParamBlock,
 )
-from onedispatch.operators.declarations.params import WORDS as PARAM_WORDS
 from onedispatch.operators.emission import overlay
 from onedispatch.operators.emission.access_pattern import ChunkTask, Dims, Pattern, chunk_tasks
 from onedispatch.operators.emission.mem_tile import MAX_REPEAT, MemTile
@@ -246,7 +245,6 @@ class _Emitter:
     params_at: int
     pushes: list[Push] = field(default_factory=list)
     restore: list[tuple[int, int]] = field(default_factory=list)
-    restore_bds: list[tuple[int, Sequence[int]]] = field(default_factory=list)
     core_bds: list[tuple[int, Sequence[int]]] = field(default_factory=list)
     _mem_tiles: dict[tuple[int, ...], MemTile] = field(default_factory=dict)  # by core rows served
 
@@ -266,8 +264,6 @@ class _Emitter:
         self._flow(columns)
         for address, value in self.restore:
             self.builder.write(address, value)
-        for address, words in self.restore_bds:
-            self.builder.blockwrite(address, words)
 
     def _address(self, column: int, row: int, block: str, index: int = 0) -> int:
         offset, stride = _block(("shim", "mem")[row] if row < 2 else "core", block)
@@ -278,14 +274,14 @@ class _Emitter:
     def _params(self, column: int) -> None:
         push = self.pushes.append
         pattern = Pattern(self.params_at // 4, ((self.bound.schedule.nest.kernel.block_words, 1),))
-        if self.bound.schedule.nest.longer_block:
-            self._lengthen(column)
         push(Push(-1, FEED_RANK, column, 0, MM2S, 1, 1, PARAMS, (pattern,), (self.params_argument,)))
         in_bd, out_bd = self.room.mem_param_bds
-        push(Push(-1, 0, column, 1, S2MM, 1, 1, in_bd))
-        push(Push(-1, 1, column, 1, MM2S, 0, 1, out_bd))
+        pieces = self.bound.schedule.nest.kernel.block_pieces
+        push(Push(-1, 0, column, 1, S2MM, 1, pieces, in_bd))
+        push(Push(-1, 1, column, 1, MM2S, 0, pieces, out_bd))
+        core_bd = self.room.core_param_bds[pieces - 1]
         for row in range(self.room.rows):
-            push(Push(0, CORE_RANK, column, 2 + row, S2MM, 1, 1, self.room.core_param_bd))
+            push(Push(0, CORE_RANK, column, 2 + row, S2MM, 1, 1, core_bd))
 
     def _turns(self, column: int) -> None:
         """Where one row of several that share a lane works, it does not wait for its turn."""
@@ -296,19 +292,6 @@ class _Emitter:
         enable = merge + 4 * (len(words) - 1)
         self.builder.write(enable, 0)
         self.restore.append((enable, words[-1]))
-
-    def _lengthen(self, column: int) -> None:
-        """Rewrites the descriptors of parameter blocks for a longer one, and has them restored."""
-        words = self.bound.schedule.nest.kernel.block_words
-        room = self.room
-        rows = [(1, *described) for described in overlay.mem_param_bds(room, words)]
-        rows += [(2 + row, *overlay.core_param_bd(room, words)) for row in range(room.rows)]
-        usual = [described for _, described in overlay.mem_param_bds(room, PARAM_WORDS)]
-        usual += [overlay.core_param_bd(room, PARAM_WORDS)[1]] * room.rows
-        for (row, number, longer), shorter in zip(rows, usual, strict=True):
-            address = self._address(column, row, "DMA_BD", number)
-            self.builder.blockwrite(address, longer)
-            self.restore_bds.append((address, shorter))
 
     def _core(self, column: int, row: int) -> None:
         if row >= self.bound.schedule.active_rows:

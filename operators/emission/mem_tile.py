@@ -83,7 +83,7 @@ class MemTile:
     def _memory(self, words: int) -> int:
         start = self._bytes
         self._bytes += words * 4
-        end = self.room.mem_param_at - 4 * self.schedule.nest.longer_block
+        end = self.room.mem_param_at
         if self._bytes > end:
             raise self._too_much(f"rings of {counted(self._bytes, 'byte')}", f"at most {end}")
         return start

@@ -15,7 +15,7 @@ Per column (``resources`` says what lanes are, and which rows share one), with l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 
 from onedispatch.operators.declarations import params
@@ -169,7 +169,11 @@ def _mem(builder: TransactionBuilder, column: int, room: Resources) -> None:
     empty, full = room.mem_param_locks
     tile.lock(empty, 1)
     tile.lock(full, 0)
-    for index, words in mem_param_bds(room, PARAM_WORDS):
+    in_bd, out_bd = room.mem_param_bds
+    for index, words in (
+        (in_bd, mem_bd(room.mem_param_at, PARAM_WORDS, empty, full)),
+        (out_bd, mem_bd(room.mem_param_at, PARAM_WORDS, full, empty)),
+    ):
         builder.blockwrite(tile.address("DMA_BD", index), words)
 
 
@@ -200,8 +204,8 @@ def _core(builder: TransactionBuilder, column: int, row: int, room: Resources) -
         tile.lock(full, 0)
     tile.lock(PARAM_LOCKS[0], 1)
     tile.lock(PARAM_LOCKS[1], 0)
-    index, words = core_param_bd(room, PARAM_WORDS)
-    builder.blockwrite(tile.address("DMA_BD", index), words)
+    for index, words in _core_param_bds(room):
+        builder.blockwrite(tile.address("DMA_BD", index), words)
 
 
 def _results(tile: _Tile, row: int, room: Resources, shared: bool) -> None:
@@ -242,17 +246,14 @@ def image_hash(words: Iterable[int]) -> int:
     return value
 
 
-def mem_param_bds(room: Resources, words: int) -> list[tuple[int, tuple[int, ...]]]:
-    """(number, BD) of a memory tile for parameter blocks of so many words: in, then out."""
-    empty, full = room.mem_param_locks
-    in_bd, out_bd = room.mem_param_bds
-    at = room.mem_param_at - 4 * (words - PARAM_WORDS)
-    return [(in_bd, mem_bd(at, words, empty, full)), (out_bd, mem_bd(at, words, full, empty))]
-
-
-def core_param_bd(room: Resources, words: int) -> tuple[int, tuple[int, ...]]:
-    """(number, BD) of a core for parameter blocks of so many words."""
-    return room.core_param_bd, core_bd(0, words, *PARAM_LOCKS)
+def _core_param_bds(room: Resources) -> Iterator[tuple[int, list[int]]]:
+    """(number, BD) for blocks of one piece, and for those of two, which come one after the other."""
+    empty, full = ((PARAM_LOCKS[0], -1), (PARAM_LOCKS[1], 1))
+    whole, first = room.core_param_bds
+    second = first - 1
+    yield whole, CoreBd.at(0, PARAM_WORDS, acquire=empty, release=full).to_words()
+    yield first, CoreBd.at(0, PARAM_WORDS, acquire=empty, next_bd=second).to_words()
+    yield second, CoreBd.at(4 * PARAM_WORDS, PARAM_WORDS, release=full).to_words()
 
 
 @lru_cache(maxsize=4096)  # columns, and operators of one kind, have the same ones

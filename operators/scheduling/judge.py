@@ -188,7 +188,7 @@ class Judge:
             outer = outer * count
         served = -(-self.room.rows // self.device.columns) if mapping.rowcast else rows
         ports = [self._port(p, mapping, counts, outer, at) for p in (0, 1)]
-        fits = _hold(self.room, ports, (served, 1), out * rows + self.nest.longer_block)
+        fits = _hold(self.room, ports, (served, 1), out * rows)
         drain = outer * out * rows
         sources = self.room.rows if mapping.rowcast else rows * mapping.columns
         total = ports[0].taken * ports[0].fetched * sources + mapping.columns * (

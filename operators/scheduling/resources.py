@@ -24,7 +24,7 @@ from onedispatch.transactions.base.phrases import counted, span
 from onedispatch.transactions.machine import registers as reg
 
 ROW_LANES = 4  # of in0 upwards, and of results downwards
-CORE_BDS = 4  # in0, in1, out, parameters
+CORE_BDS = 6  # in0, in1, out; parameters: one, or a first and a second piece
 CORE_LOCKS = max(PARAM_LOCKS) + 1
 SHIM_CHANNELS = 2
 # Shim BDs of MM2S 0 and 1 and of S2MM 0, as parts of those that parameters leave.
@@ -60,8 +60,10 @@ class Resources:
         return self.device.count("core.data_memory_bytes") - PARAM_BYTES
 
     @cached_property
-    def core_param_bd(self) -> int:
-        return self.device.count("core.bds") - 1
+    def core_param_bds(self) -> tuple[int, int]:
+        """For parameter blocks of one piece, and the first of two for those of two pieces."""
+        last = self.device.count("core.bds") - 1
+        return last, last - 1
 
     # -- memory tiles ----------------------------------------------------------------------
 
@@ -141,7 +143,7 @@ def resources(device: Device) -> Resources:
         f"{span(1, most)}: a memory tile with {counted(bds, 'descriptor')} and {counted(locks, 'lock')} "
         "serves no more",
     )  # fmt: skip
-    _at_least(device, "core.bds", CORE_BDS, "three ports and the parameter block")
+    _at_least(device, "core.bds", CORE_BDS, "three ports, and parameter blocks of one or two pieces")
     _at_least(device, "core.locks", CORE_LOCKS, "the super kernel's locks")
     _at_least(device, "shim.channels", SHIM_CHANNELS, "both inputs of a column")
     pool = min(map(len, found.shim_bds.values()))

@@ -301,7 +301,7 @@ class Schedule:
         """The holds of both ports when a row's out ring takes ``out_words``, and whether that fits."""
         words = [self.port_words(p) for p in (0, 1)]
         rows = [self.rows_served, 1]
-        taken = 2 * (words[0] * rows[0] + words[1]) + out_words * self.active_rows + self.nest.longer_block
+        taken = 2 * (words[0] * rows[0] + words[1]) + out_words * self.active_rows
         free = self.room.mem_words - taken
         all_fits = free >= 0
         holds = [STREAM, STREAM]

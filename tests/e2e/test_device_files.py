@@ -135,7 +135,7 @@ def test_what_no_overlay_can_serve_is_refused(tmp_path: Path) -> None:
     for key, value, accepted in (
         ("device.core_rows", 12, "1 to 11"),
         ("core.locks", 12, "16 or more"),
-        ("core.bds", 3, "4 or more"),
+        ("core.bds", 5, "6 or more"),
         ("shim.bds", 3, "4 or more"),
         ("shim.channels", 1, "2 or more"),
         ("memory_tile.bds", 8, "a memory tile with 8 descriptors"),

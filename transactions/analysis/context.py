@@ -43,7 +43,7 @@ class CoreProgram:
         starts: words of program memory from its first on -> what the program that they hold does for the
             words of a block in a column and core row (from 0), or None where they hold no such program.
         parameters_at: byte of data memory at which a block lies.
-        words: the least that a block has.
+        words: of a block, or of each of its pieces; ``starts`` is told the first piece.
         full: the lock that says that a block is there: acquired by one before anything else.
     """
 

@@ -298,9 +298,11 @@ class Order:
 
     def _use_of_block(self, tile: Tile, use: BdUse, key: Resource, begins: int) -> LockUse | None:
         known = self._cores[tile]
-        if use.pattern.length < known.words or 4 * vars(use.bd)["base"] != known.parameters_at:
+        # The last piece of a block has come; those before it came right before it.
+        ahead = vars(use.bd)["base"] - known.parameters_at // 4
+        if ahead < 0 or ahead % known.words or use.pattern.length != known.words:
             return None
-        words = self._content(key, begins, use.pattern.length)
+        words = self._content(key, begins - ahead, known.words)
         return None if words is None else self._uses[tile](words, tile[0], tile[1] - registers.FIRST_CORE_ROW)
 
     def _core_step(self, tile: Tile, use: LockUse) -> None:
