@@ -308,7 +308,7 @@ double i8_rate(const char* device, uint32_t m, uint32_t k, uint32_t n) {
   w[arg::a] = params::dtype::i8 << params::kDtypeShift;
   w[arg::b] = 1u << params::kPortShift | params::dtype::i8 << params::kDtypeShift;
   w[arg::out] = 2u << params::kPortShift | params::dtype::i32 << params::kDtypeShift;
-  for (const uint32_t word : {arg::bias, arg::a_zero, arg::b_zero}) w[word] = params::kAbsent;
+  for (const uint32_t word : {arg::bias, arg::a_zero, arg::b_zero, arg::scale, arg::out_zero}) w[word] = params::kAbsent;
   const auto axis = [&](uint32_t word, uint32_t extent, uint32_t stride) {
     w[word] = w[word + 1] = extent, w[word + 2] = stride, w[word + 3] = kPlainAccess;
   };
