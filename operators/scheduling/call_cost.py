@@ -2,7 +2,7 @@
 """What a nest's work on a core costs: the kernel's formula over the quantities of its calls.
 
 The simulator evaluates the same formula over the words of the parameter block
-(``cpp_ext/src/kernels/cost.cpp``); ``tests/ops/test_cost.py`` compares the two.
+(``cpp_ext/src/program/cost.cpp``); ``tests/ops/test_cost.py`` compares the two.
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ TASK_CYCLES = 600
 MANY_STEPS = 16384
 OTHERS_WEIGHT = 0.1
 IDLE_WEIGHT = 0.3  # an idle core is a chance missed where the estimate of compute is too low
-BURST_BYTES = 64  # shorter runs in device memory cost as much
 FIRST_JUDGED, MANY_JUDGED = 64, 1024  # candidates of one mapping
 
 
@@ -55,11 +54,12 @@ class Judge:
         words = {x.name: x.chunk_words(nest, tiles, k_tile) for x in nest.inputs}
         self.words = {name: spread(count) for name, count in words.items()}
         # What device memory spends on a chunk, short runs counted as whole bursts.
+        burst = device.constant("ddr.burst_bytes")
         self.fetched = {
-            x.name: spread(words[x.name] * _burst_factor(x, nest, tiles, k_tile)) for x in nest.inputs
+            x.name: spread(words[x.name] * _burst_factor(x, nest, tiles, k_tile, burst)) for x in nest.inputs
         }
         self.out = spread(nest.out_words(tiles, k_tile))
-        self.out_factor = spread(_out_factor(nest, tiles, k_tile))
+        self.out_factor = spread(_out_factor(nest, tiles, k_tile, burst))
         self.own = spread(own_words(nest, tiles, k_tile))
         ones = np.ones_like(k_tile)
         inner = np.maximum(ones, -(-nest.k_extent // k_tile)) if nest.reduces else ones
@@ -280,9 +280,9 @@ def _hold(room: Resources, ports: Sequence[_Port], rows: Sequence[int], out_word
     return rings_fit
 
 
-def _out_factor(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+def _out_factor(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray, burst: float) -> IntArray:
     """``_burst_factor`` of all outputs together."""
-    factors = [_burst_factor(x, nest, tiles, k_tile) for x in nest.outputs]
+    factors = [_burst_factor(x, nest, tiles, k_tile, burst) for x in nest.outputs]
     if len(factors) == 1:
         return factors[0]
     words = [x.chunk_words(nest, tiles, k_tile) for x in nest.outputs]
@@ -291,9 +291,9 @@ def _out_factor(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntA
 
 
 def _burst_factor(
-    operand: Operand | Packed, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray
+    operand: Operand | Packed, nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray, burst: float
 ) -> IntArray:
-    """How much more device memory spends on a chunk whose runs are shorter than a burst."""
+    """How much more device memory spends on a chunk whose runs are shorter than ``burst`` bytes."""
     if isinstance(operand, Packed) or not operand.shape:
         return 1.0
     run: IntArray = operand.itemsize
@@ -308,4 +308,4 @@ def _burst_factor(
         run = np.where(whole, run * count, run)
         whole = whole & (np.asarray(count) == extent)
         expected = stride * extent
-    return np.maximum(1.0, BURST_BYTES / run)
+    return np.maximum(1.0, burst / run)
