@@ -26,6 +26,9 @@ def main() -> None:
     except SystemExit as end:
         if end.code == _INTERRUPTED or (end.code and ctrl_c.pressed()):
             _interrupted()
+        # All is said and done. Python hands SIGINT back to the system while it takes itself down, some
+        # tenths of a second with libraries as large as these: Ctrl-C then would look like a failure.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         raise
     except BaseException:
         if ctrl_c.pressed():

@@ -314,6 +314,15 @@ def test_a_command_ends_with_one_line(name: str, folder: Path) -> None:
     assert 130 in codes
 
 
+def test_an_interrupt_while_python_ends_changes_nothing() -> None:
+    """What was said was said: it comes when the modules are torn down, after all handlers are gone."""
+    late = "class Late:\n def __del__(self, kill=os.kill, to=os.getpid()): kill(to, 2)\n"
+    command = [sys.executable, "-c", f"import os\n{late}late = Late()\n{WRAPPED}", "devices"]
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=heed_interrupts, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "npu2" in done.stdout
+
+
 def test_workers_die_with_their_parent(folder: Path) -> None:
     command = [sys.executable, "-c", WRAPPED, "txn", "survey", str(folder / "all"), "--jobs", "2"]
     with subprocess.Popen(
