@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a forked child needs of Python's side: it has one thread, and locks that others held.
 
-The C++ side does the same for itself (``cpp_ext/src/xrt/monitor.h``, ``cpp_ext/src/sim/workers.h``).
+The C++ side does the same for itself (``cpp_ext/src/xrt/monitor.h``, ``cpp_ext/src/sim/engine/workers.h``).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 Streams without a route are open (sources supply a pattern, sinks swallow), kernel arguments are as
 large as the descriptors reach, absent core programs answer the handshake of locks 14 and 15. Locks,
-queues, tokens, polls and descriptor chains are those of any run. ``cpp_ext/src/sim/replay.cpp``
+queues, tokens, polls and descriptor chains are those of any run. ``cpp_ext/src/sim/replay/replay.cpp``
 states the rules for what the overlay would have set up.
 """
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "onedispatch/txn_format.h"
-#include "sim/controller.h"
-#include "sim/ports.h"
+#include "sim/control/controller.h"
+#include "sim/transport/ports.h"
 
 namespace onedispatch::sim::testing {
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "sim/workers.h"
+#include "sim/engine/workers.h"
 
 namespace onedispatch::sim {
 namespace {

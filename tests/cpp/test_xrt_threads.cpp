@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "onedispatch/interrupt.h"
-#include "sim/workers.h"
+#include "sim/engine/workers.h"
 #include "test_xrt_support.h"
 
 namespace onedispatch::xrt {

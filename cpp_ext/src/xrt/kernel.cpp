@@ -2,7 +2,7 @@
 // Contexts, kernels and runs.
 #include <algorithm>
 
-#include "sim/bytes.h"
+#include "sim/array/bytes.h"
 #include "state.h"
 #include "onedispatch/phrases.h"
 

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "sim/interrupt.h"
+#include "sim/engine/interrupt.h"
 
 namespace onedispatch::xrt {
 

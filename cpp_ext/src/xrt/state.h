@@ -7,7 +7,7 @@
 
 #include "monitor.h"
 #include "onedispatch/xrt.h"
-#include "sim/controller.h"
+#include "sim/control/controller.h"
 
 namespace onedispatch::xrt {
 

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "sim/bytes.h"
+#include "sim/array/bytes.h"
 #include "state.h"
 #include "onedispatch/phrases.h"
 

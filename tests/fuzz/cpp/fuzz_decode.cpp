@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Header and framing of a transaction, and every field of every operation.
 #include "onedispatch/txn_format.h"
-#include "sim/transaction.h"
+#include "sim/control/transaction.h"
 #include "target.h"
 
 using namespace onedispatch;

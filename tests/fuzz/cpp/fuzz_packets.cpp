@@ -2,7 +2,7 @@
 // Control packets that a replay executes: byte 0 says how many patches of 8 bytes come first (offset,
 // argument, add, plus), then packets.
 #include "onedispatch/txn_format.h"
-#include "sim/bytes.h"
+#include "sim/array/bytes.h"
 #include "target.h"
 
 using namespace onedispatch;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An ordinary run: the controller, register writes, DMAs, switches, cores and their kernels. The
 // partition starts bare; seeds carry their overlay as first operations.
-#include "sim/bytes.h"
+#include "sim/array/bytes.h"
 #include "target.h"
 
 using namespace onedispatch;

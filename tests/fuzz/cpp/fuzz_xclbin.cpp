@@ -2,7 +2,7 @@
 // The container of overlays, up to a hardware context that loads PDI 0. Device names are looked up on
 // the way. Size and CRC are put right, or nothing would get past them.
 #include "onedispatch/xrt.h"
-#include "sim/bytes.h"
+#include "sim/array/bytes.h"
 #include "target.h"
 
 using namespace onedispatch;

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "onedispatch/txn_format.h"
-#include "sim/bytes.h"
+#include "sim/array/bytes.h"
 
 namespace onedispatch::fuzz {
 namespace {

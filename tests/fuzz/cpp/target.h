@@ -7,7 +7,7 @@
 
 #include "mutate.h"
 #include "onedispatch/errors.h"
-#include "sim/controller.h"
+#include "sim/control/controller.h"
 
 namespace onedispatch::fuzz {
 

@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: Apache-2.0
+// The array: tiles, locks, DMAs, switches and cores, and the events that move them.
+// Here, registers.cpp: the address decoder. cores.cpp: programs. explain.cpp: diagnoses. rest.cpp: what a
+// run must not leave behind. transport/: dma.cpp: tasks, BDs, locks. stream.cpp: transfers. routes.cpp: from
+// a channel to its destinations. control_port.cpp: control packets. tokens.cpp: task completion tokens.
+// replay/: what stands in for an absent overlay.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/transport/bd.h"
+#include "sim/array/ddr.h"
+#include "sim/engine/event_queue.h"
+#include "sim/array/memory.h"
+#include "onedispatch/core_program.h"
+#include "onedispatch/device_description.h"
+#include "onedispatch/errors.h"
+#include "sim/engine/timing.h"
+#include "sim/array/wait_graph.h"
+#include "sim/engine/workers.h"
+
+namespace onedispatch::sim {
+
+constexpr uint32_t kNone = ~0u;
+constexpr uint32_t kMostQueued = reg::QUEUE_DEPTH;  // a device may have fewer
+
+// Who waits for a lock.
+struct Waiter {
+  enum class Kind : uint8_t { kChannel, kCore } kind;
+  uint32_t index;
+};
+
+struct Lock {
+  int32_t value = 0;
+  int32_t rest = 0;             // what its value register was last set to
+  std::vector<Waiter> waiters;  // in order of arrival
+
+  // For replays: who was seen at it.
+  bool set = false;       // its value register was written
+  bool released = false;  // a channel, a core or the controller added to it
+  bool taken = false;     // one of them acquired it
+  uint32_t assumed = 0;   // times that an unseen partner was taken to have served it
+};
+
+struct Task {
+  uint32_t start_bd = 0;
+  uint32_t repeat = 1;
+  bool token = false;
+  bool resident = false;  // pushed by the overlay: it may wait on after a run
+  OpRef op;               // that pushed it
+};
+
+struct Destination {
+  uint32_t channel;
+  bool keeps_header;
+};
+
+// All S2MM channels that a stream reaches, or all control ports that a packet does.
+struct Route {
+  std::vector<Destination> destinations;
+  std::vector<uint32_t> controls;  // tiles
+  bool controller = false;         // leaves the array for the controller: tokens only
+  bool headers_in_data = false;    // a stream without header at a packet-switched port
+  bool packets() const { return headers_in_data || !controls.empty(); }
+  struct Arbiter {
+    uint32_t key, slave;  // tile * 8 + arbiter; the port by which the stream comes to it
+  };
+  std::vector<Arbiter> arbiters;  // by key
+  uint32_t latency = 0;            // cycles of the longest branch
+};
+
+enum class ChannelState : uint8_t {
+  kIdle,     // no task
+  kAcquire,  // waits for a lock
+  kReady,    // has a BD; waits for the other side of the stream
+  kMoving,   // a segment is under way
+  kDelay,    // a BD without data passes
+};
+
+struct Channel {
+  uint32_t index = 0, tile = 0, number = 0;
+  bool mm2s = false;
+  bool reply = false;  // no DMA: what leaves by the tile's control port, answers to reads and tokens
+  uint32_t control = 0;
+
+  std::array<Task, kMostQueued> queue{};
+  uint32_t queued = 0;
+  bool running = false;
+  Task task;
+  uint32_t repeats_left = 0;
+
+  ChannelState state = ChannelState::kIdle;
+  uint32_t bd_id = 0;
+  Bd bd;
+  Cursor cursor;
+  uint64_t words_left = 0;  // on the stream
+  uint64_t ready_time = 0;  // data may not flow before
+  uint32_t generation = 0;  // changes on reset; older events are dropped
+  const Memory* memory = nullptr;                          // that the BD touches; null: DDR or none
+  uint32_t memory_tile = kNone, last_memory_tile = kNone;  // from west to east, what the BD touches
+  uint64_t first_byte = 0, span_bytes = 0;                 // and where in their memory
+  std::shared_ptr<DdrRegion> region;        // shim: the buffer of this BD
+  Cursor bursts;                            // shim: walks ahead of the data, for the cost in DDR
+
+  // MM2S only.
+  const Route* route = nullptr;  // found when the data of a packet, or of a BD, starts
+  bool packet_open = false;      // between a header and its TLAST; arbiters are held
+  bool header_due = false;       // the header of the open packet has not been sent
+  uint32_t header_word = 0;      // that header
+  std::vector<uint32_t> packet_words;  // of a control packet that is not complete yet
+  bool queued_for_arbiter = false;
+  uint64_t segment_words = 0;
+  uint64_t segment_start = 0;
+  bool header_segment = false;
+  uint64_t last_end = 0;  // of the previous segment
+
+  // S2MM only: sources that found this channel not ready. The buffer is kept between uses.
+  std::vector<uint32_t> waiting_sources;
+
+  uint32_t walked = 0;    // BDs of the chain since the task, or its repeat, began
+  bool given_up = false;  // replay: a write that took something from its task waited in vain
+  bool open = false;      // replay: some of its data went nowhere, or came from nowhere
+  uint64_t open_words = 0;  // replay: words of the pattern that an open source supplied
+
+  uint32_t tokens = 0;          // of its tasks, that have reached the controller
+  uint32_t token_of = kNone;    // reply only: the channel whose token is under way
+  uint64_t bytes = 0, busy = 0, active = 0, active_since = 0;
+};
+
+// Who adds to a lock: a channel, a core, or else the controller. For messages.
+struct Releaser {
+  const Channel* channel = nullptr;
+  const struct Core* core = nullptr;
+};
+
+// What a control port read for a packet, or a token, and where it goes.
+struct Answer {
+  uint32_t id;
+  std::vector<uint32_t> words;
+  OpRef op;  // that pushed the task: with the packet, or of the token
+  uint32_t token_of = kNone;
+};
+
+struct AnswerPort {
+  std::deque<Answer> waiting;
+  Memory memory;  // of the one under way
+};
+
+// Deterministic merge of an arbiter: whose packets pass next.
+struct Merge {
+  std::array<uint32_t, reg::core::SWITCH_MERGE.size / 4> words{};  // as written
+  uint32_t turn = 0, passed = 0;                                   // packets of this turn that have passed
+};
+
+struct Switch {
+  std::vector<uint32_t> masters, slaves, slots;
+  std::array<Merge, reg::core::SWITCH_MERGE.count> merges{};
+};
+
+struct Tile {
+  TileKind kind = TileKind::kCore;
+  uint32_t index = 0, column = 0, row = 0;
+  MemoryPart memory;
+  std::vector<uint32_t> program;  // core: program memory, in words
+  std::vector<Lock> locks;
+  std::vector<BdWords> bds;
+  std::vector<OpRef> bd_writers;
+  std::map<uint32_t, uint32_t> absent_bds;  // replay: queued without having been written, how often
+  uint32_t first_s2mm = 0, first_mm2s = 0, channels = 0;
+  uint32_t answers = 0;  // channel of its control port
+  std::array<uint32_t, 6> pad_values{};
+  Switch switches;
+  uint32_t mux = 0, demux = 0;
+  uint32_t core = kNone;
+  std::map<uint32_t, uint32_t> inert;  // registers that are accepted but do nothing
+};
+
+struct Core {
+  uint32_t index = 0, tile = 0;
+  uint32_t control = 0;
+  uint32_t generation = 0;
+  std::unique_ptr<CoreProgram> program;
+  enum class State : uint8_t { kStopped, kRunning, kAcquire, kCompute, kHalted } state = State::kStopped;
+  Action action;
+  std::shared_ptr<Job> job;  // in flight
+  bool woken_while_disabled = false;
+  uint32_t home_lock = kNone;  // that its program acquires first: where it waits between operators
+  uint64_t owed_cycles = 0;   // of lock operations, paid with the next compute
+  uint64_t blocked_at = 0;    // kAcquire: since when; waiting pays what is owed
+  uint64_t busy = 0, calls = 0;
+  bool answer_due = false;  // replay: an absent program will answer
+};
+
+struct Options {
+  unsigned threads = 0;               // 0: all of the machine; 1: everything on the calling thread
+  uint64_t event_limit = 20'000'000;  // events without progress of the controller
+  bool replay = false;                // no overlay: what it would have set up is open (replay.cpp)
+  uint64_t answer_cycles = 1000;      // replay: from lock 15 of an absent core program to lock 14
+};
+
+class Array {
+ public:
+  Array(const DeviceDescription& device, const Options& options);
+  ~Array();
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+
+  // Forgets all state, as a reset of the partition does; time goes on.
+  void reset();
+
+  // The address decoder. `op` is remembered with BDs and tasks, for messages.
+  void write(uint64_t address, uint32_t value, OpRef op);
+  void write_block(uint64_t address, const uint8_t* words, uint32_t count, OpRef op);
+  uint32_t read(uint64_t address);  // may have side effects (lock requests)
+  uint32_t tile_of(uint64_t address) const;
+
+  void handle(const Event& event);
+
+  void set_regions(DdrRegions regions) { regions_ = std::move(regions); }
+  const DdrRegions& regions() const { return regions_; }
+
+  // Set when something that the controller may wait for has changed.
+  bool take_change(uint32_t tile);
+  Channel& channel(uint32_t tile, bool mm2s, uint32_t number);
+  Channel* find_channel(uint32_t column, uint32_t row, bool mm2s, uint32_t number);
+
+  const DeviceDescription& device() const { return device_; }
+  const Timing& timing() const { return timing_; }
+  const std::vector<Tile>& tiles() const { return tiles_; }
+  std::vector<Channel>& channels() { return channels_; }
+  const std::vector<Channel>& channels() const { return channels_; }
+  std::vector<Core>& cores() { return cores_; }
+
+  // What the controller waits for.
+  struct Awaited {
+    std::vector<const Channel*> channels;  // a token of each
+    const uint64_t* polled = nullptr;      // an address
+  };
+  // One line per channel and core that is not idle: what it waits for, who set that up, and because of
+  // whom; what waits for something that nobody will do comes first.
+  std::string explain(const Awaited& awaited) const;
+  // The same for every task that runs.
+  std::vector<std::pair<const Channel*, std::string>> explain_tasks() const;
+  std::string tile_name(uint32_t tile) const;
+  std::string channel_name(const Channel& channel) const;
+  std::string explain_channel(const Channel& channel) const;  // empty when it is idle
+
+  uint64_t now = 0;  // cycles
+  EventQueue events;
+  uint64_t effort = 0;  // events, and words moved / 256: the measure for livelocks
+  OpRef current_op;     // of the controller
+  uint64_t tokens_arrived = 0;  // at the controller
+  bool loading = false;         // an overlay: its tasks are resident
+  // Lines that say what is not at rest (rest.cpp); empty when all is.
+  std::vector<std::string> left_over() const;
+
+  // Replay: nothing can happen any more. Serves locks as a partner would whom the transaction does
+  // not show: the one of a lock request that the controller polls, and those that channels wait
+  // for. False when there is no such lock.
+  bool serve_starved(const uint64_t* polled_address);
+  // Replay: a write of these words takes away what a running task still needs (replay_catch_up.cpp).
+  bool takes_away(uint64_t address, uint32_t words, uint32_t value) const;
+  // Replay: nobody waits any longer for the tasks that run now.
+  void give_up();
+  uint64_t progress = 0;  // replay: what tasks whose chains end have done; it ends with them
+  // The first cycle from now on at which a poll of a timer is true; 0 for what is no timer, and for never.
+  uint64_t timer_match(uint64_t address, uint32_t mask, uint32_t value) const;
+  uint64_t packets = 0;  // control packets executed
+  uint64_t answers = 0;  // replay: handshakes of absent core programs
+  uint64_t assumed_tokens = 0;  // replay: tokens whose route lies in the absent overlay
+
+ private:
+  friend class Hope;  // looks at everything, changes nothing
+  struct Access;      // a decoded address
+
+  // registers.cpp
+  Access decode(uint64_t address) const;
+  bool exists(const Access& access) const;
+  void write_register(const Access& access, uint32_t value, OpRef op);
+  [[noreturn]] void refuse_write(const Access& access, const char* kind, const std::string& given,
+                                 const std::string& accepted) const;
+  void check_circuit(const Access& access, uint32_t master, uint32_t value) const;
+  void write_control(Channel& channel, uint32_t value, OpRef op);
+  uint32_t request_lock(Tile& tile, uint32_t offset);
+  bool find_acquire(uint64_t address, uint32_t* tile, uint32_t* lock, int32_t* value) const;
+  uint32_t status_of(const Channel& channel) const;
+  uint32_t core_status(const Core& core) const;
+  void zero_memory(Tile& tile);
+  void write_memory(Tile& tile, uint32_t offset, const uint8_t* data, uint32_t bytes);
+
+  // dma.cpp
+  void push_task(Channel& channel, uint32_t value, OpRef op);
+  void start_task(Channel& channel, const Task& task, bool cold);
+  void begin_bd(Channel& channel, uint32_t bd, uint64_t delay);
+  void activate(Channel& channel);
+  void finish_bd(Channel& channel);
+  void next_task(Channel& channel);
+  void reset_channel(Channel& channel);
+  // In words as BDs count them: what exists of the range, where the tile's own part starts, and how far
+  // the parts of neighbours lie apart, of which the first `part` words exist.
+  struct View {
+    uint64_t first, end, own, window, part;
+    bool covers(uint64_t from, uint64_t last) const {
+      return from >= first && last < end && last % window < part && (part == window || from / window == last / window);
+    }
+  };
+  View view_of(const Tile& tile) const;
+  std::string describe_view(const Tile& tile) const;
+  void bind_memory(Channel& channel, Shape shape);
+  void bind_ddr(Channel& channel, Shape shape);
+  Lock* lock_of_bd(const Channel& channel, uint32_t id, uint32_t* tile);
+  static bool can_acquire(const Lock& lock, int32_t value);
+  void take_lock(Lock& lock, uint32_t tile, int32_t value);
+  void add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who);
+  void wake(Lock& lock, uint32_t tile);
+  [[noreturn]] void fail(const Channel& channel, const char* kind, Complaint complaint) const;
+
+  // stream.cpp
+  void try_start(Channel& source);
+  bool open_packet(Channel& source);
+  bool take_arbiters(Channel& source);
+  void release_arbiters(Channel& source);
+  void serve_arbiter_queue();
+  void begin_segment(Channel& source, bool header, uint64_t words, uint64_t start);
+  void finish_segment(Channel& source);
+  void copy_segment(Channel& source, const Route& route, uint64_t words);
+  void deliver_header(Channel& source, const Route& route);
+  void ready(Channel& channel);
+  uint64_t serve_ddr(Channel& channel, uint64_t words);
+  bool paused(const Channel& channel) const;
+  void settle_jobs(const Channel& channel);
+  [[noreturn]] void fail_unwritten(const Channel& source, uint64_t word) const;
+
+  // merge.cpp
+  Merge* merge_at(uint32_t arbiter_key);
+  bool in_turn(const Route::Arbiter& arbiter);
+  void pass_turn(uint32_t arbiter_key);
+  void write_merge(Tile& tile, uint32_t index, uint32_t byte, uint32_t value);
+
+  // control_port.cpp
+  bool start_packet(Channel& source);
+  bool header_from_data(Channel& source);
+  void take_packet_words(Channel& source, uint64_t words);
+  void finish_packet_segment(Channel& source);
+  void check_control_header(const Channel& source) const;
+  void execute_packet(const Channel& source, const Tile& tile, const std::vector<uint32_t>& packet);
+  void queue_answer(const Tile& tile, Answer answer);
+  void start_answer(Channel& channel);
+  void finish_answer(Channel& channel);
+  [[noreturn]] void fail_packet(const Channel& source, const std::string& given,
+                                const std::string& accepted) const;
+
+  // tokens.cpp
+  void issue_token(Channel& channel);
+  const Route* route_of_token(const Channel& channel, uint32_t id);
+  void finish_token(Channel& port);
+
+  // rest.cpp
+  bool at_rest(const Channel& channel) const;
+  std::string left_in(const Core& core) const;
+
+  // routes.cpp
+  const Route* route_of(const Channel& source);
+  const Route* find_route(const Channel& source, bool packet, uint32_t id);
+  std::vector<Destination> destinations_of(const Channel& source, bool packet, uint32_t id) const;
+  void check_mixture(const Channel& source, const Route& route) const;
+  void forget_routes();
+  struct Walk;
+  void follow_source(Walk& walk) const;
+  void follow_slave(Walk& walk, uint32_t tile, uint32_t slave, uint32_t latency, bool drops) const;
+  void leave_tile(Walk& walk, uint32_t tile, uint32_t master, uint32_t latency, bool drops) const;
+  uint32_t source_slave(const Channel& source) const;
+  [[noreturn]] void fail_route(const Walk& walk, uint32_t tile, const std::string& port,
+                               const std::string& given, const std::string& accepted) const;
+
+  // cores.cpp
+  void write_core_control(Core& core, uint32_t value);
+  void stop_core(Core& core);
+  void start_core(Core& core);
+  void resume_core(Core& core);
+  bool perform(Core& core);
+  void finish_compute(Core& core);
+  Lock* lock_of_core(const Core& core, uint32_t view_id, uint32_t* id);
+  void end_acquire(Core& core);
+  void begin_compute(Core& core);
+  void check_ranges(const Core& core) const;
+  void join(Core& core);
+  void join_overlapping(uint32_t tile, uint64_t first_byte, uint64_t bytes, bool writing);
+  [[noreturn]] void fail(const Core& core, const std::string& given, const std::string& accepted) const;
+
+  // replay.cpp
+  bool is_open_source(const Channel& channel) const;
+  void supply(Channel& channel);
+  void finish_supply(Channel& channel);
+  void copy_replayed(Channel& source, const Route& route, uint64_t words);
+  void prepare_answers();
+  void assume_bd(Channel& channel);
+  void drop_idle_padding(Channel& channel) const;
+  void expect_answer(const Tile& tile);
+  void answer(Core& core);
+  bool serve_as_partner(Tile& tile, uint32_t id, int32_t wanted, bool set_ones);
+
+  // replay_catch_up.cpp
+  void note_progress(const Channel& channel);
+  bool takes_bds(const Tile& tile, uint32_t first, uint32_t last) const;
+  bool takes_lock(const Tile& tile, uint32_t id, int32_t value) const;
+
+  // explain.cpp
+  std::string explain_core(const Core& core) const;
+  std::string explain_chain(const Channel& channel) const;
+  std::string explain_lock(const Lock& lock, int32_t wanted) const;
+  bool sends_to(const Channel& source, const Bd& bd, uint32_t channel) const;
+  void find_lock_servers(const Tile& owner, uint32_t id, int32_t wanted, uint32_t waits, Waiting& one) const;
+  void find_senders(const Channel& channel, Waiting& one) const;
+  void find_receivers(const Channel& source, Waiting& one) const;
+  Waiting waiting_of(const Channel& channel) const;
+  Waiting waiting_of(const Core& core) const;
+  std::vector<Waiting> all_waiting(const Awaited& awaited, std::vector<std::string>& lines) const;
+  std::string waiting_text(const Waiting& one) const;
+  // Channels and cores are numbered together, channels first.
+  uint32_t core_node(uint32_t core) const { return static_cast<uint32_t>(channels_.size()) + core; }
+  std::string name_of_node(uint32_t node) const;
+
+  void build();
+  MemoryPart place_memory(const Tile& tile, uint64_t bytes);
+  uint32_t tile_index(uint32_t column, uint32_t row) const { return column * rows_ + row; }
+  const Tile* neighbour(const Tile& tile, int columns, int rows) const;
+  void changed(uint32_t tile) { changed_[tile] = 1; }
+  void changed_memory(const Channel& channel);
+
+  DeviceDescription device_;
+  Timing timing_;
+  Options options_;
+  uint32_t rows_ = 6;
+  std::vector<Memory> memories_;  // of the memory tiles together, then of each core
+  std::vector<Tile> tiles_;
+  std::vector<Channel> channels_;
+  std::vector<Core> cores_;
+  std::vector<uint8_t> changed_;  // per tile
+  DdrRegions regions_;
+  DdrServer ddr_;
+  std::vector<std::unique_ptr<const Route>> routes_;      // cache: channel * 33 + (packet id or 32)
+  std::vector<std::unique_ptr<const Route>> old_routes_;  // of before a switch write; may be in use
+  bool routes_known_ = false;                             // the cache is not empty
+  std::vector<uint32_t> arbiter_owner_;                   // tile * 8 + arbiter -> channel or kNone
+  struct ArbiterRequest {
+    uint64_t time;
+    uint32_t channel;
+  };
+  std::vector<ArbiterRequest> arbiter_queue_;  // by time, then channel
+  uint64_t job_nanoseconds_ = 0;  // moving average of host time per kernel call
+  std::vector<uint8_t> scratch_;               // of copy_segment
+  std::vector<AnswerPort> answer_ports_;       // per tile
+};
+
+uint32_t make_packet_header(uint32_t id, uint32_t type, const Tile& from);
+
+}  // namespace onedispatch::sim

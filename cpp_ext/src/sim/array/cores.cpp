@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cores: starts the program that program memory names, and performs what it says.
+#include <algorithm>
+
+#include "sim/array/array.h"
+#include "sim/array/bytes.h"
+#include "onedispatch/txn_format.h"
+
+namespace onedispatch::sim {
+
+namespace {
+
+// A program may do this many things in no time before time must pass.
+constexpr unsigned kActionsAtOnce = 256;
+
+// Handing a shorter kernel call to another thread costs more than it saves. Host time decides only
+// where a call runs, never what it does or how long it takes in the simulation.
+constexpr uint64_t kWorthAThread = 20'000;  // nanoseconds
+
+bool overlap(const MemoryRange& range, uint64_t first, uint64_t bytes) {
+  return range.bytes > 0 && bytes > 0 && range.offset < first + bytes &&
+         first < uint64_t{range.offset} + range.bytes;
+}
+
+}  // namespace
+
+void Array::fail(const Core& core, const std::string& given, const std::string& accepted) const {
+  const Tile& tile = tiles_[core.tile];
+  SimulationError error("core",
+                        {"program of " + tile_name(core.tile), given, accepted,
+                         "Check the overlay that loaded it and the parameter block that it read."},
+                        static_cast<int>(tile.column), static_cast<int>(tile.row));
+  error.op = current_op;
+  throw error;
+}
+
+void Array::write_core_control(Core& core, uint32_t value) {
+  core.control = value;
+  changed(core.tile);
+  if (reg::core_control::reset.get(value)) return stop_core(core);
+  if (!reg::core_control::enable.get(value)) return;
+  if (!core.program) return start_core(core);
+  if (core.woken_while_disabled) {
+    core.woken_while_disabled = false;
+    events.push(now, EventKind::kCore, core.index, core.generation);
+  }
+}
+
+void Array::stop_core(Core& core) {
+  join(core);
+  if (core.state == Core::State::kAcquire) {
+    for (Tile& tile : tiles_)
+      for (Lock& lock : tile.locks)
+        lock.waiters.erase(std::remove_if(lock.waiters.begin(), lock.waiters.end(),
+                                          [&core](const Waiter& w) {
+                                            return w.kind == Waiter::Kind::kCore && w.index == core.index;
+                                          }),
+                           lock.waiters.end());
+  }
+  core.program.reset();
+  core.state = Core::State::kStopped;
+  core.woken_while_disabled = false;
+  core.home_lock = kNone;
+  core.owed_cycles = 0;
+  ++core.generation;
+}
+
+void Array::start_core(Core& core) {
+  Tile& tile = tiles_[core.tile];
+  const CoreView view{tile.memory.data(), tile.column, tile.row - reg::FIRST_CORE_ROW};
+  try {
+    core.program =
+        start_program(tile.program.data(), static_cast<uint32_t>(tile.program.size()), view, device_);
+  } catch (const ProgramError& error) {
+    fail(core, error.what, "a program image in program memory before the core is enabled");
+  }
+  if (!core.program) fail(core, "no program", "a program image that names a known program");
+  core.state = Core::State::kRunning;
+  events.push(now, EventKind::kCore, core.index, core.generation);
+}
+
+void Array::resume_core(Core& core) {
+  if (core.state == Core::State::kCompute) finish_compute(core);
+  if (!reg::core_control::enable.get(core.control)) {
+    core.woken_while_disabled = true;
+    return;
+  }
+  for (unsigned i = 0; i < kActionsAtOnce; ++i) {
+    try {
+      core.action = core.program->resume();
+    } catch (const ProgramError& error) {
+      fail(core, error.what, "a sound parameter block and memory contents");
+    }
+    if (!perform(core)) return;
+  }
+  const uint64_t delay = std::max<uint64_t>(1, core.owed_cycles);
+  core.owed_cycles = 0;
+  events.push(now + delay, EventKind::kCore, core.index, core.generation);
+}
+
+// True when the action is complete and no time passes.
+bool Array::perform(Core& core) {
+  Action& action = core.action;
+  uint32_t id = 0;
+  switch (action.kind) {
+    case Action::Kind::kAcquire: {
+      Lock* lock = lock_of_core(core, action.lock, &id);
+      if (action.value < 1) fail(core, "an acquire of " + std::to_string(action.value), "1 or more");
+      if (core.home_lock == kNone) core.home_lock = action.lock;
+      if (lock->waiters.empty() && can_acquire(*lock, -action.value)) {
+        core.owed_cycles += timing_.core_lock;
+        take_lock(*lock, core.tile, -action.value);
+        return true;
+      }
+      core.state = Core::State::kAcquire;
+      core.blocked_at = now;
+      lock->waiters.push_back(Waiter{Waiter::Kind::kCore, core.index});
+      changed(core.tile);
+      if (lock->waiters.size() > 1) wake(*lock, core.tile);
+      return false;
+    }
+    case Action::Kind::kRelease: {
+      Lock* lock = lock_of_core(core, action.lock, &id);
+      core.owed_cycles += timing_.core_lock;
+      add_to_lock(*lock, core.tile, id, action.value, Releaser{nullptr, &core});
+      return true;
+    }
+    case Action::Kind::kCompute: return begin_compute(core), false;
+    case Action::Kind::kHalt: break;
+  }
+  core.state = Core::State::kHalted;
+  changed(core.tile);
+  return false;
+}
+
+// A lock that the core waited for is its own: what it owed before has passed while it waited.
+void Array::end_acquire(Core& core) {
+  core.owed_cycles -= std::min(core.owed_cycles, now - core.blocked_at);
+  core.owed_cycles += timing_.core_lock;
+  core.state = Core::State::kRunning;
+  events.push(now, EventKind::kCore, core.index, core.generation);
+}
+
+void Array::begin_compute(Core& core) {
+  check_ranges(core);
+  ++core.calls;
+  core.busy += core.action.cycles;
+  core.state = Core::State::kCompute;
+  const uint64_t cycles = std::max<uint64_t>(1, core.action.cycles + core.owed_cycles);
+  core.owed_cycles = 0;
+  if (core.action.job) {
+    core.job = std::make_shared<Job>();
+    core.job->work = std::move(core.action.job);
+    if (options_.threads == 1 || job_nanoseconds_ < kWorthAThread) {
+      join(core);
+    } else {
+      WorkerPool::shared().submit(core.job);
+    }
+  }
+  events.push(now + cycles, EventKind::kCore, core.index, core.generation);
+}
+
+void Array::finish_compute(Core& core) {
+  join(core);
+  const MemoryPart& memory = tiles_[core.tile].memory;
+  for (const MemoryRange& range : core.action.writes)
+    if (range.bytes > 0)
+      memory.mark(range.offset / 4, (uint64_t{range.offset} % 4 + range.bytes + 3) / 4);
+  core.state = Core::State::kRunning;
+  changed(core.tile);
+}
+
+void Array::join(Core& core) {
+  if (!core.job) return;
+  const std::shared_ptr<Job> job = std::move(core.job);
+  core.job.reset();
+  WorkerPool::shared().wait(*job);
+  job_nanoseconds_ += job->nanoseconds / 16;
+  job_nanoseconds_ -= job_nanoseconds_ / 16;
+  if (!job->error) return;
+  try {
+    std::rethrow_exception(job->error);
+  } catch (const ProgramError& error) {
+    fail(core, error.what, "a kernel call that its memory can serve");
+  } catch (const std::exception& error) {
+    fail(core, error.what(), "a kernel call that its memory can serve");
+  }
+}
+
+void Array::join_overlapping(uint32_t tile, uint64_t first_byte, uint64_t bytes, bool writing) {
+  const uint32_t index = tiles_[tile].core;
+  if (index == kNone || !cores_[index].job) return;
+  Core& core = cores_[index];
+  const auto touches = [&](const MemoryRange& range) { return overlap(range, first_byte, bytes); };
+  const auto& writes = core.action.writes;
+  const auto& reads = core.action.reads;
+  if (std::any_of(writes.begin(), writes.end(), touches) ||
+      (writing && std::any_of(reads.begin(), reads.end(), touches)))
+    join(core);
+}
+
+void Array::check_ranges(const Core& core) const {
+  const MemoryPart& memory = tiles_[core.tile].memory;
+  const auto check_bounds = [&](const MemoryRange& range) {
+    if (uint64_t{range.offset} + range.bytes > memory.bytes)
+      fail(core, "bytes " + hex(range.offset) + " +" + std::to_string(range.bytes),
+           "own data memory, 0x0 to " + hex(memory.bytes - 1));
+  };
+  for (const MemoryRange& range : core.action.writes) check_bounds(range);
+  for (const MemoryRange& range : core.action.reads) {
+    check_bounds(range);
+    if (range.bytes == 0) continue;
+    const uint64_t first = range.offset / 4;
+    const uint64_t count = (range.offset % 4 + range.bytes + 3) / 4;
+    const uint64_t bad = memory.first_unwritten(first, count);
+    if (bad != first + count)
+      fail(core,
+           "a kernel call that reads byte " + hex(bad * 4) + " of its data memory (range " +
+               hex(range.offset) + " +" + std::to_string(range.bytes) + "), which nobody has written",
+           "memory that a DMA, the host or a kernel wrote before");
+  }
+}
+
+Lock* Array::lock_of_core(const Core& core, uint32_t view_id, uint32_t* id) {
+  const Tile& own = tiles_[core.tile];
+  static constexpr int kColumns[] = {0, -1, 0, 0};
+  static constexpr int kRows[] = {-1, 0, 1, 0};
+  const uint32_t side = view_id / reg::core::kLocks;
+  const Tile* target = side < 4 ? neighbour(own, kColumns[side], kRows[side]) : nullptr;
+  if (target == nullptr || target->kind != TileKind::kCore || target->index != own.index)
+    fail(core, "lock " + std::to_string(view_id), "own locks, 48 to 63 in the core's view");
+  *id = view_id % reg::core::kLocks;
+  return &tiles_[target->index].locks[*id];
+}
+
+uint32_t Array::core_status(const Core& core) const {
+  uint32_t word =
+      reg::core_status::enabled.set(0, static_cast<int64_t>(reg::core_control::enable.get(core.control)));
+  word = reg::core_status::reset.set(word, static_cast<int64_t>(reg::core_control::reset.get(core.control)));
+  if (core.state == Core::State::kAcquire) word = reg::core_status::lock_stall.set(word, 8);  // own = east
+  if (core.state == Core::State::kHalted) word = reg::core_status::done.set(word, 1);
+  return word;
+}
+
+}  // namespace onedispatch::sim

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host memory as the shim DMAs see it: the buffers of one run, and one shared bandwidth.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "sim/array/memory.h"
+
+namespace onedispatch::sim {
+
+// A kernel argument: a range of a buffer object.
+struct DdrRegion {
+  uint64_t address = 0;  // as the host sees it, without the aperture
+  uint64_t bytes = 0;
+  uint64_t origin = 0;  // address of data[0]; differs from address in a sub-buffer
+  uint8_t* data = nullptr;
+  ValidMap* valid = nullptr;
+  std::shared_ptr<void> keep_alive;
+  uint64_t bytes_read = 0, bytes_written = 0;
+  uint64_t burst_bytes = 0;  // of both, in whole bursts
+  // Replay: there is no data; BDs touched bytes [first, end).
+  bool open = false;
+  uint64_t first = ~0ull, end = 0;
+};
+
+using DdrRegions = std::vector<std::shared_ptr<DdrRegion>>;
+
+// Requests are served in order at a fixed rate; a request ends when its last byte was served. Time
+// is counted in fractions of a cycle, in whole numbers: how long a run takes does not depend on when
+// it began, as sums of floating-point times would.
+class DdrServer {
+ public:
+  explicit DdrServer(double bytes_per_cycle) : fractions_per_byte_(static_cast<uint64_t>(std::llround(kFractions / bytes_per_cycle))) {}
+  uint64_t serve(uint64_t now, uint64_t bytes) {
+    free_at_ = std::max(free_at_, now * kFractions) + bytes * fractions_per_byte_;
+    return free_at_ / kFractions + 1;
+  }
+
+ private:
+  static constexpr uint64_t kFractions = 1 << 20;
+  uint64_t fractions_per_byte_;
+  uint64_t free_at_ = 0;
+};
+
+}  // namespace onedispatch::sim

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command processor of a partition: executes transactions, one operation after the other.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/array/array.h"
+#include "sim/engine/interrupt.h"
+#include "onedispatch/report.h"
+#include "sim/control/transaction.h"
+
+namespace onedispatch::sim {
+
+// Overlays by PDI id: transactions that configure the array.
+using Overlays = std::map<uint32_t, std::vector<uint8_t>>;
+
+class Simulator {
+ public:
+  // Loads overlay 0 when there is one. Throws TransactionError or SimulationError.
+  Simulator(const DeviceDescription& device, const Options& options, Overlays overlays);
+
+  // Runs a transaction on these kernel arguments. After an error the next run starts with a
+  // freshly loaded overlay 0.
+  RunReport run(const uint8_t* bytes, size_t size, DdrRegions arguments);
+
+  // Executes a foreign transaction without its overlay (see replay.cpp). Needs Options::replay; the
+  // array starts afresh. What stops it is part of the report. Throws TransactionError.
+  ReplayReport replay(const uint8_t* bytes, size_t size, const ControlPackets& packets = {});
+
+  Array& array() { return array_; }
+  bool broken() const { return broken_; }
+
+ private:
+  // Effort of a wait, in events or 256 words each, until a replay asks whether it can end at all.
+  static constexpr uint64_t kEffortOfHope = 10'000;
+  enum class Wait : uint8_t { kNone, kPoll, kTokens, kMerge, kCatchUp };
+
+  void begin_run(const Transaction& transaction, DdrRegions arguments);
+  void settle();
+  bool takes_away(const Op& op) const;
+  bool must_catch_up(const Op& op);
+  void end_catch_up();
+  void finish_replay(ReplayReport& report) const;
+  void load_overlay(uint32_t id);
+  void loop();
+  void step();
+  bool execute(const Op& op);  // false: blocked
+  bool execute_custom(const Op& op);
+  void execute_patch(const Op& op);
+  void execute_read_registers(const Op& op);
+  void execute_mask_write(const Op& op);
+  bool begin_poll(const Op& op);
+  bool begin_tokens(const Op& op);
+  bool poll();
+  bool wait_for_timer();
+  bool take_tokens();
+  bool take_merged_tokens();
+  void retry();
+  uint32_t block_words(const Op& op) const;
+  uint64_t cost_of(const Op& op) const;
+  OpRef ref() const;
+  std::string describe_wait() const;
+  Array::Awaited awaited() const;
+  std::string describe_poll() const;
+  void check_finished() const;
+  uint64_t effort_of_replay() const;
+  void check_at_rest();
+  void check_effort() const;
+  void refuse_hopeless();  // replay_hope.cpp
+  void refuse_impossible_poll() const;
+  [[noreturn]] void unsupported(const Op& op, const std::string& accepted) const;
+
+  void begin_statistics();
+  void add_statistics();
+  void finish_report(uint64_t events_before, uint64_t end);
+
+  Array array_;
+  Options options_;
+  Overlays overlays_;
+  bool broken_ = true;  // until an overlay is loaded
+  InterruptPace pace_;
+
+  // Of the current run.
+  const Transaction* transaction_ = nullptr;
+  size_t next_ = 0;
+  bool done_ = false;
+  bool charge_ = true;  // false while an overlay is loaded: that costs a constant
+  Wait wait_ = Wait::kNone;
+  uint64_t poll_address_ = 0;
+  uint32_t poll_tile_ = 0, poll_value_ = 0, poll_mask_ = 0;
+  uint64_t tokens_seen_ = 0;
+  std::vector<Channel*> token_channels_;
+  uint32_t merge_tokens_ = 0, merge_columns_ = 0;
+  uint64_t extra_cost_ = 0;
+  uint64_t effort_mark_ = 0, effort_start_ = 0;
+  uint64_t hope_due_ = 0;   // replay: effort of a wait until it is asked whether it can end
+  bool packets_given_ = false;  // replay: control packets may change anything at any time
+  bool caught_up_ = false;  // replay: the next operation has waited for the tasks before it
+  uint64_t progress_seen_ = 0;  // replay: of the array, while a write waits
+  uint64_t start_ = 0;
+  RunReport report_;
+  std::map<uint8_t, uint32_t> skipped_;  // replay: custom opcodes without known meaning, how often
+  struct Counters {
+    uint64_t bytes = 0, busy = 0, active = 0, calls = 0;
+  };
+  std::vector<Counters> channel_base_, channel_sum_, core_base_, core_sum_;
+};
+
+}  // namespace onedispatch::sim

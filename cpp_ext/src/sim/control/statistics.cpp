@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report of a run: differences of counters, across reloads of the overlay.
+#include "sim/control/controller.h"
+
+namespace onedispatch::sim {
+
+void Simulator::begin_statistics() {
+  const auto& channels = array_.channels();
+  const auto& cores = array_.cores();
+  channel_base_.assign(channels.size(), {});
+  core_base_.assign(cores.size(), {});
+  channel_sum_.resize(channels.size());
+  core_sum_.resize(cores.size());
+  if (next_ == 0) {
+    channel_sum_.assign(channels.size(), {});
+    core_sum_.assign(cores.size(), {});
+  }
+  for (size_t i = 0; i < channels.size(); ++i) {
+    const Channel& c = channels[i];
+    channel_base_[i] = {c.bytes, c.busy, c.active + (c.running ? array_.now - c.active_since : 0), 0};
+  }
+  for (size_t i = 0; i < cores.size(); ++i) core_base_[i] = {0, cores[i].busy, 0, cores[i].calls};
+}
+
+void Simulator::add_statistics() {
+  const auto& channels = array_.channels();
+  const auto& cores = array_.cores();
+  if (channel_base_.size() != channels.size()) return;  // an overlay outside a run
+  for (size_t i = 0; i < channels.size(); ++i) {
+    const Channel& c = channels[i];
+    Counters& sum = channel_sum_[i];
+    sum.bytes += c.bytes - channel_base_[i].bytes;
+    sum.busy += c.busy - channel_base_[i].busy;
+    sum.active += c.active + (c.running ? array_.now - c.active_since : 0) - channel_base_[i].active;
+  }
+  for (size_t i = 0; i < cores.size(); ++i) {
+    core_sum_[i].busy += cores[i].busy - core_base_[i].busy;
+    core_sum_[i].calls += cores[i].calls - core_base_[i].calls;
+  }
+}
+
+void Simulator::finish_report(uint64_t events_before, uint64_t end) {
+  add_statistics();
+  report_.cycles = end - start_;
+  report_.seconds = static_cast<double>(report_.cycles) / array_.timing().array_hz;
+  report_.operations = transaction_->ops().size();
+  report_.events = array_.events.scheduled() - events_before;
+  for (const auto& region : array_.regions()) {
+    report_.ddr_burst_bytes += region->burst_bytes;
+    report_.ddr_read.push_back(region->bytes_read);
+    report_.ddr_written.push_back(region->bytes_written);
+  }
+  for (size_t i = 0; i < channel_sum_.size(); ++i) {
+    const Counters& sum = channel_sum_[i];
+    const Channel& c = array_.channels()[i];
+    if (c.reply || (sum.bytes == 0 && sum.active == 0)) continue;
+    const Tile& tile = array_.tiles()[c.tile];
+    const uint64_t stall = sum.active > sum.busy ? sum.active - sum.busy : 0;
+    report_.channels.push_back(
+        ChannelReport{tile.column, tile.row, c.mm2s, c.number, sum.bytes, sum.busy, stall, c.open});
+  }
+  for (size_t i = 0; i < core_sum_.size(); ++i) {
+    const Counters& sum = core_sum_[i];
+    report_.kernel_calls += sum.calls;
+    if (sum.calls == 0) continue;
+    const Tile& tile = array_.tiles()[array_.cores()[i].tile];
+    report_.cores.push_back(CoreReport{tile.column, tile.row, sum.busy, sum.calls});
+  }
+}
+
+}  // namespace onedispatch::sim

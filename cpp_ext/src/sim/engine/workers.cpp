@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/engine/workers.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <new>
+#include <system_error>
+
+namespace onedispatch::sim {
+
+namespace {
+
+std::atomic<WorkerPool*> the_pool{nullptr};
+std::mutex making;  // of the_pool; held across a fork
+
+void before_fork() {
+  making.lock();
+  if (WorkerPool* const pool = the_pool.load()) pool->pause();
+}
+
+void after_fork_in_parent() {
+  if (WorkerPool* const pool = the_pool.load()) pool->resume();
+  making.unlock();
+}
+
+void after_fork_in_child() {
+  the_pool.store(nullptr);  // its threads are gone, so that it cannot even be destroyed
+  making.unlock();
+}
+
+// When the library is loaded, so that no fork comes before it.
+[[maybe_unused]] const int registered =
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+
+}  // namespace
+
+WorkerPool& WorkerPool::shared() {
+  if (WorkerPool* const pool = the_pool.load(std::memory_order_acquire)) return *pool;
+  const std::lock_guard<std::mutex> hold(making);
+  if (WorkerPool* const pool = the_pool.load()) return *pool;
+  // The simulating thread works too, so one thread less than the machine has.
+  the_pool.store(new WorkerPool(std::max(1u, std::thread::hardware_concurrency()) - 1));
+  return *the_pool.load();
+}
+
+// Signals are for the threads of the program around us: one that waits in the kernel must see them.
+std::thread WorkerPool::start_thread(std::function<void()> body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&all, own);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread started(std::move(body));
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return started;
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+}
+
+WorkerPool::WorkerPool(unsigned threads, Start start) {
+  try {
+    threads_.reserve(threads);
+    for (unsigned i = 0; i < threads; ++i) threads_.push_back(start([this] { serve(); }));
+  } catch (const std::system_error&) {  // a limit on threads, or no address space for a stack
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+void WorkerPool::pause() {
+  std::unique_lock<std::mutex> hold(mutex_);
+  pausing_ = true;
+  job_done_.wait(hold, [this] { return running_ == 0; });
+  hold.release();
+}
+
+void WorkerPool::resume() {
+  pausing_ = false;
+  mutex_.unlock();
+  work_ready_.notify_all();
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    stopping_ = true;
+  }
+  work_ready_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void WorkerPool::run(Job& job) {
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    job.work();
+  } catch (...) {
+    job.error = std::current_exception();
+  }
+  job.work = nullptr;
+  job.nanoseconds = static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count());
+}
+
+void WorkerPool::submit(std::shared_ptr<Job> job) {
+  if (threads_.empty()) return;  // wait() runs it
+  {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    queue_.push_back(std::move(job));
+  }
+  work_ready_.notify_one();
+}
+
+void WorkerPool::serve() {
+  std::unique_lock<std::mutex> hold(mutex_);
+  for (;;) {
+    work_ready_.wait(hold, [this] { return stopping_ || (!queue_.empty() && !pausing_); });
+    if (stopping_) return;
+    const std::shared_ptr<Job> job = std::move(queue_.front());
+    queue_.pop_front();
+    if (!claim(*job)) continue;
+    ++running_;
+    hold.unlock();
+    run(*job);
+    hold.lock();
+    --running_;
+    job->state.store(Job::kDone, std::memory_order_release);
+    job_done_.notify_all();
+  }
+}
+
+bool WorkerPool::claim(Job& job) {
+  int expected = Job::kQueued;
+  return job.state.compare_exchange_strong(expected, Job::kRunning);
+}
+
+// The newest job that nobody has begun; its own simulation needs it last.
+std::shared_ptr<Job> WorkerPool::steal() {
+  const std::lock_guard<std::mutex> hold(mutex_);
+  while (!queue_.empty() && !pausing_) {
+    const std::shared_ptr<Job> job = std::move(queue_.back());
+    queue_.pop_back();
+    if (!claim(*job)) continue;
+    ++running_;
+    return job;
+  }
+  return nullptr;
+}
+
+void WorkerPool::finish(Job& job) {
+  run(job);
+  // Under the mutex, so that a thread between its last look and its sleep does not miss it.
+  {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    --running_;
+    job.state.store(Job::kDone, std::memory_order_release);
+  }
+  job_done_.notify_all();
+}
+
+void WorkerPool::wait(Job& job) {
+  if (claim(job)) {
+    run(job);
+    job.state.store(Job::kDone, std::memory_order_release);
+    return;
+  }
+  constexpr int kSpins = 2000;  // a few microseconds: less than a sleep costs
+  while (job.state.load(std::memory_order_acquire) != Job::kDone) {
+    // Another thread has it: do what others would have to do later.
+    if (const std::shared_ptr<Job> other = steal()) {
+      finish(*other);
+      continue;
+    }
+    for (int i = 0; i < kSpins && job.state.load(std::memory_order_acquire) != Job::kDone; ++i) {}
+    std::unique_lock<std::mutex> hold(mutex_);
+    job_done_.wait(hold, [&job] { return job.state.load(std::memory_order_acquire) == Job::kDone; });
+  }
+}
+
+}  // namespace onedispatch::sim

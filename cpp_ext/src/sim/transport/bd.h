@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A buffer descriptor, decoded from its raw register words.
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "onedispatch/errors.h"
+#include "sim/transport/pattern.h"
+
+namespace onedispatch::sim {
+
+enum class TileKind : uint8_t { kShim, kMem, kCore };
+
+using BdWords = std::array<uint32_t, 8>;
+
+struct Bd {
+  Shape shape;                // base in words of the BD's own address view, iteration applied
+  uint64_t byte_address = 0;  // shim only: where the pattern starts
+  bool valid = false;
+  bool acquire = false;
+  uint32_t acquire_lock = 0;  // in the BD's lock view
+  int32_t acquire_value = 0;
+  uint32_t release_lock = 0;
+  int32_t release_value = 0;
+  bool use_next = false;
+  uint32_t next = 0;
+  bool packet = false;
+  uint32_t packet_id = 0, packet_type = 0;
+  bool suppress_tlast = false;
+  bool compression = false;
+};
+
+Bd decode_bd(TileKind kind, const BdWords& words);
+// Counts one execution: the iteration counter lives in the BD's own register.
+void step_iteration(TileKind kind, BdWords& words);
+
+}  // namespace onedispatch::sim

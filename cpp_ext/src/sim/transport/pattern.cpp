@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/transport/pattern.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "sim/array/bytes.h"
+
+namespace onedispatch::sim {
+namespace {
+
+// Short runs are copied word by word: a call to memcpy would cost more than the words.
+constexpr uint64_t kShortRun = 8;
+
+void copy_words(uint8_t* to, const uint8_t* from, uint64_t words) {
+  if (words <= kShortRun) {
+    for (uint64_t i = 0; i < words; ++i) store32(to + 4 * i, load32(from + 4 * i));
+  } else {
+    std::memcpy(to, from, words * 4);
+  }
+}
+
+}  // namespace
+
+Shape resolve(Shape shape) {
+  uint64_t inner = 1;
+  unsigned used = 0;
+  for (; used < shape.count; ++used) {
+    Dimension& dim = shape.dims[used];
+    const bool outermost = used + 1 == shape.count || dim.size == 0;
+    if (outermost) {
+      dim.size = std::max<uint64_t>(1, (shape.length + inner - 1) / inner);
+      ++used;
+      break;
+    }
+    inner *= dim.size;
+  }
+  shape.count = used;
+  return shape;
+}
+
+Shape resolve_padded(Shape shape) {
+  std::array<uint64_t, kMaxDimensions> block{}, data{};  // stream words and data words below a dimension
+  uint64_t inner = 1, inside = 1;
+  unsigned used = 0;
+  for (bool outermost = false; used < shape.count && !outermost; ++used) {
+    Dimension& dim = shape.dims[used];
+    outermost = used + 1 == shape.count || dim.size == 0;
+    if (outermost) dim.size = std::max<uint64_t>(1, (shape.length + inner - 1) / inner);
+    block[used] = inner;
+    data[used] = inside;
+    inner *= dim.size + dim.before + dim.after;
+    inside *= dim.size;
+  }
+  shape.count = used;
+  uint64_t words = 0, left = shape.length;
+  for (unsigned d = used; d-- > 0;) {
+    const Dimension& dim = shape.dims[d];
+    const uint64_t at = left / block[d];  // whole blocks of this dimension
+    words += std::min(at - std::min<uint64_t>(at, dim.before), dim.size) * data[d];
+    if (at < dim.before || at >= dim.before + dim.size) break;  // what is left lies in padding
+    left %= block[d];
+  }
+  shape.length = words;
+  return shape;
+}
+
+uint64_t furthest_word(const Shape& resolved) {
+  if (resolved.length == 0) return 0;
+  uint64_t best = 0;
+  uint64_t prefix = 0;  // offset of the partial block that the walk has entered so far
+  uint64_t left = resolved.length;
+  for (unsigned d = resolved.count; d-- > 0 && left > 0;) {
+    uint64_t inner = 1;
+    uint64_t inner_furthest = 0;
+    for (unsigned k = 0; k < d; ++k) {
+      inner *= resolved.dims[k].size;
+      inner_furthest += (resolved.dims[k].size - 1) * resolved.dims[k].step;
+    }
+    const uint64_t whole = left / inner;
+    if (whole > 0) best = std::max(best, prefix + (whole - 1) * resolved.dims[d].step + inner_furthest);
+    prefix += whole * resolved.dims[d].step;
+    left %= inner;
+  }
+  return best;
+}
+
+bool has_padding(const Shape& shape) {
+  for (unsigned d = 0; d < kMaxDimensions; ++d)
+    if (shape.dims[d].before || shape.dims[d].after) return true;
+  return false;
+}
+
+Cursor::Cursor(const Shape& resolved, uint8_t* memory, ValidMap* valid, uint32_t pad_value)
+    : memory_(memory),
+      valid_(valid),
+      origin_(resolved.base),
+      padded_(has_padding(resolved)),
+      pad_value_(pad_value) {
+  if (padded_) {
+    shape_ = resolved;
+    run_ = resolved.dims[0].size;
+    return;
+  }
+  unsigned d = 0;
+  // Merge dimensions into the run as long as they continue it without a gap.
+  while (d < resolved.count && (resolved.dims[d].size == 1 || resolved.dims[d].step == run_)) {
+    run_ *= resolved.dims[d].size;
+    ++d;
+  }
+  for (; d < resolved.count; ++d) {
+    const Dimension& dim = resolved.dims[d];
+    if (dim.size == 1) continue;
+    if (outer_count_ > 0) {
+      Dimension& last = outer_[outer_count_ - 1];
+      if (dim.step == last.size * last.step) {
+        last.size *= dim.size;
+        continue;
+      }
+    }
+    outer_[outer_count_++] = dim;
+  }
+}
+
+void Cursor::next_run() {
+  position_ = 0;
+  for (unsigned d = 0; d < outer_count_; ++d) {
+    if (++index_[d] < outer_[d].size) {
+      offset_ += outer_[d].step;
+      return;
+    }
+    offset_ -= (outer_[d].size - 1) * outer_[d].step;
+    index_[d] = 0;
+  }
+}
+
+uint64_t Cursor::bursts(uint64_t words, uint64_t first, unsigned shift) {
+  const uint64_t inside = (uint64_t{1} << shift) - 1;
+  uint64_t count = 0;
+  while (words > 0) {
+    const uint64_t here = std::min(words, run_ - position_);
+    const uint64_t begin = first + 4 * address(), end = begin + 4 * here;
+    count += ((end - 1) >> shift) - (begin >> shift) + 1;
+    if (begin == burst_end_ && (begin & inside) != 0) --count;
+    burst_end_ = end;
+    words -= here;
+    position_ += here;
+    if (position_ == run_) next_run();
+  }
+  return count;
+}
+
+// Whole one-word runs along the innermost outer dimension: the case of a transposing pattern.
+template <typename Byte>
+uint64_t Cursor::strided(Byte* data, uint64_t words, uint64_t step, uint64_t* done) {
+  const uint64_t count = std::min(words, outer_[0].size - index_[0]);
+  uint64_t at = address();
+  uint64_t unwritten = kAllWritten;
+  for (uint64_t i = 0; i < count; ++i, at += step) {
+    if constexpr (!std::is_const_v<Byte>) {
+      if (!valid_->all_written(at, 1) && unwritten == kAllWritten) unwritten = at;
+      store32(data + 4 * i, load32(memory_ + 4 * at));
+    } else {
+      store32(memory_ + 4 * at, load32(data + 4 * i));
+      valid_->mark(at, 1);
+    }
+  }
+  index_[0] += count - 1;
+  offset_ += (count - 1) * step;
+  next_run();
+  *done = count;
+  return unwritten;
+}
+
+template <typename Byte>
+uint64_t Cursor::walk(Byte* data, uint64_t words) {
+  uint64_t unwritten = kAllWritten;
+  while (words > 0) {
+    uint64_t here = 0;
+    uint64_t bad = kAllWritten;
+    if (run_ == 1 && outer_count_ > 0) {
+      bad = strided(data, words, outer_[0].step, &here);
+    } else {
+      here = std::min(words, run_ - position_);
+      const uint64_t at = address();
+      if constexpr (!std::is_const_v<Byte>) {
+        const uint64_t found = valid_->first_unwritten(at, here);
+        if (found != at + here) bad = found;
+        copy_words(data, memory_ + 4 * at, here);
+      } else {
+        copy_words(memory_ + 4 * at, data, here);
+        valid_->mark(at, here);
+      }
+      position_ += here;
+      if (position_ == run_) next_run();
+    }
+    if (unwritten == kAllWritten) unwritten = bad;
+    data += 4 * here;
+    words -= here;
+  }
+  return unwritten;
+}
+
+// Padded rows are produced one at a time, from the position in the padded stream.
+uint64_t Cursor::gather_padded(uint8_t* out, uint64_t words) {
+  const Dimension& d0 = shape_.dims[0];
+  const uint64_t row_words = d0.before + d0.size + d0.after;
+  uint64_t unwritten = kAllWritten;
+  while (words > 0) {
+    uint64_t rest = padded_position_ / row_words;
+    const uint64_t in_row = padded_position_ % row_words;
+    uint64_t row = origin_;
+    bool inside = true;
+    for (unsigned d = 1; d < shape_.count; ++d) {
+      const Dimension& dim = shape_.dims[d];
+      const uint64_t extent = dim.before + dim.size + dim.after;
+      const uint64_t i = rest % extent;
+      rest /= extent;
+      inside = inside && i >= dim.before && i < dim.before + dim.size;
+      if (inside) row += (i - dim.before) * dim.step;
+    }
+    const uint64_t here = std::min(words, row_words - in_row);
+    for (uint64_t k = 0; k < here;) {
+      const uint64_t i = in_row + k;
+      if (inside && i >= d0.before && i < d0.before + d0.size) {
+        const uint64_t count = d0.step == 1 ? std::min(here - k, d0.before + d0.size - i) : 1;
+        const uint64_t at = row + (i - d0.before) * d0.step;
+        const uint64_t found = valid_->first_unwritten(at, count);
+        if (unwritten == kAllWritten && found != at + count) unwritten = found;
+        copy_words(out + 4 * k, memory_ + 4 * at, count);
+        k += count;
+      } else {
+        store32(out + 4 * k, pad_value_);
+        ++k;
+      }
+    }
+    out += 4 * here;
+    words -= here;
+    padded_position_ += here;
+  }
+  return unwritten;
+}
+
+uint64_t Cursor::gather(uint8_t* out, uint64_t words) {
+  return padded_ ? gather_padded(out, words) : walk(out, words);
+}
+
+void Cursor::scatter(const uint8_t* in, uint64_t words) { walk(in, words); }
+
+uint8_t* Cursor::contiguous(uint64_t words) const {
+  if (padded_ || words > run_ - position_) return nullptr;
+  return memory_ + 4 * address();
+}
+
+uint64_t Cursor::skip_read(uint64_t words) {
+  const uint64_t at = address();
+  const uint64_t found = valid_->first_unwritten(at, words);
+  position_ += words;
+  if (position_ == run_) next_run();
+  return found == at + words ? kAllWritten : found;
+}
+
+void Cursor::skip_written(uint64_t words) {
+  valid_->mark(address(), words);
+  position_ += words;
+  if (position_ == run_) next_run();
+}
+
+}  // namespace onedispatch::sim

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Address patterns of BDs. A pattern is collapsed to runs of consecutive words once, when its BD
+// starts; moving data then costs one memcpy per run.
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "sim/array/memory.h"
+
+namespace onedispatch::sim {
+
+// One address dimension as the BD states it. Innermost first.
+struct Dimension {
+  uint64_t size = 0;    // 0: no wrap at this level, so this is the outermost one
+  uint64_t step = 1;    // words
+  uint32_t before = 0;  // padding, in words (D0), D0-rows (D1), D1-planes (D2)
+  uint32_t after = 0;
+};
+
+constexpr unsigned kMaxDimensions = 4;
+
+struct Shape {
+  uint64_t base = 0;    // word index of the first word
+  uint64_t length = 0;  // of a BD: words on the stream; of a resolved shape: data words
+  unsigned count = 0;   // dimensions given; the last one has no wrap
+  std::array<Dimension, kMaxDimensions> dims{};
+};
+
+// Shape with all sizes known: the first dimension without wrap takes what remains of the length.
+Shape resolve(Shape shape);
+// The same with padding, which the length counts too. The length of the result is of data words:
+// those among the first `length` words of the stream.
+Shape resolve_padded(Shape shape);
+// Word offset, relative to base, of the furthest word that a resolved shape touches.
+uint64_t furthest_word(const Shape& resolved);
+bool has_padding(const Shape& shape);
+
+// Walks a resolved shape. `memory` is the first byte of the memory that `base` counts in.
+class Cursor {
+ public:
+  Cursor() = default;
+  Cursor(const Shape& resolved, uint8_t* memory, ValidMap* valid, uint32_t pad_value);
+
+  // Copies the next `words` words from memory to `out`. Returns the word index of a word that
+  // nobody wrote, or kAllWritten.
+  static constexpr uint64_t kAllWritten = ~0ull;
+  uint64_t gather(uint8_t* out, uint64_t words);
+  // Copies `words` words from `in` to memory and marks them as written.
+  void scatter(const uint8_t* in, uint64_t words);
+  // The next `words` words when they lie in one run, else null; does not advance.
+  uint8_t* contiguous(uint64_t words) const;
+  // Advances over words that the caller copied itself (within a run); checks or marks validity.
+  uint64_t skip_read(uint64_t words);
+  void skip_written(uint64_t words);
+
+  // Bursts of 2^`shift` bytes that the next `words` words touch, word 0 of the memory lying at byte
+  // address `first`. A run that goes on where the one before it ended shares its last burst. Advances.
+  uint64_t bursts(uint64_t words, uint64_t first, unsigned shift);
+  bool padded() const { return padded_; }
+
+ private:
+  // Byte is uint8_t to gather into, const uint8_t to scatter from.
+  template <typename Byte>
+  uint64_t walk(Byte* data, uint64_t words);
+  uint64_t gather_padded(uint8_t* out, uint64_t words);
+  template <typename Byte>
+  uint64_t strided(Byte* data, uint64_t words, uint64_t step, uint64_t* done);
+  uint64_t address() const { return origin_ + offset_ + position_; }
+  void next_run();
+
+  uint8_t* memory_ = nullptr;
+  ValidMap* valid_ = nullptr;
+  uint64_t origin_ = 0;    // base word
+  uint64_t run_ = 1;       // words per run
+  uint64_t position_ = 0;  // within the run
+  uint64_t offset_ = 0;    // of the run, relative to origin
+  uint64_t burst_end_ = 0;  // address behind the last byte that bursts() counted
+  unsigned outer_count_ = 0;
+  std::array<Dimension, kMaxDimensions> outer_{};  // size and step of runs, innermost first
+  std::array<uint64_t, kMaxDimensions> index_{};
+  bool padded_ = false;
+  uint64_t padded_position_ = 0;  // words of the padded stream already produced
+  Shape shape_;                   // padded shapes only
+  uint32_t pad_value_ = 0;
+};
+
+}  // namespace onedispatch::sim
