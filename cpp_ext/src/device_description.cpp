@@ -112,6 +112,7 @@ DeviceDescription described(const DeviceFile& file, const std::string& name) {
   device.columns = whole("device.columns");
   device.core_rows = whole("device.core_rows");
   device.geometry = {whole("core.data_memory_bytes"), whole("core.program_memory_bytes"),
+                     whole("core.stack_bytes"),
                      whole("core.bds"),               whole("core.locks"),
                      whole("memory_tile.memory_bytes"), whole("memory_tile.bds"),
                      whole("memory_tile.locks"),      whole("shim.bds"),

@@ -13,6 +13,7 @@ from typing import Any
 
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.frontend.graph import dtype_of, known_type
+from onedispatch.operators.declarations.params import MAX_CARRIED
 from onedispatch.transactions.base.signature import shown
 
 Form = Callable[[Any, str], None]
@@ -149,6 +150,9 @@ GRAPH = record(
 )
 SLOT = row(name=TEXT, type=NUMBERS, shape=SHAPE, offset=NAT, row_pitch=NAT)
 OP = row(name=TEXT, op_type=TEXT, nodes=TEXTS, timer=NAT, arguments=TEXTS, schedule=TEXTS)
+_WORD = integer(0, (1 << 32) - 1)
+LINKED = row(digest=_WORD, types=_WORD, code_bytes=integer(0, 1 << 20), name=TEXT)
+RELOAD = row(before=NAT, timer=NAT, nbytes=NAT, kernels=TEXT)
 HOST_STEP = record(graph=GRAPH, inputs=TEXTS, outputs=TEXTS)
 SIZES = row(**dict.fromkeys(("input", "output", "scratch", "const", "params"), NAT))
 DEVICE_STEP = record(
@@ -160,6 +164,8 @@ DEVICE_STEP = record(
     outputs=listed(SLOT),
     ops=listed(OP),
     scratch_bound=NAT,
+    image=listed(LINKED, MAX_CARRIED),
+    reloads=listed(RELOAD),
 )
 PLACED = which("npu, cpu or folded", lambda v: isinstance(v, str) and v in ("npu", "cpu", "folded"))
 EXECUTABLE = record(

@@ -18,10 +18,12 @@ from onedispatch.dispatch.compiler.executable import (
     HostStep,
     NodePlacement,
     OpInfo,
+    Reload,
     Slot,
     Step,
 )
 from onedispatch.dispatch.frontend.graph import Folded, Graph, Node, Value, dtype_of, type_name_of
+from onedispatch.operators.emission.image import Image, Linked
 
 Plain = dict[str, Any]
 
@@ -115,6 +117,8 @@ def _step_to(writer: Writer, step: Step) -> Plain:
             for op in step.ops
         ],
         "scratch_bound": step.scratch_bound,
+        "image": [list(linked) for linked in step.image.linked],
+        "reloads": [[r.before, r.timer, r.nbytes, r.kernels] for r in step.reloads],
     }
 
 
@@ -136,6 +140,8 @@ def _step_from(reader: Reader, plain: Plain) -> Step:
             for name, kind, nodes, timer, arguments, schedule in plain["ops"]
         ),
         plain["scratch_bound"],
+        Image(tuple(Linked(*linked) for linked in plain["image"])),
+        tuple(Reload(*reload) for reload in plain["reloads"]),
     )
 
 

@@ -222,6 +222,10 @@ def _show_step(title: str, step: DeviceStep, full: bool) -> None:
     out.tell(
         f"transaction: {counted(len(step.transaction), 'byte')}, {counted(len(step.ops), 'operator')}\n",
     )
+    out.tell(f"program memory: {counted(step.image.nbytes, 'byte')}: {step.image}")
+    for reload in step.reloads:
+        then = f"before {step.ops[reload.before].name}" if reload.before < len(step.ops) else "at the end"
+        out.tell(f"reload {then}: {reload}")
     rows = [(op.name, op.op_type, "\n".join(op.schedule)) for op in step.ops]
     out.table(f"{title}: operators", ("operator", "kind", "schedule"), rows)
     if full:

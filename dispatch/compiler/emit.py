@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -13,9 +14,11 @@ import numpy as np
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.compiler import memory
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, Placed
-from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, OpInfo, Slot
+from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, OpInfo, Reload, Slot
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.operators.declarations.tensor import TensorSpec
+from onedispatch.operators.emission.image import Image
+from onedispatch.operators.emission.overlay import reload_transaction
 from onedispatch.transactions import ArgKind, ArgMap, Bindings, Device, TransactionBuilder, fuse
 from onedispatch.transactions.fusion.fuse import FusePart
 
@@ -32,19 +35,35 @@ class _Storage:
     sizes: list[int] = field(default_factory=lambda: [0] * len(BUFFERS))
 
 
-def emit_region(region: DeviceRegion, device: Device) -> DeviceStep:
+@dataclass(frozen=True)
+class Images:
+    """What program memory holds: before and after a region, and for each of its operators."""
+
+    overlay: Image
+    of: tuple[Image, ...]
+
+    def reloads(self) -> dict[int, Image]:
+        """What is loaded before operators, by number; last, where needed, what the overlay brought."""
+        sequence = (self.overlay, *self.of, self.overlay)
+        borders = enumerate(pairwise(sequence))
+        return {number: after for number, (before, after) in borders if after != before}
+
+
+def emit_region(region: DeviceRegion, device: Device, images: Images) -> DeviceStep:
     """The region as a device step.
 
     Raises ``ModelError`` when its buffers are beyond ``limits.BUFFER_BYTES``.
     """
-    step = _Emitter(region, device).step()
+    step = _Emitter(region, device, images).step()
     step.verify()
     return step
 
 
 class _Emitter:
-    def __init__(self, region: DeviceRegion, device: Device) -> None:
+    def __init__(self, region: DeviceRegion, device: Device, images: Images) -> None:
         self.region = region
+        self.images = images
+        self.reloads: list[Reload] = []
         self.device = device
         self.spec = region.spec
         self.ops = region.operators
@@ -69,6 +88,8 @@ class _Emitter:
             outputs,
             tuple(infos),
             bound,
+            self.images.overlay,
+            tuple(self.reloads),
         )
 
     # -- buffers ---------------------------------------------------------------------------
@@ -163,10 +184,12 @@ class _Emitter:
     def _fuse(
         self, storage: _Storage, const_at: Sequence[int], params_at: Sequence[int]
     ) -> tuple[bytes, list[OpInfo]]:
-        """One transaction with a timer mark before the first operator and after each."""
+        """One transaction with a timer mark before the first operator, after each, and after reloads."""
+        loads = self.images.reloads()
         parts: list[FusePart] = [self._timer(0)]
         infos = []
         for index, placed in enumerate(self.ops):
+            parts += self._reload(index, loads)
             op = placed.operator
             entries = placed.entries
             tensors = {
@@ -185,7 +208,15 @@ class _Emitter:
             lines = tuple(_describe(placed, e, bindings) for e in entries)
             kind = op.kind or type(op).__name__
             infos.append(OpInfo(op.name, kind, nodes, index + 1, lines, schedule))
+        parts += self._reload(len(self.ops), loads)
         return fuse(parts, dict(enumerate(storage.sizes))).to_bytes(), infos
+
+    def _reload(self, index: int, loads: Mapping[int, Image]) -> list[FusePart]:
+        if index not in loads:
+            return []
+        image, number = loads[index], len(self.ops) + 1 + len(self.reloads)
+        self.reloads.append(Reload(index, number, image.nbytes, str(image)))
+        return [reload_transaction(self.device, image), self._timer(number)]
 
     def _timer(self, number: int) -> bytes:
         builder = TransactionBuilder.for_device(self.device)

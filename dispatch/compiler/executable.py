@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value
+from onedispatch.operators.emission.image import EMPTY, Image
 from onedispatch.transactions.base.errors import InternalError
 from onedispatch.transactions.base.phrases import counted
 
@@ -73,8 +74,24 @@ class OpInfo:
 
 
 @dataclass(frozen=True)
+class Reload:
+    """A change of what program memory holds, between operators. ``timer`` is the id of its end mark."""
+
+    before: int  # the operator that follows; their number: the step ends with it
+    timer: int
+    nbytes: int  # into each core
+    kernels: str  # that are there from then on
+
+    def __str__(self) -> str:
+        return f"{counted(self.nbytes, 'byte')} into each core: {self.kernels}"
+
+
+@dataclass(frozen=True)
 class DeviceStep:
-    """One fused transaction over five buffers: one kernel run."""
+    """One fused transaction over five buffers: one kernel run.
+
+    ``image`` is what program memory holds before it and after it; ``reloads`` are those in between.
+    """
 
     transaction: bytes = field(repr=False)
     sizes: tuple[int, int, int, int, int]  # bytes, in the order of ``BUFFERS``
@@ -84,6 +101,8 @@ class DeviceStep:
     outputs: tuple[Slot, ...]
     ops: tuple[OpInfo, ...] = field(repr=False)
     scratch_bound: int = 0  # most bytes of intermediates alive at once
+    image: Image = EMPTY
+    reloads: tuple[Reload, ...] = ()
 
     def verify(self) -> None:
         """Raises ``InternalError`` where its parts do not belong together."""

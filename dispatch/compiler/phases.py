@@ -13,16 +13,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from onedispatch.dispatch.compiler.copies import Copies, build
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, device_region
-from onedispatch.dispatch.compiler.emit import emit_region
+from onedispatch.dispatch.compiler.emit import Images, emit_region
 from onedispatch.dispatch.compiler.executable import HostStep, Step
 from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, map_graph
 from onedispatch.dispatch.compiler.partition import Region, partition
 from onedispatch.dispatch.compiler.passthrough import hand_on, settle_copies
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.emission.image import EMPTY, link
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.select import Selector
 from onedispatch.operators.scheduling.solution_rules import check_solution
@@ -212,12 +214,23 @@ def place(emitted: Emitted, *, strict: bool) -> Placed:
 
 def fuse(placed: Placed) -> tuple[Step, ...]:
     """The steps of the executable: one transaction per device region, a graph of its own per host region."""
+    images = _linked(placed)
     return tuple(
-        emit_region(region, placed.device)
+        emit_region(region, placed.device, next(images))
         if isinstance(region, DeviceRegion)
         else _host_step(placed.graph, region)
         for region in placed.regions
     )
+
+
+def _linked(placed: Placed) -> Iterator[Images]:
+    """The images of each device region; all begin and end with the one that the overlay brings."""
+    regions = [region for region in placed.regions if isinstance(region, DeviceRegion)]
+    needed = [one.ask(lambda op: op.image) for region in regions for one in region.operators]
+    linked = link(needed, placed.device.count("core.program_memory_bytes"))
+    first, rest = (linked[0] if linked else EMPTY), iter(linked)
+    for region in regions:
+        yield Images(first, tuple(islice(rest, len(region.operators))))
 
 
 def _host_step(graph: Graph, region: Region) -> HostStep:

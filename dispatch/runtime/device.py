@@ -8,15 +8,17 @@ left in the output buffer, and nothing else.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from onedispatch.dispatch.base.native import core
-from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, OpInfo, Slot
+from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Slot
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.runtime.report import OpReport, RunReport
+from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.transactions import Device, Xclbin
 from onedispatch.transactions.base.errors import OneDispatchError, SimulationError
@@ -24,6 +26,7 @@ from onedispatch.transactions.base.phrases import counted
 
 _OPCODE = 3
 _FIRST_BUFFER = 3  # kernel arguments before the five buffers: opcode, instructions, their size
+_CONTEXTS = 4  # that a session keeps: one for each image that its executables begin with
 _SMALLEST = 4  # bytes of a buffer object; an empty argument still needs one
 _TO_DEVICE = core.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
 _FROM_DEVICE = core.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
@@ -34,33 +37,36 @@ _CANARIES = (np.uint32(0x7FA5C3D1), np.uint32(0xFFB6E94B))
 
 
 class DeviceSession:
-    """A device with the universal overlay loaded; executables are loaded into it."""
+    """A device; each image of program memory has a context of its own, with the universal overlay."""
 
     def __init__(self, device: Device, threads: int | None = None) -> None:
         self._description = device
         self._device = core.device.from_description(device.description())
         if threads is not None:
             self._device.set_threads(threads)
-        overlay = Xclbin(device.name, {0: overlay_transaction(device)})
-        self._binary = core.xclbin(overlay.to_bytes())
-        self._device.register_xclbin(self._binary)
-        self._kernel: Any = None
+        self._kernels: OrderedDict[Image, Any] = OrderedDict()
 
     @property
     def device(self) -> Any:
         return self._device
 
-    def kernel(self) -> Any:
-        """The kernel in a hardware context; a new context after ``reset``."""
-        if self._kernel is None:
-            context = core.hw_context(self._device, self._binary.get_uuid())
-            name = self._binary.get_kernels()[0].get_name()
-            self._kernel = core.kernel(context, name)
-        return self._kernel
+    def kernel(self, image: Image) -> Any:
+        """The kernel in a hardware context whose cores carry ``image``; a new context after ``reset``."""
+        kernel = self._kernels.get(image)
+        if kernel is None:
+            overlay = Xclbin(self._description.name, {0: overlay_transaction(self._description, image)})
+            binary = core.xclbin(overlay.to_bytes())
+            self._device.register_xclbin(binary)
+            context = core.hw_context(self._device, binary.get_uuid())
+            kernel = self._kernels[image] = core.kernel(context, binary.get_kernels()[0].get_name())
+            while len(self._kernels) > _CONTEXTS:
+                self._kernels.popitem(last=False)
+        self._kernels.move_to_end(image)
+        return kernel
 
-    def reset(self) -> None:
+    def reset(self, image: Image) -> None:
         """Forgets the context: a run that failed leaves locks and queues as they were."""
-        self._kernel = None
+        self._kernels.pop(image, None)
 
     @property
     def launch_us(self) -> float:
@@ -77,7 +83,7 @@ class LoadedStep:
     def __init__(self, session: DeviceSession, step: DeviceStep) -> None:
         self._session = session
         self._step = step
-        kernel = session.kernel()
+        kernel = session.kernel(step.image)
         device = session.device
         self._instructions = _buffer(device, len(step.transaction), core.bo.cacheable, kernel.group_id(1))
         _fill(self._instructions, np.frombuffer(step.transaction, np.uint8))
@@ -107,7 +113,7 @@ class LoadedStep:
             self._execute(_CANARIES[1])
             missing = [slot for slot in self._unwritten(_CANARIES[1]) if slot in suspects]
             if missing:
-                self._session.reset()
+                self._session.reset(self._step.image)
                 raise _not_written(missing)
         return {slot.name: _read(slot, _map(self._output)) for slot in self._step.outputs}
 
@@ -115,19 +121,19 @@ class LoadedStep:
         image = _map(self._output)
         for slot in self._step.outputs:
             image[slot.offset : slot.offset + slot.nbytes].view(np.uint32)[...] = canary
-        kernel = self._session.kernel()
+        kernel = self._session.kernel(self._step.image)
         size = len(self._step.transaction)
         try:
             run = kernel(_OPCODE, self._instructions, size, *self._buffers)
             state = run.wait()
         except OneDispatchError:
-            self._session.reset()
+            self._session.reset(self._step.image)
             raise
         if state != core.ert_cmd_state.ERT_CMD_STATE_COMPLETED:
-            self._session.reset()
+            self._session.reset(self._step.image)
             raise SimulationError("the kernel run", f"state {state}", "ERT_CMD_STATE_COMPLETED")
         self._output.sync(_FROM_DEVICE)
-        self.report = _report(run.report(), self._step.ops, self._session.launch_us)
+        self.report = _report(run.report(), self._step, self._session.launch_us)
 
     def _unwritten(self, canary: np.uint32) -> list[Slot]:
         image = _map(self._output)
@@ -170,12 +176,20 @@ def _not_written(slots: Sequence[Slot]) -> SimulationError:
     )
 
 
-def _report(raw: Mapping[str, Any], ops: Sequence[OpInfo], launch_us: float) -> RunReport:
-    """The simulator's report, with cycles between timer marks given to the operators."""
+def _report(raw: Mapping[str, Any], step: DeviceStep, launch_us: float) -> RunReport:
+    """The simulator's report, with cycles between timer marks given to operators and reloads."""
     marks: dict[int, int] = dict(raw["timers"])
     previous = marks.get(0, 0)
-    rows = []
-    for op in ops:
+    reloads = {reload.before: reload for reload in step.reloads}
+    rows, reload_cycles = [], 0
+    for index in range(len(step.ops) + 1):
+        if index in reloads:
+            end = marks.get(reloads[index].timer, previous)
+            reload_cycles += max(0, end - previous)
+            previous = end
+        if index == len(step.ops):
+            break
+        op = step.ops[index]
         end = marks.get(op.timer, previous)  # a foreign transaction may lack marks
         cycles = max(0, end - previous)
         rows.append(OpReport(op.name, op.op_type, op.nodes, cycles, schedule=op.schedule))
@@ -189,4 +203,6 @@ def _report(raw: Mapping[str, Any], ops: Sequence[OpInfo], launch_us: float) -> 
         sum(raw["ddr_bytes_written"]),
         launch_seconds=launch_us / 1e6,
         ddr_burst_bytes=raw["ddr_burst_bytes"],
+        reloads=len(reloads),
+        reload_cycles=reload_cycles,
     )

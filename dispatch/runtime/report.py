@@ -48,6 +48,9 @@ class RunReport:
             silicon 45 to 94 us per dispatch have been measured).
         ddr_burst_bytes: the bytes read and written in whole bursts of 64, by address and length:
             what host memory is busy with.
+        reloads: how often the transaction loaded other kernels into program memory, which was too small
+            for all of them.
+        reload_cycles: array cycles that it took, beside those of ``ops``.
     """
 
     dispatches: int
@@ -60,6 +63,8 @@ class RunReport:
     wall_seconds: float = 0.0
     launch_seconds: float = 0.0
     ddr_burst_bytes: int = 0
+    reloads: int = 0
+    reload_cycles: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as JSON takes it."""
@@ -74,6 +79,8 @@ class RunReport:
             f"DDR written     {counted(self.ddr_bytes_written, 'byte')}",
             f"DDR bursts      {counted(self.ddr_burst_bytes, 'byte')}",
         ]
+        if self.reloads:
+            lines.append(f"reloads         {self.reloads} of program memory ({self.reload_cycles:,} cycles)")
         if self.host_seconds:
             lines.append(f"host regions    {self.host_seconds * 1e3:.3f} ms of wall clock")
         if self.ops:

@@ -295,4 +295,6 @@ def _summary(reports: Sequence[RunReport], wall: float) -> RunReport:
         wall,
         sum(r.launch_seconds for r in reports),
         total(lambda r: r.ddr_burst_bytes),
+        total(lambda r: r.reloads),
+        total(lambda r: r.reload_cycles),
     )

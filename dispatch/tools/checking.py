@@ -20,7 +20,9 @@ def check_step(step: DeviceStep, device: Device, sizes: Mapping[int, int] | None
     Args:
         sizes: bytes of each kernel argument; those of the step if None.
     """
-    return check_bytes(step.transaction, sizes or step.sizes, context(device, {PARAMS: step.params}))
+    return check_bytes(
+        step.transaction, sizes or step.sizes, context(device, {PARAMS: step.params}, step.image)
+    )
 
 
 def check_model(model: CompiledModel, sizes: Mapping[int, int] | None = None) -> list[Finding]:

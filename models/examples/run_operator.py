@@ -36,7 +36,7 @@ def build(folder: Path, shape: tuple[int, ...]) -> Operator:
     device = find_device(DEVICE)
     a, b, total = (TensorSpec(name, np.dtype(np.float32), shape) for name in ("a", "b", "total"))
     add = Eltwise("add", "add", [a, b], total, device)
-    overlay = Xclbin(device.name, {0: overlay_transaction(device)})
+    overlay = Xclbin(device.name, {0: overlay_transaction(device, add.image)})
     (folder / "overlay.xclbin").write_bytes(overlay.to_bytes())
     (folder / "add.bin").write_bytes(add.transaction())
     (folder / "params.bin").write_bytes(add.super_kernel_params())

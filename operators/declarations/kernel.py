@@ -33,6 +33,7 @@ MAX_SCALARS = 32
 MAX_NAME_BYTES = 64
 MAX_STACK = 32  # values that a formula holds at once
 AXIS_WORDS = 5
+INSTRUCTION_BYTES = 16  # of the longest instruction of a core; AM020
 WORDS = 128  # of a parameter block; kernels that need more have longer ones
 MAX_WORDS = 2 * WORDS
 ARGS_AT = 40  # where the kernel's part begins
@@ -211,7 +212,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel. ``cost``: core cycles of one call, before rounding up; ``code_bytes``: program memory.
+    """One kernel. ``cost``: core cycles of one call, before rounding up.
+
+    ``code_bytes``: program memory that the kernel takes, all of its functions included, for each element
+    type of its first output that it is linked for.
 
     Raises ``KernelDeclarationError`` on construction for whatever could not be run.
     """
@@ -227,7 +231,7 @@ class Kernel:
     # Element types that go together, by operand; one that a row leaves out is absent there. () : all do.
     types: tuple[Mapping[str, str], ...] = field(default=(), hash=False)
     reduces: bool = False
-    code_bytes: int = 2048
+    code_bytes: int = 0
     summary: str = ""
 
     def __post_init__(self) -> None:
@@ -293,6 +297,9 @@ class Kernel:
                 raise self._refuse(f"axes of {tensor.name}", len(tensor.axis_names), f"at most {MAX_AXES}")
         if len(self.scalars) > MAX_SCALARS:
             raise self._refuse("scalars", len(self.scalars), f"at most {MAX_SCALARS}")
+        if self.code_bytes <= 0 or self.code_bytes % INSTRUCTION_BYTES:
+            accepted = f"what it takes of program memory, a multiple of {INSTRUCTION_BYTES}"
+            raise self._refuse("code_bytes", self.code_bytes, accepted)
         if self.words_used > MAX_WORDS:
             raise self._refuse("words of the parameter block", self.words_used, f"at most {MAX_WORDS}")
 

@@ -38,11 +38,17 @@ PORT_SHIFT, DTYPE_SHIFT = 24, 16  # of a reference; the byte offset lies below
 CADENCE_NONE, CADENCE_STEP, CADENCE_TILE, CADENCE_ONCE = 0, 1, 2, 3
 CADENCES = {"none": CADENCE_NONE, "step": CADENCE_STEP, "tile": CADENCE_TILE, "once": CADENCE_ONCE}
 
-# The image in program memory: what names the core program and the kernels that it carries. Digests
-# follow from "kernels" on, behind them a hash of all words before (FNV-1a, 32 bits, over their bytes).
+# The image in program memory: what names the core program and the kernels that it carries, as long as the
+# code that it stands for. From "kernels" on, two words each: digest, and a bit for every element type of
+# the first output that the kernel was compiled for. Then code, which nobody looks into: the super kernel's,
+# and for each bit a copy of the kernel's; its words hold the digest of whose it is. The last of all "words"
+# is a hash of those before (FNV-1a, 32 bits, over their bytes).
 IMAGE_MAGIC = 0x4B53444F  # 'ODSK'
-SUPER_KERNEL_ID, SUPER_KERNEL_VERSION = 1, 2
-IMAGE = {"magic": 0, "program": 1, "version": 2, "count": 3, "kernels": 4}
+SUPER_KERNEL_ID, SUPER_KERNEL_VERSION = 1, 3
+IMAGE = {"magic": 0, "program": 1, "version": 2, "words": 3, "count": 4, "kernels": 5}
+CARRIED_WORDS = 2  # of each kernel: digest, element types
+# ASSUMPTION: 128 instructions of 16 bytes for start-up, locks, the loops and reading the parameter block.
+SUPER_KERNEL_BYTES = 2048
 MAX_CARRIED = 256
 HASH_BASIS, HASH_PRIME = 0x811C9DC5, 0x01000193
 

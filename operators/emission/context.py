@@ -9,12 +9,14 @@ block that it is given. That is said here as counts per block; the loop itself i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from dataclasses import replace
+from functools import lru_cache
 from math import prod
 
 from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.params import CADENCE_NONE, CADENCE_ONCE, CADENCE_STEP, HEADER
 from onedispatch.operators.emission import overlay
+from onedispatch.operators.emission.image import EMPTY, Image, image_hash
 from onedispatch.transactions import Device, Transaction
 from onedispatch.transactions.analysis.context import Context, CoreProgram, LockUse, Uses
 from onedispatch.transactions.analysis.effects import Words
@@ -23,19 +25,23 @@ from onedispatch.transactions.machine import registers as reg
 _PORTS = tuple(f"port_{name}" for name in params.PORTS)
 
 
-def context(device: Device, arguments: Mapping[int, bytes] | None = None) -> Context:
+def context(
+    device: Device, arguments: Mapping[int, bytes] | None = None, image: Image | None = None
+) -> Context:
     """What a transaction for ``device`` runs in.
 
     Args:
         arguments: the bytes of kernel arguments that hold parameter blocks; nobody on the device
             may write them.
+        image: what the overlay loads into program memory; None: kernels that nobody knows, and any may run.
     """
-    return Context(_overlay(device), (SUPER_KERNEL,), dict(arguments or {}), device)
+    program = ANY_KERNEL if image is None else SUPER_KERNEL
+    return Context(_overlay(device, image or EMPTY), (program,), dict(arguments or {}), device)
 
 
-@cache
-def _overlay(device: Device) -> Transaction:
-    return Transaction.from_bytes(overlay.overlay_transaction(device))
+@lru_cache(maxsize=16)
+def _overlay(device: Device, image: Image) -> Transaction:
+    return Transaction.from_bytes(overlay.overlay_transaction(device, image))
 
 
 def lock_use(words: Words, column: int, row: int) -> LockUse | None:
@@ -73,19 +79,34 @@ def lock_use(words: Words, column: int, row: int) -> LockUse | None:
 
 def starts(memory: Words) -> Uses | None:
     """``lock_use`` for blocks of kernels that the image in program memory carries; None: it is no image."""
-    at = params.IMAGE
-    head = (params.IMAGE_MAGIC, params.SUPER_KERNEL_ID, params.SUPER_KERNEL_VERSION)
-    if len(memory) <= at["kernels"] or tuple(memory[: at["count"]]) != head:
+    table = _table(tuple(memory))
+    if table is None:
         return None
-    end = at["kernels"] + memory[at["count"]]
-    if end >= len(memory) or memory[end] != overlay.image_hash(memory[:end]):
-        return None
-    carried = frozenset(memory[at["kernels"] : end])
+    carried = frozenset(table[:: params.CARRIED_WORDS])
 
     def uses(words: Words, column: int, row: int) -> LockUse | None:
         return lock_use(words, column, row) if words[HEADER["kernel"]] in carried else None
 
     return uses
+
+
+@lru_cache(maxsize=16)  # all cores have the same one
+def _table(memory: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The table of kernels of the image in program memory; None: it is no image."""
+    at = params.IMAGE
+    head = (params.IMAGE_MAGIC, params.SUPER_KERNEL_ID, params.SUPER_KERNEL_VERSION)
+    if len(memory) <= at["kernels"] or memory[: at["words"]] != head:
+        return None
+    last = memory[at["words"]] - 1
+    end = at["kernels"] + params.CARRIED_WORDS * memory[at["count"]]
+    if not end <= last < len(memory) or memory[last] != image_hash(memory[:last]):
+        return None
+    return memory[at["kernels"] : end]
+
+
+def _starts_any(memory: Words) -> Uses | None:
+    """``lock_use``, whatever kernels the image carries."""
+    return None if _table(tuple(memory)) is None else lock_use
 
 
 SUPER_KERNEL = CoreProgram(
@@ -94,3 +115,4 @@ SUPER_KERNEL = CoreProgram(
     words=params.WORDS,
     full=params.PARAM_LOCKS[1],
 )
+ANY_KERNEL = replace(SUPER_KERNEL, starts=_starts_any)

@@ -15,14 +15,12 @@ Per column (``resources`` says what lanes are, and which rows share one), with l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import cache, lru_cache
+from collections.abc import Iterator
+from functools import lru_cache
 
-from onedispatch.operators.declarations import params
-from onedispatch.operators.declarations.kernel import Kernel
 from onedispatch.operators.declarations.params import PARAM_LOCKS
 from onedispatch.operators.declarations.params import WORDS as PARAM_WORDS
-from onedispatch.operators.declarations.registry import all_kernels
+from onedispatch.operators.emission.image import EMPTY, Image
 from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
 from onedispatch.transactions import (
     CoreBd,
@@ -35,6 +33,8 @@ from onedispatch.transactions import (
     switch_slave,
     switch_slot,
 )
+from onedispatch.transactions.base.errors import DeviceError
+from onedispatch.transactions.base.phrases import counted
 from onedispatch.transactions.machine import registers as reg
 from onedispatch.transactions.packets.token_routes import lay_token_routes
 
@@ -55,16 +55,27 @@ CORE_LOCKS = {
 CORE_BUFFERS_AT = PARAM_WORDS * 4
 
 RING_SLOTS = 2
+_RUN, _RESET = 1, 2  # of core control
+_LOCK_VALUE_MASK = 0x3F
 
 
-@cache
-def overlay_transaction(device: Device, kernels: tuple[Kernel, ...] | None = None) -> bytes:
-    """The overlay of ``device`` as a transaction (v0.1); cores carry ``kernels``, or all declared ones.
+@lru_cache(maxsize=16)
+def overlay_transaction(device: Device, image: Image = EMPTY) -> bytes:
+    """The overlay of ``device`` as a transaction (v0.1); cores carry the kernels of ``image``.
+
+    Loading it is configuration before any run, and part of none: it is charged where a transaction does it
+    (LOADPDI), not here.
 
     Raises ``DeviceError`` for a device that has too little for it.
     """
     room = resources(device)
-    image = program_image(all_kernels() if kernels is None else kernels)
+    if image.nbytes > device.count("core.program_memory_bytes"):
+        raise DeviceError(
+            f"the program memory of {device.name}",
+            f"an image of {counted(image.nbytes, 'byte')} with {image}",
+            f"at most {device.count('core.program_memory_bytes')}",
+            "link fewer kernels, or for fewer element types",
+        )
     builder = TransactionBuilder.for_device(device)
     for column in range(device.columns):
         _shim(builder, column)
@@ -221,29 +232,32 @@ def _results(tile: _Tile, row: int, room: Resources, shared: bool) -> None:
     tile.builder.blockwrite(tile.address("SWITCH_MERGE", OUT_ARBITER), merge_words(room, row))
 
 
-def _start(builder: TransactionBuilder, column: int, row: int, image: list[int]) -> None:
+def _start(builder: TransactionBuilder, column: int, row: int, image: Image) -> None:
     tile = _Tile(builder, column, reg.FIRST_CORE_ROW + row)
-    builder.blockwrite(tile.address("PROGRAM_MEMORY"), image)
-    tile.write("CORE_CONTROL", 2)  # reset
+    builder.blockwrite(tile.address("PROGRAM_MEMORY"), image.words)
+    tile.write("CORE_CONTROL", _RESET)
     tile.write("CORE_CONTROL", 0)
-    tile.write("CORE_CONTROL", 1)  # run
+    tile.write("CORE_CONTROL", _RUN)
 
 
-def program_image(kernels: Iterable[Kernel]) -> list[int]:
-    """The super kernel's image: which program it is, the digests of the ``kernels`` it carries, a hash."""
-    digests = sorted(kernel.digest for kernel in kernels)
-    head = [params.IMAGE_MAGIC, params.SUPER_KERNEL_ID, params.SUPER_KERNEL_VERSION, len(digests)]
-    words = [*head, *digests]
-    return [*words, image_hash(words)]
+@lru_cache(maxsize=16)
+def reload_transaction(device: Device, image: Image) -> bytes:
+    """Loads ``image`` into all cores between two operators, and starts them anew.
 
-
-def image_hash(words: Iterable[int]) -> int:
-    """32-bit FNV-1a over the little-endian bytes of ``words``."""
-    value = params.HASH_BASIS
-    for word in words:
-        for byte in int(word).to_bytes(4, "little"):
-            value = (value ^ byte) * params.HASH_PRIME & 0xFFFFFFFF
-    return value
+    A core that has given back its parameter block has done all work of the operators before; what it does
+    next is to wait for another block. So each is waited for, stopped, loaded and started. Its locks are at
+    rest then, and stay as they are. No address of the array's register map reaches several cores, so each is
+    written by itself: the controller is charged for every word.
+    """
+    builder = TransactionBuilder.for_device(device)
+    empty, _ = PARAM_LOCKS
+    for column in range(device.columns):
+        for row in range(resources(device).rows):
+            tile = _Tile(builder, column, reg.FIRST_CORE_ROW + row)
+            builder.maskpoll(tile.address("LOCK_VALUE", empty), 1, _LOCK_VALUE_MASK)
+            tile.write("CORE_CONTROL", _RESET)
+            _start(builder, column, row, image)
+    return builder.to_bytes()
 
 
 def _core_param_bds(room: Resources) -> Iterator[tuple[int, list[int]]]:

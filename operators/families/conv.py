@@ -91,6 +91,8 @@ CONV = declare(
         outputs=(Tensor("out", "co oh ow", FLOATS),),
         scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS),
         cost=_conv_cost(),
+        # ASSUMPTION: 192 instructions: unrolled products with ramps, im2col, packing, bias, activations.
+        code_bytes=3072,
         summary="convolution of a tile: weights times windows, accumulated over channels",
     )
 )
@@ -106,6 +108,8 @@ DWCONV = declare(
         outputs=(Tensor("out", "c oh ow", FLOATS),),
         scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS),
         cost=_depthwise_cost(),
+        # ASSUMPTION: 128 instructions: an unrolled loop of windows, edges, bias, activations.
+        code_bytes=2048,
         summary="convolution of every channel with its own window",
     )
 )

@@ -39,6 +39,8 @@ LAYER_NORM = declare(
         outputs=(Tensor("out", f"o {LENGTH}"),),
         scalars=(Scalar("epsilon", "f32", low=0.0),),
         cost=_cost(),
+        # ASSUMPTION: 96 instructions: two sums, a root, scale and bias.
+        code_bytes=1536,
         summary="out[o] = (x[o] - mean) / sqrt(variance + epsilon) * scale + bias over length",
     )
 )

@@ -105,6 +105,8 @@ GEMM = declare(
             *ACTIVATION_SCALARS,
         ),
         cost=_cost(),
+        # ASSUMPTION: 160 instructions: unrolled products, packing, bias, functions, requantisation.
+        code_bytes=2560,
         summary=(
             "sum_k (a - a_zero)[m][k] * (b - b_zero)[k][n], over the steps in f32 or int32, which wraps; "
             "floats end as act(alpha * sum + bias[n]), integers as sum + bias[n], where there is a scale as "

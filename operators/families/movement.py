@@ -52,6 +52,8 @@ CAST = declare(
         inputs=(Tensor("x0", "...", EVERY, walk="affine"),),
         outputs=(Tensor("out", "...", EVERY, walk="affine"),),
         cost=_cast_cost(),
+        # ASSUMPTION: 64 instructions: a loop per width of the input.
+        code_bytes=1024,
         summary="converts elements; integers wrap, floats are cut towards zero or rounded to nearest even",
     )
 )

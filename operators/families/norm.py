@@ -53,6 +53,8 @@ LRN = declare(
             Scalar("bias", "f32"),
         ),
         cost=_lrn_cost(),
+        # ASSUMPTION: 96 instructions: squares, their sums, a power (exp and log).
+        code_bytes=1536,
         summary="x / (bias + alpha / size * sum of squares over the window along length) ^ beta",
     )
 )

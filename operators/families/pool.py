@@ -61,6 +61,8 @@ POOL = declare(
             *ACTIVATION_SCALARS,
         ),
         cost=_cost(),
+        # ASSUMPTION: 96 instructions: maximum, averages and their edges.
+        code_bytes=1536,
         summary="largest value or average of the window of every output element",
     )
 )

@@ -75,6 +75,8 @@ REDUCE = declare(
         ),
         scalars=(chooses("mode", REDUCTIONS, of="x"), *ACTIVATION_SCALARS),
         cost=_reduce_cost(),
+        # ASSUMPTION: 128 instructions: a loop along and one across rows, and what finishes each function.
+        code_bytes=2048,
         summary="out[r][i] = reduce_k x[r][k][i], over the steps in f32, int32 or uint32; integers wrap",
     )
 )

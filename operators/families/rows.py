@@ -89,6 +89,8 @@ SOFTMAX = declare(
             Scalar("length", default=0),  # members of the row; 0: all that the chunk has along it
         ),
         cost=_softmax_cost(),
+        # ASSUMPTION: 96 instructions: maximum, exp, sum, quotient, log.
+        code_bytes=1536,
         summary="softmax, or its logarithm, along the middle axis of [o, length, i]",
     )
 )

@@ -18,6 +18,7 @@ import numpy as np
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.emission.emitter import BoundNest, Emitted, emit_nests
+from onedispatch.operators.emission.image import Image, merged
 from onedispatch.operators.scheduling.candidates import check_fits
 from onedispatch.operators.scheduling.index_space import AUX
 from onedispatch.operators.scheduling.nest import Nest
@@ -26,6 +27,7 @@ from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.select import Selector, select
 from onedispatch.transactions import ArgKind, ArgMap, Device
 from onedispatch.transactions.base.errors import OperatorError
+from onedispatch.transactions.base.phrases import counted
 
 __all__ = ["Lowering", "NodeSpec", "Operator", "TensorSpec", "Unsupported"]
 
@@ -130,6 +132,12 @@ class Operator:
         """Raises ``Unsupported`` where a nest cannot run on the device. Nothing is chosen yet."""
         for nest in self._nests:
             check_fits(nest, self.device)
+        room, need = self.device.count("core.program_memory_bytes"), self.image.nbytes
+        if need > room:
+            raise Unsupported(
+                f"its code ({self.image}, and what runs it) needs {counted(need, 'byte')} of program memory",
+                f"at most {room}",
+            )
         most = MOST_ARGUMENTS - 2 - len(self.outputs)  # constants and parameters are others
         if len(self.activations) > most:
             raise Unsupported(f"{len(self.activations)} tensors are read by one operator", f"at most {most}")
@@ -138,6 +146,12 @@ class Operator:
         """This operator, its nests solved by ``selector``. Raises ``SolutionError``: see ``select``."""
         found = [select(nest, self.device, selector) for nest in self._nests]
         return self.replaced(schedules=found, _nests=self._nests)
+
+    @cached_property
+    def image(self) -> Image:
+        """The least that program memory must hold to run it."""
+        needs = ((nest.kernel, nest.bound[nest.kernel.outputs[0].name].dtype.name) for nest in self._nests)
+        return merged(Image.of(kernel, dtype) for kernel, dtype in needs)
 
     @cached_property
     def schedules(self) -> list[Schedule]:

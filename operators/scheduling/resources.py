@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from onedispatch.operators.declarations.params import BYTES as PARAM_BYTES
-from onedispatch.operators.declarations.params import PARAM_LOCKS
+from onedispatch.operators.declarations.params import PARAM_LOCKS, SUPER_KERNEL_BYTES
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import DeviceError
 from onedispatch.transactions.base.phrases import counted, span
@@ -29,6 +29,7 @@ CORE_LOCKS = max(PARAM_LOCKS) + 1
 SHIM_CHANNELS = 2
 # Shim BDs of MM2S 0 and 1 and of S2MM 0, as parts of those that parameters leave.
 _SHIM_SHARES = (6, 4, 5)
+MAX_HEAD_WORDS = 16  # of an image with a few kernels
 SMALLEST_SHIM_POOL = 1  # a longer chain than a channel has descriptors for goes one by one
 S2MM, MM2S = 0, 1
 
@@ -56,8 +57,9 @@ class Resources:
 
     @cached_property
     def buffer_bytes(self) -> int:
-        """Data memory of a core less the parameter block."""
-        return self.device.count("core.data_memory_bytes") - PARAM_BYTES
+        """Data memory of a core less the parameter block, and less stack and tables."""
+        stack = self.device.count("core.stack_bytes")
+        return self.device.count("core.data_memory_bytes") - PARAM_BYTES - stack
 
     @cached_property
     def core_param_bds(self) -> tuple[int, int]:
@@ -151,7 +153,10 @@ def resources(device: Device) -> Resources:
         device, "shim.bds", device.count("shim.bds"), pool >= SMALLEST_SHIM_POOL,
         f"{_smallest_shim_bds()} or more: one of each channel, and parameters",
     )  # fmt: skip
-    _at_least(device, "core.data_memory_bytes", 4 * PARAM_BYTES, "a parameter block and some buffers")
+    least = 4 * PARAM_BYTES + device.count("core.stack_bytes")
+    _at_least(device, "core.data_memory_bytes", least, "a stack, a parameter block and some buffers")
+    program = SUPER_KERNEL_BYTES + 4 * MAX_HEAD_WORDS
+    _at_least(device, "core.program_memory_bytes", program, "the program that runs kernels")
     rings = 2 * device.count("core.data_memory_bytes")  # so that one core's buffers always have rings
     _at_least(device, "memory_tile.memory_bytes", rings, "twice the data memory of a core")
     return found

@@ -26,16 +26,19 @@ PARAMS_EMPTY, PARAMS_FULL = (params.LOCK_BASE + lock for lock in params.PARAM_LO
 
 
 def load_program(image: Sequence[int]) -> Program:
-    """The program that an image names: magic, id, version, number of kernels, their digests, FNV-1a hash."""
+    """The program that an image names: magic, id, version, words in all, kernels, code, FNV-1a hash."""
     digest = 0x811C9DC5
-    end = params.IMAGE["kernels"] + int(image[params.IMAGE["count"]])
-    for word in image[:end]:
+    first, last = params.IMAGE["kernels"], int(image[params.IMAGE["words"]]) - 1
+    if not first <= last < len(image):
+        raise ModelFault("core", f"no such program: {[hex(w) for w in image[:first]]}")
+    for word in image[:last]:
         for byte in int(word).to_bytes(4, "little"):
             digest = (digest ^ byte) * 0x01000193 % 2**32
     known = (params.IMAGE_MAGIC, params.SUPER_KERNEL_ID, params.SUPER_KERNEL_VERSION)
-    if tuple(image[:3]) != known or image[end] != digest:
-        raise ModelFault("core", f"no such program: {[hex(w) for w in image[: end + 1]]}")
-    carried = frozenset(int(word) for word in image[params.IMAGE["kernels"] : end])
+    if tuple(image[:3]) != known or image[last] != digest:
+        raise ModelFault("core", f"no such program: {[hex(w) for w in image[:first]]}")
+    end = first + params.CARRIED_WORDS * int(image[params.IMAGE["count"]])
+    carried = frozenset(int(word) for word in image[first : end : params.CARRIED_WORDS])
     return lambda core: super_kernel(core, carried)
 
 

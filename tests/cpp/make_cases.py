@@ -188,7 +188,7 @@ def only_operator(case: Case) -> Operator:
 def write(case: Case, folder: Path, name: str, answered: bool) -> None:
     """The files of one case; with its inputs' values and its answer if ``answered``."""
     op = only_operator(case)
-    overlay = Xclbin(case.device, {0: overlay_transaction(find_device(case.device))})
+    overlay = Xclbin(case.device, {0: overlay_transaction(find_device(case.device), op.image)})
     weights = bytearray()
 
     def keep(data: bytes) -> int:

@@ -29,11 +29,27 @@ uint32_t fnv(const std::vector<uint32_t>& words) {
   return hash;
 }
 
-std::vector<uint32_t> image() {
-  const auto& kernels = registry().all();
-  std::vector<uint32_t> words{params::kImageMagic, params::kSuperKernelId, params::kSuperKernelVersion, static_cast<uint32_t>(kernels.size())};
-  for (const od_kernel* kernel : kernels) words.push_back(kernel->spec->digest);
+void seal(std::vector<uint32_t>& words) {
+  words[params::image::words] = static_cast<uint32_t>(words.size() + 1);
   words.push_back(fnv(words));
+}
+
+// More than any device has room for: all kernels for all element types.
+std::vector<uint32_t> linked() {
+  const auto& kernels = registry().all();
+  std::vector<uint32_t> words{params::kImageMagic, params::kSuperKernelId, params::kSuperKernelVersion, 0, static_cast<uint32_t>(kernels.size())};
+  uint32_t code = params::kSuperKernelBytes;
+  for (const od_kernel* kernel : kernels) {
+    words.insert(words.end(), {kernel->spec->digest, 0x3FF});
+    code += 10 * kernel->spec->code_bytes;
+  }
+  words.resize(words.size() + code / 4);
+  seal(words);
+  return words;
+}
+
+const std::vector<uint32_t>& image() {
+  static const std::vector<uint32_t> words = linked();
   return words;
 }
 
@@ -275,14 +291,19 @@ TEST(SuperKernel, RefusesImagesThatAreNotItsOwn) {
   auto words = image();
   words[4] ^= 1;
   EXPECT_NE(refused(words).find("hash"), std::string::npos);
-  words = {params::kImageMagic, 1, 9, 0};
-  words.push_back(fnv(words));
+  words = {params::kImageMagic, 1, 9, 0, 0};
+  seal(words);
   EXPECT_NE(refused(words).find("version 9"), std::string::npos);
-  words = {params::kImageMagic, params::kSuperKernelId, params::kSuperKernelVersion, 1, 0x12345678};
-  words.push_back(fnv(words));
+  words = {params::kImageMagic, params::kSuperKernelId, params::kSuperKernelVersion, 0, 1, 0x12345678, 1};
+  seal(words);
   EXPECT_NE(refused(words).find("0x12345678"), std::string::npos);
-  words[3] = 400;
+  words[4] = 400;
+  words.pop_back();
+  seal(words);
   EXPECT_NE(refused(words).find("400 kernels"), std::string::npos);
+  words = {params::kImageMagic, params::kSuperKernelId, params::kSuperKernelVersion, 0, 0};
+  seal(words);  // the super kernel without its code
+  EXPECT_NE(refused(words).find("with the code of its kernels"), std::string::npos);
 }
 
 // cycles() of one int8 call against the published MAC/cycle of single-core kernels.

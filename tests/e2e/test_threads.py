@@ -141,12 +141,13 @@ def test_stress(tmp_path: Path) -> None:
 
 def test_arguments_change_while_a_run_starts() -> None:
     """A run takes its arguments as they are when it starts; what is replaced may have no other owner."""
-    transaction = od.compile(model(16)).transaction
+    compiled = od.compile(model(16))
+    transaction, image = compiled.transaction, next(iter(compiled.executables.values())).device_steps[0].image
     device = od.xrt.device(0, "npu2")
     from onedispatch.operators.emission.overlay import overlay_transaction
     from onedispatch.transactions import Xclbin, find_device
 
-    binary = od.xrt.xclbin(Xclbin("npu2", {0: overlay_transaction(find_device("npu2"))}).to_bytes())
+    binary = od.xrt.xclbin(Xclbin("npu2", {0: overlay_transaction(find_device("npu2"), image)}).to_bytes())
     device.register_xclbin(binary)
     kernel = od.xrt.kernel(od.xrt.hw_context(device, binary.get_uuid()), binary.get_kernels()[0].get_name())
     instructions = od.xrt.bo(device, len(transaction), od.xrt.bo.cacheable, 1)

@@ -104,9 +104,14 @@ def buffers_of(op: Operator, arrays: Sequence[Array]) -> list[bytes]:
     return buffers
 
 
+def overlay_for(op: Operator) -> bytes:
+    """The overlay with the kernels that ``op`` needs."""
+    return overlay_transaction(op.device, op.image)
+
+
 def execute(op: Operator, arrays: Sequence[Array]) -> Array:
     """``Execute`` on the simulated array, by the operator's own transaction."""
-    after = run_buffers(op.device, op.transaction(), buffers_of(op, arrays))
+    after = run_buffers(op.device, op.transaction(), buffers_of(op, arrays), overlay_for(op))
     return output_of(op, after[0])
 
 

@@ -24,13 +24,14 @@ from onedispatch.operators.declarations import kernel as declarations
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.declarations.tensor import TensorSpec
+from onedispatch.operators.emission.image import Image, merged
 from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand, contiguous_strides
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import find_device
 from tests.ops.case import Array
-from tests.ops.host import buffers_of, run_buffers
+from tests.ops.host import buffers_of, overlay_for, run_buffers
 
 SHAPE = (3, 4, 5, 6, 14)
 BLEND = Kernel(
@@ -40,6 +41,7 @@ BLEND = Kernel(
     outputs=(Tensor("total", "...", walk="affine"), Tensor("spread", "...", walk="affine")),
     scalars=tuple(Scalar(f"w{i}", "f32", default=0.0) for i in range(32)),
     scratch=4 * e.ELEMENTS,
+    code_bytes=2048,
     cost=e.device("call_cycles") + 8 * e.ELEMENTS,
 )
 DEVICE = find_device("npu2")
@@ -115,7 +117,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def executed(op: Blend, arrays: Sequence[Array], overlay: bytes | None = None) -> tuple[Array, Array]:
-    overlay = overlay or overlay_transaction(DEVICE, tuple(all_kernels()))
+    overlay = overlay or overlay_for(op)
     after = run_buffers(op.device, op.transaction(), buffers_of(op, arrays), overlay)
     total, spread = (np.frombuffer(data[: op.output.device_bytes], np.float32) for data in after[:2])
     return total.reshape(op.shape), spread.reshape(op.shape)
@@ -154,17 +156,21 @@ def test_a_block_names_a_kernel_that_the_image_does_not_carry(library: Path) -> 
     _core.load_kernel_library(str(library))
     op = Blend((1, 1, 1, 1, 7), [1.0])
     with pytest.raises(SimulationError) as refused:
-        executed(op, inputs_of(op), overlay_transaction(DEVICE, tuple(all_kernels()[:2])))
+        executed(
+            op,
+            inputs_of(op),
+            overlay_transaction(DEVICE, merged(Image.of(kernel, "f32") for kernel in all_kernels()[:2])),
+        )
     text = str(refused.value)
     assert f"0x{BLEND.digest:08X} (test::blend@1)" in text
     assert "carries: " in text and all_kernels()[0].name in text and all_kernels()[2].name not in text
 
 
 def test_an_image_names_a_kernel_that_no_library_has() -> None:
-    unknown = Kernel("test::unknown@1", inputs=BLEND.inputs, outputs=BLEND.outputs, cost=BLEND.cost)
+    unknown = replace(BLEND, name="test::unknown@1")
     op = Blend((1, 1, 1, 1, 7), [1.0])
     with pytest.raises(SimulationError, match=f"0x{unknown.digest:08X}, which no library has"):
-        executed(op, inputs_of(op), overlay_transaction(DEVICE, (unknown,)))
+        executed(op, inputs_of(op), overlay_transaction(DEVICE, Image.of(unknown)))
 
 
 def test_declared_kernels_are_those_that_have_code() -> None:

@@ -23,13 +23,12 @@ import onedispatch
 from onedispatch import OneDispatchError, SimulationError
 from onedispatch.dispatch.compiler.executable import DeviceStep
 from onedispatch.dispatch.runtime.device import DeviceSession
-from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.transactions import Transaction, find_device
 from onedispatch.transactions.machine import registers
 from tests.ops import edits
 from tests.ops.case import Array, Case, case, check, f32, run_onnxruntime, single_model, weight
-from tests.ops.host import FILL, buffers_of, output_of, run_buffers, run_in_turn
+from tests.ops.host import FILL, buffers_of, output_of, overlay_for, run_buffers, run_in_turn
 from tests.ops.lowered import lower
 
 SMALL = {
@@ -57,7 +56,7 @@ class Bench:
                 self.op.device,
                 self.transaction if transaction is None else transaction,
                 self.buffers,
-                overlay,
+                overlay or self.overlay,
             )
         except OneDispatchError as error:
             return type(error).__name__
@@ -78,9 +77,10 @@ def make_bench(case: Case) -> Bench:
     arrays = [case.arrays[i] for i in range(len(op.inputs))]
     buffers = buffers_of(op, [a for a in arrays if a is not None])
     transaction = op.transaction()
-    right = run_buffers(op.device, transaction, buffers)[0]
+    overlay = overlay_for(op)
+    right = run_buffers(op.device, transaction, buffers, overlay)[0]
     check(output_of(op, right), case.expected[0], case.allowed)
-    return Bench(op, transaction, overlay_transaction(op.device), buffers, right)
+    return Bench(op, transaction, overlay, buffers, right)
 
 
 @pytest.fixture(scope="module", params=list(SMALL))
@@ -134,7 +134,9 @@ def test_a_wrong_run_never_spoils_the_next_one(bench: Bench) -> None:
     """It fails itself, naming what it leaves behind, or leaves nothing."""
     unfinished = 0
     for edit in lengths_and_repeats(bench.transaction, bench.op.device.columns):
-        wrong, right = run_in_turn(bench.op.device, [edit.transaction, bench.transaction], bench.buffers)
+        wrong, right = run_in_turn(
+            bench.op.device, [edit.transaction, bench.transaction], bench.buffers, bench.overlay
+        )
         assert not isinstance(right, OneDispatchError), f"{edit.id}: the next run fails: {right}"
         assert right[0] == bench.right, f"{edit.id}: the next run gives another answer"
         unfinished += isinstance(wrong, SimulationError) and wrong.kind == "unfinished"

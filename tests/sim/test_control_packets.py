@@ -153,8 +153,10 @@ def test_operators_configured_by_packets(device: str, make: str, rng: np.random.
     transaction, packets = configured_by_packets(operator.transaction(), found, len(buffers))
     assert len(packets) > 100
     outcomes = [
-        run_cpp(found, overlay_transaction(found), transaction, [*buffers, packets]),
-        run_model(found, overlay_transaction(found), transaction, [*buffers, packets], load_program),
+        run_cpp(found, overlay_transaction(found, operator.image), transaction, [*buffers, packets]),
+        run_model(
+            found, overlay_transaction(found, operator.image), transaction, [*buffers, packets], load_program
+        ),
     ]
     for outcome in outcomes:
         assert outcome.kind == "ok", outcome.text

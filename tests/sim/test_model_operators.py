@@ -63,7 +63,7 @@ def buffers_of(operator: Operator, arrays: list[Array]) -> list[bytes | int]:
 
 def check(operator: Operator, arrays: list[Array], shuffle: int | None = None) -> None:
     device = operator.device
-    overlay, transaction = overlay_transaction(device), operator.transaction()
+    overlay, transaction = overlay_transaction(device, operator.image), operator.transaction()
     buffers = buffers_of(operator, arrays)
     model = run_model(device, overlay, transaction, buffers, load_program, shuffle)
     assert model.kind == "ok", model.text

@@ -34,6 +34,7 @@ def kernel(**changes: Any) -> Kernel:
         "dims": ("r",),
         "inputs": (Tensor("x", "r"),),
         "outputs": (Tensor("y", "r"),),
+        "code_bytes": 256,
         "cost": e.device("call_cycles") + e.tile("r"),
     }
     return Kernel(**{**facts, **changes})

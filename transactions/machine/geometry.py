@@ -54,6 +54,8 @@ def _bounds() -> Iterator[Bound]:
     yield Bound("core.data_memory_bytes", 1024, core.memory_bytes, window, 64)
     program = core.block["PROGRAM_MEMORY"].size
     yield Bound("core.program_memory_bytes", 64, program, "its window of the tile's addresses", 4)
+    stack = "of data memory, for the stack of the core's program and its tables"
+    yield Bound("core.stack_bytes", 0, core.memory_bytes // 2, stack, 64)
     yield Bound("memory_tile.memory_bytes", 1024, mem.memory_bytes, window, 64)
     for section, tile in (("core", core), ("memory_tile", mem), ("shim", shim)):
         bds, locks = tile.block["DMA_BD"].count, tile.block["LOCK_VALUE"].count

@@ -12,7 +12,8 @@ namespace onedispatch {
 
 // Sizes and counts, as register_map.h bounds them.
 struct Geometry {
-  uint32_t core_memory = 0, core_program = 0, core_bds = 0, core_locks = 0;  // bytes, bytes
+  uint32_t core_memory = 0, core_program = 0, core_stack = 0;  // bytes
+  uint32_t core_bds = 0, core_locks = 0;
   uint32_t mem_memory = 0, mem_bds = 0, mem_locks = 0;
   uint32_t shim_bds = 0, shim_locks = 0, shim_channels = 0;
   uint32_t queue_depth = 0;

@@ -13,16 +13,19 @@ constexpr uint32_t kCoreViewMemory = 0x70000;
 constexpr uint32_t kCoreMemoryBytes = 65536;
 constexpr uint32_t kImageMagic = 0x4B53444F;
 constexpr uint32_t kSuperKernelId = 1;
-constexpr uint32_t kSuperKernelVersion = 2;
+constexpr uint32_t kSuperKernelVersion = 3;
 constexpr uint32_t kMaxCarried = 256;
+constexpr uint32_t kCarriedWords = 2;
+constexpr uint32_t kSuperKernelBytes = 2048;
 constexpr uint32_t kHashBasis = 0x811C9DC5;
 constexpr uint32_t kHashPrime = 0x01000193;
 namespace image {
 constexpr uint32_t magic = 0;
 constexpr uint32_t program = 1;
 constexpr uint32_t version = 2;
-constexpr uint32_t count = 3;
-constexpr uint32_t kernels = 4;
+constexpr uint32_t words = 3;
+constexpr uint32_t count = 4;
+constexpr uint32_t kernels = 5;
 }  // namespace image
 constexpr uint32_t kAbsent = 0xFFFFFFFF;
 constexpr uint32_t kPortShift = 24;

@@ -116,7 +116,7 @@ static const od_step od_cast_cost[] = {
 };
 static const char* const od_cast_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "op_cycles"};
 enum { OD_CAST_X0 = 0, OD_CAST_OUT = 1 };
-static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x19BEA72Eu, 0, 0, 0, od_cast_operands, 2, 0, 0, 0, 0, od_cast_cost, 91, 0, 0, od_cast_constants, 7, 67, 128, 2048};
+static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x19BEA72Eu, 0, 0, 0, od_cast_operands, 2, 0, 0, 0, 0, od_cast_cost, 91, 0, 0, od_cast_constants, 7, 67, 128, 1024};
 static const od_axis_spec od_conv_x[] = {{"k", 254}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_conv_w[] = {{"co", 0}, {"k", 254}, {"tap", 255}};
 static const od_axis_spec od_conv_bias[] = {{"co", 0}};
@@ -332,7 +332,7 @@ static const char* const od_conv_constants[] = {"vector_bytes", "gather_cycles",
 enum { OD_CONV_CO = 0, OD_CONV_OH = 1, OD_CONV_OW = 2 };
 enum { OD_CONV_X = 0, OD_CONV_W = 1, OD_CONV_BIAS = 2, OD_CONV_OUT = 3 };
 enum { OD_CONV_KH = 0, OD_CONV_KW = 1, OD_CONV_SH = 2, OD_CONV_SW = 3, OD_CONV_DH = 4, OD_CONV_DW = 5, OD_CONV_WIDTH = 6, OD_CONV_ACT = 7, OD_CONV_ACT_ALPHA = 8, OD_CONV_ACT_BETA = 9 };
-static const od_kernel_spec od_conv_spec = {"od::conv@1", 0x0A6FCDA5u, od_conv_dims, 3, 1, od_conv_operands, 4, 0, 0, od_conv_scalars, 10, od_conv_cost, 177, 0, 0, od_conv_constants, 13, 92, 128, 2048};
+static const od_kernel_spec od_conv_spec = {"od::conv@1", 0x0A6FCDA5u, od_conv_dims, 3, 1, od_conv_operands, 4, 0, 0, od_conv_scalars, 10, od_conv_cost, 177, 0, 0, od_conv_constants, 13, 92, 128, 3072};
 static const od_axis_spec od_dwconv_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_dwconv_w[] = {{"c", 0}, {"tap", 255}};
 static const od_axis_spec od_dwconv_bias[] = {{"c", 0}};
@@ -765,7 +765,7 @@ static const od_step od_eltwise_cost[] = {
 static const char* const od_eltwise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "mul_cycles"};
 enum { OD_ELTWISE_X0 = 0, OD_ELTWISE_X1 = 1, OD_ELTWISE_X2 = 2, OD_ELTWISE_OUT = 3 };
 enum { OD_ELTWISE_FUNC = 0, OD_ELTWISE_ALPHA = 1, OD_ELTWISE_BETA = 2, OD_ELTWISE_ACT = 3, OD_ELTWISE_ACT_ALPHA = 4, OD_ELTWISE_ACT_BETA = 5 };
-static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0x50360416u, 0, 0, 0, od_eltwise_operands, 4, 0, 0, od_eltwise_scalars, 6, od_eltwise_cost, 246, 0, 0, od_eltwise_constants, 7, 125, 128, 2048};
+static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0x50360416u, 0, 0, 0, od_eltwise_operands, 4, 0, 0, od_eltwise_scalars, 6, od_eltwise_cost, 246, 0, 0, od_eltwise_constants, 7, 125, 128, 4096};
 static const od_axis_spec od_gemm_a[] = {{"m", 0}, {"k", 254}};
 static const od_axis_spec od_gemm_b[] = {{"k", 254}, {"n", 1}};
 static const od_axis_spec od_gemm_bias[] = {{"n", 1}};
@@ -984,7 +984,7 @@ static const char* const od_gemm_constants[] = {"lanes", "pack_cycles", "vector_
 enum { OD_GEMM_M = 0, OD_GEMM_N = 1 };
 enum { OD_GEMM_A = 0, OD_GEMM_B = 1, OD_GEMM_BIAS = 2, OD_GEMM_A_ZERO = 3, OD_GEMM_B_ZERO = 4, OD_GEMM_SCALE = 5, OD_GEMM_OUT_ZERO = 6, OD_GEMM_OUT = 7 };
 enum { OD_GEMM_ALPHA = 0, OD_GEMM_ACT = 1, OD_GEMM_ACT_ALPHA = 2, OD_GEMM_ACT_BETA = 3 };
-static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x7B8891ECu, od_gemm_dims, 2, 1, od_gemm_operands, 8, od_gemm_types, 10, od_gemm_scalars, 4, od_gemm_cost, 167, 0, 0, od_gemm_constants, 12, 99, 128, 2048};
+static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x7B8891ECu, od_gemm_dims, 2, 1, od_gemm_operands, 8, od_gemm_types, 10, od_gemm_scalars, 4, od_gemm_cost, 167, 0, 0, od_gemm_constants, 12, 99, 128, 2560};
 static const od_axis_spec od_layer_norm_x[] = {{"o", 0}, {"length", 255}};
 static const od_axis_spec od_layer_norm_scale[] = {{"length", 255}};
 static const od_axis_spec od_layer_norm_bias[] = {{"length", 255}};
@@ -1047,7 +1047,7 @@ static const char* const od_layer_norm_constants[] = {"call_cycles", "row_cycles
 enum { OD_LAYER_NORM_O = 0 };
 enum { OD_LAYER_NORM_X = 0, OD_LAYER_NORM_SCALE = 1, OD_LAYER_NORM_BIAS = 2, OD_LAYER_NORM_OUT = 3 };
 enum { OD_LAYER_NORM_EPSILON = 0 };
-static const od_kernel_spec od_layer_norm_spec = {"od::layer_norm@1", 0x0107A771u, od_layer_norm_dims, 1, 0, od_layer_norm_operands, 4, 0, 0, od_layer_norm_scalars, 1, od_layer_norm_cost, 39, 0, 0, od_layer_norm_constants, 7, 66, 128, 2048};
+static const od_kernel_spec od_layer_norm_spec = {"od::layer_norm@1", 0x0107A771u, od_layer_norm_dims, 1, 0, od_layer_norm_operands, 4, 0, 0, od_layer_norm_scalars, 1, od_layer_norm_cost, 39, 0, 0, od_layer_norm_constants, 7, 66, 128, 1536};
 static const od_axis_spec od_lrn_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_lrn_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_lrn_operands[] = {
@@ -1102,7 +1102,7 @@ static const char* const od_lrn_constants[] = {"call_cycles", "lanes", "row_cycl
 enum { OD_LRN_O = 0, OD_LRN_I = 1 };
 enum { OD_LRN_X = 0, OD_LRN_OUT = 1 };
 enum { OD_LRN_SIZE = 0, OD_LRN_ALPHA = 1, OD_LRN_BETA = 2, OD_LRN_BIAS = 3 };
-static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0x85AD797Du, od_lrn_dims, 2, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 32, 0, 0, od_lrn_constants, 7, 63, 128, 2048};
+static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0x85AD797Du, od_lrn_dims, 2, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 32, 0, 0, od_lrn_constants, 7, 63, 128, 1536};
 static const od_axis_spec od_pool_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_pool_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_operands[] = {
@@ -1247,7 +1247,7 @@ static const char* const od_pool_constants[] = {"call_cycles", "vector_bytes", "
 enum { OD_POOL_C = 0, OD_POOL_OH = 1, OD_POOL_OW = 2 };
 enum { OD_POOL_X = 0, OD_POOL_OUT = 1 };
 enum { OD_POOL_MODE = 0, OD_POOL_KH = 1, OD_POOL_KW = 2, OD_POOL_SH = 3, OD_POOL_SW = 4, OD_POOL_DH = 5, OD_POOL_DW = 6, OD_POOL_WIDTH = 7, OD_POOL_PAD_TOP = 8, OD_POOL_PAD_LEFT = 9, OD_POOL_PAD_BOTTOM = 10, OD_POOL_PAD_RIGHT = 11, OD_POOL_ACT = 12, OD_POOL_ACT_ALPHA = 13, OD_POOL_ACT_BETA = 14 };
-static const od_kernel_spec od_pool_spec = {"od::pool@1", 0xFDF30DBDu, od_pool_dims, 3, 0, od_pool_operands, 2, 0, 0, od_pool_scalars, 15, od_pool_cost, 109, 0, 0, od_pool_constants, 7, 75, 128, 2048};
+static const od_kernel_spec od_pool_spec = {"od::pool@1", 0xFDF30DBDu, od_pool_dims, 3, 0, od_pool_operands, 2, 0, 0, od_pool_scalars, 15, od_pool_cost, 109, 0, 0, od_pool_constants, 7, 75, 128, 1536};
 static const od_axis_spec od_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
 static const od_axis_spec od_reduce_out[] = {{"r", 0}, {"i", 1}};
 static const od_operand_spec od_reduce_operands[] = {
@@ -1549,7 +1549,7 @@ static const char* const od_softmax_constants[] = {"call_cycles", "lanes", "row_
 enum { OD_SOFTMAX_O = 0, OD_SOFTMAX_I = 1 };
 enum { OD_SOFTMAX_X = 0, OD_SOFTMAX_OUT = 1 };
 enum { OD_SOFTMAX_LOG = 0, OD_SOFTMAX_LENGTH = 1 };
-static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xDB3861B5u, od_softmax_dims, 2, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 86, 0, 0, od_softmax_constants, 8, 61, 128, 2048};
+static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xDB3861B5u, od_softmax_dims, 2, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 86, 0, 0, od_softmax_constants, 8, 61, 128, 1536};
 /* Every declared kernel. */
 #define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_layer_norm) X(od_lrn) X(od_pool) X(od_reduce) X(od_softmax)
 

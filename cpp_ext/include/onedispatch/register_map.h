@@ -89,6 +89,7 @@ constexpr GeometryBound kGeometry[] = {
     {"device.device_generation", 0u, 255u, 1u, false, "0 to 255 (one byte of a transaction header)"},
     {"core.data_memory_bytes", 1024u, 65536u, 64u, false, "multiples of 64, 1024 to 65536 (its window of the tile's addresses, and the base field of a descriptor)"},
     {"core.program_memory_bytes", 64u, 16384u, 4u, false, "multiples of 4, 64 to 16384 (its window of the tile's addresses)"},
+    {"core.stack_bytes", 0u, 32768u, 64u, false, "multiples of 64, 0 to 32768 (of data memory, for the stack of the core's program and its tables)"},
     {"memory_tile.memory_bytes", 1024u, 524288u, 64u, false, "multiples of 64, 1024 to 524288 (its window of the tile's addresses, and the base field of a descriptor)"},
     {"core.bds", 2u, 16u, 1u, false, "2 to 16 (the start field of a task)"},
     {"core.locks", 1u, 16u, 1u, false, "1 to 16 (the lock fields of a descriptor)"},

@@ -12,7 +12,9 @@ std::vector<uint64_t> charged_cycles(const uint8_t* block, size_t bytes, const D
                                      uint32_t row, size_t most) {
   std::vector<uint8_t> memory(kCoreMemoryBytes);
   if (bytes != 0) std::memcpy(memory.data(), block, std::min<size_t>(bytes, kParameterBytes));
-  SuperKernel program({memory.data(), column, row}, device, registry().all());
+  std::vector<Carried> everything;
+  for (const od_kernel* kernel : registry().all()) everything.push_back({kernel, UINT32_MAX});
+  SuperKernel program({memory.data(), column, row}, device, std::move(everything));
   std::vector<uint64_t> cycles;
   while (cycles.size() < most) {
     const Action action = program.resume();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which program an image in program memory names, and which kernels it carries: magic, program id, ABI
-// version, number of kernels, their digests, and a hash of all words before it. The overlay writes it.
+// version, words in all, number of kernels; of each its digest and element types; as many words as their
+// code takes; and a hash of all words before it. Overlays write it, and transactions that reload programs.
+#include <bitset>
 #include <string>
 
 #include "super_kernel.h"
@@ -30,15 +32,19 @@ void check_head(const uint32_t* words, uint32_t count) {
     refuse("word 0 of program memory is " + std::to_string(words[image::magic]) + ", not the image magic " + std::to_string(params::kImageMagic) +
            " ('ODSK'): no program was loaded");
   }
-  const uint32_t carried = words[image::count];
-  if (carried > params::kMaxCarried || image::kernels + carried >= count) {
-    refuse("word " + std::to_string(image::count) + " of the image says " + counted(carried, "kernel") + "; accepted: at most " +
-           std::to_string(params::kMaxCarried) + ", inside program memory");
+  const uint32_t total = words[image::words], carried = words[image::count];
+  if (total <= image::kernels || total > count) {
+    refuse("word " + std::to_string(image::words) + " of the image says that it has " + counted(total, "word") +
+           "; program memory has " + std::to_string(count));
   }
-  const uint32_t hashed = image::kernels + carried, hash = image_hash(words, hashed);
-  if (words[hashed] != hash) {
-    refuse("word " + std::to_string(hashed) + " of the image is " + std::to_string(words[hashed]) + "; the hash of the words before it is " +
-           std::to_string(hash));
+  const uint32_t hash = image_hash(words, total - 1);
+  if (words[total - 1] != hash) {
+    refuse("word " + std::to_string(total - 1) + " of the image is " + std::to_string(words[total - 1]) +
+           "; the hash of the words before it is " + std::to_string(hash));
+  }
+  if (carried > params::kMaxCarried || image::kernels + carried * params::kCarriedWords >= total) {
+    refuse("word " + std::to_string(image::count) + " of the image says " + counted(carried, "kernel") + "; accepted: at most " +
+           std::to_string(params::kMaxCarried) + ", inside the image");
   }
   if (words[image::program] != params::kSuperKernelId || words[image::version] != params::kSuperKernelVersion) {
     refuse("image names program " + std::to_string(words[image::program]) + " version " + std::to_string(words[image::version]) +
@@ -51,14 +57,22 @@ void check_head(const uint32_t* words, uint32_t count) {
 std::unique_ptr<CoreProgram> start_program(const uint32_t* words, uint32_t count, CoreView core,
                                            const DeviceDescription& device) {
   check_head(words, count);
-  std::vector<const od_kernel*> carried;
-  for (uint32_t i = 0; i < words[image::count]; ++i) {
-    const uint32_t digest = words[image::kernels + i];
-    const od_kernel* kernel = registry().find(digest);
+  std::vector<Carried> carried;
+  uint64_t code = params::kSuperKernelBytes;
+  const uint32_t* entry = words + image::kernels;
+  for (uint32_t i = 0; i < words[image::count]; ++i, entry += params::kCarriedWords) {
+    const od_kernel* kernel = registry().find(entry[0]);
     if (kernel == nullptr) {
-      refuse("the image carries a kernel with digest " + digest_text(digest) + ", which no library has; known: " + names_of(registry().all()));
+      refuse("the image carries a kernel with digest " + digest_text(entry[0]) + ", which no library has; known: " + names_of(registry().all()));
     }
-    carried.push_back(kernel);
+    code += uint64_t{kernel->spec->code_bytes} * std::bitset<32>(entry[1]).count();
+    carried.push_back({kernel, entry[1]});
+  }
+  // Head and table, the code, the hash: code that is not there cannot run.
+  const uint64_t whole = static_cast<uint64_t>(entry - words) + code / 4 + 1;
+  if (words[image::words] != whole) {
+    refuse("word " + std::to_string(image::words) + " of the image says that it has " + counted(words[image::words], "word") +
+           "; with the code of its kernels it has " + std::to_string(whole));
   }
   return std::make_unique<SuperKernel>(core, device, std::move(carried));
 }

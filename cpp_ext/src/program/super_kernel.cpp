@@ -44,8 +44,8 @@ Action release(uint32_t lock) {
 
 }  // namespace
 
-SuperKernel::SuperKernel(CoreView core, const DeviceDescription& device, std::vector<const od_kernel*> carried)
-    : core_(core), memory_bytes_(device.geometry.core_memory), carried_(std::move(carried)) {
+SuperKernel::SuperKernel(CoreView core, const DeviceDescription& device, std::vector<Carried> carried)
+    : core_(core), memory_bytes_(device.geometry.core_memory - device.geometry.core_stack), carried_(std::move(carried)) {
   const std::string section = "kernel.";
   for (const auto& [name, value] : device.constants) {
     if (name.compare(0, section.size(), section) == 0) constants_[name.substr(section.size())] = value;
@@ -74,7 +74,8 @@ void SuperKernel::begin_op() {
   operation_.setup.words = words_.data();
   if (words_[at::magic] != params::kMagic)
     reject(operation_.setup, at::magic, "magic", "accepted: " + std::to_string(params::kMagic) + " alone: was the block written?");
-  const od_kernel& kernel = named_kernel();
+  const Carried& carried = named_kernel();
+  const od_kernel& kernel = *carried.kernel;
   operation_.setup.spec = kernel.spec;
   if ((words_[at::row_mask] >> core_.row & 1) == 0) {
     queue_.push_back(read_block(kMaskWords, word_cycles(constants_, kMaskWords)));
@@ -85,6 +86,7 @@ void SuperKernel::begin_op() {
   read_dims();
   read_reduction();
   read_operation(operation_);
+  check_linked(carried);
   read_scratch(operation_, constants_);
   check_apart();
   try {
@@ -100,15 +102,31 @@ void SuperKernel::begin_op() {
   state_ = State::kRunning;
 }
 
-const od_kernel& SuperKernel::named_kernel() const {
+const Carried& SuperKernel::named_kernel() const {
   const uint32_t digest = words_[at::kernel];
-  for (const od_kernel* kernel : carried_) {
-    if (kernel->spec->digest == digest) return *kernel;
+  for (const Carried& carried : carried_) {
+    if (carried.kernel->spec->digest == digest) return carried;
   }
+  std::vector<const od_kernel*> present;
+  for (const Carried& carried : carried_) present.push_back(carried.kernel);
   const od_kernel* known = registry().find(digest);
   const std::string name = known == nullptr ? "a kernel that no library has" : known->spec->name;
   reject(operation_.setup, at::kernel, "kernel digest " + digest_text(digest) + " (" + name + ")",
-         "the program image carries: " + names_of(carried_));
+         "the program image carries: " + names_of(present));
+}
+
+// Code is linked for each element type of the first output.
+void SuperKernel::check_linked(const Carried& carried) const {
+  const od_kernel_spec& spec = *carried.kernel->spec;
+  for (uint32_t i = 0; i < spec.n_operands; ++i) {
+    if (spec.operands[i].role != OD_ROLE_OUTPUT) continue;
+    const uint32_t dtype = operation_.setup.operands[i].dtype;
+    if ((carried.types >> dtype & 1) == 0) {
+      reject(operation_.setup, spec.operands[i].at, std::string("element type of ") + spec.operands[i].name,
+             std::string("the program image carries ") + spec.name + " for element types of the mask " + std::to_string(carried.types) + " alone");
+    }
+    return;
+  }
 }
 
 void SuperKernel::read_port(uint32_t index) {
@@ -151,7 +169,7 @@ void SuperKernel::read_port(uint32_t index) {
   const uint64_t end = port.offset + uint64_t{port.depth - 1} * port.slot_bytes + port.chunk_bytes;
   if (port.chunk_bytes == 0 || end > memory_bytes_) {
     reject(operation_.setup, word + 3, name + " chunk bytes",
-           "the slots must not be empty and must end inside " + counted(memory_bytes_, "byte") + ", not at " + std::to_string(end));
+           "the slots must not be empty and must end inside " + counted(memory_bytes_, "byte") + " (stack and tables follow), not at " + std::to_string(end));
   }
   operation_.chunk_bytes[index] = port.chunk_bytes;
 }

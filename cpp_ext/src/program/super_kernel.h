@@ -25,10 +25,16 @@ struct Port {
   uint32_t address() const { return offset + slot * slot_bytes; }
 };
 
+// A kernel in program memory, and a bit for each element type of its first output that it was linked for.
+struct Carried {
+  const od_kernel* kernel = nullptr;
+  uint32_t types = 0;
+};
+
 class SuperKernel final : public CoreProgram {
  public:
   // `carried`: the kernels in program memory. A block that names another is refused.
-  SuperKernel(CoreView core, const DeviceDescription& device, std::vector<const od_kernel*> carried);
+  SuperKernel(CoreView core, const DeviceDescription& device, std::vector<Carried> carried);
   Action resume() override;
 
  private:
@@ -42,7 +48,8 @@ class SuperKernel final : public CoreProgram {
   void locate_tile();
   void queue_step();
   void queue_call(bool first, bool last);
-  const od_kernel& named_kernel() const;
+  const Carried& named_kernel() const;
+  void check_linked(const Carried& carried) const;
   uint64_t cycles_of(const od_call& call);
   void queue_acquire(Port& port);
   void queue_release(Port& port);
@@ -50,8 +57,8 @@ class SuperKernel final : public CoreProgram {
   void finish_op();
 
   CoreView core_;
-  uint32_t memory_bytes_;  // of the core
-  std::vector<const od_kernel*> carried_;
+  uint32_t memory_bytes_;  // of the core, less stack and tables
+  std::vector<Carried> carried_;
   Constants constants_;  // of section [kernel] of the device
   State state_ = State::kWaiting;
   std::vector<Action> queue_;
