@@ -215,8 +215,10 @@ class _Emitter:
         if index not in loads:
             return []
         image, number = loads[index], len(self.ops) + 1 + len(self.reloads)
+        since = self.reloads[-1].before if self.reloads else 0
+        columns = max((_columns(placed) for placed in self.ops[since:index]), default=0)
         self.reloads.append(Reload(index, number, image.nbytes, str(image)))
-        return [reload_transaction(self.device, image), self._timer(number)]
+        return [reload_transaction(self.device, image, columns), self._timer(number)]
 
     def _timer(self, number: int) -> bytes:
         builder = TransactionBuilder.for_device(self.device)
@@ -276,6 +278,11 @@ def device_image(spec: TensorSpec) -> Array:
     """A constant's bytes as they lie in device memory, rows padded to whole words."""
     assert spec.value is not None
     return spec.laid(spec.value).view(np.uint8)
+
+
+def _columns(placed: Placed) -> int:
+    """How many columns an operator works in, from the first on."""
+    return placed.ask(lambda op: max((s.mapping.columns for s in op.schedules), default=0))
 
 
 def _slot(spec: TensorSpec, offset: int) -> Slot:

@@ -57,6 +57,7 @@ CORE_BUFFERS_AT = PARAM_WORDS * 4
 RING_SLOTS = 2
 _RUN, _RESET = 1, 2  # of core control
 _LOCK_VALUE_MASK = 0x3F
+_PARAMETER_CHANNEL = 1  # S2MM of a core: in1, and parameter blocks
 
 
 @lru_cache(maxsize=16)
@@ -241,11 +242,13 @@ def _start(builder: TransactionBuilder, column: int, row: int, image: Image) -> 
 
 
 @lru_cache(maxsize=16)
-def reload_transaction(device: Device, image: Image) -> bytes:
+def reload_transaction(device: Device, image: Image, columns: int) -> bytes:
     """Loads ``image`` into all cores between two operators, and starts them anew.
 
     A core that has given back its parameter block has done all work of the operators before; what it does
-    next is to wait for another block. So each is waited for, stopped, loaded and started. Its locks are at
+    next is to wait for another block. So each is waited for, stopped, loaded and started. In the first
+    ``columns``, where operators ran since programs were loaded last, a block may still be on its way to a
+    core that no output comes from: there, the channel that brings blocks is waited for before. Locks are at
     rest then, and stay as they are. No address of the array's register map reaches several cores, so each is
     written by itself: the controller is charged for every word.
     """
@@ -254,6 +257,8 @@ def reload_transaction(device: Device, image: Image) -> bytes:
     for column in range(device.columns):
         for row in range(resources(device).rows):
             tile = _Tile(builder, column, reg.FIRST_CORE_ROW + row)
+            if column < columns:
+                builder.maskpoll(tile.address("DMA_S2MM_STATUS", _PARAMETER_CHANNEL), 0, reg.DMA_IDLE_MASK)
             builder.maskpoll(tile.address("LOCK_VALUE", empty), 1, _LOCK_VALUE_MASK)
             tile.write("CORE_CONTROL", _RESET)
             _start(builder, column, row, image)

@@ -10,10 +10,12 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 import onedispatch as od
+from onedispatch.dispatch.tools.checking import check_model
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.emission.image import Image, link, merged
 from onedispatch.operators.emission.overlay import overlay_transaction, reload_transaction
-from onedispatch.transactions import find_device
+from onedispatch.transactions import FindingKind, Transaction, find_device
+from onedispatch.transactions.machine import registers as reg
 from tests.array_model.compare import run_cpp, run_model
 from tests.array_model.super_kernel import load_program
 from tests.devices import device_file
@@ -65,6 +67,40 @@ def test_reloads_change_no_answer_and_are_charged(model: ModelProto, tmp_path: P
     np.testing.assert_array_equal(same.run(None, FEED)[0], expected)
 
 
+@pytest.mark.parametrize("columns", [1, 3])
+def test_the_checker_follows_reloads(model: ModelProto, tmp_path: Path, columns: int) -> None:
+    changes = {"device.columns": columns, "core.program_memory_bytes": 7168}
+    compiled = od.compile(model, device=device_file(tmp_path, "parted", changes), fallback="error")
+    assert check_model(compiled) == []
+    whole = Transaction.from_bytes(compiled.transaction)
+    polls = [op for op in whole.ops if op.name == "MASKPOLL"]
+    cores = columns * 4
+    assert len(polls) == 2 * (cores + 4)  # two reloads, after work in one column: its four channels too
+    idle = [op for op in polls if op.fields["reg"] >> reg.ROW_SHIFT == 5][:2]  # no output comes from there
+    assert len(idle) == 2
+    for gone in idle:
+        found = check_model(compiled.with_transaction(without(whole, gone.index)))
+        assert found and {f.kind for f in found} == {FindingKind.HAZARD}, gone
+        assert all(f.op_index is not None and f.op_index > gone.index for f in found)
+
+
+def test_a_program_that_is_written_while_it_runs_ends_what_is_known(
+    model: ModelProto, tmp_path: Path
+) -> None:
+    compiled = od.compile(model, device=small(tmp_path, 7168), fallback="error")
+    whole = Transaction.from_bytes(compiled.transaction)
+    control = reg.CORE.block["CORE_CONTROL"].offset
+    stop = next(
+        op.index for op in whole.ops if op.name == "WRITE" and op.fields["reg"] & reg.OFFSET_MASK == control
+    )
+    assert check_model(compiled.with_transaction(without(whole, stop)))
+
+
+def without(whole: Transaction, *ops: int) -> bytes:
+    lines = [line for line in whole.text().splitlines() if line.split()[0] not in map(str, ops)]
+    return Transaction.from_text("\n".join(lines)).to_bytes()
+
+
 def test_a_kernel_that_does_not_fit_by_itself(model: ModelProto, tmp_path: Path) -> None:
     device = small(tmp_path, 4096)  # no room for element-wise code beside the super kernel
     with pytest.raises(od.UnsupportedModelError, match="bytes of program memory"):
@@ -91,7 +127,7 @@ def test_the_array_model_reloads_too() -> None:
     other = Image.of(next(k for k in all_kernels() if k.name == "od::softmax@1"), "f32")
     buffers = buffers_of(op, [np.ones((5, 7), np.float32)])
     overlay = overlay_transaction(op.device, other)
-    reload = reload_transaction(op.device, op.image)
+    reload = reload_transaction(op.device, op.image, 0)
     cpp = run_cpp(op.device, overlay, reload, buffers)
     model = run_model(op.device, overlay, reload, buffers, load_program)
     assert cpp.kind == model.kind == "ok", (cpp.text, model.text)

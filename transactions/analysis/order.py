@@ -7,8 +7,8 @@ only ones who can, and so on back to the host memory that it all began with. ``O
 every channel and core, how far it *must* have come, as the least that explains every wait so far.
 
 Everything here is a lower bound on progress. What could not be followed (a chain that never ends, a
-BD that nobody wrote, a channel that is reset, routes or programs that change, memory or parameters
-written past the DMA) ends it: from there on nothing is said to have happened.
+BD that nobody wrote, a channel that is reset, routes that change, programs that change while they
+work, memory or parameters written past the DMA) ends it: from there on nothing is said to have happened.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _UNCOUNTED = _CONTROL_BITS | ((1 << _FINISH.width) - 1) << _FINISH.lsb
 """Bits of a channel's control register with which a BD's length no longer counts its words."""
 _HOPS = 4
 """Buffers between host memory and a core that a parameter block may pass."""
-_PROGRAMS = ("CORE_CONTROL", "PROGRAM_MEMORY")
+_ENABLE = next(1 << f.lsb for f in registers.CORE_CONTROL_FIELDS if f.name == "enable")
+_PROGRAM_AT = registers.CORE.block["PROGRAM_MEMORY"].offset
 
 
 def _stream(channel: tuple[Tile, int]) -> Resource:
@@ -67,6 +68,7 @@ class Order:
         self._steps: dict[tuple[Channel, int], tuple[tuple[BdUse, ...], tuple[Step, ...]]] = {}
         self._cores: dict[Tile, CoreProgram] = {}
         self._uses: dict[Tile, Uses] = {}
+        self._stopped: set[Tile] = set()
         self._strange_programs = False
         """Cores run what nobody explained: they may use the locks of any core around them."""
         self._blocks: dict[Tile, deque[tuple[BdUse, Resource, int]]] = {}
@@ -88,18 +90,19 @@ class Order:
             elif isinstance(event, effects.RegisterWritten):
                 writes.append((event.address, event.value))
             elif isinstance(event, effects.DataWritten):
-                self._load(event)
+                self._strange_programs |= not self._load(event) and event.tile[1] >= registers.FIRST_CORE_ROW
             elif isinstance(event, Pushed):
                 self._lost = True  # it has tasks of its own: who takes which words is not known
         self._routes = routes.Routes(writes)
 
-    def _load(self, event: effects.DataWritten) -> None:
-        for known in self._context.programs:
+    def _load(self, event: effects.DataWritten) -> bool:
+        """Whether the words are a program that is known, from the first word of program memory on."""
+        for known in self._context.programs if event.offset == _PROGRAM_AT else ():
             uses = known.starts(event.words)
             if uses is not None:
                 self._cores[event.tile], self._uses[event.tile] = known, uses
-                return
-        self._strange_programs |= event.tile[1] >= registers.FIRST_CORE_ROW
+                return True
+        return False
 
     def follow(self, event: effects.Event) -> None:
         """The next event; what waits see ``ended`` says."""
@@ -109,6 +112,8 @@ class Order:
             self._lock_set(event)
         elif isinstance(event, effects.LockWait):
             self._lock_taken(event)
+        elif isinstance(event, effects.Poll):
+            self._lock_seen(event)
         elif not isinstance(event, effects.BdWritten | effects.Patched):
             self._changed_by(event)
 
@@ -147,6 +152,15 @@ class Order:
         elif not wait.acquire:
             self._wild.add(key)
 
+    def _lock_seen(self, poll: effects.Poll) -> None:
+        """The host waited for a value of a lock: so much more than was taken has been given."""
+        hit = effects.target(poll.address)
+        if hit is None or hit.name != "LOCK_VALUE" or hit.byte or poll.value > registers.LOCK_MAX:
+            return
+        if poll.mask & registers.LOCK_MAX == registers.LOCK_MAX and not self._lost:
+            self._settle()
+            self._explain(_lock(hit.tile, hit.item), poll.value)
+
     def _lock_set(self, event: effects.LockSet) -> None:
         """A lock is set: its balance starts anew if all tasks that use it must have ended."""
         self._settle()
@@ -164,14 +178,35 @@ class Order:
 
     def _changed_by(self, event: effects.Event) -> None:
         """Any other event: whether it changes what this file relies on."""
-        if isinstance(event, effects.Reset | effects.DataWritten):
+        if isinstance(event, effects.Reset):
             self._lost = True
+        elif isinstance(event, effects.DataWritten):
+            resting = event.tile in self._stopped and self._rests(event.tile)
+            self._lost |= not (resting and self._load(event))
         elif isinstance(event, effects.RegisterWritten):
             register = registers.find_register(event.address)
             name = "" if register is None else register.block.name
             uncounted = name in _CONTROL and bool(event.value & event.mask & _UNCOUNTED)
-            if uncounted or name in _PROGRAMS or routes.is_switch_register(event.address):
+            if uncounted or name == "PROGRAM_MEMORY" or routes.is_switch_register(event.address):
                 self._lost = True
+            elif name == "CORE_CONTROL":
+                self._controlled(event)
+
+    def _controlled(self, event: effects.RegisterWritten) -> None:
+        """A core is stopped or started: a program that waits for its next block has lost nothing by it."""
+        column, row, _ = registers.split_address(event.address)
+        self._lost |= not self._rests((column, row))
+        if event.value & event.mask & _ENABLE:
+            self._stopped.discard((column, row))
+        else:
+            self._stopped.add((column, row))
+
+    def _rests(self, tile: Tile) -> bool:
+        """Whether its core must have done all that it was given parameter blocks for."""
+        self._settle()
+        actor = self._actors.get(tile)
+        idle = actor is None or actor.done == actor.steps
+        return idle and tile in self._cores and not self._blocks.get(tile)
 
     def give_up(self) -> None:
         """Something happens that no event tells."""
@@ -248,12 +283,12 @@ class Order:
             self._explain(self._changed.pop())
         self._dirty = False
 
-    def _explain(self, key: Resource) -> None:
-        """What was taken must have been given by those who can."""
+    def _explain(self, key: Resource, left: int = 0) -> None:
+        """What was taken, and what was ``left`` then, must have been given by those who can."""
         if key in self._wild or (key[1] == "lock" and not self._is_known(key)):
             return
         taken = sum(actor.taken(key) for actor in self._consumers.get(key, {}).values())
-        needed = taken + self._host.get(key, 0) - self._init.get(key, 0)
+        needed = taken + self._host.get(key, 0) - self._init.get(key, 0) + left
         if needed <= 0:
             return
         givers = self._producers.get(key, {}).values()
