@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
 
@@ -21,8 +20,6 @@ from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import reload_transaction
 from onedispatch.transactions import ArgKind, ArgMap, Bindings, Device, TransactionBuilder, fuse
 from onedispatch.transactions.fusion.fuse import FusePart
-
-T = TypeVar("T")
 
 IN, OUT, SCRATCH, CONST, PARAMS = range(5)
 

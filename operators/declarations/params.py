@@ -33,7 +33,8 @@ PARAM_LOCKS = (14, 15)  # own locks: the block may be written, the block may be 
 BYTES = WORDS * 4
 ABSENT = 0xFFFFFFFF
 
-PORT_IN0, PORT_IN1, PORT_OUT = 0, 1, 2
+PORTS = ("in0", "in1", "out")
+PORT_OUT = PORTS.index("out")
 PORT_SHIFT, DTYPE_SHIFT = 24, 16  # of a reference; the byte offset lies below
 CADENCE_NONE, CADENCE_STEP, CADENCE_TILE, CADENCE_ONCE = 0, 1, 2, 3
 CADENCES = {"none": CADENCE_NONE, "step": CADENCE_STEP, "tile": CADENCE_TILE, "once": CADENCE_ONCE}
@@ -60,7 +61,6 @@ LIMITS = {
     "lrn_size": 1 << 14,
 }
 
-PORTS = ("in0", "in1", "out")
 # name -> first word. Widths follow from the groups in the module docstring.
 HEADER = {
     "magic": 0,

@@ -34,8 +34,3 @@ STATUSES = (
     Status("dtype", -12, "element types that do not go together"),
     Status("layout", -13, "chunks that lie in a way that it does not walk"),
 )
-
-
-def status_of(code: int) -> Status | None:
-    """The row of a code; None for a code that nobody gave out."""
-    return next((row for row in STATUSES if row.code == code), None)

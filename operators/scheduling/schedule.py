@@ -125,13 +125,8 @@ class Schedule:
         cc = self.counts[dim] * rows if dim == m.col_dim else 0
         return cc, 1 if dim == m.row_dim else 0, rows
 
-    def tile_origins(self, column: int, row: int) -> np.ndarray[Any, Any]:
-        """Tile origins [outer steps, dims] that a core visits, in order (as the super kernel does)."""
-        origins: np.ndarray[Any, Any] = self.origins_of([column], [row])[0]
-        return origins
-
     def origins_of(self, columns: Sequence[int], rows: Sequence[int]) -> np.ndarray[Any, Any]:
-        """The same for several cores at once: [cores, outer steps, dims]."""
+        """Tile origins [cores, outer steps, dims] that cores visit, in order (as the super kernel does)."""
         column, row = np.array(columns, np.int64)[:, None], np.array(rows, np.int64)[:, None]
         axes = []
         for d, (count, tile) in enumerate(zip(self.counts, self.tiles, strict=True)):

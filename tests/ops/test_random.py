@@ -47,7 +47,7 @@ def check_schedule(schedule: Schedule) -> None:
     visited = np.zeros([dim.extent for dim in dims], bool)
     for column in range(s.mapping.columns):
         for row in range(s.active_rows):
-            origins = s.tile_origins(column, row)
+            origins = s.origins_of([column], [row])[0]
             assert len(origins) == s.outer_steps
             for origin in np.unique(origins, axis=0):
                 visited[tuple(slice(o, o + t) for o, t in zip(origin, s.tiles, strict=True))] = True
