@@ -8,13 +8,14 @@ The simulator evaluates the same formula over the words of the parameter block
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from onedispatch.operators.declarations.expressions import Expr, Op
 from onedispatch.operators.declarations.kernel import Tensor
-from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, product
+from onedispatch.operators.scheduling.index_space import IntArray, K, Operand
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
 
@@ -76,7 +77,7 @@ class Quantities:
             case Op.TILE:
                 return self.tiles[self.nest.roles[name]]
             case Op.ELEMENTS:
-                return product(self.tiles)
+                return prod(self.tiles)
             case Op.K:
                 return self.k_count
             case Op.LAST:
@@ -136,7 +137,7 @@ class Quantities:
         """(members, elements from one to the next) along the operand's axes, innermost first."""
         operand, nest = self.bound.get(tensor.name), self.nest
         if operand is None:  # what is absent ends no walk
-            yield product(self.tiles), 0
+            yield prod(self.tiles), 0
             return
         lies = {dim: (count, stride) for dim, count, stride in operand.extents(nest, self.tiles, self.k_tile)}
         for axis in reversed(tensor.axis_names[: None if nest.kernel.dims else len(nest.dims)]):

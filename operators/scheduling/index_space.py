@@ -10,7 +10,7 @@ overhang is shifted back (and redone), a chunk that would overhang is shifted in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -119,10 +119,7 @@ class Operand:
         return shape
 
     def chunk_words(self, nest: LoopNest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
-        elements: IntArray = 1
-        for count in self.chunk_shape(nest, tiles, k_tile):
-            elements = elements * count
-        return -(-(elements * self.itemsize) // 4)
+        return -(-(prod(self.chunk_shape(nest, tiles, k_tile)) * self.itemsize) // 4)
 
     def axes(self, nest: LoopNest, tiles: Sequence[int], k_tile: int) -> list[Axis]:
         """One ``Axis`` per view dimension, strides those of the packed chunk."""
@@ -138,7 +135,7 @@ class Operand:
         """(dimension, chunk extent, chunk stride) per view dimension, for many tilings at once."""
         shape = self.chunk_shape(nest, tiles, k_tile)
         for d, access in enumerate(self.access):
-            yield access.dim, shape[d], product(shape[d + 1 :])
+            yield access.dim, shape[d], prod(shape[d + 1 :])
 
 
 _Extent = tuple[int | None, Any, Any]
@@ -156,10 +153,10 @@ class Part:
     def extents(self, nest: LoopNest, tiles: Sequence[IntArray], k_tile: IntArray) -> Iterator[_Extent]:
         counts = [size if dim is None else nest.tile_of(dim, tiles, k_tile)[0] for dim, size in self.axes]
         for i, (dim, _) in enumerate(self.axes):
-            yield dim, counts[i], product(counts[i + 1 :])
+            yield dim, counts[i], prod(counts[i + 1 :])
 
     def words(self, nest: LoopNest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
-        elements = product([count for _, count, _ in self.extents(nest, tiles, k_tile)])
+        elements = prod(count for _, count, _ in self.extents(nest, tiles, k_tile))
         return -(-elements * self.dtype.itemsize // 4)
 
 
@@ -178,17 +175,12 @@ class Packed:
         return frozenset(self.dims)
 
     def chunk_words(self, nest: LoopNest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
-        total: IntArray = 0
-        for part in self.parts:
-            total = total + part.words(nest, tiles, k_tile)
-        return total
+        return sum(part.words(nest, tiles, k_tile) for part in self.parts)
 
 
-def product(values: Sequence[IntArray]) -> IntArray:
-    result: IntArray = 1
-    for value in values:
-        result = result * value
-    return result
+def depends(operands: Iterable[Operand | Packed]) -> frozenset[int]:
+    """What the chunks of any of these depend on: index dimensions, and ``K``."""
+    return frozenset[int]().union(*(x.depends_on() for x in operands))
 
 
 @dataclass(frozen=True)
@@ -236,10 +228,7 @@ class LoopNest:
 
     def out_words(self, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
         """Words of an out chunk: those of all outputs, each from a word on."""
-        total: IntArray = 0
-        for output in self.outputs:
-            total = total + output.chunk_words(self, tiles, k_tile)
-        return total
+        return sum(output.chunk_words(self, tiles, k_tile) for output in self.outputs)
 
     @property
     def longer_block(self) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 
 from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles, own_words
 from onedispatch.operators.scheduling.candidates import fitting
-from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed
+from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, depends
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
 from onedispatch.operators.scheduling.schedule import MAX_LOCK, MAX_PANEL_WORDS, PANEL_PARTS
@@ -143,21 +143,21 @@ class Judge:
         found = self._fetches.get(names)
         if found is None:
             operands = [x for x in self.nest.inputs if x.name in names]
-            depends = frozenset[int]().union(*(x.depends_on() for x in operands))
+            along = depends(operands)
             traffic: Any = sum(self.fetched[x.name] for x in operands) * self.cycles_per_word * OTHERS_WEIGHT
-            if K in depends:
+            if K in along:
                 traffic = traffic * self.inner
             found = traffic + TASK_CYCLES * self.per_group
-            for d in depends - {K}:
+            for d in along - {K}:
                 found = found * self._count(d, 1)
             found = self._fetches[names] = found * (1 - 1e-9)
         return found
 
     def _copies(self, port: int, names: frozenset[str], mapping: Mapping) -> int:
         """How many parts of the array fetch the same chunks of a port."""
-        depends = frozenset[int]().union(*(x.depends_on() for x in self.nest.inputs if x.name in names))
-        columns = 1 if (mapping.rowcast and port == 0) or mapping.col_dim in depends else mapping.columns
-        return columns * (1 if port == 1 or mapping.row_dim in depends else self._rows(mapping))
+        along = depends(x for x in self.nest.inputs if x.name in names)
+        columns = 1 if (mapping.rowcast and port == 0) or mapping.col_dim in along else mapping.columns
+        return columns * (1 if port == 1 or mapping.row_dim in along else self._rows(mapping))
 
     def _count(self, dim: int, cores: int) -> Array:
         """Tiles of a dimension that one of ``cores`` along it visits, for every candidate."""
@@ -223,17 +223,17 @@ class Judge:
         result = _Port(np.zeros_like(outer))
         if not operands:
             return result
-        depends = frozenset[int]().union(*(x.depends_on() for x in operands))
+        along = depends(operands)
         looped = np.zeros(outer.shape, bool)
-        for d in depends - {K}:
+        for d in along - {K}:
             looped = looped | (counts[d] > 1)
         inner = self.inner[at]
         result.words = sum(self.words[x.name][at] for x in operands)
         result.fetched = sum(self.fetched[x.name][at] for x in operands)
-        result.panel = np.where((inner > 1) & (K in depends), inner, 1)
+        result.panel = np.where((inner > 1) & (K in along), inner, 1)
         result.chunks = np.where(looped | (result.panel > 1), outer * result.panel, 1)
         for d in reversed(mapping.order):
-            if d in depends:
+            if d in along:
                 break
             result.repeats = result.repeats * counts[d]
         result.repeats = np.where(result.chunks > 1, result.repeats, 1)

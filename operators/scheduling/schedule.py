@@ -26,7 +26,7 @@ from onedispatch.operators.declarations.params import (
     port_ref,
 )
 from onedispatch.operators.scheduling.call_cost import scratch_words
-from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, Part
+from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, Part, depends
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
 from onedispatch.operators.scheduling.solution import Mapping, Solution
@@ -211,10 +211,10 @@ class Schedule:
         operands = self.ports[port]
         if not operands:
             return CADENCE_NONE
-        depends = frozenset[int]().union(*(x.depends_on() for x in operands))
-        if K in depends and self.inner_steps > 1:
+        along = depends(operands)
+        if K in along and self.inner_steps > 1:
             return CADENCE_STEP
-        if any(self.counts[d] > 1 for d in depends if d != K):
+        if any(self.counts[d] > 1 for d in along if d != K):
             return CADENCE_TILE
         return CADENCE_ONCE
 
@@ -332,12 +332,12 @@ class Schedule:
 
     def _repeats(self, port: int) -> int:
         """How often the innermost loops run over the same chunks of a port."""
-        depends = frozenset[int]().union(*(x.depends_on() for x in self.ports[port]))
+        along = depends(self.ports[port])
         repeats = 1
         if not self.ports[port] or self.cadence(port) == CADENCE_ONCE:
             return repeats
         for d in reversed(self.mapping.order):
-            if d in depends:
+            if d in along:
                 break
             repeats *= self.counts[d]
         return repeats
