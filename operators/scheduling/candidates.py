@@ -61,7 +61,7 @@ def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: 
 
 def candidates(nest: Nest) -> tuple[list[Array], Array]:
     """Tile sizes of every dimension and of the reduction, as axes of one mesh (``np.ix_``)."""
-    many = {0: 30, 1: 30, 2: 24, 3: 14, 4: 10, 5: 8}[sum(d.extent > 1 and not d.whole for d in nest.dims)]
+    many = {0: 30, 1: 30, 2: 24, 3: 14, 4: 10, 5: 8}[len(nest.cut)]
     per_dim = [_tile_choices(d.extent, d.whole, d.multiple, d.max_tile, many) for d in nest.dims]
     k_choices = [1]
     if nest.reduces and nest.k_extent > 0:
@@ -83,8 +83,7 @@ def covered(nest: Nest, tiles: Sequence[IntArray]) -> IntArray:
     """Elements of a channel that the windows of a tile cover, padding included; 0 without windows."""
     most: IntArray = 0
     for operand in nest.strided_inputs:
-        tensor = next(t for t in nest.kernel.tensors if t.name == operand.name)
-        if tensor.walk == "interval":
+        if nest.kernel.tensor(operand.name).walk == "interval":
             rows, columns = (_span(nest, tiles, operand, axis) for axis in (-2, -1))
             step = operand.access[-1].a
             most = np.maximum(most, rows * (-(-columns // step) * step))

@@ -231,6 +231,11 @@ class LoopNest:
         return sum(output.chunk_words(self, tiles, k_tile) for output in self.outputs)
 
     @property
+    def cut(self) -> list[int]:
+        """Dimensions of which a tile may be a part."""
+        return [d for d, dim in enumerate(self.dims) if dim.extent > 1 and not dim.whole]
+
+    @property
     def longer_block(self) -> int:
         """Words of the parameter block beyond those that every nest's has."""
         return self.kernel.block_words - WORDS

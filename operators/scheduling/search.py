@@ -79,8 +79,7 @@ class Judged:
 def _orders(nest: Nest) -> Iterator[tuple[int, ...]]:
     """Loop orders other than the plain one: each dimension that is cut, made innermost."""
     plain = tuple(range(len(nest.dims)))
-    cut = [d for d in plain if nest.dims[d].extent > 1 and not nest.dims[d].whole]
-    for d in cut[:-1]:
+    for d in nest.cut[:-1]:
         yield (*(other for other in plain if other != d), d)
 
 
@@ -91,8 +90,7 @@ def _widths(columns: int) -> list[int]:
 
 def _mappings(nest: Nest, device: Device) -> Iterator[Mapping]:
     """Every way of laying dimensions over the array that the overlay's routes can serve."""
-    cut = [d for d, dim in enumerate(nest.dims) if dim.extent > 1 and not dim.whole]
-    axes: list[int | None] = [None, *cut]
+    axes: list[int | None] = [None, *nest.cut]
     most = device.columns
     for row_dim, col_dim, columns in product(axes, axes, _widths(most)):
         if (col_dim is None) != (columns == 1):

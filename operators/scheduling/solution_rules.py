@@ -58,10 +58,9 @@ def _check_tile(schedule: Schedule, dim: Dim, tile: int) -> None:
 
 def _check_axes(schedule: Schedule) -> None:
     nest, m, most = schedule.nest, schedule.mapping, schedule.device.columns
-    cut = [d for d, dim in enumerate(nest.dims) if dim.extent > 1 and not dim.whole]
     for name, chosen in (("row dimension", m.row_dim), ("column dimension", m.col_dim)):
-        if chosen is not None and chosen not in cut:
-            raise _error(schedule, name, chosen, f"none, or one that can be cut: {cut}")
+        if chosen is not None and chosen not in nest.cut:
+            raise _error(schedule, name, chosen, f"none, or one that can be cut: {nest.cut}")
     if not 1 <= m.columns <= most:
         raise _error(schedule, "columns", m.columns, span(1, most))
     if (m.col_dim is None) != (m.columns == 1):
