@@ -225,9 +225,8 @@ class BoundNest:
                 axes = () if tensor in nest.kernel.outputs else s.axes(tensor)
                 block.set_operand(tensor.name, s.ref(tensor.name), code, axes)
         for scalar in nest.kernel.scalars:
-            value = nest.scalars.get(
-                scalar.name, scalar.table.rows[0].name if scalar.table else scalar.default
-            )
+            given = nest.scalars.get(scalar.name, scalar.default)
+            value = nest.function(scalar).name if scalar.table else given
             if value is None:  # nest_rules asks for one
                 raise OperatorError(
                     f"nest of {nest.kernel.name}, scalar {scalar.name!r}", "nothing", "a value"

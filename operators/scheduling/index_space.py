@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES, DType
-from onedispatch.operators.declarations.kernel import K_AXIS, WHOLE, WORDS, Kernel, Tensor
+from onedispatch.operators.declarations.kernel import K_AXIS, WHOLE, WORDS, Function, Kernel, Scalar, Tensor
 from onedispatch.operators.declarations.params import Axis
 
 F32 = DTYPES["f32"]
@@ -239,6 +239,12 @@ class LoopNest:
     def longer_block(self) -> int:
         """Words of the parameter block beyond those that every nest's has."""
         return self.kernel.block_words - WORDS
+
+    def function(self, scalar: Scalar) -> Function:
+        """The row of its table that a scalar chooses, by name or by code."""
+        assert scalar.table is not None
+        chosen = self.scalars.get(scalar.name, scalar.default or 0)
+        return scalar.table[chosen] if isinstance(chosen, str) else scalar.table.rows[int(chosen)]
 
     def aux_values(self) -> Iterator[tuple[Part, Any]]:
         """The auxiliary tensors and their values, in the order in which they lie in their chunk."""

@@ -39,12 +39,11 @@ class Nest(LoopNest):
     def price(self, leaf: Expr) -> Any:
         """The value of a scalar, or what the function that it chooses is counted in."""
         scalar = self.kernel.scalar(leaf.name)
-        value = self.scalars.get(leaf.name, scalar.default or 0)
         if scalar.table is None:
+            value = self.scalars.get(leaf.name, scalar.default or 0)
             return float(np.float32(value)) if scalar.type == "f32" else float(value)
-        code = scalar.table.code(value) if isinstance(value, str) else int(value)
-        row = scalar.table.rows[code]
-        return {Op.WORK: row.work, Op.FINISH: row.finish}.get(leaf.op, code)
+        row = self.function(scalar)
+        return {Op.WORK: row.work, Op.FINISH: row.finish}.get(leaf.op, scalar.table.code(row.name))
 
 
 _SCALARS = (Op.SCALAR, Op.WORK, Op.FINISH)

@@ -100,8 +100,7 @@ def _check_types(nest: LoopNest) -> None:
 def _check_function(nest: LoopNest, scalar: Scalar, dtype: str) -> None:
     """The chosen function is defined for the elements that it sees."""
     assert scalar.table is not None
-    chosen = nest.scalars.get(scalar.name, 0)
-    row = scalar.table[chosen] if isinstance(chosen, str) else scalar.table.rows[int(chosen)]
+    row = nest.function(scalar)
     if not row.takes(dtype):
         accepted = ", ".join(r.name for r in scalar.table.rows if r.takes(dtype))
         raise _error(nest, f"scalar {scalar.name!r} for elements of {dtype}", row.name, accepted)

@@ -105,8 +105,7 @@ def _priced_scalars(nest: Nest) -> tuple[tuple[str, float | str], ...]:
     read = exact | {leaf.name for leaf in kernel.cost.leaves()}
     for scalar in kernel.scalars:
         if scalar.table is not None:
-            value = nest.scalars.get(scalar.name, scalar.table.rows[0].name)
-            name = value if isinstance(value, str) else scalar.table.rows[int(value)].name
+            name = nest.function(scalar).name
             found.append((scalar.name, name if scalar.name in exact else _representative(nest, scalar, name)))
         elif scalar.name in read:
             found.append((scalar.name, float(nest.scalars.get(scalar.name, scalar.default or 0))))
