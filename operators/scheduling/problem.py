@@ -7,8 +7,6 @@ processes, where ``nest`` and the device are all that a search needs.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +15,7 @@ from typing import Any
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, declared
 from onedispatch.operators.scheduling.index_space import Dim, Operand, Packed
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.operators.scheduling.plain import plain, read
+from onedispatch.operators.scheduling.plain import digest_of, plain, read
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import SolutionError
 
@@ -79,8 +77,7 @@ class Problem:
     @cached_property
     def digest(self) -> str:
         """32 hexadecimal digits, the same in every process and on every machine."""
-        text = json.dumps(self.to_data(), sort_keys=True, separators=(",", ":"))
-        return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
+        return digest_of(self, DIGEST_BYTES)
 
     def to_data(self) -> dict[str, Any]:
         """The problem as dictionaries, lists, strings and numbers."""

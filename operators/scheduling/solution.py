@@ -7,12 +7,10 @@ is held to it.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any
 
-from onedispatch.operators.scheduling.plain import plain, read
+from onedispatch.operators.scheduling.plain import digest_of, plain, read
 
 NAME_BYTES = 8
 
@@ -59,5 +57,4 @@ class Solution:
     @property
     def name(self) -> str:
         """16 hexadecimal digits that stay the same as long as the solution does."""
-        text = json.dumps(self.to_data(), sort_keys=True, separators=(",", ":"))
-        return hashlib.blake2b(text.encode(), digest_size=NAME_BYTES).hexdigest()
+        return digest_of(self, NAME_BYTES)
