@@ -118,8 +118,9 @@ def _refuse(nest: LoopNest, operand: Operand, position: int, given: str, accepte
 def _check_view(nest: LoopNest, operand: Operand) -> None:
     ranks = {len(operand.shape), len(operand.strides), len(operand.access)}
     if len(ranks) > 1:
-        raise OperatorError(
-            f"nest of {nest.kernel.name}, operand {operand.name!r}",
+        raise _error(
+            nest,
+            f"operand {operand.name!r}",
             f"sizes {operand.shape}, strides {operand.strides}, {counted(len(operand.access), 'access')}",
             "one of each per dimension of the view",
         )
@@ -229,14 +230,16 @@ def _check_once(nest: LoopNest, output: Operand) -> None:
     named = [access.dim for access in output.access if access.dim is not None]
     for d, dim in enumerate(nest.dims):
         if dim.extent > 1 and named.count(d) != 1:
-            raise OperatorError(
-                f"nest of {nest.kernel.name}, operand {output.name!r}",
+            raise _error(
+                nest,
+                f"operand {output.name!r}",
                 f"{counted(named.count(d), 'dimension')} following index dimension {d} ({dim.name!r})",
                 "one: every member writes elements of its own",
             )
     if named != sorted(named):
-        raise OperatorError(
-            f"nest of {nest.kernel.name}, operand {output.name!r}",
+        raise _error(
+            nest,
+            f"operand {output.name!r}",
             f"index dimensions in the order {named}",
             "the order of the index: kernels write it row-major, and the view's strides say where to",
         )
@@ -246,8 +249,9 @@ def _check_once(nest: LoopNest, output: Operand) -> None:
     reach = 1
     for stride, size in walked:
         if stride < reach:
-            raise OperatorError(
-                f"nest of {nest.kernel.name}, operand {output.name!r}",
+            raise _error(
+                nest,
+                f"operand {output.name!r}",
                 f"strides {list(output.strides)} over {list(output.shape)}, which overlap",
                 f"a stride of {reach} or more there",
             )
@@ -259,8 +263,9 @@ def check_inside(nest: LoopNest, operand: Operand, elements: int) -> None:
     reach = sum((size - 1) * stride for size, stride in zip(operand.shape, operand.strides, strict=True))
     first = operand.offset - operand.offset % operand.dtype.per_word  # chunks begin with words
     if 0 not in operand.shape and first + reach >= elements:
-        raise OperatorError(
-            f"nest of {nest.kernel.name}, operand {operand.name!r}",
+        raise _error(
+            nest,
+            f"operand {operand.name!r}",
             f"offset {operand.offset}, strides {list(operand.strides)} over {list(operand.shape)}",
             f"elements {span(0, elements - 1)} of its tensor",
         )
