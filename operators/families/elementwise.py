@@ -90,6 +90,11 @@ class View:
         self.strides = tuple(strides)
         self.offset = offset
 
+    def of(self, image: Array, shape: Sequence[int]) -> Array:
+        """The elements of a flat ``image`` that the view walks over ``shape``, not copied."""
+        strides = [s * image.itemsize for s in self.strides]
+        return np.lib.stride_tricks.as_strided(image[self.offset :], tuple(shape), strides)
+
 
 def collapse(
     shape: Sequence[int], views: Sequence[View], padding: int = 0
@@ -275,7 +280,7 @@ class Eltwise(Operator):
 
     def reference(self, *arrays: Array) -> Array:
         images = [t.laid(x) for t, x in zip(self.inputs, arrays, strict=True)]
-        seen = [_gather(x, view, self.shape) for x, view in zip(images, self.views, strict=True)]
+        seen = [view.of(x, self.shape) for x, view in zip(images, self.views, strict=True)]
         dtype = self.output.dtype
         with np.errstate(all="ignore"):
             function = ELTWISE[self.func].reference
@@ -336,11 +341,6 @@ def broadcast(tensor: TensorSpec, output: TensorSpec) -> View:
     if tensor.row == output.row:
         strides[-1] = 1  # the padding of both is walked alike
     return View(strides)
-
-
-def _gather(image: Array, view: View, shape: Sequence[int]) -> Array:
-    bytes_ = [s * image.itemsize for s in view.strides]
-    return np.lib.stride_tricks.as_strided(image[view.offset :], tuple(shape), bytes_)
 
 
 # -- ONNX --------------------------------------------------------------------------------------

@@ -115,8 +115,7 @@ class Move(Eltwise):
         for part in self.parts:
             shape = (*part.shape[:-1], part.shape[-1] - part.padding)
             image = self.bits(self.inputs[part.tensor].laid(arrays[part.tensor]))
-            target = _seen(self.bits(out), shape, part.out_view)
-            target[...] = _seen(image, shape, part.view)
+            part.out_view.of(self.bits(out), shape)[...] = part.view.of(image, shape)
         return self.output.gathered(out)
 
 
@@ -135,11 +134,6 @@ class Repack(Move):
     @property
     def scalars(self) -> dict[str, float | str]:
         return {}
-
-
-def _seen(image: Array, shape: Sequence[int], view: View) -> Array:
-    strides = [s * image.itemsize for s in view.strides]
-    return np.lib.stride_tricks.as_strided(image[view.offset :], tuple(shape), strides)
 
 
 def carried(tensor: TensorSpec) -> tuple[DType, int]:
