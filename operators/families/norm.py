@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, floor, prod
+from math import ceil, floor
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.elementwise import (
     Eltwise,
     View,
+    broadcast,
     numpy_names,
     operands_of,
     tensors_of,
@@ -65,6 +66,11 @@ def channel_view(shape: Sequence[int]) -> View:
     return View([1 if d == 1 and n != 1 else 0 for d, n in enumerate(shape)])
 
 
+def affine_views(x: TensorSpec) -> list[View]:
+    """``x`` itself, and two tensors [C] along its dimension 1."""
+    return [broadcast(x, x), channel_view(x.shape), channel_view(x.shape)]
+
+
 class ChannelAffine(Eltwise):
     """``act(x * scale + shift)`` with constants [C] along dimension 1."""
 
@@ -85,8 +91,7 @@ class ChannelAffine(Eltwise):
             TensorSpec(f"{output.name}//{part}", value.dtype, value.shape, value)
             for part, value in (("scale", scale), ("shift", shift))
         ]
-        own = View([prod(x.shape[d + 1 :]) if n != 1 else 0 for d, n in enumerate(x.shape)])
-        views = [own, channel_view(x.shape), channel_view(x.shape)]
+        views = affine_views(x)
         super().__init__(name, "muladd", [x, *constants], output, device, activation=activation, views=views)
 
 
@@ -163,8 +168,7 @@ def _computed_parameters(
     lowering.emit(Eltwise(name, "div", [scale, deviation], factor, device))
     lowering.emit(Eltwise(name, "mul", [mean, factor], centred, device))
     lowering.emit(Eltwise(name, "sub", [offset, centred], shift, device))
-    own = View([prod(x.shape[d + 1 :]) if n != 1 else 0 for d, n in enumerate(x.shape)])
-    views = [own, channel_view(x.shape), channel_view(x.shape)] if len(scale.shape) == 1 else None
+    views = affine_views(x) if len(scale.shape) == 1 else None
     lowering.emit(Eltwise(name, "muladd", [x, factor, shift], output, device, views=views))
 
 
