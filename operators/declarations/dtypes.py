@@ -26,6 +26,10 @@ class DType:
         return self.name.replace("u", "i") if self.numpy.kind == "u" else self.name
 
     @property
+    def is_float(self) -> bool:
+        return self.name in FLOATS.split()
+
+    @property
     def itemsize(self) -> int:
         """Bytes per element."""
         return self.numpy.itemsize

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.dtypes import DTYPES, EVERY, FLOATS, NUMBERS, DType
+from onedispatch.operators.declarations.dtypes import DTYPES, EVERY, NUMBERS, DType
 from onedispatch.operators.declarations.formulas import ENTRY, ROW, accesses, busiest, read, vectors
 from onedispatch.operators.declarations.functions import ACTIVATIONS, ELTWISE, Activation
 from onedispatch.operators.declarations.kernel import (
@@ -448,7 +448,7 @@ def map_clip(node: NodeSpec, lowering: Lowering) -> None:
         return
     bounds = [node.input(1), node.input(2)]
     # Bounds of integers are operands too: parameters are float32, which has not all of them.
-    if not _is_float(output) or any(b is not None and b.value is None for b in bounds):
+    if not output.element.is_float or any(b is not None and b.value is None for b in bounds):
         _computed_bounds(node, lowering, bounds)
         return
     values = [
@@ -458,14 +458,10 @@ def map_clip(node: NodeSpec, lowering: Lowering) -> None:
     emit_activation(node, lowering, Activation("clip", *values))
 
 
-def _is_float(tensor: TensorSpec) -> bool:
-    return tensor.element.name in FLOATS.split()
-
-
 def _finite(tensor: TensorSpec) -> tuple[float, float]:
     """The smallest and the largest finite number of a tensor's type."""
     finfo: Any = ml_dtypes.finfo
-    limits = finfo(tensor.dtype) if _is_float(tensor) else np.iinfo(tensor.dtype)
+    limits = finfo(tensor.dtype) if tensor.element.is_float else np.iinfo(tensor.dtype)
     return float(limits.min), float(limits.max)
 
 
@@ -478,7 +474,7 @@ def _computed_bounds(node: NodeSpec, lowering: Lowering, bounds: Sequence[Tensor
     value, (low, high) = inputs[0], _finite(output)
     steps = [(f, b) for f, b in zip(("max", "min"), bounds, strict=True) if b is not None]
     rest = None
-    if len(steps) == 1 and _is_float(output):
+    if len(steps) == 1 and output.element.is_float:
         only_high = bounds[0] is None
         rest = Activation("clip", low if only_high else -inf, inf if only_high else high)
     if not steps:

@@ -158,7 +158,7 @@ class MatMul(Operator):
 
     @property
     def is_float(self) -> bool:
-        return self.output.element.name in FLOATS.split()
+        return self.output.element.is_float
 
     @property
     def takes_activation(self) -> bool:

@@ -104,10 +104,10 @@ class Pool(Operator):
 
     @property
     def takes_activation(self) -> bool:
-        return super().takes_activation and self.output.element.name in FLOATS.split()
+        return super().takes_activation and self.output.element.is_float
 
     def reference(self, *arrays: Array) -> Array:
-        wide = word_of(arrays[0].dtype)
+        wide = word_of(self.inputs[0].element)
         x = arrays[0].astype(wide).reshape(*arrays[0].shape[:2], *spatial(arrays[0].shape))
         out = spatial(self.output.shape)
         if self.mode == "max":

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.dtypes import DTYPES, EVERY, FLOATS
+from onedispatch.operators.declarations.dtypes import EVERY, FLOATS, DType
 from onedispatch.operators.declarations.formulas import (
     ENTRY,
     ROW,
@@ -82,12 +82,9 @@ REDUCE = declare(
 )
 
 
-def word_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type that kernels compute elements of ``dtype`` in: float32, int32 or uint32."""
-    name = next(row.name for row in DTYPES.values() if row.numpy == dtype)
-    if name in FLOATS.split():
-        return np.dtype(np.float32)
-    return np.dtype(np.uint32 if name == "u32" else np.int32)
+def word_of(row: DType) -> np.dtype[Any]:
+    """The type that kernels compute such elements in: float32, int32 or uint32."""
+    return np.dtype(np.float32 if row.is_float else np.uint32 if row.name == "u32" else np.int32)
 
 
 class Reduce(Operator):
@@ -120,7 +117,7 @@ class Reduce(Operator):
 
     @property
     def takes_activation(self) -> bool:
-        return super().takes_activation and self.inputs[0].element.name in FLOATS.split()
+        return super().takes_activation and self.inputs[0].element.is_float
 
     def nests(self) -> list[Nest]:
         if 0 in (self.sizes[0], self.sizes[2]):
@@ -167,7 +164,7 @@ class Reduce(Operator):
         return Nest(REDUCE, dims, (x,), (out,), {"r": 0, "i": 1}, scalars, **reduction)
 
     def reference(self, *arrays: Array) -> Array:
-        wide = word_of(self.inputs[0].dtype)
+        wide = word_of(self.inputs[0].element)
         x = arrays[0].astype(wide).reshape(self.sizes)
         function = REDUCTIONS[self.mode].reference
         if function is None:
@@ -188,7 +185,7 @@ def emit_reduce(
     first, stop = axes
     last = len(x.shape) - 1
     if stop == last + 1 and last > first and x.row_pitch != x.row:
-        rows = lowering.temp(word_of(x.dtype), x.shape[:-1])
+        rows = lowering.temp(word_of(x.element), x.shape[:-1])
         lowering.emit(Reduce(name, mode, x, rows, (last, stop), lowering.device))
         x, axes = rows, (first, last)
         mode = "sum" if mode == "sum_square" else mode
