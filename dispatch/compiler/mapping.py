@@ -8,6 +8,7 @@ only renames bytes), or a node that stays on the host, with its reason.
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -28,6 +29,10 @@ class Refusal:
 
     reason: str
     nearest: str = ""
+
+    @classmethod
+    def of(cls, error: Unsupported) -> Refusal:
+        return cls(error.reason, error.nearest)
 
     def __str__(self) -> str:
         return f"{self.reason} (nearest: {self.nearest})" if self.nearest else self.reason
@@ -142,10 +147,11 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
     except Unsupported as error:
         del lowering.ops[ops:]
         del lowering.aliases[aliases:]
-        return Refusal(error.reason, error.nearest)
-    new_ops = [op for _, op in lowering.ops[ops:]]
-    _check_ends(spec, mapping, new_ops, lowering.aliases[aliases:])
-    return _in_order([_op_unit((node,), op) for op in new_ops], node, lowering.aliases[aliases:])
+        return Refusal.of(error)
+    new_ops, new_aliases = [op for _, op in lowering.ops[ops:]], lowering.aliases[aliases:]
+    _check_ends(spec, mapping, new_ops, new_aliases)
+    renamed = [alias_unit((node,), *alias) for alias in new_aliases]
+    return in_order([*renamed, *(_op_unit((node,), op) for op in new_ops)])
 
 
 def _check_alias(output: TensorSpec, source: TensorSpec) -> None:
@@ -185,26 +191,21 @@ def _op_unit(nodes: tuple[Node, ...], op: Operator) -> Unit:
     return Unit("op", nodes, reads, tuple(t.name for t in op.outputs), operator=op)
 
 
-def _in_order(ops: list[Unit], node: Node, aliases: Sequence[tuple[TensorSpec, TensorSpec]]) -> list[Unit]:
-    """Aliases among the operators of one node, each after what it renames."""
-    pending = [
-        Unit(
-            "alias",
-            (node,),
-            () if source.is_const else (source.name,),
-            (output.name,),
-            alias=(output, source),
-        )
-        for output, source in aliases
-    ]
-    pending += ops
-    made = {name for unit in pending for name in unit.writes}
-    ordered: list[Unit] = []
+def alias_unit(nodes: tuple[Node, ...], output: TensorSpec, source: TensorSpec) -> Unit:
+    """``output`` as another name for the bytes of ``source``."""
+    reads = () if source.is_const else (source.name,)
+    return Unit("alias", nodes, reads, (output.name,), alias=(output, source))
+
+
+def in_order(units: Sequence[Unit]) -> list[Unit]:
+    """The units, each after those that make what it reads."""
+    pending, ordered = list(units), []
+    later = Counter(name for unit in units for name in unit.writes)
     while pending:
-        unit = next((u for u in pending if made.isdisjoint(u.reads)), pending[0])
-        pending.remove(unit)
-        made.difference_update(unit.writes)
-        ordered.append(unit)
+        ready = next((u for u in pending if not any(later[name] for name in u.reads)), pending[0])
+        pending.remove(ready)
+        ordered.append(ready)
+        later.subtract(ready.writes)
     return ordered
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onedispatch.dispatch.compiler.copies import Copies
-from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, to_host
+from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, alias_unit, to_host
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 
@@ -46,11 +46,10 @@ def hand_on(graph: Graph, copies: Copies, *, on_device: bool) -> Outputs:
             if spec.size:
                 copies.of(spec, output.name, output)
         except Unsupported as error:
-            refusals.append(f"output {value.name}: {Refusal(error.reason, error.nearest)}")
+            refusals.append(f"output {value.name}: {error}")
             sources.append(value.name)
             continue
-        reads = () if spec.is_const else (spec.name,)
-        units.append(Unit("alias", (), reads, (output.name,), alias=(output, spec)))
+        units.append(alias_unit((), output, spec))
         sources.append(output.name)
     return Outputs(tuple(sources), tuple(units), tuple(refusals))
 
@@ -84,5 +83,5 @@ def _refusal(origin: TensorSpec, output: TensorSpec, copies: Copies) -> Refusal 
     try:
         copies.of(origin, output.name, output)
     except Unsupported as error:
-        return Refusal(error.reason, error.nearest)
+        return Refusal.of(error)
     return None

@@ -10,7 +10,6 @@ there. Every value can ``verify`` itself.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -19,7 +18,7 @@ from onedispatch.dispatch.compiler.copies import Copies, build
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, device_region
 from onedispatch.dispatch.compiler.emit import Images, emit_region
 from onedispatch.dispatch.compiler.executable import HostStep, Step
-from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, map_graph
+from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, in_order, map_graph
 from onedispatch.dispatch.compiler.partition import Region, partition
 from onedispatch.dispatch.compiler.passthrough import hand_on, settle_copies
 from onedispatch.dispatch.frontend.graph import Graph, Node
@@ -159,7 +158,7 @@ def _built(unit: Unit, selector: Selector) -> Iterator[Unit]:
         build(unit.operator, str([n.name for n in unit.nodes]))
         yield unit
     except Unsupported as error:
-        refusal = Refusal(error.reason, error.nearest)
+        refusal = Refusal.of(error)
         for part in unit.parts:
             yield from _built(_selected(part, selector), selector)
         if not unit.parts:
@@ -176,7 +175,7 @@ def _whole_nodes(units: Sequence[Unit], selector: Selector) -> list[Unit]:
         hosts = {unit.nodes[0]: unit for unit in settled if unit.kind == "host"}
         pieces = [_without(unit, hosts, selector) for unit in settled]
         following = list(dict.fromkeys(piece for some in pieces for piece in some))
-    return _in_order(settled)
+    return in_order(settled)
 
 
 def _without(unit: Unit, hosts: Mapping[Node, Unit], selector: Selector) -> list[Unit]:
@@ -184,18 +183,6 @@ def _without(unit: Unit, hosts: Mapping[Node, Unit], selector: Selector) -> list
         return [unit]
     kept = [part for part in unit.parts if part.nodes[0] not in hosts]
     return [built for part in kept for built in _built(_selected(part, selector), selector)]
-
-
-def _in_order(units: Sequence[Unit]) -> list[Unit]:
-    """The units, each after those that make what it reads."""
-    pending, ordered = list(units), []
-    later = Counter(name for unit in units for name in unit.writes)
-    while pending:
-        ready = next((u for u in pending if not any(later[name] for name in u.reads)), pending[0])
-        pending.remove(ready)
-        ordered.append(ready)
-        later.subtract(ready.writes)
-    return ordered
 
 
 def place(emitted: Emitted, *, strict: bool) -> Placed:
