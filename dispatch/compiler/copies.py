@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
+from onedispatch.operators.families.movement import Copy
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions import Device
@@ -17,10 +18,6 @@ def device_copy(source: TensorSpec, output: TensorSpec, device: Device) -> Opera
 
     Raises ``Unsupported`` where the device cannot copy such a tensor.
     """
-    try:
-        from onedispatch.operators.families.movement import Copy
-    except ImportError as error:
-        raise Unsupported("there is no device copy operator", "outputs that a node computes") from error
     value = None if source.value is None else source.value.reshape(output.shape)
     same = replace(source, shape=output.shape, value=value)
     copy = Copy(f"copy of {source.name}", inputs=[same], output=output, device=device)
