@@ -85,8 +85,8 @@ def _check_host(where: str, step: HostStep, known: _Known) -> None:
     made = {name for node in step.graph.nodes for name in node.writes}
     _exist(step.outputs, made, f"output of {where}")
     for name in step.inputs:
-        value = step.graph.value(name)
-        fits = known[name][0] == value.dtype and _fit(known[name], _facts(value))
+        value, (dtype, shape) = step.graph.value(name), known[name]
+        fits = dtype == value.dtype and (shape is None or _takes(value, shape))
         _insist(fits, f"{where}, input {name!r}", str(value), f"{known[name]}")
     known |= {name: _facts(step.graph.value(name)) for name in step.outputs}
 
