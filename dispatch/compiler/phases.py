@@ -223,7 +223,8 @@ def _linked(placed: Placed) -> Iterator[Images]:
 def _host_step(graph: Graph, region: Region) -> HostStep:
     nodes = tuple(dict.fromkeys(node for unit in region.units for node in unit.nodes))
     reads = {name for node in nodes for name in node.reads}
-    edges = reads.union(*(node.writes for node in nodes))
+    # In the order of the nodes, not of a set: the same model is the same file in every process.
+    edges = dict.fromkeys(name for node in nodes for name in (*node.reads, *node.writes))
     piece = replace(
         graph,
         nodes=nodes,
