@@ -75,7 +75,10 @@ def show(
             right=(1,),
         )
     if kernel.scratches:
-        out.console.print(f"bytes of scratch: {kernel.scratch}", markup=False)
+        kept = ", kept over the steps of a tile" if kernel.keeps_scratch else ""
+        out.console.print(f"bytes of scratch{kept}: {kernel.scratch}", markup=False)
+        for label, formula in kernel.scratch.definitions().items():
+            out.console.print(f"  {label} = {formula}", markup=False)
     out.console.print(f"cycles per call: {kernel.cost}", markup=False)
     for label, formula in kernel.cost.definitions().items():
         out.console.print(f"  {label} = {formula}", markup=False)
@@ -156,6 +159,7 @@ def described(kernel: Kernel) -> dict[str, Any]:
             for s in kernel.scalars
         ],
         "scratch": str(kernel.scratch),
+        "keeps_scratch": kernel.keeps_scratch,
         "block_words": kernel.block_words,
         "cost": {"call": str(kernel.cost), **kernel.cost.definitions()},
         "code_bytes": kernel.code_bytes,

@@ -182,7 +182,7 @@ def _counts(work: Work) -> str:
 
 def _dtype(name: str) -> str:
     row = DTYPES[name]
-    return f'{{"{name}", "{row.rates}", {row.itemsize}}}'
+    return f'{{"{name}", "{row.rates}", "{DTYPES[row.word].rates}", {row.itemsize}}}'
 
 
 def _spec(kernel: Kernel) -> Iterator[str]:
@@ -228,6 +228,7 @@ def _spec(kernel: Kernel) -> Iterator[str]:
         *_table(f"{prefix}_scalars", len(kernel.scalars)),
         *_table(f"{prefix}_cost", len(list(kernel.cost.postfix()))),
         *_table(f"{prefix}_scratch", len(list(kernel.scratch.postfix())) if kernel.scratches else 0),
+        str(int(kernel.keeps_scratch)),
         *_table(f"{prefix}_constants", len(_constants(kernel))),
         str(kernel.words_used),
         str(kernel.block_words),
@@ -285,7 +286,7 @@ def _number(value: float) -> str:
 def _constants(kernel: Kernel) -> list[str]:
     """Device constants that the formulas name, each once."""
     leaves = (leaf for formula in (kernel.cost, kernel.scratch) for leaf in formula.leaves())
-    wanted = (leaf.name for leaf in leaves if leaf.op in (Op.DEVICE, Op.DEVICE_BY_DTYPE))
+    wanted = (leaf.name for leaf in leaves if leaf.op in (Op.DEVICE, Op.DEVICE_BY_DTYPE, Op.DEVICE_BY_SUMS))
     return list(dict.fromkeys(wanted))
 
 
@@ -311,6 +312,8 @@ def _formula(kernel: Kernel, what: str, formula: Expr) -> Iterator[str]:
             case Op.DEVICE_BY_DTYPE:
                 types = (tensors[name][0] if name else NO_OPERAND for name in (node.part, node.other))
                 return constants.index(node.name), *types
+            case Op.DEVICE_BY_SUMS:
+                return constants.index(node.name), tensors[node.part][0]
         return ()
 
     yield f"/* {formula}"

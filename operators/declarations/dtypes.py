@@ -30,6 +30,11 @@ class DType:
         return self.name in FLOATS.split()
 
     @property
+    def word(self) -> str:
+        """The name of the type that kernels compute elements in, and keep sums of them in: 32 bits wide."""
+        return "f32" if self.is_float else "u32" if self.name == "u32" else "i32"
+
+    @property
     def itemsize(self) -> int:
         """Bytes per element."""
         return self.numpy.itemsize

@@ -46,6 +46,8 @@ class Op(IntEnum):
     PRESENT = 22  # 1 where operand a is there, else 0
     DEVICE = 23  # device constant a of the kernel
     DEVICE_BY_DTYPE = 24  # the same for the element type of operand b, and of operand c where it is given
+    STEPS = 25  # steps of the reduction of a tile
+    DEVICE_BY_SUMS = 26  # device constant a for the element type of operand b, and of what its sums are in
 
 
 _UNARY = (Op.CEIL, Op.HALVINGS)
@@ -176,6 +178,8 @@ class Expr:
         if self.op is Op.DEVICE_BY_DTYPE:
             types = " and ".join(f"{operand}'s" for operand in (self.part, self.other) if operand)
             return f"{types} {self.name}"
+        if self.op is Op.DEVICE_BY_SUMS:
+            return f"{self.part}'s and its sums' {self.name}"
         if self.op in (Op.DEVICE, Op.SCALAR):
             return self.name
         inner = inner or [text for text in (self.name, self.part, self.other) if text]
@@ -243,6 +247,7 @@ NOTHING = as_expr(0)
 ELEMENTS = Expr(Op.ELEMENTS)
 K_COUNT = Expr(Op.K)
 LAST = Expr(Op.LAST)
+STEPS = Expr(Op.STEPS)
 
 
 def tile(dim: str) -> Expr:
@@ -297,3 +302,8 @@ def device(constant: str, by_dtype_of: str = "", and_of: str = "") -> Expr:
     ``kernel.<dtype>_<dtype>_<constant>`` for the types of two."""
     op = Op.DEVICE_BY_DTYPE if by_dtype_of else Op.DEVICE
     return Expr(op, name=constant, part=by_dtype_of, other=and_of)
+
+
+def device_of_sums(constant: str, operand: str) -> Expr:
+    """``kernel.<dtype>_<word>_<constant>`` for an operand's type and the one that its sums are in."""
+    return Expr(Op.DEVICE_BY_SUMS, name=constant, part=operand)

@@ -13,6 +13,7 @@ from onedispatch.operators.declarations.expressions import Expr
 
 ENTRY = e.device("call_cycles")
 ROW = e.device("row_cycles")
+WORD_BYTES = 4  # of what kernels compute in
 
 
 def vectors(members: Expr, operand: str) -> Expr:
@@ -73,11 +74,27 @@ def products(m: Expr, k: Expr, n: Expr, a: str, b: str) -> Expr:
     return e.named("products", rows * inner * columns / e.device("macs_per_cycle", a, b))
 
 
+def kept(out: str) -> Expr:
+    """1 where sums wait for further steps in scratch: ``out`` is narrower than they are; else 0."""
+    return e.named("kept", e.differs(e.item_bytes(out), WORD_BYTES) * many(e.STEPS))
+
+
+def sums_bytes(members: Expr, out: str) -> Expr:
+    """Bytes of scratch for the sums of ``members`` results that ``out`` is too narrow for."""
+    return kept(out) * (WORD_BYTES * members)
+
+
 def accumulated(m: Expr, n: Expr, a: str, out: str) -> Expr:
-    """Cycles of a call for itself and for loading and storing accumulators of whole native products."""
+    """Cycles of a call for itself and for loading and storing accumulators of whole native products.
+
+    Sums that are kept cost what a product with results as wide as they are costs, in every step; the last
+    one makes narrow results of them as well.
+    """
     rows, columns = (e.multiple(size, e.device(f"native_{name}", a)) for size, name in ((m, "m"), (n, "n")))
-    outputs = rows * columns * e.device("output_cycles", a, out)
-    return e.named("accumulators", e.device("product_call_cycles", a, out) + outputs)
+    outputs = rows * columns
+    results = e.device("product_call_cycles", a, out) + outputs * e.device("output_cycles", a, out)
+    sums = e.device_of_sums("product_call_cycles", a) + outputs * e.device_of_sums("output_cycles", a)
+    return e.named("accumulators", either(kept(out), sums + e.LAST * results, results))
 
 
 def operations(operand: str) -> Expr:

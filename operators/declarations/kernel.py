@@ -228,6 +228,7 @@ class Kernel:
     scalars: tuple[Scalar, ...] = ()
     aux: tuple[Tensor, ...] = ()  # constants of the kernel's own: tables, reciprocals
     scratch: Expr = NOTHING  # bytes of core memory that a call may use as it likes
+    keeps_scratch: bool = False  # what a step leaves in scratch is there in the next one of the same tile
     # Element types that go together, by operand; one that a row leaves out is absent there. () : all do.
     types: tuple[Mapping[str, str], ...] = field(default=(), hash=False)
     reduces: bool = False
@@ -244,8 +245,10 @@ class Kernel:
         self._check_formula("cost", self.cost)
         self._check_formula("scratch", self.scratch)
         for leaf in self.scratch.leaves():
-            if leaf.op in (Op.K, Op.LAST, Op.DEVICE, Op.DEVICE_BY_DTYPE):
+            if leaf.op in (Op.K, Op.LAST, Op.DEVICE, Op.DEVICE_BY_DTYPE, Op.DEVICE_BY_SUMS):
                 raise self._refuse("scratch", str(leaf), "quantities that all calls of an operation share")
+        if self.keeps_scratch and not (self.scratches and self.reduces):
+            raise self._refuse("keeps_scratch", "True", "True with scratch and a reduction")
 
     # -- checks ----------------------------------------------------------------------------
 
@@ -368,6 +371,7 @@ class Kernel:
                 Op.BYTES: leaf.name in tensors,
                 Op.PRESENT: leaf.name in tensors,
                 Op.DEVICE_BY_DTYPE: leaf.part in tensors and leaf.other in ("", *tensors),
+                Op.DEVICE_BY_SUMS: leaf.part in tensors,
             }.get(leaf.op, True)
             if not fits:
                 raise self._refuse(what, str(leaf), "quantities of this kernel")
@@ -458,7 +462,7 @@ class Kernel:
             *(f"{x.name} {x.type} {x.bounds} {self._functions(x)}" for x in self.scalars),
             *(" ".join(f"{name}: {dtypes}" for name, dtypes in row.items()) for row in self.types),
             str(self.reduces),
-            str(self.scratch),
+            f"{self.scratch} kept {self.keeps_scratch}",
         ]
         return int.from_bytes(hashlib.blake2b("\n".join(parts).encode(), digest_size=4).digest(), "little")
 

@@ -140,8 +140,8 @@ class BoundNest:
         s = self.schedule
         if not s.mapping.rowcast:
             return list(range(s.active_rows))
-        rows = s.device.core_rows
-        return [r for r in range(rows) if r * s.device.columns // rows == column]
+        columns, rows = s.device.columns, s.device.core_rows
+        return [r for r in range(s.active_rows) if r * columns // rows == column]  # others take nothing
 
     def feed(self, port: int, column: int, rows: list[int]) -> tuple[list[ChunkTask], list[int]]:
         """Shim tasks of a port's chunks in the order of use, and the arguments of the chain."""

@@ -10,7 +10,15 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import FLOATS
-from onedispatch.operators.declarations.formulas import ENTRY, ROW, accumulated, operations, products, vectors
+from onedispatch.operators.declarations.formulas import (
+    ENTRY,
+    ROW,
+    accumulated,
+    operations,
+    products,
+    sums_bytes,
+    vectors,
+)
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
 from onedispatch.operators.declarations.registry import maps
@@ -91,6 +99,8 @@ CONV = declare(
         outputs=(Tensor("out", "co oh ow", FLOATS),),
         scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS),
         cost=_conv_cost(),
+        scratch=sums_bytes(e.tile("co") * e.tile("oh") * e.tile("ow"), "out"),
+        keeps_scratch=True,
         # ASSUMPTION: 192 instructions: unrolled products with ramps, im2col, packing, bias, activations.
         code_bytes=3072,
         summary="convolution of a tile: weights times windows, accumulated over channels",
@@ -186,7 +196,6 @@ class Conv(Operator):
             roles,
             self._scalars,
             k_extent=ci,
-            k_whole=self.output.element.per_word > 1,
         )
 
     @property

@@ -11,7 +11,14 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import DTYPES, FLOATS
-from onedispatch.operators.declarations.formulas import accumulated, operations, packed, products, vectors
+from onedispatch.operators.declarations.formulas import (
+    accumulated,
+    operations,
+    packed,
+    products,
+    sums_bytes,
+    vectors,
+)
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import MAX_DIMS, Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.registry import maps
@@ -105,6 +112,8 @@ GEMM = declare(
             *ACTIVATION_SCALARS,
         ),
         cost=_cost(),
+        scratch=sums_bytes(e.tile("m") * e.tile("n"), "out"),
+        keeps_scratch=True,
         # ASSUMPTION: 160 instructions: unrolled products, packing, bias, functions, requantisation.
         code_bytes=2560,
         summary=(
@@ -231,7 +240,6 @@ class MatMul(Operator):
         others = self._others({"a_zero": (dm, m), "b_zero": (dn, n), "scale": (dn, n), "out_zero": (dn, 1)})
         scalars = {"alpha": self.alpha, **self.activation.scalars}
         reduction: dict[str, Any] = {"k_extent": k, "k_multiple": max([1, *units])}
-        reduction["k_whole"] = out.dtype.per_word > 1  # sums of several steps stay in the out chunk
         return Nest(GEMM, dims, (a, b, *others), (out,), {"m": dm, "n": dn}, scalars, **reduction)
 
     def _last_dim(self, n: int) -> Dim:

@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.dtypes import EVERY, FLOATS, DType
+from onedispatch.operators.declarations.dtypes import DTYPES, EVERY, FLOATS, DType
 from onedispatch.operators.declarations.formulas import (
     ENTRY,
     ROW,
+    WORD_BYTES,
     accesses,
     busiest,
     combined,
     either,
+    kept,
     read,
+    sums_bytes,
     vectors,
 )
 from onedispatch.operators.declarations.functions import REDUCTIONS, Activation
@@ -55,7 +58,9 @@ def _reduce_cost() -> e.Expr:
     line = e.named("line", either(sideways, k, vectors(k, "x")))
     loads = read(r * i * k / e.run("x"), e.run("x"), "x")
     across = (1 - sideways) * lines * combined(k, "x", e.work("mode", "x"))
-    partial = 2 * r * accesses(i, "out")  # results so far are loaded and stored
+    # Results so far are loaded and stored: words where they are kept, which the last step makes narrow.
+    words = 2 * r * e.ceiling(WORD_BYTES * i / e.device("vector_bytes")) + e.LAST * r * accesses(i, "out")
+    partial = e.named("partial", either(kept("out"), words, 2 * r * accesses(i, "out")))
     results = e.LAST * vectors(r * i, "out") * (e.finish("mode", "out") + e.work("act", "out"))
     passes = busiest(loads, e.as_expr(0), lines * line * e.work("mode", "x"))
     return ENTRY + lines * ROW + passes + e.named("across", across) + partial + e.named("last step", results)
@@ -75,6 +80,8 @@ REDUCE = declare(
         ),
         scalars=(chooses("mode", REDUCTIONS, of="x"), *ACTIVATION_SCALARS),
         cost=_reduce_cost(),
+        scratch=sums_bytes(e.tile("r") * e.tile("i"), "out"),
+        keeps_scratch=True,
         # ASSUMPTION: 128 instructions: a loop along and one across rows, and what finishes each function.
         code_bytes=2048,
         summary="out[r][i] = reduce_k x[r][k][i], over the steps in f32, int32 or uint32; integers wrap",
@@ -84,7 +91,7 @@ REDUCE = declare(
 
 def word_of(row: DType) -> np.dtype[Any]:
     """The type that kernels compute such elements in: float32, int32 or uint32."""
-    return np.dtype(np.float32 if row.is_float else np.uint32 if row.name == "u32" else np.int32)
+    return DTYPES[row.word].numpy
 
 
 class Reduce(Operator):
@@ -160,7 +167,6 @@ class Reduce(Operator):
         scalars = {"mode": self.mode, **self.activation.scalars}
         unit = x.dtype.per_word if any(a.dim == K and a.align > 1 for a in x.access) else 1
         reduction: dict[str, Any] = {"k_extent": self.sizes[1], "k_multiple": unit}
-        reduction["k_whole"] = out.dtype.per_word > 1  # sums of several steps stay in the out chunk
         return Nest(REDUCE, dims, (x,), (out,), {"r": 0, "i": 1}, scalars, **reduction)
 
     def reference(self, *arrays: Array) -> Array:

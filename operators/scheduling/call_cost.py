@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from onedispatch.operators.declarations.dtypes import DTYPES, DType
 from onedispatch.operators.declarations.expressions import Expr, Op
 from onedispatch.operators.declarations.kernel import Tensor
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand
@@ -27,7 +28,7 @@ def op_cycles(nest: Nest, device: Device) -> int:
 
 
 def scratch_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
-    """Words of core memory that calls use as they like."""
+    """Words of core memory that calls use as they like, or keep over the steps of a tile."""
     if not nest.kernel.scratches:
         return 0
     quantities = Quantities(nest, None, tiles, k_tile)
@@ -80,6 +81,8 @@ class Quantities:
                 return prod(self.tiles)
             case Op.K:
                 return self.k_count
+            case Op.STEPS:
+                return np.maximum(1, -(-self.nest.k_extent // np.asarray(self.k_tile)))
             case Op.LAST:
                 return self.last
             case Op.SCALAR:
@@ -99,6 +102,9 @@ class Quantities:
                 return operand.dtype.itemsize if operand else 0
             case Op.PRESENT:
                 return float(operand is not None)
+            case Op.DEVICE_BY_SUMS:
+                row = self._row(leaf.part)
+                return self._constant(f"{row.rates}_{DTYPES[row.word].rates}_{name}")
         types = [self._rates(tensor) + "_" for tensor in (leaf.part, leaf.other) if tensor]
         return self._constant("".join(types) + name)
 
@@ -107,9 +113,13 @@ class Quantities:
             raise RuntimeError(f"kernel.{name} outside of a cost")
         return self.device.constant(f"kernel.{name}")
 
+    def _row(self, operand: str) -> DType:
+        """The element type of an operand; one that is absent is of the output's."""
+        return self.bound.get(operand, self.nest.outputs[0]).dtype
+
     def _rates(self, operand: str) -> str:
-        """Whose constants hold for an operand; one that is absent is of the output's type."""
-        return self.bound.get(operand, self.nest.outputs[0]).dtype.rates
+        """Whose constants hold for an operand."""
+        return self._row(operand).rates
 
     def _along(self, name: str, dim: int | None) -> tuple[Any, Any]:
         """(extent, stride) of a chunk along an axis; where it is broadcast, as the block says it."""

@@ -82,7 +82,7 @@ void reduce_case(uint32_t seed) {
   Block block;
   const uint32_t dtype = kNarrow[random.in(0, 7)], mode = static_cast<uint32_t>(random.in(0, 5));
   const int R = random.in(1, 5), K = random.in(1, 40), I = random.chance(40) ? 1 : random.in(1, 40);
-  block.reduction(static_cast<uint32_t>(K), static_cast<uint32_t>(K));
+  block.reduction(static_cast<uint32_t>(K), static_cast<uint32_t>(random.in(1, K)));
   block.setup.dims[0] = {static_cast<uint32_t>(R), static_cast<uint32_t>(R)};
   block.setup.dims[4] = {static_cast<uint32_t>(I), static_cast<uint32_t>(I)};
   Axis r, k, i;
@@ -101,7 +101,7 @@ void reduce_case(uint32_t seed) {
   block.axis(arg::x_i, i);
   block.put(arg::x, block.append(0, x.bytes));
   block.out.assign((static_cast<size_t>(R * I) * bytes_of(dtype) + 3) / 4 * 4, 0xEE);
-  block.run(*block.prepare(arg::digest), {});
+  block.run_steps(*block.prepare(arg::digest), {});
   for (int a = 0; a < R; ++a) {
     for (int b = 0; b < I; ++b) {
       std::vector<double> line;
@@ -171,7 +171,7 @@ void requantised_case(uint32_t seed) {
   std::vector<float> scales(static_cast<size_t>(per_column ? N : 1));
   for (float& scale : scales) scale = std::ldexp(1.0f + std::abs(random.value()), a_type == d::i16 ? -20 : -12);
   const int zero = random.in(0, 100);
-  block.reduction(static_cast<uint32_t>(K), static_cast<uint32_t>(K));
+  block.reduction(static_cast<uint32_t>(K), static_cast<uint32_t>(random.in(1, K)));
   block.setup.dims[0] = {static_cast<uint32_t>(M), static_cast<uint32_t>(M)};
   block.setup.dims[1] = {static_cast<uint32_t>(N), static_cast<uint32_t>(N)};
   const auto axis = [&](int extent, int stride) {
@@ -197,7 +197,7 @@ void requantised_case(uint32_t seed) {
   block.put(arg::out_zero, block.append(1, zero_bytes));
   block.axis(arg::out_zero_n, axis(1, 0));
   block.out.assign((static_cast<size_t>(M * N) * bytes_of(out) + 3) / 4 * 4, 0xEE);
-  block.run(*block.prepare(arg::digest), {});
+  block.run_steps(*block.prepare(arg::digest), {});
   const Range range = range_of(out);
   for (int m = 0; m < M; ++m) {
     for (int n = 0; n < N; ++n) {

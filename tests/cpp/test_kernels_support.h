@@ -64,7 +64,7 @@ inline uint32_t port(uint32_t number, uint32_t offset) { return number << 24 | o
 struct Block : Operation {
   std::array<uint32_t, params::kWords> words{};
   std::vector<uint8_t> in[2];
-  std::vector<uint8_t> out;
+  std::vector<uint8_t> out, scratch;
   uint32_t digest = 0;
   std::set<uint32_t> given;  // words that the case put
   std::map<uint32_t, uint32_t> types;  // of operands that are not f32, by their words
@@ -120,9 +120,15 @@ struct Block : Operation {
     for (size_t i = 0; i < 2; ++i) chunk_bytes[i] = static_cast<uint32_t>(in[i].size());
     chunk_bytes[kOutPort] = static_cast<uint32_t>(out.size());
     read_operation(*this);
+    words[params::header::scratch] = params::kCoreViewMemory + 4 * kernel.spec->block_words;
+    read_scratch(*this, constants());
+    scratch.resize(setup.scratch_bytes, 0xEE);
     return std::make_unique<const Plan>(kernel, setup);
   }
-  void place(od_call& call) { place_operands(*this, {in[0].data(), in[1].data(), out.data()}, call); }
+  void place(od_call& call) {
+    place_operands(*this, {in[0].data(), in[1].data(), out.data()}, call);
+    call.scratch = scratch.empty() ? nullptr : scratch.data();
+  }
   // Step `k` of the tile at `origin`, with fresh copies of the chunks.
   void run(const Plan& plan, const std::array<uint32_t, kDims>& origin, uint32_t k = 0) {
     od_call call{};
@@ -137,16 +143,20 @@ struct Block : Operation {
     plan.run(call);
     for (int i = 0; i < mutations; ++i) run_mutated(call, static_cast<uint32_t>(i));
   }
-  uint64_t cycles(const od_call& call) const {
-    static const Constants constants = [] {
+  void run_steps(const Plan& plan, const std::array<uint32_t, kDims>& origin) {
+    for (uint32_t k = 0; k < setup.inner_steps; ++k) run(plan, origin, k);
+  }
+  static const Constants& constants() {
+    static const Constants npu2 = [] {
       Constants found;
       for (const auto& [name, value] : find_device("npu2").constants) {
         if (name.rfind("kernel.", 0) == 0) found[name.substr(7)] = value;
       }
       return found;
     }();
-    return call_cycles(setup, constants, call.k_count, call.k_last != 0);
+    return npu2;
   }
+  uint64_t cycles(const od_call& call) const { return call_cycles(setup, constants(), call.k_count, call.k_last != 0); }
   // The same call with some argument words replaced: it must be refused or stay inside its chunks,
   // which are exactly as large as they say (the sanitizer build watches).
   void run_mutated(od_call call, uint32_t seed) const {

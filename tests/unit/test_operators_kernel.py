@@ -73,6 +73,9 @@ def nested(depth: int) -> e.Expr:
         ({"inputs": (Tensor("x", "r *a *b *c *d *e *f"),)}, "axes of x: given 7; accepted: at most 6"),
         ({"scratch": e.K_COUNT * 4}, "scratch: given k; accepted: quantities that all calls"),
         ({"scratch": e.device("call_cycles")}, "scratch: given call_cycles"),
+        ({"keeps_scratch": True, "reduces": True}, "keeps_scratch: given True"),
+        ({"keeps_scratch": True, "scratch": e.as_expr(4)}, "with scratch and a reduction"),
+        ({"cost": e.device_of_sums("lanes", "z")}, "cost: given z's and its sums' lanes"),
         ({"cost": nested(40)}, "cost: given a stack of 41; accepted: at most 32"),
         ({"aux": (Tensor("t", "*n", shape=(4,)),)}, "auxiliary tensor t"),
         ({"aux": (Tensor("t", "r", shape=(4,), values=np.zeros),)}, "axes *name, an extent for each"),
@@ -101,6 +104,8 @@ def test_digests_tell_declarations_apart() -> None:
         kernel(scalars=(chooses("f", ACTIVATIONS, of="x"),)),
         kernel(name="acme::twice@2"),
         kernel(reduces=True),
+        kernel(reduces=True, scratch=e.as_expr(4)),
+        kernel(reduces=True, scratch=e.as_expr(4), keeps_scratch=True),
         kernel(scalars=(Scalar("a"),)),
     ]
     assert len({kernel().digest, *(k.digest for k in others)}) == 1 + len(others)

@@ -46,6 +46,7 @@ typedef struct od_step {
 typedef struct od_dtype_spec {
   const char* name;
   const char* rates; /* whose device constants hold for it */
+  const char* sums;  /* whose device constants hold for sums of it */
   uint32_t bytes;
 } od_dtype_spec;
 
@@ -100,6 +101,7 @@ typedef struct od_kernel_spec {
   uint32_t n_cost;
   const od_step* scratch; /* bytes of scratch of a call; none: 0 */
   uint32_t n_scratch;
+  uint32_t keeps_scratch; /* 1: a step finds in scratch what the step before it, of the same tile, left there */
   const char* const* constants; /* of section [kernel] of the device description */
   uint32_t n_constants;
   uint32_t words;      /* of the parameter block that are read */
@@ -148,7 +150,9 @@ typedef struct od_call {
   uint32_t k_first, k_count;       /* members of the reduction */
   uint32_t k_index, k_last;        /* number of the step; 1 in the last one */
   uint8_t* operand[OD_MAX_OPERANDS]; /* where each one's chunk lies, in the order of the declaration; absent: null */
-  uint8_t* scratch;                /* scratch_bytes of the core's memory, with anything in them */
+  /* scratch_bytes of the core's memory, null where there are none. Anything is in them, or where scratch is
+   * kept and k_index is not 0, what the step before left. */
+  uint8_t* scratch;
 } od_call;
 
 /* ---- Kernels and libraries --------------------------------------------------------------------------- */

@@ -48,6 +48,8 @@
 #define OD_OP_PRESENT 22u
 #define OD_OP_DEVICE 23u
 #define OD_OP_DEVICE_BY_DTYPE 24u
+#define OD_OP_STEPS 25u
+#define OD_OP_DEVICE_BY_SUMS 26u
 #define OD_WALK_UNIT 0u
 #define OD_WALK_AFFINE 1u
 #define OD_WALK_INTERVAL 2u
@@ -60,7 +62,7 @@
 #define OD_SCALAR_F32 2u
 #define OD_SCALAR_FUNCTION 3u
 #define OD_DTYPES 10u
-#define OD_OPS 25u
+#define OD_OPS 27u
 #define OD_WALKS 4u
 #define OD_ROLES 3u
 #define OD_SCALARS 4u

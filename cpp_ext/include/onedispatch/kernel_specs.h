@@ -116,7 +116,7 @@ static const od_step od_cast_cost[] = {
 };
 static const char* const od_cast_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "op_cycles"};
 enum { OD_CAST_X0 = 0, OD_CAST_OUT = 1 };
-static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x19BEA72Eu, 0, 0, 0, od_cast_operands, 2, 0, 0, 0, 0, od_cast_cost, 91, 0, 0, od_cast_constants, 7, 67, 128, 1024};
+static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x175D1441u, 0, 0, 0, od_cast_operands, 2, 0, 0, 0, 0, od_cast_cost, 91, 0, 0, 0, od_cast_constants, 7, 67, 128, 1024};
 static const od_axis_spec od_conv_x[] = {{"k", 254}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_conv_w[] = {{"co", 0}, {"k", 254}, {"tap", 255}};
 static const od_axis_spec od_conv_bias[] = {{"co", 0}};
@@ -141,9 +141,10 @@ static const od_scalar_spec od_conv_scalars[] = {
 };
 /* pack(x) + im2col + pack(w) + products + accumulators + last step
  * last step: last * ceil(tile(co) * tile(oh) * tile(ow) / out's lanes) * (present(bias) * out's op_cycles + work(act, out))
- * accumulators: x's and out's product_call_cycles + ceil(tile(co) / x's native_m) * x's native_m * ceil(tile(oh) * tile(ow) / x's native_n) * x's native_n * x's and out's output_cycles
+ * accumulators: kept * (x's and its sums' product_call_cycles + ceil(tile(co) / x's native_m) * x's native_m * ceil(tile(oh) * tile(ow) / x's native_n) * x's native_n * x's and its sums' output_cycles + last * (x's and out's product_call_cycles + ceil(tile(co) / x's native_m) * x's native_m * ceil(tile(oh) * tile(ow) / x's native_n) * x's native_n * x's and out's output_cycles)) + (1 - kept) * (x's and out's product_call_cycles + ceil(tile(co) / x's native_m) * x's native_m * ceil(tile(oh) * tile(ow) / x's native_n) * x's native_n * x's and out's output_cycles)
  * products: ceil(tile(co) / x's native_m) * x's native_m * ceil(k * taps per window / x's native_k) * x's native_k * ceil(tile(oh) * tile(ow) / x's native_n) * x's native_n / x's and w's macs_per_cycle
  * pack(w): ceil(tile(co) * k * taps per window / w's lanes) * w's pack_cycles
+ * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
  * pack(x): k * (count(x, oh) * ((max(taps per window != 1, max(sw, 1) != 1) + (max(sw, 1) != 1)) * ceil(count(x, ow) * bytes(x) / vector_bytes) * gather_cycles + ceil(count(x, ow) / x's lanes) * x's pack_cycles) + min((max(taps per window != 1, max(sw, 1) != 1) + (max(sw, 1) != 1)) * ceil(count(x, ow) * bytes(x) / vector_bytes) * gather_cycles + ceil(count(x, ow) / x's lanes) * x's pack_cycles, 1) * row_cycles)
  * im2col: (taps per window != 1) * k * taps per window * (tile(oh) * ceil(tile(ow) * x's part_bytes / vector_bytes) + row_cycles)
  * taps per window: kh * kw
@@ -289,6 +290,35 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 9, 0, 1, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 3, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STEPS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_SUMS, 10, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_SUMS, 11, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_LAST, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 10, 0, 3, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
@@ -306,6 +336,41 @@ static const od_step od_conv_cost[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 11, 0, 3, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_BYTES, 3, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STEPS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 10, 0, 3, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 11, 0, 3, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
@@ -327,12 +392,34 @@ static const od_step od_conv_cost[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
+/* kept * 4 * tile(co) * tile(oh) * tile(ow)
+ * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
+ */
+static const od_step od_conv_scratch[] = {
+    {OD_OP_BYTES, 3, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STEPS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+};
 static const char* const od_conv_dims[] = {"co", "oh", "ow"};
 static const char* const od_conv_constants[] = {"vector_bytes", "gather_cycles", "lanes", "pack_cycles", "row_cycles", "part_bytes", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "op_cycles"};
 enum { OD_CONV_CO = 0, OD_CONV_OH = 1, OD_CONV_OW = 2 };
 enum { OD_CONV_X = 0, OD_CONV_W = 1, OD_CONV_BIAS = 2, OD_CONV_OUT = 3 };
 enum { OD_CONV_KH = 0, OD_CONV_KW = 1, OD_CONV_SH = 2, OD_CONV_SW = 3, OD_CONV_DH = 4, OD_CONV_DW = 5, OD_CONV_WIDTH = 6, OD_CONV_ACT = 7, OD_CONV_ACT_ALPHA = 8, OD_CONV_ACT_BETA = 9 };
-static const od_kernel_spec od_conv_spec = {"od::conv@1", 0x0A6FCDA5u, od_conv_dims, 3, 1, od_conv_operands, 4, 0, 0, od_conv_scalars, 10, od_conv_cost, 177, 0, 0, od_conv_constants, 13, 92, 128, 3072};
+static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xE382B5E0u, od_conv_dims, 3, 1, od_conv_operands, 4, 0, 0, od_conv_scalars, 10, od_conv_cost, 241, od_conv_scratch, 17, 1, od_conv_constants, 13, 92, 128, 3072};
 static const od_axis_spec od_dwconv_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_dwconv_w[] = {{"c", 0}, {"tap", 255}};
 static const od_axis_spec od_dwconv_bias[] = {{"c", 0}};
@@ -488,7 +575,7 @@ static const char* const od_dwconv_constants[] = {"call_cycles", "vector_bytes",
 enum { OD_DWCONV_C = 0, OD_DWCONV_OH = 1, OD_DWCONV_OW = 2 };
 enum { OD_DWCONV_X = 0, OD_DWCONV_W = 1, OD_DWCONV_BIAS = 2, OD_DWCONV_OUT = 3 };
 enum { OD_DWCONV_KH = 0, OD_DWCONV_KW = 1, OD_DWCONV_SH = 2, OD_DWCONV_SW = 3, OD_DWCONV_DH = 4, OD_DWCONV_DW = 5, OD_DWCONV_WIDTH = 6, OD_DWCONV_ACT = 7, OD_DWCONV_ACT_ALPHA = 8, OD_DWCONV_ACT_BETA = 9 };
-static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x5138FAE0u, od_dwconv_dims, 3, 0, od_dwconv_operands, 4, 0, 0, od_dwconv_scalars, 10, od_dwconv_cost, 120, 0, 0, od_dwconv_constants, 8, 87, 128, 2048};
+static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0xB1C8FF29u, od_dwconv_dims, 3, 0, od_dwconv_operands, 4, 0, 0, od_dwconv_scalars, 10, od_dwconv_cost, 120, 0, 0, 0, od_dwconv_constants, 8, 87, 128, 2048};
 static const od_axis_spec od_eltwise_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
@@ -765,7 +852,7 @@ static const od_step od_eltwise_cost[] = {
 static const char* const od_eltwise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "mul_cycles"};
 enum { OD_ELTWISE_X0 = 0, OD_ELTWISE_X1 = 1, OD_ELTWISE_X2 = 2, OD_ELTWISE_OUT = 3 };
 enum { OD_ELTWISE_FUNC = 0, OD_ELTWISE_ALPHA = 1, OD_ELTWISE_BETA = 2, OD_ELTWISE_ACT = 3, OD_ELTWISE_ACT_ALPHA = 4, OD_ELTWISE_ACT_BETA = 5 };
-static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0x50360416u, 0, 0, 0, od_eltwise_operands, 4, 0, 0, od_eltwise_scalars, 6, od_eltwise_cost, 246, 0, 0, od_eltwise_constants, 7, 125, 128, 4096};
+static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0x4777BE9Au, 0, 0, 0, od_eltwise_operands, 4, 0, 0, od_eltwise_scalars, 6, od_eltwise_cost, 246, 0, 0, 0, od_eltwise_constants, 7, 125, 128, 4096};
 static const od_axis_spec od_gemm_a[] = {{"m", 0}, {"k", 254}};
 static const od_axis_spec od_gemm_b[] = {{"k", 254}, {"n", 1}};
 static const od_axis_spec od_gemm_bias[] = {{"n", 1}};
@@ -805,10 +892,11 @@ static const od_scalar_spec od_gemm_scalars[] = {
 /* pack(a) + pack(b) + products + accumulators + zero points + last step
  * last step: last * ceil(tile(m) * tile(n) / out's lanes) * (present(bias) * out's op_cycles + work(act, out)) + last * ceil(tile(m) * tile(n) / out's lanes) * ((alpha != 1) + present(scale)) * out's mul_cycles
  * zero points: present(a_zero) * ceil(k * tile(n) / b's lanes) * b's op_cycles + present(b_zero) * ceil(tile(m) * k / a's lanes) * a's op_cycles + (present(a_zero) + present(b_zero)) * ceil(tile(m) * tile(n) / out's lanes) * out's op_cycles
- * accumulators: a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles
+ * accumulators: kept * (a's and its sums' product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and its sums' output_cycles + last * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)) + (1 - kept) * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)
  * products: ceil(tile(m) / a's native_m) * a's native_m * ceil(k / a's native_k) * a's native_k * ceil(tile(n) / a's native_n) * a's native_n / a's and b's macs_per_cycle
  * pack(a): tile(m) * k / run(a) * ceil(run(a) / a's lanes) * a's pack_cycles + (max(step(a), 1) != 1) * ceil(tile(m) * k * bytes(a) / vector_bytes) * gather_cycles
  * pack(b): k * tile(n) / run(b) * ceil(run(b) / b's lanes) * b's pack_cycles + (max(step(b), 1) != 1) * ceil(k * tile(n) * bytes(b) / vector_bytes) * gather_cycles
+ * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
  */
 static const od_step od_gemm_cost[] = {
     {OD_OP_TILE, 0, 0, 0, 0.0},
@@ -893,6 +981,33 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 7, 0, 1, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STEPS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_SUMS, 8, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_SUMS, 9, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_LAST, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 8, 0, 7, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
@@ -908,6 +1023,39 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 9, 0, 7, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STEPS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 7, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 9, 0, 7, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
@@ -979,12 +1127,32 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
+/* kept * 4 * tile(m) * tile(n)
+ * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
+ */
+static const od_step od_gemm_scratch[] = {
+    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STEPS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+};
 static const char* const od_gemm_dims[] = {"m", "n"};
 static const char* const od_gemm_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "op_cycles", "mul_cycles"};
 enum { OD_GEMM_M = 0, OD_GEMM_N = 1 };
 enum { OD_GEMM_A = 0, OD_GEMM_B = 1, OD_GEMM_BIAS = 2, OD_GEMM_A_ZERO = 3, OD_GEMM_B_ZERO = 4, OD_GEMM_SCALE = 5, OD_GEMM_OUT_ZERO = 6, OD_GEMM_OUT = 7 };
 enum { OD_GEMM_ALPHA = 0, OD_GEMM_ACT = 1, OD_GEMM_ACT_ALPHA = 2, OD_GEMM_ACT_BETA = 3 };
-static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x7B8891ECu, od_gemm_dims, 2, 1, od_gemm_operands, 8, od_gemm_types, 10, od_gemm_scalars, 4, od_gemm_cost, 167, 0, 0, od_gemm_constants, 12, 99, 128, 2560};
+static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0xC3B62E58u, od_gemm_dims, 2, 1, od_gemm_operands, 8, od_gemm_types, 10, od_gemm_scalars, 4, od_gemm_cost, 227, od_gemm_scratch, 15, 1, od_gemm_constants, 12, 99, 128, 2560};
 static const od_axis_spec od_layer_norm_x[] = {{"o", 0}, {"length", 255}};
 static const od_axis_spec od_layer_norm_scale[] = {{"length", 255}};
 static const od_axis_spec od_layer_norm_bias[] = {{"length", 255}};
@@ -1047,7 +1215,7 @@ static const char* const od_layer_norm_constants[] = {"call_cycles", "row_cycles
 enum { OD_LAYER_NORM_O = 0 };
 enum { OD_LAYER_NORM_X = 0, OD_LAYER_NORM_SCALE = 1, OD_LAYER_NORM_BIAS = 2, OD_LAYER_NORM_OUT = 3 };
 enum { OD_LAYER_NORM_EPSILON = 0 };
-static const od_kernel_spec od_layer_norm_spec = {"od::layer_norm@1", 0x0107A771u, od_layer_norm_dims, 1, 0, od_layer_norm_operands, 4, 0, 0, od_layer_norm_scalars, 1, od_layer_norm_cost, 39, 0, 0, od_layer_norm_constants, 7, 66, 128, 1536};
+static const od_kernel_spec od_layer_norm_spec = {"od::layer_norm@1", 0x657505D6u, od_layer_norm_dims, 1, 0, od_layer_norm_operands, 4, 0, 0, od_layer_norm_scalars, 1, od_layer_norm_cost, 39, 0, 0, 0, od_layer_norm_constants, 7, 66, 128, 1536};
 static const od_axis_spec od_lrn_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_lrn_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_lrn_operands[] = {
@@ -1102,7 +1270,7 @@ static const char* const od_lrn_constants[] = {"call_cycles", "lanes", "row_cycl
 enum { OD_LRN_O = 0, OD_LRN_I = 1 };
 enum { OD_LRN_X = 0, OD_LRN_OUT = 1 };
 enum { OD_LRN_SIZE = 0, OD_LRN_ALPHA = 1, OD_LRN_BETA = 2, OD_LRN_BIAS = 3 };
-static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0x85AD797Du, od_lrn_dims, 2, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 32, 0, 0, od_lrn_constants, 7, 63, 128, 1536};
+static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0x40FC7FA9u, od_lrn_dims, 2, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 32, 0, 0, 0, od_lrn_constants, 7, 63, 128, 1536};
 static const od_axis_spec od_pool_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_pool_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_operands[] = {
@@ -1247,7 +1415,7 @@ static const char* const od_pool_constants[] = {"call_cycles", "vector_bytes", "
 enum { OD_POOL_C = 0, OD_POOL_OH = 1, OD_POOL_OW = 2 };
 enum { OD_POOL_X = 0, OD_POOL_OUT = 1 };
 enum { OD_POOL_MODE = 0, OD_POOL_KH = 1, OD_POOL_KW = 2, OD_POOL_SH = 3, OD_POOL_SW = 4, OD_POOL_DH = 5, OD_POOL_DW = 6, OD_POOL_WIDTH = 7, OD_POOL_PAD_TOP = 8, OD_POOL_PAD_LEFT = 9, OD_POOL_PAD_BOTTOM = 10, OD_POOL_PAD_RIGHT = 11, OD_POOL_ACT = 12, OD_POOL_ACT_ALPHA = 13, OD_POOL_ACT_BETA = 14 };
-static const od_kernel_spec od_pool_spec = {"od::pool@1", 0xFDF30DBDu, od_pool_dims, 3, 0, od_pool_operands, 2, 0, 0, od_pool_scalars, 15, od_pool_cost, 109, 0, 0, od_pool_constants, 7, 75, 128, 1536};
+static const od_kernel_spec od_pool_spec = {"od::pool@1", 0x59123B26u, od_pool_dims, 3, 0, od_pool_operands, 2, 0, 0, od_pool_scalars, 15, od_pool_cost, 109, 0, 0, 0, od_pool_constants, 7, 75, 128, 1536};
 static const od_axis_spec od_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
 static const od_axis_spec od_reduce_out[] = {{"r", 0}, {"i", 1}};
 static const od_operand_spec od_reduce_operands[] = {
@@ -1265,9 +1433,11 @@ static const od_scalar_spec od_reduce_scalars[] = {
     {"act_alpha", 61, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
     {"act_beta", 62, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
 };
-/* call_cycles + lines * row_cycles + max(max(read(x), 0), lines * line * work(mode, x)) + across + 2 * tile(r) * ceil(tile(i) * bytes(out) / vector_bytes) + last step
+/* call_cycles + lines * row_cycles + max(max(read(x), 0), lines * line * work(mode, x)) + across + partial + last step
  * last step: last * ceil(tile(r) * tile(i) / out's lanes) * (finish(mode, out) + work(act, out))
+ * partial: kept * (2 * tile(r) * ceil(4 * tile(i) / vector_bytes) + last * tile(r) * ceil(tile(i) * bytes(out) / vector_bytes)) + (1 - kept) * 2 * tile(r) * ceil(tile(i) * bytes(out) / vector_bytes)
  * across: (1 - (tile(i) != 1)) * lines * halvings(min(k, x's lanes)) * (x's op_cycles + work(mode, x))
+ * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
  * lines: tile(r) * ((tile(i) != 1) * ceil(tile(i) / x's lanes) + (1 - (tile(i) != 1)) * 1)
  * read(x): tile(r) * tile(i) * k / run(x) * max(min(run(x), ceil(run(x) * step(x) * bytes(x) / vector_bytes)), 1) * ((max(step(x), 1) != 1) * gather_cycles + (1 - (max(step(x), 1) != 1)) * 1 / loads_per_cycle)
  * line: (tile(i) != 1) * k + (1 - (tile(i) != 1)) * ceil(k / x's lanes)
@@ -1410,6 +1580,48 @@ static const od_step od_reduce_cost[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STEPS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 3, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_LAST, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_BYTES, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 3, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_BYTES, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STEPS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 2.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -1420,6 +1632,8 @@ static const od_step od_reduce_cost[] = {
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_LAST, 0, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
@@ -1435,12 +1649,32 @@ static const od_step od_reduce_cost[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
+/* kept * 4 * tile(r) * tile(i)
+ * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
+ */
+static const od_step od_reduce_scratch[] = {
+    {OD_OP_BYTES, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STEPS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+};
 static const char* const od_reduce_dims[] = {"r", "i"};
 static const char* const od_reduce_constants[] = {"call_cycles", "lanes", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "op_cycles"};
 enum { OD_REDUCE_R = 0, OD_REDUCE_I = 1 };
 enum { OD_REDUCE_X = 0, OD_REDUCE_OUT = 1 };
 enum { OD_REDUCE_MODE = 0, OD_REDUCE_ACT = 1, OD_REDUCE_ACT_ALPHA = 2, OD_REDUCE_ACT_BETA = 3 };
-static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0x8389E694u, od_reduce_dims, 2, 1, od_reduce_operands, 2, od_reduce_types, 3, od_reduce_scalars, 4, od_reduce_cost, 161, 0, 0, od_reduce_constants, 7, 63, 128, 2048};
+static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0x07B1C0EFu, od_reduce_dims, 2, 1, od_reduce_operands, 2, od_reduce_types, 3, od_reduce_scalars, 4, od_reduce_cost, 205, od_reduce_scratch, 15, 1, od_reduce_constants, 7, 63, 128, 2048};
 static const od_axis_spec od_softmax_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_softmax_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_softmax_operands[] = {
@@ -1549,7 +1783,7 @@ static const char* const od_softmax_constants[] = {"call_cycles", "lanes", "row_
 enum { OD_SOFTMAX_O = 0, OD_SOFTMAX_I = 1 };
 enum { OD_SOFTMAX_X = 0, OD_SOFTMAX_OUT = 1 };
 enum { OD_SOFTMAX_LOG = 0, OD_SOFTMAX_LENGTH = 1 };
-static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xDB3861B5u, od_softmax_dims, 2, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 86, 0, 0, od_softmax_constants, 8, 61, 128, 1536};
+static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0x3A8F53AAu, od_softmax_dims, 2, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 86, 0, 0, 0, od_softmax_constants, 8, 61, 128, 1536};
 /* Every declared kernel. */
 #define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_layer_norm) X(od_lrn) X(od_pool) X(od_reduce) X(od_softmax)
 

@@ -4,11 +4,11 @@
 #define ONEDISPATCH_KERNEL_TABLES_H
 #include "onedispatch/kernel.h"
 
-static const od_dtype_spec od_dtypes[] = {{"f32", "f32", 4}, {"bf16", "bf16", 2}, {"f16", "f16", 2}, {"i8", "i8", 1}, {"u8", "i8", 1}, {"i16", "i16", 2}, {"u16", "i16", 2}, {"i32", "i32", 4}, {"u32", "i32", 4}, {"bool", "i8", 1}};
+static const od_dtype_spec od_dtypes[] = {{"f32", "f32", "f32", 4}, {"bf16", "bf16", "f32", 2}, {"f16", "f16", "f32", 2}, {"i8", "i8", "i32", 1}, {"u8", "i8", "i32", 1}, {"i16", "i16", "i32", 2}, {"u16", "i16", "i32", 2}, {"i32", "i32", "i32", 4}, {"u32", "i32", "i32", 4}, {"bool", "i8", "i32", 1}};
 /* What functions are counted in: constants by element type. */
 static const char* const od_work[] = {"op_cycles", "mul_cycles", "div_cycles", "exp_cycles", "log_cycles", "tanh_cycles", "erf_cycles", "sqrt_cycles"};
 /* Values that an instruction of a formula takes; each leaves one. */
-static const uint32_t od_op_takes[] = {0u, 2u, 2u, 2u, 2u, 2u, 2u, 1u, 2u, 1u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u};
+static const uint32_t od_op_takes[] = {0u, 2u, 2u, 2u, 2u, 2u, 2u, 1u, 2u, 1u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u};
 typedef struct od_status_spec { od_status code; const char* summary; } od_status_spec;
 static const od_status_spec od_statuses[] = {{OD_OK, "done"}, {OD_NOT_SUPPORTED, "nothing that this kernel does"}, {OD_PARAMETER_INVALID, "a value that it does not accept"}, {OD_RUNTIME_FAILURE, "the call failed"}, {OD_OUT_OF_MEMORY, "the host has no memory left"}, {OD_ABI_VERSION, "another version of the kernel interface"}, {OD_SIZE_MISMATCH, "structures of other sizes"}, {OD_NULL_POINTER, "a pointer that must not be null"}, {OD_DECLARATION_INVALID, "a declaration that cannot stand"}, {OD_NAME_CONFLICT, "a name or digest that is taken"}, {OD_NOT_FOUND, "no such kernel"}, {OD_BUFFER_TOO_SMALL, "room for fewer than there are"}, {OD_DTYPE, "element types that do not go together"}, {OD_LAYOUT, "chunks that lie in a way that it does not walk"}};
 

@@ -38,7 +38,7 @@ class DepthwiseConv final : public Kernel {
     const float* x = words_in<float>(window_.x, call, window_.channel(call), window_.channels_reach(channels), kScratchWords);
     const float* weights = words_in<float>(w_, call, 0, channels * window_.taps(), kScratchOtherWords);
     const float* bias = bias_.present ? words_in<float>(bias_, call, 0, (channels - 1) * stride + 1, kScratchRow) : nullptr;
-    const Result<float> result(out_, call.out, all);
+    const Result<float> result(out_, call, all);
     window_.for_channels(call, x, window_.tile_c, 0.0f, [&](int c, Taps taps) {
       taps.out = result.words + static_cast<size_t>(c) * pixels;
       taps.out_row = window_.columns;

@@ -3,7 +3,7 @@
 //
 // Floats are summed in f32 and finished as act(alpha * sum + bias); integers in int32, which wraps, and
 // finished as sum + bias, times a scale where the result is to be narrow. Sums of several steps stay in the
-// out chunk.
+// out chunk, or in scratch where they are wider.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -89,7 +89,6 @@ Gemm::Gemm(const Setup& setup)
       activation_(setup, scalar::act),
       alpha_(setup.f32(scalar::alpha)) {
   check_finish(setup);
-  require_room_for_sums(setup, setup.operands[operand::out]);
   const uint64_t k = std::min(setup.k_tile, setup.k_extent);
   if (std::max<uint64_t>(setup.tile(0), setup.tile(1)) * k > params::kCoreMemoryBytes) {
     reject(setup, params::header::k_tile, "reduction tile", "its product with a tile side must be at most 65536");
@@ -142,7 +141,7 @@ void Gemm::run(const Call& call) const {
 
 template <class Word>
 void Gemm::run_as(const Call& call, const Place& at) const {
-  const Result<Word> result(out_, call.out, static_cast<size_t>(m_) * static_cast<size_t>(n_));
+  const Result<Word> result(out_, call, static_cast<size_t>(m_) * static_cast<size_t>(n_));
   if constexpr (std::is_same_v<Word, int32_t>) {
     if (bytes_ && call.k_count != 0) {
       add_bytes(call, at, result.words);

@@ -50,7 +50,7 @@ class Pool final : public Kernel {
   void run_as(const Call& call) const {
     const Word* x = words_in<Word>(window_.x, call, window_.channel(call), window_.channels_reach(window_.tile_c), kScratchWords);
     const auto pixels = static_cast<size_t>(window_.pixels()), all = static_cast<size_t>(window_.tile_c) * pixels;
-    const Result<Word> result(out_, call.out, all);
+    const Result<Word> result(out_, call, all);
     const float* counts = mode_ == mode::max_ ? nullptr : cell_counts(call);
     const Word padding = mode_ == mode::max_ ? least<Word>() : Word{0};
     window_.for_channels(call, x, window_.tile_c, padding, [&](int c, TapsOf<Word> taps) {

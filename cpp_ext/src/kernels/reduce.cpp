@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::reduce: out[r][i] = reduce over k of x[r][k][i]. Floats are reduced in f32, integers in words, which
-// wrap; over several steps in the out chunk.
+// wrap; over several steps in the out chunk, or in scratch where that is narrower.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -32,7 +32,6 @@ class Reduce final : public Kernel {
         x_k_(x_.axes[1]),
         x_i_(x_.axes[2]),
         activation_(setup, scalar::act) {
-    require_room_for_sums(setup, setup.operands[params::reduce::operand::out]);
     if (!is_float(out_) && activation_.code != params::activation::none_) {
       reject(setup, params::reduce::act, "act", "integers accept none (0)");
     }
@@ -64,7 +63,7 @@ class Reduce final : public Kernel {
   template <class Word>
   void run_as(const Call& call) const {
     const int columns = held(call);
-    const Result<Word> result(out_, call.out, static_cast<size_t>(rows_) * static_cast<size_t>(columns_));
+    const Result<Word> result(out_, call, static_cast<size_t>(rows_) * static_cast<size_t>(columns_));
     Reduction<Word> r{mode_, nullptr, x_r_.stride, x_k_.stride, result.words, columns_, rows_, static_cast<int>(call.k_count), columns, call.k_index != 0};
     if (r.count != 0) {
       const int64_t reach = (rows_ - 1) * x_r_.stride + (r.count - 1) * x_k_.stride + (columns - 1) * x_i_.stride + 1;

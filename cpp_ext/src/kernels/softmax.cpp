@@ -33,7 +33,7 @@ struct Lines {
   int64_t block() const { return int64_t{length} * inner; }
   int64_t elements() const { return outer * block(); }
   const float* words(const Call& call) const { return words_in<float>(x, call, 0, elements(), kScratchWords); }
-  Result<float> result(const Call& call) const { return {dtype, call.out, static_cast<size_t>(elements())}; }
+  Result<float> result(const Call& call) const { return {dtype, call, static_cast<size_t>(elements())}; }
 };
 
 class Softmax final : public Kernel {

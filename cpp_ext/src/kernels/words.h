@@ -38,12 +38,14 @@ const Word* words_in(const Operand& x, const Call& call, int64_t first, int64_t 
   return words;
 }
 
-// Where the words of a result of `count` elements are computed: in its chunk, or beside it until `finish`.
+// Where the words of a result of `count` elements are computed: in its chunk, or where that is narrower,
+// beside it until `finish`: over several steps in the scratch of the call, which the declaration keeps.
 template <class Word>
 class Result {
  public:
-  Result(uint32_t dtype, uint8_t* out, size_t count) : dtype_(dtype), out_(out), count_(count) {
-    words = static_cast<Word*>(is_word(dtype) ? static_cast<void*>(out) : scratch(kScratchResult, count * sizeof(Word)));
+  Result(uint32_t dtype, const Call& call, size_t count) : dtype_(dtype), out_(call.out), count_(count) {
+    void* place = is_word(dtype) ? call.out : call.scratch;
+    words = static_cast<Word*>(place != nullptr ? place : scratch(kScratchResult, count * sizeof(Word)));
   }
   // Rounds or saturates what was computed beside the chunk.
   void finish() const {
@@ -57,11 +59,5 @@ class Result {
   uint8_t* out_;
   size_t count_;
 };
-
-// Sums of several steps stay in the out chunk, which has to hold them as they are.
-inline void require_room_for_sums(const Setup& setup, const Operand& out) {
-  if (is_word(out.dtype) || setup.inner_steps == 1) return;
-  reject(setup, params::header::inner_steps, "inner steps", "results that are narrower than their sums accept 1");
-}
 
 }  // namespace onedispatch::kernels

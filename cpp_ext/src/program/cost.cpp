@@ -46,14 +46,17 @@ struct Quantities {
     return product;
   }
 
-  // Whose constants hold for an operand; one that is absent (an empty sum) is of the first output's type.
-  std::string rates(uint32_t operand) const {
+  // The element type of an operand; one that is absent (an empty sum) is of the first output's.
+  const od_dtype_spec& dtype(uint32_t operand) const {
     const od_kernel_spec& spec = *setup.spec;
     for (uint32_t i = 0; i < spec.n_operands && setup.operands[operand].present == 0; ++i) {
-      if (spec.operands[i].role == OD_ROLE_OUTPUT && setup.operands[i].present != 0) return rates(i);
+      if (spec.operands[i].role == OD_ROLE_OUTPUT && setup.operands[i].present != 0) return dtype(i);
     }
-    return od_dtypes[setup.operands[operand].dtype].rates;
+    return od_dtypes[setup.operands[operand].dtype];
   }
+
+  // Whose constants hold for an operand.
+  std::string rates(uint32_t operand) const { return dtype(operand).rates; }
 
   double priced(const double (&counts)[OD_WORK_TERMS], uint32_t operand) const {
     double total = 0;
@@ -103,6 +106,7 @@ struct Quantities {
       case OD_OP_ELEMENTS: return elements();
       case OD_OP_K: return k_count;
       case OD_OP_LAST: return last ? 1 : 0;
+      case OD_OP_STEPS: return setup.inner_steps;
       case OD_OP_SCALAR: return scalar(step.a);
       case OD_OP_WORK: return priced(function(step.a).work, step.b);
       case OD_OP_FINISH: return priced(function(step.a).finish, step.b);
@@ -117,6 +121,7 @@ struct Quantities {
         const std::string second = step.c == OD_NO_OPERAND ? "" : rates(step.c) + "_";
         return constant(rates(step.b) + "_" + second + setup.spec->constants[step.a]);
       }
+      case OD_OP_DEVICE_BY_SUMS: return constant(rates(step.b) + "_" + dtype(step.b).sums + "_" + setup.spec->constants[step.a]);
       default: return 0;  // operations: evaluate() knows them
     }
   }
@@ -165,6 +170,7 @@ void read_scratch(Operation& operation, const Constants& constants) {
   if (spec.n_scratch == 0) return;
   const uint32_t address = setup.words[params::header::scratch];
   const double bytes = std::ceil(evaluate(spec.scratch, spec.n_scratch, {setup, constants, setup.k_tile, true}) / 4) * 4;
+  if (bytes == 0) return;
   const uint32_t lowest = params::kCoreViewMemory + 4 * spec.block_words;
   const uint32_t end = params::kCoreViewMemory + kCoreMemoryBytes;
   // Negated, so that a formula that gives no number is refused too.

@@ -99,6 +99,7 @@ class Declaration {
       case OD_OP_DEVICE: return step.a < spec_.n_constants;
       case OD_OP_DEVICE_BY_DTYPE:
         return step.a < spec_.n_constants && step.b < spec_.n_operands && (step.c == OD_NO_OPERAND || step.c < spec_.n_operands);
+      case OD_OP_DEVICE_BY_SUMS: return step.a < spec_.n_constants && step.b < spec_.n_operands;
       default: return step.op < sizeof od_op_takes / sizeof *od_op_takes;
     }
   }

@@ -288,8 +288,10 @@ void SuperKernel::queue_call(bool first, bool last) {
   }
   place_operands(operation_, chunks, call);
   if (setup.scratch_bytes != 0) {
-    call.scratch = core_.memory + operation_.scratch_at;
-    action.writes.push_back({operation_.scratch_at, setup.scratch_bytes});
+    const MemoryRange range{operation_.scratch_at, setup.scratch_bytes};
+    call.scratch = core_.memory + range.offset;
+    if (setup.spec->keeps_scratch != 0 && !first) action.reads.push_back(range);
+    action.writes.push_back(range);
   }
   try {
     plan_->check(call);
