@@ -124,6 +124,11 @@ class Expr:
         for arg in self.args:
             yield from arg.leaves()
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """What its leaves name: dimensions, scalars, operands, device constants."""
+        return frozenset(leaf.name for leaf in self.leaves() if leaf.name)
+
     def postfix(self) -> Iterator[Expr]:
         """Nodes in the order in which a stack machine takes them."""
         for arg in self.args:

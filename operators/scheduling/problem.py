@@ -98,8 +98,7 @@ def _priced_scalars(nest: Nest) -> tuple[tuple[str, float | str], ...]:
     """The scalars that cost and scratch read, and of each table the first function that costs the same."""
     kernel = nest.kernel
     found: list[tuple[str, float | str]] = []
-    exact = {leaf.name for leaf in kernel.scratch.leaves()}
-    read = exact | {leaf.name for leaf in kernel.cost.leaves()}
+    exact, read = kernel.scratch.names, kernel.scratch.names | kernel.cost.names
     for scalar in kernel.scalars:
         if scalar.table is not None:
             name = nest.function(scalar).name
