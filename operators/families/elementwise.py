@@ -355,12 +355,7 @@ def need_float(node: NodeSpec, *tensors: TensorSpec | None) -> None:
 
 def tensors_of(node: NodeSpec) -> tuple[list[TensorSpec], TensorSpec]:
     """All inputs and the first output, all float32."""
-    inputs = [x for x in node.inputs if x is not None]
-    output = node.outputs[0]
-    need_float(node, *inputs, output)
-    if output is None:
-        raise Unsupported(f"{node.op_type} without its first output")
-    return inputs, output
+    return operands_of(node, ("float32",))
 
 
 def numpy_names(dtypes: str) -> tuple[str, ...]:
