@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Placed:
+class PlacedOperator:
     """An operator of the region, with the nodes that it stands for."""
 
     operator: Operator
@@ -69,7 +69,7 @@ class DeviceRegion:
     """
 
     region: Region
-    operators: tuple[Placed, ...]
+    operators: tuple[PlacedOperator, ...]
     source: Mapping[str, TensorSpec]
     spec: Mapping[str, TensorSpec]
     delivered: Mapping[str, str] = field(default_factory=dict)
@@ -117,14 +117,14 @@ def device_region(region: Region, specs: Specs, copies: Copies) -> DeviceRegion:
     """
     source: dict[str, TensorSpec] = {}
     spec: dict[str, TensorSpec] = {}
-    operators: list[Placed] = []
+    operators: list[PlacedOperator] = []
     for unit in region.units:
         if unit.alias is not None:
             output, renamed = unit.alias
             source[output.name], spec[output.name] = renamed, output
             spec.setdefault(renamed.name, renamed)
         if unit.operator is not None:
-            operators.append(Placed(unit.operator, unit.nodes))
+            operators.append(PlacedOperator(unit.operator, unit.nodes))
             spec.update({tensor.name: tensor for tensor in unit.operator.outputs})
             for tensor in unit.operator.inputs:
                 spec.setdefault(tensor.name, tensor)
@@ -138,14 +138,14 @@ def device_region(region: Region, specs: Specs, copies: Copies) -> DeviceRegion:
 
 def _own_outputs(
     region: DeviceRegion, spec: dict[str, TensorSpec], copies: Copies
-) -> tuple[list[Placed], dict[str, str]]:
+) -> tuple[list[PlacedOperator], dict[str, str]]:
     """Gives every output bytes of its own that an operator writes: copies where needed.
 
     Copies come last; operators of the region go on reading the original.
     """
     made = {t.name for placed in region.operators for t in placed.operator.outputs}
     taken: set[str] = set()
-    added: list[Placed] = []
+    added: list[PlacedOperator] = []
     delivered: dict[str, str] = {}
     # An operator's own output name first; then the first alias of a root.
     for name in sorted(region.outputs, key=lambda n: n in region.source):
@@ -158,7 +158,7 @@ def _own_outputs(
         copy = _copy(spec[root], name, wanted, nodes, copies)
         spec[copy.output.name] = copy.output
         delivered[name] = copy.output.name
-        added.append(Placed(copy, nodes))
+        added.append(PlacedOperator(copy, nodes))
     return added, delivered
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.compiler import memory
-from onedispatch.dispatch.compiler.device_region import DeviceRegion, Placed
+from onedispatch.dispatch.compiler.device_region import DeviceRegion, PlacedOperator
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, OpInfo, Reload, Slot
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.operators.declarations.tensor import TensorSpec
@@ -277,7 +277,7 @@ def device_image(spec: TensorSpec) -> Array:
     return spec.laid(spec.value).view(np.uint8)
 
 
-def _columns(placed: Placed) -> int:
+def _columns(placed: PlacedOperator) -> int:
     """How many columns an operator works in, from the first on."""
     return placed.ask(lambda op: max((s.mapping.columns for s in op.schedules), default=0))
 
@@ -290,7 +290,7 @@ def _pad_name(index: int) -> str:
     return f"//scratch pad of op {index}"
 
 
-def _describe(placed: Placed, entry: ArgMap, bindings: Bindings) -> str:
+def _describe(placed: PlacedOperator, entry: ArgMap, bindings: Bindings) -> str:
     """One arg map entry after fusion, for people."""
     if entry.kind in (ArgKind.INPUT, ArgKind.OUTPUT):
         argument, at = bindings.tensors[entry.onnx_arg_idx]
