@@ -5,7 +5,7 @@ A chunk is a box: ``(count, stride)`` pairs in 32-bit words, innermost first. A 
 sequence of equal boxes at given offsets. Long regular stretches of the sequence become one
 task: further buffer-descriptor dimensions, the iteration dimension, and task repeats.
 
-Limits are the shim's (wrap 10 bits, step 20 bits, 3 dimensions, iteration 64, repeat 256).
+Limits are those of the shim's descriptors and queues.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from typing import Any
 
 import numpy as np
 
-MAX_WRAP = 1023
-MAX_STEP = 1 << 20
+from onedispatch.transactions.machine import registers as reg
+
+_FIELDS = reg.SHIM.bd_field
+MAX_WRAP = _FIELDS["d0_wrap"].maximum
+MAX_STEP = _FIELDS["d0_step"].maximum
 MAX_DIMS = 3
-MAX_ITERATION = 64
-MAX_REPEAT = 256
+MAX_ITERATION = _FIELDS["iteration_wrap"].maximum
+MAX_REPEAT = next(field.maximum for field in reg.QUEUE_FIELDS if field.name == "repeat")
 MAX_CHAIN = 4  # descriptors of one task
 
 Dims = tuple[tuple[int, int], ...]  # (count, stride in words), innermost first
@@ -67,7 +70,7 @@ def merge(dims: Sequence[tuple[int, int]]) -> Dims:
 def encodable(dims: Sequence[tuple[int, int]]) -> Dims | None:
     """``dims`` merged and cut to the descriptor's limits, or None where they do not fit.
 
-    The outermost dimension has no wrap; an inner one beyond 1023 is cut into two.
+    The outermost dimension has no wrap; an inner one beyond ``MAX_WRAP`` is cut into two.
     """
     result: list[tuple[int, int]] = []
     joined = merge(dims)

@@ -28,8 +28,8 @@ from onedispatch.operators.declarations.params import (
     ParamBlock,
 )
 from onedispatch.operators.emission import overlay
-from onedispatch.operators.emission.access_pattern import ChunkTask, Dims, Pattern, chunk_tasks
-from onedispatch.operators.emission.mem_tile import MAX_REPEAT, MemTile
+from onedispatch.operators.emission.access_pattern import MAX_REPEAT, ChunkTask, Dims, Pattern, chunk_tasks
+from onedispatch.operators.emission.mem_tile import MemTile
 from onedispatch.operators.scheduling.index_space import K, Operand, Packed
 from onedispatch.operators.scheduling.resources import MM2S, S2MM, Resources, resources
 from onedispatch.operators.scheduling.schedule import Schedule

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 
 from onedispatch.operators.emission import overlay
+from onedispatch.operators.emission.access_pattern import MAX_REPEAT
 from onedispatch.operators.scheduling.resources import MM2S, ROW_LANES, S2MM, resources
 from onedispatch.operators.scheduling.schedule import Hold, Schedule
 from onedispatch.transactions.base.errors import SolutionError
@@ -21,7 +22,6 @@ from onedispatch.transactions.base.phrases import counted
 
 FEED, DRAIN = (0, 1), 5  # S2MM channels from the shim, MM2S channel to it
 OUT_FILL = 2  # S2MM channel of the first lane
-MAX_REPEAT = 256
 
 
 @dataclass(frozen=True)
