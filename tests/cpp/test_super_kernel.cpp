@@ -114,7 +114,7 @@ class FakeCore {
     cycles += action.cycles;
     ++jobs;
     action.job();
-    results.push_back(f32(action.writes.front().offset));
+    results.push_back(f32(action.writes[0].offset));
   }
   std::vector<uint8_t> memory_;
   std::unique_ptr<CoreProgram> program_;

@@ -4,6 +4,7 @@
 // A program never blocks. It is a state machine that says what it does next; the simulator
 // performs that, lets simulated time pass, and resumes it. It sees its own data memory only.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,6 +29,21 @@ struct MemoryRange {
   uint32_t bytes = 0;
 };
 
+// A few ranges, in place: there are some with every call.
+class MemoryRanges {
+ public:
+  void push_back(MemoryRange range) { ranges_.at(count_++) = range; }
+  const MemoryRange* begin() const { return ranges_.data(); }
+  const MemoryRange* end() const { return ranges_.data() + count_; }
+  const MemoryRange& operator[](size_t index) const { return ranges_.at(index); }
+  size_t size() const { return count_; }
+  bool empty() const { return count_ == 0; }
+
+ private:
+  std::array<MemoryRange, 4> ranges_{};
+  uint32_t count_ = 0;
+};
+
 // The next thing that a program does.
 struct Action {
   enum class Kind { kAcquire, kRelease, kCompute, kHalt };
@@ -38,7 +54,7 @@ struct Action {
   // kCompute: the work, on local memory only. The simulator may run it on another thread at any
   // moment before the cycles have passed, so it must own all that it captures.
   std::function<void()> job;
-  std::vector<MemoryRange> reads, writes;  // what the job touches, for overlap checks
+  MemoryRanges reads, writes;  // what the job touches, for overlap checks
 };
 
 class CoreProgram {

@@ -15,12 +15,6 @@ namespace {
 
 static_assert(std::size(od_work) == OD_WORK_TERMS);
 
-double constant_of(const Constants& constants, const std::string& name) {
-  const auto found = constants.find(name);
-  if (found == constants.end()) reject("the device description has no constant kernel." + name + ", which the kernel's cost names");
-  return found->second;
-}
-
 struct Walk {
   double members = 1, step = 0;
 };
@@ -32,7 +26,7 @@ struct Quantities {
   uint32_t k_count;
   bool last;
 
-  double constant(const std::string& name) const { return constant_of(constants, name); }
+  double constant(const std::string& name) const { return constants.at(name); }
 
   double scalar(uint32_t index) const {
     const uint32_t word = setup.scalars[index], type = setup.spec->scalars[index].type;
@@ -127,7 +121,13 @@ struct Quantities {
   }
 };
 
+// Whether a step is worth the same in every call of the same element types and functions.
+bool names_constants(uint32_t op) {
+  return op == OD_OP_WORK || op == OD_OP_FINISH || op == OD_OP_DEVICE || op == OD_OP_DEVICE_BY_DTYPE;
+}
+
 double evaluate(const od_step* steps, uint32_t count, const Quantities& quantity) {
+  const std::vector<double>& priced = quantity.constants.priced(steps, count, quantity.setup);
   double stack[OD_MAX_STACK];
   int top = 0;
   for (uint32_t i = 0; i < count; ++i) {
@@ -151,13 +151,46 @@ double evaluate(const od_step* steps, uint32_t count, const Quantities& quantity
         stack[top - 1] = halvings;
         break;
       }
-      default: stack[top++] = quantity(step); break;
+      default: stack[top++] = names_constants(step.op) ? priced[i] : quantity(step); break;
     }
   }
   return stack[0];
 }
 
 }  // namespace
+
+Constants::Constants(const DeviceDescription& device) {
+  const std::string section = "kernel.";
+  for (const auto& [name, value] : device.constants) {
+    if (name.compare(0, section.size(), section) == 0) values_[name.substr(section.size())] = value;
+  }
+}
+
+double Constants::at(std::string_view name) const {
+  const auto found = values_.find(name);
+  if (found == values_.end()) {
+    reject("the device description has no constant kernel." + std::string(name) + ", which the kernel's cost names");
+  }
+  return found->second;
+}
+
+const std::vector<double>& Constants::priced(const od_step* steps, uint32_t count, const od_setup& setup) const {
+  const od_kernel_spec& spec = *setup.spec;
+  Key key{steps, {}};
+  key.second.reserve(spec.n_operands + spec.n_scalars);
+  for (uint32_t i = 0; i < spec.n_operands; ++i) key.second.push_back(setup.operands[i].present != 0 ? setup.operands[i].dtype : UINT32_MAX);
+  for (uint32_t i = 0; i < spec.n_scalars; ++i) {
+    if (spec.scalars[i].type == OD_SCALAR_FUNCTION) key.second.push_back(setup.scalars[i]);
+  }
+  const auto found = priced_.find(key);
+  if (found != priced_.end()) return found->second;
+  const Quantities quantity{setup, *this, 0, false};
+  std::vector<double> values(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (names_constants(steps[i].op)) values[i] = quantity(steps[i]);
+  }
+  return priced_.emplace(std::move(key), std::move(values)).first->second;
+}
 
 uint64_t call_cycles(const od_setup& setup, const Constants& constants, uint32_t k_count, bool last) {
   const od_kernel_spec& spec = *setup.spec;
@@ -183,12 +216,12 @@ void read_scratch(Operation& operation, const Constants& constants) {
 }
 
 uint64_t op_cycles(const od_setup& setup, const Constants& constants) {
-  const double words = setup.spec->words * constant_of(constants, "parameter_word_cycles");
-  return static_cast<uint64_t>(std::ceil(constant_of(constants, "op_setup_cycles") + words));
+  const double words = setup.spec->words * constants.at("parameter_word_cycles");
+  return static_cast<uint64_t>(std::ceil(constants.at("op_setup_cycles") + words));
 }
 
 uint64_t word_cycles(const Constants& constants, uint32_t words) {
-  return static_cast<uint64_t>(std::ceil(words * constant_of(constants, "parameter_word_cycles")));
+  return static_cast<uint64_t>(std::ceil(words * constants.at("parameter_word_cycles")));
 }
 
 }  // namespace onedispatch

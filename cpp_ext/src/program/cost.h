@@ -2,15 +2,33 @@
 // What a kernel's work on a core costs, and the scratch that it takes: the declaration's formulas.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "operation.h"
 
 namespace onedispatch {
 
-// Constants of section [kernel] of the device description, by name.
-using Constants = std::map<std::string, double>;
+// Constants of section [kernel] of the device description. For one thread at a time: what formulas take from
+// them is put together from names, so it is found once for the types and functions that an operation has.
+class Constants {
+ public:
+  explicit Constants(const DeviceDescription& device);
+  // Throws ProgramError where the device has none of that name.
+  double at(std::string_view name) const;
+  // What the steps of a formula that name constants are worth for the operation, the others as 0.
+  const std::vector<double>& priced(const od_step* steps, uint32_t count, const od_setup& setup) const;
+
+ private:
+  using Key = std::pair<const od_step*, std::vector<uint32_t>>;  // types of the operands, functions
+
+  std::map<std::string, double, std::less<>> values_;
+  mutable std::map<Key, std::vector<double>> priced_;
+};
 
 // All of these throw ProgramError where the device lacks a constant.
 

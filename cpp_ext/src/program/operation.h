@@ -44,5 +44,11 @@ float f32_of(uint32_t word);  // the number whose bits they are
 [[noreturn]] void reject(const od_setup& setup, uint32_t at, const std::string& what, const std::string& accepted);
 // The word, where it is in bounds.
 uint32_t word_in(const od_setup& setup, uint32_t at, const char* name, uint32_t low, uint32_t high);
+// The same with a name that `name()` puts together where it is needed.
+template <typename Name>
+uint32_t word_in(const od_setup& setup, uint32_t at, const Name& name, uint32_t low, uint32_t high) {
+  const uint32_t value = setup.words[at];
+  return value < low || value > high ? word_in(setup, at, name().c_str(), low, high) : value;
+}
 
 }  // namespace onedispatch

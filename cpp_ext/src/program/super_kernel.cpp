@@ -45,12 +45,10 @@ Action release(uint32_t lock) {
 }  // namespace
 
 SuperKernel::SuperKernel(CoreView core, const DeviceDescription& device, std::vector<Carried> carried)
-    : core_(core), memory_bytes_(device.geometry.core_memory - device.geometry.core_stack), carried_(std::move(carried)) {
-  const std::string section = "kernel.";
-  for (const auto& [name, value] : device.constants) {
-    if (name.compare(0, section.size(), section) == 0) constants_[name.substr(section.size())] = value;
-  }
-}
+    : core_(core),
+      memory_bytes_(device.geometry.core_memory - device.geometry.core_stack),
+      carried_(std::move(carried)),
+      constants_(device) {}
 
 Action SuperKernel::resume() {
   while (head_ == queue_.size()) {
@@ -190,10 +188,10 @@ void SuperKernel::check_apart() {
 void SuperKernel::read_dims() {
   for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
     const uint32_t word = at::dims + 4 * d;
-    const std::string name = "dimension " + std::to_string(d);
-    const uint32_t extent = word_in(operation_.setup, word, (name + " extent").c_str(), 1, INT32_MAX);
-    const uint32_t tile = word_in(operation_.setup, word + 1, (name + " tile").c_str(), 1, extent);
-    outer_count_[d] = word_in(operation_.setup, word + 3, (name + " outer count").c_str(), 1, kMaxCount);
+    const auto named = [d](const char* what) { return [=] { return "dimension " + std::to_string(d) + what; }; };
+    const uint32_t extent = word_in(operation_.setup, word, named(" extent"), 1, INT32_MAX);
+    const uint32_t tile = word_in(operation_.setup, word + 1, named(" tile"), 1, extent);
+    outer_count_[d] = word_in(operation_.setup, word + 3, named(" outer count"), 1, kMaxCount);
     operation_.setup.dims[d] = {extent, tile};
   }
   const uint32_t order = words_[at::loop_order];
