@@ -49,6 +49,7 @@ _LIMITS = (
     "ALONG_NOTHING",
     "NO_OPERAND",
     "WORK_TERMS",
+    "MARK_SHIFT",
 )
 
 
@@ -158,8 +159,9 @@ def specs_header(kernels: Sequence[Kernel], name: str = "kernel_specs") -> str:
     tables = {s.table.name: s.table for kernel in kernels for s in kernel.scalars if s.table}
     for table in tables.values():
         rows = ", ".join(
-            f'{{"{row.name}", {{{_counts(row.work)}}}, {{{_counts(row.finish)}}}, {_mask(row.dtypes)}}}'
-            for row in table.rows
+            f'{{"{row.name}", {{{_counts(row.work)}}}, {{{_counts(row.finish)}}}, {_mask(row.dtypes)}, '
+            f"{table.mark(code)}u}}"
+            for code, row in enumerate(table.rows)
         )
         lines.append(f"static const od_function_spec od_{table.name}[] = {{{rows}}};")
     for kernel in kernels:

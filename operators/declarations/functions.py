@@ -2,7 +2,8 @@
 """Element-wise functions as rows: one here, one line in ``cpp_ext/src/kernels/simd/level_math.h``.
 
 ``onnx`` ties a row to the ONNX operator that is this function and nothing else; ``work`` counts what a
-vector of it takes: one operation where nothing is said. Codes are positions: rows are only ever appended.
+vector of it takes: one operation where nothing is said. Codes are positions: rows are only ever appended,
+and ``sealed`` stays what it is: kernels keep their digests, and what was compiled goes on running.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ ACTIVATIONS = FunctionTable(
             work=work(div=1, op=2),
         ),
     ),
+    sealed=14,
 )
 
 # func(alpha, beta, inputs ...): what the element-wise kernel computes.
@@ -99,6 +101,7 @@ ELTWISE = FunctionTable(
             work=work(log=1, exp=1, mul=4, op=8),
         ),
     ),
+    sealed=10,
 )
 
 
@@ -133,6 +136,7 @@ REDUCTIONS = FunctionTable(
             work=work(mul=1),
         ),
     ),
+    sealed=6,
 )
 
 POOLINGS = FunctionTable(
@@ -142,6 +146,7 @@ POOLINGS = FunctionTable(
         Function("average_exclude_pad", dtypes=FLOATS, finish=work(div=1)),
         Function("average_include_pad", dtypes=FLOATS, finish=work(div=1)),
     ),
+    sealed=3,
 )
 
 TABLES = (ACTIVATIONS, ELTWISE, REDUCTIONS, POOLINGS)

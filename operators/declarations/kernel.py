@@ -37,6 +37,7 @@ INSTRUCTION_BYTES = 16  # of the longest instruction of a core; AM020
 WORDS = 128  # of a parameter block; kernels that need more have longer ones
 MAX_WORDS = 2 * WORDS
 ARGS_AT = 40  # where the kernel's part begins
+MARK_SHIFT = 16  # of a function's mark in its scalar's word
 K_AXIS = "k"  # the axis along the reduction
 WHOLE = "*"  # begins the name of an axis that no index dimension walks: all of it is in every chunk
 
@@ -106,10 +107,17 @@ class Function:
 
 @dataclass(frozen=True)
 class FunctionTable:
-    """Functions of a kernel; their codes are their positions, so rows are only ever appended."""
+    """Functions of a kernel; their codes are their positions, so rows are only ever appended.
+
+    The first ``sealed`` rows (None: all) belong to the digest of every kernel that has the table: whoever
+    changes or removes one of them declares another kernel. Rows behind them came later. The digest does not
+    know them, so that what was compiled before stays good; a parameter block that names one carries the
+    row's ``mark`` beside its code, so that a library without that very row refuses it.
+    """
 
     name: str
     rows: tuple[Function, ...]
+    sealed: int | None = None
 
     @property
     def by_onnx(self) -> dict[str, str]:
@@ -125,6 +133,19 @@ class FunctionTable:
             if row.name == name:
                 return code
         raise KeyError(f"{self.name} has no {name!r}; known: {', '.join(row.name for row in self.rows)}")
+
+    def mark(self, code: int) -> int:
+        """16 bits that tell a later row from any other that might stand at its place; 0 of a sealed one."""
+        if self.sealed is None or code < self.sealed:
+            return 0
+        row = self.rows[code]
+        digest = hashlib.blake2b(f"{row.name} {row.dtypes} {row.inputs}".encode(), digest_size=2).digest()
+        return max(int.from_bytes(digest, "little"), 1)
+
+    def word(self, name: str) -> int:
+        """What names a function in a parameter block: its code, and its mark above."""
+        code = self.code(name)
+        return code | self.mark(code) << MARK_SHIFT
 
 
 @dataclass(frozen=True)
@@ -459,7 +480,7 @@ class Kernel:
                 f"{t.pad} {t.fill}"
                 for t in self.tensors
             ),
-            *(f"{x.name} {x.type} {x.bounds} {self._functions(x)}" for x in self.scalars),
+            *(f"{x.name} {x.type} {self._functions(x) or x.bounds}" for x in self.scalars),
             *(" ".join(f"{name}: {dtypes}" for name, dtypes in row.items()) for row in self.types),
             str(self.reduces),
             f"{self.scratch} kept {self.keeps_scratch}",
@@ -469,7 +490,7 @@ class Kernel:
     def _functions(self, scalar: Scalar) -> str:
         if scalar.table is None:
             return ""
-        rows = [(row.name, row.dtypes) for row in scalar.table.rows]
+        rows = [(row.name, row.dtypes) for row in scalar.table.rows[: scalar.table.sealed]]
         return f"{rows} of {self.seen_by(scalar).name}"
 
     def seen_by(self, scalar: Scalar) -> Tensor:

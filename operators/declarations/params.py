@@ -163,7 +163,7 @@ class ParamBlock:
         """A scalar: the name of a function, or a number, rounded to its type."""
         scalar = self.kernel.scalar(name)
         if scalar.table is not None:
-            word = scalar.table.code(str(value))
+            word = scalar.table.word(str(value))
         else:
             word = f32(float(value)) if scalar.type == "f32" else int(value)
         self.put(self.kernel.layout[name], [word])

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.dtypes import DTYPES
-from onedispatch.operators.declarations.kernel import AXIS_WORDS, Function, Kernel
+from onedispatch.operators.declarations.kernel import AXIS_WORDS, MARK_SHIFT, Function, Kernel
 from onedispatch.operators.families.elementwise import KERNEL as ELTWISE
 from onedispatch.operators.families.matmul import GEMM
 from tests.array_model.memory import Memory, ModelFault
@@ -48,7 +48,7 @@ class Call:
         """The row of its table that scalar ``name`` chooses."""
         table = kernel.scalar(name).table
         assert table is not None
-        return table.rows[self.word(kernel, name)]
+        return table.rows[self.word(kernel, name) & (1 << MARK_SHIFT) - 1]
 
     def tile(self, dim: int) -> int:
         return self.words[params.HEADER["dims"] + 4 * dim + 1]

@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from onedispatch.operators.codegen.genheader import specs_header
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.functions import ACTIVATIONS
 from onedispatch.operators.declarations.kernel import (
+    MARK_SHIFT,
+    Function,
+    FunctionTable,
     Kernel,
     KernelDeclarationError,
     Scalar,
@@ -110,6 +115,45 @@ def test_digests_tell_declarations_apart() -> None:
     ]
     assert len({kernel().digest, *(k.digest for k in others)}) == 1 + len(others)
     assert len({k.digest for k in all_kernels()}) == len(all_kernels())
+
+
+def with_rows(found: Kernel, table: FunctionTable, *rows: Function) -> Kernel:
+    """``found`` with these rows in place of the table's."""
+    changed = replace(table, rows=rows)
+    scalars = tuple(replace(s, table=changed) if s.table is table else s for s in found.scalars)
+    return replace(found, scalars=scalars)
+
+
+USES = [(found, s.table) for found in all_kernels() for s in found.scalars if s.table is not None]
+
+
+@pytest.mark.parametrize(("found", "table"), USES, ids=[f"{k.name} {t.name}" for k, t in USES])
+def test_digests_know_the_rows_that_were_there_first(found: Kernel, table: FunctionTable) -> None:
+    """Later rows change nothing for what was compiled; a row that is gone, or another, does."""
+    rows, new = table.rows, Function("mish", dtypes="f32")
+    assert found.digest == with_rows(found, table, *rows, new).digest
+    assert found.digest == with_rows(found, table, *rows, new, Function("swish")).digest
+    others = [rows[:-1], rows[1:], (new, *rows), (rows[1], rows[0], *rows[2:])]
+    others += [(*rows[:i], replace(row, name="other"), *rows[i + 1 :]) for i, row in enumerate(rows)]
+    others += [(*rows[:i], replace(row, dtypes="i32"), *rows[i + 1 :]) for i, row in enumerate(rows)]
+    others += [(*rows[:i], *rows[i + 1 :]) for i in range(len(rows))]
+    assert found.digest not in {with_rows(found, table, *other).digest for other in others}
+
+
+def test_later_rows_are_known_by_marks() -> None:
+    """Whoever appended another row at the same place is told apart, though the digest is the same."""
+    tables = [replace(ACTIVATIONS, rows=(*ACTIVATIONS.rows, Function(n, dtypes=t)))
+              for n, t in (("mish", "f32"), ("swish", "f32"), ("mish", "bf16"))]  # fmt: skip
+    code = len(ACTIVATIONS.rows)
+    assert {table.code(table.rows[-1].name) for table in tables} == {code}
+    assert len({table.mark(code) for table in tables}) == 3 and all(table.mark(code) for table in tables)
+    for row in ACTIVATIONS.rows:
+        assert tables[0].word(row.name) == ACTIVATIONS.word(row.name) == ACTIVATIONS.code(row.name)
+    assert tables[0].word("mish") == code | tables[0].mark(code) << MARK_SHIFT
+    later = with_rows(GEMM, ACTIVATIONS, *ACTIVATIONS.rows, Function("mish", dtypes="f32"))
+    assert f"1u, {tables[0].mark(code)}u}}}};" in specs_header([later])  # what a library compares with
+    whole = FunctionTable("whole", (Function("a"), Function("b")))
+    assert [whole.mark(i) for i in (0, 1)] == [0, 0]  # where nothing is said the digest knows all rows
 
 
 def test_the_layout_has_no_word_twice() -> None:

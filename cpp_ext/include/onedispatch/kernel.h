@@ -55,6 +55,7 @@ typedef struct od_function_spec {
   double work[OD_WORK_TERMS];   /* how often a vector of elements takes each, as od_work names them */
   double finish[OD_WORK_TERMS]; /* how often a vector of results does, in the end */
   uint32_t dtypes; /* bit per OD_DTYPE_...: elements that it is defined for */
+  uint32_t mark;   /* what blocks carry above its code, from bit OD_MARK_SHIFT on; 0: the kernel's digest knows it */
 } od_function_spec;
 
 typedef struct od_axis_spec {

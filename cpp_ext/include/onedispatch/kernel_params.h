@@ -102,7 +102,7 @@ namespace scalar {
 }  // namespace scalar
 }  // namespace cast
 namespace conv {
-constexpr uint32_t digest = 0xE382B5E0;
+constexpr uint32_t digest = 0xC35CDC0B;
 constexpr uint32_t dim_co = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -152,7 +152,7 @@ constexpr uint32_t act_beta = 9;
 }  // namespace scalar
 }  // namespace conv
 namespace dwconv {
-constexpr uint32_t digest = 0xB1C8FF29;
+constexpr uint32_t digest = 0xC1DFC837;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -201,7 +201,7 @@ constexpr uint32_t act_beta = 9;
 }  // namespace scalar
 }  // namespace dwconv
 namespace eltwise {
-constexpr uint32_t digest = 0x4777BE9A;
+constexpr uint32_t digest = 0xED438786;
 constexpr uint32_t x0 = 40;
 constexpr uint32_t x0_d0 = 41;
 constexpr uint32_t x0_d1 = 46;
@@ -245,7 +245,7 @@ constexpr uint32_t act_beta = 5;
 }  // namespace scalar
 }  // namespace eltwise
 namespace gemm {
-constexpr uint32_t digest = 0xC3B62E58;
+constexpr uint32_t digest = 0x62B15742;
 constexpr uint32_t dim_m = 40;
 constexpr uint32_t dim_n = 41;
 constexpr uint32_t a = 42;
@@ -291,7 +291,7 @@ constexpr uint32_t act_beta = 3;
 }  // namespace scalar
 }  // namespace gemm
 namespace layer_norm {
-constexpr uint32_t digest = 0x657505D6;
+constexpr uint32_t digest = 0x09F4CA09;
 constexpr uint32_t dim_o = 40;
 constexpr uint32_t x = 41;
 constexpr uint32_t x_o = 42;
@@ -316,7 +316,7 @@ constexpr uint32_t epsilon = 0;
 }  // namespace scalar
 }  // namespace layer_norm
 namespace lrn {
-constexpr uint32_t digest = 0x40FC7FA9;
+constexpr uint32_t digest = 0xB17051CF;
 constexpr uint32_t dim_o = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;
@@ -344,7 +344,7 @@ constexpr uint32_t bias = 3;
 }  // namespace scalar
 }  // namespace lrn
 namespace pool {
-constexpr uint32_t digest = 0x59123B26;
+constexpr uint32_t digest = 0xBE7E4D18;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -396,7 +396,7 @@ constexpr uint32_t act_beta = 14;
 }  // namespace scalar
 }  // namespace pool
 namespace reduce {
-constexpr uint32_t digest = 0x07B1C0EF;
+constexpr uint32_t digest = 0xD404DE58;
 constexpr uint32_t dim_r = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;
@@ -424,7 +424,7 @@ constexpr uint32_t act_beta = 3;
 }  // namespace scalar
 }  // namespace reduce
 namespace softmax {
-constexpr uint32_t digest = 0x3A8F53AA;
+constexpr uint32_t digest = 0xCAD6BBBF;
 constexpr uint32_t dim_o = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;

@@ -201,14 +201,24 @@ void check_types(const od_setup& setup) {
 
 void read_scalar(const od_setup& setup, const od_scalar_spec& spec, uint32_t& word) {
   word = setup.words[spec.at];
+  uint32_t mark = 0;
+  if (spec.type == OD_SCALAR_FUNCTION) {
+    mark = word >> OD_MARK_SHIFT;
+    word &= (1u << OD_MARK_SHIFT) - 1;
+  }
   double value = word;
   if (spec.type == OD_SCALAR_I32) value = static_cast<int32_t>(word);
   if (spec.type == OD_SCALAR_F32) {
     value = f32_of(word);
   }
   if (value < spec.low || value > spec.high) {  // a NaN passes: floats may be anything unless bounded
-    reject(setup, spec.at, spec.name, "accepted: " + number(spec.low) + " to " + number(spec.high));
+    const std::string code = spec.type == OD_SCALAR_FUNCTION ? ": function " + std::to_string(word) + " of its table" : "";
+    reject(setup, spec.at, spec.name + code, "accepted: " + number(spec.low) + " to " + number(spec.high));
   }
+  if (spec.type != OD_SCALAR_FUNCTION || spec.functions[word].mark == mark) return;
+  // The table of whoever compiled this goes on in another way than ours.
+  reject(setup, spec.at, std::string(spec.name) + ": a function with mark " + std::to_string(mark),
+         std::string(spec.functions[word].name) + " stands there, with mark " + std::to_string(spec.functions[word].mark));
 }
 
 // Operands that share an element type do, and functions are defined for what they see.

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A parameter block that names a row of a table which the library lacks is refused, never computed."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from onedispatch import SimulationError
+from onedispatch.operators.declarations.functions import ACTIVATIONS, ELTWISE
+from onedispatch.operators.declarations.kernel import MARK_SHIFT, Function, FunctionTable
+from onedispatch.operators.families.elementwise import KERNEL
+from onedispatch.transactions import ArgKind
+from tests.ops.case import case, f32
+from tests.ops.host import buffers_of, run_buffers
+from tests.ops.lowered import lower
+
+RELU = case("Relu", f32(3, 40))
+LATER = {t.name: replace(t, rows=(*t.rows, Function("later", dtypes="f32"))) for t in (ACTIVATIONS, ELTWISE)}
+
+
+def answer(scalar: str, word: int | None) -> np.ndarray:  # type: ignore[type-arg]
+    """What the simulator computes with ``word`` for a scalar; None leaves what is there."""
+    ((_, op),) = lower(RELU).ops
+    buffers = buffers_of(op, RELU.arrays)
+    (at,) = (e.xrt_arg_idx for e in op.arg_map() if e.kind is ArgKind.CONST_KERNEL_PARAM_INPUT)
+    block = bytearray(buffers[at])
+    if word is not None:
+        struct.pack_into("<I", block, 4 * KERNEL.layout[scalar], word)
+    buffers[at] = bytes(block)
+    (first, *_) = run_buffers(op.device, op.transaction(), buffers)
+    return np.frombuffer(first[: op.output.device_bytes], np.float32)
+
+
+def test_sealed_rows_are_named_by_their_codes() -> None:
+    np.testing.assert_array_equal(answer("act", None), RELU.expected[0].reshape(-1))
+    np.testing.assert_array_equal(answer("act", ACTIVATIONS.word("none")), RELU.arrays[0].reshape(-1))
+
+
+@pytest.mark.parametrize(("scalar", "table"), [("act", ACTIVATIONS), ("func", ELTWISE)])
+def test_a_row_that_the_library_lacks_is_refused(scalar: str, table: FunctionTable) -> None:
+    last = len(table.rows) - 1
+    with pytest.raises(SimulationError, match=f"{scalar}: function {last + 1} of .*; accepted: 0 to {last}"):
+        answer(scalar, LATER[table.name].word("later"))
+
+
+def test_another_row_at_the_same_place_is_refused() -> None:
+    mark = LATER["activation"].mark(len(ACTIVATIONS.rows))
+    with pytest.raises(SimulationError, match=f"act: a function with mark {mark}.*relu stands there"):
+        answer("act", ACTIVATIONS.code("relu") | mark << MARK_SHIFT)
