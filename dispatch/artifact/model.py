@@ -202,8 +202,8 @@ def compile_model(
     Raises:
         ModelError: it is no valid model.
         UnsupportedModelError: ``fallback="error"`` and nodes that do not map; lists them all.
-        DeviceError, InputError: no such device, precision, fallback or input.
-        SolutionError: the selector gave a solution that does not fit.
+        DeviceError, InputError: no such device, precision, fallback, input or selector.
+        SolutionError: the selector gave a solution that does not fit, or something else.
     """
     from onedispatch.dispatch.compiler.fold import deciding_inputs, fold_constants
     from onedispatch.dispatch.frontend.importer import import_model
@@ -211,6 +211,7 @@ def compile_model(
     check_options(precision, fallback)
     given = arguments.shapes(shapes)
     kept = arguments.integer("cache_size", cache_size, 1, MOST_EXECUTABLES)
+    arguments.selector(selector)
     target = find_device(device)
     graph = fold_constants(import_model(model))
     compiled = CompiledModel(

@@ -46,6 +46,13 @@ def file_path(where: str, value: Any) -> Path:
     return Path(path)
 
 
+def selector(value: Any) -> None:
+    """None, or something to ask for solutions."""
+    asked = getattr(value, "select", None)
+    if value is not None and (isinstance(value, type) or not callable(asked)):
+        raise InputError("selector", shown(value), "None, or an object with select(problem, device)")
+
+
 def shapes(value: Any) -> dict[str, tuple[int, ...]]:
     """Input name -> sizes."""
     if value is None:

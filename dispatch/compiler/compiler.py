@@ -41,11 +41,12 @@ def compile_graph(
     special = specialise(graph, shapes, values)
     check_nodes(special, special.nodes)
     strict = fallback == "error"
+    chooser = SEARCH if selector is None else selector  # an empty catalog is false, and asked all the same
     absorbed = absorb(special, device)
     if strict and any(unit.kind == "host" for unit in absorbed.units):
-        copies = Copies(device, selector or SEARCH)
+        copies = Copies(device, chooser)
         _insist(special, absorbed.units, hand_on(special, copies, on_device=True).refusals)
-    placed = place(emit(select(absorbed, selector or SEARCH)), strict=strict)
+    placed = place(emit(select(absorbed, chooser)), strict=strict)
     if strict:
         _insist(special, placed.units, placed.refusals)
     return Executable(

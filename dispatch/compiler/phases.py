@@ -10,7 +10,7 @@ there. Every value can ``verify`` itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -127,62 +127,86 @@ def absorb(graph: Graph, device: Device) -> Absorbed:
 
 
 def select(absorbed: Absorbed, selector: Selector) -> Selected:
-    """A solution for every nest. Raises ``SolutionError`` where the selector's does not fit."""
-    units = [_selected(unit, selector) for unit in absorbed.units]
-    return Selected(absorbed.graph, absorbed.device, tuple(units), selector)
+    """A solution for every nest; where there is none, the unit gives way to its parts, or to the host.
+
+    Raises ``SolutionError`` where the selector's does not fit.
+    """
+
+    def chosen(unit: Unit) -> Unit:
+        return _selected(unit, selector)
+
+    units = _prepared(absorbed.units, chosen, chosen)
+    return Selected(absorbed.graph, absorbed.device, units, selector)
 
 
 def _selected(unit: Unit, selector: Selector) -> Unit:
     if unit.operator is None:
         return unit
     about = f"operator {unit.operator.name} of {[n.name for n in unit.nodes]}"
-    with blamed_on(type(unit.operator), about):
+    with blamed_on(type(unit.operator), about, Unsupported):
         return replace(unit, operator=unit.operator.selected(selector))
 
 
 def emit(selected: Selected) -> Emitted:
     """Every operator's arg map, transaction and parameters; what refuses now gives way to its parts."""
-    units = [built for unit in selected.units for built in _built(unit, selected.selector)]
-    if [unit.kind for unit in units] != [unit.kind for unit in selected.units]:
-        units = _whole_nodes(units, selected.selector)
-    emitted = Emitted(selected.graph, selected.device, tuple(units), selected.selector)
+
+    def built_part(unit: Unit) -> Unit:
+        return _built(_selected(unit, selected.selector))
+
+    units = _prepared(selected.units, _built, built_part)
+    emitted = Emitted(selected.graph, selected.device, units, selected.selector)
     emitted.verify()
     return emitted
 
 
-def _built(unit: Unit, selector: Selector) -> Iterator[Unit]:
-    if unit.operator is None:
-        yield unit
-        return
-    try:
+def _built(unit: Unit) -> Unit:
+    if unit.operator is not None:
         build(unit.operator, str([n.name for n in unit.nodes]))
-        yield unit
+    return unit
+
+
+# What readies a unit for the next phase; raises ``Unsupported`` where that cannot be.
+_Prepare = Callable[[Unit], Unit]
+
+
+def _prepared(units: Sequence[Unit], prepare: _Prepare, prepare_part: _Prepare) -> tuple[Unit, ...]:
+    """Every unit as prepared, or what it gives way to: its parts, or its node on the host."""
+    found = [ready for unit in units for ready in _or_parts(unit, prepare, prepare_part)]
+    if [unit.kind for unit in found] != [unit.kind for unit in units]:
+        found = _whole_nodes(found, prepare_part)
+    return tuple(found)
+
+
+def _or_parts(unit: Unit, prepare: _Prepare, prepare_part: _Prepare) -> list[Unit]:
+    try:
+        return [prepare(unit)]
     except Unsupported as error:
         refusal = Refusal.of(error)
-        for part in unit.parts:
-            yield from _built(_selected(part, selector), selector)
-        if not unit.parts:
-            (node,) = unit.nodes
-            yield Unit("host", unit.nodes, node.reads, node.writes, refusal=refusal)
+    if unit.parts:
+        return [ready for part in unit.parts for ready in _or_parts(part, prepare_part, prepare_part)]
+    (node,) = unit.nodes
+    return [Unit("host", unit.nodes, node.reads, node.writes, refusal=refusal)]
 
 
-def _whole_nodes(units: Sequence[Unit], selector: Selector) -> list[Unit]:
+def _whole_nodes(units: Sequence[Unit], prepare_part: _Prepare) -> list[Unit]:
     """Nodes of which a part has gone to the host go there as a whole; what they were merged with stays."""
     settled: list[Unit] = []
     following = list(units)
     while settled != following:
         settled = following
         hosts = {unit.nodes[0]: unit for unit in settled if unit.kind == "host"}
-        pieces = [_without(unit, hosts, selector) for unit in settled]
+        pieces = [_without(unit, hosts, prepare_part) for unit in settled]
         following = list(dict.fromkeys(piece for some in pieces for piece in some))
     return in_order(settled)
 
 
-def _without(unit: Unit, hosts: Mapping[Node, Unit], selector: Selector) -> list[Unit]:
-    if unit.kind == "host" or hosts.keys().isdisjoint(unit.nodes):
+def _without(unit: Unit, hosts: Mapping[Node, Unit], prepare_part: _Prepare) -> list[Unit]:
+    if unit.kind == "host":
+        return [hosts[unit.nodes[0]]]  # one, however many parts of the node were refused
+    if hosts.keys().isdisjoint(unit.nodes):
         return [unit]
     kept = [part for part in unit.parts if part.nodes[0] not in hosts]
-    return [built for part in kept for built in _built(_selected(part, selector), selector)]
+    return [ready for part in kept for ready in _or_parts(part, prepare_part, prepare_part)]
 
 
 def place(emitted: Emitted, *, strict: bool) -> Placed:

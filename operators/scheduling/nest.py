@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ class Nest(LoopNest):
     """
 
     def __post_init__(self) -> None:
+        for name in ("roles", "scalars"):  # nobody changes a nest that a problem or a schedule has
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         aux = tuple(
             Part(t.name, DTYPES[t.dtypes], tuple((None, size) for size in t.shape)) for t in self.kernel.aux
         )

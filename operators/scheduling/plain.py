@@ -17,7 +17,9 @@ from functools import cache
 from typing import Any, TypeVar
 
 from onedispatch.operators.declarations.dtypes import DTYPES, DType
+from onedispatch.operators.scheduling.exact import WORD_BITS, is_word
 from onedispatch.transactions.base.errors import SolutionError
+from onedispatch.transactions.base.signature import shown
 
 T = TypeVar("T")
 _REMEDY = "read what to_data() wrote, of this version"
@@ -72,14 +74,15 @@ def _reader(kind: Any) -> _Reader:
 
 
 def _wrong(where: str, given: Any, accepted: str) -> SolutionError:
-    text = repr(given)
-    return SolutionError(where, text if len(text) < 80 else f"{text[:77]}...", accepted, _REMEDY)
+    return SolutionError(where, shown(given), accepted, _REMEDY)
 
 
 def _scalar(kind: type, data: Any, where: str) -> Any:
     whole = kind is float and isinstance(data, int)
     if isinstance(data, bool) != (kind is bool) or not (whole or isinstance(data, kind)):
         raise _wrong(where, data, kind.__name__)
+    if kind is int and not is_word(data):
+        raise _wrong(where, data, f"an int of {WORD_BITS} bits")
     return float(data) if whole else data
 
 

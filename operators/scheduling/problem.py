@@ -8,7 +8,7 @@ processes, where ``nest`` and the device are all that a search needs.
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -78,6 +78,10 @@ class Problem:
     def digest(self) -> str:
         """32 hexadecimal digits, the same in every process and on every machine."""
         return digest_of(self, DIGEST_BYTES)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Problems go to other processes; kernels, which nests name, have functions that cannot.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def to_data(self) -> dict[str, Any]:
         """The problem as dictionaries, lists, strings and numbers."""

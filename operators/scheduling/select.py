@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Protocol
 
+from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.scheduling.exact import exact
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.schedule import Schedule
@@ -25,10 +27,13 @@ SOLUTIONS_KEPT = 4096
 
 
 class Selector(Protocol):
-    """Chooses how a problem is solved."""
+    """Chooses how a problem is solved. It is asked once for every nest, in the order of the model."""
 
     def select(self, problem: Problem, device: Device) -> Solution:
-        """A solution of ``problem`` on ``device``, the one that the problem names."""
+        """A solution of ``problem`` on ``device``, the one that the problem names.
+
+        Raises ``Unsupported`` where there is none: the node then goes to the host with that reason.
+        """
         ...
 
 
@@ -57,32 +62,34 @@ SEARCH = Search()
 def select(nest: Nest, device: Device, selector: Selector = SEARCH) -> Schedule:
     """``nest`` as ``selector`` solves it.
 
-    Raises ``SolutionError`` where its answer does not fit, with a solution that would;
-    ``InternalError`` where it raises something else.
+    Raises ``SolutionError`` that names selector and problem where its answer does not fit, with a solution
+    that would; ``InternalError`` where it raises something else; ``Unsupported`` where nothing fits.
     """
-    problem = Problem.of(nest, device)
-    with blamed_on(type(selector), f"a solution for {problem.kernel}"):
-        solution = selector.select(problem, device)
+    problem, name = Problem.of(nest, device), f"solution for {nest.kernel.name} on {device.name}"
     try:
-        if not isinstance(solution, Solution):
-            raise SolutionError(
-                f"solution for {problem.kernel}", f"a {type(solution).__name__}", "a Solution", "return one"
-            )
+        with blamed_on(type(selector), f"a {name}", Unsupported):
+            # Rebuilt: what the selector does to its answer later changes nothing here.
+            solution = exact(Solution, selector.select(problem, device), f"{name}, answer")
         schedule = Schedule(nest, device, solution)
         check_solution(schedule)
     except SolutionError as error:
-        raise _with_fitting(error, problem, device, selector) from error
+        raise _with_fitting(error, nest, device, selector) from error
     return schedule
 
 
-def _with_fitting(
-    error: SolutionError, problem: Problem, device: Device, selector: Selector
-) -> SolutionError:
-    fits = SEARCH.select(problem, device)
+def _with_fitting(error: SolutionError, nest: Nest, device: Device, selector: Selector) -> SolutionError:
+    """The same, with who is to blame, for which problem, and what the search would answer."""
+    problem = Problem.of(nest, device)  # afresh: the selector had the other one in its hands
+    try:
+        fits = search(problem.nest, device).to_data()
+    except Unsupported as nothing:
+        fits, told = None, f"no solution fits: {nothing}"
+    else:
+        told = f"this one fits: {fits}"
     return SolutionError(
-        f"{type(selector).__name__}, {error.where}",
+        f"{type(selector).__name__}, problem {problem.digest}, {error.where}",
         error.given,
         error.accepted,
-        f"{error.remedy}; this one fits: {fits.to_data()}",
-        would_fit=fits.to_data(),
+        f"{error.remedy}; {told}" if error.remedy else told,
+        would_fit=fits,
     )

@@ -12,6 +12,7 @@ from onedispatch.operators.scheduling.index_space import Dim
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions.base.errors import SolutionError
 from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.signature import shown
 
 _MOST_TILES_OF_COLUMN = (1 << 16) - 1  # "cc" of a dimension in the parameter block
 
@@ -29,7 +30,7 @@ def check_solution(schedule: Schedule) -> None:
 
 def _error(schedule: Schedule, part: str, given: object, accepted: str) -> SolutionError:
     where = f"solution for {schedule.nest.kernel.name} on {schedule.device.name}, {part}"
-    return SolutionError(where, str(given), accepted, "choose another solution for this problem")
+    return SolutionError(where, shown(given), accepted, "choose another solution for this problem")
 
 
 def _check_tiles(schedule: Schedule) -> None:
