@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import ClassVar
 
 from onedispatch.dispatch.compiler.copies import Copies, build
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, device_region
@@ -21,23 +22,30 @@ from onedispatch.dispatch.compiler.executable import HostStep, Step
 from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, in_order, map_graph
 from onedispatch.dispatch.compiler.partition import Region, partition
 from onedispatch.dispatch.compiler.passthrough import hand_on, settle_copies
+from onedispatch.dispatch.compiler.phase_rules import (
+    check_arguments,
+    check_items,
+    check_regions,
+    check_schedules,
+    check_sources,
+    check_units,
+    fault,
+)
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.emission.image import EMPTY, link
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.select import Selector
-from onedispatch.operators.scheduling.solution_rules import check_solution
-from onedispatch.transactions import ArgKind, Device
+from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import blamed_on
-from onedispatch.transactions.base.errors import InternalError
-from onedispatch.transactions.base.phrases import counted
-
-_REMEDY = "Please report this mistake of OneDispatch"
+from onedispatch.transactions.base.signature import shown
 
 
 @dataclass(frozen=True, eq=False)
 class Absorbed:
     """What each node becomes: units in topological order. Operators are merged, and each fits the device."""
+
+    phase: ClassVar[str] = "absorb"
 
     graph: Graph
     device: Device
@@ -48,53 +56,44 @@ class Absorbed:
         return [unit.operator for unit in self.units if unit.operator is not None]
 
     def verify(self) -> None:
-        """Raises ``InternalError`` where a node is lost, or a value is read before it is there."""
-        stand = {node.name for unit in self.units for node in unit.nodes}
-        lost = [node.name for node in self.graph.nodes if node.name not in stand]
-        if lost:
-            raise InternalError("absorb", f"nodes that nothing stands for: {lost}", "", _REMEDY)
-        later = {name for unit in self.units for name in unit.writes}
-        for unit in self.units:
-            early = later.intersection(unit.reads)
-            if early:
-                about = f"{[n.name for n in unit.nodes]} before anything makes {sorted(early)}"
-                raise InternalError("absorb", about, "", _REMEDY)
-            later.difference_update(unit.writes)
+        """Raises ``InternalError`` where a unit is not whole, a node is lost, or a value comes too late."""
+        check_units(self.phase, self.graph, self.device, self.units)
 
 
 @dataclass(frozen=True, eq=False)
 class Selected(Absorbed):
     """The same with a solution for every nest of every operator."""
 
+    phase: ClassVar[str] = "select"
+
     selector: Selector
 
     def verify(self) -> None:
         """Raises ``SolutionError`` where one does not fit, ``InternalError`` as ``Absorbed`` does."""
         super().verify()
-        for operator in self.operators:
-            for schedule in operator.schedules:
-                check_solution(schedule)
+        if not callable(getattr(self.selector, "select", None)):
+            raise fault(self.phase, "selector", shown(self.selector), "a Selector")
+        check_schedules(self.phase, self.device, self.units)
 
 
 @dataclass(frozen=True, eq=False)
 class Emitted(Selected):
     """The same after every operator has said what it hands over; it keeps that."""
 
+    phase: ClassVar[str] = "emit"
+
     def verify(self) -> None:
         """Raises ``InternalError`` where an arg map does not describe what is handed over."""
         super().verify()
-        for operator in self.operators:
-            sizes = {entry.kind: entry.size for entry in operator.arg_map()}
-            params = len(operator.super_kernel_params())
-            if sizes.get(ArgKind.CONST_KERNEL_PARAM_INPUT, 0) != params:
-                given = f"{counted(params, 'byte')} of parameters, {sizes} in its arg map"
-                raise InternalError(f"operator {operator.name}", given, "", _REMEDY)
+        check_arguments(self.phase, self.units)
 
 
 @dataclass(frozen=True, eq=False)
 class Placed:
     """What runs where: regions in order. ``sources`` names the value behind each output of the model;
     ``units`` and ``refusals`` say what the host must do, and why."""
+
+    phase: ClassVar[str] = "place"
 
     graph: Graph
     device: Device
@@ -108,15 +107,11 @@ class Placed:
         return tuple(r.region if isinstance(r, DeviceRegion) else r for r in self.regions)
 
     def verify(self) -> None:
-        """Raises ``InternalError`` where a value is read before it is there."""
-        known = {value.name for value in self.graph.inputs} | set(self.graph.constants)
-        for region in self.regions:
-            early = set(region.inputs) - known
-            if early:
-                raise InternalError("place", f"values read too early: {sorted(early)}", "", _REMEDY)
-            if isinstance(region, DeviceRegion):
-                region.verify()
-            known.update(region.outputs)
+        """Raises ``InternalError`` where a unit runs nowhere or twice, or a value is read too early."""
+        check_units(self.phase, self.graph, self.device, self.units)
+        check_items(self.phase, "refusals", self.refusals, str)
+        there = check_regions(self.phase, self.graph, self.device, self.units, self.regions)
+        check_sources(self.phase, self.graph, self.sources, there)
 
 
 def absorb(graph: Graph, device: Device) -> Absorbed:
@@ -136,7 +131,9 @@ def select(absorbed: Absorbed, selector: Selector) -> Selected:
         return _selected(unit, selector)
 
     units = _prepared(absorbed.units, chosen, chosen)
-    return Selected(absorbed.graph, absorbed.device, units, selector)
+    selected = Selected(absorbed.graph, absorbed.device, units, selector)
+    selected.verify()
+    return selected
 
 
 def _selected(unit: Unit, selector: Selector) -> Unit:

@@ -140,7 +140,8 @@ class InternalError(OneDispatchError):
     """
 
     def __str__(self) -> str:
-        return f"internal error in {self.where}: {self.given}. {self.remedy}"
+        accepted = f"; accepted: {self.accepted}" if self.accepted else ""
+        return f"internal error in {self.where}: {self.given}{accepted}. {self.remedy}"
 
 
 class _AtOperation(OneDispatchError):
