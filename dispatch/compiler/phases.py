@@ -20,7 +20,7 @@ from onedispatch.dispatch.compiler.device_region import DeviceRegion, device_reg
 from onedispatch.dispatch.compiler.emit import Images, emit_region
 from onedispatch.dispatch.compiler.executable import HostStep, Step
 from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, in_order, map_graph
-from onedispatch.dispatch.compiler.partition import Region, partition
+from onedispatch.dispatch.compiler.partition import Region, partition, settle_aliases
 from onedispatch.dispatch.compiler.passthrough import hand_on, settle_copies
 from onedispatch.dispatch.compiler.phase_rules import (
     check_arguments,
@@ -210,7 +210,8 @@ def place(emitted: Emitted, *, strict: bool) -> Placed:
     """Regions, as few as the order of the graph allows; outputs leave through copies where they must."""
     graph, specs = emitted.graph, Specs(emitted.graph)
     copies = Copies(emitted.device, emitted.selector)
-    units = settle_copies(emitted.units, graph.output_names, copies)
+    # Aliases that the host takes anyway first: no copy is made to ask whether the device could.
+    units = settle_copies(settle_aliases(emitted.units), graph.output_names, copies)
     on_device = strict or all(unit.kind != "host" for unit in units)
     ends = hand_on(graph, copies, on_device=on_device)
     regions = partition([*units, *ends.units], ends.sources)
