@@ -19,7 +19,13 @@ from onedispatch.operators.scheduling.candidates import fitting
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, depends
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
-from onedispatch.operators.scheduling.schedule import MAX_LOCK, MAX_PANEL_WORDS, PANEL_PARTS
+from onedispatch.operators.scheduling.schedule import (
+    LEAST_OUT_WORDS,
+    MAX_LOCK,
+    MAX_PANEL_WORDS,
+    MOST_TILES_OF_COLUMN,
+    PANEL_PARTS,
+)
 from onedispatch.operators.scheduling.solution import Mapping
 from onedispatch.transactions import Device
 
@@ -188,7 +194,10 @@ class Judge:
             outer = outer * count
         served = -(-self.room.rows // self.device.columns) if mapping.rowcast else rows
         ports = [self._port(p, mapping, counts, outer, at) for p in (0, 1)]
-        fits = _hold(self.room, ports, (served, 1), out * rows)
+        fits = _hold(self.room, ports, (served, 1), np.maximum(out, LEAST_OUT_WORDS) * rows)
+        if mapping.col_dim is not None:
+            along = counts[mapping.col_dim] * (rows if mapping.row_dim == mapping.col_dim else 1)
+            fits = fits & (along <= MOST_TILES_OF_COLUMN)
         drain = outer * out * rows
         sources = self.room.rows if mapping.rowcast else rows * mapping.columns
         total = ports[0].taken * ports[0].fetched * sources + mapping.columns * (

@@ -38,6 +38,8 @@ from onedispatch.transactions.machine import registers as reg
 MAX_PANEL_WORDS = reg.MEM.bd_field["length"].maximum
 MAX_LOCK = reg.LOCK_MAX
 PANEL_PARTS = 4
+LEAST_OUT_WORDS = 2  # of a row's out ring: a chunk in two halves, or two chunks of one word
+MOST_TILES_OF_COLUMN = (1 << 16) - 1  # "cc" of a dimension in the parameter block
 GROUP_WORDS, MIN_PANELS = 12288, 8  # size and number of panels worth grouping chunks into
 
 
@@ -272,7 +274,7 @@ class Schedule:
     @property
     def rings_fit(self) -> bool:
         """Whether memory tiles can hold the leanest rings."""
-        return self._hold(self.out_words if self.out_words > 1 else 2, 1)[1]
+        return self._hold(max(self.out_words, LEAST_OUT_WORDS), 1)[1]
 
     def _enough_bds(self, holds: tuple[Hold, Hold], out_parts: tuple[int, ...]) -> bool:
         """Whether a memory tile has the descriptors and locks for this, whichever column it is."""

@@ -12,7 +12,9 @@ from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
+from math import isfinite
 
+from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.candidates import candidates
 from onedispatch.operators.scheduling.judge import Judge
 from onedispatch.operators.scheduling.nest import Nest
@@ -23,7 +25,10 @@ ORDERED_MAPPINGS = 6
 
 
 def search(nest: Nest, device: Device) -> Solution:
-    """The best solution of ``nest`` on ``device``. Raises ``Unsupported`` where no tile fits a core."""
+    """The best solution of ``nest`` on ``device``.
+
+    Raises ``Unsupported`` where no tile fits a core, or none of those that do a memory tile.
+    """
     tiles, k_tile = candidates(nest)
     judge = Judge(nest, device, tiles, k_tile)
     judged = Judged(judge, list(_mappings(nest, device)))
@@ -31,7 +36,12 @@ def search(nest: Nest, device: Device) -> Solution:
     for mapping in judged.leaders(ORDERED_MAPPINGS):
         for order in _orders(nest):
             judged.try_order(mapping, order)
-    _, mapping, at = judged.best
+    cost, mapping, at = judged.best
+    if not isfinite(cost):
+        raise Unsupported(
+            "of no tile that fits a core do memory tiles hold two chunks of each operand for a column",
+            "smaller innermost extents or windows, or a device with larger memory tiles",
+        )
     return Solution(nest.kernel.name, mapping, tuple(int(t[at]) for t in judge.tiles), int(judge.k_tile[at]))
 
 

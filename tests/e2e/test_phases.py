@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random graphs through all phases: nothing is searched in vain, errors are typed, answers are those of ONNX."""
+"""Random graphs through all phases: nothing is searched in vain, errors are typed, answers those of ONNX."""
 
 from __future__ import annotations
 

@@ -12,12 +12,18 @@ import numpy as np
 import pytest
 
 import onedispatch as od
-from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.declarations.registry import mapping_for
+from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
+from onedispatch.operators.interface.operator import Lowering
+from onedispatch.operators.scheduling.judge import Judge
+from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.search import search
 from onedispatch.operators.scheduling.select import SEARCH, Search, select
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device
+from onedispatch.transactions.machine.device import read_text
+from tests.devices import device_text
 from tests.unit.test_operators_solution import NPU2, PLAIN, Always, chain, product
 
 FITS = Solution("od::gemm@1", PLAIN, (8, 8), 8)
@@ -187,3 +193,40 @@ def test_an_empty_selector_is_asked() -> None:
 def test_what_cannot_be_asked_is_no_selector(given: Any) -> None:
     with pytest.raises(od.InputError, match=r"selector.*an object with select\(problem, device\)"):
         od.compile(chain(), selector=given)
+
+
+SMALL = "core.data_memory_bytes", "memory_tile.memory_bytes"
+
+
+def many_rows(columns: int) -> tuple[Nest, Device]:
+    """A softmax of so many rows of which a core holds one that no column can count all of its own."""
+    text = device_text({"device.columns": columns, "device.core_rows": 1, SMALL[0]: 3072, SMALL[1]: 6144})
+    device = read_text(text, "small", "small")[0]
+    ends = [TensorSpec(name, np.dtype(np.float32), (70_000 * columns, 128)) for name in "xy"]
+    lowering, mapping = Lowering(device), mapping_for("", "Softmax")
+    lowering.begin(node := NodeSpec("n", "Softmax", "", 17, ends[:1], ends[1:], {}))
+    assert mapping is not None
+    mapping.function(node, lowering)
+    ((_, operator),) = lowering.ops
+    return operator.nests()[0], device
+
+
+@pytest.mark.parametrize("columns", [2, 8])
+def test_what_the_search_finds_fits_small_devices_too(columns: int) -> None:
+    nest, device = many_rows(columns)
+    schedule = select(nest, device)  # it is checked as everybody's
+    assert schedule.mapping.columns == 1
+    wide = Solution(nest.kernel.name, replace(PLAIN, col_dim=0, columns=columns), (1, 1), 1)
+    with pytest.raises(od.SolutionError, match="at most 65535 in one column") as caught:
+        select(nest, device, Always(wide))
+    assert Solution.from_data(caught.value.would_fit) == schedule.solution
+
+
+def test_where_no_memory_tile_holds_anything_the_host_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No device that the overlay takes is so; whatever makes the search give up, the reason stands."""
+    monkeypatch.setattr(Judge, "cost", lambda self, mapping, at: np.full(len(at), np.inf))
+    model = od.compile(chain(), selector=Search())
+    assert [row.device for row in model.placement] == ["cpu"] * 3
+    assert "memory tiles" in model.placement[0].reason
+    with pytest.raises(od.UnsupportedModelError, match="memory tiles"):
+        od.compile(chain(), selector=Search(), fallback="error")
