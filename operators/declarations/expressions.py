@@ -41,7 +41,7 @@ class Op(IntEnum):
     COUNT = 17  # chunk extent of operand a along its axis b
     STRIDE = 18  # elements from one to the next of the same
     RUN = 19  # members that a walk of operand a, innermost axis first, reaches with one step
-    STEP = 20  # that step in elements; 0 where they all are one element
+    STEP = 20  # that step in elements, on average; 0 where they all are one element
     BYTES = 21  # size of one element of operand a
     PRESENT = 22  # 1 where operand a is there, else 0
     DEVICE = 23  # device constant a of the kernel
@@ -289,7 +289,10 @@ def run(operand: str) -> Expr:
 
 
 def step(operand: str) -> Expr:
-    """That step in elements: 1 along neighbours, 0 where all members are one element."""
+    """That step in elements: 1 along neighbours, 0 where all members are one element.
+
+    Members at exact fractions of an axis have the step of their average: 0.5 where each element is met twice.
+    """
     return Expr(Op.STEP, name=operand)
 
 

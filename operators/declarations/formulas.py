@@ -26,6 +26,11 @@ def accesses(members: Expr, operand: str) -> Expr:
     return e.ceiling(members * e.item_bytes(operand) / e.device("vector_bytes"))
 
 
+def words(members: Expr) -> Expr:
+    """Vectors of ``members`` sums, which are f32 or have 32 bits whatever becomes of them."""
+    return e.ceiling(members / e.device("i32_lanes"))
+
+
 def many(value: Expr) -> Expr:
     """1 where a step or a stride is beyond 1, else 0."""
     return e.differs(e.largest(value, 1), 1)
@@ -36,15 +41,19 @@ def either(condition: Expr, yes: Expr | float, no: Expr | float) -> Expr:
     return condition * yes + (1 - condition) * no
 
 
-def read(rows: Expr, run: Expr, operand: str) -> Expr:
-    """Cycles of reading ``rows`` walks of ``run`` members of ``operand``, at the step that it has.
+def read(rows: Expr, run: Expr, operand: str, step: Expr | None = None) -> Expr:
+    """Cycles of reading ``rows`` walks of ``run`` members of ``operand``, at ``step``: the one that it has.
 
     Neighbours come as whole vectors, several in a cycle; members apart take a load and a shuffle for
     every vector that they touch, at most one per member; one member for all is loaded once per row.
+    Members that repeat (a step between 0 and 1) take a load and a shuffle for every vector of results.
     """
-    step = e.step(operand)
-    touched = e.largest(e.smallest(run, accesses(run * step, operand)), 1)
-    price = either(many(step), e.device("gather_cycles"), 1 / e.device("loads_per_cycle"))
+    step = e.step(operand) if step is None else step
+    moving = e.differs(step, 0)
+    reach = run * e.largest(step, moving)
+    touched = e.largest(e.smallest(run, accesses(reach, operand)), 1)
+    apart = moving * e.differs(step, 1)
+    price = either(apart, e.device("gather_cycles"), 1 / e.device("loads_per_cycle"))
     return e.named(f"read({operand})", rows * touched * price)
 
 
@@ -102,6 +111,21 @@ def operations(operand: str) -> Expr:
     return e.device("op_cycles", operand)
 
 
+def moves(operand: str) -> Expr:
+    """Cycles of shifting, shuffling or selecting in a vector of ``operand``'s type: its bits alone."""
+    return e.device("move_cycles", operand)
+
+
+def comparisons(operand: str) -> Expr:
+    """Cycles of taking the larger of two vectors of ``operand``'s type, element by element."""
+    return e.device("compare_cycles", operand)
+
+
+def summed(operand: str) -> Expr:
+    """Cycles of adding a vector of ``operand``'s type to wide sums."""
+    return e.device("sum_cycles", operand)
+
+
 def combined(lanes: Expr, operand: str, combine: Expr) -> Expr:
     """Cycles of making one value of a vector: it is shuffled and ``combine``d by halves."""
-    return e.halvings(e.smallest(lanes, e.device("lanes", operand))) * (operations(operand) + combine)
+    return e.halvings(e.smallest(lanes, e.device("lanes", operand))) * (moves(operand) + combine)

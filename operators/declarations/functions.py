@@ -18,6 +18,7 @@ from onedispatch.operators.declarations.dtypes import FLOATS, NUMBERS
 from onedispatch.operators.declarations.kernel import FREE, Function, FunctionTable, work
 
 Array = np.ndarray[Any, Any]
+MOVE, COMPARISON, SUM = work(move=1), work(compare=1), work(sum=1)
 _SIGNED = f"{FLOATS} i8 i16 i32"
 
 
@@ -39,18 +40,20 @@ ACTIVATIONS = FunctionTable(
     "activation",
     (
         Function("none", lambda x, a, b: x, work=FREE),
-        Function("relu", lambda x, a, b: np.maximum(x, x.dtype.type(0)), onnx="Relu", dtypes=NUMBERS),
+        Function(
+            "relu", lambda x, a, b: np.maximum(x, x.dtype.type(0)), onnx="Relu", dtypes=NUMBERS, work=MOVE
+        ),
         Function(
             "leakyrelu",
             lambda x, a, b: np.where(x < 0, np.float32(a) * x, x),
             dtypes=FLOATS,
-            work=work(mul=1, op=2),
+            work=work(mul=1, move=2),
         ),
         Function(
             "clip",
             lambda x, a, b: np.minimum(np.maximum(x, np.float32(a)), np.float32(b)),
             dtypes=FLOATS,
-            work=work(op=2),
+            work=work(move=4),  # bounds are known: two operations on bits for each
         ),
         Function(
             "sigmoid",
@@ -63,8 +66,8 @@ ACTIVATIONS = FunctionTable(
         Function("exp", lambda x, a, b: np.exp(x), onnx="Exp", dtypes=FLOATS, work=work(exp=1)),
         Function("sqrt", lambda x, a, b: np.sqrt(x), onnx="Sqrt", dtypes=FLOATS, work=work(sqrt=1)),
         Function("erf", lambda x, a, b: _erf(x), onnx="Erf", dtypes=FLOATS, work=work(erf=1)),
-        Function("abs", lambda x, a, b: np.abs(x), onnx="Abs", dtypes=NUMBERS),
-        Function("neg", lambda x, a, b: -x, onnx="Neg", dtypes=_SIGNED),
+        Function("abs", lambda x, a, b: np.abs(x), onnx="Abs", dtypes=NUMBERS, work=MOVE),
+        Function("neg", lambda x, a, b: -x, onnx="Neg", dtypes=_SIGNED, work=MOVE),
         Function("log", lambda x, a, b: np.log(x), onnx="Log", dtypes=FLOATS, work=work(log=1)),
         Function("reciprocal", lambda x, a, b: 1 / x, onnx="Reciprocal", dtypes=FLOATS, work=work(div=1)),
         Function(
@@ -73,7 +76,7 @@ ACTIVATIONS = FunctionTable(
             onnx="Softsign",
             dtypes=FLOATS,
             ulp=4,
-            work=work(div=1, op=2),
+            work=work(div=1, op=1, move=1),
         ),
     ),
     sealed=14,
@@ -90,8 +93,8 @@ ELTWISE = FunctionTable(
         Function("div", _quotient, inputs=2, onnx="Div", dtypes=NUMBERS, work=work(div=1)),
         Function("muladd", lambda a, b, x, y, z: x * y + z, inputs=3, dtypes=FLOATS, work=work(mul=1, op=1)),
         Function("fill", lambda a, b: np.float32(a), inputs=0, work=FREE),
-        Function("max", lambda a, b, x, y: np.maximum(x, y), inputs=2, dtypes=NUMBERS),
-        Function("min", lambda a, b, x, y: np.minimum(x, y), inputs=2, dtypes=NUMBERS),
+        Function("max", lambda a, b, x, y: np.maximum(x, y), inputs=2, dtypes=NUMBERS, work=COMPARISON),
+        Function("min", lambda a, b, x, y: np.minimum(x, y), inputs=2, dtypes=NUMBERS, work=COMPARISON),
         # The logarithm is carried in two parts, or its error would grow with the exponent.
         Function(
             "pow",
@@ -117,16 +120,16 @@ def _mean(x: Array) -> Any:
 REDUCTIONS = FunctionTable(
     "reduce_mode",
     (
-        Function("sum", lambda x: x.sum(axis=1, dtype=x.dtype), onnx="ReduceSum", dtypes=NUMBERS),
-        Function("mean", _mean, onnx="ReduceMean", dtypes=NUMBERS, finish=work(div=1)),
-        Function("max", lambda x: x.max(axis=1), onnx="ReduceMax"),
-        Function("min", lambda x: x.min(axis=1), onnx="ReduceMin"),
+        Function("sum", lambda x: x.sum(axis=1, dtype=x.dtype), onnx="ReduceSum", dtypes=NUMBERS, work=SUM),
+        Function("mean", _mean, onnx="ReduceMean", dtypes=NUMBERS, work=SUM, finish=work(div=1)),
+        Function("max", lambda x: x.max(axis=1), onnx="ReduceMax", work=COMPARISON),
+        Function("min", lambda x: x.min(axis=1), onnx="ReduceMin", work=COMPARISON),
         Function(
             "sum_square",
             lambda x: (x * x).sum(axis=1, dtype=x.dtype),
             onnx="ReduceSumSquare",
             dtypes=NUMBERS,
-            work=work(mul=1, op=1),
+            work=work(mul=1, sum=1),
         ),
         Function(
             "prod",
@@ -142,9 +145,9 @@ REDUCTIONS = FunctionTable(
 POOLINGS = FunctionTable(
     "pool_mode",
     (
-        Function("max", dtypes=NUMBERS),
-        Function("average_exclude_pad", dtypes=FLOATS, finish=work(div=1)),
-        Function("average_include_pad", dtypes=FLOATS, finish=work(div=1)),
+        Function("max", dtypes=NUMBERS, work=COMPARISON),
+        Function("average_exclude_pad", dtypes=FLOATS, work=SUM, finish=work(div=1)),
+        Function("average_include_pad", dtypes=FLOATS, work=SUM, finish=work(div=1)),
     ),
     sealed=3,
 )

@@ -64,7 +64,7 @@ class KernelDeclarationError(ValueError):
 
 
 # What functions are counted in: ``kernel.<dtype>_<term>_cycles`` of a device is the price per vector.
-WORK = ("op", "mul", "div", "exp", "log", "tanh", "erf", "sqrt")
+WORK = ("op", "mul", "div", "exp", "log", "tanh", "erf", "sqrt", "move", "compare", "sum")
 WORK_TERMS = len(WORK)
 Work = tuple[tuple[str, float], ...]
 

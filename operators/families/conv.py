@@ -34,10 +34,11 @@ from onedispatch.operators.families.window import (
     TAPS,
     WINDOW_SCALARS,
     Window,
-    packed_planes,
+    copied_planes,
     row_dim,
     rows_view,
     spatial,
+    split_planes,
     window_of,
     windows,
 )
@@ -60,15 +61,23 @@ from onedispatch.transactions import Device
 Array = np.ndarray[Any, Any]
 
 
+PRODUCT_BYTES = 2  # of what native products of floats multiply: bfloat16 parts
+
+
 def _conv_cost() -> e.Expr:
     """Planes are packed, windows laid out as columns (im2col), and multiplied by the weights."""
     co, pixels, k = e.tile("co"), e.tile("oh") * e.tile("ow"), e.K_COUNT
-    # A window of one element needs no columns: the plane is the matrix.
+    # A window of one element needs no columns: the plane is the matrix, and descriptors bring its blocks.
+    # Columns are loaded and shifted into place, and what lies in one vector goes to as many native
+    # products as it has rows of them: vectors of that many taps change places by halves.
     column_vectors = e.ceiling(e.tile("ow") * e.device("part_bytes", "x") / e.device("vector_bytes"))
-    columns = k * TAPS * (e.tile("oh") * column_vectors + ROW)
+    blocks = e.device("vector_bytes") / (e.device("native_n", "x") * PRODUCT_BYTES)
+    placed = e.device("gather_cycles") * (1 + e.halvings(blocks))
+    columns = k * TAPS * (e.tile("oh") * column_vectors * placed + ROW)
     weights = vectors(co * k * TAPS, "w") * e.device("pack_cycles", "w")  # in the order of the blocks
     return (
-        packed_planes(k)
+        split_planes(k)
+        + copied_planes(k, split=True)
         + e.named("im2col", e.differs(TAPS, 1) * columns)
         + e.named("pack(w)", weights)
         + products(co, k * TAPS, pixels, "x", "w")
@@ -82,8 +91,9 @@ def _depthwise_cost() -> e.Expr:
     rows = e.tile("c") * e.tile("oh") * vectors(e.tile("ow"), "out")
     taps = rows * (TAPS * e.device("window_mac_cycles", "x") + ROW)
     weights = vectors(e.tile("c") * TAPS, "w") * e.device("pack_cycles", "w")
-    results = rows * (e.present("bias") * operations("out") + e.work("act", "out"))
-    return ENTRY + packed_planes(e.tile("c")) + e.named("pack(w)", weights) + e.named("taps", taps) + results
+    results = rows * (e.present("bias") * operations("bias") + e.work("act", "out"))
+    planes = split_planes(e.tile("c")) + copied_planes(e.tile("c"), split=True)
+    return ENTRY + planes + e.named("pack(w)", weights) + e.named("taps", taps) + results
 
 
 CONV = declare(

@@ -13,11 +13,14 @@ from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import DTYPES, FLOATS
 from onedispatch.operators.declarations.formulas import (
     accumulated,
+    either,
     operations,
     packed,
     products,
+    summed,
     sums_bytes,
     vectors,
+    words,
 )
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import MAX_DIMS, Kernel, Scalar, Tensor, declare
@@ -53,27 +56,51 @@ Array = np.ndarray[Any, Any]
 
 
 def finished(results: e.Expr) -> e.Expr:
-    """Cycles of the last step for its ``results``: the bias, and the activation."""
-    per_vector = e.present("bias") * operations("out") + e.work("act", "out")
-    return e.LAST * vectors(results, "out") * per_vector
+    """Cycles of the last step for its ``results``: the bias, added to wide sums, and the activation."""
+    bias = e.present("bias") * words(results) * operations("bias")
+    return e.LAST * (bias + vectors(results, "out") * e.work("act", "out"))
+
+
+def _requantised(results: e.Expr) -> e.Expr:
+    """Cycles of making ``results`` sums of 32 bits narrow, in vectors of them.
+
+    Converted to f32, multiplied by the scale, rounded to i32 again, the zero point added, and saturated.
+    """
+    conversion = e.device("i32_convert_cycles") + e.device("f32_convert_cycles")
+    narrowing = e.device("i32_convert_cycles")
+    zero = e.present("out_zero") * e.device("i32_op_cycles")
+    per_vector = 2 * conversion + e.device("f32_mul_cycles") + zero + narrowing
+    return e.named("requantised", e.present("scale") * words(results) * per_vector)
+
+
+def _corrected(m: e.Expr, k: e.Expr, n: e.Expr) -> e.Expr:
+    """Cycles of zero points: sums of the other matrix, each times its zero point, taken from every output.
+
+    Where one zero point is for all, so is one product per sum; one for each row (or column) of its own
+    matrix takes a product per output.
+    """
+
+    def one(zero: str, axis: str, other: str, inner: e.Expr, sums: e.Expr) -> e.Expr:
+        mul, op = e.device("i32_mul_cycles"), e.device("i32_op_cycles")
+        each = e.differs(e.stride(zero, axis), 0)
+        scaled = either(each, words(m * n), words(sums)) * mul
+        added = vectors(inner * sums, other) * summed(other)
+        return e.present(zero) * (added + scaled + words(m * n) * op)
+
+    return e.named("zero points", one("a_zero", "m", "b", k, n) + one("b_zero", "n", "a", k, m))
 
 
 def _cost() -> e.Expr:
     """Operands are brought into blocks, multiplied in whole native products, and accumulated."""
     m, k, n = e.tile("m"), e.K_COUNT, e.tile("n")
-    a_zero, b_zero = e.present("a_zero"), e.present("b_zero")
-    # A zero point takes the sums of the other matrix, and a correction of every output.
-    sums = a_zero * vectors(k * n, "b") * operations("b") + b_zero * vectors(m * k, "a") * operations("a")
-    corrections = (a_zero + b_zero) * vectors(m * n, "out") * operations("out")
-    scales = e.differs(e.scalar("alpha"), 1) + e.present("scale")
-    scaled = e.LAST * vectors(m * n, "out") * scales * e.device("mul_cycles", "out")
+    scaled = e.differs(e.scalar("alpha"), 1) * words(m * n) * e.device("f32_mul_cycles")
     return (
         packed("a", m * k)
         + packed("b", k * n)
         + products(m, k, n, "a", "b")
         + accumulated(m, n, "a", "out")
-        + e.named("zero points", sums + corrections)
-        + e.named("last step", finished(m * n) + scaled)
+        + _corrected(m, k, n)
+        + e.named("last step", finished(m * n) + e.LAST * (scaled + _requantised(m * n)))
     )
 
 

@@ -22,7 +22,6 @@ from onedispatch.operators.declarations.formulas import (
     ROW,
     accesses,
     busiest,
-    operations,
     read,
     vectors,
 )
@@ -38,10 +37,13 @@ Array = np.ndarray[Any, Any]
 
 
 def _cast_cost() -> e.Expr:
-    """An operation on a vector of each type: one is widened, the other narrowed."""
+    """A conversion of a vector of each type: one is widened, the other narrowed."""
     run = e.named("run", e.smallest(e.run("x0"), e.run("out")))
     rows = e.named("rows", e.ELEMENTS / run)
-    converted = rows * (vectors(run, "x0") * operations("x0") + vectors(run, "out") * operations("out"))
+    converted = rows * (
+        vectors(run, "x0") * e.device("convert_cycles", "x0")
+        + vectors(run, "out") * e.device("convert_cycles", "out")
+    )
     stores = rows * accesses(run, "out")
     return ENTRY + rows * ROW + busiest(read(rows, run, "x0"), stores, converted)
 

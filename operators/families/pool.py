@@ -9,7 +9,7 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import FLOATS, NUMBERS
-from onedispatch.operators.declarations.formulas import ENTRY, ROW, operations, vectors
+from onedispatch.operators.declarations.formulas import ENTRY, ROW, moves, vectors
 from onedispatch.operators.declarations.functions import POOLINGS, Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, chooses, declare
 from onedispatch.operators.declarations.registry import maps
@@ -23,7 +23,7 @@ from onedispatch.operators.families.window import (
     TAPS,
     WINDOW_SCALARS,
     Window,
-    packed_planes,
+    copied_planes,
     row_dim,
     rows_view,
     spatial,
@@ -41,10 +41,10 @@ Array = np.ndarray[Any, Any]
 def _cost() -> e.Expr:
     """Per tap and vector of outputs: a load that is no vector's beginning, shifted, and combined."""
     rows = e.tile("c") * e.tile("oh") * vectors(e.tile("ow"), "out")
-    per_tap = e.work("mode", "x") + operations("x")
+    per_tap = e.work("mode", "x") + moves("x")
     taps = rows * (TAPS * per_tap + ROW)
     results = rows * (e.finish("mode", "out") + e.work("act", "out"))
-    return ENTRY + packed_planes(e.tile("c")) + e.named("taps", taps) + results
+    return ENTRY + copied_planes(e.tile("c")) + e.named("taps", taps) + results
 
 
 POOL = declare(

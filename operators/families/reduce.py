@@ -52,11 +52,15 @@ _NARROW = "i8 u8 i16 u16 i32 bool"  # what is reduced in int32
 
 def _reduce_cost() -> e.Expr:
     """Lines are the members of k with neighbours along i in a vector, or with neighbours along k."""
-    sideways = e.differs(e.tile("i"), 1)  # vectors hold neighbours along i
-    r, i, k = e.tile("r"), e.tile("i"), e.K_COUNT
-    lines = e.named("lines", r * either(sideways, vectors(i, "x"), 1))
+    r, i, k, step = e.tile("r"), e.tile("i"), e.K_COUNT, e.stride("x", "i")
+    columns = e.named("columns", either(e.differs(step, 0), i, 1))  # one that is repeated is reduced once
+    several, apart = e.differs(columns, 1), e.differs(step, 1)
+    sideways = e.named("sideways", several * (1 - apart))  # vectors hold neighbours along i
+    lines = e.named("lines", r * either(sideways, vectors(i, "x"), columns))
     line = e.named("line", either(sideways, k, vectors(k, "x")))
-    loads = read(r * i * k / e.run("x"), e.run("x"), "x")
+    whole = read(r * columns * k / e.run("x"), e.run("x"), "x")
+    alone = read(lines, k, "x", e.stride("x", "k"))  # columns apart are lines of their own
+    loads = e.named("loads", either(several * apart, alone, whole))
     across = (1 - sideways) * lines * combined(k, "x", e.work("mode", "x"))
     # Results so far are loaded and stored: words where they are kept, which the last step makes narrow.
     words = 2 * r * e.ceiling(WORD_BYTES * i / e.device("vector_bytes")) + e.LAST * r * accesses(i, "out")

@@ -11,7 +11,16 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import FLOATS
-from onedispatch.operators.declarations.formulas import ENTRY, ROW, combined, either, operations, vectors
+from onedispatch.operators.declarations.formulas import (
+    ENTRY,
+    ROW,
+    combined,
+    comparisons,
+    either,
+    operations,
+    summed,
+    vectors,
+)
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.registry import maps
@@ -73,8 +82,8 @@ def _softmax_cost() -> e.Expr:
     log, op = e.scalar("log"), operations("x")
     scale = either(log, 2 * op, e.device("mul_cycles", "x"))
     total = either(log, e.device("log_cycles", "x"), e.device("div_cycles", "x"))
-    per_vector = 3 * op + e.device("exp_cycles", "x") + scale
-    across = (1 - SIDEWAYS) * 2 * combined(length, "x", op)  # of the maximum and of the sum
+    per_vector = comparisons("x") + op + e.device("exp_cycles", "x") + summed("x") + scale
+    across = (1 - SIDEWAYS) * (combined(length, "x", comparisons("x")) + combined(length, "x", summed("x")))
     return ENTRY + lines * (3 * ROW + line * per_vector + total + across)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.formulas import ROW, accesses, many, vectors
+from onedispatch.operators.declarations.formulas import ROW, many, vectors
 from onedispatch.operators.declarations.kernel import Scalar
 from onedispatch.operators.declarations.params import LIMITS
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
@@ -35,19 +35,24 @@ WINDOW_SCALARS = (
 TAPS = e.named("taps per window", e.scalar("kh") * e.scalar("kw"))
 
 
-def packed_planes(channels: e.Expr) -> e.Expr:
-    """Cycles of making the input planes of ``channels`` ready, row by row.
+def copied_planes(channels: e.Expr, split: bool = False) -> e.Expr:
+    """Cycles of making the input planes of ``channels`` ready, row by row; ``split`` ones as parts.
 
     Where windows overlap or skip columns, planes are copied, padding and halo included; with a
     horizontal stride, columns are sorted by their phase in a second pass, so that a tap's values lie side
     by side. Windows of one element read the chunk as it lies.
     """
-    width = e.count("x", "ow")
+    size = e.device("part_bytes", "x") if split else e.item_bytes("x")
     strided = many(e.scalar("sw"))
     passes = e.largest(e.differs(TAPS, 1), strided) + strided
-    copied = passes * accesses(width, "x") * e.device("gather_cycles")
-    row = copied + vectors(width, "x") * e.device("pack_cycles", "x")
-    return e.named("pack(x)", channels * (e.count("x", "oh") * row + e.smallest(row, 1) * ROW))
+    row = e.ceiling(e.count("x", "ow") * size / e.device("vector_bytes")) * e.device("gather_cycles")
+    return e.named("planes", channels * passes * (e.count("x", "oh") * row + ROW))
+
+
+def split_planes(channels: e.Expr) -> e.Expr:
+    """Cycles of making the planes parts that native products take: all of a chunk is one run."""
+    members = channels * e.count("x", "oh") * e.count("x", "ow")
+    return e.named("pack(x)", vectors(members, "x") * e.device("pack_cycles", "x"))
 
 
 @dataclass(frozen=True)

@@ -134,32 +134,37 @@ class Quantities:
         run: Any = 1
         step: Any = 0
         open_: Any = True  # nothing has ended the walk yet
-        for members, stride in self._members(tensor):
+        for members, stride, whole in self._members(tensor):
             many = np.greater(members, 1)
             begins = many & np.equal(run, 1)
-            joins = many & open_ & (begins | np.equal(stride, np.multiply(run, step)))
+            joins = many & open_ & (begins | (whole & np.equal(stride, np.multiply(run, step))))
             open_ = open_ & (joins | ~many)
             step = np.where(begins & joins, stride, step)
             run = np.where(joins, run * members, run)
         return run, step
 
-    def _members(self, tensor: Tensor) -> Iterator[tuple[Any, Any]]:
-        """(members, elements from one to the next) along the operand's axes, innermost first."""
+    def _members(self, tensor: Tensor) -> Iterator[tuple[Any, Any, bool]]:
+        """(members, elements from one to the next) along the operand's axes, innermost first.
+
+        The last value tells whether every step is that long: fractions of a stride are so on average.
+        """
         operand, nest = self.bound.get(tensor.name), self.nest
         if operand is None:  # what is absent ends no walk
-            yield prod(self.tiles), 0
+            yield prod(self.tiles), 0, True
             return
         lies = {dim: (count, stride) for dim, count, stride in operand.extents(nest, self.tiles, self.k_tile)}
         for axis in reversed(tensor.axis_names[: None if nest.kernel.dims else len(nest.dims)]):
             dim = nest.axis_dim(tensor, axis)
             if dim is None:
-                yield lies.get(None, (1, 0))
+                yield *lies.get(None, (1, 0)), True
                 continue
             if dim != K and nest.dims[dim].extent == 1:
                 continue
-            a = next((x.a for x in operand.access if x.dim == dim), 0) if isinstance(operand, Operand) else 1
-            stride = lies.get(dim, (1, 0))[1]
-            yield (self.k_count if dim == K else self.tiles[dim]), np.multiply(a, stride)
+            a, den = 1, 1
+            if isinstance(operand, Operand):
+                a, den = next(((x.a, x.den) for x in operand.access if x.dim == dim), (0, 1))
+            step = np.multiply(a, lies.get(dim, (1, 0))[1])
+            yield (self.k_count if dim == K else self.tiles[dim]), np.divide(step, den), a % den == 0
 
 
 def _unchanging(formula: Expr) -> Iterator[Expr]:

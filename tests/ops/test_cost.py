@@ -12,7 +12,9 @@ import numpy as np
 import onedispatch.cpp_ext._core as core
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.emission.emitter import BoundNest
+from onedispatch.operators.families.elementwise import KERNEL
 from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles
+from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Mapping, Solution
@@ -94,6 +96,31 @@ def test_search_and_simulator_agree_on_random_calls() -> None:
         if compared.total() >= CALLS:
             break
     assert {name for name, *_ in compared} == {kernel.name for kernel in all_kernels()}
+
+
+def up_sampling(random: np.random.Generator) -> Nest:
+    """A copy of [c, h, w] at exact fractions of its axes, or whole ones."""
+    ups, downs = random.integers(1, 4, 2), random.integers(1, 4, 2)
+    c, h, w = (int(n) for n in random.integers(1, 12, 3))
+    sizes = [c, *((n - 1) * int(up) // int(down) + 1 for n, up, down in zip((h, w), ups, downs, strict=True))]
+    steps = [Access(d + 1, int(downs[d]), den=int(ups[d])) for d in range(2)]
+    x = Operand("x0", 0, F32, (c, h, w), (h * w, w, 1), (Access(0), *steps))
+    strides = (sizes[1] * sizes[2], sizes[2], 1)
+    out = Operand("out", OUTPUT, F32, tuple(sizes), strides, tuple(map(Access, range(3))))
+    dims = tuple(Dim(name, size) for name, size in zip("chw", sizes, strict=True))
+    return Nest(KERNEL, dims, (x,), (out,), scalars={"func": "copy"})
+
+
+def test_both_agree_on_members_at_fractions() -> None:
+    random = np.random.default_rng(4)
+    for _ in range(300):
+        device = find_device(DEVICES[int(random.integers(2))])
+        schedule = random_schedule(up_sampling(random), device, random)
+        if schedule is None:
+            continue
+        block = BoundNest(schedule, dict.fromkeys(range(8), 1), 1, 0).param_block()
+        _, *charged = core.charged_cycles(block, device.name, most=2)
+        assert charged == expected(schedule), schedule.explain()
 
 
 def test_arrays_of_tilings_cost_what_each_costs() -> None:

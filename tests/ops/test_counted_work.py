@@ -11,13 +11,18 @@ import numpy as np
 import pytest
 
 from onedispatch.operators.declarations.dtypes import DTYPES
+from onedispatch.operators.declarations.functions import ACTIVATIONS, ELTWISE, REDUCTIONS, Activation
+from onedispatch.operators.declarations.kernel import FunctionTable
 from onedispatch.operators.families.conv import Conv
-from onedispatch.operators.families.elementwise import Eltwise, View
+from onedispatch.operators.families.elementwise import KERNEL, Eltwise, View
 from onedispatch.operators.families.matmul import MatMul
+from onedispatch.operators.families.pool import Pool
+from onedispatch.operators.families.reduce import Reduce
 from onedispatch.operators.families.rows import Softmax
 from onedispatch.operators.families.window import Window
 from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.operators.scheduling.call_cost import CallCost
+from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device, find_device
 
@@ -51,16 +56,18 @@ def test_short_rows_cost_more_than_long_ones_of_as_many_elements(device: Device)
     # Half a vector or more is empty, and every row has its loops, its sums across lanes and its division.
     ratio = softmax(device, 65_536, 8) / softmax(device, 512, 1024)
     assert ratio > lanes / 8
-    # A row of 8: three loops, one vector, a division, and twice the halvings of 8 lanes.
-    assert softmax(device, 2, 8) - softmax(device, 1, 8) == 3 * 10 + (3 + 143 + 19) + 104 + 2 * 3 * 2
+    # A row of 8: three loops, one vector (compared, centred, added up), a division, and the halvings of 8
+    # lanes for the maximum and for the sum.
+    vector, across = 4 + 1 + 143 + 1 + 19, 3 * (1 + 4) + 3 * (1 + 1)
+    assert softmax(device, 2, 8) - softmax(device, 1, 8) == 3 * 10 + vector + 104 + across
 
 
-def conv(device: Device, channels: int, kernel: int) -> float:
-    """32 output channels of 14 x 14, ``channels`` times ``kernel`` x ``kernel`` products each."""
+def conv(device: Device, channels: int, kernel: int, dtype: Any = BFLOAT16, size: int = 14) -> float:
+    """32 output channels of ``size`` x ``size``, ``channels`` times ``kernel`` x ``kernel`` products each."""
     pads = (kernel // 2,) * 4
     window = Window((kernel, kernel), (1, 1), (1, 1), pads)
-    shapes = (1, channels, 14, 14), (32, channels, kernel, kernel), (1, 32, 14, 14)
-    x, w, y = (tensor(name, shape, BFLOAT16) for name, shape in zip("xwy", shapes, strict=True))
+    shapes = (1, channels, size, size), (32, channels, kernel, kernel), (1, 32, size, size)
+    x, w, y = (tensor(name, shape, dtype) for name, shape in zip("xwy", shapes, strict=True))
     w = TensorSpec("w", w.dtype, w.shape, np.zeros(w.shape, w.dtype))
     op = Conv("c", x, w, None, y, window, 1, device)
     return cycles(op, device)
@@ -70,10 +77,27 @@ def conv(device: Device, channels: int, kernel: int) -> float:
 def test_wide_windows_cost_their_columns(device: Device) -> None:
     wide, narrow = conv(device, 8, 7), conv(device, 8 * 49, 1)
     vector = device.constant("kernel.vector_bytes")
-    columns = 8 * 49 * (14 * np.ceil(14 * 2 / vector) + 10)  # im2col
+    # im2col: every vector of a column is shifted, and its 8 or 4 pixels go to 4 or more native products.
+    pixels = vector // (2 * device.constant("kernel.bf16_native_n"))
+    columns = 8 * 49 * (14 * np.ceil(14 * 2 / vector) * (1 + np.log2(pixels)) + 10)
     planes = 8 * (14 * np.ceil(14 * 2 / vector) + 10)  # copied with their borders
     assert wide > narrow
     assert wide - narrow == pytest.approx(columns + planes, abs=2)
+
+
+@DEVICES
+@pytest.mark.parametrize("size", (7, 14, 28, 56))
+def test_wide_windows_of_f32_cost_more_than_splitting_as_many_planes(device: Device, size: int) -> None:
+    wide, narrow = (conv(device, c, k, np.float32, size) for c, k in ((32, 7), (32 * 49, 1)))
+    lanes, vector = device.constant("kernel.f32_lanes"), device.constant("kernel.vector_bytes")
+    row = np.ceil(size * 6 / vector)  # vectors of three parts
+    pixels = vector // (2 * device.constant("kernel.f32_native_n"))
+    columns = 32 * 49 * (size * row * (1 + np.log2(pixels)) + 10)
+    planes = 32 * (size * row + 10)
+    # All planes lie in one run: 48 of 49 need no splitting where windows are wide.
+    split = 5 * (np.ceil(32 * 49 * size**2 / lanes) - np.ceil(32 * size**2 / lanes))
+    assert wide - narrow == pytest.approx(columns + planes - split, abs=2)
+    assert wide > narrow
 
 
 def move(device: Device, shape: tuple[int, int], strides: tuple[int, int]) -> float:
@@ -101,6 +125,162 @@ def test_rows_that_fill_no_vector_cost_a_whole_one(device: Device) -> None:
         return cycles(Eltwise("a", "max", [x, column], y, device), device)
 
     assert rows(lanes) == rows(lanes - 1) == rows(1 + lanes // 2)
+
+
+def up_sampled(device: Device, shape: tuple[int, int], up: int, down: int, axes: str = "hw") -> float:
+    """A copy of [h, w] whose element i is element floor(i * down / up) of the source, along ``axes``."""
+    (h, w), (oh, ow) = (
+        shape,
+        (n * up // down if axis in axes else n for axis, n in zip("hw", shape, strict=True)),
+    )
+    steps = [Access(d, down, den=up) if axis in axes else Access(d) for d, axis in enumerate("hw")]
+    x = Operand("x0", 0, F32, (h, w), (w, 1), tuple(steps))
+    out = Operand("out", OUTPUT, F32, (oh, ow), (ow, 1), (Access(0), Access(1)))
+    nest = Nest(KERNEL, (Dim("h", oh), Dim("w", ow)), (x,), (out,), scalars={"func": "copy"})
+    return call(nest, device, [oh, ow], 1)
+
+
+@DEVICES
+def test_members_at_fractions_take_a_shuffle_for_every_vector(device: Device) -> None:
+    lanes = int(device.constant("kernel.vector_bytes") // 4)
+    rows, row = 32, 4 * lanes
+    stores = rows * row // lanes
+    # Rows that repeat are read again, as they lie: two vectors in a cycle, one stored.
+    assert up_sampled(device, (16, row), 2, 1, "h") == 100 + rows * 10 + stores
+    # Elements that repeat: one load and shuffle for every vector of results, as many as are stored.
+    assert up_sampled(device, (rows, row // 2), 2, 1, "w") == 100 + 10 + stores  # doubled rows join
+    assert up_sampled(device, (16, row // 2), 2, 1) == 100 + rows * 10 + stores
+    # Three of two: two vectors of three hold what three of results take.
+    assert up_sampled(device, (rows, row), 3, 2, "w") == 100 + 10 + 3 * stores / 2
+    # Two of three: what is stored takes half as many vectors again.
+    skipping = up_sampled(device, (rows, 3 * row), 2, 3, "w")
+    assert skipping == 100 + 10 + 3 * stores
+    assert skipping > move(device, (rows, 2 * row), (2 * row, 1))
+
+
+def requantised(device: Device, out: Any, **others: TensorSpec) -> float:
+    a, b, y = tensor("a", (64, 96), np.int8), tensor("b", (96, 64), np.int8), tensor("y", (64, 64), out)
+    return cycles(MatMul("p", a, b, y, device, **others), device)
+
+
+@DEVICES
+def test_requantisation_is_f32_work_on_every_sum(device: Device) -> None:
+    scale, zero = tensor("s", (64,)), tensor("z", (1,), np.int8)
+    words = 64 * 64 / device.constant("kernel.f32_lanes")
+    plain = requantised(device, np.int32)
+    scaled = requantised(device, np.int32, scale=scale)
+    # To f32 and back, two each, a multiplication by the scale, and narrowing.
+    assert scaled - plain == words * (2 + 19 + 2 + 1)
+    shifted = requantised(device, np.int8, scale=scale, out_zero=zero)
+    assert shifted - requantised(device, np.int8, scale=scale) == words
+    # Narrow results pay as much: the accumulators cost less to write, the arithmetic is the same.
+    narrow = 64 * 64 * device.constant("kernel.i8_i8_output_cycles")
+    assert shifted == pytest.approx(
+        64 * 96 * 64 / device.constant("kernel.i8_i8_macs_per_cycle") + narrow + words * 25, abs=1
+    )
+
+
+@DEVICES
+def test_zero_points_take_sums_and_correct_every_output(device: Device) -> None:
+    one, each = tensor("z", (1,), np.int8), tensor("z", (64,), np.int8)
+    lanes = device.constant("kernel.i32_lanes")
+    adds = 64 * 96 / device.constant("kernel.i8_lanes") * device.constant("kernel.i8_sum_cycles")
+    mul, words = device.constant("kernel.i32_mul_cycles"), 64 * 64 / lanes
+    plain = requantised(device, np.int32)
+    for name in ("a_zero", "b_zero"):
+        assert requantised(device, np.int32, **{name: one}) - plain == adds + 64 / lanes * mul + words
+        assert requantised(device, np.int32, **{name: each}) - plain == adds + words * mul + words
+
+
+WIDTHS = {"f32": 4, "bf16": 2, "f16": 2, "i32": 4, "i16": 2, "i8": 1}
+
+
+def of_bits(table: FunctionTable) -> list[str]:
+    """Functions that move and compare, and do nothing else."""
+    return [row.name for row in table.rows if {term for term, _ in row.work} <= {"move", "compare"}]
+
+
+def taken(table: FunctionTable, name: str) -> list[str]:
+    return [dtype for dtype in WIDTHS if table[name].takes(dtype)]
+
+
+def is_no_dearer(costs: dict[str, float]) -> None:
+    """Narrow elements cost at most what wide ones of their kind do."""
+    for narrow, wide in (("bf16", "f32"), ("f16", "f32"), ("i16", "i32"), ("i8", "i16")):
+        if narrow in costs and wide in costs:
+            assert costs[narrow] <= costs[wide], (narrow, costs)
+
+
+@DEVICES
+@pytest.mark.parametrize("name", of_bits(ACTIVATIONS))
+def test_narrow_elements_are_no_dearer_to_move(device: Device, name: str) -> None:
+    def run(dtype: str) -> float:
+        x, y = (tensor(t, (64, 512), DTYPES[dtype].numpy) for t in "xy")
+        return cycles(Eltwise("m", "copy", [x], y, device, activation=Activation(name)), device)
+
+    is_no_dearer({dtype: run(dtype) for dtype in taken(ACTIVATIONS, name)})
+
+
+@DEVICES
+@pytest.mark.parametrize("name", [n for n in of_bits(ELTWISE) if n not in ("copy", "fill")])
+def test_narrow_elements_are_no_dearer_to_compare(device: Device, name: str) -> None:
+    def run(dtype: str) -> float:
+        x, z, y = (tensor(t, (64, 512), DTYPES[dtype].numpy) for t in "xzy")
+        return cycles(Eltwise("m", name, [x, z], y, device), device)
+
+    is_no_dearer({dtype: run(dtype) for dtype in taken(ELTWISE, name)})
+
+
+@DEVICES
+@pytest.mark.parametrize("name", of_bits(REDUCTIONS))
+@pytest.mark.parametrize("axes", ((0, 1), (1, 2)))
+def test_narrow_elements_are_no_dearer_to_reduce(device: Device, name: str, axes: tuple[int, int]) -> None:
+    shapes = ("x", (64, 512)), ("y", (512,) if axes == (0, 1) else (64,))
+
+    def run(dtype: str) -> float:
+        x, y = (tensor(t, shape, DTYPES[dtype].numpy) for t, shape in shapes)
+        return cycles(Reduce("r", name, x, y, axes, device), device)
+
+    is_no_dearer({dtype: run(dtype) for dtype in taken(REDUCTIONS, name)})
+
+
+@DEVICES
+def test_rows_of_narrow_results_are_reduced_as_they_lie(device: Device) -> None:
+    x, y = tensor("x", (64, 512), BFLOAT16), tensor("y", (64,), BFLOAT16)
+    lanes, vector = device.constant("kernel.bf16_lanes"), device.constant("kernel.vector_bytes")
+    row = 10 + 512 / lanes + np.log2(lanes) * (0.5 + 1)  # compared, shifted by halves and compared
+    results = 2 * 64 * 2 / vector
+    assert cycles(Reduce("r", "max", x, y, (1, 2), device), device) == 100 + 64 * row + results
+
+
+@DEVICES
+@pytest.mark.parametrize("steps", ((1, 1), (2, 2)))
+def test_narrow_elements_are_no_dearer_to_pool(device: Device, steps: tuple[int, int]) -> None:
+    window = Window((3, 3), steps, (1, 1), (1, 1, 1, 1))
+
+    def run(dtype: str) -> float:
+        shapes = (1, 8, 56, 56), (1, 8, 56 // steps[0], 56 // steps[1])
+        x, y = (tensor(t, shape, DTYPES[dtype].numpy) for t, shape in zip("xy", shapes, strict=True))
+        return cycles(Pool("p", "max", x, y, window, device), device)
+
+    is_no_dearer({dtype: run(dtype) for dtype in ("f32", "bf16", "f16", "i16", "i8")})
+
+
+@DEVICES
+def test_a_largest_of_nine_is_nine_comparisons(device: Device) -> None:
+    lanes, vector = device.constant("kernel.f32_lanes"), device.constant("kernel.vector_bytes")
+    x, y = tensor("x", (1, 8, 28, 64)), tensor("y", (1, 8, 28, 64))
+    pool = Pool("p", "max", x, y, Window((3, 3), (1, 1), (1, 1), (1, 1, 1, 1)), device)
+    planes = 8 * (28 * 64 * 4 / vector + 10)  # copied with their borders, and not split into parts
+    taps = 8 * 28 * (64 / lanes) * (9 * (4 + 1) + 10)  # a load that is shifted, and a comparison of bits
+    assert cycles(pool, device) == 100 + planes + taps
+
+
+@DEVICES
+@pytest.mark.parametrize("function", ("div", "sqrt"))
+def test_quotients_and_roots_cost_what_their_digits_take(device: Device, function: str) -> None:
+    costs = [device.constant(f"kernel.{dtype}_{function}_cycles") for dtype in ("bf16", "f16", "f32")]
+    assert costs[0] < costs[1] < costs[2]
 
 
 def product(device: Device, m: int, k: int, n: int, dtype: Any = np.int8, out: Any = np.int32) -> float:

@@ -12,7 +12,7 @@
 #define OD_ALONG_REDUCTION 254u
 #define OD_ALONG_NOTHING 255u
 #define OD_NO_OPERAND 255u
-#define OD_WORK_TERMS 8u
+#define OD_WORK_TERMS 11u
 #define OD_MARK_SHIFT 16u
 #define OD_DTYPE_F32 0u
 #define OD_DTYPE_BF16 1u

@@ -81,10 +81,12 @@ struct Quantities {
       const double count = members(spec.axes[i], axis);
       if (count <= 1) continue;
       const double a = spec.axes[i].dim == OD_ALONG_NOTHING ? 1 : static_cast<double>(axis.a);
-      const double stride = a * static_cast<double>(axis.stride);
+      // Fractions of a stride are that long on average; only the innermost axis may have them.
+      const double den = spec.axes[i].dim == OD_ALONG_NOTHING ? 1 : static_cast<double>(axis.den);
+      const double stride = a * static_cast<double>(axis.stride) / den;
       if (found.members == 1) {
         found.step = stride;
-      } else if (stride != found.members * found.step) {
+      } else if (std::fmod(a, den) != 0 || stride != found.members * found.step) {
         break;
       }
       found.members *= count;
