@@ -97,7 +97,6 @@ struct Quantities {
   double operator()(const od_step& step) const {
     const od_operand* const operands = setup.operands;
     switch (step.op) {
-      case OD_OP_NUMBER: return step.value;
       case OD_OP_TILE: return setup.dims[setup.roles[step.a]].tile;
       case OD_OP_ELEMENTS: return elements();
       case OD_OP_K: return k_count;
@@ -118,27 +117,43 @@ struct Quantities {
         return constant(rates(step.b) + "_" + second + setup.spec->constants[step.a]);
       }
       case OD_OP_DEVICE_BY_SUMS: return constant(rates(step.b) + "_" + dtype(step.b).sums + "_" + setup.spec->constants[step.a]);
-      default: return 0;  // operations: evaluate() knows them
+      default: return 0;  // operations and numbers: perform() knows them
     }
   }
 };
 
 // Whether a step is worth the same in every call of the same element types and functions.
-bool names_constants(uint32_t op) {
-  return op == OD_OP_WORK || op == OD_OP_FINISH || op == OD_OP_DEVICE || op == OD_OP_DEVICE_BY_DTYPE;
+bool is_settled(uint32_t op) {
+  switch (op) {
+    case OD_OP_WORK:
+    case OD_OP_FINISH:
+    case OD_OP_DEVICE:
+    case OD_OP_DEVICE_BY_DTYPE:
+    case OD_OP_DEVICE_BY_SUMS:
+    case OD_OP_BYTES:
+    case OD_OP_PRESENT: return true;
+    default: return false;
+  }
 }
 
+double perform(const od_step* steps, size_t count, const Quantities& quantity);
+
 double evaluate(const od_step* steps, uint32_t count, const Quantities& quantity) {
-  const std::vector<double>& priced = quantity.constants.priced(steps, count, quantity.setup);
+  const std::vector<od_step>& settled = quantity.constants.settled(steps, count, quantity.setup);
+  return perform(settled.data(), settled.size(), quantity);
+}
+
+double perform(const od_step* steps, size_t count, const Quantities& quantity) {
   double stack[OD_MAX_STACK];
   int top = 0;
-  for (uint32_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < count; ++i) {
     const od_step& step = steps[i];
     const auto fold = [&](auto function) {
       --top;
       stack[top - 1] = function(stack[top - 1], stack[top]);
     };
     switch (step.op) {
+      case OD_OP_NUMBER: stack[top++] = step.value; break;
       case OD_OP_ADD: fold([](double x, double y) { return x + y; }); break;
       case OD_OP_SUB: fold([](double x, double y) { return x - y; }); break;
       case OD_OP_MUL: fold([](double x, double y) { return x * y; }); break;
@@ -153,7 +168,7 @@ double evaluate(const od_step* steps, uint32_t count, const Quantities& quantity
         stack[top - 1] = halvings;
         break;
       }
-      default: stack[top++] = names_constants(step.op) ? priced[i] : quantity(step); break;
+      default: stack[top++] = quantity(step); break;
     }
   }
   return stack[0];
@@ -176,7 +191,7 @@ double Constants::at(std::string_view name) const {
   return found->second;
 }
 
-const std::vector<double>& Constants::priced(const od_step* steps, uint32_t count, const od_setup& setup) const {
+const std::vector<od_step>& Constants::settled(const od_step* steps, uint32_t count, const od_setup& setup) const {
   const od_kernel_spec& spec = *setup.spec;
   Key key{steps, {}};
   key.second.reserve(spec.n_operands + spec.n_scalars);
@@ -184,14 +199,23 @@ const std::vector<double>& Constants::priced(const od_step* steps, uint32_t coun
   for (uint32_t i = 0; i < spec.n_scalars; ++i) {
     if (spec.scalars[i].type == OD_SCALAR_FUNCTION) key.second.push_back(setup.scalars[i]);
   }
-  const auto found = priced_.find(key);
-  if (found != priced_.end()) return found->second;
+  const auto found = settled_.find(key);
+  if (found != settled_.end()) return found->second;
   const Quantities quantity{setup, *this, 0, false};
-  std::vector<double> values(count);
+  std::vector<od_step> left;
   for (uint32_t i = 0; i < count; ++i) {
-    if (names_constants(steps[i].op)) values[i] = quantity(steps[i]);
+    left.push_back(steps[i]);
+    const uint32_t taken = od_op_takes[steps[i].op];
+    const auto first = left.end() - 1 - std::min<std::ptrdiff_t>(taken, left.end() - left.begin() - 1);
+    const bool of_numbers = taken != 0 && std::all_of(first, left.end() - 1, [](const od_step& x) { return x.op == OD_OP_NUMBER; });
+    if (!of_numbers && !is_settled(steps[i].op)) continue;
+    od_step number{};
+    number.op = OD_OP_NUMBER;
+    number.value = perform(&*first, static_cast<size_t>(left.end() - first), quantity);
+    left.erase(first, left.end());
+    left.push_back(number);
   }
-  return priced_.emplace(std::move(key), std::move(values)).first->second;
+  return settled_.emplace(std::move(key), std::move(left)).first->second;
 }
 
 uint64_t call_cycles(const od_setup& setup, const Constants& constants, uint32_t k_count, bool last) {

@@ -20,14 +20,14 @@ class Constants {
   explicit Constants(const DeviceDescription& device);
   // Throws ProgramError where the device has none of that name.
   double at(std::string_view name) const;
-  // What the steps of a formula that name constants are worth for the operation, the others as 0.
-  const std::vector<double>& priced(const od_step* steps, uint32_t count, const od_setup& setup) const;
+  // The formula with numbers in place of all that constants, element types and functions settle.
+  const std::vector<od_step>& settled(const od_step* steps, uint32_t count, const od_setup& setup) const;
 
  private:
   using Key = std::pair<const od_step*, std::vector<uint32_t>>;  // types of the operands, functions
 
   std::map<std::string, double, std::less<>> values_;
-  mutable std::map<Key, std::vector<double>> priced_;
+  mutable std::map<Key, std::vector<od_step>> settled_;
 };
 
 // All of these throw ProgramError where the device lacks a constant.

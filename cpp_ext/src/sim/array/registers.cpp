@@ -67,6 +67,13 @@ void Array::write(uint64_t address, uint32_t value, OpRef op) { write_register(d
 void Array::write_block(uint64_t address, const uint8_t* words, uint32_t count, OpRef op) {
   if (count == 0) return;
   const Access access = decode(address);
+  if (access.info->what == Treatment::kBd) {  // decoded once for all of its words
+    const Block& block = access.info->block;
+    const uint32_t inside = std::min(count, (block.size - block.byte(access.offset)) / 4);
+    for (uint32_t i = 0; i < inside; ++i)
+      write_register({access.tile, access.offset + 4 * i, access.info}, load32(words + size_t{4} * i), op);
+    return write_block(address + uint64_t{4} * inside, words + size_t{4} * inside, count - inside, op);
+  }
   if (access.info->what == Treatment::kMemory) {
     Tile& tile = tiles_[access.tile];
     if (static_cast<uint64_t>(access.offset) + uint64_t{4} * count <= tile.memory.bytes) {

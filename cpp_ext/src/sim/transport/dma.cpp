@@ -164,7 +164,7 @@ std::string Array::describe_view(const Tile& tile) const {
 void Array::bind_memory(Channel& c, Shape shape) {
   const Tile& own = tiles_[c.tile];
   const View view = view_of(own);
-  const uint64_t last = shape.base + furthest_word(shape);
+  const uint64_t furthest = furthest_word(shape), last = shape.base + furthest;
   if (!view.covers(shape.base, last))
     fail(c, "memory",
          {channel_name(c) + " BD " + std::to_string(c.bd_id) + " (written by op " +
@@ -180,7 +180,7 @@ void Array::bind_memory(Channel& c, Shape shape) {
   c.last_memory_tile = tile_at(last);
   shape.base += own.memory.first_word() - view.own;
   c.first_byte = shape.base * 4;
-  c.span_bytes = furthest_word(shape) * 4 + 4;
+  c.span_bytes = furthest * 4 + 4;
   const uint32_t pad = own.kind == TileKind::kMem ? own.pad_values[c.number] : 0;
   c.cursor = Cursor(shape, own.memory.whole->bytes.data(), &own.memory.whole->valid, pad);
 }
