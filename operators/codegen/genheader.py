@@ -98,6 +98,7 @@ def params_header(kernels: Iterable[Kernel]) -> str:
         f"constexpr uint32_t kMaxCarried = {params.MAX_CARRIED};",
         f"constexpr uint32_t kCarriedWords = {params.CARRIED_WORDS};",
         f"constexpr uint32_t kSuperKernelBytes = {params.SUPER_KERNEL_BYTES};",
+        f"constexpr uint32_t kInstructionBytes = {declarations.INSTRUCTION_BYTES};",
         f"constexpr uint32_t kHashBasis = 0x{params.HASH_BASIS:08X};",
         f"constexpr uint32_t kHashPrime = 0x{params.HASH_PRIME:08X};",
         *_namespace("image", params.IMAGE),

@@ -235,8 +235,8 @@ def _results(tile: _Tile, row: int, room: Resources, shared: bool) -> None:
 
 def _start(builder: TransactionBuilder, column: int, row: int, image: Image) -> None:
     tile = _Tile(builder, column, reg.FIRST_CORE_ROW + row)
-    builder.blockwrite(tile.address("PROGRAM_MEMORY"), image.words)
     tile.write("CORE_CONTROL", _RESET)
+    builder.blockwrite(tile.address("PROGRAM_MEMORY"), image.words)
     tile.write("CORE_CONTROL", 0)
     tile.write("CORE_CONTROL", _RUN)
 
@@ -260,7 +260,6 @@ def reload_transaction(device: Device, image: Image, columns: int) -> bytes:
             if column < columns:
                 builder.maskpoll(tile.address("DMA_S2MM_STATUS", _PARAMETER_CHANNEL), 0, reg.DMA_IDLE_MASK)
             builder.maskpoll(tile.address("LOCK_VALUE", empty), 1, _LOCK_VALUE_MASK)
-            tile.write("CORE_CONTROL", _RESET)
             _start(builder, column, row, image)
     return builder.to_bytes()
 

@@ -52,6 +52,8 @@ class Core:
         self.column, self.row = tile.column, tile.row - registers.FIRST_CORE_ROW
         self.name = f"{tile.name} core"
         self.memory = tile.memory
+        self.room = 4 * len(tile.memory.words) - tile.array.stack_bytes
+        """Bytes of data memory below stack and tables."""
         self._locks = tile.locks
         self.waits_for = ""
         self.home: int | None = None
@@ -170,6 +172,8 @@ class Tile:
         if name == "MEMORY":
             self.memory.store(offset // 4, word)
         elif name == "PROGRAM_MEMORY":
+            if self.core_steps is not None:
+                raise ModelFault("core", f"{self.name}: its program is overwritten while it runs")
             self.program_memory[found.byte // 4] = word
         elif name == "DMA_BD":
             self.bds[index][found.byte // 4] = word
@@ -278,6 +282,7 @@ class Array:
         self.columns, self.loader, self.generation = columns, loader, generation
         self.rows = spec.ARRAY_ROWS if device is None else device.rows
         self.sizes = {kind: Sizes.of(kind, device) for kind in registers.TILES}
+        self.stack_bytes = 0 if device is None else device.count("core.stack_bytes")
         self._max_rounds = max_rounds
         self._shuffle = shuffle
         self._random = random.Random(shuffle) if shuffle is not None else None

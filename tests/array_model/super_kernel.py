@@ -10,36 +10,59 @@ kernel, release; then release the out slot. Slots of a port are used in turn, fr
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from onedispatch.operators.declarations import params
+from onedispatch.operators.declarations.dtypes import DTYPES
+from onedispatch.operators.declarations.kernel import Kernel
+from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.transactions.machine.registers import CORE_VIEW_MEMORY
 from tests.array_model.array import Core, Program
 from tests.array_model.kernels import KERNELS, Call
 from tests.array_model.memory import ModelFault
 from tests.array_model.sender import Steps
 
+Carried = Mapping[int, tuple[Kernel, int]]
+"""By digest: the kernels that an image has code for, and the element types."""
 PARAMS_EMPTY, PARAMS_FULL = (params.LOCK_BASE + lock for lock in params.PARAM_LOCKS)
 
 
 def load_program(image: Sequence[int]) -> Program:
-    """The program that an image names: magic, id, version, words in all, kernels, code, FNV-1a hash."""
-    digest = 0x811C9DC5
-    first, last = params.IMAGE["kernels"], int(image[params.IMAGE["words"]]) - 1
-    if not first <= last < len(image):
+    """The program that an image names: magic, id, version, words in all, kernels, code, FNV-1a hash.
+
+    Of each kernel its digest and a bit for each element type of its first output that code is there for:
+    so many times its code size, behind the super kernel's own.
+    """
+    first, total = params.IMAGE["kernels"], int(image[params.IMAGE["words"]])
+    if tuple(image[:3]) != (params.IMAGE_MAGIC, params.SUPER_KERNEL_ID, params.SUPER_KERNEL_VERSION):
         raise ModelFault("core", f"no such program: {[hex(w) for w in image[:first]]}")
-    for word in image[:last]:
+    if not first < total <= len(image) or image[total - 1] != fnv(image[: total - 1]):
+        raise ModelFault("core", f"an image of {total} words with another hash, or too long")
+    end = first + params.CARRIED_WORDS * int(image[params.IMAGE["count"]])
+    code, carried = params.SUPER_KERNEL_BYTES, {}
+    for digest, types in zip(image[first:end:2], image[first + 1 : end : 2], strict=False):
+        kernel = next((k for k in all_kernels() if k.digest == digest), None)
+        if kernel is None or digest in carried:
+            raise ModelFault("core", f"an image with kernel {digest:#x}, which is unknown or there twice")
+        if not types or types & ~sum(1 << DTYPES[n].code for n in kernel.outputs[0].dtypes.split()):
+            raise ModelFault("core", f"an image with {kernel.name} for element types {types:#x}")
+        code += kernel.code_bytes * int(types).bit_count()
+        carried[int(digest)] = (kernel, int(types))
+    if total != end + code // 4 + 1:
+        raise ModelFault("core", f"an image of {total} words that lacks code, or has more than its own")
+    return lambda core: super_kernel(core, carried)
+
+
+def fnv(words: Sequence[int]) -> int:
+    """32-bit FNV-1a over the bytes."""
+    digest = 0x811C9DC5
+    for word in words:
         for byte in int(word).to_bytes(4, "little"):
             digest = (digest ^ byte) * 0x01000193 % 2**32
-    known = (params.IMAGE_MAGIC, params.SUPER_KERNEL_ID, params.SUPER_KERNEL_VERSION)
-    if tuple(image[:3]) != known or image[last] != digest:
-        raise ModelFault("core", f"no such program: {[hex(w) for w in image[:first]]}")
-    end = first + params.CARRIED_WORDS * int(image[params.IMAGE["count"]])
-    carried = frozenset(int(word) for word in image[first : end : params.CARRIED_WORDS])
-    return lambda core: super_kernel(core, carried)
+    return digest
 
 
 @dataclass
@@ -52,6 +75,7 @@ class Port:
     acquire: int
     release: int
     cadence: int
+    chunk_bytes: int
     slot: int = 0
     held: bool = False
 
@@ -65,12 +89,18 @@ class Port:
             config >> 8 & 0xFF,
             config >> 16 & 0xFF,
             config >> 24,
+            words[3],
         )
 
     @property
     def at(self) -> int:
         """Byte offset of the present slot in own data memory."""
         return self.address + self.slot * self.slot_bytes
+
+    @property
+    def end(self) -> int:
+        """Byte behind the last slot."""
+        return self.address + (self.depth - 1) * self.slot_bytes + self.chunk_bytes
 
     def take(self, core: Core) -> Steps:
         if self.cadence != params.CADENCE_NONE and not self.held:
@@ -84,15 +114,19 @@ class Port:
             self.slot = (self.slot + 1) % self.depth
 
 
-def super_kernel(core: Core, carried: Set[int]) -> Steps:
+def super_kernel(core: Core, carried: Carried) -> Steps:
     while True:
         yield from core.acquire(PARAMS_FULL)
         words = [int(w) for w in core.memory.block(0, params.WORDS, np.uint32)]
         if words[params.HEADER["magic"]] != params.MAGIC:
             raise ModelFault("core", f"{core.name}: parameter block magic {words[0]:#x}")
-        if words[params.HEADER["kernel"]] not in carried:
+        kernel, types = carried.get(words[params.HEADER["kernel"]], (None, 0))
+        if kernel is None:
             raise ModelFault("core", f"{core.name}: the image does not carry {words[1]:#x}")
         if words[params.HEADER["row_mask"]] >> core.row & 1:
+            dtype = words[kernel.layout[kernel.outputs[0].name]] >> params.DTYPE_SHIFT & 0xFF
+            if not types >> dtype & 1:
+                raise ModelFault("core", f"{core.name}: no code of {kernel.name} for element type {dtype}")
             yield from run_op(core, words)
         yield from core.release(PARAMS_EMPTY)
 
@@ -101,6 +135,9 @@ def run_op(core: Core, words: list[int]) -> Steps:
     """One operation: all tiles of this core, all reduction steps of each."""
     head = params.HEADER
     in0, in1, out = (Port.from_words(words[head[f"port_{p}"] :]) for p in ("in0", "in1", "out"))
+    for port in (in0, in1, out):
+        if port.cadence != params.CADENCE_NONE and port.end > core.room:
+            raise ModelFault("core", f"{core.name}: a buffer that ends at {port.end:#x}, in its stack")
     kernel = KERNELS.get(words[head["kernel"]])
     if kernel is None:
         raise ModelFault("core", f"{core.name}: kernel {words[head['kernel']]} is not modelled")

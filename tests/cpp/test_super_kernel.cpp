@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bitset>
 #include <cstring>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -34,24 +36,51 @@ void seal(std::vector<uint32_t>& words) {
   words.push_back(fnv(words));
 }
 
-// More than any device has room for: all kernels for all element types.
-std::vector<uint32_t> linked() {
-  const auto& kernels = registry().all();
-  std::vector<uint32_t> words{params::kImageMagic, params::kSuperKernelId, params::kSuperKernelVersion, 0, static_cast<uint32_t>(kernels.size())};
-  uint32_t code = params::kSuperKernelBytes;
-  for (const od_kernel* kernel : kernels) {
-    words.insert(words.end(), {kernel->spec->digest, 0x3FF});
-    code += 10 * kernel->spec->code_bytes;
+struct Entry {
+  uint32_t digest, types, code_bytes;
+};
+
+std::vector<uint32_t> linked(const std::vector<Entry>& entries, int64_t more_words = 0) {
+  std::vector<uint32_t> words{params::kImageMagic, params::kSuperKernelId, params::kSuperKernelVersion, 0, static_cast<uint32_t>(entries.size())};
+  int64_t code = params::kSuperKernelBytes / 4 + more_words;
+  for (const Entry& entry : entries) {
+    words.insert(words.end(), {entry.digest, entry.types});
+    code += int64_t{entry.code_bytes} / 4 * std::bitset<32>(entry.types).count();
   }
-  words.resize(words.size() + code / 4);
+  words.resize(words.size() + static_cast<size_t>(code));
   seal(words);
   return words;
 }
 
-const std::vector<uint32_t>& image() {
-  static const std::vector<uint32_t> words = linked();
+// A kernel for all element types of its first output; reduce where there is no such kernel.
+Entry entry_of(uint32_t digest) {
+  const od_kernel* kernel = registry().find(digest);
+  if (kernel == nullptr) return entry_of(params::reduce::digest);
+  const od_kernel_spec& spec = *kernel->spec;
+  uint32_t first = 0;
+  while (spec.operands[first].role != OD_ROLE_OUTPUT) ++first;
+  return {digest, spec.operands[first].dtypes, spec.code_bytes};
+}
+
+// The kernel that a block names, for the one element type that it names: hashing more takes time.
+Entry entry_for(const std::vector<uint32_t>& block) {
+  Entry entry = entry_of(block[at::kernel]);
+  const od_kernel_spec& spec = *registry().find(entry.digest)->spec;
+  uint32_t first = 0;
+  while (spec.operands[first].role != OD_ROLE_OUTPUT) ++first;
+  const uint32_t named = 1u << (block[spec.operands[first].at % block.size()] >> params::kDtypeShift & 31);
+  entry.types &= (entry.types & named) != 0 ? named : ~entry.types + 1;  // or the first one that it has
+  return entry;
+}
+
+const std::vector<uint32_t>& image(const Entry& entry) {
+  static std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> known;
+  std::vector<uint32_t>& words = known[{entry.digest, entry.types}];
+  if (words.empty()) words = linked({entry});
   return words;
 }
+
+const std::vector<uint32_t>& image() { return image(entry_of(params::reduce::digest)); }
 
 using Words = std::vector<uint32_t>;
 
@@ -61,10 +90,10 @@ constexpr uint32_t kPlainAccess = 1 | 1 << 16 | 1 << 24;  // a, denominator and 
 // A core without a simulator: actions are recorded, jobs run at once.
 class FakeCore {
  public:
-  explicit FakeCore(uint32_t column = 0, uint32_t row = 0) : memory_(kCoreMemoryBytes) {
-    const auto words = image();
-    program_ = start_program(words.data(), static_cast<uint32_t>(words.size()), {memory_.data(), column, row},
-                             find_device("npu2"));
+  explicit FakeCore(uint32_t column = 0, uint32_t row = 0) : FakeCore(column, row, image()) {}
+  FakeCore(uint32_t column, uint32_t row, const std::vector<uint32_t>& words) : memory_(kCoreMemoryBytes) {
+    static const DeviceDescription device = find_device("npu2");
+    program_ = start_program(words.data(), static_cast<uint32_t>(words.size()), {memory_.data(), column, row}, device);
   }
   uint8_t* memory() { return memory_.data(); }
   void load(const Words& words) { std::memcpy(memory_.data(), words.data(), params::kWords * 4); }
@@ -306,11 +335,46 @@ TEST(SuperKernel, RefusesImagesThatAreNotItsOwn) {
   EXPECT_NE(refused(words).find("with the code of its kernels"), std::string::npos);
 }
 
+TEST(SuperKernel, RefusesImagesThatLieOfTheirCode) {
+  std::vector<uint8_t> memory(kCoreMemoryBytes);
+  const auto refused = [&](const std::vector<uint32_t>& words, size_t room = SIZE_MAX) {
+    const auto count = static_cast<uint32_t>(std::min(words.size(), room));
+    return message_of([&] { start_program(words.data(), count, {memory.data(), 0, 0}, find_device("npu2")); });
+  };
+  const Entry whole = entry_of(params::softmax::digest), other = entry_of(params::reduce::digest);
+  const std::vector<uint32_t> sound = linked({whole, other});
+  EXPECT_EQ(refused(sound), "");
+  for (const size_t room : {sound.size() - 1, sound.size() / 2, size_t{6}}) {  // truncated
+    EXPECT_NE(refused(sound, room).find("program memory has " + std::to_string(room)), std::string::npos) << room;
+  }
+  for (const int64_t more : {-1, 1, -100}) {  // a right hash over the wrong length
+    EXPECT_NE(refused(linked({whole}, more)).find("with the code of its kernels"), std::string::npos) << more;
+  }
+  EXPECT_NE(refused(linked({whole, other, whole})).find("twice"), std::string::npos);
+  for (const uint32_t types : {0u, 0x80000000u, whole.types | 0x40000000u}) {
+    const std::string text = refused(linked({{whole.digest, types, whole.code_bytes}}));
+    EXPECT_NE(text.find("element types of the mask " + std::to_string(types)), std::string::npos) << text;
+  }
+  std::vector<uint32_t> words = sound;  // a table that would reach over the code and the hash
+  words[params::image::count] = 250;
+  words.pop_back();
+  seal(words);
+  EXPECT_NE(refused(words), "");
+  for (uint32_t word = 0; word < params::image::kernels; ++word) {
+    for (const uint32_t value : {0u, 1u, 7u, 0x7FFFFFFFu, 0xFFFFFFFFu}) {
+      words = sound;
+      if (words[word] == value) continue;
+      words[word] = value;
+      EXPECT_NE(refused(words), "") << word << " " << value;
+    }
+  }
+}
+
 // cycles() of one int8 call against the published MAC/cycle of single-core kernels.
 double i8_rate(const char* device, uint32_t m, uint32_t k, uint32_t n) {
   namespace arg = params::gemm;
   std::vector<uint8_t> memory(kCoreMemoryBytes);
-  const auto program_image = image();
+  const auto& program_image = image(entry_of(params::gemm::digest));
   auto program = start_program(program_image.data(), static_cast<uint32_t>(program_image.size()), {memory.data(), 0, 0}, find_device(device));
   Words w(params::kWords, 0);
   w[at::magic] = params::kMagic;
@@ -377,15 +441,16 @@ TEST(SuperKernel, HostileBlocksAreRefusedOrHarmless) {
   std::mt19937 random(7);
   int refused = 0, ran = 0;
   for (int i = 0; i < 20000; ++i) {
-    FakeCore core(static_cast<uint32_t>(random() % 8), static_cast<uint32_t>(random() % 4));
+    const auto column = static_cast<uint32_t>(random() % 8), row = static_cast<uint32_t>(random() % 4);
+    Words block(params::kWords);
     if (i % 10 == 0) {
-      Words noise(params::kWords);
-      for (auto& word : noise) word = static_cast<uint32_t>(random());
-      noise[at::magic] = params::kMagic;
-      core.load(noise);
+      for (auto& word : block) word = static_cast<uint32_t>(random());
+      block[at::magic] = params::kMagic;
     } else {
-      core.load(hostile_block(random));
+      block = hostile_block(random);
     }
+    FakeCore core(column, row, image(entry_for(block)));
+    core.load(block);
     try {
       core.run(40);
       ++ran;

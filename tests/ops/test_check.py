@@ -151,6 +151,7 @@ class _Counting:
 
     def __init__(self, words: np.ndarray, row: int) -> None:
         self.column, self.row, self.name = 0, row, "core"
+        self.room = reg.CORE.memory_bytes
         self.words = words
         self.taken: dict[int, int] = {}
         self.given: dict[int, int] = {}
@@ -176,7 +177,7 @@ class _Counting:
 def test_lock_counts_are_those_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the checker counts per block is what the loop does, walked step by step."""
     monkeypatch.setattr("tests.array_model.super_kernel.KERNELS", _NoKernels())
-    everything = frozenset(kernel.digest for kernel in all_kernels())
+    everything = {kernel.digest: (kernel, 0xFFFFFFFF) for kernel in all_kernels()}
     seen = 0
     for other in CASES[::17]:
         for compiled in od.compile(other.model, fallback="error").executables.values():

@@ -22,6 +22,7 @@ from onedispatch.operators.codegen.headers import include_folder
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations import kernel as declarations
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor
+from onedispatch.operators.declarations.params import HEADER
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.emission.image import Image, merged
@@ -29,7 +30,8 @@ from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand, contiguous_strides
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.transactions import find_device
+from onedispatch.transactions import ArgKind, find_device
+from onedispatch.transactions.machine import registers as reg
 from tests.ops.case import Array
 from tests.ops.host import buffers_of, overlay_for, run_buffers
 
@@ -166,6 +168,24 @@ def test_a_block_names_a_kernel_that_the_image_does_not_carry(library: Path) -> 
     assert "carries: " in text and all_kernels()[0].name in text and all_kernels()[2].name not in text
 
 
+def test_scratch_ends_before_the_stack(library: Path) -> None:
+    _core.load_kernel_library(str(library))
+    op = Blend((1, 1, 1, 1, 7), [1.0])
+    buffers = buffers_of(op, inputs_of(op))
+    block = next(e.xrt_arg_idx for e in op.arg_map() if e.kind is ArgKind.CONST_KERNEL_PARAM_INPUT)
+    room = DEVICE.count("core.data_memory_bytes") - DEVICE.count("core.stack_bytes")
+    last = reg.CORE_VIEW_MEMORY + room - 4 * op.schedules[0].scratch_words
+    for at, fits in ((last, True), (last + 4, False), (reg.CORE_VIEW_MEMORY + 0xFFFC, False)):
+        words = np.frombuffer(buffers[block], "<u4").copy()
+        words[HEADER["scratch"]] = at
+        buffers[block] = words.tobytes()
+        if fits:
+            run_buffers(DEVICE, op.transaction(), buffers, overlay_for(op))
+            continue
+        with pytest.raises(SimulationError, match=f"scratch.*is {at}.*28 bytes.*stack and tables"):
+            run_buffers(DEVICE, op.transaction(), buffers, overlay_for(op))
+
+
 def test_an_image_names_a_kernel_that_no_library_has() -> None:
     unknown = replace(BLEND, name="test::unknown@1")
     op = Blend((1, 1, 1, 1, 7), [1.0])
@@ -211,6 +231,8 @@ WRONG = {
     ("test_blend_operands, 8,", "test_blend_operands, 17,"): "17 operands; accepted: at most 16",
     ("test_blend_scalars, 32,", "test_blend_scalars, 33,"): "33 scalars; accepted: at most 32",
     ("210, 256, 2048}", "210, 300, 2048}"): "300 words; accepted: at most 256",
+    ("210, 256, 2048}", "210, 256, 0}"): "0 bytes of code; accepted: multiples of 16",
+    ("210, 256, 2048}", "210, 256, 2047}"): "2,047 bytes of code",
     ("test_blend_cost, 5,", "0, 5,"): "a table of its declaration is null",
     ('"test::blend@1"', '"test::' + "b" * 64 + '@1"'): "a name of more than 64 bytes",
 }

@@ -17,6 +17,7 @@ constexpr uint32_t kSuperKernelVersion = 3;
 constexpr uint32_t kMaxCarried = 256;
 constexpr uint32_t kCarriedWords = 2;
 constexpr uint32_t kSuperKernelBytes = 2048;
+constexpr uint32_t kInstructionBytes = 16;
 constexpr uint32_t kHashBasis = 0x811C9DC5;
 constexpr uint32_t kHashPrime = 0x01000193;
 namespace image {

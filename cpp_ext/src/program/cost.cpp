@@ -223,7 +223,7 @@ uint64_t call_cycles(const od_setup& setup, const Constants& constants, uint32_t
   return static_cast<uint64_t>(std::ceil(evaluate(spec.cost, spec.n_cost, {setup, constants, k_count, last})));
 }
 
-void read_scratch(Operation& operation, const Constants& constants) {
+void read_scratch(Operation& operation, const Constants& constants, uint32_t memory_bytes) {
   od_setup& setup = operation.setup;
   const od_kernel_spec& spec = *setup.spec;
   if (spec.n_scratch == 0) return;
@@ -231,11 +231,12 @@ void read_scratch(Operation& operation, const Constants& constants) {
   const double bytes = std::ceil(evaluate(spec.scratch, spec.n_scratch, {setup, constants, setup.k_tile, true}) / 4) * 4;
   if (bytes == 0) return;
   const uint32_t lowest = params::kCoreViewMemory + 4 * spec.block_words;
-  const uint32_t end = params::kCoreViewMemory + kCoreMemoryBytes;
+  const uint32_t end = params::kCoreViewMemory + memory_bytes;
   // Negated, so that a formula that gives no number is refused too.
   if (address % 4 != 0 || address < lowest || address > end || !(bytes >= 0 && bytes <= end - address)) {
     reject(setup, params::header::scratch, "scratch", "accepted: multiples of 4 from " + std::to_string(lowest) + " on, with room for the " +
-                                                          number(bytes) + " bytes that the kernel declares before " + std::to_string(end));
+                                                          number(bytes) + " bytes that the kernel declares before " + std::to_string(end) +
+                                                          " (stack and tables follow)");
   }
   operation.scratch_at = address - params::kCoreViewMemory;
   setup.scratch_bytes = static_cast<uint32_t>(bytes);

@@ -36,7 +36,7 @@ class Constants {
 uint64_t call_cycles(const od_setup& setup, const Constants& constants, uint32_t k_count, bool last);
 // Where the scratch of every call lies and how large it is, by the declaration's formula, rounded up to
 // whole words. Throws ProgramError where the core's memory does not hold it, too.
-void read_scratch(Operation& operation, const Constants& constants);
+void read_scratch(Operation& operation, const Constants& constants, uint32_t memory_bytes);
 // Core cycles before the first call: the parameter block is read, and the kernel set up by it.
 uint64_t op_cycles(const od_setup& setup, const Constants& constants);
 // Core cycles of reading so many words of a parameter block.

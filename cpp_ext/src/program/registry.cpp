@@ -52,6 +52,21 @@ void check_head(const uint32_t* words, uint32_t count) {
   }
 }
 
+// Code that stands once, for element types that there is code for.
+void check_carried(const od_kernel_spec& spec, uint32_t types, const std::vector<Carried>& before) {
+  uint32_t known = 0;
+  for (uint32_t i = spec.n_operands; i-- > 0;) {
+    if (spec.operands[i].role == OD_ROLE_OUTPUT) known = spec.operands[i].dtypes;  // of the first one at last
+  }
+  if (types == 0 || (types & ~known) != 0) {
+    refuse(std::string("the image carries ") + spec.name + " for element types of the mask " + std::to_string(types) +
+           "; accepted: one or more of the mask " + std::to_string(known));
+  }
+  for (const Carried& other : before) {
+    if (other.kernel->spec->digest == spec.digest) refuse(std::string("the image carries ") + spec.name + " twice; accepted: once, for all its element types");
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<CoreProgram> start_program(const uint32_t* words, uint32_t count, CoreView core,
@@ -65,6 +80,7 @@ std::unique_ptr<CoreProgram> start_program(const uint32_t* words, uint32_t count
     if (kernel == nullptr) {
       refuse("the image carries a kernel with digest " + digest_text(entry[0]) + ", which no library has; known: " + names_of(registry().all()));
     }
+    check_carried(*kernel->spec, entry[1], carried);
     code += uint64_t{kernel->spec->code_bytes} * std::bitset<32>(entry[1]).count();
     carried.push_back({kernel, entry[1]});
   }

@@ -85,7 +85,7 @@ void SuperKernel::begin_op() {
   read_reduction();
   read_operation(operation_);
   check_linked(carried);
-  read_scratch(operation_, constants_);
+  read_scratch(operation_, constants_, memory_bytes_);
   check_apart();
   try {
     plan_ = std::make_shared<const Plan>(kernel, operation_.setup);

@@ -284,6 +284,7 @@ class Array {
   void write_register(const Access& access, uint32_t value, OpRef op);
   [[noreturn]] void refuse_write(const Access& access, const char* kind, const std::string& given,
                                  const std::string& accepted) const;
+  void check_stopped(const Access& access) const;
   void check_circuit(const Access& access, uint32_t master, uint32_t value) const;
   void write_control(Channel& channel, uint32_t value, OpRef op);
   uint32_t request_lock(Tile& tile, uint32_t offset);

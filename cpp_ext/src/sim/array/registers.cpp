@@ -81,6 +81,15 @@ void Array::write_block(uint64_t address, const uint8_t* words, uint32_t count, 
       return;
     }
   }
+  if (access.info->what == Treatment::kProgram) {
+    std::vector<uint32_t>& program = tiles_[access.tile].program;
+    const uint64_t first = access.info->block.byte(access.offset) / 4;
+    if (first + count <= program.size()) {
+      check_stopped(access);
+      for (uint32_t i = 0; i < count; ++i) program[first + i] = load32(words + size_t{4} * i);
+      return;
+    }
+  }
   for (uint32_t i = 0; i < count; ++i) write(address + uint64_t{4} * i, load32(words + size_t{4} * i), op);
 }
 
@@ -112,6 +121,12 @@ void Array::refuse_write(const Access& access, const char* kind, const std::stri
   throw error;
 }
 
+// What runs is what program memory held when the core was started: it must not say otherwise meanwhile.
+void Array::check_stopped(const Access& access) const {
+  if (cores_[tiles_[access.tile].core].program)
+    refuse_write(access, "core", "a write while the core runs a program", "a core that was reset before (CORE_CONTROL)");
+}
+
 void Array::write_register(const Access& access, uint32_t value, OpRef op) {
   Tile& tile = tiles_[access.tile];
   const RegisterInfo& info = *access.info;
@@ -122,7 +137,10 @@ void Array::write_register(const Access& access, uint32_t value, OpRef op) {
       store32(word, value);
       return write_memory(tile, access.offset, word, 4);
     }
-    case Treatment::kProgram: tile.program[info.block.byte(access.offset) / 4] = value; return;
+    case Treatment::kProgram:
+      check_stopped(access);
+      tile.program[info.block.byte(access.offset) / 4] = value;
+      return;
     case Treatment::kBd:
       tile.bds[index][info.block.byte(access.offset) / 4] = value;
       tile.bd_writers[index] = op;
