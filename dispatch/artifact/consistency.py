@@ -97,6 +97,9 @@ def _check_device(where: str, step: DeviceStep, known: _Known) -> None:
     for kind, slots, size in (("input", step.inputs, step.sizes[0]), ("output", step.outputs, step.sizes[1])):
         for slot in slots:
             _check_slot(f"{where}, {kind} {slot.name!r}", slot, size)
+    before = [reload.before for reload in step.reloads]
+    ascending = before == sorted(set(before)) and all(at <= len(step.ops) for at in before)
+    _insist(ascending, where, f"reloads before operators {before}", f"ascending, up to {len(step.ops)}")
     _exist([slot.name for slot in step.inputs], known, f"input of {where}")
     for slot in step.inputs:
         dtype, shape = known[slot.name]

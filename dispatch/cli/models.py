@@ -183,14 +183,22 @@ def inspect(
     session = InferenceSession(compiled)  # which knows the engines of host regions
     placed = [(key, one, session.placed(key, one)) for key, one in compiled.executables.items()]
     if json:
-        out.print_json([_as_dict(*row) | {"dimension_names": _sizes(compiled, row[1])} for row in placed])
+        room = _program_room(compiled)
+        out.print_json(
+            [_as_dict(*row, room) | {"dimension_names": _sizes(compiled, row[1])} for row in placed]
+        )
         return
     for key, executable, placement in placed:
         out.tell(f"{compiled.device}, {key}\n")
         for name, sizes in _sizes(compiled, executable).items():
             text = f"the dimension name {name!r} stands for different sizes: {', '.join(map(str, sizes))}"
             out.tell(text)
-        _show(executable, placement, full)
+        _show(executable, placement, full, _program_room(compiled))
+
+
+def _program_room(compiled: models.CompiledModel) -> int:
+    """Bytes of a core's program memory."""
+    return compiled.target.count("core.program_memory_bytes")
 
 
 def _sizes(compiled: models.CompiledModel, executable: Executable) -> dict[str, list[int]]:
@@ -199,7 +207,7 @@ def _sizes(compiled: models.CompiledModel, executable: Executable) -> dict[str, 
     return sizes_of_names(declared, (*executable.inputs, *executable.outputs))
 
 
-def _show(executable: Executable, placement: list[NodePlacement], full: bool) -> None:
+def _show(executable: Executable, placement: list[NodePlacement], full: bool, room: int) -> None:
     rows = [(p.node, p.op_type, p.device, p.reason) for p in placement]
     out.table("Placement", ("node", "operator", "where", "why"), rows)
     counts = Counter(row.device for row in placement)
@@ -207,10 +215,10 @@ def _show(executable: Executable, placement: list[NodePlacement], full: bool) ->
     text = ", ".join(f"{count} on {place}" for place, count in counts.items())
     out.tell(f"nodes: {text}; device dispatches: {dispatches}\n")
     for number, step in enumerate(executable.device_steps):
-        _show_step(f"Dispatch {number}", step, full)
+        _show_step(f"Dispatch {number}", step, full, room)
 
 
-def _show_step(title: str, step: DeviceStep, full: bool) -> None:
+def _show_step(title: str, step: DeviceStep, full: bool, room: int) -> None:
     sizes = [
         (str(i), name, f"{size:,}") for i, (name, size) in enumerate(zip(BUFFERS, step.sizes, strict=True))
     ]
@@ -220,12 +228,14 @@ def _show_step(title: str, step: DeviceStep, full: bool) -> None:
         ratio = step.sizes[BUFFERS.index("scratch")] / bound
         out.tell(f"scratch is {ratio:.3f} x the most bytes alive at once ({bound:,})")
     out.tell(
-        f"transaction: {counted(len(step.transaction), 'byte')}, {counted(len(step.ops), 'operator')}\n",
+        f"transaction: {counted(len(step.transaction), 'byte')}, {counted(len(step.ops), 'operator')}",
     )
-    out.tell(f"program memory: {counted(step.image.nbytes, 'byte')}: {step.image}")
+    of = f"of a core's {counted(room, 'byte')} of program memory"
+    out.tell(f"kernels: {step.image}; {step.image.nbytes:,} {of}")
     for reload in step.reloads:
         then = f"before {step.ops[reload.before].name}" if reload.before < len(step.ops) else "at the end"
-        out.tell(f"reload {then}: {reload}")
+        out.tell(f"reloaded {then}: {reload.kernels}; {reload.nbytes:,} {of}")
+    out.tell()
     rows = [(op.name, op.op_type, "\n".join(op.schedule)) for op in step.ops]
     out.table(f"{title}: operators", ("operator", "kind", "schedule"), rows)
     if full:
@@ -235,7 +245,7 @@ def _show_step(title: str, step: DeviceStep, full: bool) -> None:
                 out.tell(f"    {line}")
 
 
-def _as_dict(key: str, executable: Executable, placement: list[NodePlacement]) -> dict[str, Any]:
+def _as_dict(key: str, executable: Executable, placement: list[NodePlacement], room: int) -> dict[str, Any]:
     return {
         "key": key,
         "placement": [_place(row) for row in placement],
@@ -244,6 +254,12 @@ def _as_dict(key: str, executable: Executable, placement: list[NodePlacement]) -
                 "buffers": dict(zip(BUFFERS, step.sizes, strict=True)),
                 "scratch_bound": step.scratch_bound,
                 "transaction_bytes": len(step.transaction),
+                "program_memory_bytes": room,
+                "program": {"bytes": step.image.nbytes, "kernels": [str(one) for one in step.image.linked]},
+                "reloads": [
+                    {"before": r.before, "bytes": r.nbytes, "kernels": r.kernels.split("; ")}
+                    for r in step.reloads
+                ],
                 "operators": [asdict(op) for op in step.ops],
             }
             for step in executable.device_steps

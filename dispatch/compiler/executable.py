@@ -80,10 +80,7 @@ class Reload:
     before: int  # the operator that follows; their number: the step ends with it
     timer: int
     nbytes: int  # into each core
-    kernels: str  # that are there from then on
-
-    def __str__(self) -> str:
-        return f"{counted(self.nbytes, 'byte')} into each core: {self.kernels}"
+    kernels: str  # that are there from then on, with "; " in between
 
 
 @dataclass(frozen=True)
@@ -104,6 +101,11 @@ class DeviceStep:
     image: Image = EMPTY
     reloads: tuple[Reload, ...] = ()
 
+    @property
+    def program_bytes(self) -> int:
+        """What it takes of each core's program memory at most."""
+        return max(self.image.nbytes, *(reload.nbytes for reload in self.reloads), 0)
+
     def verify(self) -> None:
         """Raises ``InternalError`` where its parts do not belong together."""
         for buffer, slots in ((0, self.inputs), (1, self.outputs)):
@@ -115,6 +117,9 @@ class DeviceStep:
                 raise _wrong(f"{counted(size, 'byte')} for buffer {BUFFERS[buffer]!r}", self.sizes[buffer])
         if [op.timer for op in self.ops] != list(range(1, len(self.ops) + 1)):
             raise _wrong(f"timers {[op.timer for op in self.ops]}", len(self.ops))
+        before = [reload.before for reload in self.reloads]
+        if before != sorted(set(before)) or any(at > len(self.ops) for at in before):
+            raise _wrong(f"reloads before operators {before}", len(self.ops))
 
 
 def _wrong(given: str, wanted: int) -> InternalError:

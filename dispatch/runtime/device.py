@@ -17,7 +17,7 @@ import numpy as np
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Slot
 from onedispatch.dispatch.frontend.graph import Array
-from onedispatch.dispatch.runtime.report import OpReport, RunReport
+from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
 from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.transactions import Device, Xclbin
@@ -180,20 +180,23 @@ def _report(raw: Mapping[str, Any], step: DeviceStep, launch_us: float) -> RunRe
     """The simulator's report, with cycles between timer marks given to operators and reloads."""
     marks: dict[int, int] = dict(raw["timers"])
     previous = marks.get(0, 0)
-    reloads = {reload.before: reload for reload in step.reloads}
-    rows, reload_cycles = [], 0
+
+    def since(timer: int) -> int:
+        """Cycles from the mark before to this one; a foreign transaction may lack marks."""
+        nonlocal previous
+        before, previous = previous, marks.get(timer, previous)
+        return max(0, previous - before)
+
+    loads = {reload.before: reload for reload in step.reloads}
+    rows: list[OpReport] = []
+    reloads: list[ReloadReport] = []
     for index in range(len(step.ops) + 1):
-        if index in reloads:
-            end = marks.get(reloads[index].timer, previous)
-            reload_cycles += max(0, end - previous)
-            previous = end
-        if index == len(step.ops):
-            break
-        op = step.ops[index]
-        end = marks.get(op.timer, previous)  # a foreign transaction may lack marks
-        cycles = max(0, end - previous)
-        rows.append(OpReport(op.name, op.op_type, op.nodes, cycles, schedule=op.schedule))
-        previous = end
+        load = loads.get(index)
+        if load is not None:
+            reloads.append(ReloadReport(index, since(load.timer), load.nbytes, load.kernels))
+        if index < len(step.ops):
+            op = step.ops[index]
+            rows.append(OpReport(op.name, op.op_type, op.nodes, since(op.timer), schedule=op.schedule))
     return RunReport(
         1,
         raw["cycles"],
@@ -203,6 +206,6 @@ def _report(raw: Mapping[str, Any], step: DeviceStep, launch_us: float) -> RunRe
         sum(raw["ddr_bytes_written"]),
         launch_seconds=launch_us / 1e6,
         ddr_burst_bytes=raw["ddr_burst_bytes"],
-        reloads=len(reloads),
-        reload_cycles=reload_cycles,
+        reloads=reloads,
+        program_bytes=step.program_bytes,
     )

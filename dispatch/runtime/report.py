@@ -32,6 +32,21 @@ class OpReport:
 
 
 @dataclass(frozen=True)
+class ReloadReport:
+    """Program memory was too small for all kernels: others were loaded into it, in every core.
+
+    ``before`` counts operators of the run: it came before that one; ``nbytes`` went into each core, and
+    ``kernels``, with their element types, are there from then on.
+    """
+
+    before: int
+    cycles: int
+    nbytes: int
+    kernels: str
+    dispatch: int = 0
+
+
+@dataclass(frozen=True)
 class RunReport:
     """One ``session.run``.
 
@@ -48,9 +63,9 @@ class RunReport:
             silicon 45 to 94 us per dispatch have been measured).
         ddr_burst_bytes: the bytes read and written in whole bursts of 64, by address and length:
             what host memory is busy with.
-        reloads: how often the transaction loaded other kernels into program memory, which was too small
-            for all of them.
-        reload_cycles: array cycles that it took, beside those of ``ops``.
+        reloads: what the transaction loaded into program memory between operators, where that is too
+            small for all kernels. Their cycles are beside those of ``ops``.
+        program_bytes: of each core's program memory, what was used at most.
     """
 
     dispatches: int
@@ -63,8 +78,13 @@ class RunReport:
     wall_seconds: float = 0.0
     launch_seconds: float = 0.0
     ddr_burst_bytes: int = 0
-    reloads: int = 0
-    reload_cycles: int = 0
+    reloads: Sequence[ReloadReport] = field(default_factory=list)
+    program_bytes: int = 0
+
+    @property
+    def reload_cycles(self) -> int:
+        """Array cycles that all reloads took."""
+        return sum(reload.cycles for reload in self.reloads)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as JSON takes it."""
@@ -79,20 +99,29 @@ class RunReport:
             f"DDR written     {counted(self.ddr_bytes_written, 'byte')}",
             f"DDR bursts      {counted(self.ddr_burst_bytes, 'byte')}",
         ]
+        if self.program_bytes:
+            lines.append(f"program memory  {counted(self.program_bytes, 'byte')} of each core at most")
         if self.reloads:
-            lines.append(f"reloads         {self.reloads} of program memory ({self.reload_cycles:,} cycles)")
+            lines.append(f"reloads         {len(self.reloads)} ({self.reload_cycles:,} cycles)")
         if self.host_seconds:
             lines.append(f"host regions    {self.host_seconds * 1e3:.3f} ms of wall clock")
         if self.ops:
-            lines += ["", *_table(self.ops, self.cycles)]
+            lines += ["", *_table(self.ops, self.reloads, self.cycles)]
         return "\n".join(lines)
 
 
-def _table(ops: Sequence[OpReport], total: int) -> list[str]:
+def _table(ops: Sequence[OpReport], reloads: Sequence[ReloadReport], total: int) -> list[str]:
+    """A line for each operator, and for each reload where it came."""
     head = ("op", "kind", "cycles", "share", "cores")
+    lined = [(float(at), op.name, op.op_type, op.cycles, op.cores) for at, op in enumerate(ops)]
+    lined += [
+        (r.before - 0.5, "", "reload", r.cycles, f"{counted(r.nbytes, 'byte')} into each: {r.kernels}")
+        for r in reloads
+    ]
+    lined.sort(key=lambda line: line[0])
     rows = [
-        (op.name, op.op_type, f"{op.cycles:,}", f"{op.cycles / total:.1%}" if total else "", op.cores)
-        for op in ops
+        (name, kind, f"{cycles:,}", f"{cycles / total:.1%}" if total else "", cores)
+        for _, name, kind, cycles, cores in lined
     ]
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(4)]
     lines = []

@@ -17,7 +17,7 @@ from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep, NodePlacement
 from onedispatch.dispatch.frontend.graph import Dimension, Value
 from onedispatch.dispatch.runtime.feeds import as_array, as_value
-from onedispatch.dispatch.runtime.report import OpReport, RunReport
+from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
 from onedispatch.transactions import find_device
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import DeviceError, InputError
@@ -276,8 +276,13 @@ class InferenceSession:
 def _summary(reports: Sequence[RunReport], wall: float) -> RunReport:
     """All steps of a run as one report; dispatches are counted through."""
     ops: list[OpReport] = []
+    reloads: list[ReloadReport] = []
     dispatches = 0
     for report in reports:
+        reloads += [
+            replace(one, before=one.before + len(ops), dispatch=one.dispatch + dispatches)
+            for one in report.reloads
+        ]
         ops += [replace(op, dispatch=op.dispatch + dispatches) for op in report.ops]
         dispatches += report.dispatches
 
@@ -295,6 +300,6 @@ def _summary(reports: Sequence[RunReport], wall: float) -> RunReport:
         wall,
         sum(r.launch_seconds for r in reports),
         total(lambda r: r.ddr_burst_bytes),
-        total(lambda r: r.reloads),
-        total(lambda r: r.reload_cycles),
+        reloads,
+        max((r.program_bytes for r in reports), default=0),
     )

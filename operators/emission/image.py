@@ -78,7 +78,7 @@ class Image:
         return (*words, image_hash(words))
 
     def __str__(self) -> str:
-        return ", ".join(str(one) for one in self.linked) or "no kernel"
+        return "; ".join(str(one) for one in self.linked) or "no kernel"
 
 
 EMPTY = Image()

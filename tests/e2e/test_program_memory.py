@@ -3,25 +3,25 @@
 
 from __future__ import annotations
 
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
+from typer.testing import CliRunner
 
 import onedispatch as od
+from onedispatch.dispatch.cli import app
 from onedispatch.dispatch.tools.checking import check_model
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.emission.image import Image, link, merged
-from onedispatch.operators.emission.overlay import overlay_transaction, reload_transaction
+from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.transactions import FindingKind, Transaction, find_device
 from onedispatch.transactions.machine import registers as reg
-from tests.array_model.compare import run_cpp, run_model
-from tests.array_model.super_kernel import load_program
 from tests.devices import device_file
-from tests.ops.case import case, f32
-from tests.ops.host import buffers_of
-from tests.ops.lowered import lower
 
 X = np.random.default_rng(0).standard_normal((8, 32)).astype(np.float32)
 
@@ -51,14 +51,16 @@ FEED = {"x": X, "x2": np.ascontiguousarray(X.T)}
 def test_reloads_change_no_answer_and_are_charged(model: ModelProto, tmp_path: Path) -> None:
     whole = od.InferenceSession(model, device="npu2_1col", fallback="error")
     (expected,) = whole.run(None, FEED)
-    assert (whole.last_run.reloads, whole.last_run.reload_cycles) == (0, 0)
+    assert (whole.last_run.reloads, whole.last_run.reload_cycles) == ([], 0)
     parted = od.InferenceSession(model, device=small(tmp_path, 7168), fallback="error")
     for _ in range(2):  # a run leaves the image that it began with
         np.testing.assert_array_equal(parted.run(None, FEED)[0], expected)
         report = parted.last_run
-        assert report.reloads == 2 and report.dispatches == 1
+        assert [reload.before for reload in report.reloads] == [1, 4] and report.dispatches == 1
         assert report.cycles - whole.last_run.cycles >= 0.95 * report.reload_cycles > 0
-    assert "reloads         2" in str(report)
+    assert sum(op.cycles for op in report.ops) + report.reload_cycles <= report.cycles
+    assert "reloads         2" in str(report) and str(report).count("bytes into each: od::") == 2
+    assert report.program_bytes == max(reload.nbytes for reload in report.reloads) <= 7168
     parted.model.save(tmp_path / "m.od")
     again = od.InferenceSession(od.load(tmp_path / "m.od"))
     np.testing.assert_array_equal(again.run(None, FEED)[0], expected)
@@ -113,24 +115,80 @@ def test_a_kernel_that_does_not_fit_by_itself(model: ModelProto, tmp_path: Path)
         overlay_transaction(find_device("npu2"), merged(Image.of(kernel) for kernel in all_kernels()))
 
 
-def test_a_block_for_a_type_that_is_not_linked() -> None:
-    ((_, op),) = lower(case("Relu", f32(5, 7))).ops
-    (linked,) = op.image.linked
-    wrong = Image((linked._replace(types=2),))
-    outcome = run_cpp(op.device, overlay_transaction(op.device, wrong), op.transaction(),
-                      buffers_of(op, [np.zeros((5, 7), np.float32)]))  # fmt: skip
-    assert outcome.kind != "ok" and "element type" in outcome.text
+@pytest.fixture(scope="module")
+def turns() -> ModelProto:
+    """Element-wise operators and products in turns."""
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["a"]),
+        helper.make_node("MatMul", ["a", "x2"], ["b"]),
+        helper.make_node("Mul", ["b", "b"], ["c"]),
+        helper.make_node("MatMul", ["c", "x"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, s) for name, s in
+            (("x", [8, 32]), ("x2", [32, 8]), ("y", [8, 32]))]  # fmt: skip
+    graph = helper.make_graph(nodes, "turns", ends[:2], ends[2:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def test_the_array_model_reloads_too() -> None:
-    ((_, op),) = lower(case("Relu", f32(5, 7))).ops
-    other = Image.of(next(k for k in all_kernels() if k.name == "od::softmax@1"), "f32")
-    buffers = buffers_of(op, [np.ones((5, 7), np.float32)])
-    overlay = overlay_transaction(op.device, other)
-    reload = reload_transaction(op.device, op.image, 0)
-    cpp = run_cpp(op.device, overlay, reload, buffers)
-    model = run_model(op.device, overlay, reload, buffers, load_program)
-    assert cpp.kind == model.kind == "ok", (cpp.text, model.text)
+def test_a_device_file_decides_how_often(turns: ModelProto, tmp_path: Path) -> None:
+    counts = {}
+    whole = od.InferenceSession(turns, device="npu2_1col", fallback="error").run(None, FEED)
+    for room in (6208, 8192, 8800, 16384):
+        session = od.InferenceSession(turns, device=small(tmp_path, room), fallback="error")
+        np.testing.assert_array_equal(session.run(None, FEED)[0], whole[0])
+        counts[room] = len(session.last_run.reloads)
+        assert session.last_run.program_bytes <= room
+    assert counts == {6208: 4, 8192: 4, 8800: 0, 16384: 0}
+
+
+def test_two_sessions_in_threads(model: ModelProto, turns: ModelProto, tmp_path: Path) -> None:
+    device = small(tmp_path, 7168)
+    sessions = [od.InferenceSession(one, device=device, fallback="error") for one in (model, turns)]
+    alone = [(session.run(None, FEED)[0], session.last_run.cycles) for session in sessions]
+
+    def again(number: int) -> None:
+        for _ in range(3):
+            np.testing.assert_array_equal(sessions[number].run(None, FEED)[0], alone[number][0])
+            assert sessions[number].last_run.cycles == alone[number][1]
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(again, range(2)))
+
+
+def test_the_tools_know_reloads(turns: ModelProto, tmp_path: Path) -> None:
+    compiled = od.compile(turns, device=small(tmp_path, 7168), fallback="error")
+    whole = Transaction.from_bytes(compiled.transaction)
+    assert Transaction.from_text(whole.text()).to_bytes() == compiled.transaction
+    assert whole.validate() == [] and check_model(compiled) == []
+    compiled.save(tmp_path / "turns.od")
+
+    def shown(*arguments: str) -> str:
+        result = CliRunner().invoke(app, [*arguments, str(tmp_path / "turns.od")])
+        assert result.exit_code == 0, result.output
+        return str(result.output)
+
+    assert "load a program: 1,544 words" in shown("txn", "explain")
+    assert "0 errors, 0 warnings" in shown("txn", "check")
+    assert shown("inspect").count("reloaded ") == 4
+    ((dispatch,),) = ([*one["dispatches"]] for one in json.loads(shown("inspect", "--json")))
+    assert [reload["before"] for reload in dispatch["reloads"]] == [1, 2, 3, 4]
+    assert dispatch["program_memory_bytes"] == 7168 >= dispatch["program"]["bytes"] == 6176
+    report = json.loads(shown("run", "--random", "--json"))["report"]
+    assert len(report["reloads"]) == 4 and all(reload["cycles"] > 50_000 for reload in report["reloads"])
+
+
+@pytest.mark.parametrize("change", [{"before": 9}, {"before": 1}])
+def test_a_saved_model_that_lies_of_its_reloads(
+    turns: ModelProto, tmp_path: Path, change: dict[str, int]
+) -> None:
+    compiled = od.compile(turns, device=small(tmp_path, 7168), fallback="error")
+    ((key, executable),) = compiled.executables.items()
+    (step,) = executable.device_steps
+    wrong = replace(step, reloads=(*step.reloads[:-1], replace(step.reloads[-1], **change)))
+    compiled.executables[key] = replace(executable, steps=(wrong,))
+    compiled.save(tmp_path / "wrong.od")
+    with pytest.raises(od.CompiledModelError, match="reloads before operators"):
+        od.load(tmp_path / "wrong.od")
 
 
 def test_linking_changes_as_seldom_as_possible() -> None:

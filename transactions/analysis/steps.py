@@ -28,6 +28,10 @@ _STEPS: dict[type, str] = {
 }
 
 
+_PROGRAM = "load a program"
+_PROGRAM_AT = registers.CORE.block["PROGRAM_MEMORY"].offset
+
+
 class Steps:
     """Runs of alike events; locks polled around a parameter block belong to the block."""
 
@@ -45,13 +49,18 @@ class Steps:
         if what == "move":  # most
             pass
         elif isinstance(event, effects.RegisterWritten):
-            if "_CTRL" in listing.place(event.address):
+            place = listing.place(event.address)
+            if "_CTRL" in place:
                 what = "reset channels"
+            elif "CORE_CONTROL" in place:
+                what = _PROGRAM
         elif isinstance(event, effects.LockWait):
             if event.tile[1] >= registers.FIRST_CORE_ROW:
                 what = "write parameters"
         elif isinstance(event, effects.DataWritten):
             self.block_op = event.op
+            if event.tile[1] >= registers.FIRST_CORE_ROW and event.offset >= _PROGRAM_AT:
+                what = _PROGRAM
         if what != self.what:
             self.end()
             self.what = what
@@ -108,7 +117,7 @@ def _step_text(what: str, run: list[effects.Event]) -> str:
         return f"{', '.join(parts) or 'write BDs'} in {where}"
     if what == "wait":
         return f"wait for {counted(len(run), 'condition')} in {where}"
-    if what == "write parameters":
+    if what in ("write parameters", _PROGRAM):
         words = sum(len(event.words) for event in run if isinstance(event, effects.DataWritten))
         return f"{what}: {counted(words, 'word')} into {where}"
     return f"{what}: {counted(len(run), 'write')} in {where}"
