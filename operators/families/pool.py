@@ -69,7 +69,11 @@ POOL = declare(
 
 
 class Pool(Operator):
-    """Maximum or average of a window of every channel of [N, C, (H,) W]."""
+    """Maximum or average of a window of every channel of [N, C, (H,) W].
+
+    Of a maximum, a NaN that leads its window inside of x stays, others are passed over: so does onnxruntime
+    where it has plain loops (dilated windows); where it has vectors, what stands depends on their width.
+    """
 
     kind = "pool"
 
@@ -111,8 +115,7 @@ class Pool(Operator):
         x = arrays[0].astype(wide).reshape(*arrays[0].shape[:2], *spatial(arrays[0].shape))
         out = spatial(self.output.shape)
         if self.mode == "max":
-            least = -np.inf if wide.kind == "f" else np.iinfo(wide).min
-            y = windows(x, self.window, out, least).max(axis=(-1, -2))
+            y = self._largest(x, out)
         else:
             ones = np.ones((1, 1, *x.shape[2:]), np.float32)
             if self.mode == "average_include_pad":
@@ -125,6 +128,18 @@ class Pool(Operator):
             y = windows(x, self.window, out, 0.0).sum(axis=(-1, -2)) / count
         result = self.activation.apply(np.asarray(y, wide))
         return result.astype(self.output.dtype).reshape(self.output.shape)
+
+    def _largest(self, x: Array, out: tuple[int, int]) -> Array:
+        """A NaN that leads its window stays, others are passed over."""
+        least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+        taps, inside = (
+            windows(array, self.window, out, pad).reshape(*array.shape[:2], *out, self.window.taps)
+            for array, pad in ((x, least), (np.ones((1, 1, *x.shape[2:]), np.int8), 0))
+        )
+        leading = np.broadcast_to(inside.argmax(axis=-1)[..., None], (*taps.shape[:-1], 1))
+        first = np.take_along_axis(taps, leading, axis=-1)[..., 0]
+        largest: Array = np.where(np.isnan(first), first, np.fmax.reduce(taps, axis=-1))
+        return largest.astype(x.dtype)
 
 
 # ONNX has no averages of integers, and of those the largest of bytes alone.

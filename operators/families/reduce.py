@@ -102,7 +102,8 @@ class Reduce(Operator):
     """``act(reduce(x))`` over axes ``first`` to before ``stop`` of ``x``; accumulates in steps.
 
     Rows of x with padding are reduced alone (``emit_reduce`` sees to the others). The output has one
-    element per remaining coordinate, whatever its shape.
+    element per remaining coordinate, whatever its shape. A NaN anywhere is the largest and smallest value,
+    as in NumPy: what onnxruntime makes of one depends on where it lies in its vectors.
     """
 
     kind = "reduce"
@@ -248,7 +249,7 @@ TAKEN = {
 }
 
 
-@maps(*TAKEN, dtypes=TAKEN, notes="neighbouring axes, constant")
+@maps(*TAKEN, dtypes=TAKEN, notes="neighbouring axes of any length, constant")
 def map_reduce(node: NodeSpec, lowering: Lowering) -> None:
     x, output = node.input(0), node.outputs[0]
     listed, given = node.input(1), node.attr("axes")

@@ -432,7 +432,7 @@ void pool_case(uint32_t seed) {
         double sum = 0;
         int inside = 0, counted = 0;
         visit_window(s, X, origin[1] + c, origin[2] + oh, origin[3] + ow, [&](int, float x) {
-          if (!(top > x) && x != -kInfinity) top = x;
+          if (inside == 0 || x > top) top = x;  // a NaN stays where it leads
           sum += x;
           ++inside;
         });

@@ -32,6 +32,7 @@ NONFINITE = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-40, 1.0)
 MIXES = {
     "nonfinite": NONFINITE,
     "special": (*NONFINITE, 3.4e38, -3.4e38),
+    "nan": (np.nan,),
     "infinite": (np.inf, -np.inf, -0.0, 0.0, 1e-40, 3.4e38, -3.4e38),
 }
 

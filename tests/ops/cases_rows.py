@@ -12,6 +12,25 @@ REDUCE = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Re
 LONG = Tolerance(scale=3e-6)
 
 
+def beside_nan(op: str) -> list[Case]:
+    """A NaN wins wherever it lies, as in NumPy: in onnxruntime that depends on its vectors."""
+    x = np.random.default_rng(3).standard_normal((9, 4, 31)).astype(np.float32)
+    x[::3, 1, 7] = x[2, 3, 0] = x[4, 0, 30] = np.nan
+    if op == "GlobalMaxPool":
+        return [case(op, value(x, const=False), answer=x.max(axis=2, keepdims=True), note="nan")]
+    largest = np.max if op == "ReduceMax" else np.min
+    return [
+        case(
+            op,
+            value(x, const=False),
+            value([axis], "int64"),
+            answer=largest(x, axis=axis, keepdims=True),
+            note=f"nan{axis}",
+        )
+        for axis in (0, 1, 2)
+    ]
+
+
 def reductions() -> list[Case]:
     cases = []
     for op in REDUCE:
@@ -37,6 +56,7 @@ def reductions() -> list[Case]:
             cases.append(case(op, f32(3, 4099, kind=kind), value([1], "int64"), tolerance=long))
         if op in ("ReduceMax", "ReduceMin"):
             cases.append(case(op, f32(9, 31, kind="infinite"), value([1], "int64")))
+            cases += beside_nan(op)
     nothing = {"ReduceProd": 1.0, "ReduceSum": 0.0, "ReduceSumSquare": 0.0}
     nothing |= {"ReduceMax": float("-inf"), "ReduceMin": float("inf")}
     for op, result in nothing.items():  # onnxruntime knows some of them; ONNX says all
@@ -80,6 +100,7 @@ def global_max_pool() -> list[Case]:
     return [
         *(case("GlobalMaxPool", f32(*shape)) for shape in shapes),
         case("GlobalMaxPool", f32(2, 3, 5, 5, kind="infinite")),
+        *beside_nan("GlobalMaxPool"),
         *case("GlobalMaxPool", f32(3, 17, 5, 7)).on(*SMALL_DEVICES),
     ]
 

@@ -109,7 +109,13 @@ def pools() -> list[Case]:
     window: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
     cases += [
         # Which of a window's values stands beside a NaN depends on onnxruntime's vector width, so NaN
-        # goes through windows of one; infinities through all.
+        # goes through windows of one, and through dilated ones, which it has plain loops for; infinities
+        # through all.
+        case(
+            "MaxPool", f32(2, 3, 9, 11, kind="nan"), kernel_shape=[2, 3], dilations=[2, 1], pads=[1, 1, 1, 1]
+        ),
+        case("MaxPool", f32(2, 3, 31, kind="nan"), kernel_shape=[4], dilations=[3], pads=[2, 3], strides=[2]),
+        case("MaxPool", f32(1, 2, 17, 19, kind="nan"), kernel_shape=[3, 2], dilations=[1, 2], strides=[2, 3]),
         case("MaxPool", f32(1, 3, 9, 9, kind="special"), kernel_shape=[1, 1], strides=[2, 1]),
         case("MaxPool", f32(2, 3, 19, 9, kind="infinite"), **window),
         case("AveragePool", f32(1, 3, 9, 9, kind="nonfinite"), **window),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::pool: maximum or average over windows. Out chunk [c][oh][ow]. Averages are of floats, in f32.
+// Of a maximum, a NaN that leads its window stays, others are passed over.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -58,6 +60,7 @@ class Pool final : public Kernel {
       taps.out_row = window_.columns;
       if (mode_ == mode::max_) {
         simd().of<Word>().taps_max(taps);
+        if constexpr (std::is_same_v<Word, float>) keep_leading_nans(call, taps);
         return;
       }
       simd().of<Word>().taps_sum(taps);
@@ -67,6 +70,26 @@ class Pool final : public Kernel {
     });
     if constexpr (std::is_same_v<Word, float>) activation_.apply(result.words, all);
     result.finish();
+  }
+
+  // As onnxruntime's plain loops (which it has for dilated windows): the largest value is compared with every
+  // later one, so a NaN stays where it is the first of its window inside of x, and is passed over elsewhere.
+  void keep_leading_nans(const Call& call, const Taps& taps) const {
+    const Window& w = window_;
+    const auto leading = [](int64_t first, int64_t step, int count) {
+      int tap = 0;
+      while (tap + 1 < count && first + tap * step < 0) ++tap;
+      return tap;
+    };
+    auto* across = static_cast<int32_t*>(scratch(kScratchRow, static_cast<size_t>(w.columns) * 4));
+    for (int c = 0; c < w.columns; ++c) across[c] = leading(w.first_column(call) + int64_t{c} * w.sw, w.dw, w.kw);
+    for (int r = 0; r < w.rows; ++r) {
+      const int32_t* offsets = taps.offsets + leading(w.first_row(call) + int64_t{r} * w.sh, w.dh, w.kh) * w.kw;
+      for (int c = 0; c < w.columns; ++c) {
+        const float first = taps.plane[r * taps.plane_row + offsets[across[c]] + c];
+        if (std::isnan(first)) taps.out[r * taps.out_row + c] = first;
+      }
+    }
   }
 
   // Cells of one window line that count: coordinates first, first + step, ... in [-before, extent + after).

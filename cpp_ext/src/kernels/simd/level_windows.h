@@ -98,12 +98,10 @@ static void taps_mac(const Taps& t, const float* weights, float bias) {
   all_taps(t, splat(bias), [&](F acc, F x, int tap) { return fma(splat(weights[tap]), x, acc); });
 }
 
-// As ONNX: the largest of nothing but -infinity is -infinity. As onnxruntime: a later value replaces
-// a NaN. The padding is -infinity too and changes nothing, not even a NaN.
+// NaN are passed over. The padding is the least value and changes nothing.
 template <class Word>
 static void taps_max(const TapsOf<Word>& t) {
-  const auto padding = splat_as(least<Word>());
-  all_taps(t, padding, [&](Vector<Word> acc, Vector<Word> x, int) { return (acc > x) | (x == padding) ? acc : x; });
+  all_taps(t, splat_as(least<Word>()), [&](Vector<Word> acc, Vector<Word> x, int) { return x > acc ? x : acc; });
 }
 
 template <class Word>
