@@ -22,6 +22,7 @@ from onedispatch.operators.declarations.formulas import (
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
 from onedispatch.operators.declarations.registry import maps
+from onedispatch.operators.families.convert import emit_converted, in_float32
 from onedispatch.operators.families.elementwise import (
     ACTIVATION_SCALARS,
     Eltwise,
@@ -321,7 +322,12 @@ def _bytes(array: Array) -> Array:
     return np.ascontiguousarray(array).view(np.uint8)
 
 
-@maps("Conv", dtypes=numpy_names(FLOATS), notes="1-D and 2-D, groups, dilations, any pads")
+@maps(
+    "Conv",
+    dtypes=numpy_names(FLOATS),
+    notes="1-D and 2-D, groups, dilations, any pads, any number of channels; bfloat16 and float16 in "
+    "float32 where weights or bias are computed",
+)
 def map_conv(node: NodeSpec, lowering: Lowering) -> None:
     inputs, output = operands_of(node, numpy_names(FLOATS))
     x, weights = inputs[:2]
@@ -330,7 +336,17 @@ def map_conv(node: NodeSpec, lowering: Lowering) -> None:
     if 0 in (x.size, weights.size) and output.size:
         _emit_bias(node, lowering, node.input(2), output)
         return
-    lowering.emit(Conv(node.name, x, weights, node.input(2), output, window, groups, lowering.device))
+    bias = node.input(2)
+    packs = weights.is_const and (bias is None or bias.is_const)
+    if output.element.per_word == 1 or packs:
+        lowering.emit(Conv(node.name, x, weights, bias, output, window, groups, lowering.device))
+        return
+    # Computed weights are read as they lie, which kernels do in words: results are rounded once all the same.
+    x, weights = (in_float32(node.name, tensor, lowering) for tensor in (x, weights))
+    bias = None if bias is None else in_float32(node.name, bias, lowering)
+    sums = lowering.temp(np.dtype(np.float32), output.shape)
+    lowering.emit(Conv(node.name, x, weights, bias, sums, window, groups, lowering.device))
+    emit_converted(node.name, sums, output, lowering)
 
 
 def _emit_bias(node: NodeSpec, lowering: Lowering, bias: TensorSpec | None, output: TensorSpec) -> None:

@@ -402,7 +402,7 @@ PRODUCTS = (*numpy_names(FLOATS), *_INTEGERS)
 BYTES = ("int8", "uint8")
 
 
-@maps("MatMul", dtypes=PRODUCTS, notes="any rank, broadcast batches")
+@maps("MatMul", dtypes=PRODUCTS, notes="any rank, broadcast batches, any K")
 def map_matmul(node: NodeSpec, lowering: Lowering) -> None:
     (a, b), output = operands_of(node, PRODUCTS)
     emit_product(node, lowering, a, b, output)
@@ -422,7 +422,7 @@ def emit_product(
         lowering.emit(Eltwise(node.name, "copy", [zero], output, lowering.device, views=views))
 
 
-@maps("Gemm", dtypes=PRODUCTS, notes="alpha, beta, transposed inputs; C constant or computed")
+@maps("Gemm", dtypes=PRODUCTS, notes="alpha, beta, transposed inputs, any K; C constant or computed")
 def map_gemm(node: NodeSpec, lowering: Lowering) -> None:
     inputs, output = operands_of(node, PRODUCTS)
     a, b = inputs[:2]
@@ -468,7 +468,7 @@ def _add_computed(
         emit_converted(node.name, total, output, lowering)
 
 
-@maps("MatMulInteger", dtypes=BYTES, notes="zero points per tensor, row (A) or column (B)")
+@maps("MatMulInteger", dtypes=BYTES, notes="zero points per tensor, row (A) or column (B); any K")
 def map_matmul_integer(node: NodeSpec, lowering: Lowering) -> None:
     a, b, output = _bytes_of(node, 0), _bytes_of(node, 1), node.outputs[0]
     if output is None:
@@ -494,7 +494,7 @@ def _integer_zero(tensor: TensorSpec | None) -> TensorSpec | None:
     return tensor
 
 
-@maps("QLinearMatMul", dtypes=BYTES, notes="scales and zero points of B per column, where 2-D")
+@maps("QLinearMatMul", dtypes=BYTES, notes="scales and zero points of B per column, where 2-D; any K")
 def map_qlinear_matmul(node: NodeSpec, lowering: Lowering) -> None:
     a, b, output = _bytes_of(node, 0), _bytes_of(node, 3), node.outputs[0]
     given = [node.input(index) for index in range(8)]
