@@ -8,6 +8,7 @@ NAME.const (constants in device layout), NAME.weights (raw values that the test 
 constants as ONNX has them, row-major, little-endian) and NAME.case, a text of `key value...` lines:
 
     operator Conv
+    element DTYPE                          | where given: of the declared element types, the narrowest there
     device npu2
     tolerance ULP SCALE ABSOLUTE
     argument INDEX output BYTES            | kernel arguments, in order
@@ -29,22 +30,27 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ml_dtypes import finfo
 
 if __package__ in (None, ""):
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
+from onedispatch.operators.declarations.dtypes import DType, dtype_of
 from onedispatch.operators.declarations.functions import REDUCTIONS
 from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.families.movement import Copy
-from onedispatch.operators.interface.operator import Operator
+from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.transactions import ArgKind, Xclbin, find_device
-from tests.ops.case import Case, Input, case, f32, integers, value, weight
+from tests.ops.case import EXACT, Array, Case, Input, case, f32, integers, value, weight
 from tests.ops.cases import CASES as TABLE
-from tests.ops.lowered import device_bytes, lower
+from tests.ops.lowered import device_bytes, lower, reference
+from tests.ops.typed import SLOW, TYPED, answer
 
 SMALL = ("npu1", "npu2_2col")
 POOL: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 0, 2, 1]}
@@ -174,6 +180,66 @@ REGISTERED = registered()
 CASES = [*NAMED, *REGISTERED]
 
 
+@dataclass(frozen=True)
+class Step:
+    """One device operator of a case in another element type, its inputs, and its reference's answer."""
+
+    case: Case
+    op: Operator
+    arrays: list[Array]
+    answer: Array
+
+    @property
+    def narrowest(self) -> DType | None:
+        """The narrowest element type of its tensors; None where one has a type without a row."""
+        rows = [dtype_of(tensor.dtype) for tensor in (*self.op.inputs, self.op.output)]
+        known = [row for row in rows if row is not None]
+        return min(known, key=lambda row: row.itemsize) if len(known) == len(rows) else None
+
+    @property
+    def is_plain(self) -> bool:
+        """One nest, results that are numbers, and a type narrower than a word."""
+        row, single = self.narrowest, self.answer.size and len(self.op.schedules) == 1
+        narrow = row is not None and row.per_word > 1
+        return bool(single and narrow and np.isfinite(self.answer.astype(np.float64)).all())
+
+    @property
+    def sort(self) -> tuple[object, ...]:
+        """What makes it another test: class, kernel, functions, element types."""
+        (nest,) = (schedule.nest for schedule in self.op.schedules)
+        types = (str(tensor.dtype) for tensor in (*self.op.inputs, self.op.output))
+        functions = (value for value in nest.scalars.values() if isinstance(value, str))
+        return type(self.op), nest.kernel.name, *types, *functions
+
+    @property
+    def ulp(self) -> int:
+        """Two roundings to a type of two bytes, in units of float32, where something is approximated."""
+        exact = self.case.allowed == EXACT and self.case.op_type not in SLOW
+        short = self.answer.dtype.itemsize == 2 and self.op.output.element.is_float
+        widened = int(2 * float(finfo(self.answer.dtype).eps) * 2**23) if short else 0
+        return 0 if exact else self.case.allowed.ulp + widened
+
+
+def steps() -> list[Step]:
+    """The first device operator of every sort, over the cases in types other than float32."""
+    found: dict[tuple[object, ...], Step] = {}
+    for one in TYPED:
+        with np.errstate(all="ignore"):
+            one.__dict__["expected"] = [answer(one)]
+        for step in steps_of(one):
+            if step.is_plain and step.sort not in found:
+                found[step.sort] = step
+    return list(found.values())
+
+
+def steps_of(one: Case) -> Iterator[Step]:
+    values: dict[str, Array] = dict(one.feed)
+    for _, op in lower(one).ops:
+        given = [values[t.name] if t.value is None else np.asarray(t.value) for t in op.inputs]
+        values[op.output.name] = reference(op, given).reshape(op.output.shape)
+        yield Step(one, op, given, values[op.output.name])
+
+
 def only_operator(case: Case) -> Operator:
     """The one device operator of the case; for a node that moves no data, the copy that a model of
     this node alone needs."""
@@ -187,36 +253,14 @@ def only_operator(case: Case) -> Operator:
 
 def write(case: Case, folder: Path, name: str, answered: bool) -> None:
     """The files of one case; with its inputs' values and its answer if ``answered``."""
-    op = only_operator(case)
-    overlay = Xclbin(case.device, {0: overlay_transaction(find_device(case.device), op.image)})
-    weights = bytearray()
-
-    def keep(data: bytes) -> int:
-        at = len(weights)
-        weights.extend(data + bytes(-len(data) % 4))
-        return at
-
-    allowed = case.allowed
+    op, weights = only_operator(case), Weights()
+    keep, allowed = weights.keep, case.allowed
     lines = [
         f"operator {case.op_type}",
         f"device {case.device}",
         f"tolerance {allowed.ulp} {allowed.scale} {allowed.absolute}",
     ]
-    for entry in op.arg_map():
-        text = f"argument {entry.xrt_arg_idx} "
-        if entry.kind is ArgKind.OUTPUT:
-            text += f"output {entry.size}"
-        elif entry.kind is ArgKind.INPUT:
-            tensor = op.activations[entry.onnx_arg_idx]
-            if tensor.value is not None:
-                text += f"fixed {entry.size} {keep(device_bytes(tensor, np.asarray(tensor.value)))}"
-            else:
-                text += f"input {entry.size} {tensor.name.removeprefix('x')}"
-        elif entry.kind is ArgKind.CONST_INPUT:
-            text += f"const {entry.size}"
-        else:
-            text += f"params {entry.size}"
-        lines.append(text)
+    lines += arguments(op, keep, lambda tensor: int(tensor.name.removeprefix("x")))
     for x, array in zip(case.inputs, case.arrays, strict=True):
         if x is None or array is None:
             lines.append("input absent")
@@ -234,6 +278,61 @@ def write(case: Case, folder: Path, name: str, answered: bool) -> None:
         kind = {float: "float", str: "text"}.get(type(given), "ints")
         values = given if isinstance(given, list) else [given]
         lines.append(f"{kind} {key} {' '.join(map(str, values))}")
+    write_files(folder / name, case.device, op, weights, lines)
+
+
+def write_step(step: Step, folder: Path, name: str) -> None:
+    """The files of one device operator, inputs' values and answer with it."""
+    op, weights, allowed = step.op, Weights(), step.case.allowed
+    lines = [
+        f"operator {step.case.op_type}",
+        f"element {step.narrowest}",
+        f"device {step.case.device}",
+        f"tolerance {step.ulp} {allowed.scale} {allowed.absolute}",
+    ]
+    lines += arguments(op, weights.keep, op.inputs.index)
+    for array in step.arrays:
+        extents = " ".join(map(str, (array.ndim, *array.shape)))
+        lines.append(f"input {array.dtype} weights {weights.keep(array.tobytes())} {extents}")
+    result = step.answer
+    lines.append(" ".join(map(str, ("output", result.dtype, result.ndim, *result.shape))))
+    lines.append(f"expected {weights.keep(result.tobytes())}")
+    write_files(folder / name, step.case.device, op, weights, lines)
+
+
+class Weights(bytearray):
+    """Values that a test has to know, one after the other."""
+
+    def keep(self, data: bytes) -> int:
+        """Where they begin."""
+        at = len(self)
+        self.extend(data + bytes(-len(data) % 4))
+        return at
+
+
+def arguments(
+    op: Operator, keep: Callable[[bytes], int], number: Callable[[TensorSpec], int]
+) -> Iterator[str]:
+    """The kernel's arguments, in order; ``number`` counts the `input` lines."""
+    for entry in op.arg_map():
+        text = f"argument {entry.xrt_arg_idx} "
+        if entry.kind is ArgKind.OUTPUT:
+            text += f"output {entry.size}"
+        elif entry.kind is ArgKind.INPUT:
+            tensor = op.activations[entry.onnx_arg_idx]
+            if tensor.value is not None:
+                text += f"fixed {entry.size} {keep(device_bytes(tensor, np.asarray(tensor.value)))}"
+            else:
+                text += f"input {entry.size} {number(tensor)}"
+        elif entry.kind is ArgKind.CONST_INPUT:
+            text += f"const {entry.size}"
+        else:
+            text += f"params {entry.size}"
+        yield text
+
+
+def write_files(path: Path, device: str, op: Operator, weights: bytearray, lines: list[str]) -> None:
+    overlay = Xclbin(device, {0: overlay_transaction(find_device(device), op.image)})
     files = {
         "xclbin": overlay.to_bytes(),
         "txn": op.transaction(),
@@ -243,7 +342,7 @@ def write(case: Case, folder: Path, name: str, answered: bool) -> None:
         "case": ("\n".join(lines) + "\n").encode(),
     }
     for suffix, data in files.items():
-        (folder / f"{name}.{suffix}").write_bytes(data)
+        path.with_name(f"{path.name}.{suffix}").write_bytes(data)
 
 
 def main() -> int:
@@ -256,7 +355,10 @@ def main() -> int:
             old.unlink()
     for number, one in enumerate(CASES):
         write(one, folder, f"{number:03d}_{one.op_type}_{one.device}", number >= len(NAMED))
-    print(f"{len(CASES)} cases in {folder}")
+    narrow = steps()
+    for number, step in enumerate(narrow, len(CASES)):
+        write_step(step, folder, f"{number:03d}_step_{step.narrowest}_{step.case.op_type}")
+    print(f"{len(CASES) + len(narrow)} cases in {folder}")
     return 0
 
 

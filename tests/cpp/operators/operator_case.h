@@ -21,17 +21,19 @@
 #include <string>
 #include <vector>
 
+#include "onedispatch/kernel_params.h"
 #include "onedispatch/xrt.h"
 
 namespace onedispatch::operator_tests {
 
 using Shape = std::vector<int64_t>;
 
-// A tensor in ONNX's shape. Doubles hold every float32, int8 and int32 exactly.
+// A tensor in ONNX's shape. Doubles hold every value of up to 32 bits exactly.
 struct Tensor {
   std::string dtype;
   Shape shape;
   std::vector<double> values;
+  std::vector<uint8_t> bytes;  // where given: the values as they are kept
   bool absent = false;
 
   int64_t size() const {
@@ -40,7 +42,10 @@ struct Tensor {
     return n;
   }
   int64_t rank() const { return static_cast<int64_t>(shape.size()); }
-  size_t width() const { return dtype == "int8" || dtype == "uint8" ? 1 : 4; }
+  size_t width() const {
+    if (dtype == "int8" || dtype == "uint8" || dtype == "bool") return 1;
+    return dtype.find("16") != std::string::npos ? 2 : 4;
+  }
   int64_t index(const Shape& at) const {
     int64_t flat = 0;
     for (size_t d = 0; d < at.size(); ++d) flat = flat * shape[d] + at[d];
@@ -78,10 +83,23 @@ inline std::vector<uint8_t> read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+// The value of an element of two bytes.
+inline double load_two(const std::string& dtype, uint32_t code) {
+  if (dtype == "uint16") return code;
+  if (dtype == "int16") return static_cast<int16_t>(code);
+  if (dtype != "float16" && dtype != "bfloat16") throw std::runtime_error("dtype " + dtype);
+  const int mantissa = dtype == "float16" ? 10 : 7, bias = dtype == "float16" ? 15 : 127;
+  const int exponent = static_cast<int>((code & 0x7FFF) >> mantissa);
+  const double fraction = (code & ((1u << mantissa) - 1)) * std::ldexp(1.0, -mantissa), sign = code >> 15 != 0 ? -1 : 1;
+  if (exponent == 2 * bias + 1) return fraction != 0 ? std::nan("") : sign * std::numeric_limits<double>::infinity();
+  return sign * std::ldexp(exponent == 0 ? fraction : 1 + fraction, std::max(exponent, 1) - bias);
+}
+
 // Element `at` of little-endian data.
 inline double load(const std::string& dtype, const uint8_t* data, size_t at) {
   if (dtype == "int8") return static_cast<int8_t>(data[at]);
-  if (dtype == "uint8") return data[at];
+  if (dtype == "uint8" || dtype == "bool") return data[at];
+  if (dtype.find("16") != std::string::npos) return load_two(dtype, static_cast<uint32_t>(data[2 * at] | data[2 * at + 1] << 8));
   uint32_t word = 0;
   for (int byte = 3; byte >= 0; --byte) word = word << 8 | data[4 * at + static_cast<size_t>(byte)];
   if (dtype == "float32") {
@@ -89,6 +107,7 @@ inline double load(const std::string& dtype, const uint8_t* data, size_t at) {
     std::memcpy(&value, &word, 4);
     return static_cast<double>(value);
   }
+  if (dtype == "uint32") return word;
   if (dtype == "int32") return static_cast<int32_t>(word);
   if (dtype == "int64") return static_cast<int32_t>(word);
   throw std::runtime_error("dtype " + dtype);
@@ -117,6 +136,14 @@ class OperatorCase {
 
   std::string name() const { return base_.filename().string(); }
   const std::string& op_type() const { return op_type_; }
+  const std::string& element() const { return element_; }  // the narrowest declared type; "": not said
+  // The kernel of its first operation, by the digest in its parameter block.
+  uint32_t kernel() const {
+    const std::vector<uint8_t> block = file("params");
+    uint32_t digest = 0;
+    std::memcpy(&digest, block.data() + 4 * params::header::kernel, sizeof digest);
+    return digest;
+  }
   const Tensor& input(size_t i) const { return inputs.at(i); }
   bool is_answered() const { return answered_; }
   const Tensor& answer() const { return answer_; }  // where is_answered()
@@ -218,8 +245,14 @@ class OperatorCase {
     } else if (argument.kind == "input") {
       const Tensor& tensor = input(argument.reference);
       const size_t last = tensor.shape.empty() ? 1 : static_cast<size_t>(tensor.shape.back()), pitch = row_pitch(tensor);
+      const size_t width = tensor.width();
       for (size_t i = 0; i < tensor.values.size(); ++i) {
-        store(tensor.dtype, tensor.values[i], bytes.data(), i / last * pitch + i % last);
+        const size_t to = i / last * pitch + i % last;
+        if (tensor.bytes.empty()) {
+          store(tensor.dtype, tensor.values[i], bytes.data(), to);
+        } else {
+          std::memcpy(bytes.data() + to * width, tensor.bytes.data() + i * width, width);
+        }
       }
     }
     return bytes;
@@ -239,6 +272,7 @@ class OperatorCase {
     std::string key;
     words >> key;
     if (key == "operator") words >> op_type_;
+    if (key == "element") words >> element_;
     if (key == "device") words >> device_;
     if (key == "tolerance") words >> ulp_ >> scale_ >> absolute_;
     if (key == "argument") {
@@ -289,6 +323,10 @@ class OperatorCase {
     size_t at = 0;
     if (fill == "weights") words >> at;
     tensor.shape = read_shape(words);
+    if (fill == "weights" && tensor.dtype != "int64") {
+      const auto from = weights_.begin() + static_cast<ptrdiff_t>(at);
+      tensor.bytes.assign(from, from + static_cast<ptrdiff_t>(static_cast<size_t>(tensor.size()) * tensor.width()));
+    }
     std::mt19937 random(1 + static_cast<unsigned>(inputs.size()));
     for (size_t i = 0; i < static_cast<size_t>(tensor.size()); ++i) {
       const double unit = static_cast<double>(random() >> 8) * 0x1p-24;  // [0, 1), exact in float32
@@ -308,7 +346,7 @@ class OperatorCase {
   }
 
   std::filesystem::path base_;
-  std::string op_type_, device_;
+  std::string op_type_, element_, device_;
   double ulp_ = 0, scale_ = 0, absolute_ = 0;
   std::map<uint32_t, Argument> arguments_;
   uint32_t output_argument_ = 0;
