@@ -12,8 +12,13 @@ from typing import Any, ClassVar, overload
 
 from typing_extensions import Buffer
 
-def charged_cycles(block: bytes, device: str, column: int = 0, row: int = 0, most: int = 65536) -> list[int]:
+def charged_cycles(
+    block: bytes, device: str | device, column: int = 0, row: int = 0, most: int = 65536
+) -> list[int]:
     """Cycles of every kernel call that a core makes for a parameter block: what a run charges.
+
+    Args:
+        device: by name or path of its file; or one that is open, be it of a description.
 
     Raises ``ValueError`` for a block that the super kernel refuses, ``ValueError`` for an unknown device.
     """

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <optional>
 #include <tuple>
+#include <variant>
 
 #include "onedispatch/interrupt.h"
 #include "onedispatch/kernel_library.h"
@@ -349,10 +350,13 @@ void bind_device(py::module_& m) {
   m.def("load_kernel_library", [described](const std::string& path) { return described(od::load_library(path)); }, py::arg("path"));
   m.def(
       "charged_cycles",
-      [](const py::bytes& block, const std::string& device, uint32_t column, uint32_t row, size_t most) {
+      [](const py::bytes& block, const std::variant<std::string, xrt::device>& device, uint32_t column, uint32_t row,
+         size_t most) {
         const std::string_view view = block;
+        const auto* const opened = std::get_if<xrt::device>(&device);
+        const od::DeviceDescription described = opened ? opened->description() : od::find_device(std::get<std::string>(device));
         try {
-          return od::charged_cycles(reinterpret_cast<const uint8_t*>(view.data()), view.size(), od::find_device(device), column, row, most);
+          return od::charged_cycles(reinterpret_cast<const uint8_t*>(view.data()), view.size(), described, column, row, most);
         } catch (const od::ProgramError& error) {
           throw py::value_error(error.what);
         }

@@ -24,6 +24,8 @@ struct DeviceFile {
   std::map<std::string, std::string> strings;
 };
 
+constexpr const char* kTexts[] = {"device.name", "device.base", "device.xrt_name", "device.alias"};
+
 std::string trimmed(std::string_view text) {
   const char* const blanks = " \t\r\n";
   const size_t first = text.find_first_not_of(blanks);
@@ -52,7 +54,7 @@ void parse_value(DeviceFile& file, const std::string& key, const std::string& va
   char* end = nullptr;
   const double number = std::strtod(digits.c_str(), &end);
   if (digits.empty() || *end != '\0' || !std::isfinite(number))
-    throw std::invalid_argument("device file line " + std::to_string(line) + ": " + key + " = " + value +
+    throw std::invalid_argument("line " + std::to_string(line) + ": " + key + " = " + value +
                                 "; accepted: a number or a \"string\"");
   file.numbers[key] = number;
 }
@@ -73,7 +75,7 @@ DeviceFile parse(std::string_view text) {
     }
     const size_t equals = line.find('=');
     if (equals == std::string::npos)
-      throw std::invalid_argument("device file line " + std::to_string(number) + ": " + line +
+      throw std::invalid_argument("line " + std::to_string(number) + ": " + line +
                                   "; accepted: [section] or key = value");
     parse_value(file, section + "." + trimmed(std::string_view(line).substr(0, equals)),
                 trimmed(std::string_view(line).substr(equals + 1)), number);
@@ -86,24 +88,43 @@ std::string text(const DeviceFile& file, const std::string& key) {
   return found == file.strings.end() ? "" : found->second;
 }
 
-bool accepts(const reg::GeometryBound& bound, double value) {
-  if (value < bound.lowest || value > bound.highest || value != std::floor(value)) return false;
+bool accepts(const reg::Bound& bound, double value) {
+  if (!(value >= bound.lowest && value <= bound.highest)) return false;
+  if (bound.multiple == 0) return true;
+  if (value != std::floor(value)) return false;
   const auto whole = static_cast<uint32_t>(value);
   return whole % bound.multiple == 0 && (!bound.doubling || (whole & (whole - 1)) == 0);
 }
 
-void check_geometry(const DeviceFile& file) {
-  for (const reg::GeometryBound& bound : reg::kGeometry) {
-    const auto found = file.numbers.find(bound.key);
-    if (found == file.numbers.end()) throw std::invalid_argument(std::string("device file: no ") + bound.key);
-    if (!accepts(bound, found->second))
-      throw std::invalid_argument(std::string("device file: ") + bound.key + " = " +
-                                  std::to_string(found->second) + "; accepted: " + bound.accepted);
+const reg::Bound* bound_of(std::string_view key) {
+  const auto* const found = std::find_if(std::begin(reg::kBounds), std::end(reg::kBounds),
+                                         [key](const reg::Bound& bound) { return key == bound.key; });
+  return found == std::end(reg::kBounds) ? nullptr : found;
+}
+
+// "note" may say anything in any section.
+bool is_note(const std::string& key) { return key.size() > 5 && key.compare(key.size() - 5, 5, ".note") == 0; }
+
+void check(const DeviceFile& file) {
+  for (const auto& [key, value] : file.strings) {
+    const bool is_text = std::find(std::begin(kTexts), std::end(kTexts), key) != std::end(kTexts);
+    if (is_text || is_note(key)) continue;
+    const reg::Bound* const bound = bound_of(key);
+    throw std::invalid_argument(key + " = \"" + value + "\"; accepted: " +
+                                (bound == nullptr ? "keys of transactions/machine/devices" : bound->accepted));
   }
+  for (const auto& [key, value] : file.numbers) {
+    if (bound_of(key) == nullptr)
+      throw std::invalid_argument(key + "; accepted: keys of transactions/machine/devices");
+    check_constant(key, value);
+  }
+  for (const reg::Bound& bound : reg::kBounds)
+    if (file.numbers.find(bound.key) == file.numbers.end())
+      throw std::invalid_argument(std::string("no ") + bound.key);
 }
 
 DeviceDescription described(const DeviceFile& file, const std::string& name) {
-  check_geometry(file);
+  check(file);
   const auto whole = [&file](const char* key) { return static_cast<uint32_t>(file.numbers.at(key)); };
   DeviceDescription device;
   device.name = name;
@@ -154,6 +175,22 @@ std::optional<DeviceDescription> packaged(std::string_view name) {
   return {};
 }
 
+DeviceDescription read(std::string_view content, const std::string& name) {
+  DeviceFile file = parse(content);
+  const std::string base = text(file, "device.base");
+  if (!base.empty()) {
+    const PartitionName wanted = split_name(base);
+    const auto found = packaged(wanted.base);
+    if (!found) throw std::invalid_argument("base = \"" + base + "\"; accepted: the name of a device");
+    const DeviceDescription given = part_of(*found, wanted);
+    file.numbers.insert({"device.columns", given.columns});
+    file.numbers.insert(given.constants.begin(), given.constants.end());
+    file.strings.insert({"device.xrt_name", given.xrt_name});
+  }
+  const std::string own = text(file, "device.name");
+  return described(file, own.empty() ? name : own);
+}
+
 constexpr size_t kMostBytes = 1 << 20;  // of a device file
 
 DeviceDescription from_path(const std::string& path) {
@@ -190,8 +227,14 @@ DeviceDescription DeviceDescription::partition(uint32_t wanted) const {
 }
 
 bool is_geometry(std::string_view key) {
-  return std::any_of(std::begin(reg::kGeometry), std::end(reg::kGeometry),
-                     [key](const reg::GeometryBound& bound) { return key == bound.key; });
+  const reg::Bound* const bound = bound_of(key);
+  return bound != nullptr && bound - reg::kBounds < reg::kGeometry;
+}
+
+void check_constant(const std::string& key, double value) {
+  const reg::Bound* const bound = bound_of(key);
+  if (bound != nullptr && !accepts(*bound, value))
+    throw std::invalid_argument(key + " = " + std::to_string(value) + "; accepted: " + bound->accepted);
 }
 
 std::vector<std::string> device_names() {
@@ -205,19 +248,11 @@ std::vector<std::string> device_names() {
 }
 
 DeviceDescription read_device(std::string_view content, const std::string& name) {
-  DeviceFile file = parse(content);
-  const std::string base = text(file, "device.base");
-  if (!base.empty()) {
-    const PartitionName wanted = split_name(base);
-    const auto found = packaged(wanted.base);
-    if (!found) throw std::invalid_argument("device file: base = \"" + base + "\"; accepted: the name of a device");
-    const DeviceDescription given = part_of(*found, wanted);
-    file.numbers.insert({"device.columns", given.columns});
-    file.numbers.insert(given.constants.begin(), given.constants.end());
-    file.strings.insert({"device.xrt_name", given.xrt_name});
+  try {
+    return read(content, name);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument("device file" + (name.empty() ? "" : " " + name) + ": " + error.what());
   }
-  const std::string own = text(file, "device.name");
-  return described(file, own.empty() ? name : own);
 }
 
 DeviceDescription find_device(std::string_view name) {

@@ -58,9 +58,9 @@ def test_devices_are_values() -> None:
 
 
 def test_strings_of_a_description_are_no_constants(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text("[device]\nbase = 'npu1'\n[clock]\nmhz = 5\nnote = 'guess'\n")
+    (tmp_path / "own.toml").write_text("[device]\nbase = 'npu1'\n[clock]\narray_mhz = 5\nnote = 'guess'\n")
     device, alias = read_description(tmp_path / "own.toml")
-    assert dict(device.constants) == {**find_device("npu1").constants, "clock.mhz": 5.0}
+    assert dict(device.constants) == {**find_device("npu1").constants, "clock.array_mhz": 5.0}
     assert (device.name, device.columns, device.xrt_name, alias) == ("own", 4, "RyzenAI-npu1", "")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from onedispatch.transactions.base import host
 from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.format import spec, xclbin
-from onedispatch.transactions.machine import geometry, registers, switches
+from onedispatch.transactions.machine import device, geometry, registers, switches
 
 _BANNER = """\
 // SPDX-License-Identifier: Apache-2.0
@@ -216,6 +216,7 @@ def _tile(tile: registers.TileMap) -> Iterable[str]:
     yield f"constexpr uint32_t kOwnLockView = {tile.own_lock_view};  // own lock 0 in a BD"
     own_memory = _hex(tile.own_memory_view)
     yield f"constexpr uint32_t kOwnMemoryView = {own_memory};  // own byte 0 in a BD"
+    yield f"constexpr uint32_t kBdReach = {_hex(tile.bd_reach)};  // bytes of its own that a BD can name"
     yield from _namespace("master", _port_lines(tile.masters))
     yield from _namespace("slave", _port_lines(tile.slaves))
     masks = ", ".join(map(_hex, switches.CONNECTIONS[tile.kind]))
@@ -259,6 +260,7 @@ def _register_constants() -> Iterable[str]:
         "QUEUE_DEPTH",
         "DMA_IDLE_MASK",
         "CORE_VIEW_MEMORY",
+        "CORE_VIEW_END",
         "CORE_VIEW_LOCKS",
     )
     for name in names:
@@ -268,17 +270,22 @@ def _register_constants() -> Iterable[str]:
         yield f"constexpr uint32_t {name}[2] = {{{first}, {second}}};"
     yield "// Of a shim: leads to the controller."
     yield f"constexpr uint32_t CONTROLLER_MASTER = {switches.CONTROLLER_MASTER};"
-    yield "// What a device file may say: whole numbers, multiples, powers of two alone where doubling."
-    yield "struct GeometryBound {"
+    yield "// What a device file may say: multiples, any number where that is 0, powers of 2 if doubling."
+    yield "struct Bound {"
     yield "  const char* key;"
-    yield "  uint32_t lowest, highest, multiple;"
+    yield "  double lowest, highest;"
+    yield "  uint32_t multiple;"
     yield "  bool doubling;"
     yield "  const char* accepted;"
     yield "};"
-    yield "constexpr GeometryBound kGeometry[] = {"
-    for bound in geometry.BOUNDS.values():
-        numbers = f"{bound.lowest}u, {bound.highest}u, {bound.multiple}u, {str(bound.doubling).lower()}"
-        yield f'    {{"{bound.key}", {numbers}, "{bound}"}},'
+    yield f"constexpr uint32_t kGeometry = {len(geometry.BOUNDS)};  // the first: sizes and counts"
+    yield "constexpr Bound kBounds[] = {"
+    for key in device.vocabulary():
+        bound = geometry.bound_of(key)
+        if bound is None:
+            raise RuntimeError(f"{key} of a packaged device file has no bound in geometry.py")
+        numbers = f"{bound.lowest}, {bound.highest}, {bound.multiple}u, {str(bound.doubling).lower()}"
+        yield f'    {{"{key}", {numbers}, "{bound}"}},'
     yield "};"
 
 

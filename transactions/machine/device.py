@@ -3,7 +3,8 @@
 
 A device file is TOML: ``[section]``, ``key = number`` or ``"string"``. ``[device]`` has ``columns``,
 ``core_rows``, ``device_generation`` and ``xrt_name``; with ``base = "npu2"`` everything that a file
-does not say is as that device has it. ``geometry`` bounds what it may say.
+does not say is as that device has it. ``geometry`` bounds what it may say; it may say what AMD's devices
+say (``devices/npu2.toml``), and ``note`` in any section, which nothing reads.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +24,7 @@ from typing import Any
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import DeviceError
 from onedispatch.transactions.base.phrases import counted, span
-from onedispatch.transactions.machine.geometry import BOUNDS
+from onedispatch.transactions.machine.geometry import BOUNDS, bound_of, out_of_reach
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -31,11 +33,14 @@ else:
 
 DESCRIPTIONS = Path(__file__).parent / "devices"
 MOST_BYTES = 1 << 20  # of a device file
+MOST_LISTED = 16  # keys of a section, in an error
 MOST_NAME_BYTES = 24  # with "_127col" it fits the name field of an xclbin
 _FILE = re.compile(r"(?P<path>.+\.toml)(?:_(?P<columns>\d{1,3})col)?", re.DOTALL)
 _PARTITION = re.compile(r".*_\d+col")
 _PLAIN = re.compile(r"[ !#-\[\]-~]*")  # the C++ reader knows no escapes
-_TEXTS = ("name", "base", "xrt_name", "alias")
+_TEXTS = tuple(f"device.{key}" for key in ("name", "base", "xrt_name", "alias"))
+_ACCEPTED_TEXT = "a string in quotes, of ASCII characters without quotes and backslashes"
+_COMPARE = "compare it with the files in transactions/machine/devices"
 
 DeviceName = str | os.PathLike[str]
 
@@ -96,7 +101,7 @@ class Device:
                 f"device {self.name}",
                 f"constant {key!r}",
                 ", ".join(sorted(self.constants)),
-                "add it, with its source, to the description file",
+                "name one of these, or add it, with its source, to the files of all devices",
             ) from None
 
     def count(self, key: str) -> int:
@@ -107,6 +112,11 @@ class Device:
     def rows(self) -> int:
         """Rows of tiles: the shim, the memory tile and the cores."""
         return 2 + self.core_rows
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the register map does not reach of its memories, and how they are used then."""
+        return tuple(out_of_reach(self.count))
 
     def with_constants(self, **changes: float) -> Device:
         """The same device with other constants; ``.`` in keys is written ``__``.
@@ -153,9 +163,9 @@ def _make(
 
 
 def _check_bound(where: str, key: str, value: float) -> None:
-    bound = BOUNDS.get(key)
+    bound = bound_of(key)
     if bound is not None and not bound.accepts(value):
-        raise DeviceError(where, f"{key} = {value:g}", str(bound), "say what the register map can address")
+        raise DeviceError(where, f"{key} = {value:g}", str(bound), _COMPARE)
 
 
 def read_description(path: Path) -> tuple[Device, str]:
@@ -177,7 +187,8 @@ def read_description(path: Path) -> tuple[Device, str]:
 
 def read_text(text: str, where: str, name: str = "") -> tuple[Device, str]:
     """The device that ``text`` describes, and its alias; ``name`` if it does not say one."""
-    numbers, texts = _entries(text, where)
+    known = vocabulary()
+    numbers, texts = _entries(text, where, known)
     base = texts.get("base")
     if base is not None:
         if base not in _table():
@@ -186,11 +197,17 @@ def read_text(text: str, where: str, name: str = "") -> tuple[Device, str]:
         given = {f"device.{key}": float(getattr(found, key)) for key in _HEAD}
         numbers = {**given, **found.constants, **numbers}
         texts.setdefault("xrt_name", found.xrt_name)
-    for key in (*BOUNDS, "xrt_name"):
-        if key not in numbers and key not in texts:
+    return _described(where, name, numbers, texts, known)
+
+
+def _described(
+    where: str, name: str, numbers: dict[str, float], texts: dict[str, str], known: Collection[str]
+) -> tuple[Device, str]:
+    for key in (*known, "device.xrt_name"):
+        if key not in numbers and key.removeprefix("device.") not in texts:
             raise _unreadable(where, f"no {key}")
-    for key in BOUNDS:
-        _check_bound(where, key, numbers[key])
+    for key, value in numbers.items():
+        _check_bound(where, key, value)
     columns, rows, generation = (int(numbers.pop(f"device.{key}")) for key in _HEAD)
     own = texts.get("name", name)
     _check_name(where, own, stated="name" in texts)
@@ -198,28 +215,53 @@ def read_text(text: str, where: str, name: str = "") -> tuple[Device, str]:
     return device, texts.get("alias", "")
 
 
-def _entries(text: str, where: str) -> tuple[dict[str, float], dict[str, str]]:
-    """``"section.key"`` -> number, and the strings of ``[device]``; other strings are notes."""
+def _entries(text: str, where: str, known: Collection[str] | None) -> tuple[dict[str, float], dict[str, str]]:
+    """``"section.key"`` -> number, and the strings of ``[device]``; other keys than ``known`` are refused."""
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise _unreadable(where, f"{type(error).__name__}: {error}") from error
     numbers: dict[str, float] = {}
     texts: dict[str, str] = {}
     for section, entries in data.items():
         if not isinstance(entries, dict):
             raise _unreadable(where, f"{section} outside a section")
+        _check_section(where, section, entries, known)
         for key, value in entries.items():
-            if isinstance(value, str):
-                if section == "device" and key in _TEXTS:
+            name = f"{section}.{key}"
+            if key == "note" or name in _TEXTS:
+                if not isinstance(value, str) or not _PLAIN.fullmatch(value):
+                    raise DeviceError(where, f"{name} = {value!r}", _ACCEPTED_TEXT, _COMPARE)
+                if name in _TEXTS:
                     texts[key] = value
-                if not _PLAIN.fullmatch(value):
-                    raise _unreadable(where, f"{section}.{key} = {value!r}")
-            elif isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
-                raise _unreadable(where, f"{section}.{key} = {value!r}")
             else:
-                numbers[f"{section}.{key}"] = float(value)
+                numbers[name] = _number(where, name, value)
     return numbers, texts
+
+
+def _check_section(
+    where: str, section: str, entries: Mapping[str, Any], known: Collection[str] | None
+) -> None:
+    """Its keys are such as devices have: a misspelt one would be one that nothing reads."""
+    if known is None:
+        return
+    names = [name.rpartition(".") for name in (*known, *_TEXTS)]
+    keys = [key for own, _, key in names if own == section]
+    if not keys:
+        sections = dict.fromkeys(own for own, _, _ in names)
+        raise DeviceError(where, f"section [{section}]", ", ".join(f"[{own}]" for own in sections), _COMPARE)
+    for key in entries:
+        if key != "note" and key not in keys:
+            near = get_close_matches(key, keys, n=1)
+            remedy = f"write {section}.{near[0]} if that is meant" if near else _COMPARE
+            listed = ", ".join((*keys[:MOST_LISTED], *(["..."] if len(keys) > MOST_LISTED else []), "note"))
+            raise DeviceError(where, f"{section}.{key}", f"keys of [{section}]: {listed}", remedy)
+
+
+def _number(where: str, name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
+        raise DeviceError(where, f"{name} = {value!r}", str(bound_of(name) or "a number"), _COMPARE)
+    return float(value)
 
 
 def _check_name(where: str, name: str, stated: bool) -> None:
@@ -241,8 +283,21 @@ def _unreadable(where: str, given: str) -> DeviceError:
         given,
         'sections of key = number or "string", among them '
         f"{', '.join(BOUNDS)} and device.xrt_name; device.base names a device that has the rest",
-        "compare it with the files in transactions/machine/devices",
+        _COMPARE,
     )
+
+
+@lru_cache(maxsize=1)
+def vocabulary() -> tuple[str, ...]:
+    """Every ``"section.key"`` that a device has a number under: those of AMD's devices."""
+    found = dict.fromkeys(BOUNDS)
+    for path in sorted(DESCRIPTIONS.glob("*.toml")):
+        found |= dict.fromkeys(_entries(_packaged(path), path.name, None)[0])
+    return tuple(found)
+
+
+def _packaged(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=1)
@@ -250,7 +305,9 @@ def _table() -> Mapping[str, Device]:
     devices: dict[str, Device] = {}
     aliases: dict[str, Device] = {}
     for path in sorted(DESCRIPTIONS.glob("*.toml")):
-        device, alias = read_description(path)
+        text, where = _packaged(path), f"device description {path.name}"
+        numbers, named = _entries(text, where, None)
+        device, alias = _described(where, path.stem, numbers, named, BOUNDS)
         devices[device.name] = device
         for columns in range(1, device.columns):
             part = device.partition(columns)

@@ -95,6 +95,7 @@ class TileMap:
     masters: tuple[str, ...]
     slaves: tuple[str, ...]
     memory_bytes: int
+    """Of AMD's devices, and what the tile's addresses show of larger ones."""
     own_lock_view: int
     """Added to a lock id in a BD to mean this tile's own lock."""
     own_memory_view: int
@@ -107,6 +108,12 @@ class TileMap:
     @cached_property
     def bd_field(self) -> Mapping[str, Field]:
         return MappingProxyType({field.name: field for field in self.bd_fields})
+
+    @cached_property
+    def bd_reach(self) -> int:
+        """Bytes of its own memory that a BD's base can name."""
+        base = self.bd_field.get("base")
+        return 4 * (base.maximum + 1) - self.own_memory_view if base else 0
 
     @cached_property
     def bd_covered(self) -> tuple[int, ...]:
@@ -550,6 +557,8 @@ CORE = TileMap(
 )
 CORE_VIEW_MEMORY = 0x70000
 """A core's own data memory in its load/store view."""
+CORE_VIEW_END = 1 << 20
+"""Pointers of a core have 20 bits; AM020."""
 CORE_VIEW_LOCKS = 48
 """A core's own lock 0 in its lock view."""
 

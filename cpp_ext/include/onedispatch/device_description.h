@@ -41,6 +41,8 @@ DeviceDescription find_device(std::string_view name);
 DeviceDescription read_device(std::string_view text, const std::string& name = "");
 // Device `name` where it means `own` or columns of it, else find_device(name).
 DeviceDescription find_device_beside(const DeviceDescription& own, std::string_view name);
+// Throws std::invalid_argument for a value of a constant that no device file may say.
+void check_constant(const std::string& key, double value);
 // Whether it is a size or a count that the array is built by.
 bool is_geometry(std::string_view key);
 std::vector<std::string> device_names();

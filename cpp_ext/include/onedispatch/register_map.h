@@ -71,34 +71,176 @@ constexpr uint32_t MERGE_TURNS = 0x4u;
 constexpr uint32_t QUEUE_DEPTH = 0x4u;
 constexpr uint32_t DMA_IDLE_MASK = 0x78003Cu;
 constexpr uint32_t CORE_VIEW_MEMORY = 0x70000u;
+constexpr uint32_t CORE_VIEW_END = 0x100000u;
 constexpr uint32_t CORE_VIEW_LOCKS = 0x30u;
 constexpr uint32_t SHIM_MM2S_SLAVES[2] = {5, 9};
 constexpr uint32_t SHIM_S2MM_MASTERS[2] = {4, 5};
 // Of a shim: leads to the controller.
 constexpr uint32_t CONTROLLER_MASTER = 2;
-// What a device file may say: whole numbers, multiples, powers of two alone where doubling.
-struct GeometryBound {
+// What a device file may say: multiples, any number where that is 0, powers of 2 if doubling.
+struct Bound {
   const char* key;
-  uint32_t lowest, highest, multiple;
+  double lowest, highest;
+  uint32_t multiple;
   bool doubling;
   const char* accepted;
 };
-constexpr GeometryBound kGeometry[] = {
-    {"device.columns", 1u, 127u, 1u, false, "1 to 127 (bits 25 and up of an address)"},
-    {"device.core_rows", 1u, 30u, 1u, false, "1 to 30 (five row bits of an address, two rows taken)"},
-    {"device.device_generation", 0u, 255u, 1u, false, "0 to 255 (one byte of a transaction header)"},
-    {"core.data_memory_bytes", 1024u, 65536u, 64u, false, "multiples of 64, 1024 to 65536 (its window of the tile's addresses, and the base field of a descriptor)"},
-    {"core.program_memory_bytes", 64u, 16384u, 4u, false, "multiples of 4, 64 to 16384 (its window of the tile's addresses)"},
-    {"core.stack_bytes", 0u, 32768u, 64u, false, "multiples of 64, 0 to 32768 (of data memory, for the stack of the core's program and its tables)"},
-    {"memory_tile.memory_bytes", 1024u, 524288u, 64u, false, "multiples of 64, 1024 to 524288 (its window of the tile's addresses, and the base field of a descriptor)"},
-    {"core.bds", 2u, 16u, 1u, false, "2 to 16 (the start field of a task)"},
-    {"core.locks", 1u, 16u, 1u, false, "1 to 16 (the lock fields of a descriptor)"},
-    {"memory_tile.bds", 2u, 48u, 2u, false, "multiples of 2, 2 to 48 (the start field of a task)"},
-    {"memory_tile.locks", 1u, 64u, 1u, false, "1 to 64 (the lock fields of a descriptor)"},
-    {"shim.bds", 2u, 16u, 1u, false, "2 to 16 (the start field of a task)"},
-    {"shim.locks", 1u, 16u, 1u, false, "1 to 16 (the lock fields of a descriptor)"},
-    {"shim.channels", 1u, 2u, 1u, false, "1 to 2 (ports of the shim's switch that lead to its DMA)"},
-    {"dma.queue_depth", 1u, 4u, 1u, true, "1, 2, 4 (one bit of a status register)"},
+constexpr uint32_t kGeometry = 14;  // the first: sizes and counts
+constexpr Bound kBounds[] = {
+    {"device.columns", 1, 127, 1u, false, "1 to 127 (bits 25 and up of an address)"},
+    {"device.core_rows", 1, 30, 1u, false, "1 to 30 (five row bits of an address, two rows taken)"},
+    {"device.device_generation", 0, 255, 1u, false, "0 to 255 (one byte of a transaction header)"},
+    {"core.data_memory_bytes", 1024, 589824, 64u, false, "multiples of 64, 1024 to 589824 (a core's pointers, which end at 0x100000)"},
+    {"core.program_memory_bytes", 64, 16384, 4u, false, "multiples of 4, 64 to 16384 (its window of the tile's addresses)"},
+    {"memory_tile.memory_bytes", 1024, 1572864, 64u, false, "multiples of 64, 1024 to 1572864 (the base field of a descriptor)"},
+    {"core.bds", 2, 16, 1u, false, "2 to 16 (the start field of a task)"},
+    {"core.locks", 1, 16, 1u, false, "1 to 16 (the lock fields of a descriptor)"},
+    {"memory_tile.bds", 2, 48, 2u, false, "multiples of 2, 2 to 48 (the start field of a task)"},
+    {"memory_tile.locks", 1, 64, 1u, false, "1 to 64 (the lock fields of a descriptor)"},
+    {"shim.bds", 2, 16, 1u, false, "2 to 16 (the start field of a task)"},
+    {"shim.locks", 1, 16, 1u, false, "1 to 16 (the lock fields of a descriptor)"},
+    {"shim.channels", 1, 2, 1u, false, "1 to 2 (ports of the shim's switch that lead to its DMA)"},
+    {"dma.queue_depth", 1, 4, 1u, true, "1, 2, 4 (one bit of a status register)"},
+    {"clock.array_mhz", 1, 100000, 0u, false, "numbers from 1 to 100000 (megahertz)"},
+    {"kernel.call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.row_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.op_setup_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.parameter_word_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.vector_bytes", 1, 4096, 1u, false, "1 to 4096 (bytes of a load or store)"},
+    {"kernel.loads_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
+    {"kernel.gather_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f32_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
+    {"kernel.bf16_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
+    {"kernel.f16_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
+    {"kernel.i8_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
+    {"kernel.i16_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
+    {"kernel.i32_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
+    {"kernel.i64_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
+    {"kernel.f32_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.bf16_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f16_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i8_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i16_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i32_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i64_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f32_mul_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.bf16_mul_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f16_mul_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i8_mul_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i16_mul_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i32_mul_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f32_div_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f32_exp_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f32_log_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f32_tanh_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f32_erf_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f32_sqrt_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.bf16_div_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.bf16_exp_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.bf16_log_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.bf16_tanh_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.bf16_erf_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.bf16_sqrt_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f16_div_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f16_exp_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f16_log_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f16_tanh_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f16_erf_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f16_sqrt_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i8_div_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i16_div_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i32_div_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i8_i8_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
+    {"kernel.i16_i8_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
+    {"kernel.i16_i16_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
+    {"kernel.i32_i32_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
+    {"kernel.bf16_bf16_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
+    {"kernel.f32_f32_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
+    {"kernel.f16_f16_macs_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
+    {"kernel.i8_native_m", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.i8_native_k", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.i8_native_n", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.i16_native_m", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.i16_native_k", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.i16_native_n", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.i32_native_m", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.i32_native_k", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.i32_native_n", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.bf16_native_m", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.bf16_native_k", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.bf16_native_n", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.f16_native_m", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.f16_native_k", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.f16_native_n", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.f32_native_m", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.f32_native_k", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.f32_native_n", 1, 256, 1u, false, "1 to 256 (sides of a native product)"},
+    {"kernel.f32_pack_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.bf16_pack_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f16_pack_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i8_pack_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i16_pack_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i32_pack_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f32_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
+    {"kernel.bf16_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
+    {"kernel.f16_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
+    {"kernel.i8_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
+    {"kernel.i16_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
+    {"kernel.i32_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
+    {"kernel.i8_i8_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i8_i8_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i8_i16_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i8_i16_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i8_i32_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i8_i32_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.bf16_bf16_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.bf16_bf16_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.bf16_f32_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.bf16_f32_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f16_f32_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f16_f32_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f32_f32_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f32_f32_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i16_i32_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i16_i32_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i32_i32_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i32_i32_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f16_f16_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f16_f16_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i16_i16_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i16_i16_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i16_i8_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i16_i8_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f32_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.bf16_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.f16_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i8_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i16_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.i32_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"dma.words_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
+    {"dma.shim_words_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
+    {"dma.bd_setup_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"dma.channel_start_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"dma.bd_chain_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"dma.shim_mm2s_first_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"dma.shim_s2mm_first_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"dma.shim_mm2s_bd_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"dma.shim_s2mm_bd_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"stream.hop_tile_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"stream.hop_link_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"stream.core_lock_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"ddr.gigabytes_per_second", 0.001, 100000, 0u, false, "numbers from 0.001 to 100000 (10^9 bytes per second)"},
+    {"ddr.burst_bytes", 4, 4096, 1u, true, "4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096 (bytes of a burst)"},
+    {"ddr.segment_words", 16, 1048576, 1u, false, "16 to 1048576 (words that are served at once)"},
+    {"controller.clock_mhz", 1, 100000, 0u, false, "numbers from 1 to 100000 (megahertz)"},
+    {"controller.write_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"controller.blockwrite_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"controller.blockwrite_word_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"controller.maskwrite_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"controller.other_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"controller.launch_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"controller.reconfigure_us", 0, 10000000, 0u, false, "numbers from 0 to 10000000 (microseconds, up to ten seconds)"},
+    {"host.launch_us", 0, 10000000, 0u, false, "numbers from 0 to 10000000 (microseconds, up to ten seconds)"},
 };
 namespace queue {
 constexpr Field start_bd{0, 0, 4, 0, false};  // first BD; 6 bits in a memory tile
@@ -268,6 +410,7 @@ constexpr uint32_t kSlaves = 23;
 constexpr uint32_t kMemoryBytes = 0x0u;
 constexpr uint32_t kOwnLockView = 0;  // own lock 0 in a BD
 constexpr uint32_t kOwnMemoryView = 0x0u;  // own byte 0 in a BD
+constexpr uint32_t kBdReach = 0x0u;  // bytes of its own that a BD can name
 namespace master {
 constexpr uint32_t CONTROL = 0, FIFO = 1, SOUTH_0 = 2, SOUTH_1 = 3;
 constexpr uint32_t SOUTH_2 = 4, SOUTH_3 = 5, SOUTH_4 = 6, SOUTH_5 = 7;
@@ -350,6 +493,7 @@ constexpr uint32_t kSlaves = 18;
 constexpr uint32_t kMemoryBytes = 0x80000u;
 constexpr uint32_t kOwnLockView = 64;  // own lock 0 in a BD
 constexpr uint32_t kOwnMemoryView = 0x80000u;  // own byte 0 in a BD
+constexpr uint32_t kBdReach = 0x180000u;  // bytes of its own that a BD can name
 namespace master {
 constexpr uint32_t DMA_0 = 0, DMA_1 = 1, DMA_2 = 2, DMA_3 = 3;
 constexpr uint32_t DMA_4 = 4, DMA_5 = 5, CONTROL = 6, SOUTH_0 = 7;
@@ -442,6 +586,7 @@ constexpr uint32_t kSlaves = 25;
 constexpr uint32_t kMemoryBytes = 0x10000u;
 constexpr uint32_t kOwnLockView = 0;  // own lock 0 in a BD
 constexpr uint32_t kOwnMemoryView = 0x0u;  // own byte 0 in a BD
+constexpr uint32_t kBdReach = 0x10000u;  // bytes of its own that a BD can name
 namespace master {
 constexpr uint32_t CORE = 0, DMA_0 = 1, DMA_1 = 2, CONTROL = 3;
 constexpr uint32_t FIFO = 4, SOUTH_0 = 5, SOUTH_1 = 6, SOUTH_2 = 7;

@@ -54,6 +54,11 @@ void device::set_constant(const std::string& key, double value) {
   if (found == state_->description.constants.end())
     throw DeviceError({"device constant", "\"" + key + "\"", "\"section.key\" of the device file",
                        "See transactions/machine/devices."});
+  try {
+    check_constant(key, value);
+  } catch (const std::invalid_argument& error) {
+    throw DeviceError({"device constant", error.what(), "", ""});
+  }
   found->second = value;
 }
 
