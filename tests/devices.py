@@ -8,14 +8,18 @@ from pathlib import Path
 from onedispatch.transactions import Device
 from onedispatch.transactions.machine.device import read_text
 
-# name -> "section.key" -> value. The arrays, memories halved and quartered, and as little of
-# everything else as the overlay can do with.
+# name -> "section.key" -> value. Small, odd and large arrays, memories from a quarter to twice, and as
+# little of everything else as the overlay can do with.
 FILES: dict[str, dict[str, int]] = {
     "two": {"device.columns": 2, "device.core_rows": 2},
     "six": {"device.columns": 6, "device.core_rows": 3},
     "ten": {"device.columns": 10, "device.core_rows": 6},
     "halved": {"core.data_memory_bytes": 32768, "memory_tile.memory_bytes": 262144},
     "quartered": {"core.data_memory_bytes": 16384, "memory_tile.memory_bytes": 131072},
+    "cores_doubled": {"core.data_memory_bytes": 131072},
+    "tiles_doubled": {"memory_tile.memory_bytes": 1048576},
+    "doubled": {"core.data_memory_bytes": 131072, "memory_tile.memory_bytes": 1048576},
+    "one": {"device.columns": 1, "device.core_rows": 1},
     "scarce": {
         "device.columns": 3,
         "memory_tile.bds": 24,

@@ -21,6 +21,7 @@ from onedispatch.dispatch.base import arguments, limits
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.compiler.executable import Executable, NodePlacement, executable_key
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value
+from onedispatch.operators.scheduling.resources import resources
 from onedispatch.transactions import Device, find_device
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import (
@@ -202,7 +203,8 @@ def compile_model(
     Raises:
         ModelError: it is no valid model.
         UnsupportedModelError: ``fallback="error"`` and nodes that do not map; lists them all.
-        DeviceError, InputError: no such device, precision, fallback, input or selector.
+        DeviceError: no such device, a wrong device file, or a device that no overlay can serve.
+        InputError: no such precision, fallback, input or selector.
         SolutionError: the selector gave a solution that does not fit, or something else.
     """
     from onedispatch.dispatch.compiler.fold import deciding_inputs, fold_constants
@@ -213,6 +215,7 @@ def compile_model(
     kept = arguments.integer("cache_size", cache_size, 1, MOST_EXECUTABLES)
     arguments.selector(selector)
     target = find_device(device)
+    resources(target)  # refuses what no overlay can serve, also where shapes are still to come
     graph = fold_constants(import_model(model))
     compiled = CompiledModel(
         target,

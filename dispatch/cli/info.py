@@ -55,3 +55,6 @@ def devices(
         ],
         right=(1, 2, 3, 4),
     )
+    for info in found:
+        for note in info.notes:
+            out.tell(f"{info.name}: {note}")

@@ -22,6 +22,7 @@ from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Executable, NodePlacement
 from onedispatch.dispatch.frontend.graph import Array, sizes_of_names
+from onedispatch.dispatch.runtime.devices import notes_of
 from onedispatch.dispatch.runtime.session import InferenceSession, NodeArg
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file
@@ -183,11 +184,16 @@ def inspect(
     session = InferenceSession(compiled)  # which knows the engines of host regions
     placed = [(key, one, session.placed(key, one)) for key, one in compiled.executables.items()]
     if json:
-        room = _program_room(compiled)
+        room, notes = _program_room(compiled), list(notes_of(compiled.target))
         out.print_json(
-            [_as_dict(*row, room) | {"dimension_names": _sizes(compiled, row[1])} for row in placed]
+            [
+                _as_dict(*row, room) | {"dimension_names": _sizes(compiled, row[1]), "device_notes": notes}
+                for row in placed
+            ]
         )
         return
+    for note in notes_of(compiled.target):
+        out.tell(f"{compiled.device}: {note}")
     for key, executable, placement in placed:
         out.tell(f"{compiled.device}, {key}\n")
         for name, sizes in _sizes(compiled, executable).items():

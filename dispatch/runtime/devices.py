@@ -6,14 +6,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from onedispatch.operators.scheduling.resources import resources
 from onedispatch.transactions import Device, device_names, find_device
+from onedispatch.transactions.base.errors import DeviceError
 from onedispatch.transactions.base.phrases import counted, short_bytes
 from onedispatch.transactions.machine.device import DeviceName
 
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """A device or a partition: columns of ``core_rows`` cores each. Sizes of memories in bytes."""
+    """A device or a partition: columns of ``core_rows`` cores each. Sizes of memories in bytes.
+
+    ``notes``: what of it can not be used, a sentence each.
+    """
 
     name: str
     columns: int
@@ -24,6 +29,7 @@ class DeviceInfo:
     core_memory: int = 0
     memory_tile: int = 0
     program_memory: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def cores(self) -> int:
@@ -66,4 +72,15 @@ def describe(device: Device, aliases: tuple[str, ...] = ()) -> DeviceInfo:
         device.count("core.data_memory_bytes"),
         device.count("memory_tile.memory_bytes"),
         device.count("core.program_memory_bytes"),
+        notes_of(device),
     )
+
+
+def notes_of(device: Device) -> tuple[str, ...]:
+    """What of a device can not be used: memory out of reach, or all of it where no overlay can serve it."""
+    try:
+        resources(device)
+    except DeviceError as error:
+        refused = f"no model runs on it: {error.given}; accepted: {error.accepted}"
+        return (*device.notes, refused)
+    return device.notes

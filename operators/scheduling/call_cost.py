@@ -36,11 +36,6 @@ def scratch_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> In
     return np.ceil(nest.kernel.scratch.evaluate(quantities) / 4).astype(np.int64)
 
 
-def own_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
-    """Words of core memory beside chunks and a block as every nest has it."""
-    return nest.longer_block + scratch_words(nest, tiles, k_tile)
-
-
 class CallCost:
     """Cycles of a nest's calls on one device, for one tiling or for arrays of them."""
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from onedispatch.operators.declarations.params import LIMITS
 from onedispatch.operators.declarations.tensor import Unsupported
-from onedispatch.operators.scheduling.call_cost import own_words
+from onedispatch.operators.scheduling.call_cost import scratch_words
 from onedispatch.operators.scheduling.index_space import IntArray, Operand
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.operators.scheduling.resources import resources
+from onedispatch.operators.scheduling.resources import Resources, resources
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.phrases import counted
 
@@ -37,9 +37,9 @@ def smallest(nest: Nest) -> tuple[list[int], int]:
 
 def check_fits(nest: Nest, device: Device) -> None:
     """Raises ``Unsupported`` where no tile of ``nest`` fits a core of ``device``."""
-    room = resources(device).buffer_bytes
+    room = resources(device)
     tiles, k_tile = smallest(nest)
-    fits = buffer_words(nest, tiles, k_tile) * 4 <= room
+    fits = room.core_holds(slot_words(nest, tiles, k_tile), scratch_words(nest, tiles, k_tile))
     if not fits or covered(nest, tiles) > LIMITS["window_plane"]:
         fitting(nest, *candidates(nest), room)  # alignment may make a larger tile take less
 
@@ -73,10 +73,10 @@ def candidates(nest: Nest) -> tuple[list[Array], Array]:
     return list(axes[:-1]), axes[-1]
 
 
-def buffer_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
-    """Core memory of the leanest form: double-buffered inputs, single output."""
+def slot_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+    """Slots of the leanest form, inputs doubled and the output not, and what its block takes before them."""
     inputs: IntArray = sum(x.chunk_words(nest, tiles, k_tile) for x in nest.inputs)
-    return 2 * inputs + nest.out_words(tiles, k_tile) + own_words(nest, tiles, k_tile)
+    return 2 * inputs + nest.out_words(tiles, k_tile) + nest.longer_block
 
 
 def covered(nest: Nest, tiles: Sequence[IntArray]) -> IntArray:
@@ -98,12 +98,12 @@ def _span(nest: Nest, tiles: Sequence[IntArray], operand: Operand, axis: int) ->
     return (tiles[access.dim] - 1) * access.a + access.end - access.start + 1
 
 
-def fitting(nest: Nest, tiles: Sequence[Array], k_tile: Array, buffer_bytes: int) -> Array:
+def fitting(nest: Nest, tiles: Sequence[Array], k_tile: Array, room: Resources) -> Array:
     """Which candidates of the mesh fit, as flat indices. Raises ``Unsupported`` where none does."""
     shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
-    need = np.broadcast_to(buffer_words(nest, tiles, k_tile) * 4, shape).reshape(-1)
+    slots, scratch = slot_words(nest, tiles, k_tile), scratch_words(nest, tiles, k_tile)
     cover = np.broadcast_to(covered(nest, tiles), shape).reshape(-1)
-    small = need <= buffer_bytes
+    small = np.broadcast_to(room.core_holds(slots, scratch), shape).reshape(-1)
     fits: Array = np.flatnonzero(small & (cover <= LIMITS["window_plane"]))
     if len(fits):
         return fits
@@ -112,8 +112,10 @@ def fitting(nest: Nest, tiles: Sequence[Array], k_tile: Array, buffer_bytes: int
             f"windows that cover {counted(int(cover[0]), 'element')} of a channel, padding included",
             f"at most {LIMITS['window_plane']} in one tile",
         )
+    need, most = 4 * int(np.ravel(slots + scratch)[0]), room.buffer_bytes
+    if need <= most:
+        need, most = 4 * int(np.ravel(slots)[0]), room.slot_bytes
     raise Unsupported(
-        f"the smallest tile needs {counted(int(need[0]), 'byte')} of a core's {buffer_bytes} byte "
-        "data memory",
+        f"the smallest tile needs {counted(need, 'byte')} of a core's {most} byte data memory",
         "a smaller innermost extent or window",
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles, own_words
+from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles, scratch_words
 from onedispatch.operators.scheduling.candidates import fitting
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, depends
 from onedispatch.operators.scheduling.nest import Nest
@@ -50,7 +50,7 @@ class Judge:
 
     def __init__(self, nest: Nest, device: Device, tiles: Sequence[Array], k_tile: Array) -> None:
         self.nest, self.device, self.room = nest, device, resources(device)
-        fits = fitting(nest, tiles, k_tile, self.room.buffer_bytes)
+        fits = fitting(nest, tiles, k_tile, self.room)
         shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
 
         def spread(values: IntArray) -> Array:
@@ -66,7 +66,7 @@ class Judge:
         }
         self.out = spread(nest.out_words(tiles, k_tile))
         self.out_factor = spread(_out_factor(nest, tiles, k_tile, burst))
-        self.own = spread(own_words(nest, tiles, k_tile))
+        self.scratch = spread(scratch_words(nest, tiles, k_tile))
         ones = np.ones_like(k_tile)
         inner = np.maximum(ones, -(-nest.k_extent // k_tile)) if nest.reduces else ones
         # All steps of a reduction: what the simulator will charge.
@@ -218,8 +218,8 @@ class Judge:
         contention = OTHERS_WEIGHT * (sum(loads) - slowest)
         idle = slowest * IDLE_WEIGHT * self._idle(mapping)
         # A single out buffer stops the core, and with it its inputs, while it drains.
-        buffers = (2 * (ports[0].words + ports[1].words + out) + self.own[at]) * 4
-        stalls = np.where(buffers > self.room.buffer_bytes, outer * out, 0)
+        slots = 2 * (ports[0].words + ports[1].words + out) + self.nest.longer_block
+        stalls = np.where(self.room.core_holds(slots, self.scratch[at]), 0, outer * out)
         fill = ports[0].words * served + ports[1].words + out + self.op_cycles
         commands = self._commands(mapping, ports, served, outer * rows, at)
         cost: Array = slowest + stalls + contention + idle + fill + commands

@@ -18,6 +18,7 @@ from functools import cache, cached_property
 
 from onedispatch.operators.declarations.params import BYTES as PARAM_BYTES
 from onedispatch.operators.declarations.params import PARAM_LOCKS, SUPER_KERNEL_BYTES
+from onedispatch.operators.scheduling.index_space import IntArray
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import DeviceError
 from onedispatch.transactions.base.phrases import counted, span
@@ -60,6 +61,16 @@ class Resources:
         """Data memory of a core less the parameter block, and less stack and tables."""
         stack = self.device.count("core.stack_bytes")
         return self.device.count("core.data_memory_bytes") - PARAM_BYTES - stack
+
+    @cached_property
+    def slot_bytes(self) -> int:
+        """What descriptors reach of ``buffer_bytes``: slots of ports lie there, scratch may lie beyond."""
+        return min(self.buffer_bytes, reg.CORE.bd_reach - PARAM_BYTES)
+
+    def core_holds(self, slots: IntArray, scratch: IntArray) -> IntArray:
+        """Whether a core has room for ``slots`` words of ports, and ``scratch`` words behind them."""
+        fits: IntArray = 4 * (slots + scratch) <= self.buffer_bytes
+        return fits if self.slot_bytes == self.buffer_bytes else fits & (4 * slots <= self.slot_bytes)
 
     @cached_property
     def core_param_bds(self) -> tuple[int, int]:
@@ -157,9 +168,14 @@ def resources(device: Device) -> Resources:
     _at_least(device, "core.data_memory_bytes", least, "a stack, a parameter block and some buffers")
     program = SUPER_KERNEL_BYTES + 4 * MAX_HEAD_WORDS
     _at_least(device, "core.program_memory_bytes", program, "the program that runs kernels")
-    rings = 2 * device.count("core.data_memory_bytes")  # so that one core's buffers always have rings
-    _at_least(device, "memory_tile.memory_bytes", rings, "twice the data memory of a core")
+    rings = 2 * _reached(device)  # so that one core's buffers always have rings
+    _at_least(device, "memory_tile.memory_bytes", rings, "twice what descriptors reach of a core")
     return found
+
+
+def _reached(device: Device) -> int:
+    """Bytes of a core's data memory that its descriptors can name."""
+    return min(device.count("core.data_memory_bytes"), reg.CORE.bd_reach)
 
 
 def _smallest_shim_bds() -> int:

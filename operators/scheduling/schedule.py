@@ -359,8 +359,8 @@ class Schedule:
     @cached_property
     def out_depth(self) -> int:
         inputs = sum(self.port_words(p) * self.port_depth(p) for p in (0, 1))
-        own = self.nest.longer_block + self.scratch_words
-        fits = (inputs + 2 * self.out_words + own) * 4 <= self.room.buffer_bytes
+        slots = inputs + 2 * self.out_words + self.nest.longer_block
+        fits = self.room.core_holds(slots, self.scratch_words)
         return 2 if fits and self.outer_steps > 1 else 1
 
     def ref(self, name: str) -> int:

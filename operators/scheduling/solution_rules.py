@@ -7,7 +7,7 @@ Raised errors say which part of the solution it is, what was given, and what wou
 from __future__ import annotations
 
 from onedispatch.operators.declarations.params import LIMITS
-from onedispatch.operators.scheduling.candidates import buffer_words, covered
+from onedispatch.operators.scheduling.candidates import covered, slot_words
 from onedispatch.operators.scheduling.index_space import Dim
 from onedispatch.operators.scheduling.schedule import MOST_TILES_OF_COLUMN, Schedule
 from onedispatch.transactions.base.errors import SolutionError
@@ -92,13 +92,13 @@ def _check_ports(schedule: Schedule) -> None:
 
 def _check_memory(schedule: Schedule) -> None:
     nest, tiles, room = schedule.nest, schedule.tiles, schedule.room
-    need = int(buffer_words(nest, tiles, schedule.k_tile)) * 4
-    if need > room.buffer_bytes:
+    slots = int(slot_words(nest, tiles, schedule.k_tile))
+    if not room.core_holds(slots, schedule.scratch_words):
         raise _error(
             schedule,
             f"tiles {tiles}, k tile {schedule.k_tile}",
-            counted(need, "byte"),
-            f"{room.buffer_bytes}",
+            f"{counted(4 * slots, 'byte')} of slots, {4 * schedule.scratch_words} of scratch",
+            f"{room.buffer_bytes}, slots {room.slot_bytes}",
         )
     if not schedule.rings_fit:
         accepted = f"{counted(room.mem_words * 4, 'byte')} of a memory tile for all rows"

@@ -31,6 +31,7 @@ from tests.array_model.switch import Arbiters, Route, Switch, trace
 CHANNELS = {"shim": 2, "mem": 6, "core": 2}
 CORE_LOCK_VIEW = registers.CORE_VIEW_LOCKS
 XDNA = 3
+BASES = registers.MEM.bd_field["base"].maximum + 1
 PACES = (1.0, 0.3, 0.03, 0.003)
 CONTROLLER_LAST = -1
 """As ``shuffle``: the controller acts only when nothing else can, as if writes took ages."""
@@ -324,8 +325,10 @@ class Array:
 
     def mem_view(self, tile: Tile, address: int) -> tuple[Memory, int]:
         """A word address in a memory tile's BD: west neighbour, own, east neighbour."""
-        side, local = divmod(address, registers.MEM.own_memory_view // 4)
-        neighbour = self.tiles.get((tile.column + side - 1, tile.row)) if side < 3 else None
+        own, words = registers.MEM.own_memory_view // 4, len(tile.memory.words)
+        # Where a memory is larger than AMD's, its neighbours' lie that much further away.
+        side, local = divmod(address - own, max(own, words))
+        neighbour = self.tiles.get((tile.column + side, tile.row)) if address < BASES and side < 2 else None
         if neighbour is None:
             raise ModelFault("memory", f"{tile.name}: byte {address * 4:#x} of a memory tile's view")
         return neighbour.memory, local

@@ -15,8 +15,9 @@ import onedispatch as od
 from onedispatch.dispatch.cli.commands import app
 from onedispatch.dispatch.tools.checking import check_model
 from onedispatch.operators.emission.overlay import overlay_transaction
-from onedispatch.transactions import Severity, Xclbin, find_device
-from tests.devices import FILES, device_file
+from onedispatch.transactions import CoreBd, MemBd, Severity, Xclbin, find_device
+from onedispatch.transactions.machine.registers import TILES, find_register, kind_of_row, split_address
+from tests.devices import FILES, device_file, device_of
 from tests.ops.case import Case, case, check, f32, weight
 from tests.ops.cases import CASES
 
@@ -29,6 +30,7 @@ LARGE = [
     case("Add", f32(300, 65), f32(65)),
     case("Softmax", f32(90, 40)),
 ]
+BDS = {"mem": MemBd, "core": CoreBd}
 SAMPLE = [(name, c) for number, name in enumerate(FILES) for c in (*LARGE, *FIRST[number % 4 :: 4])]
 
 
@@ -126,9 +128,90 @@ def test_commands_take_files(folder: Path, tmp_path: Path) -> None:
     ):
         result = invoke(app, arguments)
         assert result.exit_code == 0, (arguments, result.output)
-    wrong = device_file(tmp_path, "wrong", {"core.data_memory_bytes": 131072})
+    wrong = device_file(tmp_path, "wrong", {"core.data_memory_bytes": 655360})
     result = invoke(app, ["run", model, "--random", "--device", str(wrong)])
-    assert result.exit_code != 0 and "core.data_memory_bytes = 131072" in str(result.exception)
+    assert result.exit_code != 0 and "core.data_memory_bytes = 655360" in str(result.exception)
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if device_of(name).notes])
+def test_what_fields_do_not_reach_is_said(folder: Path, tmp_path: Path, name: str) -> None:
+    path, model = str(folder / f"{name}.toml"), str(tmp_path / "m.onnx")
+    onnx.save(LARGE[4].model, model)
+    invoke = CliRunner().invoke
+    notes = find_device(path).notes
+    for arguments in (["devices", path], ["inspect", model, "--device", path]):
+        told = " ".join(invoke(app, arguments).output.split())
+        assert all(note in told for note in notes), told
+    assert json.loads(invoke(app, ["devices", path, "--json"]).output)[-1]["notes"] == list(notes)
+    assert json.loads(invoke(app, ["inspect", model, "--device", path, "--json"]).output)[0]["device_notes"]
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if device_of(name).notes])
+def test_what_they_do_reach_is_used(folder: Path, name: str) -> None:
+    """Memory tiles keep more of what is sent again; descriptors of cores stay where they reach."""
+    large = case("MatMul", f32(512, 1536), f32(1536, 1024))
+    target = find_device(folder / f"{name}.toml")
+    ends = {"mem": 0, "core": 0}
+    compiled = od.compile(large.model, device=folder / f"{name}.toml", fallback="error")
+    for op in od.transactions.Transaction.from_bytes(compiled.transaction).ops:
+        found = find_register(op.fields["reg"]) if op.name == "BLOCKWRITE" else None
+        kind = kind_of_row(split_address(op.fields["reg"])[1]) if found else None
+        if found and kind in ends and found.block.name == "DMA_BD":
+            words = TILES[kind].bd_words
+            for at in range(0, len(op.words) - words + 1, 8):
+                bd = BDS[kind].from_words(op.words[at : at + words])
+                ends[kind] = max(ends[kind], 4 * (bd.base + bd.length) - TILES[kind].own_memory_view)
+    assert 0 < ends["core"] <= 65536
+    tile = target.count("memory_tile.memory_bytes")
+    assert ends["mem"] <= tile and (tile == 524288 or ends["mem"] > 524288)
+    session = od.InferenceSession(compiled)
+    check(session.run(None, large.feed)[0], large.expected[0], large.allowed)
+
+
+def test_a_transaction_for_another_array_is_refused(folder: Path) -> None:
+    """More columns, or other rows, than the device has; fewer columns are a partition."""
+    made = {
+        name: od.compile(LARGE[2].model, device=folder / f"{name}.toml", fallback="error")
+        for name in ("two", "six", "ten", "doubled")
+    }
+    for own, other, says in (
+        ("two", "six", "6 columns"),
+        ("two", "ten", "10 columns"),
+        ("six", "ten", "10 columns"),
+        ("ten", "six", "5 rows, 1 of memory tiles; accepted: 8 with 1"),
+        ("six", "doubled", "8 columns"),
+    ):
+        swapped = made[own].with_transaction(made[other].transaction)
+        with pytest.raises(od.TransactionError, match=f"transaction header.*{says}"):
+            od.InferenceSession(swapped).run(None, LARGE[2].feed)
+        device = find_device(folder / f"{own}.toml")
+        findings = od.transactions.Transaction.from_bytes(made[other].transaction).validate(device=device)
+        assert any(finding.kind.value == "header" for finding in findings)
+
+
+def test_a_file_that_has_changed_or_gone(tmp_path: Path) -> None:
+    """A saved model runs on the device that it was compiled for, whatever became of its file."""
+    path, saved = device_file(tmp_path, "mine", FILES["six"]), tmp_path / "m.od"
+    od.compile(LARGE[4].model, device=path, fallback="error").save(saved)
+    device_file(tmp_path, "mine", FILES["doubled"])
+    session = od.InferenceSession(od.load(saved))
+    check(session.run(None, LARGE[4].feed)[0], LARGE[4].expected[0], LARGE[4].allowed)
+    assert session.last_run is not None
+    cycles = session.last_run.cycles
+    with pytest.raises(od.InputError, match="'mine' as it was"):
+        od.InferenceSession(od.load(saved), device=path)
+    path.write_text("[device]\nbase = 'npu2'\ncolumns = 0\n", encoding="utf-8")
+    for state in ("wrong", "gone"):
+        if state == "gone":
+            path.unlink()
+        session = od.InferenceSession(od.load(saved))
+        session.run(None, LARGE[4].feed)
+        assert session.last_run is not None and session.last_run.cycles == cycles
+        with pytest.raises(od.DeviceError, match=r"mine\.toml"):
+            od.InferenceSession(od.load(saved), device=path)
+        for arguments in (["inspect"], ["run", "--random"], ["txn", "check"]):
+            result = CliRunner().invoke(app, [*arguments, str(saved)])
+            assert result.exit_code == 0, (arguments, result.output)
 
 
 def test_what_no_overlay_can_serve_is_refused(tmp_path: Path) -> None:

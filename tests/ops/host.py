@@ -50,7 +50,7 @@ def run_in_turn(
     Raises:
         OneDispatchError: the simulator refuses the overlay.
     """
-    npu = xrt.device(0, device.name)
+    npu = xrt.device.from_description(device.description())
     pdi = overlay_transaction(device) if overlay is None else overlay
     binary = xrt.xclbin(Xclbin(device.name, {0: pdi}).to_bytes())
     npu.register_xclbin(binary)

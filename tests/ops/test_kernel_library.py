@@ -21,6 +21,7 @@ from onedispatch.operators.codegen.genheader import specs_header
 from onedispatch.operators.codegen.headers import include_folder
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations import kernel as declarations
+from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor
 from onedispatch.operators.declarations.params import HEADER
 from onedispatch.operators.declarations.registry import all_kernels
@@ -30,8 +31,9 @@ from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand, contiguous_strides
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.transactions import ArgKind, find_device
+from onedispatch.transactions import ArgKind, Device, find_device
 from onedispatch.transactions.machine import registers as reg
+from tests.devices import device_of
 from tests.ops.case import Array
 from tests.ops.host import buffers_of, overlay_for, run_buffers
 
@@ -52,11 +54,11 @@ DEVICE = find_device("npu2")
 class Blend(Operator):
     """``BLEND`` over a box; input i lies with its dimensions turned by i."""
 
-    def __init__(self, shape: Sequence[int], weights: Sequence[float]) -> None:
+    def __init__(self, shape: Sequence[int], weights: Sequence[float], device: Device = DEVICE) -> None:
         self.shape, self.weights = tuple(shape), tuple(weights)
         specs = [TensorSpec(f"x{i}", np.dtype(np.float32), self.turned(i)) for i in range(5)]
         first, second = (TensorSpec(name, np.dtype(np.float32), self.shape) for name in ("total", "spread"))
-        super().__init__("blend", specs, first, DEVICE, further_outputs=[second])
+        super().__init__("blend", specs, first, device, further_outputs=[second])
 
     def turned(self, i: int) -> tuple[int, ...]:
         return self.shape[i:] + self.shape[:i]
@@ -118,9 +120,18 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(tmp_path_factory.mktemp("library"), specs_header([BLEND], "blend_specs"), source)
 
 
-def executed(op: Blend, arrays: Sequence[Array], overlay: bytes | None = None) -> tuple[Array, Array]:
+def executed(
+    op: Blend, arrays: Sequence[Array], overlay: bytes | None = None, scratch_at: int | None = None
+) -> tuple[Array, Array]:
+    """(total, spread); with scratch at another byte of data memory than behind the slots."""
     overlay = overlay or overlay_for(op)
-    after = run_buffers(op.device, op.transaction(), buffers_of(op, arrays), overlay)
+    buffers = buffers_of(op, arrays)
+    if scratch_at is not None:
+        entry = next(entry for entry in op.arg_map() if entry.kind is ArgKind.CONST_KERNEL_PARAM_INPUT)
+        block = np.frombuffer(buffers[entry.xrt_arg_idx], np.uint32).copy()
+        block[entry.offset // 4 + params.HEADER["scratch"]] = reg.CORE_VIEW_MEMORY + scratch_at
+        buffers[entry.xrt_arg_idx] = block.tobytes()
+    after = run_buffers(op.device, op.transaction(), buffers, overlay)
     total, spread = (np.frombuffer(data[: op.output.device_bytes], np.float32) for data in after[:2])
     return total.reshape(op.shape), spread.reshape(op.shape)
 
@@ -144,6 +155,39 @@ def test_a_kernel_in_c_with_all_that_a_declaration_holds(library: Path) -> None:
         wanted = sum(w * x for w, x in zip(weights, straight, strict=False)) + sum(weights[5:]) + 120 * 0.125
         np.testing.assert_allclose(total, wanted, rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(spread, np.max(straight, axis=0) - np.min(straight, axis=0))
+
+
+def test_scratch_lies_wherever_the_device_has_memory(library: Path) -> None:
+    """Beyond what descriptors reach too, but not beyond the device's own size."""
+    _core.load_kernel_library(str(library))
+    doubled, halved = device_of("cores_doubled"), device_of("halved")
+    for device, at, fits in (
+        (doubled, 70000, True),
+        (doubled, 131072 - 28, True),
+        (doubled, 131072, False),
+        (DEVICE, 65536, False),
+        (halved, 32768 - 24, False),
+    ):
+        op = Blend((1, 1, 1, 1, 7), [0.5, -1.0], device)
+        arrays = inputs_of(op)
+        if fits:
+            expected = executed(op, arrays)
+            for moved, there in zip(executed(op, arrays, scratch_at=at), expected, strict=True):
+                np.testing.assert_array_equal(moved, there)
+            continue
+        with pytest.raises(SimulationError, match="scratch"):
+            executed(op, arrays, scratch_at=at)
+
+
+def test_slots_leave_what_descriptors_do_not_reach_to_scratch(library: Path) -> None:
+    """A doubled core: what every solution takes of it, slots and scratch apart."""
+    op = Blend((8, 16, 16, 16, 32), [0.5, -1.0], device_of("cores_doubled"))
+    (schedule,) = op.schedules
+    slots = sum(schedule.port_words(p) * schedule.port_depth(p) for p in (0, 1))
+    slots += schedule.out_words * schedule.out_depth + schedule.nest.longer_block
+    assert 4 * slots <= schedule.room.slot_bytes < 65536
+    _core.load_kernel_library(str(library))
+    executed(op, inputs_of(op))
 
 
 def test_what_a_kernel_refuses_is_said_with_its_name(library: Path) -> None:

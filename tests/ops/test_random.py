@@ -55,6 +55,6 @@ def check_schedule(schedule: Schedule) -> None:
     assert s.active_rows <= s.room.rows and s.mapping.columns <= s.device.columns
     assert 1 <= s.busy_cores <= s.active_rows * s.mapping.columns
     core = sum(s.port_words(p) * s.port_depth(p) for p in (0, 1)) + s.out_words * s.out_depth
-    assert core * 4 <= s.room.buffer_bytes
+    assert s.room.core_holds(core + s.nest.longer_block, s.scratch_words)
     rings = s.room.rows * (s.port_words(0) + s.out_words) + s.port_words(1)
     assert rings * 2 <= s.room.mem_words

@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 F32 = np.dtype(np.float32)
 DEVICES = ("npu2_1col", "npu1_2col", "npu1_3col", "npu2_4col", "npu1", "npu2")
 # Of files: rows that share lanes, three abreast and in pairs, and memory tiles that end before their window.
-OWN = ("tall", "ten", "two", "quartered", "scarce")
+OWN = ("tall", "ten", "two", "quartered", "scarce", "doubled")
 MAX_STEPS = 150
 
 

@@ -31,13 +31,14 @@ from onedispatch.transactions.base.phrases import condition, counted, span
 from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.format.decode import decode
 from onedispatch.transactions.machine import registers
+from onedispatch.transactions.machine.device import Device
+from onedispatch.transactions.machine.geometry import MemoryView
 
 _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
 _CONTROL = ("DMA_S2MM_CTRL", "DMA_MM2S_CTRL")
 _CONTROL_BITS = registers.covered(registers.CHANNEL_FIELDS, 1)[0]
 _UNSEEN = ("LOADPDI", "UPDATE_REG", "NEXT")
 """Opcodes that change the array by what no event tells."""
-_MEM_VIEW = 3 * registers.MEM.memory_bytes
 Channel = tuple[Tile, int, int]
 Problem = tuple[FindingKind, Severity, str]
 
@@ -75,10 +76,38 @@ def check_bytes(data: bytes, arg_sizes: ArgSizes = None, context: Context | None
 # --- One BD -------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Memories:
+    """What BDs may name: bytes of a core, and of memory tiles side by side."""
+
+    core: int
+    mem: MemoryView
+
+    @classmethod
+    def of(cls, device: Device | None) -> _Memories:
+        """Of a device, AMD's if None."""
+        if device is None:
+            return cls(registers.CORE.memory_bytes, MemoryView(registers.MEM.memory_bytes))
+        return cls(
+            min(device.count("core.data_memory_bytes"), registers.CORE.bd_reach),
+            MemoryView(device.count("memory_tile.memory_bytes")),
+        )
+
+    def problem(self, kind: str, first: int, end: int) -> str:
+        """What is wrong with a BD of bytes from ``first`` to before ``end``; empty where nothing is."""
+        room = self.mem.end if kind == "mem" else self.core
+        if end > room:
+            return f"to {end:#x}; the memory ends at {room:#x}"
+        if kind == "mem" and not self.mem.exists(first, end):
+            size, pitch = counted(self.mem.bytes, "byte"), self.mem.pitch
+            return f"from {first:#x} to {end:#x}; memory tiles have {size} from multiples of {pitch:#x} on"
+        return ""
+
+
 @lru_cache(effects.BDS_REMEMBERED)
-def bd_problems(kind: str, words: Words) -> tuple[Problem, ...]:
+def bd_problems(kind: str, words: Words, memories: _Memories) -> tuple[Problem, ...]:
     """What is wrong with a BD whatever tile it is in."""
-    return (*_reserved(kind, words), *_dimensions(kind, words), *_bd_locks(kind, words))
+    return (*_reserved(kind, words), *_dimensions(kind, words, memories), *_bd_locks(kind, words))
 
 
 def _reserved(kind: str, words: Words) -> Iterator[Problem]:
@@ -89,7 +118,7 @@ def _reserved(kind: str, words: Words) -> Iterator[Problem]:
             yield FindingKind.RESERVED, severity, f"word {at} has no bits {word & ~covered:#x}"
 
 
-def _dimensions(kind: str, words: Words) -> Iterator[Problem]:
+def _dimensions(kind: str, words: Words, memories: _Memories) -> Iterator[Problem]:
     values = vars(effects.decoded(kind, words))
     if not values["length"]:
         return
@@ -105,10 +134,10 @@ def _dimensions(kind: str, words: Words) -> Iterator[Problem]:
     if kind == "shim":
         return
     extent = effects.pattern(kind, words).extent()
-    end = 4 * (values["base"] + extent) if extent else 0
-    room = _MEM_VIEW if kind == "mem" else registers.CORE.memory_bytes
-    if end > room:
-        yield FindingKind.DIMENSION, _ERROR, f"reaches to {end:#x}; the memory ends at {room:#x}"
+    first = 4 * values["base"]
+    problem = memories.problem(kind, first, first + 4 * extent) if extent else ""
+    if problem:
+        yield FindingKind.DIMENSION, _ERROR, f"reaches {problem}"
 
 
 def _bd_locks(kind: str, words: Words) -> Iterator[Problem]:
@@ -125,14 +154,14 @@ def _bd_locks(kind: str, words: Words) -> Iterator[Problem]:
 
 
 @lru_cache(effects.BDS_REMEMBERED)
-def _sides(words: Words) -> frozenset[int]:
+def _sides(words: Words, view: MemoryView) -> frozenset[int]:
     """Whose memory and locks a memory tile's BD uses: 0 west, 1 own, 2 east."""
     values = vars(effects.decoded("mem", words))
     extent = effects.pattern("mem", words).extent()
     sides = set()
     if extent:
-        first, size = 4 * values["base"], registers.MEM.memory_bytes
-        sides = {first // size, (first + 4 * extent - 4) // size}
+        first = 4 * values["base"]
+        sides = {view.side(first), view.side(first + 4 * extent - 4)}
     for name, used in (("acquire", values["acquire_enable"]), ("release", values["release_value"])):
         if used:
             sides.add(values[f"{name}_lock"] // registers.MEM.own_lock_view)
@@ -164,6 +193,7 @@ class _Flow:
         self.order = None if context is None else Order(context)
         self.columns = transaction.header.columns
         device = None if context is None else context.device
+        self.memories = _Memories.of(device)
         mem_bds = registers.MEM.block["DMA_BD"].count if device is None else device.count("memory_tile.bds")
         self.half = mem_bds // 2  # of a memory tile's BDs, for channels of one parity
         self.sizes = sizes
@@ -240,7 +270,7 @@ class _Flow:
 
     def _bd_written(self, event: effects.BdWritten) -> None:
         use, tile = event.use, event.tile
-        for kind, severity, message in bd_problems(use.kind, use.words):
+        for kind, severity, message in bd_problems(use.kind, use.words, self.memories):
             self._say(kind, severity, event.op, f"{_name(tile)} BD {use.index}: {message}")
         if use.kind == "mem":
             self._neighbours(event.op, tile, use)
@@ -279,7 +309,7 @@ class _Flow:
 
     def _neighbours(self, op: int, tile: Tile, use: BdUse) -> None:
         """A BD that reaches into the memory or the locks of a neighbour must have one."""
-        sides = _sides(use.words)
+        sides = _sides(use.words, self.memories.mem)
         for way in self._absent(tile, sides):
             message = f"{_name(tile)} BD {use.index} uses the memory tile to the {way}: there is none"
             self._say(FindingKind.DIMENSION, _ERROR, op, message)
@@ -345,15 +375,15 @@ class _Flow:
             return
         if not reach:
             return
-        room = _MEM_VIEW if use.kind == "mem" else registers.CORE.memory_bytes
         end = 4 * vars(use.bd)["base"] + reach
-        if end > room:
-            message = f"{counted(push.repeat, 'run')} reach to {end:#x}; the memory ends at {room:#x}"
+        problem = self.memories.problem(use.kind, end - 4, end)  # iterations need not be one range
+        if problem:
+            message = f"{counted(push.repeat, 'run')} reach {problem}"
             self._say(FindingKind.DIMENSION, _ERROR, push.op, f"{_bd(channel, use)}: {message}")
         elif use.kind == "mem":
-            last_side = (end - 1) // registers.MEM.memory_bytes
+            last_side = self.memories.mem.side(end - 1)
             # What one execution touches was told where the BD is written.
-            for way in self._absent(push.tile, {last_side} - _sides(use.words)):
+            for way in self._absent(push.tile, {last_side} - _sides(use.words, self.memories.mem)):
                 message = f"{counted(push.repeat, 'run')} reach the memory tile to the {way}: there is none"
                 self._say(FindingKind.DIMENSION, _ERROR, push.op, f"{_bd(channel, use)}: {message}")
 

@@ -24,6 +24,7 @@ from onedispatch.transactions.base.phrases import KIND_NAMES, condition, counted
 from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.machine import registers
+from onedispatch.transactions.machine.geometry import MemoryView
 from onedispatch.transactions.text import listing
 
 
@@ -234,6 +235,7 @@ def _cell(use: TileUse | None) -> str:
 
 _SIDES = ("west", "own", "east", "absent")
 """What a memory tile's BD sees, from address 0 on."""
+_VIEW = MemoryView(registers.MEM.memory_bytes)  # of AMD's devices: no header says how large memories are
 
 
 @lru_cache(maxsize=1 << 12)
@@ -245,13 +247,12 @@ def _place(kind: str, words: tuple[int, ...], argument: tuple[int, int] | None) 
         return f"arg {argument[0]} + {argument[1]:#x}"
     if kind == "core":
         return f"memory {values['base'] * 4:#x}"
-    side, offset = divmod(values["base"] * 4, registers.MEM.memory_bytes)
-    place = f"{_SIDES[min(side, 3)]} memory {offset:#x}"
-    end = 4 * (values["base"] + effects.pattern(kind, words).extent())
-    last, last_offset = divmod(max(end - 4, 0), registers.MEM.memory_bytes)
+    first, end = 4 * values["base"], 4 * (values["base"] + effects.pattern(kind, words).extent())
+    side, last = _VIEW.side(first), _VIEW.side(max(end - 4, 0))
+    place = f"{_SIDES[min(side, 3)]} memory {_VIEW.offset(first):#x}"
     if last <= side:
         return place
-    return f"{place} to {_SIDES[min(last, 3)]} memory {last_offset + 3:#x}"
+    return f"{place} to {_SIDES[min(last, 3)]} memory {_VIEW.offset(end - 1):#x}"
 
 
 def _lock_text(kind: str, lock: int) -> str:

@@ -205,11 +205,11 @@ class BufferDescriptor:
 
     @classmethod
     def _address(cls, address: int) -> dict[str, int]:
-        if address % 4 or not 0 <= address < cls.tile.memory_bytes:
+        if address % 4 or not 0 <= address < cls.tile.bd_reach:
             raise TransactionError(
                 f"{cls.tile.kind} BD address",
                 f"{address:#x}",
-                f"multiples of 4 below {cls.tile.memory_bytes:#x}",
+                f"multiples of 4 below {cls.tile.bd_reach:#x}",
                 "move the buffer",
             )
         return {"base": (address + cls.tile.own_memory_view) // 4}

@@ -111,7 +111,7 @@ def out_of_reach(count: Callable[[str], int]) -> Iterator[str]:
     if core > reg.CORE.bd_reach:
         yield (
             f"core.data_memory_bytes = {core}: descriptors and the controller reach the first "
-            f"{reg.CORE.bd_reach}; all buffers lie there, only scratch of kernels lies beyond"
+            f"{reg.CORE.bd_reach}; all buffers lie there, scratch, stack and tables beyond"
         )
     view = MemoryView(mem)
     if mem > reg.MEM.memory_bytes:

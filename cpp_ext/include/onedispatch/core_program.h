@@ -15,7 +15,7 @@
 
 namespace onedispatch {
 
-constexpr uint32_t kCoreMemoryBytes = reg::core::kMemoryBytes;  // that any device may have at most
+constexpr uint32_t kCoreMemoryBytes = reg::CORE_VIEW_END - reg::CORE_VIEW_MEMORY;  // that any device may have at most
 
 // The only things of the array that a program may touch.
 struct CoreView {

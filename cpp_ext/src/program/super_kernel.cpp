@@ -46,7 +46,7 @@ Action release(uint32_t lock) {
 
 SuperKernel::SuperKernel(CoreView core, const DeviceDescription& device, std::vector<Carried> carried)
     : core_(core),
-      memory_bytes_(device.geometry.core_memory - device.geometry.core_stack),
+      memory_bytes_(device.geometry.core_memory - std::min(device.geometry.core_memory, device.geometry.core_stack)),
       carried_(std::move(carried)),
       constants_(device) {}
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/array/array.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "sim/array/bytes.h"
@@ -52,10 +53,13 @@ TileKind kind_of_row(uint32_t row) {
 
 }  // namespace
 
-// The memory tiles of all columns share one memory, the first, a window of the BDs' addresses each; every
-// core has one of its own.
+// A smaller memory fills its window of the BDs' addresses in part.
+uint64_t Array::mem_pitch() const { return std::max(reg::mem::kOwnMemoryView, device_.geometry.mem_memory); }
+
+// The memory tiles of all columns share one memory, the first, side by side as BDs see them; every core has
+// one of its own.
 MemoryPart Array::place_memory(const Tile& tile, uint64_t bytes) {
-  if (tile.kind == TileKind::kMem) return {&memories_[0], uint64_t{tile.column} * reg::mem::kMemoryBytes, bytes};
+  if (tile.kind == TileKind::kMem) return {&memories_[0], tile.column * mem_pitch(), bytes};
   if (bytes == 0) return {};
   memories_.emplace_back(bytes);
   return {&memories_.back(), 0, bytes};
@@ -64,7 +68,7 @@ MemoryPart Array::place_memory(const Tile& tile, uint64_t bytes) {
 void Array::build() {
   memories_.clear();
   memories_.reserve(1 + size_t{device_.columns} * rows_);  // tiles point into it
-  memories_.emplace_back(uint64_t{device_.columns} * reg::mem::kMemoryBytes);
+  memories_.emplace_back(device_.columns * mem_pitch());
   tiles_.clear();
   channels_.clear();
   cores_.clear();

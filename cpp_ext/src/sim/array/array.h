@@ -305,12 +305,16 @@ class Array {
   // In words as BDs count them: what exists of the range, where the tile's own part starts, and how far
   // the parts of neighbours lie apart, of which the first `part` words exist.
   struct View {
-    uint64_t first, end, own, window, part;
+    uint64_t first, end, own, pitch, part;
+    // 0 the tile to the west, 1 the tile itself, 2 the one to the east.
+    uint32_t side(uint64_t word) const { return static_cast<uint32_t>((word + pitch - own) / pitch); }
     bool covers(uint64_t from, uint64_t last) const {
-      return from >= first && last < end && last % window < part && (part == window || from / window == last / window);
+      const bool one = side(from) == side(last) && (last + pitch - own) % pitch < part;
+      return from >= first && last < end && (part == pitch || one);
     }
   };
   View view_of(const Tile& tile) const;
+  uint64_t mem_pitch() const;  // bytes from one memory tile's memory to the next one's
   std::string describe_view(const Tile& tile) const;
   void bind_memory(Channel& channel, Shape shape);
   void bind_ddr(Channel& channel, Shape shape);

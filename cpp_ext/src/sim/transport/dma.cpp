@@ -142,12 +142,14 @@ void Array::activate(Channel& c) {
 }
 
 // The words that BDs of a tile may name: of a core its own, of a memory tile those of its west
-// neighbour, its own and those of its east neighbour, as one range.
+// neighbour, its own and those of its east neighbour, as one range, in which the own ones begin at the
+// same place on every device, and which ends where the base field does.
 Array::View Array::view_of(const Tile& tile) const {
   const uint64_t words = tile.memory.bytes / 4;
   if (tile.kind != TileKind::kMem) return {0, words, 0, words, words};
-  const uint64_t window = reg::mem::kOwnMemoryView / 4;
-  return {tile.column == 0 ? window : 0, (tile.column + 1 == device_.columns ? 2 : 3) * window, window, window, words};
+  const uint64_t own = reg::mem::kOwnMemoryView / 4, pitch = mem_pitch() / 4, named = own + reg::mem::kBdReach / 4;
+  const uint64_t tiles = tile.column + 1 == device_.columns ? 1 : 2;  // from the own one to the east
+  return {tile.column == 0 ? own : 0, std::min(own + tiles * pitch, named), own, pitch, words};
 }
 
 std::string Array::describe_view(const Tile& tile) const {
@@ -155,7 +157,7 @@ std::string Array::describe_view(const Tile& tile) const {
   std::string text = "bytes " + hex(view.first * 4) + " to " + hex(view.end * 4 - 1);
   if (tile.kind != TileKind::kMem) return text;
   text += ", own from " + hex(reg::mem::kOwnMemoryView);
-  if (view.part < view.window) text += ", " + counted(view.part * 4, "byte") + " of each tile and not across";
+  if (view.part < view.pitch) text += ", " + counted(view.part * 4, "byte") + " of each tile and not across";
   if (tile.column == 0) text += "; no memory tile lies to the west";
   if (tile.column + 1 == device_.columns) text += "; no memory tile lies to the east";
   return text;
@@ -171,10 +173,7 @@ void Array::bind_memory(Channel& c, Shape shape) {
               std::to_string(own.bd_writers[c.bd_id].index) + ")",
           "bytes " + hex(shape.base * 4) + " to " + hex(last * 4 + 3), describe_view(own),
           "Check base, length, steps and iteration of the BD."});
-  const auto tile_at = [&](uint64_t word) {
-    return own.index + static_cast<uint32_t>(word / view.window) * rows_ -
-           static_cast<uint32_t>(view.own / view.window) * rows_;
-  };
+  const auto tile_at = [&](uint64_t word) { return own.index + view.side(word) * rows_ - rows_; };
   c.memory = own.memory.whole;
   c.memory_tile = tile_at(shape.base);
   c.last_memory_tile = tile_at(last);

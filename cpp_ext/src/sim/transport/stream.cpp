@@ -211,7 +211,7 @@ void Array::fail_unwritten(const Channel& s, uint64_t word) const {
   std::string place;
   if (s.memory_tile != kNone) {
     const uint64_t behind = word * 4 - tiles_[s.memory_tile].memory.first_byte;
-    const uint64_t tile_bytes = view_of(tiles_[s.memory_tile]).window * 4;
+    const uint64_t tile_bytes = view_of(tiles_[s.memory_tile]).pitch * 4;
     const auto tile = s.memory_tile + static_cast<uint32_t>(behind / tile_bytes) * rows_;
     place = "byte " + hex(behind % tile_bytes) + " of " + tile_name(tile);
   }
