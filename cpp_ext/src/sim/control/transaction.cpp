@@ -46,6 +46,13 @@ void Transaction::check_header(const DeviceDescription& device, size_t available
   if (columns == 0 || columns > device.columns)
     bad_header(counted(columns, "column"),
                span(1, device.columns) + " of " + device.name, H::columns.offset);
+  // Partitions are of columns alone. All of AMD's files have 6 rows, one of memory tiles.
+  const uint64_t rows = txn::read(bytes_.data(), H::rows), mem_rows = txn::read(bytes_.data(), H::mem_tile_rows);
+  const uint64_t has = reg::FIRST_CORE_ROW + device.core_rows;
+  if (rows != has || mem_rows != txn::MEM_TILE_ROWS)
+    bad_header(counted(rows, "row") + ", " + std::to_string(mem_rows) + " of memory tiles",
+               std::to_string(has) + " with " + std::to_string(txn::MEM_TILE_ROWS) + ", as " + device.name + " has",
+               H::rows.offset);
   const uint64_t size = txn::read(bytes_.data(), H::byte_size);
   if (size < H::size || size > available || size % 4 != 0)
     bad_header("a size of " + counted(size, "byte") + " in a buffer of " + std::to_string(available),
