@@ -85,13 +85,14 @@ struct Bound {
   bool doubling;
   const char* accepted;
 };
-constexpr uint32_t kGeometry = 14;  // the first: sizes and counts
+constexpr uint32_t kGeometry = 15;  // the first: sizes and counts
 constexpr Bound kBounds[] = {
     {"device.columns", 1, 127, 1u, false, "1 to 127 (bits 25 and up of an address)"},
     {"device.core_rows", 1, 30, 1u, false, "1 to 30 (five row bits of an address, two rows taken)"},
     {"device.device_generation", 0, 255, 1u, false, "0 to 255 (one byte of a transaction header)"},
     {"core.data_memory_bytes", 1024, 589824, 64u, false, "multiples of 64, 1024 to 589824 (a core's pointers, which end at 0x100000)"},
     {"core.program_memory_bytes", 64, 16384, 4u, false, "multiples of 4, 64 to 16384 (its window of the tile's addresses)"},
+    {"core.stack_bytes", 0, 32768, 64u, false, "multiples of 64, 0 to 32768 (of data memory, for the stack of the core's program and its tables)"},
     {"memory_tile.memory_bytes", 1024, 1572864, 64u, false, "multiples of 64, 1024 to 1572864 (the base field of a descriptor)"},
     {"core.bds", 2, 16, 1u, false, "2 to 16 (the start field of a task)"},
     {"core.locks", 1, 16, 1u, false, "1 to 16 (the lock fields of a descriptor)"},
