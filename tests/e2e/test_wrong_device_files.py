@@ -54,7 +54,7 @@ def test_each_value_at_its_bounds(key: str, tmp_path: Path) -> None:
             text = str(caught.value)
             assert "wrong" in text and key in text and "accepted: " in text, text
     for value in (bound.lowest, bound.highest):
-        path = device_file(tmp_path, "right", {key: value})
+        path = device_file(tmp_path, "right", {"core.stack_bytes": 0, key: value})
         assert od.xrt.device(0, path).name == find_device(path).name == "right"
         runs(path, MODELS[0])
 

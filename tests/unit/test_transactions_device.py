@@ -78,7 +78,7 @@ def test_what_registers_cannot_address_is_refused(bound: Bound, tmp_path: Path) 
             od.xrt.device(0, path)
         assert f"{bound.key} = {value:f}; accepted: {bound}" in str(caught.value)
     for value in (bound.lowest, bound.highest):
-        path = device_file(tmp_path, "right", {bound.key: value})
+        path = device_file(tmp_path, "right", {"core.stack_bytes": 0, bound.key: int(value)})
         find_device(path)
         od.xrt.device(0, path)
 
