@@ -140,7 +140,7 @@ DeviceDescription described(const DeviceFile& file, const std::string& name) {
                      whole("shim.locks"),             whole("shim.channels"),
                      whole("dma.queue_depth")};
   if (device.geometry.core_stack > device.geometry.core_memory)
-    throw std::invalid_argument("device file: core.stack_bytes = " + std::to_string(device.geometry.core_stack) +
+    throw std::invalid_argument("core.stack_bytes = " + std::to_string(device.geometry.core_stack) +
                                 "; accepted: at most core.data_memory_bytes, " + std::to_string(device.geometry.core_memory));
   device.constants = file.numbers;
   return device;

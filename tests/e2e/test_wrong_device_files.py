@@ -128,6 +128,10 @@ def test_errors_say_what_is_meant(tmp_path: Path) -> None:
         ("[colour]\nred = 1\n", "section [colour]; accepted: [device], [core]"),
         ("[kernel]\nf32_lanes = '16'\n", "kernel.f32_lanes = '16'; accepted: 1 to 4096"),
         ("[kernel]\nf32_mul_cycles = -19\n", "kernel.f32_mul_cycles = -19; accepted: numbers from 0 to"),
+        (
+            "[core]\ndata_memory_bytes = 1024\n",
+            "core.stack_bytes = 1024; accepted: less than core.data_memory_bytes",
+        ),
         ("[ddr]\nburst_bytes = 65\n", "ddr.burst_bytes = 65; accepted: 4, 8, 16"),
     ):
         (tmp_path / "mine.toml").write_text(f"[device]\nbase = 'npu2'\n{text}")

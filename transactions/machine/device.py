@@ -208,6 +208,10 @@ def _described(
             raise _unreadable(where, f"no {key}")
     for key, value in numbers.items():
         _check_bound(where, key, value)
+    stack, memory = numbers["core.stack_bytes"], numbers["core.data_memory_bytes"]
+    if stack >= memory:
+        accepted = f"less than core.data_memory_bytes, {memory:g}"
+        raise DeviceError(where, f"core.stack_bytes = {stack:g}", accepted, _COMPARE)
     columns, rows, generation = (int(numbers.pop(f"device.{key}")) for key in _HEAD)
     own = texts.get("name", name)
     _check_name(where, own, stated="name" in texts)
