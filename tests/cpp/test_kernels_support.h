@@ -121,7 +121,7 @@ struct Block : Operation {
     chunk_bytes[kOutPort] = static_cast<uint32_t>(out.size());
     read_operation(*this);
     words[params::header::scratch] = params::kCoreViewMemory + 4 * kernel.spec->block_words;
-    read_scratch(*this, constants());
+    read_scratch(*this, constants(), kCoreMemoryBytes);
     scratch.resize(setup.scratch_bytes, 0xEE);
     return std::make_unique<const Plan>(kernel, setup);
   }
@@ -147,13 +147,7 @@ struct Block : Operation {
     for (uint32_t k = 0; k < setup.inner_steps; ++k) run(plan, origin, k);
   }
   static const Constants& constants() {
-    static const Constants npu2 = [] {
-      Constants found;
-      for (const auto& [name, value] : find_device("npu2").constants) {
-        if (name.rfind("kernel.", 0) == 0) found[name.substr(7)] = value;
-      }
-      return found;
-    }();
+    static const Constants npu2(find_device("npu2"));
     return npu2;
   }
   uint64_t cycles(const od_call& call) const { return call_cycles(setup, constants(), call.k_count, call.k_last != 0); }
