@@ -127,7 +127,7 @@ def up_sampling(random: np.random.Generator) -> Nest:
 def test_both_agree_on_members_at_fractions() -> None:
     random = np.random.default_rng(4)
     for _ in range(300):
-        device = find_device(DEVICES[int(random.integers(2))])
+        device = DEVICES[int(random.integers(2))]
         schedule = random_schedule(up_sampling(random), device, random)
         if schedule is None:
             continue
