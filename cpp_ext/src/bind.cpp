@@ -59,10 +59,15 @@ template <> struct type_caster<KernelName> : constructed_caster<KernelName> {};
 
 namespace {
 
+// Kernels from outside, files and paths may hold bytes that are no UTF-8.
+py::str shown(const std::string& text) {
+  return py::reinterpret_steal<py::str>(PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "replace"));
+}
+
 // Raises a class of transactions/base/errors.py; the module is imported when an error is thrown.
 void raise(const char* type, const od::Complaint& c, const py::dict& more = py::dict()) {
   const py::object cls = py::module_::import("onedispatch.transactions.base.errors").attr(type);
-  const py::object error = cls(c.where, c.given, c.accepted, c.remedy, **more);
+  const py::object error = cls(shown(c.where), shown(c.given), shown(c.accepted), shown(c.remedy), **more);
   PyErr_SetObject(cls.ptr(), error.ptr());
 }
 
@@ -206,7 +211,7 @@ py::dict to_dict(const od::ReplayReport& report) {
   if (!report.stop_kind.empty()) {
     py::dict stop = place(report.stop_op);
     stop["kind"] = report.stop_kind;
-    stop["text"] = report.stop;
+    stop["text"] = shown(report.stop);
     all["stop"] = stop;
   }
   py::list arguments, assumed, absent, unfinished;
@@ -238,7 +243,7 @@ py::dict to_dict(const od::ReplayReport& report) {
     one["channel"] = u.channel;
     one["words_left"] = u.words_left;
     one["moving"] = u.moving;
-    one["why"] = u.why;
+    one["why"] = shown(u.why);
     unfinished.append(one);
   }
   all["arguments"] = arguments;
@@ -358,7 +363,8 @@ void bind_device(py::module_& m) {
         try {
           return od::charged_cycles(reinterpret_cast<const uint8_t*>(view.data()), view.size(), described, column, row, most);
         } catch (const od::ProgramError& error) {
-          throw py::value_error(error.what);
+          PyErr_SetObject(PyExc_ValueError, shown(error.what).ptr());
+          throw py::error_already_set();
         }
       },
       py::arg("block"), py::arg("device"), py::arg("column") = 0, py::arg("row") = 0, py::arg("most") = 1 << 16);

@@ -45,6 +45,7 @@ _LIMITS = (
     "MAX_SCALARS",
     "MAX_NAME_BYTES",
     "MAX_STACK",
+    "MAX_CYCLES",
     "ALONG_REDUCTION",
     "ALONG_NOTHING",
     "NO_OPERAND",

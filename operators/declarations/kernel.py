@@ -32,6 +32,7 @@ MAX_OPERANDS = 16
 MAX_SCALARS = 32
 MAX_NAME_BYTES = 64
 MAX_STACK = 32  # values that a formula holds at once
+MAX_CYCLES = 2**53  # of a call, and of a clock: so far doubles count one by one
 AXIS_WORDS = 5
 INSTRUCTION_BYTES = 16  # of the longest instruction of a core; AM020
 WORDS = 128  # of a parameter block; kernels that need more have longer ones
@@ -74,6 +75,9 @@ def work(**terms: float) -> Work:
     unknown = sorted(set(terms) - set(WORK))
     if unknown:
         raise KernelDeclarationError(f"work counted in {unknown}; accepted: {', '.join(WORK)}")
+    uncounted = {term: times for term, times in terms.items() if not 0 <= times < math.inf}
+    if uncounted:
+        raise KernelDeclarationError(f"work of {uncounted}; accepted: finite numbers from 0 on")
     return tuple((term, float(terms[term])) for term in WORK if term in terms)
 
 
@@ -380,6 +384,8 @@ class Kernel:
         if formula.depth > MAX_STACK:
             raise self._refuse(what, f"a stack of {formula.depth}", f"at most {MAX_STACK}")
         for leaf in formula.leaves():
+            if leaf.op is Op.NUMBER and not math.isfinite(leaf.value):
+                raise self._refuse(what, f"the number {leaf.value}", "finite numbers")
             fits = {
                 Op.TILE: leaf.name in self.dims,
                 Op.SCALAR: leaf.name in scalars,

@@ -15,16 +15,30 @@ import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES, DType
 from onedispatch.operators.declarations.expressions import Expr, Op
-from onedispatch.operators.declarations.kernel import Tensor
+from onedispatch.operators.declarations.kernel import MAX_CYCLES, Kernel, Tensor
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
+from onedispatch.transactions.base.errors import OperatorError
 
 
 def op_cycles(nest: Nest, device: Device) -> int:
     """Core cycles before the first call: the parameter block is read, and the kernel set up by it."""
     words = nest.kernel.words_used * device.constant("kernel.parameter_word_cycles")
-    return int(np.ceil(device.constant("kernel.op_setup_cycles") + words))
+    return int(_charged(nest.kernel, "set-up", device.constant("kernel.op_setup_cycles") + words))
+
+
+def _charged(kernel: Kernel, what: str, cycles: Any) -> Any:
+    """Whole cycles. Raises ``OperatorError`` for what the simulator would not charge either."""
+    low, high = np.min(cycles), np.max(cycles)  # both are NaN where one is
+    if not (low >= 0 and high <= MAX_CYCLES):
+        raise OperatorError(
+            f"kernel {kernel.name}: {what}",
+            f"{high if low >= 0 else low:g} cycles",
+            f"0 to {MAX_CYCLES}",
+            "look at its cost formula and at the constants in section [kernel] of the device",
+        )
+    return np.ceil(cycles)
 
 
 def scratch_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
@@ -37,19 +51,25 @@ def scratch_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> In
 
 
 class CallCost:
-    """Cycles of a nest's calls on one device, for one tiling or for arrays of them."""
+    """Cycles of a nest's calls on one device, for one tiling or for arrays of them.
+
+    Raises ``OperatorError`` where the kernel's formula gives what is no number of cycles.
+    """
 
     def __init__(self, nest: Nest, device: Device, tiles: Sequence[IntArray], k_tile: IntArray) -> None:
         self.formula = nest.kernel.cost
         self.quantities = Quantities(nest, device, tiles, k_tile)
         self.fixed: dict[int, Any] = {}  # parts of the formula that no step changes
-        for part in _unchanging(self.formula):
-            part.evaluate(self.quantities, self.fixed)
+        with np.errstate(all="ignore"):  # what comes of it is judged
+            for part in _unchanging(self.formula):
+                part.evaluate(self.quantities, self.fixed)
 
     def __call__(self, k_count: IntArray, last: IntArray) -> Any:
         """Cycles of one call of ``k_count`` members, the ``last`` step of its reduction or not."""
         self.quantities.begin(k_count, last)
-        return np.ceil(self.formula.evaluate(self.quantities, dict(self.fixed)))
+        with np.errstate(all="ignore"):
+            cycles = self.formula.evaluate(self.quantities, dict(self.fixed))
+        return _charged(self.quantities.nest.kernel, "cost of a call", cycles)
 
 
 class Quantities:

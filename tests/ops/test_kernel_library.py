@@ -15,14 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onedispatch import KernelLibraryError, SimulationError
+from onedispatch import KernelLibraryError, OneDispatchError, SimulationError
 from onedispatch.cpp_ext import _core
 from onedispatch.operators.codegen.genheader import specs_header
 from onedispatch.operators.codegen.headers import include_folder
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations import kernel as declarations
 from onedispatch.operators.declarations import params
-from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor
+from onedispatch.operators.declarations.functions import ACTIVATIONS
+from onedispatch.operators.declarations.kernel import MAX_CYCLES, Kernel, Scalar, Tensor, chooses
 from onedispatch.operators.declarations.params import HEADER
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.declarations.tensor import TensorSpec
@@ -54,8 +55,14 @@ DEVICE = find_device("npu2")
 class Blend(Operator):
     """``BLEND`` over a box; input i lies with its dimensions turned by i."""
 
-    def __init__(self, shape: Sequence[int], weights: Sequence[float], device: Device = DEVICE) -> None:
-        self.shape, self.weights = tuple(shape), tuple(weights)
+    def __init__(
+        self,
+        shape: Sequence[int],
+        weights: Sequence[float],
+        device: Device = DEVICE,
+        kernel: Kernel = BLEND,
+    ) -> None:
+        self.shape, self.weights, self.kernel = tuple(shape), tuple(weights), kernel
         specs = [TensorSpec(f"x{i}", np.dtype(np.float32), self.turned(i)) for i in range(5)]
         first, second = (TensorSpec(name, np.dtype(np.float32), self.shape) for name in ("total", "spread"))
         super().__init__("blend", specs, first, device, further_outputs=[second])
@@ -74,7 +81,7 @@ class Blend(Operator):
         scalars = {f"w{i}": weight for i, weight in enumerate(self.weights)}
         return [
             Nest(
-                BLEND,
+                self.kernel,
                 tuple(Dim(f"d{i}", n) for i, n in enumerate(self.shape)),
                 inputs,
                 outputs,
@@ -118,6 +125,15 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> None:
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = Path(__file__).parent / "kernels" / "blend.c"
     return compiled(tmp_path_factory.mktemp("library"), specs_header([BLEND], "blend_specs"), source)
+
+
+def blend_as(name: str, header: str, folder: Path) -> Path:
+    """The library of blend.c with kernel ``name``, whose declaration is in ``header``."""
+    symbol = name.partition("@")[0].replace("::", "_")
+    source = (Path(__file__).parent / "kernels" / "blend.c").read_text()
+    renamed = source.replace("test_blend", symbol).replace("TEST_BLEND", symbol.upper())
+    (folder / "blend.c").write_text(renamed)
+    return compiled(folder, header, folder / "blend.c")
 
 
 def executed(
@@ -192,7 +208,8 @@ def test_slots_leave_what_descriptors_do_not_reach_to_scratch(library: Path) -> 
 
 def test_what_a_kernel_refuses_is_said_with_its_name(library: Path) -> None:
     _core.load_kernel_library(str(library))
-    for weight, said in ((13.0, "test::blend@1: w0 is 13"), (14.0, "prepare returned 77")):
+    no_text = "test::blend@1: w0 is \N{REPLACEMENT CHARACTER}"
+    for weight, said in ((13.0, "test::blend@1: w0 is 13"), (14.0, "prepare returned 77"), (15.0, no_text)):
         op = Blend((1, 1, 1, 1, 7), [weight])
         with pytest.raises(SimulationError, match=said):
             executed(op, inputs_of(op))
@@ -264,6 +281,10 @@ WRONG = {
     ("{OD_OP_MUL, 0, 0", "{99, 0, 0"): "instruction 99 that names nothing",
     ("{OD_OP_MUL, 0, 0", "{OD_OP_ELEMENTS, 0, 0"): "cost: it leaves 3 values",
     ("{OD_OP_ELEMENTS, 0, 0", "{OD_OP_ADD, 0, 0"): "too few values before it",
+    ("{OD_OP_NUMBER, 0, 0, 0, 8.0}", "{OD_OP_NUMBER, 0, 0, 0, NAN}"): "step 1: a number that is not finite",
+    ("{OD_OP_NUMBER, 0, 0, 0, 8.0}", "{OD_OP_NUMBER, 0, 0, 0, -INFINITY}"): "1: a number that is not finite",
+    ('{"x0", 40', '{"\\xff", 40'): "an operand has a name of other characters than printable ASCII",
+    ('{"w0", ', '{"", '): "a scalar has no name",
     ("{OD_OP_ELEMENTS, 0, 0", "{OD_OP_SCALAR, 32, 0"): f"instruction {e.Op.SCALAR.value} that names nothing",
     ("OD_ROLE_AUX", "OD_ROLE_OUTPUT + 1"): "table: role 3",
     ("OD_WALK_AFFINE", "7u"): "x0: walk 7",
@@ -294,12 +315,58 @@ def test_libraries_that_are_refused(change: tuple[str, str], tmp_path: Path) -> 
 
 
 def test_two_kernels_of_one_name(tmp_path: Path) -> None:
-    source = (Path(__file__).parent / "kernels" / "blend.c").read_text()
     clash = replace(BLEND, name="od::gemm@1")
-    (tmp_path / "blend.c").write_text(
-        source.replace("test_blend", "od_gemm").replace("TEST_BLEND", "OD_GEMM")
-    )
-    path = compiled(tmp_path, specs_header([clash], "blend_specs"), tmp_path / "blend.c")
+    path = blend_as(clash.name, specs_header([clash], "blend_specs"), tmp_path)
     with pytest.raises(KernelLibraryError, match="has the name or the digest of od::gemm@1") as refused:
         _core.load_kernel_library(str(path))
     assert "of library test" in str(refused.value) and "of library onedispatch" in str(refused.value)
+
+
+# No number of cycles: what the formula gives -> how messages show it.
+WRONG_COSTS = {np.nan: "(?i:nan)", -0.25: "-0.25", -1.0: "-1", np.inf: "inf", 2.0**54: "1", 1e30: "1"}
+
+
+@pytest.fixture(scope="module")
+def priced(tmp_path_factory: pytest.TempPathFactory) -> Kernel:
+    """``test::priced@1`` costs what its scalar w1 says in the library, and 8 cycles in what is returned."""
+    cheap = replace(BLEND, name="test::priced@1", cost=e.as_expr(8))
+    header = specs_header([replace(cheap, cost=e.scalar("w1"))], "blend_specs")
+    _core.load_kernel_library(str(blend_as(cheap.name, header, tmp_path_factory.mktemp("priced"))))
+    return cheap
+
+
+@pytest.mark.parametrize("cost", WRONG_COSTS, ids=str)
+def test_a_cost_that_is_no_number_of_cycles(
+    cost: float, priced: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, wrong = [1.0, cost], replace(priced, cost=e.scalar("w1"))
+    monkeypatch.setitem(declarations._KERNELS, priced.name, wrong)
+    said = f"kernel test::priced@1: cost of a call: given {WRONG_COSTS[cost]}.*; accepted: 0 to {MAX_CYCLES}"
+    with pytest.raises(OneDispatchError, match=said):
+        Blend((1, 1, 1, 1, 7), weights, kernel=wrong).transaction()
+    monkeypatch.setitem(declarations._KERNELS, priced.name, priced)
+    op = Blend((1, 1, 1, 1, 7), weights, kernel=priced)
+    said = f"test::priced@1: cost of a call is {WRONG_COSTS[cost]}.* cycles; accepted: 0 to {MAX_CYCLES}"
+    with pytest.raises(SimulationError, match=said):
+        executed(op, inputs_of(op))
+
+
+def test_the_clock_ends_before_it_wraps(priced: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(declarations._KERNELS, priced.name, priced)
+    op = Blend((1, 1, 1, 1, 7), [1.0, 2.0**53], kernel=priced)
+    with pytest.raises(
+        SimulationError, match=f"a kernel call of {MAX_CYCLES + 1} cycles at cycle .* before cycle"
+    ):
+        executed(op, inputs_of(op))
+
+
+def test_functions_whose_work_is_no_number(tmp_path: Path) -> None:
+    chosen = replace(BLEND, name="test::chosen@1", scalars=(*BLEND.scalars[:-1], chooses("w31", ACTIVATIONS)))
+    header = specs_header([chosen], "blend_specs")
+    row = '{"none", {0, 0'
+    assert row in header
+    path = blend_as(chosen.name, header.replace(row, '{"none", {0, -1'), tmp_path)
+    with pytest.raises(
+        KernelLibraryError, match="w31, function none: mul_cycles are counted in finite numbers"
+    ):
+        _core.load_kernel_library(str(path))

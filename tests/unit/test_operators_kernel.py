@@ -23,6 +23,7 @@ from onedispatch.operators.declarations.kernel import (
     Tensor,
     chooses,
     declare,
+    work,
 )
 from onedispatch.operators.declarations.params import ABSENT, WORDS, Axis, ParamBlock
 from onedispatch.operators.declarations.registry import all_kernels
@@ -70,6 +71,8 @@ def nested(depth: int) -> e.Expr:
         ({"cost": e.tile("q")}, "cost: given tile(q)"),
         ({"cost": e.work("x", "x")}, "cost: given work(x, x)"),
         ({"cost": e.device("lanes", "z")}, "cost: given z's lanes"),
+        ({"cost": e.tile("r") * float("nan")}, "cost: given the number nan; accepted: finite numbers"),
+        ({"scratch": e.as_expr(float("inf"))}, "scratch: given the number inf"),
         ({"inputs": tuple(Tensor(f"x{i}", "...") for i in range(9))}, "words of the parameter block"),
         (
             {"inputs": tuple(Tensor(f"x{i}", "r") for i in range(16))},
@@ -93,6 +96,12 @@ def test_declarations_that_cannot_stand_are_refused(changes: dict[str, Any], say
     with pytest.raises(KernelDeclarationError) as refusal:
         kernel(**changes)
     assert says in str(refusal.value)
+
+
+@pytest.mark.parametrize("times", [-1, float("nan"), float("inf")])
+def test_work_is_counted_in_numbers(times: float) -> None:
+    with pytest.raises(KernelDeclarationError, match="accepted: finite numbers from 0 on"):
+        work(exp=times)
 
 
 def test_a_name_is_declared_once() -> None:

@@ -11,11 +11,14 @@
 #include <vector>
 
 #include "onedispatch/device_description.h"
+#include "onedispatch/kernel_codes.h"
 #include "onedispatch/register_map.h"
 
 namespace onedispatch {
 
 constexpr uint32_t kCoreMemoryBytes = reg::CORE_VIEW_END - reg::CORE_VIEW_MEMORY;  // that any device may have at most
+
+constexpr uint64_t kMaxCycles = OD_MAX_CYCLES;  // of an action, and of the clock
 
 // The only things of the array that a program may touch.
 struct CoreView {

@@ -174,6 +174,14 @@ double perform(const od_step* steps, size_t count, const Quantities& quantity) {
   return stack[0];
 }
 
+// The value in whole cycles, where it is a number of them.
+uint64_t charged(const od_kernel_spec& spec, const char* what, double cycles) {
+  if (!(cycles >= 0 && cycles <= OD_MAX_CYCLES)) {  // negated: a NaN is refused too
+    reject(std::string(spec.name) + ": " + what + " is " + number(cycles) + " cycles; accepted: 0 to " + std::to_string(OD_MAX_CYCLES));
+  }
+  return static_cast<uint64_t>(std::ceil(cycles));
+}
+
 }  // namespace
 
 Constants::Constants(const DeviceDescription& device) {
@@ -220,7 +228,7 @@ const std::vector<od_step>& Constants::settled(const od_step* steps, uint32_t co
 
 uint64_t call_cycles(const od_setup& setup, const Constants& constants, uint32_t k_count, bool last) {
   const od_kernel_spec& spec = *setup.spec;
-  return static_cast<uint64_t>(std::ceil(evaluate(spec.cost, spec.n_cost, {setup, constants, k_count, last})));
+  return charged(spec, "cost of a call", evaluate(spec.cost, spec.n_cost, {setup, constants, k_count, last}));
 }
 
 void read_scratch(Operation& operation, const Constants& constants, uint32_t memory_bytes) {
@@ -244,11 +252,11 @@ void read_scratch(Operation& operation, const Constants& constants, uint32_t mem
 
 uint64_t op_cycles(const od_setup& setup, const Constants& constants) {
   const double words = setup.spec->words * constants.at("parameter_word_cycles");
-  return static_cast<uint64_t>(std::ceil(constants.at("op_setup_cycles") + words));
+  return charged(*setup.spec, "set-up", constants.at("op_setup_cycles") + words);
 }
 
-uint64_t word_cycles(const Constants& constants, uint32_t words) {
-  return static_cast<uint64_t>(std::ceil(words * constants.at("parameter_word_cycles")));
+uint64_t word_cycles(const od_setup& setup, const Constants& constants, uint32_t words) {
+  return charged(*setup.spec, "reading its parameter block", words * constants.at("parameter_word_cycles"));
 }
 
 }  // namespace onedispatch

@@ -30,7 +30,8 @@ class Constants {
   mutable std::map<Key, std::vector<od_step>> settled_;
 };
 
-// All of these throw ProgramError where the device lacks a constant.
+// All of these throw ProgramError where the device lacks a constant, and where a formula gives what is no
+// number of cycles: NaN, a negative one, more than OD_MAX_CYCLES.
 
 // Core cycles of a call of k_count members, the last step of its reduction or not, rounded up.
 uint64_t call_cycles(const od_setup& setup, const Constants& constants, uint32_t k_count, bool last);
@@ -40,6 +41,6 @@ void read_scratch(Operation& operation, const Constants& constants, uint32_t mem
 // Core cycles before the first call: the parameter block is read, and the kernel set up by it.
 uint64_t op_cycles(const od_setup& setup, const Constants& constants);
 // Core cycles of reading so many words of a parameter block.
-uint64_t word_cycles(const Constants& constants, uint32_t words);
+uint64_t word_cycles(const od_setup& setup, const Constants& constants, uint32_t words);
 
 }  // namespace onedispatch

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -25,11 +26,12 @@ class Declaration {
 
   void check() const {
     counts();
-    for (uint32_t i = 0; i < spec_.n_dims; ++i) require(spec_.dims[i] != nullptr, "a dimension has no name");
+    named("the kernel", spec_.name);
+    for (uint32_t i = 0; i < spec_.n_dims; ++i) named("a dimension", spec_.dims[i]);
     for (uint32_t i = 0; i < spec_.n_operands; ++i) operand(spec_.operands[i], i);
     require(spec_.n_operands > 0 && spec_.operands[spec_.n_operands - 1].role == OD_ROLE_OUTPUT, "the last operand is no output");
     for (uint32_t i = 0; i < spec_.n_scalars; ++i) scalar(spec_.scalars[i]);
-    for (uint32_t i = 0; i < spec_.n_constants; ++i) require(spec_.constants[i] != nullptr, "a device constant has no name");
+    for (uint32_t i = 0; i < spec_.n_constants; ++i) named("a device constant", spec_.constants[i]);
     formula("cost", spec_.cost, spec_.n_cost);
     if (spec_.n_scratch != 0) formula("scratch", spec_.scratch, spec_.n_scratch);
   }
@@ -58,12 +60,19 @@ class Declaration {
     if (!there) refuse(OD_NULL_POINTER, where_ + ": a table of its declaration is null");
   }
 
+  // What messages, device files and parameter blocks name.
+  void named(const char* what, const char* name) const {
+    require(name != nullptr && *name != 0, std::string(what) + " has no name");
+    const auto printable = [](char c) { return c > ' ' && c <= '~'; };
+    require(std::all_of(name, name + std::strlen(name), printable), std::string(what) + " has a name of other characters than printable ASCII");
+  }
+
   void words(const char* name, uint32_t at, uint32_t count) const {
     require(at >= params::kArgsAt && count <= spec_.words && at <= spec_.words - count, std::string(name) + ": its words lie outside the kernel's part of the block");
   }
 
   void operand(const od_operand_spec& x, uint32_t index) const {
-    require(x.name != nullptr, "an operand has no name");
+    named("an operand", x.name);
     most("axis", x.n_axes, OD_MAX_AXES);
     require(x.axes != nullptr || x.n_axes == 0, std::string(x.name) + ": its axes are null");
     require(x.role < OD_ROLES, std::string(x.name) + ": role " + std::to_string(x.role));
@@ -75,19 +84,29 @@ class Declaration {
     const uint32_t dims = spec_.n_dims == 0 ? OD_MAX_DIMS : spec_.n_dims;
     for (uint32_t i = 0; i < x.n_axes; ++i) {
       const od_axis_spec& axis = x.axes[i];
-      require(axis.name != nullptr, std::string(x.name) + ": an axis has no name");
+      named("an axis", axis.name);
       const bool special = axis.dim == OD_ALONG_NOTHING || (axis.dim == OD_ALONG_REDUCTION && spec_.reduces != 0);
       require(special || axis.dim < dims, std::string(x.name) + " along " + axis.name + ": dimension " + std::to_string(axis.dim));
     }
   }
 
   void scalar(const od_scalar_spec& s) const {
-    require(s.name != nullptr, "a scalar has no name");
+    named("a scalar", s.name);
     words(s.name, s.at, 1);
     require(s.type < OD_SCALARS, std::string(s.name) + ": type " + std::to_string(s.type));
     require(s.of < spec_.n_operands, std::string(s.name) + ": of operand " + std::to_string(s.of) + ", which is not there");
     require(s.low <= s.high, std::string(s.name) + ": a lowest value above the highest");
-    if (s.type == OD_SCALAR_FUNCTION) require(s.functions != nullptr && s.low >= 0 && s.high <= 0xFFFF, std::string(s.name) + ": a table of functions with codes from 0 on");
+    if (s.type != OD_SCALAR_FUNCTION) return;
+    require(s.functions != nullptr && s.low >= 0 && s.high <= 0xFFFF, std::string(s.name) + ": a table of functions with codes from 0 on");
+    for (uint32_t code = 0; code <= s.high; ++code) function(s, s.functions[code]);
+  }
+
+  void function(const od_scalar_spec& s, const od_function_spec& f) const {
+    named("a function", f.name);
+    for (uint32_t i = 0; i < OD_WORK_TERMS; ++i) {
+      const bool counted = std::isfinite(f.work[i]) && f.work[i] >= 0 && std::isfinite(f.finish[i]) && f.finish[i] >= 0;
+      require(counted, std::string(s.name) + ", function " + f.name + ": " + od_work[i] + " are counted in finite numbers from 0 on");
+    }
   }
 
   bool names_something(const od_step& step) const {
@@ -112,6 +131,7 @@ class Declaration {
     for (uint32_t i = 0; i < count; ++i) {
       const std::string where = std::string(name) + ", step " + std::to_string(i);
       require(names_something(steps[i]), where + ": instruction " + std::to_string(steps[i].op) + " that names nothing of this kernel");
+      require(steps[i].op != OD_OP_NUMBER || std::isfinite(steps[i].value), where + ": a number that is not finite");
       require(depth >= od_op_takes[steps[i].op], where + ": too few values before it");
       depth += 1 - od_op_takes[steps[i].op];
       require(depth <= OD_MAX_STACK, where + ": a stack deeper than " + std::to_string(OD_MAX_STACK));

@@ -2,6 +2,7 @@
 // A parameter block read and checked by the kernel's declaration.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <iterator>
 
@@ -247,7 +248,13 @@ void check_dtypes(const od_setup& setup) {
 
 std::string number(double value) {
   if (std::isinf(value)) return value < 0 ? "-infinity" : "infinity";
-  return value == std::floor(value) && std::abs(value) < 1e15 ? std::to_string(static_cast<int64_t>(value)) : std::to_string(value);
+  if (std::isnan(value)) return "NaN";
+  if (std::abs(value) >= 1e15) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.17g", value);
+    return text;
+  }
+  return value == std::floor(value) ? std::to_string(static_cast<int64_t>(value)) : std::to_string(value);
 }
 
 float f32_of(uint32_t word) {

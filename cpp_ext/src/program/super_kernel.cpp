@@ -76,7 +76,7 @@ void SuperKernel::begin_op() {
   const od_kernel& kernel = *carried.kernel;
   operation_.setup.spec = kernel.spec;
   if ((words_[at::row_mask] >> core_.row & 1) == 0) {
-    queue_.push_back(read_block(kMaskWords, word_cycles(constants_, kMaskWords)));
+    queue_.push_back(read_block(kMaskWords, word_cycles(operation_.setup, constants_, kMaskWords)));
     finish_op();
     return;
   }

@@ -27,6 +27,7 @@ static od_status prepare(const od_setup* setup, void** made, od_error* error) {
   float first;
   memcpy(&first, setup->scalars, sizeof first);
   if (first == 13.0f) return refuse(error, OD_NOT_SUPPORTED, "w0 is 13; accepted: any other weight");
+  if (first == 15.0f) return refuse(error, OD_NOT_SUPPORTED, "w0 is \xff\xfe");
   if (first == 14.0f) return refuse(error, 77, "a code that nobody knows");
   p = malloc(sizeof *p);
   if (p == NULL) return refuse(error, OD_OUT_OF_MEMORY, "no memory for a plan");

@@ -148,6 +148,10 @@ void Array::begin_compute(Core& core) {
   core.state = Core::State::kCompute;
   const uint64_t cycles = std::max<uint64_t>(1, core.action.cycles + core.owed_cycles);
   core.owed_cycles = 0;
+  if (now + cycles > kMaxCycles) {
+    fail(core, "a kernel call of " + std::to_string(cycles) + " cycles at cycle " + std::to_string(now),
+         "what ends before cycle " + std::to_string(kMaxCycles));
+  }
   if (core.action.job) {
     core.job = std::make_shared<Job>();
     core.job->work = std::move(core.action.job);
