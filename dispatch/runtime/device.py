@@ -23,9 +23,8 @@ from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.transactions import Device, Xclbin
 from onedispatch.transactions.base.errors import OneDispatchError, SimulationError
 from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.format.spec import KERNEL_ARGUMENT_OFFSET, KERNEL_OPCODE
 
-_OPCODE = 3
-_FIRST_BUFFER = 3  # kernel arguments before the five buffers: opcode, instructions, their size
 _CONTEXTS = 4  # that a session keeps: one for each image that its executables begin with
 _SMALLEST = 4  # bytes of a buffer object; an empty argument still needs one
 _TO_DEVICE = core.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
@@ -88,7 +87,7 @@ class LoadedStep:
         self._instructions = _buffer(device, len(step.transaction), core.bo.cacheable, kernel.group_id(1))
         _fill(self._instructions, np.frombuffer(step.transaction, np.uint8))
         self._buffers = [
-            _buffer(device, size, core.bo.host_only, kernel.group_id(_FIRST_BUFFER + index))
+            _buffer(device, size, core.bo.host_only, kernel.group_id(KERNEL_ARGUMENT_OFFSET + index))
             for index, size in enumerate(step.sizes)
         ]
         by_name = dict(zip(BUFFERS, self._buffers, strict=True))
@@ -124,7 +123,7 @@ class LoadedStep:
         kernel = self._session.kernel(self._step.image)
         size = len(self._step.transaction)
         try:
-            run = kernel(_OPCODE, self._instructions, size, *self._buffers)
+            run = kernel(KERNEL_OPCODE, self._instructions, size, *self._buffers)
             state = run.wait()
         except OneDispatchError:
             self._session.reset(self._step.image)

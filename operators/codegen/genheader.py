@@ -31,6 +31,7 @@ from onedispatch.operators.declarations.kernel import (
 )
 from onedispatch.operators.declarations.statuses import STATUSES
 from onedispatch.transactions.base.files import write_file
+from onedispatch.transactions.codegen.genheader import field_lines
 from onedispatch.transactions.machine import registers
 
 _TOP = [
@@ -60,6 +61,20 @@ def _namespace(name: str, entries: Mapping[str, int]) -> Iterator[str]:
     yield f"}}  // namespace {name}"
 
 
+def _fields(name: str, fields: Sequence[registers.Field]) -> Iterator[str]:
+    yield f"namespace {name} {{"
+    yield f"constexpr uint32_t kWords = {fields[-1].word + 1};"
+    yield from field_lines(fields)
+    yield f"}}  // namespace {name}"
+
+
+def _ports() -> Iterator[str]:
+    names = ", ".join(f'"{name}"' for name in params.PORTS)
+    yield f"constexpr uint32_t kPorts = {len(params.PORTS)};"
+    yield f"constexpr uint32_t kOutPort = {params.PORT_OUT};"
+    yield f"constexpr const char* kPortNames[] = {{{names}}};"
+
+
 def codes_header() -> str:
     """The text of ``kernel_codes.h``."""
     codes = {
@@ -85,6 +100,8 @@ def params_header(kernels: Iterable[Kernel]) -> str:
         "#pragma once",
         "#include <cstdint>",
         "",
+        '#include "onedispatch/register_map.h"',
+        "",
         "namespace onedispatch::params {",
         f"constexpr uint32_t kMagic = 0x{params.MAGIC:08X};",
         f"constexpr uint32_t kWords = {params.WORDS};",
@@ -100,6 +117,8 @@ def params_header(kernels: Iterable[Kernel]) -> str:
         f"constexpr uint32_t kCarriedWords = {params.CARRIED_WORDS};",
         f"constexpr uint32_t kSuperKernelBytes = {params.SUPER_KERNEL_BYTES};",
         f"constexpr uint32_t kInstructionBytes = {declarations.INSTRUCTION_BYTES};",
+        f"constexpr uint32_t kMaxCount = {params.MAX_COUNT};",
+        *_ports(),
         f"constexpr uint32_t kHashBasis = 0x{params.HASH_BASIS:08X};",
         f"constexpr uint32_t kHashPrime = 0x{params.HASH_PRIME:08X};",
         *_namespace("image", params.IMAGE),
@@ -110,12 +129,15 @@ def params_header(kernels: Iterable[Kernel]) -> str:
         f"constexpr uint32_t kParametersEmpty = {params.LOCK_BASE + params.PARAM_LOCKS[0]};",
         f"constexpr uint32_t kParametersFull = {params.LOCK_BASE + params.PARAM_LOCKS[1]};",
         *_namespace("cadence", params.CADENCES),
+        *(line for name, fields in params.GROUPS.items() for line in _fields(name, fields)),
         *_namespace("dtype", {name if name != "bool" else "boolean": d.code for name, d in DTYPES.items()}),
     ]
     for table in functions.TABLES:
         # An enumeration, so that a switch that leaves a function out does not compile.
         codes = ", ".join(f"{row.name}_ = {i}" for i, row in enumerate(table.rows))
         lines += [f"namespace {table.name} {{", f"enum Code : uint32_t {{ {codes} }};"]
+        inputs = ", ".join(str(row.inputs) for row in table.rows)
+        lines.append(f"constexpr int kInputs[] = {{{inputs}}};  // that a function reads")
         lines.append(f"}}  // namespace {table.name}")
     lines += [*_namespace("limit", params.LIMITS), *_namespace("header", params.HEADER)]
     for kernel in kernels:

@@ -5,11 +5,11 @@ A parameter block is ``WORDS`` little-endian 32-bit words (more for kernels that
 hands to the persistent super kernel of every core. The first 40 describe the loop that the core runs (which
 buffers, which locks, which tiles); the rest is the kernel's, laid out by its declaration (``kernel.py``).
 
-Groups of words
+Groups of words (``PORT_FIELDS``, ``DIM_FIELDS``, ``AXIS_FIELDS``; C++ reads them by the same tables)
     port        4 words: address in core view, slot bytes, depth/locks/cadence, chunk bytes
-    dim         4 words: extent, tile, cc | cr<<16 | oc<<20, outer count; the tile of step o
-                is column*cc + row*cr + o*oc
-    axis        5 words: extent D, chunk extent E, stride, a | den<<16 | align<<24, b
+    dim         4 words: extent, tile, factors of column, row and step, outer count; the tile of step o
+                is column*per_column + row*per_row + o*per_step
+    axis        5 words: extent D, chunk extent E, stride, a/den/align, b
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.kernel import ARGS_AT, AXIS_WORDS, WORDS, Kernel
 from onedispatch.transactions.base.errors import OperatorError
-from onedispatch.transactions.machine.registers import CORE_VIEW_LOCKS
+from onedispatch.transactions.machine.registers import CORE_VIEW_LOCKS, Field
 
 __all__ = ["ABSENT", "ARGS_AT", "BYTES", "HEADER", "MAGIC", "WORDS", "Axis", "ParamBlock", "f32", "port_ref"]
 
@@ -61,6 +61,34 @@ LIMITS = {
     "lrn_size": 1 << 14,
 }
 
+MAX_COUNT = 1 << 20  # outer tiles of a dimension, steps of a reduction
+PORT_FIELDS = (
+    Field("address", 0, 0, 32),
+    Field("slot_bytes", 1, 0, 32),
+    Field("depth", 2, 0, 8),
+    Field("acquire", 2, 8, 8),
+    Field("release", 2, 16, 8),
+    Field("cadence", 2, 24, 8),
+    Field("chunk_bytes", 3, 0, 32),
+)
+DIM_FIELDS = (
+    Field("extent", 0, 0, 32),
+    Field("tile", 1, 0, 32),
+    Field("per_column", 2, 0, 16),
+    Field("per_row", 2, 16, 4),
+    Field("per_step", 2, 20, 12),
+    Field("count", 3, 0, 32),
+)
+AXIS_FIELDS = (
+    Field("extent", 0, 0, 32),
+    Field("chunk", 1, 0, 32),
+    Field("stride", 2, 0, 32),
+    Field("a", 3, 0, 16),
+    Field("den", 3, 16, 8),
+    Field("align", 3, 24, 8),
+    Field("b", 4, 0, 32, signed=True),
+)
+GROUPS = {"port": PORT_FIELDS, "dim": DIM_FIELDS, "axis": AXIS_FIELDS}
 # name -> first word. Widths follow from the groups in the module docstring.
 HEADER = {
     "magic": 0,
@@ -76,7 +104,24 @@ HEADER = {
     "loop_order": 38,  # dimension per nibble, outermost loop in the lowest one
     "scratch": 39,  # its address in core view; 0 where the kernel declares none
 }
-MAX_NUMERATOR, MAX_DENOMINATOR, MAX_ALIGN = (1 << 16) - 1, (1 << 8) - 1, (1 << 8) - 1
+MAX_NUMERATOR, MAX_DENOMINATOR, MAX_ALIGN = (
+    next(field.maximum for field in AXIS_FIELDS if field.name == name) for name in ("a", "den", "align")
+)
+MAX_PER_COLUMN = next(field.maximum for field in DIM_FIELDS if field.name == "per_column")
+DIM_WORDS, PORT_WORDS = (fields[-1].word + 1 for fields in (DIM_FIELDS, PORT_FIELDS))
+
+
+def packed(where: str, fields: Sequence[Field], *values: int) -> list[int]:
+    """The words of a group. Raises ``OperatorError`` for what its field has no room for."""
+    words = [0] * (fields[-1].word + 1)
+    for row, value in zip(fields, values, strict=True):
+        if not row.minimum <= value <= row.maximum:
+            accepted = f"{row.minimum} to {row.maximum}"
+            raise OperatorError(
+                f"{where}: {row.name}", str(value), accepted, "use smaller extents, tiles or scalars"
+            )
+        words[row.word] |= value << row.lsb & 0xFFFFFFFF
+    return words
 
 
 @dataclass(frozen=True)
@@ -96,13 +141,8 @@ class Axis:
     den: int = 1
 
     def words(self) -> list[int]:
-        return [
-            self.extent,
-            self.chunk,
-            self.stride,
-            self.a | self.den << 16 | self.align << 24,
-            self.b & 0xFFFFFFFF,
-        ]
+        values = (self.extent, self.chunk, self.stride, self.a, self.den, self.align, self.b)
+        return packed("axis of a parameter block", AXIS_FIELDS, *values)
 
     def origin(self, tile_origin: Any) -> Any:
         """First coordinate that the chunk of the tile at ``tile_origin`` holds; arrays give arrays."""

@@ -14,13 +14,24 @@ from functools import lru_cache
 from math import prod
 
 from onedispatch.operators.declarations import params
-from onedispatch.operators.declarations.params import CADENCE_NONE, CADENCE_ONCE, CADENCE_STEP, HEADER
+from onedispatch.operators.declarations.kernel import MAX_DIMS
+from onedispatch.operators.declarations.params import (
+    CADENCE_NONE,
+    CADENCE_ONCE,
+    CADENCE_STEP,
+    DIM_FIELDS,
+    DIM_WORDS,
+    HEADER,
+    PORT_FIELDS,
+    PORT_WORDS,
+)
 from onedispatch.operators.emission import overlay
 from onedispatch.operators.emission.image import EMPTY, Image, image_hash
 from onedispatch.transactions import Device, Transaction
 from onedispatch.transactions.analysis.context import Context, CoreProgram, LockUse, Uses
 from onedispatch.transactions.analysis.effects import Words
 from onedispatch.transactions.machine import registers as reg
+from onedispatch.transactions.machine.bd import unpack_fields
 
 _PORTS = tuple(f"port_{name}" for name in params.PORTS)
 
@@ -55,15 +66,15 @@ def lock_use(words: Words, column: int, row: int) -> LockUse | None:
     last = {empty}
     if not words[HEADER["row_mask"]] >> row & 1:
         return LockUse(taken, given, frozenset(last))
-    tiles = prod(words[HEADER["dims"] + 4 * d + 3] for d in range(5))
+    tiles = prod(words[HEADER["dims"] + DIM_WORDS * d + DIM_FIELDS[-1].word] for d in range(MAX_DIMS))
     for name in _PORTS:
-        config = words[HEADER[name] + 2]
-        cadence = config >> 24
+        at = HEADER[name]
+        port = unpack_fields(PORT_FIELDS, words[at : at + PORT_WORDS])
+        cadence, acquire, release = port["cadence"], port["acquire"], port["release"]
         if cadence > CADENCE_ONCE:
             return None
         if cadence == CADENCE_NONE:
             continue
-        acquire, release = (config >> shift & 0xFF for shift in (8, 16))
         if not all(reg.CORE_VIEW_LOCKS <= lock < reg.CORE_VIEW_LOCKS + empty for lock in (acquire, release)):
             return None
         acquire, release = acquire - reg.CORE_VIEW_LOCKS, release - reg.CORE_VIEW_LOCKS

@@ -19,13 +19,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from onedispatch.operators.declarations.kernel import MAX_DIMS
 from onedispatch.operators.declarations.params import (
     CADENCE_STEP,
     CADENCE_TILE,
+    DIM_FIELDS,
+    DIM_WORDS,
     HEADER,
     LOCK_BASE,
+    PORT_FIELDS,
+    PORTS,
     Axis,
     ParamBlock,
+    packed,
 )
 from onedispatch.operators.emission import overlay
 from onedispatch.operators.emission.access_pattern import MAX_REPEAT, ChunkTask, Dims, Pattern, chunk_tasks
@@ -198,16 +204,16 @@ class BoundNest:
         cadences = (s.cadence(0), s.cadence(1), CADENCE_TILE)
         for port, (at, words, depth, empty, full) in enumerate(self.core_layout):
             acquire, release = (empty, full) if port == 2 else (full, empty)
-            locks = depth | (LOCK_BASE + acquire) << 8 | (LOCK_BASE + release) << 16 | cadences[port] << 24
-            block.put(4 + 4 * port, [reg.CORE_VIEW_MEMORY + at, words * 4, locks, words * 4])
-        for d in range(5):
+            locks = (LOCK_BASE + acquire, LOCK_BASE + release)
+            facts = (reg.CORE_VIEW_MEMORY + at, words * 4, depth, *locks, cadences[port], words * 4)
+            block.put(HEADER[f"port_{PORTS[port]}"], packed("port", PORT_FIELDS, *facts))
+        for d in range(MAX_DIMS):
             if d < len(s.nest.dims):
-                cc, cr, oc = s.strides(d)
-                words4 = [s.nest.dims[d].extent, s.tiles[d], cc | cr << 16 | oc << 20, s.counts[d]]
+                along = (s.nest.dims[d].extent, s.tiles[d], *s.strides(d), s.counts[d])
             else:
-                words4 = [1, 1, 1 << 20, 1]
-            block.put(HEADER["dims"] + 4 * d, words4)
-        order = [*s.mapping.order, *range(len(s.nest.dims), 5)]
+                along = (1, 1, 0, 0, 1, 1)
+            block.put(HEADER["dims"] + DIM_WORDS * d, packed(f"dimension {d}", DIM_FIELDS, *along))
+        order = [*s.mapping.order, *range(len(s.nest.dims), MAX_DIMS)]
         nibbles = sum(d << 4 * level for level, d in enumerate(order))
         scratch = reg.CORE_VIEW_MEMORY + self.scratch_at if s.scratch_words else 0
         block.put(HEADER["k_extent"], [s.nest.k_extent, s.k_tile, nibbles, scratch])

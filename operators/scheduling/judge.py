@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from onedispatch.operators.declarations.params import MAX_PER_COLUMN
 from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles, scratch_words
 from onedispatch.operators.scheduling.candidates import fitting
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, depends
@@ -23,7 +24,6 @@ from onedispatch.operators.scheduling.schedule import (
     LEAST_OUT_WORDS,
     MAX_LOCK,
     MAX_PANEL_WORDS,
-    MOST_TILES_OF_COLUMN,
     PANEL_PARTS,
 )
 from onedispatch.operators.scheduling.solution import Mapping
@@ -197,7 +197,7 @@ class Judge:
         fits = _hold(self.room, ports, (served, 1), np.maximum(out, LEAST_OUT_WORDS) * rows)
         if mapping.col_dim is not None:
             along = counts[mapping.col_dim] * (rows if mapping.row_dim == mapping.col_dim else 1)
-            fits = fits & (along <= MOST_TILES_OF_COLUMN)
+            fits = fits & (along <= MAX_PER_COLUMN)
         drain = outer * out * rows
         sources = self.room.rows if mapping.rowcast else rows * mapping.columns
         total = ports[0].taken * ports[0].fetched * sources + mapping.columns * (

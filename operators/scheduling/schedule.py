@@ -39,7 +39,6 @@ MAX_PANEL_WORDS = reg.MEM.bd_field["length"].maximum
 MAX_LOCK = reg.LOCK_MAX
 PANEL_PARTS = 4
 LEAST_OUT_WORDS = 2  # of a row's out ring: a chunk in two halves, or two chunks of one word
-MOST_TILES_OF_COLUMN = (1 << 16) - 1  # "cc" of a dimension in the parameter block
 GROUP_WORDS, MIN_PANELS = 12288, 8  # size and number of panels worth grouping chunks into
 
 

@@ -6,10 +6,10 @@ Raised errors say which part of the solution it is, what was given, and what wou
 
 from __future__ import annotations
 
-from onedispatch.operators.declarations.params import LIMITS
+from onedispatch.operators.declarations.params import LIMITS, MAX_PER_COLUMN
 from onedispatch.operators.scheduling.candidates import covered, slot_words
 from onedispatch.operators.scheduling.index_space import Dim
-from onedispatch.operators.scheduling.schedule import MOST_TILES_OF_COLUMN, Schedule
+from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions.base.errors import SolutionError
 from onedispatch.transactions.base.phrases import counted, span
 from onedispatch.transactions.base.signature import shown
@@ -68,8 +68,8 @@ def _check_axes(schedule: Schedule) -> None:
     if sorted(m.order) != list(range(len(nest.dims))):
         raise _error(schedule, "loop order", m.order, f"each of {span(0, len(nest.dims) - 1)} once")
     for d, dim in enumerate(nest.dims):
-        if schedule.strides(d)[0] > MOST_TILES_OF_COLUMN:
-            accepted = f"at most {MOST_TILES_OF_COLUMN} in one column"
+        if schedule.strides(d)[0] > MAX_PER_COLUMN:
+            accepted = f"at most {MAX_PER_COLUMN} in one column"
             raise _error(schedule, f"tiles of {dim.name}", schedule.strides(d)[0], accepted)
 
 

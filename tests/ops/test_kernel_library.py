@@ -348,7 +348,7 @@ def test_a_cost_that_is_no_number_of_cycles(
     op = Blend((1, 1, 1, 1, 7), weights, kernel=priced)
     said = f"test::priced@1: cost of a call is {WRONG_COSTS[cost]}.* cycles; accepted: 0 to {MAX_CYCLES}"
     with pytest.raises(SimulationError, match=said):
-        executed(op, inputs_of(op))
+        executed(op, inputs_of(op), overlay_transaction(DEVICE, Image.of(priced)))
 
 
 def test_the_clock_ends_before_it_wraps(priced: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +357,7 @@ def test_the_clock_ends_before_it_wraps(priced: Kernel, monkeypatch: pytest.Monk
     with pytest.raises(
         SimulationError, match=f"a kernel call of {MAX_CYCLES + 1} cycles at cycle .* before cycle"
     ):
-        executed(op, inputs_of(op))
+        executed(op, inputs_of(op), overlay_transaction(DEVICE, Image.of(priced)))
 
 
 def test_functions_whose_work_is_no_number(tmp_path: Path) -> None:

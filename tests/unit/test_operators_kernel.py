@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.functions import ACTIVATIONS
 from onedispatch.operators.declarations.kernel import (
+    K_AXIS,
     MARK_SHIFT,
     Function,
     FunctionTable,
@@ -31,6 +33,7 @@ from onedispatch.operators.families.elementwise import KERNEL as ELTWISE
 from onedispatch.operators.families.matmul import GEMM
 from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand
 from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.transactions import find_device
 from onedispatch.transactions.base.errors import OperatorError
 
 
@@ -102,6 +105,38 @@ def test_declarations_that_cannot_stand_are_refused(changes: dict[str, Any], say
 def test_work_is_counted_in_numbers(times: float) -> None:
     with pytest.raises(KernelDeclarationError, match="accepted: finite numbers from 0 on"):
         work(exp=times)
+
+
+def rates(found: Kernel, name: str) -> set[str]:
+    """Whose constants may hold for an operand: where it is absent, those of the first output."""
+    tensor = found.tensor(name)
+    absent = tensor.optional or K_AXIS in tensor.axis_names
+    dtypes = tensor.dtypes.split() + (found.outputs[0].dtypes.split() if absent else [])
+    return {DTYPES[dtype].rates for dtype in dtypes}
+
+
+def constants_of(found: Kernel) -> Iterator[str]:
+    """Every constant that some call's cost may name."""
+    for leaf in found.cost.leaves():
+        if leaf.op is e.Op.DEVICE:
+            yield leaf.name
+        elif leaf.op is e.Op.DEVICE_BY_DTYPE:
+            seconds = {f"{rate}_" for rate in rates(found, leaf.other)} if leaf.other else {""}
+            yield from (
+                f"{rate}_{second}{leaf.name}" for rate in rates(found, leaf.part) for second in seconds
+            )
+        elif leaf.op in (e.Op.WORK, e.Op.FINISH):
+            table = found.scalar(leaf.name).table
+            terms = {term for row in table.rows for term, _ in (*row.work, *row.finish)} if table else ()
+            yield from (f"{rate}_{term}_cycles" for rate in rates(found, leaf.part) for term in terms)
+
+
+@pytest.mark.parametrize("device", ["npu1", "npu2"])
+def test_every_constant_of_kernels_is_read(device: str) -> None:
+    ours = ("parameter_word_cycles", "op_setup_cycles")  # of blocks, whatever the kernel
+    named = {*ours, *(name for found in all_kernels() for name in constants_of(found))}
+    given = {key.partition(".")[2] for key in find_device(device).constants if key.startswith("kernel.")}
+    assert not given - named
 
 
 def test_a_name_is_declared_once() -> None:

@@ -8,6 +8,7 @@ compares the committed files with ``headers()``, so C++ never holds a number tha
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from onedispatch.transactions.base import host
 from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.format import spec, xclbin
 from onedispatch.transactions.machine import device, geometry, registers, switches
+from onedispatch.transactions.packets import packet
 
 _BANNER = """\
 // SPDX-License-Identifier: Apache-2.0
@@ -182,7 +184,8 @@ def _generations() -> Iterable[str]:
     yield "};"
 
 
-def _field_lines(fields: Iterable[registers.Field], prefix: str = "") -> Iterable[str]:
+def field_lines(fields: Iterable[registers.Field], prefix: str = "") -> Iterable[str]:
+    """A constant of C++ for each field."""
     for field in fields:
         comment = f"  // {field.doc}" if field.doc else ""
         signed = "true" if field.signed else "false"
@@ -219,10 +222,34 @@ def _tile(tile: registers.TileMap) -> Iterable[str]:
     yield f"constexpr uint32_t kBdReach = {_hex(tile.bd_reach)};  // bytes of its own that a BD can name"
     yield from _namespace("master", _port_lines(tile.masters))
     yield from _namespace("slave", _port_lines(tile.slaves))
+    yield from _port_group_lines("kMasterGroups", tile.masters)
+    yield from _port_group_lines("kSlaveGroups", tile.slaves)
     masks = ", ".join(map(_hex, switches.CONNECTIONS[tile.kind]))
     yield "// Per slave port the mask of the master ports that the switch can connect it to."
     yield f"constexpr uint32_t kConnections[kSlaves] = {{{masks}}};"
     yield from _name_table(tile)
+
+
+def _side(port: str) -> str:
+    """``DMA_3`` -> ``kDma``, ``MEM_TRACE`` -> ``kTrace``."""
+    first, _, last = port.partition("_")
+    return f"k{(last if last == 'TRACE' else first).capitalize()}"
+
+
+def _port_sides() -> Iterable[str]:
+    ports = (port for tile in registers.TILES.values() for port in (*tile.masters, *tile.slaves))
+    yield f"enum class PortSide : uint8_t {{ {', '.join(dict.fromkeys(map(_side, ports)))} }};"
+    yield "// Neighbouring ports to one side, in the order of their registers."
+    yield "struct PortGroup {"
+    yield "  PortSide side;"
+    yield "  uint32_t lanes;"
+    yield "};"
+
+
+def _port_group_lines(name: str, ports: Sequence[str]) -> Iterable[str]:
+    lanes = Counter(map(_side, ports))  # in the order of the ports
+    groups = ", ".join(f"{{PortSide::{side}, {count}}}" for side, count in lanes.items())
+    yield f"constexpr PortGroup {name}[] = {{{groups}}};"
 
 
 def _port_lines(ports: Sequence[str]) -> Iterable[str]:
@@ -308,7 +335,9 @@ def _word_fields() -> Iterable[str]:
         "demux": registers.DEMUX_FIELDS,
     }
     for name, fields in groups.items():
-        yield from _namespace(name, [*_field_lines(fields), *_covered(fields)])
+        yield from _namespace(name, [*field_lines(fields), *_covered(fields)])
+    operations = ", ".join(f"{name} = {code}" for code, name in enumerate(packet.OPERATIONS))
+    yield from _namespace("control_operation", [f"enum Code : uint32_t {{ {operations} }};"])
 
 
 def _covered(fields: Sequence[registers.Field]) -> Iterable[str]:
@@ -356,6 +385,7 @@ def _format_header() -> str:
         f"constexpr uint32_t CUSTOM_SIZE_AT = {spec.CUSTOM_SIZE_AT};",
         f"constexpr uint32_t MAX_ARGUMENTS = {spec.MAX_ARGUMENTS};",
         f"constexpr uint32_t KERNEL_ARGUMENT_OFFSET = {spec.KERNEL_ARGUMENT_OFFSET};",
+        f"constexpr uint64_t KERNEL_OPCODE = {spec.KERNEL_OPCODE};",
         f"constexpr uint64_t DDR_APERTURE = {_hex(spec.DDR_APERTURE)}ll;",
     ]
     lines = [*_namespace("txn", txn), "", "// The container of format/xclbin.py, laid out there."]
@@ -366,12 +396,12 @@ def _format_header() -> str:
 
 
 def _register_header() -> str:
-    reg = [*_register_constants(), *_word_fields()]
+    reg = [*_register_constants(), *_port_sides(), *_word_fields()]
     for kind, tile in registers.TILES.items():
         reg += _namespace(kind, _tile(tile))
     bds: list[str] = []
     for kind, tile in registers.TILES.items():
-        bds += _namespace(kind, _field_lines(tile.bd_fields))
+        bds += _namespace(kind, field_lines(tile.bd_fields))
     return _file("", [_FIELD], [*_namespace("reg", reg), "", *_namespace("bd", bds)])
 
 

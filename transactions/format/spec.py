@@ -30,6 +30,8 @@ MAX_ARGUMENTS = 6
 """Fused arguments 0..5: in, out, scratch, const, super-kernel params, control packets."""
 KERNEL_ARGUMENT_OFFSET = 3
 """Kernel argument = argument index + 3 (opcode, instruction BO and count come first)."""
+KERNEL_OPCODE = 3
+"""Kernel argument 0: "execute this transaction"."""
 DDR_APERTURE = 0x80000000
 """Added to every host buffer address: DDR as the shim sees it."""
 

@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "onedispatch/register_map.h"
+
 namespace onedispatch::params {
 constexpr uint32_t kMagic = 0x0D15A7C5;
 constexpr uint32_t kWords = 128;
@@ -18,6 +20,10 @@ constexpr uint32_t kMaxCarried = 256;
 constexpr uint32_t kCarriedWords = 2;
 constexpr uint32_t kSuperKernelBytes = 2048;
 constexpr uint32_t kInstructionBytes = 16;
+constexpr uint32_t kMaxCount = 1048576;
+constexpr uint32_t kPorts = 3;
+constexpr uint32_t kOutPort = 2;
+constexpr const char* kPortNames[] = {"in0", "in1", "out"};
 constexpr uint32_t kHashBasis = 0x811C9DC5;
 constexpr uint32_t kHashPrime = 0x01000193;
 namespace image {
@@ -40,6 +46,35 @@ constexpr uint32_t step = 1;
 constexpr uint32_t tile = 2;
 constexpr uint32_t once = 3;
 }  // namespace cadence
+namespace port {
+constexpr uint32_t kWords = 4;
+constexpr Field address{0, 0, 32, 0, false};
+constexpr Field slot_bytes{1, 0, 32, 0, false};
+constexpr Field depth{2, 0, 8, 0, false};
+constexpr Field acquire{2, 8, 8, 0, false};
+constexpr Field release{2, 16, 8, 0, false};
+constexpr Field cadence{2, 24, 8, 0, false};
+constexpr Field chunk_bytes{3, 0, 32, 0, false};
+}  // namespace port
+namespace dim {
+constexpr uint32_t kWords = 4;
+constexpr Field extent{0, 0, 32, 0, false};
+constexpr Field tile{1, 0, 32, 0, false};
+constexpr Field per_column{2, 0, 16, 0, false};
+constexpr Field per_row{2, 16, 4, 0, false};
+constexpr Field per_step{2, 20, 12, 0, false};
+constexpr Field count{3, 0, 32, 0, false};
+}  // namespace dim
+namespace axis {
+constexpr uint32_t kWords = 5;
+constexpr Field extent{0, 0, 32, 0, false};
+constexpr Field chunk{1, 0, 32, 0, false};
+constexpr Field stride{2, 0, 32, 0, false};
+constexpr Field a{3, 0, 16, 0, false};
+constexpr Field den{3, 16, 8, 0, false};
+constexpr Field align{3, 24, 8, 0, false};
+constexpr Field b{4, 0, 32, 0, true};
+}  // namespace axis
 namespace dtype {
 constexpr uint32_t f32 = 0;
 constexpr uint32_t bf16 = 1;
@@ -54,15 +89,19 @@ constexpr uint32_t boolean = 9;
 }  // namespace dtype
 namespace activation {
 enum Code : uint32_t { none_ = 0, relu_ = 1, leakyrelu_ = 2, clip_ = 3, sigmoid_ = 4, tanh_ = 5, exp_ = 6, sqrt_ = 7, erf_ = 8, abs_ = 9, neg_ = 10, log_ = 11, reciprocal_ = 12, softsign_ = 13 };
+constexpr int kInputs[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};  // that a function reads
 }  // namespace activation
 namespace eltwise_func {
 enum Code : uint32_t { copy_ = 0, add_ = 1, sub_ = 2, mul_ = 3, div_ = 4, muladd_ = 5, fill_ = 6, max_ = 7, min_ = 8, pow_ = 9 };
+constexpr int kInputs[] = {1, 2, 2, 2, 2, 3, 0, 2, 2, 2};  // that a function reads
 }  // namespace eltwise_func
 namespace reduce_mode {
 enum Code : uint32_t { sum_ = 0, mean_ = 1, max_ = 2, min_ = 3, sum_square_ = 4, prod_ = 5 };
+constexpr int kInputs[] = {1, 1, 1, 1, 1, 1};  // that a function reads
 }  // namespace reduce_mode
 namespace pool_mode {
 enum Code : uint32_t { max_ = 0, average_exclude_pad_ = 1, average_include_pad_ = 2 };
+constexpr int kInputs[] = {1, 1, 1};  // that a function reads
 }  // namespace pool_mode
 namespace limit {
 constexpr uint32_t window_step = 4096;

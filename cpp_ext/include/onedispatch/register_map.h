@@ -116,14 +116,12 @@ constexpr Bound kBounds[] = {
     {"kernel.i8_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
     {"kernel.i16_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
     {"kernel.i32_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
-    {"kernel.i64_lanes", 1, 4096, 1u, false, "1 to 4096 (lanes of a vector)"},
     {"kernel.f32_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"kernel.bf16_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"kernel.f16_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"kernel.i8_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"kernel.i16_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"kernel.i32_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i64_op_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"kernel.f32_move_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"kernel.bf16_move_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"kernel.f16_move_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
@@ -209,9 +207,6 @@ constexpr Bound kBounds[] = {
     {"kernel.f32_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
     {"kernel.bf16_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
     {"kernel.f16_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
-    {"kernel.i8_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
-    {"kernel.i16_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
-    {"kernel.i32_part_bytes", 1, 64, 1u, false, "1 to 64 (bytes of a packed element)"},
     {"kernel.i8_i8_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"kernel.i8_i8_product_call_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"kernel.i8_i16_output_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
@@ -239,9 +234,6 @@ constexpr Bound kBounds[] = {
     {"kernel.f32_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"kernel.bf16_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"kernel.f16_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i8_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i16_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
-    {"kernel.i32_window_mac_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"dma.words_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
     {"dma.shim_words_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
     {"dma.bd_setup_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
@@ -266,6 +258,12 @@ constexpr Bound kBounds[] = {
     {"controller.launch_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"controller.reconfigure_us", 0, 10000000, 0u, false, "numbers from 0 to 10000000 (microseconds, up to ten seconds)"},
     {"host.launch_us", 0, 10000000, 0u, false, "numbers from 0 to 10000000 (microseconds, up to ten seconds)"},
+};
+enum class PortSide : uint8_t { kControl, kFifo, kSouth, kWest, kNorth, kEast, kTrace, kDma, kCore };
+// Neighbouring ports to one side, in the order of their registers.
+struct PortGroup {
+  PortSide side;
+  uint32_t lanes;
 };
 namespace queue {
 constexpr Field start_bd{0, 0, 4, 0, false};  // first BD; 6 bits in a memory tile
@@ -399,6 +397,9 @@ constexpr Field south_4{0, 8, 2, 0, false};  // 0 PL, 1 DMA, 2 NoC
 constexpr Field south_5{0, 10, 2, 0, false};  // 0 PL, 1 DMA, 2 NoC
 constexpr uint32_t kCovered = 0xFF0u;
 }  // namespace demux
+namespace control_operation {
+enum Code : uint32_t { WRITE = 0, READ = 1, WRITE_INCREMENT = 2, RESERVED = 3 };
+}  // namespace control_operation
 namespace shim {
 constexpr Block LOCK_VALUE{0x14000u, 16, 0x10u, 0x4u};  // a write sets the lock
 constexpr Block LOCK_OVERFLOW{0x14120u, 1, 0x4u, 0x4u};
@@ -452,6 +453,8 @@ constexpr uint32_t WEST_2 = 12, WEST_3 = 13, NORTH_0 = 14, NORTH_1 = 15;
 constexpr uint32_t NORTH_2 = 16, NORTH_3 = 17, EAST_0 = 18, EAST_1 = 19;
 constexpr uint32_t EAST_2 = 20, EAST_3 = 21, TRACE = 22;
 }  // namespace slave
+constexpr PortGroup kMasterGroups[] = {{PortSide::kControl, 1}, {PortSide::kFifo, 1}, {PortSide::kSouth, 6}, {PortSide::kWest, 4}, {PortSide::kNorth, 6}, {PortSide::kEast, 4}};
+constexpr PortGroup kSlaveGroups[] = {{PortSide::kControl, 1}, {PortSide::kFifo, 1}, {PortSide::kSouth, 8}, {PortSide::kWest, 4}, {PortSide::kNorth, 4}, {PortSide::kEast, 4}, {PortSide::kTrace, 1}};
 // Per slave port the mask of the master ports that the switch can connect it to.
 constexpr uint32_t kConnections[kSlaves] = {0x3FFFFEu, 0x3FFFFFu, 0x3FFF07u, 0x3FFF0Bu, 0x3FFF13u, 0x3FFF23u, 0x3FFF43u, 0x3FFF83u, 0x3FFF03u, 0x3FFF03u, 0x3FF1FFu, 0x3FF2FFu, 0x3FF4FFu, 0x3FF8FFu, 0x3C1FFFu, 0x3C2FFFu, 0x3C4FFFu, 0x3C8FFFu, 0x7FFFFu, 0xBFFFFu, 0x13FFFFu, 0x23FFFFu, 0x3C0FFEu};
 constexpr NamedBlock kBlocks[] = {
@@ -533,6 +536,8 @@ constexpr uint32_t SOUTH_1 = 8, SOUTH_2 = 9, SOUTH_3 = 10, SOUTH_4 = 11;
 constexpr uint32_t SOUTH_5 = 12, NORTH_0 = 13, NORTH_1 = 14, NORTH_2 = 15;
 constexpr uint32_t NORTH_3 = 16, TRACE = 17;
 }  // namespace slave
+constexpr PortGroup kMasterGroups[] = {{PortSide::kDma, 6}, {PortSide::kControl, 1}, {PortSide::kSouth, 4}, {PortSide::kNorth, 6}};
+constexpr PortGroup kSlaveGroups[] = {{PortSide::kDma, 6}, {PortSide::kControl, 1}, {PortSide::kSouth, 6}, {PortSide::kNorth, 4}, {PortSide::kTrace, 1}};
 // Per slave port the mask of the master ports that the switch can connect it to.
 constexpr uint32_t kConnections[kSlaves] = {0x1FFC1u, 0x1FFC2u, 0x1FFC4u, 0x1FFC8u, 0x1FFD0u, 0x1FFE0u, 0x1FFA0u, 0x8FFu, 0x117Fu, 0x227Fu, 0x447Fu, 0x807Fu, 0x1007Fu, 0x8FFu, 0x117Fu, 0x227Fu, 0x447Fu, 0x7A0u};
 constexpr NamedBlock kBlocks[] = {
@@ -629,6 +634,8 @@ constexpr uint32_t NORTH_1 = 16, NORTH_2 = 17, NORTH_3 = 18, EAST_0 = 19;
 constexpr uint32_t EAST_1 = 20, EAST_2 = 21, EAST_3 = 22, CORE_TRACE = 23;
 constexpr uint32_t MEM_TRACE = 24;
 }  // namespace slave
+constexpr PortGroup kMasterGroups[] = {{PortSide::kCore, 1}, {PortSide::kDma, 2}, {PortSide::kControl, 1}, {PortSide::kFifo, 1}, {PortSide::kSouth, 4}, {PortSide::kWest, 4}, {PortSide::kNorth, 6}, {PortSide::kEast, 4}};
+constexpr PortGroup kSlaveGroups[] = {{PortSide::kCore, 1}, {PortSide::kDma, 2}, {PortSide::kControl, 1}, {PortSide::kFifo, 1}, {PortSide::kSouth, 6}, {PortSide::kWest, 4}, {PortSide::kNorth, 4}, {PortSide::kEast, 4}, {PortSide::kTrace, 2}};
 // Per slave port the mask of the master ports that the switch can connect it to.
 constexpr uint32_t kConnections[kSlaves] = {0x7FFFFFu, 0x7FFFFBu, 0x7FFFFDu, 0x7FFFF7u, 0x7FFFFFu, 0x7FFE3Fu, 0x7FFE5Fu, 0x7FFE9Fu, 0x7FFF1Fu, 0x7FFE1Fu, 0x7FFE1Fu, 0x7FE3FFu, 0x7FE5FFu, 0x7FE9FFu, 0x7FF1FFu, 0x783FFFu, 0x785FFFu, 0x789FFFu, 0x791FFFu, 0xFFFFFu, 0x17FFFFu, 0x27FFFFu, 0x47FFFFu, 0x781FF2u, 0x781FF4u};
 constexpr NamedBlock kBlocks[] = {

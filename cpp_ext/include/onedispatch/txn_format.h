@@ -431,6 +431,7 @@ constexpr uint32_t MAX_PREEMPTION = 3;
 constexpr uint32_t CUSTOM_SIZE_AT = 4;
 constexpr uint32_t MAX_ARGUMENTS = 6;
 constexpr uint32_t KERNEL_ARGUMENT_OFFSET = 3;
+constexpr uint64_t KERNEL_OPCODE = 3;
 constexpr uint64_t DDR_APERTURE = 0x80000000ull;
 }  // namespace txn
 

@@ -18,12 +18,6 @@ namespace scalar = params::eltwise::scalar;
 namespace fn = params::eltwise_func;
 namespace act = params::activation;
 
-int inputs_of(uint32_t func) {
-  if (func == fn::fill_) return 0;
-  if (func == fn::copy_) return 1;
-  return func == fn::muladd_ ? 3 : 2;
-}
-
 bool is_half(uint32_t dtype) { return dtype == params::dtype::bf16 || dtype == params::dtype::f16; }
 
 // A number as an element: integers saturate.
@@ -80,7 +74,7 @@ class Eltwise final : public Kernel {
 
 Eltwise::Eltwise(const Setup& setup)
     : func_(setup.scalars[scalar::func]),
-      n_in_(inputs_of(func_)),
+      n_in_(fn::kInputs[func_]),
       alpha_(setup.f32(scalar::alpha)),
       beta_(setup.f32(scalar::beta)),
       activation_(setup, scalar::act),

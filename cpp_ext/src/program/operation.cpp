@@ -28,7 +28,13 @@ uint32_t word_in(const od_setup& setup, uint32_t at, const char* name, uint32_t 
   return value;
 }
 
+std::string bits_of(const Field& field) {
+  return " (bits " + std::to_string(field.lsb) + ".." + std::to_string(field.lsb + field.width - 1) + ")";
+}
+
 namespace {
+
+namespace word = params::axis;
 
 constexpr od_axis kScalarAxis = {1, 1, 0, 0, 1, 1, 0};  // where an operand has one element
 
@@ -53,7 +59,7 @@ void read_roles(od_setup& setup) {
   }
   for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
     if (!used[d] && setup.dims[d].tile != 1) {
-      reject(setup, params::header::dims + 4 * d + 1, "tile of another dimension", "this kernel accepts 1");
+      reject(setup, params::header::dims + params::dim::kWords * d + params::dim::tile.word, "tile of another dimension", "this kernel accepts 1");
     }
   }
 }
@@ -78,24 +84,24 @@ void read_reference(const Operation& op, const od_operand_spec& spec, od_operand
 void check_walk(const od_setup& setup, uint32_t at, const std::string& name, uint32_t walk, const od_axis& axis) {
   const bool unit = axis.a == 1 && axis.den == 1 && axis.b == 0;
   // A fraction, or any interval, is walked as it comes.
-  if (walk == OD_WALK_UNIT && !unit) reject(setup, at + 3, name + ": access", "this kernel walks coordinate i alone (a 1, b 0)");
-  if (walk == OD_WALK_AFFINE && axis.den != 1) reject(setup, at + 3, name + ": denominator (bits 16..23)", "accepted: 1");
+  if (walk == OD_WALK_UNIT && !unit) reject(setup, at + word::a.word, name + ": access", "this kernel walks coordinate i alone (a 1, b 0)");
+  if (walk == OD_WALK_AFFINE && axis.den != 1) reject(setup, at + word::den.word, name + ": denominator" + bits_of(word::den), "accepted: 1");
 }
 
 od_axis read_axis(const od_setup& setup, uint32_t at, const std::string& name) {
   od_axis axis{};
-  axis.extent = setup.words[at];
-  axis.chunk = setup.words[at + 1];
-  axis.stride = setup.words[at + 2];
-  axis.a = setup.words[at + 3] & 0xFFFF;
-  axis.den = setup.words[at + 3] >> 16 & 0xFF;
-  axis.align = setup.words[at + 3] >> 24;
-  axis.b = static_cast<int32_t>(setup.words[at + 4]);
+  axis.extent = field_of(setup, at, word::extent);
+  axis.chunk = field_of(setup, at, word::chunk);
+  axis.stride = field_of(setup, at, word::stride);
+  axis.a = field_of(setup, at, word::a);
+  axis.den = field_of(setup, at, word::den);
+  axis.align = field_of(setup, at, word::align);
+  axis.b = static_cast<int32_t>(field_of(setup, at, word::b));
   if (axis.chunk > axis.extent) {
-    reject(setup, at + 1, name + ": chunk extent", "accepted: at most the full extent " + std::to_string(axis.extent));
+    reject(setup, at + word::chunk.word, name + ": chunk extent", "accepted: at most the full extent " + std::to_string(axis.extent));
   }
-  if (axis.align == 0) reject(setup, at + 3, name + ": align (bits 24..31)", "accepted: 1 or more");
-  if (axis.den == 0) reject(setup, at + 3, name + ": denominator (bits 16..23)", "accepted: 1 or more");
+  if (axis.align == 0) reject(setup, at + word::align.word, name + ": align" + bits_of(word::align), "accepted: 1 or more");
+  if (axis.den == 0) reject(setup, at + word::den.word, name + ": denominator" + bits_of(word::den), "accepted: 1 or more");
   return axis;
 }
 

@@ -12,8 +12,8 @@
 
 namespace onedispatch {
 
-constexpr uint32_t kPorts = 3;  // in0, in1, out
-constexpr uint32_t kOutPort = 2;
+using params::kOutPort;
+using params::kPorts;
 
 struct Operation {
   struct Place {
@@ -42,6 +42,9 @@ float f32_of(uint32_t word);  // the number whose bits they are
 [[noreturn]] void reject(const std::string& text);
 // "super kernel: <kernel>: <what>: word <at> of the parameter block is <value>; <accepted>"
 [[noreturn]] void reject(const od_setup& setup, uint32_t at, const std::string& what, const std::string& accepted);
+// What `field` of the group of words that begins at `at` says, and "(bits 8..15)" where that is.
+inline uint32_t field_of(const od_setup& setup, uint32_t at, const Field& field) { return field.raw(setup.words[at + field.word]); }
+std::string bits_of(const Field& field);
 // The word, where it is in bounds.
 uint32_t word_in(const od_setup& setup, uint32_t at, const char* name, uint32_t low, uint32_t high);
 // The same with a name that `name()` puts together where it is needed.

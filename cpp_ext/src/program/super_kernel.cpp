@@ -14,10 +14,8 @@ namespace {
 namespace at = params::header;
 
 constexpr uint32_t kCoreView = params::kCoreViewMemory;  // own data memory as the core sees it
-constexpr uint32_t kMaxCount = 1 << 20;  // outer tiles of a dimension, inner steps
-constexpr const char* kPortNames[] = {"in0", "in1", "out"};
 constexpr uint32_t kOut = kOutPort;
-constexpr uint32_t kMaskWords = 3;  // what a core reads of a block that leaves its row out
+constexpr uint32_t kMaskWords = at::row_mask + 1;  // what a core reads of a block that leaves its row out
 
 Action acquire(uint32_t lock) {
   Action action;
@@ -128,33 +126,34 @@ void SuperKernel::check_linked(const Carried& carried) const {
 }
 
 void SuperKernel::read_port(uint32_t index) {
-  const uint32_t word = at::port_in0 + 4 * index;
-  const std::string name = std::string("port ") + kPortNames[index];
-  const uint32_t config = words_[word + 2];
+  namespace field = params::port;
+  const uint32_t word = at::port_in0 + field::kWords * index;
+  const std::string name = std::string("port ") + params::kPortNames[index];
+  const auto given = [&](const Field& part) { return field_of(operation_.setup, word, part); };
   Port& port = ports_[index];
   port = {};
-  port.cadence = config >> 24;
-  if (port.cadence > params::cadence::once) reject(operation_.setup, word + 2, name + " cadence (bits 24..31)", "accepted: 0 to 3");
+  port.cadence = given(field::cadence);
+  if (port.cadence > params::cadence::once) reject(operation_.setup, word + field::cadence.word, name + " cadence" + bits_of(field::cadence), "accepted: 0 to 3");
   if (port.cadence == params::cadence::none) {
-    if (index == kOut) reject(operation_.setup, word + 2, name + " cadence (bits 24..31)", "the out port must be used");
+    if (index == kOut) reject(operation_.setup, word + field::cadence.word, name + " cadence" + bits_of(field::cadence), "the out port must be used");
     return;
   }
   if (index == kOut && port.cadence == params::cadence::step && words_[at::inner_steps] > 1) {
-    reject(operation_.setup, word + 2, name + " cadence (bits 24..31)", "with inner steps the out port accepts 2 or 3");
+    reject(operation_.setup, word + field::cadence.word, name + " cadence" + bits_of(field::cadence), "with inner steps the out port accepts 2 or 3");
   }
-  port.depth = config & 0xFF;
-  port.acquire = config >> 8 & 0xFF;
-  port.release = config >> 16 & 0xFF;
-  if (port.depth == 0) reject(operation_.setup, word + 2, name + " depth (bits 0..7)", "accepted: 1 or more");
+  port.depth = given(field::depth);
+  port.acquire = given(field::acquire);
+  port.release = given(field::release);
+  if (port.depth == 0) reject(operation_.setup, word + field::depth.word, name + " depth" + bits_of(field::depth), "accepted: 1 or more");
   for (const uint32_t lock : {port.acquire, port.release}) {
     if (lock < params::kLockBase || lock >= params::kParametersEmpty) {
-      reject(operation_.setup, word + 2, name + " locks (bits 8..23)",
+      reject(operation_.setup, word + field::acquire.word, name + " locks (bits 8..23)",
              "accepted: own locks " + std::to_string(params::kLockBase) + " to " + std::to_string(params::kParametersEmpty - 1) + " in core view");
     }
   }
-  port.slot_bytes = words_[word + 1];
-  port.chunk_bytes = words_[word + 3];
-  const uint32_t address = words_[word], lowest = kCoreView + 4 * operation_.setup.spec->block_words;
+  port.slot_bytes = given(field::slot_bytes);
+  port.chunk_bytes = given(field::chunk_bytes);
+  const uint32_t address = given(field::address), lowest = kCoreView + 4 * operation_.setup.spec->block_words;
   if (address % 4 != 0 || address < lowest || address >= kCoreView + memory_bytes_) {
     reject(operation_.setup, word, name + " address",
            "accepted: multiples of 4 from " + std::to_string(lowest) + " (behind the parameter block) to " +
@@ -162,11 +161,11 @@ void SuperKernel::read_port(uint32_t index) {
   }
   port.offset = address - kCoreView;
   if (port.slot_bytes % 4 != 0 || (port.depth > 1 && port.slot_bytes < port.chunk_bytes)) {
-    reject(operation_.setup, word + 1, name + " slot bytes", "accepted: a multiple of 4, at least the chunk bytes");
+    reject(operation_.setup, word + field::slot_bytes.word, name + " slot bytes", "accepted: a multiple of 4, at least the chunk bytes");
   }
   const uint64_t end = port.offset + uint64_t{port.depth - 1} * port.slot_bytes + port.chunk_bytes;
   if (port.chunk_bytes == 0 || end > memory_bytes_) {
-    reject(operation_.setup, word + 3, name + " chunk bytes",
+    reject(operation_.setup, word + field::chunk_bytes.word, name + " chunk bytes",
            "the slots must not be empty and must end inside " + counted(memory_bytes_, "byte") + " (stack and tables follow), not at " + std::to_string(end));
   }
   operation_.chunk_bytes[index] = port.chunk_bytes;
@@ -180,18 +179,19 @@ void SuperKernel::check_apart() {
     if (port.cadence == params::cadence::none) continue;
     const uint64_t end = port.offset + uint64_t{port.depth - 1} * port.slot_bytes + port.chunk_bytes;
     if (first < end && port.offset < first + bytes) {
-      reject(operation_.setup, at::scratch, "scratch", std::string("accepted: apart from the slots of port ") + kPortNames[i]);
+      reject(operation_.setup, at::scratch, "scratch", std::string("accepted: apart from the slots of port ") + params::kPortNames[i]);
     }
   }
 }
 
 void SuperKernel::read_dims() {
   for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
-    const uint32_t word = at::dims + 4 * d;
+    namespace field = params::dim;
+    const uint32_t word = at::dims + field::kWords * d;
     const auto named = [d](const char* what) { return [=] { return "dimension " + std::to_string(d) + what; }; };
-    const uint32_t extent = word_in(operation_.setup, word, named(" extent"), 1, INT32_MAX);
-    const uint32_t tile = word_in(operation_.setup, word + 1, named(" tile"), 1, extent);
-    outer_count_[d] = word_in(operation_.setup, word + 3, named(" outer count"), 1, kMaxCount);
+    const uint32_t extent = word_in(operation_.setup, word + field::extent.word, named(" extent"), 1, INT32_MAX);
+    const uint32_t tile = word_in(operation_.setup, word + field::tile.word, named(" tile"), 1, extent);
+    outer_count_[d] = word_in(operation_.setup, word + field::count.word, named(" outer count"), 1, params::kMaxCount);
     operation_.setup.dims[d] = {extent, tile};
   }
   const uint32_t order = words_[at::loop_order];
@@ -207,7 +207,7 @@ void SuperKernel::read_dims() {
 }
 
 void SuperKernel::read_reduction() {
-  const uint32_t steps = word_in(operation_.setup, at::inner_steps, "inner steps", 1, kMaxCount);
+  const uint32_t steps = word_in(operation_.setup, at::inner_steps, "inner steps", 1, params::kMaxCount);
   const uint32_t extent = word_in(operation_.setup, at::k_extent, "reduction extent", 0, INT32_MAX);
   uint32_t tile = 1, expected = 1;
   if (extent != 0) {
@@ -226,10 +226,10 @@ void SuperKernel::read_reduction() {
 // Where the current outer counters put this core's tile; edge tiles are shifted back.
 void SuperKernel::locate_tile() {
   for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
-    const uint32_t factors = words_[at::dims + 4 * d + 2];
+    namespace field = params::dim;
+    const auto factor = [&](const Field& part) -> uint64_t { return field_of(operation_.setup, at::dims + field::kWords * d, part); };
     const uint64_t extent = operation_.setup.dims[d].extent, tile = operation_.setup.dims[d].tile;
-    const uint64_t wanted = uint64_t{core_.column} * (factors & 0xFFFF) + uint64_t{core_.row} * (factors >> 16 & 0xF) +
-                            uint64_t{outer_[d]} * (factors >> 20);
+    const uint64_t wanted = core_.column * factor(field::per_column) + core_.row * factor(field::per_row) + outer_[d] * factor(field::per_step);
     const uint64_t index = std::min(wanted, (extent + tile - 1) / tile - 1);
     origin_[d] = static_cast<uint32_t>(std::min(index * tile, extent - tile));
   }

@@ -9,7 +9,7 @@
 namespace onedispatch::xrt {
 namespace {
 
-constexpr uint64_t kOpcode = 3;  // "transaction": the only one
+constexpr uint64_t kOpcode = txn::KERNEL_OPCODE;  // the only one
 constexpr uint32_t kFirstData = txn::KERNEL_ARGUMENT_OFFSET;
 constexpr uint32_t kMaxArguments = kFirstData + 16;
 constexpr size_t kWrapperBytes = 8;  // DynamicDispatch puts {0, size + 8} in front

@@ -11,11 +11,9 @@
 namespace onedispatch::xrt {
 namespace {
 
-constexpr char kMagic[] = "ODXCLBIN";
-constexpr size_t kMagicBytes = 8, kHeadBytes = 80, kDeviceAt = 16, kDeviceBytes = 32, kUuidAt = 48,
-                 kCountsAt = 64;
-constexpr size_t kKernelBytes = 64, kEntryBytes = 16;
-constexpr uint32_t kVersion = 1, kMaxEntries = 4096;
+namespace layout = onedispatch::xclbin;
+
+constexpr size_t kMagicBytes = sizeof layout::MAGIC - 1;
 
 uint32_t crc32(const uint8_t* data, size_t size) {
   static const std::array<uint32_t, 256> table = [] {
@@ -44,7 +42,7 @@ std::string padded_text(const uint8_t* data, size_t size) {
 }
 
 void read_overlays(xclbin::Content& content, const uint8_t* data, size_t size, size_t at, uint32_t count) {
-  for (uint32_t i = 0; i < count; ++i, at += kEntryBytes) {
+  for (uint32_t i = 0; i < count; ++i, at += layout::PDI_ENTRY_BYTES) {
     const uint32_t id = sim::load32(data + at);
     const uint64_t bytes = sim::load32(data + at + 4);
     const uint64_t offset = sim::load64(data + at + 8);
@@ -81,29 +79,29 @@ xclbin::xclbin(const std::string& path) {
 }
 
 xclbin xclbin::from_bytes(const uint8_t* data, size_t size) {
-  if (size < kHeadBytes)
-    refuse(counted(size, "byte"), "at least " + counted(kHeadBytes, "byte"));
-  if (std::memcmp(data, kMagic, kMagicBytes) != 0)
+  if (size < layout::KERNELS_AT)
+    refuse(counted(size, "byte"), "at least " + counted(layout::KERNELS_AT, "byte"));
+  if (std::memcmp(data, layout::MAGIC, kMagicBytes) != 0)
     refuse("a file without the magic ODXCLBIN", "the simulator's own containers, not vendor xclbin files");
   const uint32_t version = sim::load32(data + kMagicBytes), stated = sim::load32(data + kMagicBytes + 4);
-  if (version != kVersion) refuse("version " + std::to_string(version), "version 1");
+  if (version != layout::VERSION) refuse("version " + std::to_string(version), "version " + std::to_string(layout::VERSION));
   if (stated != size)
     refuse(counted(size, "byte") + " of a container of " + std::to_string(stated),
            "the whole container");
-  const uint32_t kernels = sim::load32(data + kCountsAt), pdis = sim::load32(data + kCountsAt + 4);
-  const size_t table_at = kHeadBytes + size_t{kKernelBytes} * std::min(kernels, kMaxEntries + 1);
-  if (kernels == 0 || kernels > kMaxEntries || pdis > kMaxEntries ||
-      table_at + size_t{kEntryBytes} * pdis > size)
+  const uint32_t kernels = sim::load32(data + layout::COUNTS_AT), pdis = sim::load32(data + layout::COUNTS_AT + 4);
+  const size_t table_at = layout::KERNELS_AT + size_t{layout::KERNEL_BYTES} * std::min(kernels, layout::MAX_ENTRIES + 1);
+  if (kernels == 0 || kernels > layout::MAX_ENTRIES || pdis > layout::MAX_ENTRIES ||
+      table_at + size_t{layout::PDI_ENTRY_BYTES} * pdis > size)
     refuse(counted(kernels, "kernel") + " and " + counted(pdis, "PDI"),
            "numbers that fit the size");
-  if (crc32(data + kHeadBytes, size - kHeadBytes) != sim::load32(data + kCountsAt + 8))
+  if (crc32(data + layout::KERNELS_AT, size - layout::KERNELS_AT) != sim::load32(data + layout::COUNTS_AT + 8))
     refuse("a CRC that does not match", "an undamaged container");
 
   auto content = std::make_shared<Content>();
-  content->device = padded_text(data + kDeviceAt, kDeviceBytes);
-  std::copy(data + kUuidAt, data + kUuidAt + content->id.bytes.size(), content->id.bytes.begin());
+  content->device = padded_text(data + layout::DEVICE_AT, layout::DEVICE_BYTES);
+  std::copy(data + layout::UUID_AT, data + layout::UUID_AT + content->id.bytes.size(), content->id.bytes.begin());
   for (uint32_t i = 0; i < kernels; ++i)
-    content->kernels.push_back(padded_text(data + kHeadBytes + kKernelBytes * i, kKernelBytes));
+    content->kernels.push_back(padded_text(data + layout::KERNELS_AT + layout::KERNEL_BYTES * i, layout::KERNEL_BYTES));
   read_overlays(*content, data, size, table_at, pdis);
   xclbin made;
   made.content_ = std::move(content);

@@ -27,6 +27,8 @@
 namespace onedispatch::sim {
 
 constexpr uint32_t kNone = ~0u;
+// In the view of a memory tile's BDs the locks of its west neighbour come first, then its own, then the east one's.
+constexpr uint32_t kLocksOfMemTile = reg::mem::kLocks;
 constexpr uint32_t kMostQueued = reg::QUEUE_DEPTH;  // a device may have fewer
 
 // Who waits for a lock.
@@ -201,6 +203,12 @@ struct Options {
   uint64_t event_limit = 20'000'000;  // events without progress of the controller
   bool replay = false;                // no overlay: what it would have set up is open (replay.cpp)
   uint64_t answer_cycles = 1000;      // replay: from lock 15 of an absent core program to lock 14
+};
+
+// Null where there is no such neighbour.
+struct SeenLock {
+  const Tile* tile;
+  uint32_t id;
 };
 
 class Array {
@@ -435,6 +443,7 @@ class Array {
   MemoryPart place_memory(const Tile& tile, uint64_t bytes);
   uint32_t tile_index(uint32_t column, uint32_t row) const { return column * rows_ + row; }
   const Tile* neighbour(const Tile& tile, int columns, int rows) const;
+  SeenLock lock_seen(const Tile& own, uint32_t id) const;  // lock `id` of the tile's BDs
   void changed(uint32_t tile) { changed_[tile] = 1; }
   void changed_memory(const Channel& channel);
 

@@ -41,9 +41,7 @@ std::string Array::explain_channel(const Channel& c) const {
   const std::string words = counted(c.words_left, "word") + " left";
   switch (c.state) {
     case ChannelState::kAcquire: {
-      const bool mem = tile.kind == TileKind::kMem;
-      const Tile* owner = mem ? neighbour(tile, static_cast<int>(c.bd.acquire_lock / 64) - 1, 0) : &tile;
-      const uint32_t id = mem ? c.bd.acquire_lock % 64 : c.bd.acquire_lock;
+      const auto [owner, id] = lock_seen(tile, c.bd.acquire_lock);
       text += "waits for lock " + std::to_string(id);
       if (owner != nullptr && owner->index != tile.index) text += " of " + tile_name(owner->index);
       if (owner != nullptr) text += explain_lock(owner->locks[id], c.bd.acquire_value);

@@ -11,7 +11,6 @@
 namespace onedispatch::sim {
 namespace {
 
-constexpr uint32_t kLocksOfMemTile = 64;  // in the view of a neighbour's BDs
 
 }  // namespace
 
@@ -22,10 +21,7 @@ Hope::Hope(const Array& array) : array_(array), live_(array.channels_.size()) {
     for (const Channel& c : array_.channels_) {
       if (!c.running || lives(c)) continue;
       const Tile& tile = array_.tiles_[c.tile];
-      const bool mem = tile.kind == TileKind::kMem;
-      const Tile* owner =
-          mem ? array_.neighbour(tile, static_cast<int>(c.bd.acquire_lock / kLocksOfMemTile) - 1, 0) : &tile;
-      const uint32_t id = mem ? c.bd.acquire_lock % kLocksOfMemTile : c.bd.acquire_lock;
+      const auto [owner, id] = array_.lock_seen(tile, c.bd.acquire_lock);
       if (owner != nullptr && !may_be_served(*owner, id, c.bd.acquire_value)) continue;
       live_[c.index] = 1;
       grown = true;

@@ -19,7 +19,6 @@
 namespace onedispatch::sim {
 namespace {
 
-constexpr uint32_t kLocksOfMemTile = 64;  // in the view of a neighbour's BDs
 
 }  // namespace
 
@@ -75,7 +74,6 @@ bool Array::takes_lock(const Tile& tile, uint32_t id, int32_t value) const {
   for (int side = -reach; side <= reach; ++side) {
     const Tile* user = side == 0 ? &tile : neighbour(tile, side, 0);
     if (user == nullptr) continue;
-    // In the view of a memory tile's BDs the locks of its west neighbour come first, then its own.
     const uint32_t seen = reach == 0 ? id : id + kLocksOfMemTile * static_cast<uint32_t>(1 - side);
     const auto releases = [&](const Bd& bd) { return bd.release_value != 0 && bd.release_lock == seen; };
     const auto acquires = [&](const Bd& bd) { return !alike && bd.acquire && bd.acquire_lock == seen; };

@@ -20,11 +20,11 @@ namespace onedispatch::sim {
 namespace {
 
 namespace field = reg::control_packet;
+namespace operation = reg::control_operation;
 
 constexpr size_t kHeaders = 2;  // stream header, control header
 // A token: a header, and one word that says which task ended.
 constexpr uint64_t kTokenWords = 1;
-enum Operation : uint32_t { kWrite = 0, kRead = 1, kWriteIncrement = 2 };
 
 bool odd_parity(uint32_t word) {
   uint32_t ones = 0;
@@ -36,7 +36,7 @@ uint32_t beats_of(uint32_t control) { return static_cast<uint32_t>(field::beats.
 
 size_t length_of(const std::vector<uint32_t>& packet) {
   if (packet.size() < kHeaders) return kHeaders;
-  return kHeaders + (field::operation.get(packet[1]) == kRead ? 0 : beats_of(packet[1]));
+  return kHeaders + (field::operation.get(packet[1]) == operation::READ ? 0 : beats_of(packet[1]));
 }
 
 }  // namespace
@@ -149,7 +149,7 @@ void Array::finish_packet_segment(Channel& s) {
 void Array::check_control_header(const Channel& s) const {
   const uint32_t control = s.packet_words[1];
   if (!odd_parity(control)) fail_packet(s, "the control header " + hex(control), "odd parity");
-  if (field::operation.get(control) > kWriteIncrement)
+  if (field::operation.get(control) > operation::WRITE_INCREMENT)
     fail_packet(s, "operation 3 in the control header " + hex(control), "0 write, 1 read, 2 write");
 }
 
@@ -167,7 +167,7 @@ void Array::execute_packet(const Channel& s, const Tile& tile, const std::vector
       if (offset > reg::OFFSET_MASK)
         fail_packet(s, "offset " + hex(offset) + " of " + tile_name(tile.index), "offsets up to 0xFFFFC");
       const uint64_t address = tile_address | offset;
-      if (field::operation.get(control) == kRead) {
+      if (field::operation.get(control) == operation::READ) {
         answer.push_back(read(address));
       } else {
         write(address, packet[kHeaders + beat], op);

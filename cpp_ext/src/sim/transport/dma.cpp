@@ -319,14 +319,15 @@ void Array::reset_channel(Channel& c) {
   changed(c.tile);
 }
 
+SeenLock Array::lock_seen(const Tile& own, uint32_t id) const {
+  if (own.kind != TileKind::kMem) return {&own, id};
+  const int column = static_cast<int>(id / kLocksOfMemTile) - 1;
+  return {column <= 1 ? neighbour(own, column, 0) : nullptr, id % kLocksOfMemTile};
+}
+
 Lock* Array::lock_of_bd(const Channel& c, uint32_t id, uint32_t* tile) {
   const Tile& own = tiles_[c.tile];
-  const Tile* target = &own;
-  uint32_t local = id;
-  if (own.kind == TileKind::kMem) {
-    target = id < 192 ? neighbour(own, static_cast<int>(id / 64) - 1, 0) : nullptr;
-    local = id % 64;
-  }
+  const auto [target, local] = lock_seen(own, id);
   if (target == nullptr || local >= target->locks.size())
     fail(c, "lock",
          {channel_name(c) + " BD " + std::to_string(c.bd_id), "lock " + std::to_string(id),

@@ -1,47 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/transport/ports.h"
 
-#include "onedispatch/register_map.h"
-
 namespace onedispatch::sim {
 namespace {
 
-struct Group {
-  Side side;
-  uint32_t lanes;
-};
-
 struct Groups {
-  const Group* first;
+  const reg::PortGroup* first;
   uint32_t count;
 };
 
-// Order of the ports = order of their registers.
-constexpr Group kCoreMasters[] = {{Side::kCore, 1},  {Side::kDma, 2},  {Side::kControl, 1}, {Side::kFifo, 1},
-                                  {Side::kSouth, 4}, {Side::kWest, 4}, {Side::kNorth, 6},   {Side::kEast, 4}};
-constexpr Group kCoreSlaves[] = {{Side::kCore, 1},  {Side::kDma, 2},   {Side::kControl, 1},
-                                 {Side::kFifo, 1},  {Side::kSouth, 6}, {Side::kWest, 4},
-                                 {Side::kNorth, 4}, {Side::kEast, 4},  {Side::kTrace, 2}};
-constexpr Group kMemMasters[] = {{Side::kDma, 6}, {Side::kControl, 1}, {Side::kSouth, 4}, {Side::kNorth, 6}};
-constexpr Group kMemSlaves[] = {
-    {Side::kDma, 6}, {Side::kControl, 1}, {Side::kSouth, 6}, {Side::kNorth, 4}, {Side::kTrace, 1}};
-constexpr Group kShimMasters[] = {{Side::kControl, 1}, {Side::kFifo, 1},  {Side::kSouth, 6},
-                                  {Side::kWest, 4},    {Side::kNorth, 6}, {Side::kEast, 4}};
-constexpr Group kShimSlaves[] = {{Side::kControl, 1}, {Side::kFifo, 1}, {Side::kSouth, 8}, {Side::kWest, 4},
-                                 {Side::kNorth, 4},   {Side::kEast, 4}, {Side::kTrace, 1}};
-
 template <uint32_t N>
-constexpr Groups groups(const Group (&table)[N]) {
+constexpr Groups groups(const reg::PortGroup (&table)[N]) {
   return Groups{table, N};
 }
 
 Groups table_of(TileKind kind, bool master) {
   switch (kind) {
-    case TileKind::kShim: return master ? groups(kShimMasters) : groups(kShimSlaves);
-    case TileKind::kMem: return master ? groups(kMemMasters) : groups(kMemSlaves);
+    case TileKind::kShim: return master ? groups(reg::shim::kMasterGroups) : groups(reg::shim::kSlaveGroups);
+    case TileKind::kMem: return master ? groups(reg::mem::kMasterGroups) : groups(reg::mem::kSlaveGroups);
     case TileKind::kCore: break;
   }
-  return master ? groups(kCoreMasters) : groups(kCoreSlaves);
+  return master ? groups(reg::core::kMasterGroups) : groups(reg::core::kSlaveGroups);
 }
 
 const char* side_name(Side side) {

@@ -4,11 +4,12 @@
 #include <cstdint>
 #include <string>
 
+#include "onedispatch/register_map.h"
 #include "sim/transport/bd.h"
 
 namespace onedispatch::sim {
 
-enum class Side : uint8_t { kCore, kDma, kControl, kFifo, kSouth, kWest, kNorth, kEast, kTrace };
+using Side = reg::PortSide;
 
 struct Port {
   Side side;
