@@ -90,13 +90,38 @@ class Blend(Operator):
         ]
 
 
+EDGES = Kernel(
+    "test::edges@1",
+    inputs=(Tensor("x", "...", walk="interval", pad=-2.5),),
+    outputs=(Tensor("y", "...", fill=7.25),),
+    cost=e.device("call_cycles") + 4 * e.ELEMENTS,  # three loads and a store, what is filled too
+    code_bytes=512,
+)
+
+
+class Edges(Operator):
+    """``EDGES`` along the last of five dimensions."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        x, y = (TensorSpec(name, np.dtype(np.float32), shape) for name in "xy")
+        super().__init__("edges", [x], y, DEVICE)
+
+    def nests(self) -> list[Nest]:
+        shape = self.output.shape
+        lies = F32, shape, contiguous_strides(shape)
+        plain = tuple(Access(d) for d in range(4))
+        x = Operand("x", 0, *lies, (*plain, Access(4, start=-1, end=1)))
+        y = Operand("y", OUTPUT, *lies, (*plain, Access(4)))
+        return [Nest(EDGES, tuple(Dim(f"d{i}", n) for i, n in enumerate(shape)), (x,), (y,))]
+
+
 def compiled(folder: Path, header: str, source: Path) -> Path:
     """The shared object of a C file that includes ``header``, every warning an error."""
     include = include_folder()
-    (folder / "blend_specs.h").write_text(header)
+    (folder / f"{source.stem}_specs.h").write_text(header)
     compiler = shutil.which("gcc") or shutil.which("cc")
     assert compiler is not None, "a C compiler"
-    library = folder / "libblend.so"
+    library = folder / f"lib{source.stem}.so"
     warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-const-variable", "-Wno-unused-function"]
     flags = ["-std=c99", "-pedantic", *warnings, "-O1"]
     command = [
@@ -370,3 +395,22 @@ def test_functions_whose_work_is_no_number(tmp_path: Path) -> None:
         KernelLibraryError, match="w31, function none: mul_cycles are counted in finite numbers"
     ):
         _core.load_kernel_library(str(path))
+
+
+def test_pads_and_fills_are_what_the_declaration_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Path(__file__).parent / "kernels" / "edges.c"
+    _core.load_kernel_library(str(compiled(tmp_path, specs_header([EDGES], "edges_specs"), source)))
+    monkeypatch.setitem(declarations._KERNELS, EDGES.name, EDGES)
+    for shape in ((1, 1, 1, 1, 5), (2, 3, 1, 4, 61), (1, 1, 2, 3, 9000)):
+        op = Edges(shape)
+        x = np.random.default_rng(7).standard_normal(shape).astype(np.float32)
+        after = run_buffers(
+            op.device, op.transaction(), buffers_of(op, [x]), overlay_transaction(DEVICE, Image.of(EDGES))
+        )
+        wide = np.pad(x, [*[(0, 0)] * 4, (1, 1)], constant_values=-2.5)
+        wanted = wide[..., :-2] + wide[..., 1:-1] + wide[..., 2:]
+        wanted[..., 1::2] = 7.25
+        found = np.frombuffer(after[0][: op.output.device_bytes], np.float32).reshape(shape)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
