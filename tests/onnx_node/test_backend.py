@@ -13,7 +13,7 @@ import pytest
 from onnx import numpy_helper
 
 from onedispatch import UnsupportedModelError, backend
-from tests.onnx_node.expected import AT_LEAST, REFUSED
+from tests.onnx_node.expected import AT_LEAST, refusal
 from tests.ops.case import OPERATORS
 
 
@@ -35,12 +35,11 @@ def _load() -> dict[str, Any]:
 
 
 TESTS = _load()
+REFUSED = {name: reason for name, test in TESTS.items() if (reason := refusal(test))}
 STRICT = sorted(TESTS.keys() - REFUSED.keys())
 
 
-def test_the_lists_are_true() -> None:
-    """There are as many as there should be, and no listed name is unknown."""
-    assert not REFUSED.keys() - TESTS.keys()
+def test_as_many_run_as_should() -> None:
     assert len(STRICT) >= AT_LEAST
 
 
