@@ -15,7 +15,7 @@ from onedispatch.operators.declarations.kernel import MARK_SHIFT, Function, Func
 from onedispatch.operators.families.elementwise import KERNEL
 from onedispatch.transactions import ArgKind
 from tests.ops.case import case, f32
-from tests.ops.host import buffers_of, run_buffers
+from tests.ops.host import buffers_of, overlay_for, run_buffers
 from tests.ops.lowered import lower
 
 RELU = case("Relu", f32(3, 40))
@@ -31,7 +31,7 @@ def answer(scalar: str, word: int | None) -> np.ndarray:  # type: ignore[type-ar
     if word is not None:
         struct.pack_into("<I", block, 4 * KERNEL.layout[scalar], word)
     buffers[at] = bytes(block)
-    (first, *_) = run_buffers(op.device, op.transaction(), buffers)
+    (first, *_) = run_buffers(op.device, op.transaction(), buffers, overlay_for(op))
     return np.frombuffer(first[: op.output.device_bytes], np.float32)
 
 
