@@ -15,7 +15,7 @@ a word:
 
 from __future__ import annotations
 
-from onedispatch.operators.declarations.kernel import MAX_DIMS, WHOLE, Scalar, Tensor
+from onedispatch.operators.declarations.kernel import MAX_DIMS, WHOLE, FunctionTable, Scalar, Tensor
 from onedispatch.operators.declarations.params import MAX_ALIGN, MAX_DENOMINATOR, MAX_NUMERATOR
 from onedispatch.operators.scheduling.index_space import Access, LoopNest, Operand
 from onedispatch.transactions.base.errors import OperatorError
@@ -26,6 +26,7 @@ def check_nest(nest: LoopNest) -> None:
     """Raises ``OperatorError`` for what the kernel does not declare, or would take for something else."""
     if len(nest.dims) > MAX_DIMS:
         raise _error(nest, "its dimensions", counted(len(nest.dims), "dimension"), f"{MAX_DIMS} at most")
+    _check_numbers(nest)
     _check_bindings(nest)
     if nest.is_empty:
         return
@@ -41,6 +42,38 @@ def check_nest(nest: LoopNest) -> None:
     for output in nest.outputs:
         _check_once(nest, output)
         _check_padding(nest, output)
+
+
+def _check_numbers(nest: LoopNest) -> None:
+    """Extents, multiples, roles and scalars mean something, though a problem may have been read from data."""
+    for what, value, least in (
+        *((f"dimension {dim.name!r}, extent", dim.extent, 0) for dim in nest.dims),
+        *((f"dimension {dim.name!r}, multiple", dim.multiple, 1) for dim in nest.dims),
+        *((f"dimension {dim.name!r}, largest tile", dim.max_tile, 1) for dim in nest.dims),
+        ("its reduction, extent", nest.k_extent, 0),
+        ("its reduction, multiple", nest.k_multiple, 1),
+    ):
+        if value < least:
+            raise _error(nest, what, str(value), f"{least} or more")
+    for role, dim in nest.roles.items():
+        if not 0 <= dim < len(nest.dims):
+            raise _error(
+                nest, f"role {role!r}", str(dim), f"one of its {counted(len(nest.dims), 'dimension')}"
+            )
+    for scalar in nest.kernel.scalars:
+        given = nest.scalars.get(scalar.name, 0)
+        if scalar.table is None and isinstance(given, str):
+            raise _error(nest, f"scalar {scalar.name!r}", repr(given), "a number")
+        if scalar.table is not None and not _names_row(scalar.table, given):
+            known = ", ".join(row.name for row in scalar.table.rows)
+            raise _error(nest, f"scalar {scalar.name!r}", repr(given), known)
+
+
+def _names_row(table: FunctionTable, value: float | str) -> bool:
+    """Whether it is the name of a row, or its code."""
+    if isinstance(value, str):
+        return any(row.name == value for row in table.rows)
+    return value in range(len(table.rows))
 
 
 def _check_padding(nest: LoopNest, output: Operand) -> None:
