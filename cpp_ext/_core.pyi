@@ -91,6 +91,11 @@ def skip_exit_handlers() -> None:
 def kernels() -> list[tuple[str, int]]:
     """(name, digest) of every kernel that cores can run: our own, and those of loaded libraries."""
 
+def check_image(image: bytes, blocks: bytes, most: int) -> None:
+    """Raises ``ValueError`` for an image that no core starts, and where the first ``most`` of the parameter
+    blocks in ``blocks`` name kernels or element types that it does not carry.
+    """
+
 def load_kernel_library(path: str) -> list[tuple[str, int]]:
     """Load a shared object for the rest of the process; its kernels. Raises ``KernelLibraryError``."""
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <tuple>
 #include <variant>
@@ -17,6 +18,7 @@
 #include "onedispatch/kernel_library.h"
 #include "onedispatch/xrt.h"
 #include "program/charge.h"
+#include "program/image.h"
 
 namespace py = pybind11;
 namespace od = onedispatch;
@@ -353,6 +355,21 @@ void bind_device(py::module_& m) {
   };
   m.def("kernels", [described] { return described(od::registry().all()); });
   m.def("load_kernel_library", [described](const std::string& path) { return described(od::load_library(path)); }, py::arg("path"));
+  m.def(
+      "check_image",
+      [](const py::bytes& image, const py::bytes& blocks, size_t most) {
+        const auto words = [](std::string_view bytes) {
+          std::vector<uint32_t> found(bytes.size() / 4);
+          if (!found.empty()) std::memcpy(found.data(), bytes.data(), 4 * found.size());
+          return found;
+        };
+        try {
+          od::check_image(words(image), words(blocks), most);
+        } catch (const od::ProgramError& error) {
+          throw py::value_error(error.what);
+        }
+      },
+      py::arg("image"), py::arg("blocks"), py::arg("most"));
   m.def(
       "charged_cycles",
       [](const py::bytes& block, const std::variant<std::string, xrt::device>& device, uint32_t column, uint32_t row,

@@ -14,9 +14,11 @@ import numpy as np
 from onedispatch.dispatch.artifact.forms import Misfit
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.base import limits
+from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep, Slot, executable_key
 from onedispatch.dispatch.frontend.graph import Graph, Value, sort_nodes
 from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.machine.device import Device
 
 _WORD = 4  # bytes: the device writes whole ones
 _Known = dict[str, tuple[np.dtype[Any] | None, tuple[int, ...] | None]]
@@ -71,6 +73,7 @@ def _check_executable(where: str, model: CompiledModel, key: str, executable: Ex
             _check_host(f"step {index} of {where}", step, known)
         else:
             _check_device(f"step {index} of {where}", step, known)
+            _check_program(f"step {index} of {where}", step, model.target)
     _exist(executable.sources, known, f"source of {where}")
     count = len(executable.sources)
     _insist(count == len(executable.outputs), where, counted(count, "source"), "one for every output")
@@ -109,6 +112,24 @@ def _check_device(where: str, step: DeviceStep, known: _Known) -> None:
     for slot in step.outputs:
         _insist(slot.nbytes % _WORD == 0, f"{where}, output {slot.name!r}", slot.nbytes, "whole words")
         known[slot.name] = (slot.dtype, slot.shape)
+
+
+def _check_program(where: str, step: DeviceStep, device: Device) -> None:
+    """Its image starts on the cores of ``device`` and carries the kernels of its operators."""
+    room = device.count("core.program_memory_bytes")
+    _insist(
+        step.program_bytes <= room, f"{where}, its program", counted(step.program_bytes, "byte"), f"{room}"
+    )
+    image = np.array(step.image.words, "<u4").tobytes()
+    blocks = len(step.params)  # more than there are
+    if step.reloads:  # which of them come before is not said; the first does, unless a reload does
+        blocks = min(step.reloads[0].before, 1)
+    try:
+        core.check_image(image, step.params, blocks)
+    except ValueError as error:
+        raise Misfit(
+            f"{where}, its program", str(error), "an image with the kernels of its operators"
+        ) from error
 
 
 def _check_slot(where: str, slot: Slot, size: int) -> None:

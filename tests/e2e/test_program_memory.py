@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,10 @@ from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.cli import app
+from onedispatch.dispatch.compiler.executable import DeviceStep
 from onedispatch.dispatch.tools.checking import check_model
 from onedispatch.operators.declarations.registry import all_kernels
-from onedispatch.operators.emission.image import Image, link, merged
+from onedispatch.operators.emission.image import EMPTY, Image, Linked, link, merged
 from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.transactions import FindingKind, Transaction, find_device
 from onedispatch.transactions.machine import registers as reg
@@ -209,6 +211,45 @@ def test_a_saved_model_that_lies_of_its_reloads(
     compiled.save(tmp_path / "wrong.od")
     with pytest.raises(od.CompiledModelError, match="reloads before operators"):
         od.load(tmp_path / "wrong.od")
+
+
+@pytest.mark.parametrize(
+    ("room", "change", "told"),
+    [
+        (16384, lambda step: {"image": EMPTY}, "names od::eltwise@1 .* carries: none"),
+        (7168, lambda step: {"image": EMPTY}, "names od::eltwise@1 .* carries: none"),
+        (
+            16384,
+            lambda step: {"image": of_linked(step, step.image.linked[:1])},
+            "od::eltwise@1 .* od::gemm@1",
+        ),
+        (16384, lambda step: {"image": of_linked(step, types=2)}, "for element type 0"),
+        (16384, lambda step: {"image": of_linked(step, types=0)}, "mask 0"),
+        (16384, lambda step: {"image": of_linked(step, digest=7)}, "which no library has"),
+        (16384, lambda step: {"image": of_linked(step, code_bytes=16)}, "with the code of its kernels"),
+        (16384, lambda step: {"image": of_linked(step, types=0xFFFFFFFF, code_bytes=1 << 20)}, "16384"),
+        (7168, lambda step: {"reloads": ()}, "od::softmax@1 .* od::eltwise@1"),
+        (7168, lambda step: {"reloads": (replace(step.reloads[0], nbytes=7172), step.reloads[1])}, "7168"),
+        (16384, lambda step: {"params": bytes(len(step.params))}, "where a block begins"),
+    ],
+)
+def test_a_saved_model_whose_program_does_not_run_its_operators(
+    model: ModelProto, tmp_path: Path, room: int, change: Callable[[DeviceStep], dict[str, object]], told: str
+) -> None:
+    compiled = od.compile(model, device=small(tmp_path, room), fallback="error")
+    ((key, executable),) = compiled.executables.items()
+    (step,) = executable.device_steps
+    wrong = replace(step, **change(step))  # type: ignore[arg-type]
+    compiled.executables[key] = replace(executable, steps=(wrong,))
+    compiled.save(tmp_path / "wrong.od")
+    with pytest.raises(od.CompiledModelError, match=f"its program: .*{told}"):
+        od.load(tmp_path / "wrong.od")
+
+
+def of_linked(step: DeviceStep, linked: tuple[Linked, ...] | None = None, **change: int) -> Image:
+    """The image of ``step`` with other kernels, or with the last of its own changed."""
+    own = step.image.linked if linked is None else linked
+    return Image((*own[:-1], own[-1]._replace(**change)))  # type: ignore[arg-type]
 
 
 def test_linking_changes_as_seldom_as_possible() -> None:

@@ -2,9 +2,11 @@
 // Which program an image in program memory names, and which kernels it carries: magic, program id, ABI
 // version, words in all, number of kernels; of each its digest and element types; as many words as their
 // code takes; and a hash of all words before it. Overlays write it, and transactions that reload programs.
+#include <algorithm>
 #include <bitset>
 #include <string>
 
+#include "image.h"
 #include "super_kernel.h"
 #include "onedispatch/phrases.h"
 
@@ -67,10 +69,8 @@ void check_carried(const od_kernel_spec& spec, uint32_t types, const std::vector
   }
 }
 
-}  // namespace
-
-std::unique_ptr<CoreProgram> start_program(const uint32_t* words, uint32_t count, CoreView core,
-                                           const DeviceDescription& device) {
+// The kernels of an image that is sound.
+std::vector<Carried> carried_by(const uint32_t* words, uint32_t count) {
   check_head(words, count);
   std::vector<Carried> carried;
   uint64_t code = params::kSuperKernelBytes;
@@ -90,7 +90,46 @@ std::unique_ptr<CoreProgram> start_program(const uint32_t* words, uint32_t count
     refuse("word " + std::to_string(image::words) + " of the image says that it has " + counted(words[image::words], "word") +
            "; with the code of its kernels it has " + std::to_string(whole));
   }
-  return std::make_unique<SuperKernel>(core, device, std::move(carried));
+  return carried;
+}
+
+// Whether `carried` has what the block names, for the element type of its first output; the block's words.
+size_t check_block(const std::vector<Carried>& carried, const uint32_t* block) {
+  const uint32_t digest = block[params::header::kernel];
+  const auto found = std::find_if(carried.begin(), carried.end(), [&](const Carried& one) { return one.kernel->spec->digest == digest; });
+  if (found == carried.end()) {
+    const od_kernel* known = registry().find(digest);
+    std::vector<const od_kernel*> present;
+    for (const Carried& one : carried) present.push_back(one.kernel);
+    refuse("a parameter block names " + (known == nullptr ? "a kernel that no library has" : std::string(known->spec->name)) + " (digest " +
+           digest_text(digest) + "); the image carries: " + names_of(present));
+  }
+  const od_kernel_spec& spec = *found->kernel->spec;
+  const auto* const output = std::find_if(spec.operands, spec.operands + spec.n_operands,
+                                          [](const auto& operand) { return operand.role == OD_ROLE_OUTPUT; });
+  if (output != spec.operands + spec.n_operands && output->at < params::kWords) {
+    const uint32_t dtype = block[output->at] >> params::kDtypeShift & 0xFF;
+    if (dtype >= 32 || (found->types >> dtype & 1) == 0) {
+      refuse(std::string("a parameter block names ") + spec.name + " for element type " + std::to_string(dtype) +
+             "; the image carries it for those of the mask " + std::to_string(found->types));
+    }
+  }
+  return spec.words > params::kWords ? params::kMaxWords : params::kWords;
+}
+
+}  // namespace
+
+void check_image(const std::vector<uint32_t>& image, const std::vector<uint32_t>& blocks, size_t most) {
+  const std::vector<Carried> carried = carried_by(image.data(), static_cast<uint32_t>(image.size()));
+  for (size_t at = 0; most > 0 && at + params::kWords <= blocks.size(); --most) {
+    if (blocks[at] != params::kMagic) refuse("word " + std::to_string(at) + " of the parameters is " + std::to_string(blocks[at]) + ", where a block begins");
+    at += check_block(carried, blocks.data() + at);
+  }
+}
+
+std::unique_ptr<CoreProgram> start_program(const uint32_t* words, uint32_t count, CoreView core,
+                                           const DeviceDescription& device) {
+  return std::make_unique<SuperKernel>(core, device, carried_by(words, count));
 }
 
 }  // namespace onedispatch
