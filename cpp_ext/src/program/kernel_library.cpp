@@ -56,7 +56,7 @@ class Declaration {
     require(spec_.words <= spec_.block_words && spec_.block_words >= params::kWords, counted(spec_.words, "word") + " in a block of " + std::to_string(spec_.block_words));
     const bool there = (spec_.dims != nullptr || spec_.n_dims == 0) && spec_.operands != nullptr &&
                        (spec_.scalars != nullptr || spec_.n_scalars == 0) && (spec_.constants != nullptr || spec_.n_constants == 0) &&
-                       spec_.cost != nullptr && (spec_.scratch != nullptr || spec_.n_scratch == 0);
+                       (spec_.types != nullptr || spec_.n_types == 0) && spec_.cost != nullptr && (spec_.scratch != nullptr || spec_.n_scratch == 0);
     if (!there) refuse(OD_NULL_POINTER, where_ + ": a table of its declaration is null");
   }
 
