@@ -328,6 +328,8 @@ class Schedule:
         rows = self.rows_served if port == 0 else 1
         if port == 0 and self.turns:
             return 1
+        if rows > 1 and len(self.ports[port]) > 1:
+            return 1  # a chain of descriptors walks one progression, which would end with the group
         most = min(total // MIN_PANELS, GROUP_WORDS // max(words, 1), 1 + free // max(2 * words * rows, 1))
         return next((g for g in range(most, 1, -1) if total % g == 0), 1)
 
