@@ -75,6 +75,13 @@ def packed(operand: str, members: Expr) -> Expr:
     return e.named(f"pack({operand})", split + crosswise)
 
 
+def parts_bytes(operand: str, members: Expr) -> Expr:
+    """Bytes of scratch for ``members`` elements of ``operand`` that a call splits into parts: once for all of
+    its products, so that all of them lie there at once. 0 for types that native products take as they are."""
+    splits = e.differs(e.device("pack_cycles", operand), 0)
+    return e.named(f"parts({operand})", splits * (members * e.device("part_bytes", operand)))
+
+
 def products(m: Expr, k: Expr, n: Expr, a: str, b: str) -> Expr:
     """Cycles of ``m`` x ``k`` x ``n`` multiply-accumulates, in whole native products."""
     rows, inner, columns = (

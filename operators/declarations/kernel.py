@@ -252,7 +252,7 @@ class Kernel:
     dims: tuple[str, ...] = ()  # named index dimensions, outermost first; () takes them as they come
     scalars: tuple[Scalar, ...] = ()
     aux: tuple[Tensor, ...] = ()  # constants of the kernel's own: tables, reciprocals
-    scratch: Expr = NOTHING  # bytes of core memory that a call may use as it likes
+    scratch: Expr = NOTHING  # bytes of core memory that a call may use as it likes, what is kept first
     keeps_scratch: bool = False  # what a step leaves in scratch is there in the next one of the same tile
     # Element types that go together, by operand; one that a row leaves out is absent there. () : all do.
     types: tuple[Mapping[str, str], ...] = field(default=(), hash=False)
@@ -270,7 +270,7 @@ class Kernel:
         self._check_formula("cost", self.cost)
         self._check_formula("scratch", self.scratch)
         for leaf in self.scratch.leaves():
-            if leaf.op in (Op.K, Op.LAST, Op.DEVICE, Op.DEVICE_BY_DTYPE, Op.DEVICE_BY_SUMS):
+            if leaf.op in (Op.K, Op.LAST):
                 raise self._refuse("scratch", str(leaf), "quantities that all calls of an operation share")
         if self.keeps_scratch and not (self.scratches and self.reduces):
             raise self._refuse("keeps_scratch", "True", "True with scratch and a reduction")

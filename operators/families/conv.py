@@ -39,6 +39,7 @@ from onedispatch.operators.families.window import (
     row_dim,
     rows_view,
     spatial,
+    split_bytes,
     split_planes,
     window_of,
     windows,
@@ -87,6 +88,20 @@ def _conv_cost() -> e.Expr:
     )
 
 
+def _conv_scratch() -> e.Expr:
+    """Sums that wait for the next step, then the parts of planes and weights, then columns."""
+    co, k = e.tile("co"), e.count("x", "k")
+    # All output channels take the columns of a native product's pixels before those of the next are laid
+    # out in their place: one block of them is there at a time, with all that the step sums over.
+    block = e.device("native_n", "x") * e.device("part_bytes", "x")
+    columns = e.differs(TAPS, 1) * (k * TAPS * block)
+    return (
+        sums_bytes(co * e.tile("oh") * e.tile("ow"), "out")
+        + split_bytes(k, co * k * TAPS)
+        + e.named("im2col", columns)
+    )
+
+
 def _depthwise_cost() -> e.Expr:
     """One multiply-accumulate per tap and vector of outputs, lanes side by side along a row."""
     rows = e.tile("c") * e.tile("oh") * vectors(e.tile("ow"), "out")
@@ -110,7 +125,7 @@ CONV = declare(
         outputs=(Tensor("out", "co oh ow", FLOATS),),
         scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS),
         cost=_conv_cost(),
-        scratch=sums_bytes(e.tile("co") * e.tile("oh") * e.tile("ow"), "out"),
+        scratch=_conv_scratch(),
         keeps_scratch=True,
         # ASSUMPTION: 192 instructions: unrolled products with ramps, im2col, packing, bias, activations.
         code_bytes=3072,
@@ -129,6 +144,7 @@ DWCONV = declare(
         outputs=(Tensor("out", "c oh ow", FLOATS),),
         scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS),
         cost=_depthwise_cost(),
+        scratch=split_bytes(e.tile("c"), e.tile("c") * TAPS),
         # ASSUMPTION: 128 instructions: an unrolled loop of windows, edges, bias, activations.
         code_bytes=2048,
         summary="convolution of every channel with its own window",

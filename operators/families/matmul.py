@@ -16,6 +16,7 @@ from onedispatch.operators.declarations.formulas import (
     either,
     operations,
     packed,
+    parts_bytes,
     products,
     summed,
     sums_bytes,
@@ -104,6 +105,12 @@ def _cost() -> e.Expr:
     )
 
 
+def _scratch() -> e.Expr:
+    """Sums that wait for the next step, then the parts of both operands."""
+    m, k, n = e.tile("m"), e.count("a", "k"), e.tile("n")
+    return sums_bytes(m * n, "out") + parts_bytes("a", m * k) + parts_bytes("b", k * n)
+
+
 _SUMS = "i32 i8 u8 i16"  # what integer sums may become: themselves, or narrow by a scale
 _SCALED = {"scale": "f32", "out_zero": _SUMS, "out": _SUMS}
 GEMM = declare(
@@ -139,7 +146,7 @@ GEMM = declare(
             *ACTIVATION_SCALARS,
         ),
         cost=_cost(),
-        scratch=sums_bytes(e.tile("m") * e.tile("n"), "out"),
+        scratch=_scratch(),
         keeps_scratch=True,
         # ASSUMPTION: 160 instructions: unrolled products, packing, bias, functions, requantisation.
         code_bytes=2560,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.formulas import ROW, many, vectors
+from onedispatch.operators.declarations.formulas import ROW, many, parts_bytes, vectors
 from onedispatch.operators.declarations.kernel import Scalar
 from onedispatch.operators.declarations.params import LIMITS
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
@@ -51,8 +51,17 @@ def copied_planes(channels: e.Expr, split: bool = False) -> e.Expr:
 
 def split_planes(channels: e.Expr) -> e.Expr:
     """Cycles of making the planes parts that native products take: all of a chunk is one run."""
-    members = channels * e.count("x", "oh") * e.count("x", "ow")
-    return e.named("pack(x)", vectors(members, "x") * e.device("pack_cycles", "x"))
+    return e.named("pack(x)", vectors(_planes(channels), "x") * e.device("pack_cycles", "x"))
+
+
+def split_bytes(channels: e.Expr, weights: e.Expr) -> e.Expr:
+    """Bytes of scratch for the parts of the planes of ``channels``, and of so many ``weights``."""
+    return parts_bytes("x", _planes(channels)) + parts_bytes("w", weights)
+
+
+def _planes(channels: e.Expr) -> e.Expr:
+    """Elements of a chunk of ``channels``."""
+    return channels * e.count("x", "oh") * e.count("x", "ow")
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,11 @@ def _charged(kernel: Kernel, what: str, cycles: Any) -> Any:
     return np.ceil(cycles)
 
 
-def scratch_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+def scratch_words(nest: Nest, device: Device, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
     """Words of core memory that calls use as they like, or keep over the steps of a tile."""
     if not nest.kernel.scratches:
         return 0
-    quantities = Quantities(nest, None, tiles, k_tile)
+    quantities = Quantities(nest, device, tiles, k_tile)
     quantities.begin(k_tile, 1)
     return np.ceil(nest.kernel.scratch.evaluate(quantities) / 4).astype(np.int64)
 
@@ -73,11 +73,9 @@ class CallCost:
 
 
 class Quantities:
-    """The quantities of calls that a formula names, for ``Expr.evaluate``; without a device, none of it."""
+    """The quantities of calls that a formula names, for ``Expr.evaluate``."""
 
-    def __init__(
-        self, nest: Nest, device: Device | None, tiles: Sequence[IntArray], k_tile: IntArray
-    ) -> None:
+    def __init__(self, nest: Nest, device: Device, tiles: Sequence[IntArray], k_tile: IntArray) -> None:
         self.nest, self.device, self.tiles, self.k_tile = nest, device, tiles, k_tile
         self.bound = nest.bound
         self.tensors = {tensor.name: tensor for tensor in nest.kernel.tensors}
@@ -124,8 +122,6 @@ class Quantities:
         return self._constant("".join(types) + name)
 
     def _constant(self, name: str) -> float:
-        if self.device is None:
-            raise RuntimeError(f"kernel.{name} outside of a cost")
         return self.device.constant(f"kernel.{name}")
 
     def _row(self, operand: str) -> DType:

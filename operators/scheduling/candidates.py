@@ -18,7 +18,7 @@ from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.call_cost import scratch_words
 from onedispatch.operators.scheduling.index_space import IntArray, Operand
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.operators.scheduling.resources import Resources, resources
+from onedispatch.operators.scheduling.resources import resources
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.phrases import counted
 
@@ -39,9 +39,9 @@ def check_fits(nest: Nest, device: Device) -> None:
     """Raises ``Unsupported`` where no tile of ``nest`` fits a core of ``device``."""
     room = resources(device)
     tiles, k_tile = smallest(nest)
-    fits = room.core_holds(slot_words(nest, tiles, k_tile), scratch_words(nest, tiles, k_tile))
+    fits = room.core_holds(slot_words(nest, tiles, k_tile), scratch_words(nest, device, tiles, k_tile))
     if not fits or covered(nest, tiles) > LIMITS["window_plane"]:
-        fitting(nest, *candidates(nest), room)  # alignment may make a larger tile take less
+        fitting(nest, device, *candidates(nest))  # alignment may make a larger tile take less
 
 
 def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: int) -> list[int]:
@@ -98,10 +98,11 @@ def _span(nest: Nest, tiles: Sequence[IntArray], operand: Operand, axis: int) ->
     return (tiles[access.dim] - 1) * access.a + access.end - access.start + 1
 
 
-def fitting(nest: Nest, tiles: Sequence[Array], k_tile: Array, room: Resources) -> Array:
+def fitting(nest: Nest, device: Device, tiles: Sequence[Array], k_tile: Array) -> Array:
     """Which candidates of the mesh fit, as flat indices. Raises ``Unsupported`` where none does."""
     shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
-    slots, scratch = slot_words(nest, tiles, k_tile), scratch_words(nest, tiles, k_tile)
+    room = resources(device)
+    slots, scratch = slot_words(nest, tiles, k_tile), scratch_words(nest, device, tiles, k_tile)
     cover = np.broadcast_to(covered(nest, tiles), shape).reshape(-1)
     small = np.broadcast_to(room.core_holds(slots, scratch), shape).reshape(-1)
     fits: Array = np.flatnonzero(small & (cover <= LIMITS["window_plane"]))

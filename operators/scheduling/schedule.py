@@ -355,7 +355,7 @@ class Schedule:
 
     @cached_property
     def scratch_words(self) -> int:
-        return int(scratch_words(self.nest, self.tiles, self.k_tile))
+        return int(scratch_words(self.nest, self.device, self.tiles, self.k_tile))
 
     @cached_property
     def out_depth(self) -> int:

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
+import pytest
 
 import onedispatch.cpp_ext._core as core
+from onedispatch.operators.declarations.params import HEADER
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.emission.emitter import BoundNest
 from onedispatch.operators.families.elementwise import KERNEL
@@ -19,10 +21,11 @@ from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device, find_device
+from onedispatch.transactions.machine import registers as reg
 from tests.ops.cases import CASES
 from tests.ops.lowered import lower
 
-CALLS = 10_000
+CALLS, SCRATCHES = 10_000, 1_000
 BUFFER_BYTES = 60_000  # of a core's data memory, so that two slots of everything fit
 # The last with rates as no device of AMD's has them.
 DEVICES = (
@@ -65,7 +68,7 @@ def random_schedule(nest: Nest, device: Device, random: np.random.Generator) -> 
         k_tile = nest.k_extent if nest.k_whole else k_tile
     mapping = Mapping(None, None, 1, frozenset(), False, tuple(range(len(nest.dims))))
     schedule = Schedule(nest, device, Solution(nest.kernel.name, mapping, tuple(tiles), k_tile))
-    words = 2 * schedule.port_words(0) + 2 * schedule.out_words
+    words = 2 * schedule.port_words(0) + 2 * schedule.out_words + schedule.scratch_words
     return schedule if words * 4 <= BUFFER_BYTES else None
 
 
@@ -109,6 +112,33 @@ def test_search_and_simulator_agree_on_random_calls() -> None:
         if compared.total() >= CALLS:
             break
     assert {name for name, *_ in compared} == {kernel.name for kernel in all_kernels()}
+
+
+def test_both_take_as_much_scratch_for_random_calls() -> None:
+    random = np.random.default_rng(9)
+    compared: Counter[tuple[str, ...]] = Counter()
+    some = 0
+    scratching = (nest for nest in rounds() if nest.kernel.scratches)
+    while compared.total() < SCRATCHES:
+        nest, device = next(scratching), DEVICES[int(random.integers(len(DEVICES)))]
+        schedule = random_schedule(nest, device, random)
+        if schedule is None:
+            continue
+        given = BoundNest(schedule, dict.fromkeys(range(8), 1), 1, 0).param_block()
+        block, taken = np.frombuffer(given, "<u4").copy(), 4 * schedule.scratch_words
+        room = device.count("core.data_memory_bytes") - device.count("core.stack_bytes")
+        opened = core.device.from_description(device.description())
+        last = reg.CORE_VIEW_MEMORY + room - taken if taken else 0  # an address that no scratch may have
+        block[HEADER["scratch"]] = last
+        assert core.charged_cycles(block.tobytes(), opened, most=1), schedule.explain()
+        block[HEADER["scratch"]] = last + 4
+        if taken:
+            with pytest.raises(ValueError, match=f"scratch.*the {taken} bytes"):
+                core.charged_cycles(block.tobytes(), opened, most=1)
+        compared[combination(nest)] += 1
+        some += taken > 0
+    assert {name for name, *_ in compared} == {kernel.name for kernel in all_kernels() if kernel.scratches}
+    assert some > SCRATCHES / 4
 
 
 def up_sampling(random: np.random.Generator) -> Nest:

@@ -21,7 +21,7 @@ from onedispatch.operators.families.reduce import Reduce
 from onedispatch.operators.families.rows import Softmax
 from onedispatch.operators.families.window import Window
 from onedispatch.operators.interface.operator import Operator, TensorSpec
-from onedispatch.operators.scheduling.call_cost import CallCost
+from onedispatch.operators.scheduling.call_cost import CallCost, scratch_words
 from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device, find_device
@@ -64,13 +64,19 @@ def test_short_rows_cost_more_than_long_ones_of_as_many_elements(device: Device)
 
 def conv(device: Device, channels: int, kernel: int, dtype: Any = BFLOAT16, size: int = 14) -> float:
     """32 output channels of ``size`` x ``size``, ``channels`` times ``kernel`` x ``kernel`` products each."""
+    return cycles(convolution(device, channels, kernel, dtype, size), device)
+
+
+def convolution(
+    device: Device, channels: int, kernel: int, dtype: Any, size: int = 14, depthwise: bool = False
+) -> Conv:
     pads = (kernel // 2,) * 4
     window = Window((kernel, kernel), (1, 1), (1, 1), pads)
-    shapes = (1, channels, size, size), (32, channels, kernel, kernel), (1, 32, size, size)
+    weights, outputs = ((channels, 1), channels) if depthwise else ((32, channels), 32)
+    shapes = (1, channels, size, size), (*weights, kernel, kernel), (1, outputs, size, size)
     x, w, y = (tensor(name, shape, dtype) for name, shape in zip("xwy", shapes, strict=True))
     w = TensorSpec("w", w.dtype, w.shape, np.zeros(w.shape, w.dtype))
-    op = Conv("c", x, w, None, y, window, 1, device)
-    return cycles(op, device)
+    return Conv("c", x, w, None, y, window, channels if depthwise else 1, device)
 
 
 @DEVICES
@@ -338,6 +344,52 @@ def test_constants_meet_the_published_kernels(
 def test_f32_products_take_nine_bfloat16_ones(device: Device) -> None:
     plain = 128  # MAC per cycle of bfloat16 without shared exponents
     assert device.constant("kernel.f32_f32_macs_per_cycle") == pytest.approx(plain / 9, rel=1e-4)
+
+
+def scratch(op: Operator, device: Device, k: int = 0) -> int:
+    """Bytes of scratch of the operator's one nest in one tile, in steps of ``k`` or in one step."""
+    (nest,) = op.nests()
+    tiles = [dim.extent for dim in nest.dims]
+    return 4 * int(scratch_words(nest, device, tiles, max(k or nest.k_extent, 1)))
+
+
+@DEVICES
+def test_products_take_scratch_for_the_parts_of_both_operands_and_for_sums_that_wait(device: Device) -> None:
+    def product(dtype: Any, k: int = 0) -> int:
+        a, b, y = (tensor(n, s, dtype) for n, s in (("a", (64, 96)), ("b", (96, 32)), ("y", (64, 32))))
+        return scratch(MatMul("p", a, b, y, device), device, k)
+
+    both, sums = 64 * 96 + 96 * 32, 4 * 64 * 32
+    assert product(np.float32) == 6 * both
+    assert product(np.float32, 48) == 3 * both  # sums wait in the chunk of the results
+    assert product(np.float16) == 4 * both
+    assert product(np.float16, 48) == sums + 2 * both
+    assert product(BFLOAT16) == 0 and product(BFLOAT16, 48) == sums  # nothing is split
+    a, b, y = (tensor(n, (64, 64), dtype) for n, dtype in (("a", np.int8), ("b", np.int8), ("y", np.int32)))
+    assert scratch(MatMul("p", a, b, y, device), device) == 0
+
+
+@DEVICES
+def test_convolutions_take_scratch_for_parts_and_for_a_block_of_columns(device: Device) -> None:
+    def taken(kernel: int, dtype: Any, k: int = 0) -> int:
+        return scratch(convolution(device, 8, kernel, dtype), device, k)
+
+    planes, weights = 8 * 14 * 14, 32 * 8
+    # Of every channel and tap, as many pixels as a native product takes.
+    columns, narrow = (8 * 9 * device.constant(f"kernel.{dtype}_native_n") for dtype in ("f32", "bf16"))
+    assert taken(1, np.float32) == 6 * (planes + weights)  # windows of one element have no columns
+    assert taken(3, np.float32) == 6 * (planes + 9 * weights + columns)
+    assert taken(3, np.float32, 4) == 3 * (planes + 9 * weights + columns)
+    assert taken(1, BFLOAT16) == 0
+    assert taken(3, BFLOAT16) == 2 * narrow
+    assert taken(3, BFLOAT16, 4) == 4 * 32 * 14 * 14 + narrow
+
+
+@DEVICES
+def test_depthwise_convolutions_take_scratch_for_parts(device: Device) -> None:
+    for dtype, size in ((np.float32, 6), (np.float16, 4), (BFLOAT16, 0)):
+        op = convolution(device, 16, 3, dtype, depthwise=True)
+        assert scratch(op, device) == size * 16 * (14 * 14 + 9)
 
 
 def parts(x: np.ndarray[Any, Any], count: int) -> list[np.ndarray[Any, Any]]:

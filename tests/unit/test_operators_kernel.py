@@ -83,7 +83,7 @@ def nested(depth: int) -> e.Expr:
         ),
         ({"inputs": (Tensor("x", "r *a *b *c *d *e *f"),)}, "axes of x: given 7; accepted: at most 6"),
         ({"scratch": e.K_COUNT * 4}, "scratch: given k; accepted: quantities that all calls"),
-        ({"scratch": e.device("call_cycles")}, "scratch: given call_cycles"),
+        ({"scratch": e.LAST * e.device("f")}, "scratch: given last"),
         ({"keeps_scratch": True, "reduces": True}, "keeps_scratch: given True"),
         ({"keeps_scratch": True, "scratch": e.as_expr(4)}, "with scratch and a reduction"),
         ({"cost": e.device_of_sums("lanes", "z")}, "cost: given z's and its sums' lanes"),
@@ -116,8 +116,8 @@ def rates(found: Kernel, name: str) -> set[str]:
 
 
 def constants_of(found: Kernel) -> Iterator[str]:
-    """Every constant that some call's cost may name."""
-    for leaf in found.cost.leaves():
+    """Every constant that some call's cost or scratch may name."""
+    for leaf in (*found.cost.leaves(), *found.scratch.leaves()):
         if leaf.op is e.Op.DEVICE:
             yield leaf.name
         elif leaf.op is e.Op.DEVICE_BY_DTYPE:

@@ -142,7 +142,7 @@ namespace scalar {
 }  // namespace scalar
 }  // namespace cast
 namespace conv {
-constexpr uint32_t digest = 0xC35CDC0B;
+constexpr uint32_t digest = 0xB38410E0;
 constexpr uint32_t dim_co = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -192,7 +192,7 @@ constexpr uint32_t act_beta = 9;
 }  // namespace scalar
 }  // namespace conv
 namespace dwconv {
-constexpr uint32_t digest = 0xC1DFC837;
+constexpr uint32_t digest = 0x2CF48A3A;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -285,7 +285,7 @@ constexpr uint32_t act_beta = 5;
 }  // namespace scalar
 }  // namespace eltwise
 namespace gemm {
-constexpr uint32_t digest = 0x62B15742;
+constexpr uint32_t digest = 0x6F8CC5AF;
 constexpr uint32_t dim_m = 40;
 constexpr uint32_t dim_n = 41;
 constexpr uint32_t a = 42;

@@ -389,8 +389,12 @@ static const od_step od_conv_cost[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
-/* kept * 4 * tile(co) * tile(oh) * tile(ow)
+/* kept * 4 * tile(co) * tile(oh) * tile(ow) + parts(x) + parts(w) + im2col
+ * im2col: (taps per window != 1) * count(x, k) * taps per window * x's native_n * x's part_bytes
  * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
+ * parts(x): (x's pack_cycles != 0) * count(x, k) * count(x, oh) * count(x, ow) * x's part_bytes
+ * parts(w): (w's pack_cycles != 0) * tile(co) * count(x, k) * taps per window * w's part_bytes
+ * taps per window: kh * kw
  */
 static const od_step od_conv_scratch[] = {
     {OD_OP_BYTES, 3, 0, 0, 0.0},
@@ -410,13 +414,55 @@ static const od_step od_conv_scratch[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 1, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 2, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 1, 1, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 1, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
 };
 static const char* const od_conv_dims[] = {"co", "oh", "ow"};
 static const char* const od_conv_constants[] = {"lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "native_n", "native_m", "native_k", "macs_per_cycle", "product_call_cycles", "output_cycles", "i32_lanes", "op_cycles"};
 enum { OD_CONV_CO = 0, OD_CONV_OH = 1, OD_CONV_OW = 2 };
 enum { OD_CONV_X = 0, OD_CONV_W = 1, OD_CONV_BIAS = 2, OD_CONV_OUT = 3 };
 enum { OD_CONV_KH = 0, OD_CONV_KW = 1, OD_CONV_SH = 2, OD_CONV_SW = 3, OD_CONV_DH = 4, OD_CONV_DW = 5, OD_CONV_WIDTH = 6, OD_CONV_ACT = 7, OD_CONV_ACT_ALPHA = 8, OD_CONV_ACT_BETA = 9 };
-static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xC35CDC0Bu, od_conv_dims, 3, 1, od_conv_operands, 4, 0, 0, od_conv_scalars, 10, od_conv_cost, 229, od_conv_scratch, 17, 1, od_conv_constants, 14, 92, 128, 3072};
+static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xB38410E0u, od_conv_dims, 3, 1, od_conv_operands, 4, 0, 0, od_conv_scalars, 10, od_conv_cost, 229, od_conv_scratch, 59, 1, od_conv_constants, 14, 92, 128, 3072};
 static const od_axis_spec od_dwconv_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_dwconv_w[] = {{"c", 0}, {"tap", 255}};
 static const od_axis_spec od_dwconv_bias[] = {{"c", 0}};
@@ -536,12 +582,42 @@ static const od_step od_dwconv_cost[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
+/* parts(x) + parts(w)
+ * parts(x): (x's pack_cycles != 0) * tile(c) * count(x, oh) * count(x, ow) * x's part_bytes
+ * parts(w): (w's pack_cycles != 0) * tile(c) * taps per window * w's part_bytes
+ * taps per window: kh * kw
+ */
+static const od_step od_dwconv_scratch[] = {
+    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 2, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 1, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 1, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+};
 static const char* const od_dwconv_dims[] = {"c", "oh", "ow"};
 static const char* const od_dwconv_constants[] = {"call_cycles", "lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "window_mac_cycles", "op_cycles"};
 enum { OD_DWCONV_C = 0, OD_DWCONV_OH = 1, OD_DWCONV_OW = 2 };
 enum { OD_DWCONV_X = 0, OD_DWCONV_W = 1, OD_DWCONV_BIAS = 2, OD_DWCONV_OUT = 3 };
 enum { OD_DWCONV_KH = 0, OD_DWCONV_KW = 1, OD_DWCONV_SH = 2, OD_DWCONV_SW = 3, OD_DWCONV_DH = 4, OD_DWCONV_DW = 5, OD_DWCONV_WIDTH = 6, OD_DWCONV_ACT = 7, OD_DWCONV_ACT_ALPHA = 8, OD_DWCONV_ACT_BETA = 9 };
-static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0xC1DFC837u, od_dwconv_dims, 3, 0, od_dwconv_operands, 4, 0, 0, od_dwconv_scalars, 10, od_dwconv_cost, 88, 0, 0, 0, od_dwconv_constants, 9, 87, 128, 2048};
+static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x2CF48A3Au, od_dwconv_dims, 3, 0, od_dwconv_operands, 4, 0, 0, od_dwconv_scalars, 10, od_dwconv_cost, 88, od_dwconv_scratch, 23, 0, od_dwconv_constants, 9, 87, 128, 2048};
 static const od_axis_spec od_eltwise_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
@@ -1199,7 +1275,9 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
-/* kept * 4 * tile(m) * tile(n)
+/* kept * 4 * tile(m) * tile(n) + parts(a) + parts(b)
+ * parts(b): (b's pack_cycles != 0) * count(a, k) * tile(n) * b's part_bytes
+ * parts(a): (a's pack_cycles != 0) * tile(m) * count(a, k) * a's part_bytes
  * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
  */
 static const od_step od_gemm_scratch[] = {
@@ -1218,13 +1296,33 @@ static const od_step od_gemm_scratch[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 1, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 18, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 1, 1, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 18, 1, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
 };
 static const char* const od_gemm_dims[] = {"m", "n"};
-static const char* const od_gemm_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "sum_cycles", "i32_lanes", "i32_mul_cycles", "i32_op_cycles", "op_cycles", "f32_mul_cycles", "i32_convert_cycles", "f32_convert_cycles"};
+static const char* const od_gemm_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "sum_cycles", "i32_lanes", "i32_mul_cycles", "i32_op_cycles", "op_cycles", "f32_mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "part_bytes"};
 enum { OD_GEMM_M = 0, OD_GEMM_N = 1 };
 enum { OD_GEMM_A = 0, OD_GEMM_B = 1, OD_GEMM_BIAS = 2, OD_GEMM_A_ZERO = 3, OD_GEMM_B_ZERO = 4, OD_GEMM_SCALE = 5, OD_GEMM_OUT_ZERO = 6, OD_GEMM_OUT = 7 };
 enum { OD_GEMM_ALPHA = 0, OD_GEMM_ACT = 1, OD_GEMM_ACT_ALPHA = 2, OD_GEMM_ACT_BETA = 3 };
-static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x62B15742u, od_gemm_dims, 2, 1, od_gemm_operands, 8, od_gemm_types, 10, od_gemm_scalars, 4, od_gemm_cost, 308, od_gemm_scratch, 15, 1, od_gemm_constants, 18, 99, 128, 2560};
+static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x6F8CC5AFu, od_gemm_dims, 2, 1, od_gemm_operands, 8, od_gemm_types, 10, od_gemm_scalars, 4, od_gemm_cost, 308, od_gemm_scratch, 35, 1, od_gemm_constants, 19, 99, 128, 2560};
 static const od_axis_spec od_layer_norm_x[] = {{"o", 0}, {"length", 255}};
 static const od_axis_spec od_layer_norm_scale[] = {{"length", 255}};
 static const od_axis_spec od_layer_norm_bias[] = {{"length", 255}};

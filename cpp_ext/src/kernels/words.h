@@ -39,12 +39,13 @@ const Word* words_in(const Operand& x, const Call& call, int64_t first, int64_t 
 }
 
 // Where the words of a result of `count` elements are computed: in its chunk, or where that is narrower,
-// beside it until `finish`: over several steps in the scratch of the call, which the declaration keeps.
+// beside it until `finish`: over several steps at the beginning of the scratch, which the declaration keeps.
 template <class Word>
 class Result {
  public:
   Result(uint32_t dtype, const Call& call, size_t count) : dtype_(dtype), out_(call.out), count_(count) {
-    void* place = is_word(dtype) ? call.out : call.scratch;
+    const bool waits = call.k_index != 0 || call.k_last == 0;
+    void* place = is_word(dtype) ? call.out : waits ? call.scratch : nullptr;
     words = static_cast<Word*>(place != nullptr ? place : scratch(kScratchResult, count * sizeof(Word)));
   }
   // Rounds or saturates what was computed beside the chunk.
