@@ -41,7 +41,10 @@ def check_fits(nest: Nest, device: Device) -> None:
     tiles, k_tile = smallest(nest)
     fits = room.core_holds(slot_words(nest, tiles, k_tile), scratch_words(nest, device, tiles, k_tile))
     if not fits or covered(nest, tiles) > LIMITS["window_plane"]:
-        fitting(nest, device, *candidates(nest))  # alignment may make a larger tile take less
+        mesh = candidates(nest)
+        fitting(
+            nest, device, *mesh, scratch_words(nest, device, *mesh)
+        )  # a larger tile may take less, aligned
 
 
 def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: int) -> list[int]:
@@ -98,11 +101,14 @@ def _span(nest: Nest, tiles: Sequence[IntArray], operand: Operand, axis: int) ->
     return (tiles[access.dim] - 1) * access.a + access.end - access.start + 1
 
 
-def fitting(nest: Nest, device: Device, tiles: Sequence[Array], k_tile: Array) -> Array:
-    """Which candidates of the mesh fit, as flat indices. Raises ``Unsupported`` where none does."""
+def fitting(nest: Nest, device: Device, tiles: Sequence[Array], k_tile: Array, scratch: IntArray) -> Array:
+    """Which candidates of the mesh fit beside their ``scratch_words``, as flat indices.
+
+    Raises ``Unsupported`` where none does.
+    """
     shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
     room = resources(device)
-    slots, scratch = slot_words(nest, tiles, k_tile), scratch_words(nest, device, tiles, k_tile)
+    slots = slot_words(nest, tiles, k_tile)
     cover = np.broadcast_to(covered(nest, tiles), shape).reshape(-1)
     small = np.broadcast_to(room.core_holds(slots, scratch), shape).reshape(-1)
     fits: Array = np.flatnonzero(small & (cover <= LIMITS["window_plane"]))

@@ -50,7 +50,8 @@ class Judge:
 
     def __init__(self, nest: Nest, device: Device, tiles: Sequence[Array], k_tile: Array) -> None:
         self.nest, self.device, self.room = nest, device, resources(device)
-        fits = fitting(nest, device, tiles, k_tile)
+        scratch = scratch_words(nest, device, tiles, k_tile)
+        fits = fitting(nest, device, tiles, k_tile, scratch)
         shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
 
         def spread(values: IntArray) -> Array:
@@ -66,7 +67,7 @@ class Judge:
         }
         self.out = spread(nest.out_words(tiles, k_tile))
         self.out_factor = spread(_out_factor(nest, tiles, k_tile, burst))
-        self.scratch = spread(scratch_words(nest, device, tiles, k_tile))
+        self.scratch = spread(scratch)
         ones = np.ones_like(k_tile)
         inner = np.maximum(ones, -(-nest.k_extent // k_tile)) if nest.reduces else ones
         # All steps of a reduction: what the simulator will charge.
