@@ -61,8 +61,8 @@ class Problem:
 
     @cached_property
     def nest(self) -> Nest:
-        """A nest of this problem. Raises ``SolutionError`` where its kernel is not declared (so)."""
-        return Nest(
+        """A nest of this problem. Raises ``SolutionError`` for kernels not declared (so) or without work."""
+        nest = Nest(
             _kernel(self.kernel, self.declaration),
             self.dims,
             self.inputs,
@@ -73,6 +73,10 @@ class Problem:
             self.k_multiple,
             self.k_whole,
         )
+        if nest.is_empty:
+            extents = str([dim.extent for dim in self.dims])
+            raise SolutionError(f"problem of {self.kernel}", f"extents {extents}", "1 or more of each")
+        return nest
 
     @cached_property
     def digest(self) -> str:

@@ -105,6 +105,15 @@ def test_a_device_is_known_by_its_description() -> None:
         SEARCH.select(Problem.of(nest, slower), NPU2)
 
 
+def test_a_problem_without_work_has_no_solution() -> None:
+    problem = Problem.of(product(), NPU2)
+    for dim in range(2):
+        data = through_json(problem.to_data())
+        data["dims"][dim]["extent"] = 0
+        with pytest.raises(od.SolutionError, match=r"extents \[.*0.*1 or more"):
+            SEARCH.select(Problem.from_data(data), NPU2)
+
+
 def test_a_problem_of_an_unknown_kernel_says_which_are_known() -> None:
     problem = replace(Problem.of(product(), NPU2), kernel="od::gone@1")
     with pytest.raises(od.SolutionError, match="od::gemm@1"):
