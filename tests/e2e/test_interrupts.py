@@ -342,7 +342,7 @@ def test_workers_die_with_their_parent(folder: Path) -> None:
 
 
 def test_a_campaign_of_fuzzing_ends_with_one_line() -> None:
-    code = "import sys; print('ready', flush=True); from tests.fuzz import campaign; campaign.cli()"
+    code = "from tests.fuzz import campaign; print('ready', flush=True); campaign.cli()"
     command = [sys.executable, "-c", code, "--target", "decode", "--seconds", "60", "--jobs", "1"]
     for to in (os.kill, os.killpg):
         code_, said = interrupt_process(command, 3, to)
