@@ -93,7 +93,8 @@ def link(needed: Sequence[Image], room: int) -> list[Image]:
     """The image to run each operator with, of what they need by themselves; few changes from one to the next.
 
     Each image serves as many operators in a row as fit into ``room`` bytes of program memory, which
-    gives the fewest images; what the way back to the first one loads is not weighed. What needs more than that by itself gets what it needs.
+    gives the fewest images; what the way back to the first one loads is not weighed. What needs more
+    than that by itself gets what it needs.
     """
     runs: list[tuple[Image, int]] = []
     for image in needed:
