@@ -29,7 +29,7 @@ help:
 	@echo 'make tsan       those that use threads under ThreadSanitizer'
 	@echo 'make fuzz       hostile input for a minute per target; SECONDS=600 TARGET=decode: see tests/fuzz'
 	@echo 'make lint       ruff and mypy        make format     apply ruff'
-	@echo 'make generate   rewrite the generated C++ headers'
+	@echo 'make generate   rewrite the generated C++ headers and pages'
 	@echo 'make figures    rewrite models/figures/costs.md: modelled cycles and bytes of the examples'
 	@echo 'make bench      our time beside onnxruntime'"'"'s'
 	@echo 'make clean      remove .venv and build'
@@ -71,6 +71,7 @@ format: $(STAMPS)/dev
 # something new is declared, C++ compiles with the new headers only.
 generate: $(if $(wildcard $(STAMPS)/dev),,$(STAMPS)/dev)
 	$(BIN)/python -m onedispatch.operators.codegen.genheader cpp_ext/include/onedispatch
+	$(BIN)/python -m onedispatch.operators.codegen.gendocs operators
 	$(BIN)/python -m onedispatch.transactions.codegen.genheader cpp_ext/include/onedispatch
 	$(BIN)/python -m onedispatch.transactions.codegen.genreadme transactions/README.md
 

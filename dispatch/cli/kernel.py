@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from onedispatch.dispatch.cli import output as out
+from onedispatch.operators.codegen import kernel_text as text
 from onedispatch.operators.codegen.headers import include_folder
-from onedispatch.operators.declarations.dtypes import EVERY
-from onedispatch.operators.declarations.kernel import WHOLE, Kernel, Scalar, Tensor
+from onedispatch.operators.declarations.kernel import Kernel, Tensor
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.phrases import counted
@@ -45,43 +45,13 @@ def show(
         out.print_json(described(kernel))
         return
     out.console.print(f"{kernel.name}  {kernel.summary}", markup=False)
-    out.console.print(
-        f"digest 0x{kernel.digest:08X}, {counted(kernel.words_used, 'word')} of a parameter block of "
-        f"{kernel.block_words}, {counted(kernel.code_bytes, 'byte')} of program memory (assumed)",
-        markup=False,
-    )
-    out.console.print(f"index space: {kernel.index_space}; i counts members of a dimension", markup=False)
-    out.table(
-        "Operands",
-        ("operand", "word", "role", "axes", "element types", "access of member i"),
-        [
-            (
-                t.name + (" (optional)" if t.optional else ""),
-                kernel.layout[t.name],
-                kernel.role(t),
-                " ".join(t.axis_names),
-                t.dtypes + (f", that of {t.like}" if t.like else ""),
-                _access(t),
-            )
-            for t in kernel.tensors
-        ],
-        right=(1,),
-    )
+    for line in text.head(kernel):
+        out.console.print(line, markup=False)
+    out.table("Operands", text.OPERANDS, [text.operand_row(kernel, t) for t in kernel.tensors], right=(1,))
     if kernel.scalars:
-        out.table(
-            "Scalars",
-            ("scalar", "word", "type", "accepted", "default"),
-            [(s.name, kernel.layout[s.name], s.type, _accepted(s), _default(s)) for s in kernel.scalars],
-            right=(1,),
-        )
-    if kernel.scratches:
-        kept = ", kept over the steps of a tile" if kernel.keeps_scratch else ""
-        out.console.print(f"bytes of scratch{kept}: {kernel.scratch}", markup=False)
-        for label, formula in kernel.scratch.definitions().items():
-            out.console.print(f"  {label} = {formula}", markup=False)
-    out.console.print(f"cycles per call: {kernel.cost}", markup=False)
-    for label, formula in kernel.cost.definitions().items():
-        out.console.print(f"  {label} = {formula}", markup=False)
+        out.table("Scalars", text.SCALARS, [text.scalar_row(kernel, s) for s in kernel.scalars], right=(1,))
+    for line in text.formulas(kernel):
+        out.console.print(line, markup=False)
 
 
 @app.command("include")
@@ -97,33 +67,6 @@ def _find(name: str) -> Kernel:
         known = ", ".join(k.name for k in kernels)
         raise InputError("kernel", repr(name), f"one of {known}", "`onedispatch kernel list` tells of each")
     return found[0]
-
-
-def _access(tensor: Tensor) -> str:
-    """What a member of the index touches, the extents of auxiliary tensors, and pads."""
-    if tensor.shape:
-        return "all: " + " x ".join(map(str, tensor.shape))
-    followed = any(not axis.startswith(WHOLE) for axis in tensor.axis_names)
-    parts = [tensor.accepted_walk] if followed else []
-    parts += [f"{axis}: all" for axis in tensor.axis_names if axis.startswith(WHOLE)]
-    parts += [f"pad {tensor.pad:g}"] if tensor.pad is not None else []
-    parts += [f"fill {tensor.fill:g}"] if tensor.fill is not None else []
-    return "; ".join(parts)
-
-
-def _accepted(scalar: Scalar) -> str:
-    if scalar.table is not None:
-        return ", ".join(
-            row.name if row.dtypes == EVERY else f"{row.name} ({row.dtypes})" for row in scalar.table.rows
-        )
-    low, high = scalar.bounds
-    return "any" if scalar.type == "f32" and low == -high else f"{low:g} to {high:g}"
-
-
-def _default(scalar: Scalar) -> str:
-    if scalar.table is not None:
-        return scalar.table.rows[0].name
-    return "" if scalar.default is None else f"{scalar.default:g}"
 
 
 def described(kernel: Kernel) -> dict[str, Any]:
@@ -155,7 +98,7 @@ def described(kernel: Kernel) -> dict[str, Any]:
         "aux": [operand(t) for t in kernel.aux],
         "outputs": [operand(t) for t in kernel.outputs],
         "scalars": [
-            {"name": s.name, "word": kernel.layout[s.name], "type": s.type, "accepted": _accepted(s)}
+            {"name": s.name, "word": kernel.layout[s.name], "type": s.type, "accepted": text.accepted(s)}
             for s in kernel.scalars
         ],
         "scratch": str(kernel.scratch),
