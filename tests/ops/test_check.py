@@ -80,7 +80,7 @@ def test_an_output_that_nobody_waits_for_is_a_warning(digits: od.CompiledModel) 
 
 def test_waits_within_an_operator_order_its_descriptors() -> None:
     """Queues that are refilled: the tokens of a channel say which of its BDs is free."""
-    product = case("MatMul", f32(600, 1024), weight(1024, 600))
+    product = case("MatMul", f32(300, 777), weight(777, 600))
     model = od.compile(product.model, device="npu2_1col", fallback="error")
     assert check_model(model) == []
     transaction = Transaction.from_bytes(model.transaction)
