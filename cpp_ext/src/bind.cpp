@@ -66,6 +66,11 @@ py::str shown(const std::string& text) {
   return py::reinterpret_steal<py::str>(PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "replace"));
 }
 
+[[noreturn]] void raise_value_error(const std::string& text) {
+  PyErr_SetObject(PyExc_ValueError, shown(text).ptr());
+  throw py::error_already_set();
+}
+
 // Raises a class of transactions/base/errors.py; the module is imported when an error is thrown.
 void raise(const char* type, const od::Complaint& c, const py::dict& more = py::dict()) {
   const py::object cls = py::module_::import("onedispatch.transactions.base.errors").attr(type);
@@ -366,7 +371,7 @@ void bind_device(py::module_& m) {
         try {
           od::check_image(words(image), words(blocks), most);
         } catch (const od::ProgramError& error) {
-          throw py::value_error(error.what);
+          raise_value_error(error.what);
         }
       },
       py::arg("image"), py::arg("blocks"), py::arg("most"));
@@ -380,8 +385,7 @@ void bind_device(py::module_& m) {
         try {
           return od::charged_cycles(reinterpret_cast<const uint8_t*>(view.data()), view.size(), described, column, row, most);
         } catch (const od::ProgramError& error) {
-          PyErr_SetObject(PyExc_ValueError, shown(error.what).ptr());
-          throw py::error_already_set();
+          raise_value_error(error.what);
         }
       },
       py::arg("block"), py::arg("device"), py::arg("column") = 0, py::arg("row") = 0, py::arg("most") = 1 << 16);

@@ -101,8 +101,12 @@ def _check_device(where: str, step: DeviceStep, known: _Known) -> None:
         for slot in slots:
             _check_slot(f"{where}, {kind} {slot.name!r}", slot, size)
     before = [reload.before for reload in step.reloads]
-    ascending = before == sorted(set(before)) and all(at <= len(step.ops) for at in before)
-    _insist(ascending, where, f"reloads before operators {before}", f"ascending, up to {len(step.ops)}")
+    _insist(
+        step.reloads_in_order,
+        where,
+        f"reloads before operators {before}",
+        f"ascending, up to {len(step.ops)}",
+    )
     _exist([slot.name for slot in step.inputs], known, f"input of {where}")
     for slot in step.inputs:
         dtype, shape = known[slot.name]

@@ -106,6 +106,12 @@ class DeviceStep:
         """What it takes of each core's program memory at most."""
         return max(self.image.nbytes, *(reload.nbytes for reload in self.reloads), 0)
 
+    @property
+    def reloads_in_order(self) -> bool:
+        """Whether each comes before another operator than those before it, or at the end."""
+        before = [reload.before for reload in self.reloads]
+        return before == sorted(set(before)) and all(at <= len(self.ops) for at in before)
+
     def verify(self) -> None:
         """Raises ``InternalError`` where its parts do not belong together."""
         for buffer, slots in ((0, self.inputs), (1, self.outputs)):
@@ -117,9 +123,8 @@ class DeviceStep:
                 raise _wrong(f"{counted(size, 'byte')} for buffer {BUFFERS[buffer]!r}", self.sizes[buffer])
         if [op.timer for op in self.ops] != list(range(1, len(self.ops) + 1)):
             raise _wrong(f"timers {[op.timer for op in self.ops]}", len(self.ops))
-        before = [reload.before for reload in self.reloads]
-        if before != sorted(set(before)) or any(at > len(self.ops) for at in before):
-            raise _wrong(f"reloads before operators {before}", len(self.ops))
+        if not self.reloads_in_order:
+            raise _wrong(f"reloads before operators {[r.before for r in self.reloads]}", len(self.ops))
 
 
 def _wrong(given: str, wanted: int) -> InternalError:

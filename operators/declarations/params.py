@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations.kernel import ARGS_AT, AXIS_WORDS, WORDS, Kernel
-from onedispatch.transactions.base.errors import OperatorError
-from onedispatch.transactions.machine.registers import CORE_VIEW_LOCKS, Field
+from onedispatch.transactions.base.errors import OperatorError, TransactionError
+from onedispatch.transactions.machine.bd import pack_fields
+from onedispatch.transactions.machine.registers import CORE_VIEW_LOCKS, Field, field_of
 
 __all__ = ["ABSENT", "ARGS_AT", "BYTES", "HEADER", "MAGIC", "WORDS", "Axis", "ParamBlock", "f32", "port_ref"]
 
@@ -105,23 +106,22 @@ HEADER = {
     "scratch": 39,  # its address in core view; 0 where the kernel declares none
 }
 MAX_NUMERATOR, MAX_DENOMINATOR, MAX_ALIGN = (
-    next(field.maximum for field in AXIS_FIELDS if field.name == name) for name in ("a", "den", "align")
+    field_of(AXIS_FIELDS, name).maximum for name in ("a", "den", "align")
 )
-MAX_PER_COLUMN = next(field.maximum for field in DIM_FIELDS if field.name == "per_column")
+MAX_PER_COLUMN = field_of(DIM_FIELDS, "per_column").maximum
 DIM_WORDS, PORT_WORDS = (fields[-1].word + 1 for fields in (DIM_FIELDS, PORT_FIELDS))
+
+
+_SMALLER = "use smaller extents, tiles or scalars"
 
 
 def packed(where: str, fields: Sequence[Field], *values: int) -> list[int]:
     """The words of a group. Raises ``OperatorError`` for what its field has no room for."""
-    words = [0] * (fields[-1].word + 1)
-    for row, value in zip(fields, values, strict=True):
-        if not row.minimum <= value <= row.maximum:
-            accepted = f"{row.minimum} to {row.maximum}"
-            raise OperatorError(
-                f"{where}: {row.name}", str(value), accepted, "use smaller extents, tiles or scalars"
-            )
-        words[row.word] |= value << row.lsb & 0xFFFFFFFF
-    return words
+    named = {field.name: value for field, value in zip(fields, values, strict=True)}
+    try:
+        return pack_fields(where, fields, named, fields[-1].word + 1)
+    except TransactionError as error:
+        raise OperatorError(error.where, error.given, error.accepted, _SMALLER) from error
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class ParamBlock:
         for i, value in enumerate(values):
             if not -(1 << 31) <= value < 1 << 32:
                 where = f"word {at + i} of a {self.kernel.name} parameter block"
-                raise OperatorError(where, str(value), "32 bits", "use smaller extents, tiles or scalars")
+                raise OperatorError(where, str(value), "32 bits", _SMALLER)
             self.words[at + i] = value & 0xFFFFFFFF
 
     def set_dim(self, name: str, index_dim: int) -> None:

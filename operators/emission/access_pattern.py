@@ -24,7 +24,7 @@ MAX_WRAP = _FIELDS["d0_wrap"].maximum
 MAX_STEP = _FIELDS["d0_step"].maximum
 MAX_DIMS = 3
 MAX_ITERATION = _FIELDS["iteration_wrap"].maximum
-MAX_REPEAT = next(field.maximum for field in reg.QUEUE_FIELDS if field.name == "repeat")
+MAX_REPEAT = reg.field_of(reg.QUEUE_FIELDS, "repeat").maximum
 MAX_CHAIN = 4  # descriptors of one task
 
 Dims = tuple[tuple[int, int], ...]  # (count, stride in words), innermost first

@@ -41,10 +41,8 @@ def check_fits(nest: Nest, device: Device) -> None:
     tiles, k_tile = smallest(nest)
     fits = room.core_holds(slot_words(nest, tiles, k_tile), scratch_words(nest, device, tiles, k_tile))
     if not fits or covered(nest, tiles) > LIMITS["window_plane"]:
-        mesh = candidates(nest)
-        fitting(
-            nest, device, *mesh, scratch_words(nest, device, *mesh)
-        )  # a larger tile may take less, aligned
+        mesh = candidates(nest)  # alignment may make a larger tile take less
+        fitting(nest, device, *mesh, scratch_words(nest, device, *mesh))
 
 
 def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: int) -> list[int]:

@@ -136,8 +136,7 @@ class Resources:
     @cached_property
     def queue_full(self) -> int:
         """The bit of a channel's status that says that its queue is full."""
-        lsb = next(field.lsb for field in reg.STATUS_FIELDS if field.name == "queue_size")
-        return self.device.count("dma.queue_depth") << lsb
+        return self.device.count("dma.queue_depth") << reg.field_of(reg.STATUS_FIELDS, "queue_size").lsb
 
 
 @cache

@@ -30,12 +30,12 @@ _CONTROL_BITS = sum(
     for f in registers.CHANNEL_FIELDS
     if f.name in ("pause_memory", "pause_stream", "out_of_order", "compression")
 )
-_FINISH = next(f for f in registers.CHANNEL_FIELDS if f.name == "finish_on_tlast")
+_FINISH = registers.field_of(registers.CHANNEL_FIELDS, "finish_on_tlast")
 _UNCOUNTED = _CONTROL_BITS | ((1 << _FINISH.width) - 1) << _FINISH.lsb
 """Bits of a channel's control register with which a BD's length no longer counts its words."""
 _HOPS = 4
 """Buffers between host memory and a core that a parameter block may pass."""
-_ENABLE = next(1 << f.lsb for f in registers.CORE_CONTROL_FIELDS if f.name == "enable")
+_ENABLE = 1 << registers.field_of(registers.CORE_CONTROL_FIELDS, "enable").lsb
 _PROGRAM_AT = registers.CORE.block["PROGRAM_MEMORY"].offset
 
 

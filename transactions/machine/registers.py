@@ -45,6 +45,11 @@ class Field:
         return (1 << (self.width - self.signed)) - 1 + self.bias
 
 
+def field_of(fields: Iterable[Field], name: str) -> Field:
+    """The field of that name."""
+    return next(field for field in fields if field.name == name)
+
+
 def covered(fields: Iterable[Field], words: int) -> tuple[int, ...]:
     """Per word the bits that some field covers."""
     bits = [0] * words

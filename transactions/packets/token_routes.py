@@ -19,7 +19,7 @@ from onedispatch.transactions.machine.bd import packet_master, switch_slave, swi
 from onedispatch.transactions.machine.switches import CONTROLLER_MASTER
 
 TOKEN_ID, LANE, ARBITER, SLOT = 15, 3, 6, reg.SLOTS_PER_SLAVE - 1
-_CONTROLLER_ID = next(f for f in reg.CHANNEL_FIELDS if f.name == "controller_id")
+_CONTROLLER_ID = reg.field_of(reg.CHANNEL_FIELDS, "controller_id")
 
 
 def lay_token_routes(builder: TransactionBuilder, column: int, top: int = reg.MEM_ROW) -> None:

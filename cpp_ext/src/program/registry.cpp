@@ -56,17 +56,12 @@ void check_head(const uint32_t* words, uint32_t count) {
 
 // Code that stands once, for element types that there is code for.
 void check_carried(const od_kernel_spec& spec, uint32_t types, const std::vector<Carried>& before) {
-  uint32_t known = 0;
-  for (uint32_t i = spec.n_operands; i-- > 0;) {
-    if (spec.operands[i].role == OD_ROLE_OUTPUT) known = spec.operands[i].dtypes;  // of the first one at last
-  }
+  const uint32_t known = spec.operands[first_output(spec)].dtypes;
   if (types == 0 || (types & ~known) != 0) {
     refuse(std::string("the image carries ") + spec.name + " for element types of the mask " + std::to_string(types) +
            "; accepted: one or more of the mask " + std::to_string(known));
   }
-  for (const Carried& other : before) {
-    if (other.kernel->spec->digest == spec.digest) refuse(std::string("the image carries ") + spec.name + " twice; accepted: once, for all its element types");
-  }
+  if (find(before, spec.digest) != nullptr) refuse(std::string("the image carries ") + spec.name + " twice; accepted: once, for all its element types");
 }
 
 // The kernels of an image that is sound.
@@ -96,19 +91,14 @@ std::vector<Carried> carried_by(const uint32_t* words, uint32_t count) {
 // Whether `carried` has what the block names, for the element type of its first output; the block's words.
 size_t check_block(const std::vector<Carried>& carried, const uint32_t* block) {
   const uint32_t digest = block[params::header::kernel];
-  const auto found = std::find_if(carried.begin(), carried.end(), [&](const Carried& one) { return one.kernel->spec->digest == digest; });
-  if (found == carried.end()) {
-    const od_kernel* known = registry().find(digest);
-    std::vector<const od_kernel*> present;
-    for (const Carried& one : carried) present.push_back(one.kernel);
-    refuse("a parameter block names " + (known == nullptr ? "a kernel that no library has" : std::string(known->spec->name)) + " (digest " +
-           digest_text(digest) + "); the image carries: " + names_of(present));
+  const Carried* const found = find(carried, digest);
+  if (found == nullptr) {
+    refuse("a parameter block names " + known_name(digest) + " (digest " + digest_text(digest) + "); the image carries: " + names_of(carried));
   }
   const od_kernel_spec& spec = *found->kernel->spec;
-  const auto* const output = std::find_if(spec.operands, spec.operands + spec.n_operands,
-                                          [](const auto& operand) { return operand.role == OD_ROLE_OUTPUT; });
-  if (output != spec.operands + spec.n_operands && output->at < params::kWords) {
-    const uint32_t dtype = block[output->at] >> params::kDtypeShift & 0xFF;
+  const uint32_t at = spec.operands[first_output(spec)].at;
+  if (at < params::kWords) {
+    const uint32_t dtype = block[at] >> params::kDtypeShift & 0xFF;
     if (dtype >= 32 || (found->types >> dtype & 1) == 0) {
       refuse(std::string("a parameter block names ") + spec.name + " for element type " + std::to_string(dtype) +
              "; the image carries it for those of the mask " + std::to_string(found->types));
@@ -118,6 +108,28 @@ size_t check_block(const std::vector<Carried>& carried, const uint32_t* block) {
 }
 
 }  // namespace
+
+const Carried* find(const std::vector<Carried>& carried, uint32_t digest) {
+  const auto found = std::find_if(carried.begin(), carried.end(), [&](const Carried& one) { return one.kernel->spec->digest == digest; });
+  return found == carried.end() ? nullptr : &*found;
+}
+
+std::string names_of(const std::vector<Carried>& carried) {
+  std::vector<const od_kernel*> kernels;
+  for (const Carried& one : carried) kernels.push_back(one.kernel);
+  return names_of(kernels);
+}
+
+std::string known_name(uint32_t digest) {
+  const od_kernel* known = registry().find(digest);
+  return known == nullptr ? "a kernel that no library has" : known->spec->name;
+}
+
+uint32_t first_output(const od_kernel_spec& spec) {
+  uint32_t i = 0;
+  while (spec.operands[i].role != OD_ROLE_OUTPUT) ++i;
+  return i;
+}
 
 void check_image(const std::vector<uint32_t>& image, const std::vector<uint32_t>& blocks, size_t most) {
   const std::vector<Carried> carried = carried_by(image.data(), static_cast<uint32_t>(image.size()));

@@ -100,28 +100,18 @@ void SuperKernel::begin_op() {
 
 const Carried& SuperKernel::named_kernel() const {
   const uint32_t digest = words_[at::kernel];
-  for (const Carried& carried : carried_) {
-    if (carried.kernel->spec->digest == digest) return carried;
-  }
-  std::vector<const od_kernel*> present;
-  for (const Carried& carried : carried_) present.push_back(carried.kernel);
-  const od_kernel* known = registry().find(digest);
-  const std::string name = known == nullptr ? "a kernel that no library has" : known->spec->name;
-  reject(operation_.setup, at::kernel, "kernel digest " + digest_text(digest) + " (" + name + ")",
-         "the program image carries: " + names_of(present));
+  if (const Carried* carried = find(carried_, digest)) return *carried;
+  reject(operation_.setup, at::kernel, "kernel digest " + digest_text(digest) + " (" + known_name(digest) + ")",
+         "the program image carries: " + names_of(carried_));
 }
 
 // Code is linked for each element type of the first output.
 void SuperKernel::check_linked(const Carried& carried) const {
   const od_kernel_spec& spec = *carried.kernel->spec;
-  for (uint32_t i = 0; i < spec.n_operands; ++i) {
-    if (spec.operands[i].role != OD_ROLE_OUTPUT) continue;
-    const uint32_t dtype = operation_.setup.operands[i].dtype;
-    if ((carried.types >> dtype & 1) == 0) {
-      reject(operation_.setup, spec.operands[i].at, std::string("element type of ") + spec.operands[i].name,
-             std::string("the program image carries ") + spec.name + " for element types of the mask " + std::to_string(carried.types) + " alone");
-    }
-    return;
+  const uint32_t i = first_output(spec);
+  if ((carried.types >> operation_.setup.operands[i].dtype & 1) == 0) {
+    reject(operation_.setup, spec.operands[i].at, std::string("element type of ") + spec.operands[i].name,
+           std::string("the program image carries ") + spec.name + " for element types of the mask " + std::to_string(carried.types) + " alone");
   }
 }
 

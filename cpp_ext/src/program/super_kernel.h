@@ -9,6 +9,7 @@
 #include "onedispatch/core_program.h"
 #include "onedispatch/kernel_library.h"
 #include "cost.h"
+#include "image.h"
 #include "operation.h"
 
 namespace onedispatch {
@@ -23,12 +24,6 @@ struct Port {
   bool held = false;
 
   uint32_t address() const { return offset + slot * slot_bytes; }
-};
-
-// A kernel in program memory, and a bit for each element type of its first output that it was linked for.
-struct Carried {
-  const od_kernel* kernel = nullptr;
-  uint32_t types = 0;
 };
 
 class SuperKernel final : public CoreProgram {

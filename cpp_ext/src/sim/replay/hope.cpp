@@ -9,10 +9,6 @@
 #include "sim/array/register_table.h"
 
 namespace onedispatch::sim {
-namespace {
-
-
-}  // namespace
 
 Hope::Hope(const Array& array) : array_(array), live_(array.channels_.size()) {
   for (const Channel& c : array_.channels_) live_[c.index] = c.running && c.state != ChannelState::kAcquire;

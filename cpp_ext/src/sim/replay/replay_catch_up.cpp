@@ -17,10 +17,6 @@
 #include "sim/array/register_table.h"
 
 namespace onedispatch::sim {
-namespace {
-
-
-}  // namespace
 
 // A chain that has loaded more BDs than the tile has walks in a circle.
 void Array::note_progress(const Channel& c) {
