@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define OD_KERNEL_ABI_VERSION 1u
+#define OD_KERNEL_ABI_VERSION 2u
 #define OD_ERROR_BYTES 1024u
 
 typedef int32_t od_status; /* OD_OK, OD_... of kernel_codes.h */
@@ -145,6 +145,18 @@ typedef struct od_setup {
   od_operand operands[OD_MAX_OPERANDS];
 } od_setup;
 
+/*
+ * What a call may tell the host, which never changes results. Either function may be null; whoever implements
+ * them puts an od_host first in a structure of its own.
+ */
+typedef struct od_host {
+  /* A line, UTF-8 that ends with a zero byte, of the member [OD_MAX_DIMS] of the index space. */
+  void (*print)(const struct od_host* host, const uint32_t* member, const char* text);
+  /* Where accesses are checked: `count` elements of `operand` along its last dimension, from the global
+   * coordinate on (a number per tensor dimension), were read (write 0) or written (write 1). */
+  void (*touched)(const struct od_host* host, uint32_t operand, const int64_t* coordinate, uint32_t count, uint32_t write);
+} od_host;
+
 /* One reduction step of one tile. */
 typedef struct od_call {
   uint32_t origin[OD_MAX_DIMS];    /* of the tile */
@@ -154,6 +166,7 @@ typedef struct od_call {
   /* scratch_bytes of the core's memory, null where there are none. Anything is in them, or where scratch is
    * kept and k_index is not 0, what the step before left. */
   uint8_t* scratch;
+  const od_host* host; /* null: nobody listens */
 } od_call;
 
 /* ---- Kernels and libraries --------------------------------------------------------------------------- */
@@ -174,6 +187,8 @@ typedef struct od_library {
   const char* name;
   const od_kernel* const* kernels;
   uint32_t n_kernels;
+  const struct od_plugin* const* plugins; /* of onedispatch/plugin.h: kernels that the host lays out and digests */
+  uint32_t n_plugins;
 } od_library;
 
 /* The first six fields of an od_library. */

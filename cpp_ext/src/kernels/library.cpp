@@ -14,7 +14,7 @@ namespace {
 constexpr const od_kernel* kKernels[] = {OD_KERNELS(ROW)};
 #undef ROW
 
-constexpr od_library kLibrary = {OD_LIBRARY_HEAD, "onedispatch", kKernels, sizeof kKernels / sizeof *kKernels};
+constexpr od_library kLibrary = {OD_LIBRARY_HEAD, "onedispatch", kKernels, sizeof kKernels / sizeof *kKernels, nullptr, 0};
 
 }  // namespace
 

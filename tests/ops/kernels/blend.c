@@ -89,7 +89,7 @@ static od_status run(const void* made, const od_call* call, od_error* error) {
 
 static const od_kernel blend = {&test_blend_spec, prepare, NULL, run, free};
 static const od_kernel* const kernels[] = {&blend};
-static const od_library library = {OD_LIBRARY_HEAD, "test", kernels, 1};
+static const od_library library = {OD_LIBRARY_HEAD, "test", kernels, 1, 0, 0};
 
 OD_EXPORT const od_library* od_kernel_library(void);
 const od_library* od_kernel_library(void) { return &library; }

@@ -52,7 +52,7 @@ static od_status run(const void* made, const od_call* call, od_error* error) {
 
 static const od_kernel edges = {&test_edges_spec, prepare, NULL, run, free};
 static const od_kernel* const kernels[] = {&edges};
-static const od_library library = {OD_LIBRARY_HEAD, "edges", kernels, 1};
+static const od_library library = {OD_LIBRARY_HEAD, "edges", kernels, 1, 0, 0};
 
 OD_EXPORT const od_library* od_kernel_library(void);
 const od_library* od_kernel_library(void) { return &library; }
