@@ -71,11 +71,20 @@ py::str shown(const std::string& text) {
   throw py::error_already_set();
 }
 
-// Raises a class of transactions/base/errors.py; the module is imported when an error is thrown.
-void raise(const char* type, const od::Complaint& c, const py::dict& more = py::dict()) {
-  const py::object cls = py::module_::import("onedispatch.transactions.base.errors").attr(type);
+// Raises `cls` with the parts of `c` and further fields.
+void raise(const py::object& cls, const od::Complaint& c, const py::dict& more = py::dict()) {
   const py::object error = cls(shown(c.where), shown(c.given), shown(c.accepted), shown(c.remedy), **more);
   PyErr_SetObject(cls.ptr(), error.ptr());
+}
+
+// A class of transactions/base/errors.py; the module is imported when an error is thrown.
+void raise(const char* type, const od::Complaint& c, const py::dict& more = py::dict()) {
+  raise(py::object(py::module_::import("onedispatch.transactions.base.errors").attr(type)), c, more);
+}
+
+// The class of what a kernel or library answered, as `function` of operators/declarations/statuses.py says.
+py::object class_of(int32_t status, const char* function) {
+  return py::module_::import("onedispatch.operators.declarations.statuses").attr(function)(status);
 }
 
 // What a signal handler of Python raised, KeyboardInterrupt mostly.
@@ -135,7 +144,10 @@ void translate(std::exception_ptr thrown) {
     if (error.column >= 0)
       more["tile"] = "column " + std::to_string(error.column) + " row " + std::to_string(error.row);
     more["register"] = error.register_name;
-    raise("SimulationError", error.complaint, more);
+    if (error.status == 0)
+      raise("SimulationError", error.complaint, more);
+    else
+      raise(class_of(error.status, "run_error_class"), error.complaint, more);
     py::error_already_set set;  // fetches what raise() set, so that a field can be added
     set.value().attr("kind") = error.kind;
     set.restore();
@@ -148,7 +160,7 @@ void translate(std::exception_ptr thrown) {
   } catch (const od::KernelError& error) {
     py::dict more;
     more["status"] = error.status;
-    raise("KernelLibraryError", {error.what, "", "", ""}, more);
+    raise(class_of(error.status, "error_class"), {error.what, "", "", ""}, more);
   } catch (const py::cast_error& error) {
     py::set_error(PyExc_TypeError, error.what());
   } catch (const std::invalid_argument& error) {

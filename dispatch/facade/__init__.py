@@ -16,11 +16,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from onedispatch import transactions
+from onedispatch.operators.declarations.statuses import ERRORS as _KERNEL_ERRORS
 from onedispatch.transactions.base.errors import (
     CompiledModelError,
     DeviceError,
     InputError,
     InternalError,
+    KernelError,
     KernelLibraryError,
     ModelError,
     OneDispatchError,
@@ -52,6 +54,7 @@ __all__ = [
     "InferenceSession",
     "InputError",
     "InternalError",
+    "KernelError",
     "KernelLibraryError",
     "ModelError",
     "NodePlacement",
@@ -72,6 +75,9 @@ __all__ = [
     "transactions",
     "xrt",
 ]
+# One class for every status of a kernel: KernelAccessError, KernelDtypeError ...
+globals().update({cls.__name__: cls for cls in _KERNEL_ERRORS.values()})
+__all__ += [cls.__name__ for cls in _KERNEL_ERRORS.values()]
 
 # name -> (module, name there; "" for the module itself)
 _LAZY = {

@@ -13,6 +13,7 @@ from pathlib import Path
 from onedispatch.operators.codegen import kernel_text as text
 from onedispatch.operators.declarations.kernel import Kernel
 from onedispatch.operators.declarations.registry import all_kernels
+from onedispatch.operators.declarations.statuses import ERRORS, STATUSES, Status
 from onedispatch.transactions.base.files import write_file
 
 NAME = "KERNELS.md"
@@ -40,9 +41,19 @@ def _section(kernel: Kernel) -> str:
     return "\n".join([*lines, "", "```", *text.formulas(kernel), "```", ""])
 
 
+def _statuses() -> str:
+    lines = ["", "## Statuses and errors", "", "What functions of kernels answer; `KernelError` is the base."]
+    rows = ((f"OD_{row.name.upper()}", row.code, row.summary, _error(row)) for row in STATUSES)
+    return "\n".join([*lines, *_table(("status", "code", "what it says", "Python class"), rows), ""])
+
+
+def _error(row: Status) -> str:
+    return f"`onedispatch.{row.error}`" if row.code in ERRORS else ""
+
+
 def page() -> str:
     """The page as Markdown."""
-    return HEAD + "".join(_section(kernel) for kernel in all_kernels())
+    return HEAD + "".join(_section(kernel) for kernel in all_kernels()) + _statuses()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from onedispatch.operators.declarations.functions import ACTIVATIONS
 from onedispatch.operators.declarations.kernel import MAX_CYCLES, Kernel, Scalar, Tensor, chooses
 from onedispatch.operators.declarations.params import HEADER
 from onedispatch.operators.declarations.registry import all_kernels
+from onedispatch.operators.declarations.statuses import STATUSES, error_class
 from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.emission.image import Image, merged
 from onedispatch.operators.emission.overlay import overlay_transaction
@@ -232,12 +233,15 @@ def test_slots_leave_what_descriptors_do_not_reach_to_scratch(library: Path) -> 
 
 
 def test_what_a_kernel_refuses_is_said_with_its_name(library: Path) -> None:
+    errors_by_status = {row.name: error_class(row.code) for row in STATUSES}
     _core.load_kernel_library(str(library))
     no_text = "test::blend@1: w0 is \N{REPLACEMENT CHARACTER}"
     for weight, said in ((13.0, "test::blend@1: w0 is 13"), (14.0, "prepare returned 77"), (15.0, no_text)):
         op = Blend((1, 1, 1, 1, 7), [weight])
-        with pytest.raises(SimulationError, match=said):
+        with pytest.raises(SimulationError, match=said) as refused:
             executed(op, inputs_of(op))
+        status = "runtime_failure" if weight == 14.0 else "not_supported"
+        assert isinstance(refused.value, errors_by_status[status]) and "row" in refused.value.tile
 
 
 def test_a_block_names_a_kernel_that_the_image_does_not_carry(library: Path) -> None:

@@ -112,17 +112,41 @@ class DeviceError(OneDispatchError):
     """No such device, or it was used in a way that it does not allow."""
 
 
-class KernelLibraryError(OneDispatchError):
-    """A kernel library, or a kernel, is refused: another version, other sizes, nothing there, a name taken.
+class KernelError(OneDispatchError):
+    """A kernel from outside, a library of them, or a node that one runs, is refused or fails.
 
-    ``status`` is the code of ``onedispatch/kernel.h``.
+    There is one class for each status of ``operators/declarations/statuses.py`` below this one; ``except
+    onedispatch.KernelError`` catches them all.
+
+    ``status`` is the code of ``onedispatch/kernel.h``; ``node`` names the node of the model, "" where it is
+    about none; ``expected`` (what ``accepted`` says) and ``given`` are the two sides that differ.
     """
 
+    status: int = -3
+
     def __init__(
-        self, where: str, given: str = "", accepted: str = "", remedy: str = "", *, status: int = 0
+        self,
+        where: str,
+        given: str = "",
+        accepted: str = "",
+        remedy: str = "",
+        *,
+        status: int | None = None,
+        node: str = "",
+        **more: Any,
     ) -> None:
-        super().__init__(where, given, accepted, remedy)
-        self.status = status
+        super().__init__(where, given, accepted, remedy, **more)
+        self.node = node
+        if status is not None:
+            self.status = status
+
+    @property
+    def expected(self) -> str:
+        return self.accepted
+
+
+class KernelLibraryError(KernelError):
+    """A kernel library, or a kernel, is refused: another version, nothing there, a name taken."""
 
 
 class CompiledModelError(OneDispatchError):

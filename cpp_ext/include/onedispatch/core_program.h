@@ -70,6 +70,7 @@ class CoreProgram {
 
 struct ProgramError {
   std::string what;
+  int32_t status = 0;  // what a kernel answered; 0 where none did
 };
 
 // Starts the program that `image` (the first words of program memory) names.

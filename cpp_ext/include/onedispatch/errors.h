@@ -52,6 +52,7 @@ class SimulationError : public std::runtime_error {
   Complaint complaint;
   std::string register_name;
   int column, row;  // tile, -1 when none
+  int32_t status = 0;  // what a kernel answered (kernel_codes.h); 0 where none did
   OpRef op;
 };
 

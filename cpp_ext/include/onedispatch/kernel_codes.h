@@ -82,5 +82,24 @@
 #define OD_BUFFER_TOO_SMALL (-11) /* room for fewer than there are */
 #define OD_DTYPE (-12) /* element types that do not go together */
 #define OD_LAYOUT (-13) /* chunks that lie in a way that it does not walk */
+#define OD_AUX_BUFFER_TOO_SMALL (-14) /* an auxiliary tensor that needs more room */
+#define OD_PROGRAM_BUFFER_TOO_SMALL (-15) /* a program that needs more room */
+#define OD_INPUT_COUNT (-16) /* another number of inputs */
+#define OD_OUTPUT_COUNT (-17) /* another number of outputs */
+#define OD_INPUT_SIZE (-18) /* an input of a shape that does not fit */
+#define OD_OUTPUT_SIZE (-19) /* an output of a shape that does not fit */
+#define OD_LAYER_CONFIGURATION (-20) /* attributes that it does not take together */
+#define OD_QUANTISATION (-21) /* another quantisation */
+#define OD_BROADCAST (-22) /* shapes that do not broadcast */
+#define OD_NON_STATIC_INPUT (-23) /* an input whose value must be a constant of the model */
+#define OD_SCALAR_ARGUMENT (-24) /* a scalar that it does not accept */
+#define OD_LOW_FASTEST_DIM (-25) /* a last dimension that is too short */
+#define OD_RANK (-26) /* a tensor with another number of dimensions */
+#define OD_MISSING_PARAMETERS (-27) /* no value for a parameter that has no default */
+#define OD_DYNAMIC_SHAPE (-28) /* a shape that is not known when the node is compiled */
+#define OD_TENSOR_TOO_LARGE (-29) /* a tensor that is too large */
+#define OD_ACCESS (-30) /* a read or write outside of what the kernel declares */
+#define OD_TIMEOUT (-31) /* it did not end in time */
+#define OD_FAILURE (-32) /* it failed and says nothing more */
 
 #endif

@@ -12,7 +12,7 @@
 
 namespace onedispatch {
 
-void reject(const std::string& text) { throw ProgramError{"super kernel: " + text}; }
+void reject(const std::string& text, int32_t status) { throw ProgramError{"super kernel: " + text, status}; }
 
 void reject(const od_setup& setup, uint32_t at, const std::string& what, const std::string& accepted) {
   const std::string kernel = setup.spec == nullptr ? "" : std::string(setup.spec->name) + ": ";

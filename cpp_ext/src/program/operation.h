@@ -39,7 +39,7 @@ void place_operands(const Operation& operation, const std::array<uint8_t*, kPort
 std::string number(double value);  // as it is printed in messages
 float f32_of(uint32_t word);  // the number whose bits they are
 // "super kernel: <text>"
-[[noreturn]] void reject(const std::string& text);
+[[noreturn]] void reject(const std::string& text, int32_t status = 0);
 // "super kernel: <kernel>: <what>: word <at> of the parameter block is <value>; <accepted>"
 [[noreturn]] void reject(const od_setup& setup, uint32_t at, const std::string& what, const std::string& accepted);
 // What `field` of the group of words that begins at `at` says, and "(bits 8..15)" where that is.

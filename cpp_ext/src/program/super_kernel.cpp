@@ -88,7 +88,7 @@ void SuperKernel::begin_op() {
   try {
     plan_ = std::make_shared<const Plan>(kernel, operation_.setup);
   } catch (const KernelError& error) {
-    reject(error.what);
+    reject(error.what, error.status);
   }
   queue_.push_back(read_block(kernel.spec->words, op_cycles(operation_.setup, constants_)));
   charges_ = {};
@@ -284,14 +284,14 @@ void SuperKernel::queue_call(bool first, bool last) {
   try {
     plan_->check(call);
   } catch (const KernelError& error) {
-    reject(error.what);
+    reject(error.what, error.status);
   }
   action.cycles = cycles_of(call);
   action.job = [plan = plan_, call] {
     try {
       plan->run(call);
     } catch (const KernelError& error) {
-      reject(error.what);
+      reject(error.what, error.status);
     }
   };
   queue_.push_back(std::move(action));

@@ -24,13 +24,14 @@ bool overlap(const MemoryRange& range, uint64_t first, uint64_t bytes) {
 
 }  // namespace
 
-void Array::fail(const Core& core, const std::string& given, const std::string& accepted) const {
+void Array::fail(const Core& core, const std::string& given, const std::string& accepted, int32_t status) const {
   const Tile& tile = tiles_[core.tile];
   SimulationError error("core",
                         {"program of " + tile_name(core.tile), given, accepted,
                          "Check the overlay that loaded it and the parameter block that it read."},
                         static_cast<int>(tile.column), static_cast<int>(tile.row));
   error.op = current_op;
+  error.status = status;
   throw error;
 }
 
@@ -89,7 +90,7 @@ void Array::resume_core(Core& core) {
     try {
       core.action = core.program->resume();
     } catch (const ProgramError& error) {
-      fail(core, error.what, "a sound parameter block and memory contents");
+      fail(core, error.what, "a sound parameter block and memory contents", error.status);
     }
     if (!perform(core)) return;
   }
@@ -185,7 +186,7 @@ void Array::join(Core& core) {
   try {
     std::rethrow_exception(job->error);
   } catch (const ProgramError& error) {
-    fail(core, error.what, "a kernel call that its memory can serve");
+    fail(core, error.what, "a kernel call that its memory can serve", error.status);
   } catch (const std::exception& error) {
     fail(core, error.what(), "a kernel call that its memory can serve");
   }

@@ -183,6 +183,7 @@ void Array::execute_packet(const Channel& s, const Tile& tile, const std::vector
     SimulationError full(error.kind, error.complaint, error.column, error.row);
     full.op = error.op;
     full.register_name = error.register_name;
+    full.status = error.status;
     throw full;
   }
   current_op = outer;
