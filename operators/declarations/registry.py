@@ -26,6 +26,7 @@ class Mapping:
     dtypes: tuple[str, ...]  # of the data inputs
     notes: str  # bounds in one line
     function: MapFunction
+    origin: str = ""  # the plug-in that brought it; "": ours
 
 
 _MAPPINGS: dict[tuple[str, str], Mapping] = {}
@@ -59,6 +60,25 @@ def maps(
         return function
 
     return register
+
+
+def place(mapping: Mapping) -> Mapping | None:
+    """Puts a plug-in's mapping into the table, and returns what it takes the place of.
+
+    Who may do so is decided in ``operators/plugin/catalog.py``.
+    """
+    _load_all()
+    replaced = _MAPPINGS.get((mapping.domain, mapping.op_type))
+    _MAPPINGS[mapping.domain, mapping.op_type] = mapping
+    return replaced
+
+
+def take_back(domain: str, op_type: str, ours: Mapping | None) -> None:
+    """Undoes ``place``: the operator is mapped as it was before."""
+    if ours is None:
+        del _MAPPINGS[domain, op_type]
+    else:
+        _MAPPINGS[domain, op_type] = ours
 
 
 @cache

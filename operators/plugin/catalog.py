@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which kernels and mappings plug-ins brought, and the file that each came from.
+
+Registering is all or nothing per plug-in: what a file registers while it is loaded is collected
+(``collecting``), judged as a whole and taken in one step (``commit``). What a program registers outside of
+any file that is loaded (a script, a notebook) is committed at once. The same origin again is no conflict: a
+file that is also imported as a module, or a cell that is run once more, replaces what it registered before.
+
+Two plug-ins with one kernel name, or with mappings of one ONNX operator, are a conflict: an error that names
+both files, or where it is asked for the first one stays and the other is skipped and told of.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, get_args
+
+from onedispatch.operators.declarations import registry
+from onedispatch.operators.declarations.kernel import Kernel
+from onedispatch.operators.declarations.registry import Mapping
+from onedispatch.operators.declarations.statuses import STATUSES
+from onedispatch.transactions.base.errors import InputError, KernelLibraryError
+
+OnConflict = Literal["error", "first"]
+ON_CONFLICT: tuple[str, ...] = get_args(OnConflict)
+OURS = "od"  # the namespace of the kernels that the package brings
+
+_CODES = {status.name: status.code for status in STATUSES}
+TAKEN = _CODES["name_conflict"]
+
+
+class Offered(Protocol):
+    """A kernel as a plug-in offers it."""
+
+    @property
+    def kernel(self) -> Kernel:
+        """Its declaration as the engine has it: name, digest, operands."""
+        ...
+
+    @property
+    def origin(self) -> str:
+        """The file, or the module, that it came from."""
+        ...
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An ONNX operator that a plug-in maps. ``override``: it is meant to take the place of another one."""
+
+    mapping: Mapping
+    kernel: str = ""  # the name of the kernel that it stands on; "": none
+    override: bool = False
+
+    @property
+    def name(self) -> str:
+        return spelled(self.mapping)
+
+
+@dataclass
+class Batch:
+    """What one plug-in registered, and once it is committed what of that was skipped."""
+
+    origin: str
+    kernels: list[Offered] = field(default_factory=list)
+    mappings: list[Bound] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)  # one line each
+
+
+_KERNELS: dict[str, Offered] = {}
+_MAPPINGS: dict[tuple[str, str], Bound] = {}
+_COVERED: dict[tuple[str, str], Mapping] = {}  # ours, where a plug-in's took their place
+_LOCK = threading.RLock()
+_COLLECTING: ContextVar[Batch | None] = ContextVar("collecting", default=None)
+
+
+def _in_child() -> None:
+    global _LOCK
+    _LOCK = threading.RLock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+def spelled(mapping: Mapping) -> str:
+    """``acme.ScaleAdd``; ONNX's own operators without a domain."""
+    return f"{mapping.domain}.{mapping.op_type}" if mapping.domain else mapping.op_type
+
+
+# -- registering ----------------------------------------------------------------------------------
+
+
+def add_kernel(kernel: Offered) -> None:
+    """Registers a kernel: with the file that is being loaded, or else at once.
+
+    Raises ``KernelLibraryError`` where its name is taken, or is one of ours.
+    """
+    batch = _COLLECTING.get()
+    if batch is not None:
+        batch.kernels.append(kernel)
+        return
+    commit(Batch(kernel.origin, kernels=[kernel]))
+
+
+def add_mapping(mapping: Mapping, kernel: str = "", *, override: bool = False) -> None:
+    """Registers a mapping whose ``origin`` is the file or module that it came from; as ``add_kernel``."""
+    bound = Bound(mapping, kernel, override)
+    batch = _COLLECTING.get()
+    if batch is not None:
+        batch.mappings.append(bound)
+        return
+    commit(Batch(mapping.origin, mappings=[bound]))
+
+
+@contextmanager
+def collecting(origin: str) -> Iterator[Batch]:
+    """What this thread registers within belongs to the plug-in ``origin``; it is known once committed."""
+    batch = Batch(origin)
+    token = _COLLECTING.set(batch)
+    try:
+        yield batch
+    finally:
+        _COLLECTING.reset(token)
+
+
+def commit(batch: Batch, on_conflict: OnConflict = "error") -> None:
+    """Takes all of ``batch``, or nothing.
+
+    With ``on_conflict="first"`` what is taken already stays, and ``batch.skipped`` says so; a skipped
+    kernel takes its mappings along. Raises ``KernelLibraryError``: ``status`` is ``TAKEN`` for conflicts,
+    another one for kernels in our own namespace and what is registered twice.
+    """
+    with _LOCK:
+        kernels, skipped = _chosen_kernels(batch, on_conflict)
+        mappings = _chosen_mappings(batch, on_conflict, skipped)
+        for kernel in kernels:
+            _KERNELS[kernel.kernel.name] = kernel
+        for bound in mappings:
+            key = (bound.mapping.domain, bound.mapping.op_type)
+            replaced = registry.place(bound.mapping)
+            if replaced is not None and key not in _MAPPINGS:
+                _COVERED[key] = replaced
+            _MAPPINGS[key] = bound
+
+
+def _chosen_kernels(batch: Batch, on_conflict: OnConflict) -> tuple[list[Offered], set[str]]:
+    chosen: dict[str, Offered] = {}
+    skipped = set()
+    for kernel in batch.kernels:
+        name = kernel.kernel.name
+        if name.partition("::")[0] == OURS:
+            raise _wrong(batch, f"kernel {name}", f"other namespaces than {OURS!r}, which is ours")
+        if name in chosen:
+            raise _wrong(batch, f"kernel {name} twice", "each name once")
+        other = _holder(kernel)
+        if other is not None and other.origin != kernel.origin:
+            text = f"kernel {name} (digest 0x{kernel.kernel.digest:08X})"
+            _conflict(batch, text, other.origin, on_conflict)
+            skipped.add(name)
+            continue
+        chosen[name] = kernel
+    return list(chosen.values()), skipped
+
+
+def _holder(kernel: Offered) -> Offered | None:
+    """Who has its name, or its digest."""
+    named = _KERNELS.get(kernel.kernel.name)
+    if named is not None:
+        return named
+    return next((other for other in _KERNELS.values() if other.kernel.digest == kernel.kernel.digest), None)
+
+
+def _chosen_mappings(batch: Batch, on_conflict: OnConflict, skipped: set[str]) -> list[Bound]:
+    chosen: dict[tuple[str, str], Bound] = {}
+    for bound in batch.mappings:
+        key = (bound.mapping.domain, bound.mapping.op_type)
+        if key in chosen:
+            raise _wrong(batch, f"operator {bound.name} mapped twice", "each operator once")
+        if bound.kernel in skipped:
+            batch.skipped.append(f"operator {bound.name}, which stands on {bound.kernel}")
+            continue
+        known = registry.mapping_for(*key)
+        if known is not None and known.origin != bound.mapping.origin and not bound.override:
+            _conflict(batch, f"operator {bound.name}", known.origin or "onedispatch itself", on_conflict)
+            continue
+        chosen[key] = bound
+    return list(chosen.values())
+
+
+def _conflict(batch: Batch, what: str, other: str, on_conflict: OnConflict) -> None:
+    if on_conflict == "first":
+        batch.skipped.append(f"{what}: {other} has it already")
+        return
+    raise KernelLibraryError(
+        f"plug-in {batch.origin}",
+        f"{what}, which {other} has already",
+        "each name from one plug-in",
+        "load one of the two, or ask for the first of them: on_conflict='first', --plugin-conflict first, "
+        "ONEDISPATCH_PLUGIN_CONFLICT=first; a mapping that is meant to replace another says override=True",
+        status=TAKEN,
+    )
+
+
+def _wrong(batch: Batch, given: str, accepted: str) -> KernelLibraryError:
+    code = _CODES["declaration_invalid"]
+    return KernelLibraryError(f"plug-in {batch.origin}", given, accepted, status=code)
+
+
+def check_policy(where: str, value: object) -> OnConflict:
+    """``value`` if it says what to do about conflicts. Raises ``InputError``."""
+    if value == "error":
+        return "error"
+    if value == "first":
+        return "first"
+    raise InputError(where, repr(value), ", ".join(map(repr, ON_CONFLICT)))
+
+
+# -- asking ---------------------------------------------------------------------------------------
+
+
+def kernels() -> list[Offered]:
+    """Every kernel that plug-ins brought, by name."""
+    with _LOCK:
+        return [_KERNELS[name] for name in sorted(_KERNELS)]
+
+
+def named(name: str) -> Offered | None:
+    """The kernel of this full name, ``acme::scale_add@1``."""
+    return _KERNELS.get(name)
+
+
+def by_digest(digest: int) -> Offered | None:
+    """The kernel that program images and parameter blocks name so."""
+    return next((one for one in kernels() if one.kernel.digest == digest), None)
+
+
+def mappings() -> list[Bound]:
+    """Every mapping that plug-ins brought, by domain and operator."""
+    with _LOCK:
+        return [_MAPPINGS[key] for key in sorted(_MAPPINGS)]
+
+
+def forget(origin: str | None = None) -> None:
+    """Takes back what an origin registered, or everything: for tests, and for files that failed to load."""
+    with _LOCK:
+        for name in [n for n, one in _KERNELS.items() if origin in (None, one.origin)]:
+            del _KERNELS[name]
+        for key in [k for k, one in _MAPPINGS.items() if origin in (None, one.mapping.origin)]:
+            del _MAPPINGS[key]
+            registry.take_back(*key, _COVERED.pop(key, None))
