@@ -43,7 +43,7 @@ class Input:
 
     shape: tuple[int, ...]
     dtype: str = "float32"
-    kind: str = "normal"  # normal, positive, wide, one of MIXES, integer, small; or "value"
+    kind: str = "normal"  # normal, positive, near one, wide, one of MIXES, integer, small; or "value"
     const: bool = False
     value: Any = None
 
@@ -55,13 +55,17 @@ class Input:
             info = np.iinfo(dtype)
             if self.kind == "small":
                 return rng.integers(max(info.min, -3), 3, self.shape, endpoint=True).astype(dtype)
-            low, high = max(info.min, -1 << 20), min(info.max, 1 << 20)
+            low = 1 if self.kind == "positive" else max(info.min, -1 << 20)
+            high = min(info.max, 1 << 20)
             return rng.integers(low, high, self.shape, dtype=np.int64, endpoint=True).astype(dtype)
         if dtype.kind == "b":
-            return rng.integers(0, 2, self.shape).astype(dtype)
+            falses = 0.1 if self.kind == "positive" else 0.5
+            return np.asarray(rng.random(self.shape) >= falses, dtype)
         array = np.asarray(rng.standard_normal(self.shape), dtype)
         if self.kind == "positive":
             array = np.asarray(np.abs(array) + dtype.type(0.25))
+        elif self.kind == "near one":  # products of many of them are still numbers
+            array = np.asarray(1 + array / dtype.type(16))
         elif self.kind == "wide":  # the whole range in which exp, tanh and their kin do something
             array = np.asarray(array * dtype.type(12))
         elif self.kind in MIXES and array.size:

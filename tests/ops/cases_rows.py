@@ -35,7 +35,7 @@ def reductions() -> list[Case]:
     cases = []
     for op in REDUCE:
         # Products of many values leave the range of floats: their factors are near one.
-        kind = "positive" if op in ("ReduceMean", "ReduceSum") else "normal"
+        kind = {"ReduceMean": "positive", "ReduceSum": "positive", "ReduceProd": "near one"}.get(op, "normal")
         for shape, along in [
             ((7,), (0,)), ((37, 10), (1,)), ((37, 10), (0,)), ((3, 5, 7), (1,)), ((2, 3, 4, 5), (1, 2)),
             ((2, 3, 4, 5), (-1,)), ((2, 3, 1, 5, 1, 2), (4, 5)), ((5, 101), (0, 1)),

@@ -69,6 +69,10 @@ def typed(one: Case, dtype: str) -> Case | None:
             x = divisor(x, dtype) if one.op_type == "Div" and i == 1 else replace(x, dtype=dtype)
             if whole and one.op_type in SATURATED:
                 x = replace(x, kind="small")
+            if one.op_type == "ReduceMin":  # the least of unsigned numbers would be 0, whatever is done
+                x = replace(x, kind="positive")
+            if whole and x.kind == "value" and one.op_type == "Clip":
+                x = replace(x, value=bound(x, dtype))
         inputs.append(x)
     return replace(one, inputs=tuple(inputs), note=f"{one.note}{dtype}")
 
@@ -76,6 +80,13 @@ def typed(one: Case, dtype: str) -> Case | None:
 def divisor(x: Input, dtype: str) -> Input:
     values = np.random.default_rng(7).choice([2, 3, 5, 7, 11], int(np.prod(x.shape))).tolist()
     return replace(x, dtype=dtype, kind="value", value=values)
+
+
+def bound(x: Input, dtype: str) -> list[int] | int:
+    """A bound between -1 and 1 as an integer, which it would be 0 of."""
+    info = np.iinfo(dtype)
+    whole: list[int] | int = np.clip(np.asarray(x.value) * 40, info.min, info.max).astype(dtype).tolist()
+    return whole
 
 
 def named(mapping: Mapping) -> tuple[str, ...]:
