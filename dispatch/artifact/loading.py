@@ -5,30 +5,40 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from onedispatch.dispatch.artifact.consistency import check_consistent
 from onedispatch.dispatch.artifact.container import Reader
 from onedispatch.dispatch.artifact.model import FORM, CompiledModel
 from onedispatch.dispatch.artifact.serialise import executable_from, graph_from, value_from
 from onedispatch.dispatch.base import arguments
+from onedispatch.dispatch.plugins import discovery
 from onedispatch.transactions.base.boundary import public
-from onedispatch.transactions.base.errors import CompiledModelError, OneDispatchError
+from onedispatch.transactions.base.errors import CompiledModelError, KernelLibraryError, OneDispatchError
 from onedispatch.transactions.machine.device import read_text
 
 
 @public
-def load(path: str | os.PathLike[str]) -> CompiledModel:
+def load(
+    path: str | os.PathLike[str], plugins: Sequence[str | os.PathLike[str]] | None = None
+) -> CompiledModel:
     """Reads a model that ``CompiledModel.save`` wrote.
 
-    Raises ``CompiledModelError`` for whatever else the file may be.
+    ``plugins`` are files that bring kernels from outside, where the model was compiled with such: see
+    ``onedispatch.plugins``.
+
+    Raises ``CompiledModelError`` for whatever else the file may be; ``KernelNotFoundError`` with name, digest
+    and where plug-ins were looked for, where the model runs a kernel that none of them brings.
     """
+    discovery.use(plugins)
     reader = Reader.from_path(arguments.file_path("the path to load from", path))
     try:
         FORM(reader.description, "the description")
         model = _from(reader)
+        model.check_kernels(f"the compiled model {path}")
         check_consistent(model)
         return model
-    except CompiledModelError:
+    except (CompiledModelError, KernelLibraryError):
         raise
     except (ValueError, OneDispatchError) as error:  # ValueError: a misfit; NumPy's, where bytes fit no shape
         raise reader.damaged(f"a description that makes no sense: {error}") from error

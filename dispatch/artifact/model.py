@@ -21,6 +21,8 @@ from onedispatch.dispatch.base import arguments, limits
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.compiler.executable import Executable, NodePlacement, executable_key
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value
+from onedispatch.dispatch.plugins import discovery
+from onedispatch.dispatch.plugins.missing import check_known
 from onedispatch.operators.scheduling.resources import resources
 from onedispatch.transactions import Device, find_device
 from onedispatch.transactions.base.boundary import public
@@ -121,6 +123,13 @@ class CompiledModel:
         with self._lock.guard:
             return next(reversed(self.executables.items())) if self.executables else None
 
+    def check_kernels(self, where: str) -> None:
+        """Raises ``KernelNotFoundError`` where a kernel of its programs is neither ours nor a plug-in's."""
+        with self._lock.guard:
+            steps = [step for one in self.executables.values() for step in one.device_steps]
+        reloads = (reload.kernels for step in steps for reload in step.reloads)
+        check_known(where, (step.image for step in steps), reloads)
+
     # -- transactions ----------------------------------------------------------------------
 
     @property
@@ -188,6 +197,7 @@ def compile_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     cache_size: int = CACHE_SIZE,
     selector: Selector | None = None,
+    plugins: Sequence[str | os.PathLike[str]] | None = None,
 ) -> CompiledModel:
     """Compiles an ONNX model: a path, its bytes, or a ModelProto.
 
@@ -199,6 +209,8 @@ def compile_model(
             compiled on first sight of concrete ones.
         cache_size: how many executables are kept.
         selector: chooses how each operator's loops are laid over the array; None searches.
+        plugins: kernel libraries, Python files or folders of these, loaded before others: see
+            ``onedispatch.plugins``.
 
     Raises:
         ModelError: it is no valid model.
@@ -206,6 +218,7 @@ def compile_model(
         DeviceError: no such device, a wrong device file, or a device that no overlay can serve.
         InputError: no such precision, fallback, input or selector.
         SolutionError: the selector gave a solution that does not fit, or something else.
+        KernelLibraryError: a plug-in does not load, or two have one name.
     """
     from onedispatch.dispatch.compiler.fold import deciding_inputs, fold_constants
     from onedispatch.dispatch.frontend.importer import import_model
@@ -214,6 +227,8 @@ def compile_model(
     given = arguments.shapes(shapes)
     kept = arguments.integer("cache_size", cache_size, 1, MOST_EXECUTABLES)
     arguments.selector(selector)
+    discovery.use(plugins)
+    discovery.ensure()
     target = find_device(device)
     resources(target)  # refuses what no overlay can serve, also where shapes are still to come
     graph = fold_constants(import_model(model))
@@ -229,16 +244,21 @@ def compile_model(
         selector=selector,
     )
     del graph
-    bound = bind_shapes(compiled.inputs, given)
+    _compile_known(compiled, given)
+    return compiled
+
+
+def _compile_known(compiled: CompiledModel, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Compiles at once where all shapes are known; else refuses what no shape can mend, in strict mode."""
+    bound = bind_shapes(compiled.inputs, shapes)
     if bound is not None and not compiled.deciding:
         compiled.executable(bound, {})
         if compiled.is_static:
             compiled.source = None  # the weights live on in the executable, in device layout
-    elif fallback == "error" and compiled.source is not None:
+    elif compiled.fallback == "error" and compiled.source is not None:
         from onedispatch.dispatch.compiler.early import refuse_early
 
         refuse_early(compiled.source, compiled.deciding)
-    return compiled
 
 
 def bind_shapes(

@@ -14,6 +14,7 @@ from rich.text import Text
 from onedispatch.dispatch.base import ctrl_c
 from onedispatch.dispatch.cli import bench, info, kernel, models, replay, survey, txn
 from onedispatch.dispatch.cli.output import errors, visible
+from onedispatch.dispatch.cli.plugins import takes_plugins
 from onedispatch.transactions.base.boundary import typed
 from onedispatch.transactions.base.errors import InputError, OneDispatchError
 
@@ -33,11 +34,11 @@ app = typer.Typer(
     ),
 )
 
-app.command("run")(models.run)
-app.command("compile")(models.compile)
-app.command("inspect")(models.inspect)
-app.command("bench")(bench.bench)
-app.command("ops")(info.ops)
+app.command("run")(takes_plugins(models.run))
+app.command("compile")(takes_plugins(models.compile))
+app.command("inspect")(takes_plugins(models.inspect))
+app.command("bench")(takes_plugins(bench.bench))
+app.command("ops")(takes_plugins(info.ops))
 app.command("devices")(info.devices)
 txn.app.command("replay")(replay.replay)
 txn.app.command("survey")(survey.survey)

@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.runtime.devices import devices as all_devices
-from onedispatch.operators.declarations.registry import all_mappings
+from onedispatch.operators.declarations.registry import Mapping, all_mappings
+from onedispatch.operators.plugin.catalog import spelled
 from onedispatch.transactions.base.phrases import counted
 
 
@@ -18,21 +20,26 @@ def ops(
     name: Annotated[str, typer.Argument(help="Only operators whose name contains this.")] = "",
     json: out.Json = False,
 ) -> None:
-    """Which ONNX operators run on the device, for which dtypes, within which bounds."""
+    """Which ONNX operators run on the device, for which dtypes, within which bounds, plug-ins included."""
+    discovery.ensure()
     rows = [m for m in all_mappings() if name.lower() in m.op_type.lower()]
     if json:
         out.print_json(
             [
                 {"domain": m.domain, "op_type": m.op_type, "dtypes": list(m.dtypes), "notes": m.notes}
+                | {"plugin": m.origin}
                 for m in rows
             ]
         )
         return
-    out.table(
-        counted(len(rows), "operator"),
-        ("operator", "dtypes", "bounds"),
-        [(f"{m.domain}.{m.op_type}" if m.domain else m.op_type, ", ".join(m.dtypes), m.notes) for m in rows],
-    )
+    columns, cells = ["operator", "dtypes", "bounds"], [_cells(m) for m in rows]
+    if any(m.origin for m in rows):
+        columns, cells = [*columns, "plug-in"], [(*row, m.origin) for row, m in zip(cells, rows, strict=True)]
+    out.table(counted(len(rows), "operator"), columns, cells)
+
+
+def _cells(mapping: Mapping) -> tuple[str, ...]:
+    return spelled(mapping), ", ".join(mapping.dtypes), mapping.notes
 
 
 def devices(

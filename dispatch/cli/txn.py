@@ -11,6 +11,7 @@ import typer
 from onedispatch.dispatch.artifact.container import MAGIC
 from onedispatch.dispatch.artifact.loading import load
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli.plugins import takes_plugins
 from onedispatch.dispatch.tools.checking import check_for_overlay, check_model
 from onedispatch.dispatch.tools.replay import read_control
 from onedispatch.transactions import Finding, FindingKind, Severity, Transaction
@@ -121,6 +122,7 @@ def find_all(
 
 
 @app.command()
+@takes_plugins
 def dump(
     path: File,
     brief: Annotated[bool, typer.Option("--brief", help="Long block writes shortened, no padding.")] = False,
@@ -169,6 +171,7 @@ def _parse_tile(text: str) -> tuple[int, int]:
 
 
 @app.command()
+@takes_plugins
 def explain(
     path: File,
     tile: Annotated[str | None, typer.Option(help="Everything about one tile: column,row.")] = None,
@@ -227,6 +230,7 @@ def _finding_lines(found: list[Finding], full: bool) -> list[str]:
 
 
 @app.command("check")
+@takes_plugins
 def check_file(
     path: File,
     arg: Annotated[
@@ -282,6 +286,7 @@ def check_file(
 
 
 @app.command()
+@takes_plugins
 def diff(
     first: File,
     second: Annotated[Path, typer.Argument(help="What it is compared with.")],
@@ -299,6 +304,7 @@ def diff(
 
 
 @app.command()
+@takes_plugins
 def fuse(
     path: Annotated[Path, typer.Argument(help="What to fuse, as JSON: see transactions/README.md.")],
     output: Output,

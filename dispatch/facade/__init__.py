@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.artifact.model import CompiledModel
     from onedispatch.dispatch.artifact.model import compile_model as compile
     from onedispatch.dispatch.compiler.executable import NodePlacement
+    from onedispatch.dispatch.plugins import api as plugins
+    from onedispatch.dispatch.plugins.api import kernels
     from onedispatch.dispatch.runtime import backend, xrt
     from onedispatch.dispatch.runtime.devices import DeviceInfo, devices
     from onedispatch.dispatch.runtime.report import OpReport, RunReport
@@ -71,7 +73,9 @@ __all__ = [
     "backend",
     "compile",
     "devices",
+    "kernels",
     "load",
+    "plugins",
     "transactions",
     "xrt",
 ]
@@ -90,7 +94,9 @@ _LAZY = {
     "backend": ("runtime.backend", ""),
     "compile": ("artifact.model", "compile_model"),
     "devices": ("runtime.devices", "devices"),
+    "kernels": ("plugins.api", "kernels"),
     "load": ("artifact.loading", "load"),
+    "plugins": ("plugins.api", ""),
     "xrt": ("runtime.xrt", ""),
 }
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections import OrderedDict
@@ -16,6 +17,7 @@ from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep, NodePlacement
 from onedispatch.dispatch.frontend.graph import Dimension, Value
+from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.runtime.feeds import as_array, as_value
 from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
 from onedispatch.transactions import find_device
@@ -61,9 +63,11 @@ class InferenceSession:
         threads: host threads for the simulation and for host regions; None lets each choose.
         shapes: concrete shapes for inputs with symbolic dimensions, to compile at once.
         cache_size: executables kept for models whose shapes vary.
+        plugins: kernel libraries, Python files or folders of these: see ``onedispatch.plugins``.
 
     Raises:
         ModelError, UnsupportedModelError, DeviceError, InputError: see ``compile``.
+        KernelLibraryError: a plug-in does not load, or no plug-in has a kernel of the CompiledModel.
 
     One session may be used from several threads (runs follow one another); several sessions
     run side by side.
@@ -80,8 +84,10 @@ class InferenceSession:
         *,
         shapes: Mapping[str, Sequence[int]] | None = None,
         cache_size: int = models.CACHE_SIZE,
+        plugins: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
         threads = arguments.threads(threads)
+        discovery.use(plugins)
         if isinstance(model, models.CompiledModel):
             models.check_options(precision, fallback)
             chosen = find_device(device)
@@ -89,6 +95,7 @@ class InferenceSession:
                 raise InputError(
                     "device", repr(device), f"{model.device!r} as it was when the model was compiled for it"
                 )
+            model.check_kernels("the compiled model")
             self._model = model
             self._owned = False
         else:

@@ -84,6 +84,11 @@ class Image:
 EMPTY = Image()
 
 
+def names_in(text: str) -> list[str]:
+    """The kernels that the text of an image names."""
+    return [part.partition(" (")[0] for part in text.split("; ")] if text != str(EMPTY) else []
+
+
 def merged(images: Iterable[Image]) -> Image:
     """One image with all that ``images`` have."""
     return reduce(Image.__or__, images, EMPTY)

@@ -24,14 +24,14 @@ from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.kernel import Kernel
 from onedispatch.operators.declarations.registry import Mapping
 from onedispatch.operators.declarations.statuses import STATUSES
-from onedispatch.transactions.base.errors import InputError, KernelLibraryError
+from onedispatch.operators.plugin.refusals import refusal
+from onedispatch.transactions.base.errors import InputError, KernelError
 
 OnConflict = Literal["error", "first"]
 ON_CONFLICT: tuple[str, ...] = get_args(OnConflict)
 OURS = "od"  # the namespace of the kernels that the package brings
 
-_CODES = {status.name: status.code for status in STATUSES}
-TAKEN = _CODES["name_conflict"]
+TAKEN = next(status.code for status in STATUSES if status.name == "name_conflict")
 
 
 class Offered(Protocol):
@@ -97,7 +97,7 @@ def spelled(mapping: Mapping) -> str:
 def add_kernel(kernel: Offered) -> None:
     """Registers a kernel: with the file that is being loaded, or else at once.
 
-    Raises ``KernelLibraryError`` where its name is taken, or is one of ours.
+    Raises ``KernelLibraryError`` where its name is taken, or is in our namespace.
     """
     batch = _COLLECTING.get()
     if batch is not None:
@@ -131,8 +131,8 @@ def commit(batch: Batch, on_conflict: OnConflict = "error") -> None:
     """Takes all of ``batch``, or nothing.
 
     With ``on_conflict="first"`` what is taken already stays, and ``batch.skipped`` says so; a skipped
-    kernel takes its mappings along. Raises ``KernelLibraryError``: ``status`` is ``TAKEN`` for conflicts,
-    another one for kernels in our own namespace and what is registered twice.
+    kernel takes its mappings along. Raises ``KernelNameConflictError``, and
+    ``KernelDeclarationInvalidError`` for kernels in our own namespace and what is registered twice.
     """
     with _LOCK:
         kernels, skipped = _chosen_kernels(batch, on_conflict)
@@ -195,19 +195,18 @@ def _conflict(batch: Batch, what: str, other: str, on_conflict: OnConflict) -> N
     if on_conflict == "first":
         batch.skipped.append(f"{what}: {other} has it already")
         return
-    raise KernelLibraryError(
+    raise refusal(
+        "name_conflict",
         f"plug-in {batch.origin}",
         f"{what}, which {other} has already",
         "each name from one plug-in",
         "load one of the two, or ask for the first of them: on_conflict='first', --plugin-conflict first, "
         "ONEDISPATCH_PLUGIN_CONFLICT=first; a mapping that is meant to replace another says override=True",
-        status=TAKEN,
     )
 
 
-def _wrong(batch: Batch, given: str, accepted: str) -> KernelLibraryError:
-    code = _CODES["declaration_invalid"]
-    return KernelLibraryError(f"plug-in {batch.origin}", given, accepted, status=code)
+def _wrong(batch: Batch, given: str, accepted: str) -> KernelError:
+    return refusal("declaration_invalid", f"plug-in {batch.origin}", given, accepted)
 
 
 def check_policy(where: str, value: object) -> OnConflict:

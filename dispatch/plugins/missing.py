@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that a program image names and that nobody brought."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from onedispatch.dispatch.base.native import core
+from onedispatch.dispatch.plugins import discovery
+from onedispatch.dispatch.plugins.files import refused
+from onedispatch.operators.emission.image import Image, Linked, names_in
+from onedispatch.operators.plugin import catalog
+
+
+def check_known(where: str, images: Iterable[Image], texts: Iterable[str] = ()) -> None:
+    """Raises ``KernelNotFoundError`` with names, digests and where plug-ins came from, unless every kernel
+    of the images is there, and of the images that ``texts`` tell of."""
+    wanted = {one.digest: one for image in images for one in image.linked}
+    names = {name for text in texts for name in names_in(text)}
+    if not _missing(wanted, names):
+        return
+    discovery.ensure()
+    missing = _missing(wanted, names)
+    if missing:
+        raise refused(
+            where,
+            "; ".join(missing),
+            f"kernels of onedispatch and of plug-ins ({discovery.searched()})",
+            "name the plug-in that brings it: plugins=[...], --plugin FILE or ONEDISPATCH_PLUGIN_PATH",
+        )
+
+
+def _missing(wanted: Mapping[int, Linked], names: set[str]) -> list[str]:
+    """A text for each kernel that is not there."""
+    known = {digest: name for name, digest in core.kernels()}
+    known |= {one.kernel.digest: one.kernel.name for one in catalog.kernels()}
+    lacking = [one for digest, one in sorted(wanted.items()) if digest not in known]
+    told = {one.name: f"kernel {one.name} (digest 0x{one.digest:08X}), {_why(one.name)}" for one in lacking}
+    unknown = {name: f"kernel {name}, {_why(name)}" for name in sorted(names - set(known.values()))}
+    return list((unknown | told).values())
+
+
+def _why(name: str) -> str:
+    other = catalog.named(name)
+    if other is None:
+        return "which no plug-in brings"
+    return f"which {other.origin} declares otherwise (digest 0x{other.kernel.digest:08X})"
