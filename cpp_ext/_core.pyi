@@ -70,6 +70,8 @@ class device:
         """Change a timing constant ("ddr.gigabytes_per_second") for contexts made from now on."""
     def set_threads(self, threads: int) -> None:
         """Host threads that run kernels: 0 all, 1 the calling one. Results do not depend on it."""
+    def set_kernel_seconds(self, seconds: float) -> None:
+        """What a call of a kernel from outside may take, in contexts made from now on; then its run ends."""
     def set_event_limit(self, events: int) -> None:
         """Simulator events without progress of the controller that count as livelock."""
     @property
@@ -96,8 +98,15 @@ def check_image(image: bytes, blocks: bytes, most: int) -> None:
     blocks in ``blocks`` name kernels or element types that it does not carry.
     """
 
-def load_kernel_library(path: str) -> list[tuple[str, int]]:
-    """Load a shared object for the rest of the process; its kernels. Raises ``KernelLibraryError``."""
+def load_kernel_library(path: str, seconds: float | None = None) -> list[tuple[str, int]]:
+    """Load a shared object for the rest of the process; its kernels.
+
+    A child of the process loads it first. Raises ``KernelLibraryError``, and ``KernelError`` of another kind
+    where code of the library crashes, throws or takes longer than ``seconds``.
+    """
+
+def kernel_seconds() -> float:
+    """What a call of the kernel that this thread runs may take."""
 
 def enumerate_devices() -> list[str]: ...
 def replay(

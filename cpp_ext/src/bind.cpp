@@ -18,6 +18,7 @@
 #include "onedispatch/kernel_library.h"
 #include "onedispatch/xrt.h"
 #include "program/charge.h"
+#include "program/contain.h"
 #include "program/image.h"
 
 namespace py = pybind11;
@@ -356,6 +357,7 @@ void bind_device(py::module_& m) {
       .def("register_xclbin", &xrt::device::register_xclbin, py::arg("xclbin"))
       .def("set_constant", &xrt::device::set_constant, py::arg("key"), py::arg("value"))
       .def("set_threads", &xrt::device::set_threads, py::arg("threads"))
+      .def("set_kernel_seconds", &xrt::device::set_kernel_seconds, py::arg("seconds"))
       .def("set_event_limit", &xrt::device::set_event_limit, py::arg("events"))
       .def_property_readonly("name", [](const xrt::device& d) { return d.description().name; })
       .def_property_readonly("xrt_name", [](const xrt::device& d) { return d.description().xrt_name; })
@@ -371,7 +373,18 @@ void bind_device(py::module_& m) {
     return rows;
   };
   m.def("kernels", [described] { return described(od::registry().all()); });
-  m.def("load_kernel_library", [described](const std::string& path) { return described(od::load_library(path)); }, py::arg("path"));
+  m.def(
+      "load_kernel_library",
+      [described](const std::string& path, std::optional<double> seconds) {
+        const auto load = [&] {
+          const py::gil_scoped_release release;  // a first look forks, and waits for kernels that run
+          const od::BodyLimit limit(seconds ? static_cast<uint32_t>(1000 * *seconds) : od::host::KERNEL_MILLISECONDS);
+          return od::load_library(path);
+        };
+        return described(load());
+      },
+      py::arg("path"), py::arg("seconds") = py::none());
+  m.def("kernel_seconds", [] { return od::body_limit() / 1000.0; });
   m.def(
       "check_image",
       [](const py::bytes& image, const py::bytes& blocks, size_t most) {

@@ -86,6 +86,7 @@ def run(
     device: out.Device = "npu2",
     fallback: out.Fallback = "cpu",
     threads: out.Threads = None,
+    kernel_seconds: out.KernelSeconds = None,
     json: out.Json = False,
 ) -> None:
     """Run a model once and say what it cost.
@@ -94,7 +95,7 @@ def run(
     time of each device operator and the traffic between memory and array.
     """
     compiled = open_model(model, device, fallback, shape)
-    session = InferenceSession(compiled, threads=threads)
+    session = InferenceSession(compiled, threads=threads, kernel_seconds=kernel_seconds)
     feed = out.parse_inputs(inputs)
     if random:
         missing = [info for info in session.get_inputs() if info.name not in feed]

@@ -36,6 +36,10 @@ Shapes = Annotated[
     list[str] | None,
     typer.Option("--shape", help="Shape of an input with open dimensions: x=1,3,224,224. Repeatable."),
 ]
+KernelSeconds = Annotated[
+    float | None,
+    typer.Option(help="What a call of a kernel from outside may take before the run ends; 60 by default."),
+]
 Threads = Annotated[int | None, typer.Option(help="Host threads; the default lets each part choose.")]
 
 

@@ -38,11 +38,15 @@ _CANARIES = (np.uint32(0x7FA5C3D1), np.uint32(0xFFB6E94B))
 class DeviceSession:
     """A device; each image of program memory has a context of its own, with the universal overlay."""
 
-    def __init__(self, device: Device, threads: int | None = None) -> None:
+    def __init__(
+        self, device: Device, threads: int | None = None, kernel_seconds: float | None = None
+    ) -> None:
         self._description = device
         self._device = core.device.from_description(device.description())
         if threads is not None:
             self._device.set_threads(threads)
+        if kernel_seconds is not None:
+            self._device.set_kernel_seconds(kernel_seconds)
         self._kernels: OrderedDict[Image, Any] = OrderedDict()
 
     @property

@@ -21,6 +21,7 @@ from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.runtime.feeds import as_array, as_value
 from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
 from onedispatch.transactions import find_device
+from onedispatch.transactions.base import host
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import DeviceError, InputError
 from onedispatch.transactions.machine.device import DeviceName
@@ -64,6 +65,8 @@ class InferenceSession:
         shapes: concrete shapes for inputs with symbolic dimensions, to compile at once.
         cache_size: executables kept for models whose shapes vary.
         plugins: kernel libraries, Python files or folders of these: see ``onedispatch.plugins``.
+        kernel_seconds: what one call of a kernel from outside may take of the host's time before the run ends
+            with ``KernelTimeoutError``; None: ``ONEDISPATCH_KERNEL_SECONDS`` of the environment, or 60.
 
     Raises:
         ModelError, UnsupportedModelError, DeviceError, InputError: see ``compile``.
@@ -85,8 +88,10 @@ class InferenceSession:
         shapes: Mapping[str, Sequence[int]] | None = None,
         cache_size: int = models.CACHE_SIZE,
         plugins: Sequence[str | os.PathLike[str]] | None = None,
+        kernel_seconds: float | None = None,
     ) -> None:
         threads = arguments.threads(threads)
+        self._kernel_seconds = host.kernel_seconds(kernel_seconds)
         discovery.use(plugins)
         if isinstance(model, models.CompiledModel):
             models.check_options(precision, fallback)
@@ -243,7 +248,7 @@ class InferenceSession:
         if self._device is None:
             from onedispatch.dispatch.runtime.device import DeviceSession
 
-            self._device = DeviceSession(self._model.target, self._threads)
+            self._device = DeviceSession(self._model.target, self._threads, self._kernel_seconds)
         return self._device.load(step)
 
     # -- checks ----------------------------------------------------------------------------

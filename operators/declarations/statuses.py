@@ -67,6 +67,7 @@ STATUSES = (
     Status("access", -30, "a read or write outside of what the kernel declares"),
     Status("timeout", -31, "it did not end in time"),
     Status("failure", -32, "it failed and says nothing more"),
+    Status("crash", -33, "it crashed"),
 )
 OK = STATUSES[0].code
 

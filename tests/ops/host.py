@@ -27,21 +27,29 @@ FROM_DEVICE = xrt.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
 
 
 def run_buffers(
-    device: Device, transaction: bytes, buffers: Sequence[bytes], overlay: bytes | None = None
+    device: Device,
+    transaction: bytes,
+    buffers: Sequence[bytes],
+    overlay: bytes | None = None,
+    kernel_seconds: float | None = None,
 ) -> list[bytes]:
     """Runs ``transaction`` on ``buffers`` (kernel arguments in order); all of them afterwards.
 
     Raises:
         OneDispatchError: the simulator refuses the overlay or the run.
     """
-    (result,) = run_in_turn(device, [transaction], buffers, overlay)
+    (result,) = run_in_turn(device, [transaction], buffers, overlay, kernel_seconds)
     if isinstance(result, OneDispatchError):
         raise result
     return result
 
 
 def run_in_turn(
-    device: Device, transactions: Sequence[bytes], buffers: Sequence[bytes], overlay: bytes | None = None
+    device: Device,
+    transactions: Sequence[bytes],
+    buffers: Sequence[bytes],
+    overlay: bytes | None = None,
+    kernel_seconds: float | None = None,
 ) -> list[list[bytes] | OneDispatchError]:
     """Runs each transaction on copies of ``buffers``, one after the other in one context.
 
@@ -51,6 +59,8 @@ def run_in_turn(
         OneDispatchError: the simulator refuses the overlay.
     """
     npu = xrt.device.from_description(device.description())
+    if kernel_seconds is not None:
+        npu.set_kernel_seconds(kernel_seconds)
     pdi = overlay_transaction(device) if overlay is None else overlay
     binary = xrt.xclbin(Xclbin(device.name, {0: pdi}).to_bytes())
     npu.register_xclbin(binary)

@@ -390,8 +390,9 @@ def _format_header() -> str:
     ]
     lines = [*_namespace("txn", txn), "", "// The container of format/xclbin.py, laid out there."]
     lines += _namespace("xclbin", _xclbin())
-    threads = f"constexpr uint32_t MOST_THREADS = {host.MOST_THREADS};"
-    lines += ["", "// Of transactions/base/host.py.", *_namespace("host", [threads])]
+    names = ("MOST_THREADS", "KERNEL_MILLISECONDS", "LEAST_KERNEL_MILLISECONDS", "MOST_KERNEL_MILLISECONDS")
+    limits = [f"constexpr uint32_t {name} = {getattr(host, name)};" for name in names]
+    lines += ["", "// Of transactions/base/host.py.", *_namespace("host", limits)]
     return _file('\n#include "onedispatch/register_map.h"\n', [_BYTE_FIELD], lines)
 
 

@@ -13,6 +13,7 @@
 #include "onedispatch/device_description.h"
 #include "onedispatch/kernel_codes.h"
 #include "onedispatch/register_map.h"
+#include "onedispatch/txn_format.h"
 
 namespace onedispatch {
 
@@ -25,6 +26,7 @@ struct CoreView {
   uint8_t* memory = nullptr;  // this core's data memory, as large as the device says
   uint32_t column = 0;        // partition column
   uint32_t row = 0;           // core row, 0 = tile row 2
+  uint32_t limit_ms = host::KERNEL_MILLISECONDS;  // of the host, for a call of a kernel from outside
 };
 
 struct MemoryRange {
@@ -66,6 +68,11 @@ class CoreProgram {
   // Called once at the start and again each time the last action is complete.
   // Throws ProgramError (core_program.h) when local memory holds nonsense.
   virtual Action resume() = 0;
+};
+
+// Ctrl-C ended a kernel call that went on for too long: whoever simulates asks its interrupt check.
+struct CallInterrupted {
+  std::string what;
 };
 
 struct ProgramError {

@@ -101,5 +101,6 @@
 #define OD_ACCESS (-30) /* a read or write outside of what the kernel declares */
 #define OD_TIMEOUT (-31) /* it did not end in time */
 #define OD_FAILURE (-32) /* it failed and says nothing more */
+#define OD_CRASH (-33) /* it crashed */
 
 #endif

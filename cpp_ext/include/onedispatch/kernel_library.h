@@ -54,22 +54,32 @@ std::string names_of(const std::vector<const od_kernel*>& kernels);
 // "0x%08X"
 std::string digest_text(uint32_t digest);
 
-// A prepared kernel. Throws KernelError with the kernel's name where a function does not return OD_OK.
+// Who wrote what a kernel runs: ourselves, somebody in Python behind functions of ours, or somebody else. Known
+// by where its functions lie.
+enum class Origin { kOwn, kPython, kNative };
+Origin origin_of(const od_kernel& kernel);
+
+// A prepared kernel. Throws KernelError with the kernel's name where a function does not return OD_OK; one that
+// somebody else compiled is contained (program/contain.h), and not called again once a call of it did not end.
 class Plan {
  public:
   Plan(const od_kernel& kernel, const od_setup& setup);
-  ~Plan() { kernel_.release(plan_); }
+  ~Plan();
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
   // Whether the call's chunks hold what it needs.
   void check(const od_call& call) const;
   void run(const od_call& call) const;
+  Origin origin() const { return origin_; }
 
  private:
+  template <typename Function>
+  od_status ask(const char* name, const void* function, Function call) const;
   void judge(const char* function, od_status status, const od_error& error) const;
 
   const od_kernel& kernel_;
+  Origin origin_;
   void* plan_ = nullptr;
 };
 

@@ -76,6 +76,9 @@ class device {
   void set_threads(unsigned threads);
   // Events without progress of the controller before a run counts as livelock.
   void set_event_limit(uint64_t events);
+  // Seconds of the host's time that a call of a kernel from outside may take in contexts made from now on, 60 at
+  // first; then the run ends. Throws DeviceError.
+  void set_kernel_seconds(double seconds);
   uuid register_xclbin(const xclbin& binary);
 
   struct State;

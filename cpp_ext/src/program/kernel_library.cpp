@@ -9,9 +9,11 @@
 #include <cstring>
 #include <mutex>
 
+#include "contain.h"
 #include "onedispatch/kernel_params.h"
 #include "onedispatch/kernel_tables.h"
 #include "onedispatch/phrases.h"
+#include "probe.h"
 
 namespace onedispatch {
 
@@ -242,49 +244,22 @@ KernelRegistry& registry() {
 }
 
 std::vector<const od_kernel*> load_library(const std::string& path) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (handle == nullptr) probe_library(path, body_limit());
   // Whoever asks for the same file again gets the same handle; it is never closed.
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) refuse(OD_NOT_FOUND, "kernel library " + path + ": " + dlerror());
   void* symbol = dlsym(handle, OD_KERNEL_LIBRARY_SYMBOL);
   if (symbol == nullptr) refuse(OD_NOT_FOUND, "kernel library " + path + ": it has no function " OD_KERNEL_LIBRARY_SYMBOL);
   const auto function = reinterpret_cast<od_kernel_library_function>(symbol);
-  const od_library* library = function();
+  const od_library* library = nullptr;
+  contained("kernel library " + path, OD_KERNEL_LIBRARY_SYMBOL, symbol, [&] { library = function(); }, body_limit());
   try {
     registry().add(library);
   } catch (const KernelError& error) {
     refuse(error.status, path + ": " + error.what);
   }
   return {library->kernels, library->kernels + library->n_kernels};
-}
-
-Plan::Plan(const od_kernel& kernel, const od_setup& setup) : kernel_(kernel) {
-  od_error error;
-  error.text[0] = 0;
-  judge("prepare", kernel.prepare(&setup, &plan_, &error), error);
-}
-
-void Plan::check(const od_call& call) const {
-  if (kernel_.check == nullptr) return;
-  od_error error;
-  error.text[0] = 0;
-  judge("check", kernel_.check(plan_, &call, &error), error);
-}
-
-void Plan::run(const od_call& call) const {
-  od_error error;
-  error.text[0] = 0;
-  judge("run", kernel_.run(plan_, &call, &error), error);
-}
-
-void Plan::judge(const char* function, od_status status, const od_error& error) const {
-  if (status == OD_OK) return;
-  const std::string name = kernel_.spec->name;
-  for (const auto& row : od_statuses) {
-    if (row.code != status) continue;
-    const size_t length = static_cast<size_t>(std::find(std::begin(error.text), std::end(error.text), 0) - std::begin(error.text));
-    refuse(status, name + ": " + (length != 0 ? std::string(error.text, length) : std::string(row.summary)));
-  }
-  refuse(OD_RUNTIME_FAILURE, name + ": its function " + function + " returned " + std::to_string(status) + ", which is no status of onedispatch/kernel.h");
 }
 
 }  // namespace onedispatch

@@ -44,6 +44,7 @@ Action release(uint32_t lock) {
 
 SuperKernel::SuperKernel(CoreView core, const DeviceDescription& device, std::vector<Carried> carried)
     : core_(core),
+      data_bytes_(device.geometry.core_memory),
       memory_bytes_(device.geometry.core_memory - std::min(device.geometry.core_memory, device.geometry.core_stack)),
       carried_(std::move(carried)),
       constants_(device) {}
@@ -85,11 +86,14 @@ void SuperKernel::begin_op() {
   check_linked(carried);
   read_scratch(operation_, constants_, memory_bytes_);
   check_apart();
+  const BodyLimit limit(core_.limit_ms);
   try {
     plan_ = std::make_shared<const Plan>(kernel, operation_.setup);
   } catch (const KernelError& error) {
     reject(error.what, error.status);
   }
+  guard_.reset();
+  if (plan_->origin() != Origin::kOwn) guard_ = std::make_shared<const Guard>(plan_, operation_.setup, core_, data_bytes_);
   queue_.push_back(read_block(kernel.spec->words, op_cycles(operation_.setup, constants_)));
   charges_ = {};
   outer_ = {};
@@ -281,15 +285,17 @@ void SuperKernel::queue_call(bool first, bool last) {
     if (setup.spec->keeps_scratch != 0 && !first) action.reads.push_back(range);
     action.writes.push_back(range);
   }
+  const BodyLimit limit(core_.limit_ms);
   try {
     plan_->check(call);
   } catch (const KernelError& error) {
     reject(error.what, error.status);
   }
   action.cycles = cycles_of(call);
-  action.job = [plan = plan_, call] {
+  action.job = [plan = plan_, guard = guard_, call, reads = action.reads, writes = action.writes] {
     try {
-      plan->run(call);
+      if (guard == nullptr) plan->run(call);
+      else guard->run(call, reads, writes);
     } catch (const KernelError& error) {
       reject(error.what, error.status);
     }
@@ -321,6 +327,7 @@ void SuperKernel::finish_op() {
     if (port.held) queue_release(port);
   }
   plan_.reset();
+  guard_.reset();
   queue_.push_back(release(params::kParametersEmpty));
   state_ = State::kWaiting;
 }

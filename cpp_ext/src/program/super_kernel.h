@@ -9,6 +9,7 @@
 #include "onedispatch/core_program.h"
 #include "onedispatch/kernel_library.h"
 #include "cost.h"
+#include "guard.h"
 #include "image.h"
 #include "operation.h"
 
@@ -52,7 +53,8 @@ class SuperKernel final : public CoreProgram {
   void finish_op();
 
   CoreView core_;
-  uint32_t memory_bytes_;  // of the core, less stack and tables
+  uint32_t data_bytes_;    // of the core
+  uint32_t memory_bytes_;  // less stack and tables
   std::vector<Carried> carried_;
   Constants constants_;  // of section [kernel] of the device
   State state_ = State::kWaiting;
@@ -63,6 +65,7 @@ class SuperKernel final : public CoreProgram {
   std::array<uint32_t, params::kMaxWords> words_{};
   Operation operation_;
   std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<const Guard> guard_;  // of a kernel from outside
   struct Charge {
     uint32_t k_count = 0;
     bool last = false;

@@ -75,6 +75,15 @@ void device::set_event_limit(uint64_t events) {
   state_->options.event_limit = events;
 }
 
+void device::set_kernel_seconds(double seconds) {
+  const double milliseconds = 1000 * seconds;
+  if (!(milliseconds >= host::LEAST_KERNEL_MILLISECONDS && milliseconds <= host::MOST_KERNEL_MILLISECONDS))
+    throw DeviceError({"device.set_kernel_seconds", std::to_string(seconds),
+                       "0.001 to " + std::to_string(host::MOST_KERNEL_MILLISECONDS / 1000) + " seconds", ""});
+  const Hold hold = hold_monitor();
+  state_->options.kernel_limit = static_cast<uint32_t>(milliseconds);
+}
+
 uuid device::register_xclbin(const xclbin& binary) {
   const DeviceDescription wanted = [&] {
     try {

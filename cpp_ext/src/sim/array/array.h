@@ -201,6 +201,7 @@ struct Core {
 struct Options {
   unsigned threads = 0;               // 0: all of the machine; 1: everything on the calling thread
   uint64_t event_limit = 20'000'000;  // events without progress of the controller
+  uint32_t kernel_limit = host::KERNEL_MILLISECONDS;  // for a call of a kernel from outside
   bool replay = false;                // no overlay: what it would have set up is open (replay.cpp)
   uint64_t answer_cycles = 1000;      // replay: from lock 15 of an absent core program to lock 14
 };

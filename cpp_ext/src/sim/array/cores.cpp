@@ -4,6 +4,7 @@
 
 #include "sim/array/array.h"
 #include "sim/array/bytes.h"
+#include "sim/engine/interrupt.h"
 #include "onedispatch/txn_format.h"
 
 namespace onedispatch::sim {
@@ -68,7 +69,7 @@ void Array::stop_core(Core& core) {
 
 void Array::start_core(Core& core) {
   Tile& tile = tiles_[core.tile];
-  const CoreView view{tile.memory.data(), tile.column, tile.row - reg::FIRST_CORE_ROW};
+  const CoreView view{tile.memory.data(), tile.column, tile.row - reg::FIRST_CORE_ROW, options_.kernel_limit};
   try {
     core.program =
         start_program(tile.program.data(), static_cast<uint32_t>(tile.program.size()), view, device_);
@@ -89,6 +90,9 @@ void Array::resume_core(Core& core) {
   for (unsigned i = 0; i < kActionsAtOnce; ++i) {
     try {
       core.action = core.program->resume();
+    } catch (const CallInterrupted& left) {
+      check_interrupt();
+      fail(core, left.what, "a run that nobody interrupts");
     } catch (const ProgramError& error) {
       fail(core, error.what, "a sound parameter block and memory contents", error.status);
     }
@@ -187,6 +191,9 @@ void Array::join(Core& core) {
     std::rethrow_exception(job->error);
   } catch (const ProgramError& error) {
     fail(core, error.what, "a kernel call that its memory can serve", error.status);
+  } catch (const CallInterrupted& left) {
+    check_interrupt();  // on the thread that Ctrl-C is for: what its handler raises
+    fail(core, left.what, "a run that nobody interrupts");
   } catch (const std::exception& error) {
     fail(core, error.what(), "a kernel call that its memory can serve");
   }
