@@ -108,6 +108,37 @@ def load_kernel_library(path: str, seconds: float | None = None) -> list[tuple[s
 def kernel_seconds() -> float:
     """What a call of the kernel that this thread runs may take."""
 
+def register_kernel(spec: dict[str, Any], functions: dict[str, Any], origin: str = "this process") -> None:
+    """A kernel that cores can run from now on: ``spec`` is what ``operators.codegen.spec_data`` makes of it.
+
+    ``functions`` are ``{"library": path, "index": i}``, those of plug-in ``i`` of a shared object, or
+    ``{"prepare": function}``: ``prepare(setup)`` is called with the interpreter lock once per nest, and
+    returns what is called for every box of members, on any thread: ``run(origin, member, count, chunks,
+    scratch, host)``. ``chunks`` and ``scratch`` are arrays of bytes over a core's memory (None where there is
+    none) that end with the call, those of inputs read-only; ``host`` is a ``KernelHost`` or None. What they
+    raise ends the run with a ``KernelError`` whose ``__cause__`` it is; a ``KernelError`` of theirs says the
+    status.
+
+    ``origin`` is the file or module, for messages. A kernel of the same name that was registered before is
+    replaced: blocks that name the same digest run the new functions from the next operation on, those that
+    name another run the old ones. Raises ``KernelError`` for a declaration that cannot stand, or a name
+    or digest that a library, or another kernel, has.
+    """
+
+def unregister_kernel(name: str) -> bool:
+    """Forget what was registered under a name; whether there was something. What runs goes on."""
+
+def kernel_origins() -> list[tuple[str, int, str]]:
+    """(name, digest, origin) of every kernel that cores can run."""
+
+class KernelHost:
+    """What a call of a kernel may tell, as long as it lasts."""
+
+    def print(self, member: list[int] | tuple[int, ...], text: str) -> None: ...
+    def touched(
+        self, operand: int, coordinate: list[int] | tuple[int, ...], count: int, write: bool
+    ) -> None: ...
+
 def enumerate_devices() -> list[str]: ...
 def replay(
     device: device,

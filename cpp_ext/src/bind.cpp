@@ -17,6 +17,7 @@
 #include "onedispatch/interrupt.h"
 #include "onedispatch/kernel_library.h"
 #include "onedispatch/xrt.h"
+#include "bind_kernels.h"
 #include "program/charge.h"
 #include "program/contain.h"
 #include "program/image.h"
@@ -88,11 +89,6 @@ py::object class_of(int32_t status, const char* function) {
   return py::module_::import("onedispatch.operators.declarations.statuses").attr(function)(status);
 }
 
-// What a signal handler of Python raised, KeyboardInterrupt mostly.
-struct Signal : od::Interrupted {
-  py::error_already_set raised;  // what is set now
-};
-
 // The thread whose signals Python handles.
 std::atomic<unsigned long> main_thread{0};
 
@@ -151,6 +147,8 @@ void translate(std::exception_ptr thrown) {
       raise(class_of(error.status, "run_error_class"), error.complaint, more);
     py::error_already_set set;  // fetches what raise() set, so that a field can be added
     set.value().attr("kind") = error.kind;
+    const py::object cause = raised_by(error.cause);
+    if (!cause.is_none()) PyException_SetCause(set.value().ptr(), py::object(cause).release().ptr());
     set.restore();
   } catch (const od::TransactionError& error) {
     raise("TransactionError", error.complaint, place(error.op));
@@ -367,9 +365,9 @@ void bind_device(py::module_& m) {
                              [](const xrt::device& d) { return d.description().device_generation; })
       .def_property_readonly("constants", [](const xrt::device& d) { return d.description().constants; });
   m.def("enumerate_devices", &xrt::enumerate_devices);
-  const auto described = [](const std::vector<const od_kernel*>& kernels) {
+  const auto described = [](const auto& kernels) {
     std::vector<std::pair<std::string, uint32_t>> rows;
-    for (const od_kernel* kernel : kernels) rows.emplace_back(kernel->spec->name, kernel->spec->digest);
+    for (const auto& kernel : kernels) rows.emplace_back(kernel->spec->name, kernel->spec->digest);
     return rows;
   };
   m.def("kernels", [described] { return described(od::registry().all()); });
@@ -556,6 +554,7 @@ PYBIND11_MODULE(_core, m) {
   m.doc() = "A simulated AMD XDNA array behind pyxrt's names.";
   py::register_exception_translator(&translate);
   bind_signals(m);
+  bind_kernels(m);
   bind_device(m);
   bind_bo(m);
   bind_run(m);

@@ -139,9 +139,9 @@ DeviceDescription described(const DeviceFile& file, const std::string& name) {
                      whole("memory_tile.locks"),      whole("shim.bds"),
                      whole("shim.locks"),             whole("shim.channels"),
                      whole("dma.queue_depth")};
-  if (device.geometry.core_stack > device.geometry.core_memory)
+  if (device.geometry.core_stack >= device.geometry.core_memory)
     throw std::invalid_argument("core.stack_bytes = " + std::to_string(device.geometry.core_stack) +
-                                "; accepted: at most core.data_memory_bytes, " + std::to_string(device.geometry.core_memory));
+                                "; accepted: less than core.data_memory_bytes, " + std::to_string(device.geometry.core_memory));
   device.constants = file.numbers;
   return device;
 }

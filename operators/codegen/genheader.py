@@ -12,18 +12,16 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from onedispatch.operators.declarations import functions, params, registry
+from onedispatch.operators.codegen import spec_data
+from onedispatch.operators.declarations import functions, members, params, registry
 from onedispatch.operators.declarations import kernel as declarations
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.expressions import Expr, Op, taken_by
 from onedispatch.operators.declarations.kernel import (
-    ALONG_NOTHING,
-    ALONG_REDUCTION,
     ARGS_AT,
     AXIS_WORDS,
-    K_AXIS,
-    NO_OPERAND,
-    WHOLE,
+    MAX_HIDDEN_SCALARS,
+    MAX_SCALARS,
     WORK,
     Kernel,
     Tensor,
@@ -43,13 +41,14 @@ _LIMITS = (
     "MAX_DIMS",
     "MAX_AXES",
     "MAX_OPERANDS",
-    "MAX_SCALARS",
     "MAX_NAME_BYTES",
     "MAX_STACK",
     "MAX_CYCLES",
+    "ALONG_BLOCK",
     "ALONG_REDUCTION",
     "ALONG_NOTHING",
     "NO_OPERAND",
+    "NO_SCALAR",
     "WORK_TERMS",
     "MARK_SHIFT",
 )
@@ -86,9 +85,13 @@ def codes_header() -> str:
     }
     lines = [""]
     lines += [f"#define OD_{name} {getattr(declarations, name)}u" for name in _LIMITS]
-    for family, members in codes.items():
-        lines += [f"#define OD_{family}_{name.upper()} {code}u" for name, code in members.items()]
-    lines += [f"#define OD_{family}S {len(members)}u" for family, members in codes.items()]
+    lines += [
+        f"#define OD_MAX_OWN_SCALARS {MAX_SCALARS}u",
+        f"#define OD_MAX_SCALARS {MAX_SCALARS + MAX_HIDDEN_SCALARS}u /* with hidden ones */",
+    ]
+    for family, named in codes.items():
+        lines += [f"#define OD_{family}_{name.upper()} {code}u" for name, code in named.items()]
+    lines += [f"#define OD_{family}S {len(named)}u" for family, named in codes.items()]
     lines += [f"#define OD_{row.name.upper()} ({row.code}) /* {row.summary} */" for row in STATUSES]
     return _guarded("kernel_codes", lines)
 
@@ -108,6 +111,9 @@ def params_header(kernels: Iterable[Kernel]) -> str:
         f"constexpr uint32_t kMaxWords = {declarations.MAX_WORDS};",
         f"constexpr uint32_t kArgsAt = {ARGS_AT};",
         f"constexpr uint32_t kAxisWords = {AXIS_WORDS};",
+        f"constexpr uint32_t kMemberAxisWords = {members.AXIS_WORDS};",
+        f"constexpr uint32_t kAlongWhole = {params.ALONG_WHOLE};",
+        f"constexpr uint32_t kAlongRest = {params.ALONG_REST};",
         f"constexpr uint32_t kCoreViewMemory = 0x{registers.CORE_VIEW_MEMORY:X};",
         f"constexpr uint32_t kCoreMemoryBytes = {registers.TILES['core'].memory_bytes};",
         f"constexpr uint32_t kImageMagic = 0x{params.IMAGE_MAGIC:08X};",
@@ -231,12 +237,13 @@ def _spec(kernel: Kernel) -> Iterator[str]:
             table = f"od_{s.table.name}" if s.table else "0"
             kind = f"OD_SCALAR_{s.type.upper()}"
             of = kernel.tensors.index(kernel.seen_by(s))
-            yield f'    {{"{s.name}", {kernel.layout[s.name]}, {kind}, {low}, {high}, {table}, {of}}},'
+            said = (f'"{s.name}"', kernel.layout[s.name], kind, low, high, table, of, int(s.hidden))
+            yield f"    {{{', '.join(map(str, said))}}},"
         yield "};"
     yield from _formula(kernel, "cost", kernel.cost)
     if kernel.scratches:
         yield from _formula(kernel, "scratch", kernel.scratch)
-    for name, texts in (("dims", kernel.dims), ("constants", _constants(kernel))):
+    for name, texts in (("dims", kernel.dims), ("constants", spec_data.constants(kernel))):
         if texts:
             quoted = ", ".join(f'"{text}"' for text in texts)
             yield f"static const char* const {prefix}_{name}[] = {{{quoted}}};"
@@ -249,13 +256,14 @@ def _spec(kernel: Kernel) -> Iterator[str]:
         f"0x{kernel.digest:08X}u",
         *_table(f"{prefix}_dims", len(kernel.dims)),
         str(int(kernel.reduces)),
+        str(int(kernel.members)),
         *_table(f"{prefix}_operands", len(kernel.tensors)),
         *_table(f"{prefix}_types", len(kernel.types)),
         *_table(f"{prefix}_scalars", len(kernel.scalars)),
         *_table(f"{prefix}_cost", len(list(kernel.cost.postfix()))),
         *_table(f"{prefix}_scratch", len(list(kernel.scratch.postfix())) if kernel.scratches else 0),
         str(int(kernel.keeps_scratch)),
-        *_table(f"{prefix}_constants", len(_constants(kernel))),
+        *_table(f"{prefix}_constants", len(spec_data.constants(kernel))),
         str(kernel.words_used),
         str(kernel.block_words),
         str(kernel.code_bytes),
@@ -268,7 +276,6 @@ def _table(name: str, count: int) -> tuple[str, str]:
 
 
 def _operand(kernel: Kernel, tensor: Tensor) -> str:
-    like = kernel.tensor(tensor.like) if tensor.like else tensor
     facts = [
         f'"{tensor.name}"',
         str(kernel.layout[tensor.name]),
@@ -276,8 +283,10 @@ def _operand(kernel: Kernel, tensor: Tensor) -> str:
         f"OD_ROLE_{kernel.role(tensor).upper()}",
         str(int(tensor.optional)),
         *("NAN" if value is None else _number(value) for value in (tensor.pad, tensor.fill)),
+        *(str(spec_data.scalar_index(kernel, f"{what}_{tensor.name}")) for what in ("pad", "fill")),
         f"OD_WALK_{tensor.walk.upper()}",
-        str(kernel.tensors.index(like)),
+        str(spec_data.like_index(kernel, tensor)),
+        str(tensor.rank[0]),
         f"{kernel.namespace}_{kernel.short_name}_{tensor.name}",
         str(len(tensor.axis_names)),
     ]
@@ -285,18 +294,11 @@ def _operand(kernel: Kernel, tensor: Tensor) -> str:
 
 
 def _mask(dtypes: str) -> str:
-    return f"{sum(1 << DTYPES[dtype].code for dtype in dtypes.split())}u"
+    return f"{spec_data.mask(dtypes)}u"
 
 
 def _axes(kernel: Kernel, tensor: Tensor) -> Iterator[str]:
-    rows = []
-    for i, axis in enumerate(tensor.axis_names):
-        dim = i if not kernel.dims else ALONG_NOTHING
-        if axis == K_AXIS and kernel.reduces:
-            dim = ALONG_REDUCTION
-        elif axis in kernel.dims:
-            dim = kernel.dims.index(axis)
-        rows.append(f'{{"{axis.lstrip(WHOLE)}", {dim}}}')
+    rows = [f'{{"{axis}", {dim}}}' for axis, dim in spec_data.axes(kernel, tensor)]
     name = f"{kernel.namespace}_{kernel.short_name}_{tensor.name}"
     yield f"static const od_axis_spec {name}[] = {{{', '.join(rows)}}};"
 
@@ -309,46 +311,13 @@ def _number(value: float) -> str:
     )
 
 
-def _constants(kernel: Kernel) -> list[str]:
-    """Device constants that the formulas name, each once."""
-    leaves = (leaf for formula in (kernel.cost, kernel.scratch) for leaf in formula.leaves())
-    wanted = (leaf.name for leaf in leaves if leaf.op in (Op.DEVICE, Op.DEVICE_BY_DTYPE, Op.DEVICE_BY_SUMS))
-    return list(dict.fromkeys(wanted))
-
-
 def _formula(kernel: Kernel, what: str, formula: Expr) -> Iterator[str]:
-    constants, tensors = _constants(kernel), {t.name: (i, t) for i, t in enumerate(kernel.tensors)}
-    scalars = {s.name: i for i, s in enumerate(kernel.scalars)}
-
-    def operands(node: Expr) -> tuple[int, ...]:
-        match node.op:
-            case Op.TILE:
-                return (kernel.dims.index(node.name),)
-            case Op.SCALAR:
-                return (scalars[node.name],)
-            case Op.WORK | Op.FINISH:
-                return scalars[node.name], tensors[node.part][0]
-            case Op.COUNT | Op.STRIDE:
-                index, tensor = tensors[node.name]
-                return index, tensor.axis_names.index(node.part)
-            case Op.RUN | Op.STEP | Op.BYTES | Op.PRESENT:
-                return (tensors[node.name][0],)
-            case Op.DEVICE:
-                return (constants.index(node.name),)
-            case Op.DEVICE_BY_DTYPE:
-                types = (tensors[name][0] if name else NO_OPERAND for name in (node.part, node.other))
-                return constants.index(node.name), *types
-            case Op.DEVICE_BY_SUMS:
-                return constants.index(node.name), tensors[node.part][0]
-        return ()
-
     yield f"/* {formula}"
     yield from (f" * {label}: {text}" for label, text in formula.definitions().items())
     yield " */"
     yield f"static const od_step {kernel.namespace}_{kernel.short_name}_{what}[] = {{"
-    for node in formula.postfix():
-        a, b, c = (*operands(node), 0, 0, 0)[:3]
-        yield f"    {{OD_OP_{node.op.name}, {a}, {b}, {c}, {node.value!r}}},"
+    for op, a, b, c, value in spec_data.instructions(kernel, formula):
+        yield f"    {{OD_OP_{Op(op).name}, {a}, {b}, {c}, {value!r}}},"
     yield "};"
 
 

@@ -48,6 +48,9 @@ class Op(IntEnum):
     DEVICE_BY_DTYPE = 24  # the same for the element type of operand b, and of operand c where it is given
     STEPS = 25  # steps of the reduction of a tile
     DEVICE_BY_SUMS = 26  # device constant a for the element type of operand b, and of what its sums are in
+    FILLED = (
+        27  # 1 where the chunk of operand a, an output of a member kernel, is filled before the call, else 0
+    )
 
 
 _UNARY = (Op.CEIL, Op.HALVINGS)
@@ -303,6 +306,11 @@ def item_bytes(operand: str) -> Expr:
 
 def present(operand: str) -> Expr:
     return Expr(Op.PRESENT, name=operand)
+
+
+def filled(operand: str) -> Expr:
+    """1 where the super kernel fills ``operand``'s chunk before a call: it has a fill, or padded rows."""
+    return Expr(Op.FILLED, name=operand)
 
 
 def device(constant: str, by_dtype_of: str = "", and_of: str = "") -> Expr:

@@ -8,6 +8,8 @@ source): cycles per vector, by element type and, where it matters, by function.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.expressions import Expr
 
@@ -111,6 +113,20 @@ def accumulated(m: Expr, n: Expr, a: str, out: str) -> Expr:
     results = e.device("product_call_cycles", a, out) + outputs * e.device("output_cycles", a, out)
     sums = e.device_of_sums("product_call_cycles", a) + outputs * e.device_of_sums("output_cycles", a)
     return e.named("accumulators", either(kept(out), sums + e.LAST * results, results))
+
+
+def chunk(operand: str, axes: Iterable[str]) -> Expr:
+    """Elements of ``operand``'s chunk."""
+    product = e.as_expr(1)
+    for i, axis in enumerate(axes):
+        size = e.count(operand, axis)
+        product = product * size if i else size
+    return product
+
+
+def filling(operand: str, axes: Iterable[str]) -> Expr:
+    """Cycles of filling a chunk of a member kernel's output before a call: vectors stored in a row."""
+    return e.named(f"fill({operand})", e.filled(operand) * (ROW + accesses(chunk(operand, axes), operand)))
 
 
 def operations(operand: str) -> Expr:

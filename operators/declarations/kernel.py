@@ -23,20 +23,23 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from onedispatch.operators.declarations import members
 from onedispatch.operators.declarations.dtypes import DTYPES, EVERY
 from onedispatch.operators.declarations.expressions import NOTHING, Expr, Op
 
 MAX_DIMS = 5  # parallel index dimensions
 MAX_AXES = MAX_DIMS + 1  # of an operand: all dimensions and the reduction
 MAX_OPERANDS = 16
-MAX_SCALARS = 32
+MAX_SCALARS = 32  # that a declaration names
+MAX_HIDDEN_SCALARS = 32  # that instances of member kernels need beside
 MAX_NAME_BYTES = 64
 MAX_STACK = 32  # values that a formula holds at once
 MAX_CYCLES = 2**53  # of a call, and of a clock: so far doubles count one by one
 AXIS_WORDS = 5
 INSTRUCTION_BYTES = 16  # of the longest instruction of a core; AM020
 WORDS = 128  # of a parameter block; kernels that need more have longer ones
-MAX_WORDS = 2 * WORDS
+PIECES = (1, 2, 4)  # in which blocks come; cores have a descriptor for each
+MAX_WORDS = PIECES[-1] * WORDS
 ARGS_AT = 40  # where the kernel's part begins
 MARK_SHIFT = 16  # of a function's mark in its scalar's word
 K_AXIS = "k"  # the axis along the reduction
@@ -52,7 +55,9 @@ SCALAR_TYPES: tuple[str, ...] = get_args(ScalarType)
 WALKS: tuple[str, ...] = get_args(Walk)
 ROLES = ("input", "aux", "output")
 NO_OPERAND = 255  # in an instruction of a formula
-ALONG_REDUCTION, ALONG_NOTHING = 254, 255  # in C: the dimension of an axis that follows none of the index
+# In C: the dimension of an axis that follows none of the index; of one for which the block says it.
+ALONG_BLOCK, ALONG_REDUCTION, ALONG_NOTHING = 253, 254, 255
+NO_SCALAR = 255  # in C: no scalar says it
 _BOUNDS: dict[str, tuple[float, float]] = {
     "u32": (0, 2**32 - 1),
     "i32": (-(2**31), 2**31 - 1),
@@ -154,7 +159,11 @@ class FunctionTable:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A word that stays the same for a whole operation: a number in bounds, or a function."""
+    """A word that stays the same for a whole operation: a number in bounds, or a function.
+
+    ``hidden`` ones are what an instance of a member kernel says beside its own scalars: ``fill_<output>``
+    and ``pad_<input>`` (floats; NaN for none) stand for the operand's own, others for what its formulas name.
+    """
 
     name: str
     type: ScalarType = "u32"
@@ -163,6 +172,7 @@ class Scalar:
     default: float | None = None
     table: FunctionTable | None = None
     of: str = ""  # the operand whose element type a function is for: the first output, unless named
+    hidden: bool = False
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -189,6 +199,9 @@ class Tensor:
     ``like`` names an operand that must have the same element type. ``pad`` stands for elements outside of
     an input, ``fill`` for elements of an output that the kernel computes nothing for; the kernel finds
     both in its declaration.
+
+    Operands of member kernels name no axes but the least and the largest ``rank`` of their tensors: axis
+    ``t0`` is the tensor's first dimension.
     """
 
     name: str
@@ -202,6 +215,7 @@ class Tensor:
     # Of auxiliary tensors: the extent along every axis, and the values for given scalars.
     shape: tuple[int, ...] = ()
     values: Callable[[Mapping[str, Any]], Any] | None = None
+    rank: tuple[int, int] = (0, 0)
 
     def computed(self, scalars: Mapping[str, Any]) -> Any:
         """An auxiliary tensor's values. Raises ``KernelDeclarationError`` for another shape."""
@@ -217,6 +231,8 @@ class Tensor:
     def axis_names(self) -> tuple[str, ...]:
         if self.axes == "...":
             return tuple(f"d{i}" for i in range(MAX_DIMS))
+        if not self.axes:
+            return tuple(f"t{i}" for i in range(self.rank[1]))
         return tuple(self.axes.split())
 
     @property
@@ -242,6 +258,10 @@ class Kernel:
     ``code_bytes``: program memory that the kernel takes, all of its functions included, for each element
     type of its first output that it is linked for.
 
+    A *member kernel* (``members``) declares neither dimensions nor axes: index space, and what a member
+    touches of every dimension of every operand, are said by the parameter block of each instance. Its
+    calls take whole boxes of members, and the super kernel fills their output chunks before.
+
     Raises ``KernelDeclarationError`` on construction for whatever could not be run.
     """
 
@@ -259,8 +279,10 @@ class Kernel:
     reduces: bool = False
     code_bytes: int = 0
     summary: str = ""
+    members: bool = False
 
     def __post_init__(self) -> None:
+        self._check_members()
         self._check_names()
         self._check_types()
         self._check_sizes()
@@ -293,7 +315,7 @@ class Kernel:
             raise self._refuse("outputs", "none", "one output or more")
         known = {*self.dims, K_AXIS} if self.reduces else set(self.dims)
         for tensor in self.tensors:
-            for axis in tensor.axis_names if tensor.axes != "..." else ():
+            for axis in tensor.axes.split() if tensor.axes != "..." else ():
                 if axis not in known and not axis.startswith(WHOLE):
                     raise self._refuse(f"axis of {tensor.name}", axis, f"{sorted(known)} or *name")
             unknown = set(tensor.dtypes.split()) - set(DTYPES)
@@ -323,8 +345,13 @@ class Kernel:
         for tensor in self.tensors:
             if len(tensor.axis_names) > MAX_AXES:
                 raise self._refuse(f"axes of {tensor.name}", len(tensor.axis_names), f"at most {MAX_AXES}")
-        if len(self.scalars) > MAX_SCALARS:
-            raise self._refuse("scalars", len(self.scalars), f"at most {MAX_SCALARS}")
+        for what, hidden, most in (
+            ("scalars", False, MAX_SCALARS),
+            ("hidden scalars", True, MAX_HIDDEN_SCALARS),
+        ):
+            count = sum(s.hidden is hidden for s in self.scalars)
+            if count > most:
+                raise self._refuse(what, count, f"at most {most}")
         if self.code_bytes <= 0 or self.code_bytes % INSTRUCTION_BYTES:
             accepted = f"what it takes of program memory, a multiple of {INSTRUCTION_BYTES}"
             raise self._refuse("code_bytes", self.code_bytes, accepted)
@@ -360,8 +387,18 @@ class Kernel:
                         accepted = f"a value of every element type that it has, {name} too"
                         raise self._refuse(f"{what} of {tensor.name}", value, accepted)
 
+    def _check_members(self) -> None:
+        wrong = members.fault(self)
+        if wrong is not None:
+            raise self._refuse(*wrong)
+
     def _check_aux(self) -> None:
         for t in self.aux:
+            if self.members:  # geometry and values are the instance's
+                if t.shape or t.values is not None or len(t.dtypes.split()) != 1:
+                    accepted = "one element type; shape and values come with every instance"
+                    raise self._refuse(f"auxiliary tensor {t.name}", f"{t.shape} of {t.dtypes}", accepted)
+                continue
             whole = t.axes != "..." and all(axis.startswith(WHOLE) for axis in t.axis_names)
             if not (whole and len(t.shape) == len(t.axis_names) and t.values is not None):
                 accepted = "axes *name, an extent for each, and the values"
@@ -397,6 +434,7 @@ class Kernel:
                 Op.STEP: leaf.name in tensors,
                 Op.BYTES: leaf.name in tensors,
                 Op.PRESENT: leaf.name in tensors,
+                Op.FILLED: leaf.name in {t.name for t in self.outputs},
                 Op.DEVICE_BY_DTYPE: leaf.part in tensors and leaf.other in ("", *tensors),
                 Op.DEVICE_BY_SUMS: leaf.part in tensors,
             }.get(leaf.op, True)
@@ -426,6 +464,8 @@ class Kernel:
     @property
     def index_space(self) -> str:
         """The dimensions that calls are made for, outermost first."""
+        if self.members:
+            return f"up to {MAX_DIMS} dimensions, as each instance says"
         dims = ", ".join(self.dims) or f"up to {MAX_DIMS} dimensions as they come"
         return dims + (f", reduced over {K_AXIS}" if self.reduces else "")
 
@@ -437,6 +477,8 @@ class Kernel:
     @cached_property
     def layout(self) -> Mapping[str, int]:
         """First word of ``dim_<name>``, of every operand, of ``<input>_<axis>``, and of every scalar."""
+        if self.members:
+            return members.layout(self.tensors, [s.name for s in self.scalars], ARGS_AT)
         at, words = ARGS_AT, {}
         for dim in self.dims:
             words[f"dim_{dim}"] = at
@@ -457,6 +499,8 @@ class Kernel:
     @property
     def words_used(self) -> int:
         """Words of the block that a core reads, header included."""
+        if self.members:
+            return ARGS_AT + members.words(self.tensors) + len(self.scalars)
         operands = sum(t.words for t in (*self.inputs, *self.aux)) + len(self.outputs)
         return ARGS_AT + len(self.dims) + operands + len(self.scalars)
 
@@ -467,8 +511,8 @@ class Kernel:
 
     @property
     def block_pieces(self) -> int:
-        """How many times ``WORDS`` words bring the block."""
-        return -(-self.words_used // WORDS)
+        """How many times ``WORDS`` words bring the block: one of ``PIECES``."""
+        return next(pieces for pieces in PIECES if pieces * WORDS >= self.words_used)
 
     @cached_property
     def type_rows(self) -> tuple[Mapping[str, tuple[str, ...]], ...]:
@@ -490,6 +534,7 @@ class Kernel:
             *(" ".join(f"{name}: {dtypes}" for name, dtypes in row.items()) for row in self.types),
             str(self.reduces),
             f"{self.scratch} kept {self.keeps_scratch}",
+            *([f"members {[t.rank for t in self.tensors]}"] if self.members else []),
         ]
         return int.from_bytes(hashlib.blake2b("\n".join(parts).encode(), digest_size=4).digest(), "little")
 
@@ -502,6 +547,10 @@ class Kernel:
     def seen_by(self, scalar: Scalar) -> Tensor:
         """The operand whose element type the functions of ``scalar`` are for."""
         return self.tensor(scalar.of) if scalar.of else self.outputs[0]
+
+    def hidden(self, name: str) -> Scalar | None:
+        """The hidden scalar of that name, where there is one."""
+        return next((s for s in self.scalars if s.hidden and s.name == name), None)
 
     def scalar(self, name: str) -> Scalar:
         return next(s for s in self.scalars if s.name == name)

@@ -10,6 +10,11 @@ Groups of words (``PORT_FIELDS``, ``DIM_FIELDS``, ``AXIS_FIELDS``; C++ reads the
     dim         4 words: extent, tile, factors of column, row and step, outer count; the tile of step o
                 is column*per_column + row*per_row + o*per_step
     axis        5 words: extent D, chunk extent E, stride, a/den/align, b
+    along       1 word per operand of a member kernel, behind its reference: the index dimension of every
+                axis, and its rank
+    members     1 word per axis of a member kernel, behind the axis: elements that a member touches (0: it
+                may touch all), and how many of the last of D are no elements of the tensor
+    total       1 word per index dimension of a member kernel, behind its first member
 """
 
 from __future__ import annotations
@@ -21,7 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from onedispatch.operators.declarations.kernel import ARGS_AT, AXIS_WORDS, WORDS, Kernel
+from onedispatch.operators.declarations import members
+from onedispatch.operators.declarations.kernel import ARGS_AT, AXIS_WORDS, MAX_DIMS, WORDS, Kernel
 from onedispatch.transactions.base.errors import OperatorError, TransactionError
 from onedispatch.transactions.machine.bd import pack_fields
 from onedispatch.transactions.machine.registers import CORE_VIEW_LOCKS, Field, field_of
@@ -89,7 +95,23 @@ AXIS_FIELDS = (
     Field("align", 3, 24, 8),
     Field("b", 4, 0, 32, signed=True),
 )
-GROUPS = {"port": PORT_FIELDS, "dim": DIM_FIELDS, "axis": AXIS_FIELDS}
+ALONG_WHOLE = 0xF  # of an axis that follows no index dimension
+ALONG_FIELDS = (
+    *(Field(f"axis_{i}", 0, 4 * i, 4) for i in range(MAX_DIMS)),
+    Field("rest", 0, 20, 8),
+    Field("rank", 0, 28, 4),
+)
+ALONG_REST = 0xFF  # dimensions that no tensor has
+SPAN_FIELDS = (Field("span", 0, 0, 28), Field("padding", 0, 28, 4))
+TOTAL_FIELDS = (Field("members", 0, 0, 31), Field("whole", 0, 31, 1))
+GROUPS = {
+    "port": PORT_FIELDS,
+    "dim": DIM_FIELDS,
+    "axis": AXIS_FIELDS,
+    "along": ALONG_FIELDS,
+    "span": SPAN_FIELDS,
+    "total": TOTAL_FIELDS,
+}
 # name -> first word. Widths follow from the groups in the module docstring.
 HEADER = {
     "magic": 0,
@@ -198,6 +220,44 @@ class ParamBlock:
         self.put(at, [reference | dtype_code << DTYPE_SHIFT])
         for i, axis in enumerate(axes):
             self.put(at + 1 + AXIS_WORDS * i, axis.words())
+
+    def set_members(self, first: Sequence[int], total: Sequence[int], whole: Sequence[bool] = ()) -> None:
+        """The index space of an instance of a member kernel, up to five dimensions.
+
+        ``first`` is the member that the nest begins with, ``total`` how many there are in all; ``whole``
+        dimensions are not cut: all their members are in every call.
+        """
+        for d in range(MAX_DIMS):
+            there = d < len(total)
+            values = (total[d], int(d < len(whole) and whole[d])) if there else (1, 0)
+            words = packed(f"members of index dimension {d}", TOTAL_FIELDS, *values)
+            self.put(self.kernel.layout["members"] + 2 * d, [first[d] if there else 0, *words])
+
+    def set_member_operand(
+        self,
+        name: str,
+        reference: int,
+        dtype_code: int,
+        axes: Sequence[Axis],
+        along: Sequence[int | None],
+        spans: Sequence[int],
+        paddings: Sequence[int] = (),
+    ) -> None:
+        """Operand ``name`` of a member kernel: what of its tensor lies where, and what members touch of it.
+
+        Per dimension of the tensor: its axis, the index dimension ``along`` it (None: any member may touch
+        all of it), the ``spans`` of elements that one member touches, and the ``paddings``: how many of the
+        axis' last coordinates fill up words and are none of the tensor's.
+        """
+        at, rank = self.kernel.layout[name], len(axes)
+        dims = [ALONG_WHOLE if d is None else d for d in along] + [ALONG_WHOLE] * (MAX_DIMS - rank)
+        self.put(at, [reference | dtype_code << DTYPE_SHIFT])
+        self.put(at + 1, packed(f"operand {name}", ALONG_FIELDS, *dims, ALONG_REST, rank))
+        for i, axis in enumerate(axes):
+            span = 0 if along[i] is None else spans[i]
+            padding = paddings[i] if i < len(paddings) else 0
+            words = [*axis.words(), *packed(f"operand {name}, axis {i}", SPAN_FIELDS, span, padding)]
+            self.put(at + 2 + members.AXIS_WORDS * i, words)
 
     def set_scalar(self, name: str, value: float | str) -> None:
         """A scalar: the name of a function, or a number, rounded to its type."""

@@ -284,7 +284,7 @@ class _Emitter:
         pieces = self.bound.schedule.nest.kernel.block_pieces
         push(Push(-1, 0, column, 1, S2MM, 1, pieces, in_bd))
         push(Push(-1, 1, column, 1, MM2S, 0, pieces, out_bd))
-        core_bd = self.room.core_param_bds[pieces - 1]
+        core_bd = self.room.core_param_bds[pieces]
         for row in range(self.room.rows):
             push(Push(0, CORE_RANK, column, 2 + row, S2MM, 1, 1, core_bd))
 

@@ -265,13 +265,10 @@ def reload_transaction(device: Device, image: Image, columns: int) -> bytes:
 
 
 def _core_param_bds(room: Resources) -> Iterator[tuple[int, list[int]]]:
-    """(number, BD) for blocks of one piece, and for those of two, which come one after the other."""
+    """(number, BD) for parameter blocks by their pieces, which come one after the other."""
     empty, full = ((PARAM_LOCKS[0], -1), (PARAM_LOCKS[1], 1))
-    whole, first = room.core_param_bds
-    second = first - 1
-    yield whole, CoreBd.at(0, PARAM_WORDS, acquire=empty, release=full).to_words()
-    yield first, CoreBd.at(0, PARAM_WORDS, acquire=empty, next_bd=second).to_words()
-    yield second, CoreBd.at(4 * PARAM_WORDS, PARAM_WORDS, release=full).to_words()
+    for pieces, number in room.core_param_bds.items():
+        yield number, CoreBd.at(0, pieces * PARAM_WORDS, acquire=empty, release=full).to_words()
 
 
 @lru_cache(maxsize=4096)  # columns, and operators of one kind, have the same ones

@@ -115,6 +115,8 @@ class Quantities:
                 return operand.dtype.itemsize if operand else 0
             case Op.PRESENT:
                 return float(operand is not None)
+            case Op.FILLED:
+                return float(self.nest.fills(name))
             case Op.DEVICE_BY_SUMS:
                 row = self._row(leaf.part)
                 return self._constant(f"{row.rates}_{DTYPES[row.word].rates}_{name}")

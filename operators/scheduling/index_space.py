@@ -246,6 +246,11 @@ class LoopNest:
         chosen = self.scalars.get(scalar.name, scalar.default or 0)
         return scalar.table[chosen] if isinstance(chosen, str) else scalar.table.rows[int(chosen)]
 
+    def fills(self, output: str) -> bool:
+        """Whether a member kernel's output is filled before calls: it has a fill, or its rows are padded."""
+        said = self.scalars.get(f"fill_{output}", self.kernel.tensor(output).fill)
+        return (said is not None and said == said) or any(dim.padding for dim in self.dims)
+
     def aux_values(self) -> Iterator[tuple[Part, Any]]:
         """The auxiliary tensors and their values, in the order in which they lie in their chunk."""
         scalars = {s.name: self.scalars.get(s.name, s.default) for s in self.kernel.scalars}

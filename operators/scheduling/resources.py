@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, cached_property
 
+from onedispatch.operators.declarations.kernel import PIECES
 from onedispatch.operators.declarations.params import BYTES as PARAM_BYTES
 from onedispatch.operators.declarations.params import PARAM_LOCKS, SUPER_KERNEL_BYTES
 from onedispatch.operators.scheduling.index_space import IntArray
@@ -25,7 +26,7 @@ from onedispatch.transactions.base.phrases import counted, span
 from onedispatch.transactions.machine import registers as reg
 
 ROW_LANES = 4  # of in0 upwards, and of results downwards
-CORE_BDS = 6  # in0, in1, out; parameters: one, or a first and a second piece
+CORE_BDS = 3 + len(PIECES)  # in0, in1, out; parameters: by their pieces
 CORE_LOCKS = max(PARAM_LOCKS) + 1
 SHIM_CHANNELS = 2
 # Shim BDs of MM2S 0 and 1 and of S2MM 0, as parts of those that parameters leave.
@@ -73,10 +74,10 @@ class Resources:
         return fits if self.slot_bytes == self.buffer_bytes else fits & (4 * slots <= self.slot_bytes)
 
     @cached_property
-    def core_param_bds(self) -> tuple[int, int]:
-        """For parameter blocks of one piece, and the first of two for those of two pieces."""
+    def core_param_bds(self) -> dict[int, int]:
+        """For parameter blocks, by the pieces that they come in."""
         last = self.device.count("core.bds") - 1
-        return last, last - 1
+        return {pieces: last - i for i, pieces in enumerate(PIECES)}
 
     # -- memory tiles ----------------------------------------------------------------------
 
@@ -155,7 +156,7 @@ def resources(device: Device) -> Resources:
         f"{span(1, most)}: a memory tile with {counted(bds, 'descriptor')} and {counted(locks, 'lock')} "
         "serves no more",
     )  # fmt: skip
-    _at_least(device, "core.bds", CORE_BDS, "three ports, and parameter blocks of one or two pieces")
+    _at_least(device, "core.bds", CORE_BDS, "three ports, and parameter blocks by their length")
     _at_least(device, "core.locks", CORE_LOCKS, "the super kernel's locks")
     _at_least(device, "shim.channels", SHIM_CHANNELS, "both inputs of a column")
     pool = min(map(len, found.shim_bds.values()))

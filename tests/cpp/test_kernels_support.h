@@ -114,13 +114,13 @@ struct Block : Operation {
     return prepare_as_is();
   }
   std::unique_ptr<const Plan> prepare_as_is() {
-    const od_kernel& kernel = *registry().find(digest);
+    const KernelPtr kernel = registry().find(digest);
     setup.words = words.data();
-    setup.spec = kernel.spec;
+    setup.spec = kernel->spec;
     for (size_t i = 0; i < 2; ++i) chunk_bytes[i] = static_cast<uint32_t>(in[i].size());
     chunk_bytes[kOutPort] = static_cast<uint32_t>(out.size());
     read_operation(*this);
-    words[params::header::scratch] = params::kCoreViewMemory + 4 * kernel.spec->block_words;
+    words[params::header::scratch] = params::kCoreViewMemory + 4 * kernel->spec->block_words;
     read_scratch(*this, constants(), kCoreMemoryBytes);
     scratch.resize(setup.scratch_bytes, 0xEE);
     return std::make_unique<const Plan>(kernel, setup);

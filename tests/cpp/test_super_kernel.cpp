@@ -54,7 +54,7 @@ std::vector<uint32_t> linked(const std::vector<Entry>& entries, int64_t more_wor
 
 // A kernel for all element types of its first output; reduce where there is no such kernel.
 Entry entry_of(uint32_t digest) {
-  const od_kernel* kernel = registry().find(digest);
+  const KernelPtr kernel = registry().find(digest);
   if (kernel == nullptr) return entry_of(params::reduce::digest);
   const od_kernel_spec& spec = *kernel->spec;
   uint32_t first = 0;

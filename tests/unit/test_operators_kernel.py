@@ -76,7 +76,13 @@ def nested(depth: int) -> e.Expr:
         ({"cost": e.device("lanes", "z")}, "cost: given z's lanes"),
         ({"cost": e.tile("r") * float("nan")}, "cost: given the number nan; accepted: finite numbers"),
         ({"scratch": e.as_expr(float("inf"))}, "scratch: given the number inf"),
-        ({"inputs": tuple(Tensor(f"x{i}", "...") for i in range(9))}, "words of the parameter block"),
+        (
+            {
+                "inputs": tuple(Tensor(f"x{i}", "r *a *b *c *d *e") for i in range(15)),
+                "scalars": tuple(Scalar(f"s{i}") for i in range(32)),
+            },
+            "words of the parameter block: given 539; accepted: at most 512",
+        ),
         (
             {"inputs": tuple(Tensor(f"x{i}", "r") for i in range(16))},
             "operands: given 17; accepted: at most 16",

@@ -78,6 +78,7 @@ struct CallInterrupted {
 struct ProgramError {
   std::string what;
   int32_t status = 0;  // what a kernel answered; 0 where none did
+  std::shared_ptr<void> cause = nullptr;  // what was thrown in the kernel
 };
 
 // Starts the program that `image` (the first words of program memory) names.

@@ -17,4 +17,11 @@ class Interrupted {
 using InterruptCheck = void (*)();
 void set_interrupt_check(InterruptCheck check);
 
+// What a thread holds of the program around us (an interpreter's lock) that others may need to end what it
+// waits for: it is given back around every such wait. `step_back` returns what `step_forth` is handed, null
+// where there was nothing to give back.
+using StepBack = void* (*)();
+using StepForth = void (*)(void* held);
+void set_waiting_hooks(StepBack step_back, StepForth step_forth);
+
 }  // namespace onedispatch

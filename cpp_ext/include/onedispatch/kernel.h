@@ -60,7 +60,9 @@ typedef struct od_function_spec {
 
 typedef struct od_axis_spec {
   const char* name;
-  uint32_t dim; /* of the kernel's (where it names none: index dimension), OD_ALONG_REDUCTION, OD_ALONG_NOTHING */
+  /* Of the kernel's (where it names none: index dimension), OD_ALONG_REDUCTION, OD_ALONG_NOTHING; all axes of
+   * a member kernel: OD_ALONG_BLOCK. */
+  uint32_t dim;
 } od_axis_spec;
 
 typedef struct od_operand_spec {
@@ -70,8 +72,11 @@ typedef struct od_operand_spec {
   uint32_t role;   /* OD_ROLE_... */
   uint32_t optional;
   double pad, fill; /* for elements outside of an input; for those of an output that nothing is computed for; none: NAN */
+  /* The hidden scalars that say it instead (NAN: none), or OD_NO_SCALAR. */
+  uint32_t pad_scalar, fill_scalar;
   uint32_t walk; /* OD_WALK_...: how members of the index find their elements */
   uint32_t like; /* index of the operand that must have the same element type; its own: none */
+  uint32_t least_rank; /* of a member kernel's; the largest is n_axes */
   const od_axis_spec* axes;
   uint32_t n_axes;
 } od_operand_spec;
@@ -83,6 +88,7 @@ typedef struct od_scalar_spec {
   double low, high; /* ends included */
   const od_function_spec* functions; /* OD_SCALAR_FUNCTION: high + 1 of them */
   uint32_t of; /* index of the operand whose elements they see */
+  uint32_t hidden; /* 1: an instance of a member kernel says it beside its own */
 } od_scalar_spec;
 
 typedef struct od_kernel_spec {
@@ -91,6 +97,10 @@ typedef struct od_kernel_spec {
   const char* const* dims;
   uint32_t n_dims;
   uint32_t reduces;
+  /* 1: a member kernel. Its blocks say the index space, and what members touch of every dimension of every
+   * operand; a call takes a box of members. Output chunks with a fill, or with rows that are padded to whole
+   * words, are filled before the call. */
+  uint32_t members;
   const od_operand_spec* operands; /* inputs, then outputs */
   uint32_t n_operands;
   /* Element types that go together: per row a bit per OD_DTYPE_... for every operand; none: all do. */
@@ -120,16 +130,22 @@ typedef struct od_dim {
  * How a chunk lies along one dimension of its tensor. Member i of the index dimension touches
  * [a*i/den + b, ...], the quotient rounded down. The chunk of the tile at o begins at
  * clamp(align_down(a*o/den + b), 0, extent - chunk). `stride` counts elements of the chunk; 0 repeats one.
+ *
+ * Of a member kernel's operands, i and o count from the first member of the setup, and b has it in it. The
+ * last `padding` of `extent` fill up words: the tensor ends before them.
  */
 typedef struct od_axis {
   int64_t extent, chunk, stride, a, den, align, b;
+  uint32_t span;           /* of a member kernel's: elements that a member touches; 0: it may touch all */
+  uint16_t along, padding; /* the index dimension that it follows, or OD_ALONG_NOTHING */
 } od_axis;
 
 typedef struct od_operand {
   uint32_t present;
   uint32_t dtype; /* OD_DTYPE_... */
   uint32_t bytes; /* that the call may touch from its address on */
-  uint32_t n_axes;
+  uint32_t n_axes; /* of a member kernel's: the rank of the tensor */
+  double pad, fill; /* for elements outside of an input, and of an output that nothing is computed for; none: NAN */
   od_axis axes[OD_MAX_AXES];
 } od_operand;
 
@@ -141,6 +157,8 @@ typedef struct od_setup {
   uint32_t roles[OD_MAX_DIMS]; /* index dimension of each of the kernel's dimensions */
   uint32_t k_extent, k_tile, inner_steps;
   uint32_t scratch_bytes;
+  /* Of a member kernel: the member that tiles count from, members in all, and 1 where every call has all. */
+  uint32_t first[OD_MAX_DIMS], total[OD_MAX_DIMS], whole[OD_MAX_DIMS];
   uint32_t scalars[OD_MAX_SCALARS]; /* as their types say */
   od_operand operands[OD_MAX_OPERANDS];
 } od_setup;
@@ -160,6 +178,8 @@ typedef struct od_host {
 /* One reduction step of one tile. */
 typedef struct od_call {
   uint32_t origin[OD_MAX_DIMS];    /* of the tile */
+  /* Of a member kernel: the first member of the call, and how many it has along each dimension. */
+  uint32_t member[OD_MAX_DIMS], count[OD_MAX_DIMS];
   uint32_t k_first, k_count;       /* members of the reduction */
   uint32_t k_index, k_last;        /* number of the step; 1 in the last one */
   uint8_t* operand[OD_MAX_OPERANDS]; /* where each one's chunk lies, in the order of the declaration; absent: null */

@@ -6,15 +6,18 @@
 #define OD_MAX_DIMS 5u
 #define OD_MAX_AXES 6u
 #define OD_MAX_OPERANDS 16u
-#define OD_MAX_SCALARS 32u
 #define OD_MAX_NAME_BYTES 64u
 #define OD_MAX_STACK 32u
 #define OD_MAX_CYCLES 9007199254740992u
+#define OD_ALONG_BLOCK 253u
 #define OD_ALONG_REDUCTION 254u
 #define OD_ALONG_NOTHING 255u
 #define OD_NO_OPERAND 255u
+#define OD_NO_SCALAR 255u
 #define OD_WORK_TERMS 11u
 #define OD_MARK_SHIFT 16u
+#define OD_MAX_OWN_SCALARS 32u
+#define OD_MAX_SCALARS 64u /* with hidden ones */
 #define OD_DTYPE_F32 0u
 #define OD_DTYPE_BF16 1u
 #define OD_DTYPE_F16 2u
@@ -52,6 +55,7 @@
 #define OD_OP_DEVICE_BY_DTYPE 24u
 #define OD_OP_STEPS 25u
 #define OD_OP_DEVICE_BY_SUMS 26u
+#define OD_OP_FILLED 27u
 #define OD_WALK_UNIT 0u
 #define OD_WALK_AFFINE 1u
 #define OD_WALK_INTERVAL 2u
@@ -64,7 +68,7 @@
 #define OD_SCALAR_F32 2u
 #define OD_SCALAR_FUNCTION 3u
 #define OD_DTYPES 10u
-#define OD_OPS 27u
+#define OD_OPS 28u
 #define OD_WALKS 4u
 #define OD_ROLES 3u
 #define OD_SCALARS 4u

@@ -52,7 +52,7 @@ struct Call : od_call {
 
 // How a chunk lies along one tensor dimension.
 struct Axis : od_axis {
-  Axis() : od_axis{1, 1, 0, 0, 1, 1, 0} {}
+  Axis() : od_axis{1, 1, 0, 0, 1, 1, 0, 0, OD_ALONG_NOTHING, 0} {}
   Axis(const od_axis& axis) : od_axis(axis) {}  // NOLINT(google-explicit-constructor): the same thing
 
   // What member `tile_origin` of the index dimension touches first.

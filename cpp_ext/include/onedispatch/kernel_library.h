@@ -2,6 +2,7 @@
 // Libraries of kernels on the side of the simulator: judged whole before a kernel of theirs is called.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <shared_mutex>
 #include <string>
 #include <vector>
@@ -10,11 +11,16 @@
 
 namespace onedispatch {
 
-// Why a library, or one of its functions, was refused.
+// Why a library, or one of its functions, was refused. `cause`: what whoever wrote the function threw there.
 struct KernelError {
   od_status status;
   std::string what;
+  std::shared_ptr<void> cause = nullptr;
 };
+
+class OwnedKernel;
+// Of a loaded library, which stays; or shared with whoever still runs what has been replaced.
+using KernelPtr = std::shared_ptr<const od_kernel>;
 
 // The library of our own kernels.
 const od_library& own_library();
@@ -23,19 +29,38 @@ const od_library& own_library();
 // pointers, and for declarations that cannot stand.
 void check_library(const od_library* library);
 
+// The same of a declaration that is registered while we run; `where` begins the message.
+void check_declaration(const std::string& where, const od_kernel_spec& spec);
+
 // Kernels by digest. Libraries are added and never taken away: their kernels may run.
 class KernelRegistry {
  public:
   // Throws KernelError as check_library does, and where a name or a digest is taken. A library that is
   // there already is left as it is.
   void add(const od_library* library);
-  const od_kernel* find(uint32_t digest) const;  // nullptr when unknown
-  std::vector<const od_kernel*> all() const;
+  // Adds a kernel that came from `origin`, or replaces one of the same name that was added so. Operations that
+  // have begun go on with what they began with. Blocks and images that name an older digest of it run as
+  // before, and where the digest is the same, the next operation of theirs has the new functions. Throws
+  // KernelError as check_declaration does, and where a library or another name has what it is named by.
+  void add(std::shared_ptr<OwnedKernel> kernel, const std::string& origin);
+  // Whether there was one that was added so; whoever runs it keeps it.
+  bool remove(const std::string& name);
+  KernelPtr find(uint32_t digest) const;  // nullptr when unknown
+  std::vector<KernelPtr> all() const;
+  // Name, digest and origin of every kernel that `all` has.
+  struct Row {
+    std::string name, origin;
+    uint32_t digest;
+  };
+  std::vector<Row> rows() const;
 
  private:
   struct Entry {
-    const od_kernel* kernel;
-    const od_library* library;
+    KernelPtr kernel;
+    const od_library* library = nullptr;  // null: `owned`
+    std::shared_ptr<OwnedKernel> owned;
+    std::string origin;
+    bool replaced = false;  // by one of another digest
   };
   mutable std::shared_mutex mutex_;
   std::vector<Entry> entries_;
@@ -48,8 +73,12 @@ KernelRegistry& registry();
 // Throws KernelError where it cannot be loaded, has no od_kernel_library(), or is refused.
 std::vector<const od_kernel*> load_library(const std::string& path);
 
+// The functions of plug-in number `index` of the shared object at `path`, which stays loaded; no declaration.
+// Throws KernelError as load_library does, and where there is no such plug-in.
+od_kernel plugin_functions(const std::string& path, uint32_t index);
+
 // "od::conv@1 (digest 0x...), ..."
-std::string names_of(const std::vector<const od_kernel*>& kernels);
+std::string names_of(const std::vector<KernelPtr>& kernels);
 
 // "0x%08X"
 std::string digest_text(uint32_t digest);
@@ -63,7 +92,7 @@ Origin origin_of(const od_kernel& kernel);
 // somebody else compiled is contained (program/contain.h), and not called again once a call of it did not end.
 class Plan {
  public:
-  Plan(const od_kernel& kernel, const od_setup& setup);
+  Plan(KernelPtr kernel, const od_setup& setup);
   ~Plan();
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
@@ -78,7 +107,7 @@ class Plan {
   od_status ask(const char* name, const void* function, Function call) const;
   void judge(const char* function, od_status status, const od_error& error) const;
 
-  const od_kernel& kernel_;
+  KernelPtr kernel_;
   Origin origin_;
   void* plan_ = nullptr;
 };

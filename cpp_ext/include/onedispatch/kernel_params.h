@@ -8,9 +8,12 @@
 namespace onedispatch::params {
 constexpr uint32_t kMagic = 0x0D15A7C5;
 constexpr uint32_t kWords = 128;
-constexpr uint32_t kMaxWords = 256;
+constexpr uint32_t kMaxWords = 512;
 constexpr uint32_t kArgsAt = 40;
 constexpr uint32_t kAxisWords = 5;
+constexpr uint32_t kMemberAxisWords = 6;
+constexpr uint32_t kAlongWhole = 15;
+constexpr uint32_t kAlongRest = 255;
 constexpr uint32_t kCoreViewMemory = 0x70000;
 constexpr uint32_t kCoreMemoryBytes = 65536;
 constexpr uint32_t kImageMagic = 0x4B53444F;
@@ -75,6 +78,26 @@ constexpr Field den{3, 16, 8, 0, false};
 constexpr Field align{3, 24, 8, 0, false};
 constexpr Field b{4, 0, 32, 0, true};
 }  // namespace axis
+namespace along {
+constexpr uint32_t kWords = 1;
+constexpr Field axis_0{0, 0, 4, 0, false};
+constexpr Field axis_1{0, 4, 4, 0, false};
+constexpr Field axis_2{0, 8, 4, 0, false};
+constexpr Field axis_3{0, 12, 4, 0, false};
+constexpr Field axis_4{0, 16, 4, 0, false};
+constexpr Field rest{0, 20, 8, 0, false};
+constexpr Field rank{0, 28, 4, 0, false};
+}  // namespace along
+namespace span {
+constexpr uint32_t kWords = 1;
+constexpr Field span{0, 0, 28, 0, false};
+constexpr Field padding{0, 28, 4, 0, false};
+}  // namespace span
+namespace total {
+constexpr uint32_t kWords = 1;
+constexpr Field members{0, 0, 31, 0, false};
+constexpr Field whole{0, 31, 1, 0, false};
+}  // namespace total
 namespace dtype {
 constexpr uint32_t f32 = 0;
 constexpr uint32_t bf16 = 1;

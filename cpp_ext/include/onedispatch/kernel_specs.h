@@ -13,8 +13,8 @@ static const od_function_spec od_reduce_mode[] = {{"sum", {0, 0, 0, 0, 0, 0, 0, 
 static const od_axis_spec od_cast_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_cast_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_cast_operands[] = {
-    {"x0", 40, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_AFFINE, 0, od_cast_x0, 5},
-    {"out", 66, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_AFFINE, 1, od_cast_out, 5},
+    {"x0", 40, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_cast_x0, 5},
+    {"out", 66, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 1, 0, od_cast_out, 5},
 };
 /* call_cycles + rows * row_cycles + max(max(read(x0), rows * ceil(run * bytes(out) / vector_bytes)), rows * (ceil(run / x0's lanes) * x0's convert_cycles + ceil(run / out's lanes) * out's convert_cycles))
  * rows: elements / run
@@ -124,28 +124,28 @@ static const od_step od_cast_cost[] = {
 };
 static const char* const od_cast_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles"};
 enum { OD_CAST_X0 = 0, OD_CAST_OUT = 1 };
-static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x175D1441u, 0, 0, 0, od_cast_operands, 2, 0, 0, 0, 0, od_cast_cost, 99, 0, 0, 0, od_cast_constants, 7, 67, 128, 1024};
+static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x175D1441u, 0, 0, 0, 0, od_cast_operands, 2, 0, 0, 0, 0, od_cast_cost, 99, 0, 0, 0, od_cast_constants, 7, 67, 128, 1024};
 static const od_axis_spec od_conv_x[] = {{"k", 254}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_conv_w[] = {{"co", 0}, {"k", 254}, {"tap", 255}};
 static const od_axis_spec od_conv_bias[] = {{"co", 0}};
 static const od_axis_spec od_conv_out[] = {{"co", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_conv_operands[] = {
-    {"x", 43, 7u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_INTERVAL, 3, od_conv_x, 3},
-    {"w", 59, 7u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 3, od_conv_w, 3},
-    {"bias", 75, 1u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 2, od_conv_bias, 1},
-    {"out", 81, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 3, od_conv_out, 3},
+    {"x", 43, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 3, 0, od_conv_x, 3},
+    {"w", 59, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_conv_w, 3},
+    {"bias", 75, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_conv_bias, 1},
+    {"out", 81, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_conv_out, 3},
 };
 static const od_scalar_spec od_conv_scalars[] = {
-    {"kh", 82, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
-    {"kw", 83, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
-    {"sh", 84, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
-    {"sw", 85, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
-    {"dh", 86, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
-    {"dw", 87, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
-    {"width", 88, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 3},
-    {"act", 89, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 3},
-    {"act_alpha", 90, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
-    {"act_beta", 91, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
+    {"kh", 82, OD_SCALAR_U32, 1.0, 4096.0, 0, 3, 0},
+    {"kw", 83, OD_SCALAR_U32, 1.0, 4096.0, 0, 3, 0},
+    {"sh", 84, OD_SCALAR_U32, 1.0, 4096.0, 0, 3, 0},
+    {"sw", 85, OD_SCALAR_U32, 1.0, 4096.0, 0, 3, 0},
+    {"dh", 86, OD_SCALAR_U32, 1.0, 4096.0, 0, 3, 0},
+    {"dw", 87, OD_SCALAR_U32, 1.0, 4096.0, 0, 3, 0},
+    {"width", 88, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 3, 0},
+    {"act", 89, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 3, 0},
+    {"act_alpha", 90, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
+    {"act_beta", 91, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
 };
 /* pack(x) + planes + im2col + pack(w) + products + accumulators + last step
  * last step: last * (present(bias) * ceil(tile(co) * tile(oh) * tile(ow) / i32_lanes) * bias's op_cycles + ceil(tile(co) * tile(oh) * tile(ow) / out's lanes) * work(act, out))
@@ -462,28 +462,28 @@ static const char* const od_conv_constants[] = {"lanes", "pack_cycles", "part_by
 enum { OD_CONV_CO = 0, OD_CONV_OH = 1, OD_CONV_OW = 2 };
 enum { OD_CONV_X = 0, OD_CONV_W = 1, OD_CONV_BIAS = 2, OD_CONV_OUT = 3 };
 enum { OD_CONV_KH = 0, OD_CONV_KW = 1, OD_CONV_SH = 2, OD_CONV_SW = 3, OD_CONV_DH = 4, OD_CONV_DW = 5, OD_CONV_WIDTH = 6, OD_CONV_ACT = 7, OD_CONV_ACT_ALPHA = 8, OD_CONV_ACT_BETA = 9 };
-static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xB38410E0u, od_conv_dims, 3, 1, od_conv_operands, 4, 0, 0, od_conv_scalars, 10, od_conv_cost, 229, od_conv_scratch, 59, 1, od_conv_constants, 14, 92, 128, 3072};
+static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xB38410E0u, od_conv_dims, 3, 1, 0, od_conv_operands, 4, 0, 0, od_conv_scalars, 10, od_conv_cost, 229, od_conv_scratch, 59, 1, od_conv_constants, 14, 92, 128, 3072};
 static const od_axis_spec od_dwconv_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_dwconv_w[] = {{"c", 0}, {"tap", 255}};
 static const od_axis_spec od_dwconv_bias[] = {{"c", 0}};
 static const od_axis_spec od_dwconv_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_dwconv_operands[] = {
-    {"x", 43, 7u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_INTERVAL, 3, od_dwconv_x, 3},
-    {"w", 59, 7u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 3, od_dwconv_w, 2},
-    {"bias", 70, 1u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 2, od_dwconv_bias, 1},
-    {"out", 76, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 3, od_dwconv_out, 3},
+    {"x", 43, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 3, 0, od_dwconv_x, 3},
+    {"w", 59, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_dwconv_w, 2},
+    {"bias", 70, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_dwconv_bias, 1},
+    {"out", 76, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_dwconv_out, 3},
 };
 static const od_scalar_spec od_dwconv_scalars[] = {
-    {"kh", 77, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
-    {"kw", 78, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
-    {"sh", 79, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
-    {"sw", 80, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
-    {"dh", 81, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
-    {"dw", 82, OD_SCALAR_U32, 1.0, 4096.0, 0, 3},
-    {"width", 83, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 3},
-    {"act", 84, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 3},
-    {"act_alpha", 85, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
-    {"act_beta", 86, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
+    {"kh", 77, OD_SCALAR_U32, 1.0, 4096.0, 0, 3, 0},
+    {"kw", 78, OD_SCALAR_U32, 1.0, 4096.0, 0, 3, 0},
+    {"sh", 79, OD_SCALAR_U32, 1.0, 4096.0, 0, 3, 0},
+    {"sw", 80, OD_SCALAR_U32, 1.0, 4096.0, 0, 3, 0},
+    {"dh", 81, OD_SCALAR_U32, 1.0, 4096.0, 0, 3, 0},
+    {"dw", 82, OD_SCALAR_U32, 1.0, 4096.0, 0, 3, 0},
+    {"width", 83, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 3, 0},
+    {"act", 84, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 3, 0},
+    {"act_alpha", 85, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
+    {"act_beta", 86, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
 };
 /* call_cycles + pack(x) + planes + pack(w) + taps + tile(c) * tile(oh) * ceil(tile(ow) / out's lanes) * (present(bias) * bias's op_cycles + work(act, out))
  * taps: tile(c) * tile(oh) * ceil(tile(ow) / out's lanes) * (taps per window * x's window_mac_cycles + row_cycles)
@@ -617,24 +617,24 @@ static const char* const od_dwconv_constants[] = {"call_cycles", "lanes", "pack_
 enum { OD_DWCONV_C = 0, OD_DWCONV_OH = 1, OD_DWCONV_OW = 2 };
 enum { OD_DWCONV_X = 0, OD_DWCONV_W = 1, OD_DWCONV_BIAS = 2, OD_DWCONV_OUT = 3 };
 enum { OD_DWCONV_KH = 0, OD_DWCONV_KW = 1, OD_DWCONV_SH = 2, OD_DWCONV_SW = 3, OD_DWCONV_DH = 4, OD_DWCONV_DW = 5, OD_DWCONV_WIDTH = 6, OD_DWCONV_ACT = 7, OD_DWCONV_ACT_ALPHA = 8, OD_DWCONV_ACT_BETA = 9 };
-static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x2CF48A3Au, od_dwconv_dims, 3, 0, od_dwconv_operands, 4, 0, 0, od_dwconv_scalars, 10, od_dwconv_cost, 88, od_dwconv_scratch, 23, 0, od_dwconv_constants, 9, 87, 128, 2048};
+static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x2CF48A3Au, od_dwconv_dims, 3, 0, 0, od_dwconv_operands, 4, 0, 0, od_dwconv_scalars, 10, od_dwconv_cost, 88, od_dwconv_scratch, 23, 0, od_dwconv_constants, 9, 87, 128, 2048};
 static const od_axis_spec od_eltwise_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_eltwise_operands[] = {
-    {"x0", 40, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_FRACTION, 3, od_eltwise_x0, 5},
-    {"x1", 66, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_FRACTION, 3, od_eltwise_x1, 5},
-    {"x2", 92, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_FRACTION, 3, od_eltwise_x2, 5},
-    {"out", 118, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_AFFINE, 3, od_eltwise_out, 5},
+    {"x0", 40, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_FRACTION, 3, 0, od_eltwise_x0, 5},
+    {"x1", 66, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_FRACTION, 3, 0, od_eltwise_x1, 5},
+    {"x2", 92, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_FRACTION, 3, 0, od_eltwise_x2, 5},
+    {"out", 118, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 3, 0, od_eltwise_out, 5},
 };
 static const od_scalar_spec od_eltwise_scalars[] = {
-    {"func", 119, OD_SCALAR_FUNCTION, 0.0, 9.0, od_eltwise_func, 3},
-    {"alpha", 120, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
-    {"beta", 121, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
-    {"act", 122, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 3},
-    {"act_alpha", 123, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
-    {"act_beta", 124, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3},
+    {"func", 119, OD_SCALAR_FUNCTION, 0.0, 9.0, od_eltwise_func, 3, 0},
+    {"alpha", 120, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
+    {"beta", 121, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
+    {"act", 122, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 3, 0},
+    {"act_alpha", 123, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
+    {"act_beta", 124, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
 };
 /* call_cycles + rows * row_cycles + max(max(0 + present(x0) * read(x0) + present(x1) * read(x1) + present(x2) * read(x2), rows * ceil(run * bytes(out) / vector_bytes)), rows * ceil(run / out's lanes) * (work(func, out) + present(x1) * ((alpha != 1) + (beta != 1)) * out's mul_cycles + work(act, out)))
  * rows: elements / run
@@ -918,7 +918,7 @@ static const od_step od_eltwise_cost[] = {
 static const char* const od_eltwise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "mul_cycles"};
 enum { OD_ELTWISE_X0 = 0, OD_ELTWISE_X1 = 1, OD_ELTWISE_X2 = 2, OD_ELTWISE_OUT = 3 };
 enum { OD_ELTWISE_FUNC = 0, OD_ELTWISE_ALPHA = 1, OD_ELTWISE_BETA = 2, OD_ELTWISE_ACT = 3, OD_ELTWISE_ACT_ALPHA = 4, OD_ELTWISE_ACT_BETA = 5 };
-static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0xED438786u, 0, 0, 0, od_eltwise_operands, 4, 0, 0, od_eltwise_scalars, 6, od_eltwise_cost, 270, 0, 0, 0, od_eltwise_constants, 7, 125, 128, 4096};
+static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0xED438786u, 0, 0, 0, 0, od_eltwise_operands, 4, 0, 0, od_eltwise_scalars, 6, od_eltwise_cost, 270, 0, 0, 0, od_eltwise_constants, 7, 125, 128, 4096};
 static const od_axis_spec od_gemm_a[] = {{"m", 0}, {"k", 254}};
 static const od_axis_spec od_gemm_b[] = {{"k", 254}, {"n", 1}};
 static const od_axis_spec od_gemm_bias[] = {{"n", 1}};
@@ -928,14 +928,14 @@ static const od_axis_spec od_gemm_scale[] = {{"n", 1}};
 static const od_axis_spec od_gemm_out_zero[] = {{"n", 1}};
 static const od_axis_spec od_gemm_out[] = {{"m", 0}, {"n", 1}};
 static const od_operand_spec od_gemm_operands[] = {
-    {"a", 42, 447u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 0, od_gemm_a, 2},
-    {"b", 53, 415u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_gemm_b, 2},
-    {"bias", 64, 129u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 2, od_gemm_bias, 1},
-    {"a_zero", 70, 56u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 3, od_gemm_a_zero, 1},
-    {"b_zero", 76, 24u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 4, od_gemm_b_zero, 1},
-    {"scale", 82, 1u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 5, od_gemm_scale, 1},
-    {"out_zero", 88, 184u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 7, od_gemm_out_zero, 1},
-    {"out", 94, 447u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 7, od_gemm_out, 2},
+    {"a", 42, 447u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_gemm_a, 2},
+    {"b", 53, 415u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_gemm_b, 2},
+    {"bias", 64, 129u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_gemm_bias, 1},
+    {"a_zero", 70, 56u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_gemm_a_zero, 1},
+    {"b_zero", 76, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 4, 0, od_gemm_b_zero, 1},
+    {"scale", 82, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_gemm_scale, 1},
+    {"out_zero", 88, 184u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_gemm_out_zero, 1},
+    {"out", 94, 447u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_gemm_out, 2},
 };
 static const uint32_t od_gemm_types[] = {
     1u, 1u, 1u, 0u, 0u, 0u, 0u, 1u,
@@ -950,10 +950,10 @@ static const uint32_t od_gemm_types[] = {
     256u, 256u, 0u, 0u, 0u, 0u, 0u, 256u,
 };
 static const od_scalar_spec od_gemm_scalars[] = {
-    {"alpha", 95, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7},
-    {"act", 96, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 7},
-    {"act_alpha", 97, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7},
-    {"act_beta", 98, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7},
+    {"alpha", 95, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
+    {"act", 96, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 7, 0},
+    {"act_alpha", 97, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
+    {"act_beta", 98, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
 };
 /* pack(a) + pack(b) + products + accumulators + zero points + last step
  * last step: last * (present(bias) * ceil(tile(m) * tile(n) / i32_lanes) * bias's op_cycles + ceil(tile(m) * tile(n) / out's lanes) * work(act, out)) + last * ((alpha != 1) * ceil(tile(m) * tile(n) / i32_lanes) * f32_mul_cycles + requantised)
@@ -1322,19 +1322,19 @@ static const char* const od_gemm_constants[] = {"lanes", "pack_cycles", "vector_
 enum { OD_GEMM_M = 0, OD_GEMM_N = 1 };
 enum { OD_GEMM_A = 0, OD_GEMM_B = 1, OD_GEMM_BIAS = 2, OD_GEMM_A_ZERO = 3, OD_GEMM_B_ZERO = 4, OD_GEMM_SCALE = 5, OD_GEMM_OUT_ZERO = 6, OD_GEMM_OUT = 7 };
 enum { OD_GEMM_ALPHA = 0, OD_GEMM_ACT = 1, OD_GEMM_ACT_ALPHA = 2, OD_GEMM_ACT_BETA = 3 };
-static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x6F8CC5AFu, od_gemm_dims, 2, 1, od_gemm_operands, 8, od_gemm_types, 10, od_gemm_scalars, 4, od_gemm_cost, 308, od_gemm_scratch, 35, 1, od_gemm_constants, 19, 99, 128, 2560};
+static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x6F8CC5AFu, od_gemm_dims, 2, 1, 0, od_gemm_operands, 8, od_gemm_types, 10, od_gemm_scalars, 4, od_gemm_cost, 308, od_gemm_scratch, 35, 1, od_gemm_constants, 19, 99, 128, 2560};
 static const od_axis_spec od_layer_norm_x[] = {{"o", 0}, {"length", 255}};
 static const od_axis_spec od_layer_norm_scale[] = {{"length", 255}};
 static const od_axis_spec od_layer_norm_bias[] = {{"length", 255}};
 static const od_axis_spec od_layer_norm_out[] = {{"o", 0}, {"length", 255}};
 static const od_operand_spec od_layer_norm_operands[] = {
-    {"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 0, od_layer_norm_x, 2},
-    {"scale", 52, 1u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_layer_norm_scale, 1},
-    {"bias", 58, 1u, OD_ROLE_INPUT, 1, NAN, NAN, OD_WALK_UNIT, 2, od_layer_norm_bias, 1},
-    {"out", 64, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 3, od_layer_norm_out, 2},
+    {"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_layer_norm_x, 2},
+    {"scale", 52, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_layer_norm_scale, 1},
+    {"bias", 58, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_layer_norm_bias, 1},
+    {"out", 64, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_layer_norm_out, 2},
 };
 static const od_scalar_spec od_layer_norm_scalars[] = {
-    {"epsilon", 65, OD_SCALAR_F32, 0.0, INFINITY, 0, 3},
+    {"epsilon", 65, OD_SCALAR_F32, 0.0, INFINITY, 0, 3, 0},
 };
 /* call_cycles + tile(o) * (5 * row_cycles + line * ((3 + present(bias)) * x's op_cycles + 3 * x's mul_cycles) + 3 * x's div_cycles + x's sqrt_cycles + 2 * halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + x's op_cycles))
  * line: ceil(count(x, *length) / x's lanes)
@@ -1385,18 +1385,18 @@ static const char* const od_layer_norm_constants[] = {"call_cycles", "row_cycles
 enum { OD_LAYER_NORM_O = 0 };
 enum { OD_LAYER_NORM_X = 0, OD_LAYER_NORM_SCALE = 1, OD_LAYER_NORM_BIAS = 2, OD_LAYER_NORM_OUT = 3 };
 enum { OD_LAYER_NORM_EPSILON = 0 };
-static const od_kernel_spec od_layer_norm_spec = {"od::layer_norm@1", 0x09F4CA09u, od_layer_norm_dims, 1, 0, od_layer_norm_operands, 4, 0, 0, od_layer_norm_scalars, 1, od_layer_norm_cost, 39, 0, 0, 0, od_layer_norm_constants, 8, 66, 128, 1536};
+static const od_kernel_spec od_layer_norm_spec = {"od::layer_norm@1", 0x09F4CA09u, od_layer_norm_dims, 1, 0, 0, od_layer_norm_operands, 4, 0, 0, od_layer_norm_scalars, 1, od_layer_norm_cost, 39, 0, 0, 0, od_layer_norm_constants, 8, 66, 128, 1536};
 static const od_axis_spec od_lrn_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_lrn_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_lrn_operands[] = {
-    {"x", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_lrn_x, 3},
-    {"out", 58, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_lrn_out, 3},
+    {"x", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_lrn_x, 3},
+    {"out", 58, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_lrn_out, 3},
 };
 static const od_scalar_spec od_lrn_scalars[] = {
-    {"size", 59, OD_SCALAR_U32, 1.0, 16384.0, 0, 1},
-    {"alpha", 60, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
-    {"beta", 61, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
-    {"bias", 62, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
+    {"size", 59, OD_SCALAR_U32, 1.0, 16384.0, 0, 1, 0},
+    {"alpha", 60, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
+    {"beta", 61, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
+    {"bias", 62, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
 };
 /* call_cycles + lines * (row_cycles + min(size, count(x, *length)) * (x's mul_cycles + x's op_cycles) + x's log_cycles + x's exp_cycles + x's mul_cycles + 2 * x's mul_cycles + x's op_cycles)
  * lines: tile(o) * count(x, *length) * ceil(tile(i) / x's lanes)
@@ -1440,29 +1440,29 @@ static const char* const od_lrn_constants[] = {"call_cycles", "lanes", "row_cycl
 enum { OD_LRN_O = 0, OD_LRN_I = 1 };
 enum { OD_LRN_X = 0, OD_LRN_OUT = 1 };
 enum { OD_LRN_SIZE = 0, OD_LRN_ALPHA = 1, OD_LRN_BETA = 2, OD_LRN_BIAS = 3 };
-static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0xB17051CFu, od_lrn_dims, 2, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 32, 0, 0, 0, od_lrn_constants, 7, 63, 128, 1536};
+static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0xB17051CFu, od_lrn_dims, 2, 0, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 32, 0, 0, 0, od_lrn_constants, 7, 63, 128, 1536};
 static const od_axis_spec od_pool_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_pool_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_operands[] = {
-    {"x", 43, 511u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_INTERVAL, 1, od_pool_x, 3},
-    {"out", 59, 511u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_pool_out, 3},
+    {"x", 43, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 1, 0, od_pool_x, 3},
+    {"out", 59, 511u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_pool_out, 3},
 };
 static const od_scalar_spec od_pool_scalars[] = {
-    {"mode", 60, OD_SCALAR_FUNCTION, 0.0, 2.0, od_pool_mode, 1},
-    {"kh", 61, OD_SCALAR_U32, 1.0, 4096.0, 0, 1},
-    {"kw", 62, OD_SCALAR_U32, 1.0, 4096.0, 0, 1},
-    {"sh", 63, OD_SCALAR_U32, 1.0, 4096.0, 0, 1},
-    {"sw", 64, OD_SCALAR_U32, 1.0, 4096.0, 0, 1},
-    {"dh", 65, OD_SCALAR_U32, 1.0, 4096.0, 0, 1},
-    {"dw", 66, OD_SCALAR_U32, 1.0, 4096.0, 0, 1},
-    {"width", 67, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 1},
-    {"pad_top", 68, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1},
-    {"pad_left", 69, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1},
-    {"pad_bottom", 70, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1},
-    {"pad_right", 71, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1},
-    {"act", 72, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 1},
-    {"act_alpha", 73, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
-    {"act_beta", 74, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
+    {"mode", 60, OD_SCALAR_FUNCTION, 0.0, 2.0, od_pool_mode, 1, 0},
+    {"kh", 61, OD_SCALAR_U32, 1.0, 4096.0, 0, 1, 0},
+    {"kw", 62, OD_SCALAR_U32, 1.0, 4096.0, 0, 1, 0},
+    {"sh", 63, OD_SCALAR_U32, 1.0, 4096.0, 0, 1, 0},
+    {"sw", 64, OD_SCALAR_U32, 1.0, 4096.0, 0, 1, 0},
+    {"dh", 65, OD_SCALAR_U32, 1.0, 4096.0, 0, 1, 0},
+    {"dw", 66, OD_SCALAR_U32, 1.0, 4096.0, 0, 1, 0},
+    {"width", 67, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 1, 0},
+    {"pad_top", 68, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1, 0},
+    {"pad_left", 69, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1, 0},
+    {"pad_bottom", 70, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1, 0},
+    {"pad_right", 71, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1, 0},
+    {"act", 72, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 1, 0},
+    {"act_alpha", 73, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
+    {"act_beta", 74, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
 };
 /* call_cycles + planes + taps + tile(c) * tile(oh) * ceil(tile(ow) / out's lanes) * (finish(mode, out) + work(act, out))
  * taps: tile(c) * tile(oh) * ceil(tile(ow) / out's lanes) * (taps per window * (work(mode, x) + x's move_cycles) + row_cycles)
@@ -1542,12 +1542,12 @@ static const char* const od_pool_constants[] = {"call_cycles", "vector_bytes", "
 enum { OD_POOL_C = 0, OD_POOL_OH = 1, OD_POOL_OW = 2 };
 enum { OD_POOL_X = 0, OD_POOL_OUT = 1 };
 enum { OD_POOL_MODE = 0, OD_POOL_KH = 1, OD_POOL_KW = 2, OD_POOL_SH = 3, OD_POOL_SW = 4, OD_POOL_DH = 5, OD_POOL_DW = 6, OD_POOL_WIDTH = 7, OD_POOL_PAD_TOP = 8, OD_POOL_PAD_LEFT = 9, OD_POOL_PAD_BOTTOM = 10, OD_POOL_PAD_RIGHT = 11, OD_POOL_ACT = 12, OD_POOL_ACT_ALPHA = 13, OD_POOL_ACT_BETA = 14 };
-static const od_kernel_spec od_pool_spec = {"od::pool@1", 0xBE7E4D18u, od_pool_dims, 3, 0, od_pool_operands, 2, 0, 0, od_pool_scalars, 15, od_pool_cost, 66, 0, 0, 0, od_pool_constants, 6, 75, 128, 1536};
+static const od_kernel_spec od_pool_spec = {"od::pool@1", 0xBE7E4D18u, od_pool_dims, 3, 0, 0, od_pool_operands, 2, 0, 0, od_pool_scalars, 15, od_pool_cost, 66, 0, 0, 0, od_pool_constants, 6, 75, 128, 1536};
 static const od_axis_spec od_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
 static const od_axis_spec od_reduce_out[] = {{"r", 0}, {"i", 1}};
 static const od_operand_spec od_reduce_operands[] = {
-    {"x", 42, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 0, od_reduce_x, 3},
-    {"out", 58, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_reduce_out, 2},
+    {"x", 42, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_reduce_x, 3},
+    {"out", 58, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_reduce_out, 2},
 };
 static const uint32_t od_reduce_types[] = {
     7u, 7u,
@@ -1555,10 +1555,10 @@ static const uint32_t od_reduce_types[] = {
     256u, 256u,
 };
 static const od_scalar_spec od_reduce_scalars[] = {
-    {"mode", 59, OD_SCALAR_FUNCTION, 0.0, 5.0, od_reduce_mode, 0},
-    {"act", 60, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 1},
-    {"act_alpha", 61, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
-    {"act_beta", 62, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1},
+    {"mode", 59, OD_SCALAR_FUNCTION, 0.0, 5.0, od_reduce_mode, 0, 0},
+    {"act", 60, OD_SCALAR_FUNCTION, 0.0, 13.0, od_activation, 1, 0},
+    {"act_alpha", 61, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
+    {"act_beta", 62, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
 };
 /* call_cycles + lines * row_cycles + max(max(loads, 0), lines * line * work(mode, x)) + across + partial + last step
  * last step: last * ceil(tile(r) * tile(i) / out's lanes) * (finish(mode, out) + work(act, out))
@@ -2172,16 +2172,16 @@ static const char* const od_reduce_constants[] = {"call_cycles", "lanes", "row_c
 enum { OD_REDUCE_R = 0, OD_REDUCE_I = 1 };
 enum { OD_REDUCE_X = 0, OD_REDUCE_OUT = 1 };
 enum { OD_REDUCE_MODE = 0, OD_REDUCE_ACT = 1, OD_REDUCE_ACT_ALPHA = 2, OD_REDUCE_ACT_BETA = 3 };
-static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0xD404DE58u, od_reduce_dims, 2, 1, od_reduce_operands, 2, od_reduce_types, 3, od_reduce_scalars, 4, od_reduce_cost, 573, od_reduce_scratch, 15, 1, od_reduce_constants, 7, 63, 128, 2048};
+static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0xD404DE58u, od_reduce_dims, 2, 1, 0, od_reduce_operands, 2, od_reduce_types, 3, od_reduce_scalars, 4, od_reduce_cost, 573, od_reduce_scratch, 15, 1, od_reduce_constants, 7, 63, 128, 2048};
 static const od_axis_spec od_softmax_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_softmax_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_softmax_operands[] = {
-    {"x", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_softmax_x, 3},
-    {"out", 58, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, OD_WALK_UNIT, 1, od_softmax_out, 3},
+    {"x", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_softmax_x, 3},
+    {"out", 58, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_softmax_out, 3},
 };
 static const od_scalar_spec od_softmax_scalars[] = {
-    {"log", 59, OD_SCALAR_U32, 0.0, 1.0, 0, 1},
-    {"length", 60, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 1},
+    {"log", 59, OD_SCALAR_U32, 0.0, 1.0, 0, 1, 0},
+    {"length", 60, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 1, 0},
 };
 /* call_cycles + lines * (3 * row_cycles + line * (x's compare_cycles + x's op_cycles + x's exp_cycles + x's sum_cycles + log * 2 * x's op_cycles + (1 - log) * x's mul_cycles) + log * x's log_cycles + (1 - log) * x's div_cycles + (1 - sideways) * (halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + x's compare_cycles) + halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + x's sum_cycles)))
  * lines: tile(o) * (sideways * ceil(tile(i) / x's lanes) + (1 - sideways) * 1)
@@ -2290,7 +2290,7 @@ static const char* const od_softmax_constants[] = {"call_cycles", "lanes", "row_
 enum { OD_SOFTMAX_O = 0, OD_SOFTMAX_I = 1 };
 enum { OD_SOFTMAX_X = 0, OD_SOFTMAX_OUT = 1 };
 enum { OD_SOFTMAX_LOG = 0, OD_SOFTMAX_LENGTH = 1 };
-static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xCAD6BBBFu, od_softmax_dims, 2, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 95, 0, 0, 0, od_softmax_constants, 11, 61, 128, 1536};
+static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xCAD6BBBFu, od_softmax_dims, 2, 0, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 95, 0, 0, 0, od_softmax_constants, 11, 61, 128, 1536};
 /* Every declared kernel. */
 #define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_layer_norm) X(od_lrn) X(od_pool) X(od_reduce) X(od_softmax)
 

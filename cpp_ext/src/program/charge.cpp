@@ -13,7 +13,7 @@ std::vector<uint64_t> charged_cycles(const uint8_t* block, size_t bytes, const D
   std::vector<uint8_t> memory(device.geometry.core_memory);
   if (bytes != 0) std::memcpy(memory.data(), block, std::min({bytes, size_t{kParameterBytes}, memory.size()}));
   std::vector<Carried> everything;
-  for (const od_kernel* kernel : registry().all()) everything.push_back({kernel, UINT32_MAX});
+  for (const KernelPtr& kernel : registry().all()) everything.push_back({kernel, UINT32_MAX});
   SuperKernel program({memory.data(), column, row}, device, std::move(everything));
   std::vector<uint64_t> cycles;
   while (cycles.size() < most) {

@@ -65,6 +65,7 @@ struct Quantities {
   const od_function_spec& function(uint32_t index) const { return setup.spec->scalars[index].functions[setup.scalars[index]]; }
 
   double members(const od_axis_spec& along, const od_axis& axis) const {
+    if (along.dim == OD_ALONG_BLOCK) return axis.along == OD_ALONG_NOTHING ? static_cast<double>(axis.chunk) : setup.dims[axis.along].tile;
     if (along.dim == OD_ALONG_REDUCTION) return k_count;
     if (along.dim == OD_ALONG_NOTHING) return static_cast<double>(axis.chunk);
     return setup.dims[setup.spec->n_dims == 0 ? along.dim : setup.roles[along.dim]].tile;
@@ -80,9 +81,10 @@ struct Quantities {
       const od_axis& axis = operand.axes[i];
       const double count = members(spec.axes[i], axis);
       if (count <= 1) continue;
-      const double a = spec.axes[i].dim == OD_ALONG_NOTHING ? 1 : static_cast<double>(axis.a);
+      const uint32_t along = spec.axes[i].dim == OD_ALONG_BLOCK ? axis.along : spec.axes[i].dim;
+      const double a = along == OD_ALONG_NOTHING ? 1 : static_cast<double>(axis.a);
       // Fractions of a stride are that long on average; only the innermost axis may have them.
-      const double den = spec.axes[i].dim == OD_ALONG_NOTHING ? 1 : static_cast<double>(axis.den);
+      const double den = along == OD_ALONG_NOTHING ? 1 : static_cast<double>(axis.den);
       const double stride = a * static_cast<double>(axis.stride) / den;
       if (found.members == 1) {
         found.step = stride;
@@ -111,6 +113,7 @@ struct Quantities {
       case OD_OP_STEP: return walk(step.a).step;
       case OD_OP_BYTES: return operands[step.a].present != 0 ? od_dtypes[operands[step.a].dtype].bytes : 0;
       case OD_OP_PRESENT: return operands[step.a].present != 0 ? 1 : 0;
+      case OD_OP_FILLED: return is_filled(setup, step.a) ? 1 : 0;
       case OD_OP_DEVICE: return constant(setup.spec->constants[step.a]);
       case OD_OP_DEVICE_BY_DTYPE: {
         const std::string second = step.c == OD_NO_OPERAND ? "" : rates(step.c) + "_";

@@ -11,6 +11,7 @@
 #include <new>
 
 #include "onedispatch/phrases.h"
+#include "operation.h"
 
 namespace onedispatch {
 
@@ -85,15 +86,6 @@ class Arenas {
   std::mutex mutex_;
   std::map<size_t, std::vector<std::unique_ptr<Arena>>> free_;
 };
-
-std::string box(const uint64_t* first, const uint64_t* last, uint32_t rank) {
-  std::string low = "[", high = "[";
-  for (uint32_t d = 0; d < rank; ++d) {
-    low += (d == 0 ? "" : ", ") + std::to_string(first[d]);
-    high += (d == 0 ? "" : ", ") + std::to_string(last[d]);
-  }
-  return low == high ? "member " + low + "]" : "members " + low + "] to " + high + "]";
-}
 
 }  // namespace
 
@@ -187,19 +179,19 @@ void Guard::execute(const od_call& call, const uint8_t* base) const {
       refuse_access(call, base, fault.wrote ? "wrote beyond the core's memory" : "read beyond the core's memory", byte);
     }
     KernelError placed = fault;
-    placed.what += "; in " + members(call);
+    placed.what += "; in " + members_of(setup_, call);
     throw placed;
   } catch (KernelError& error) {
-    error.what += "; in " + members(call);
+    error.what += "; in " + members_of(setup_, call);
     throw;
   } catch (const CallInterrupted& left) {
-    throw CallInterrupted{left.what + "; in " + members(call)};
+    throw CallInterrupted{left.what + "; in " + members_of(setup_, call)};
   }
 }
 
 void Guard::refuse_access(const od_call& call, const uint8_t* base, const std::string& what, int64_t byte) const {
   throw KernelError{OD_ACCESS, std::string(setup_.spec->name) + ": its function run " + what + ", at " + near(call, base, byte) + " (byte " +
-                                   std::to_string(byte) + " of " + std::to_string(memory_bytes_) + " of the core's memory); in " + members(call)};
+                                   std::to_string(byte) + " of " + std::to_string(memory_bytes_) + " of the core's memory); in " + members_of(setup_, call)};
 }
 
 std::vector<Guard::Placed> Guard::placed(const od_call& call, const uint8_t* base) const {
@@ -232,18 +224,6 @@ std::string Guard::near(const od_call& call, const uint8_t* base, int64_t byte) 
     return "byte +" + std::to_string(byte - before->end) + " behind the end of " + before->name;
   }
   return after == nullptr ? "a byte of nobody" : "byte -" + std::to_string(after->first - byte) + " before the begin of " + after->name;
-}
-
-// The box of members that the call computes.
-std::string Guard::members(const od_call& call) const {
-  uint64_t first[OD_MAX_DIMS], last[OD_MAX_DIMS];
-  uint32_t rank = 1;
-  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
-    first[d] = call.origin[d];
-    last[d] = first[d] + setup_.dims[d].tile - 1;
-    if (setup_.dims[d].extent > 1) rank = d + 1;
-  }
-  return box(first, last, rank);
 }
 
 }  // namespace onedispatch

@@ -30,7 +30,6 @@ class Guard {
   class Copy;
 
   std::vector<Placed> placed(const od_call& call, const uint8_t* base) const;
-  std::string members(const od_call& call) const;
   std::string near(const od_call& call, const uint8_t* base, int64_t byte) const;
   void execute(const od_call& call, const uint8_t* base) const;
   [[noreturn]] void refuse_access(const od_call& call, const uint8_t* base, const std::string& what, int64_t byte) const;

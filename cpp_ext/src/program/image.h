@@ -12,7 +12,7 @@ namespace onedispatch {
 
 // A kernel in program memory, and a bit for each element type of its first output that it was linked for.
 struct Carried {
-  const od_kernel* kernel = nullptr;
+  KernelPtr kernel;
   uint32_t types = 0;
 };
 

@@ -13,6 +13,8 @@
 #include "onedispatch/kernel_params.h"
 #include "onedispatch/kernel_tables.h"
 #include "onedispatch/phrases.h"
+#include "onedispatch/plugin.h"
+#include "owned_kernel.h"
 #include "probe.h"
 
 namespace onedispatch {
@@ -24,7 +26,7 @@ namespace {
 // What is wrong with one declaration; every message begins with the kernel's name.
 class Declaration {
  public:
-  Declaration(const std::string& library, const od_kernel_spec& spec) : spec_(spec), where_("library " + library + ", kernel " + spec.name) {}
+  Declaration(const std::string& where, const od_kernel_spec& spec) : spec_(spec), where_(where + ", kernel " + spec.name) {}
 
   void check() const {
     counts();
@@ -34,6 +36,7 @@ class Declaration {
     require(spec_.n_operands > 0 && spec_.operands[spec_.n_operands - 1].role == OD_ROLE_OUTPUT, "the last operand is no output");
     for (uint32_t i = 0; i < spec_.n_scalars; ++i) scalar(spec_.scalars[i]);
     for (uint32_t i = 0; i < spec_.n_constants; ++i) named("a device constant", spec_.constants[i]);
+    if (spec_.members != 0) members();
     formula("cost", spec_.cost, spec_.n_cost);
     if (spec_.n_scratch != 0) formula("scratch", spec_.scratch, spec_.n_scratch);
   }
@@ -52,6 +55,9 @@ class Declaration {
     most("dimension", spec_.n_dims, OD_MAX_DIMS);
     most("operand", spec_.n_operands, OD_MAX_OPERANDS);
     most("scalar", spec_.n_scalars, OD_MAX_SCALARS);
+    uint32_t own = 0;
+    for (uint32_t i = 0; i < spec_.n_scalars && spec_.scalars != nullptr; ++i) own += spec_.scalars[i].hidden == 0 ? 1 : 0;
+    most("scalar", own, OD_MAX_OWN_SCALARS);
     most("word", spec_.block_words, params::kMaxWords);
     const uint32_t unit = params::kInstructionBytes;
     require(spec_.code_bytes != 0 && spec_.code_bytes % unit == 0, counted(spec_.code_bytes, "byte") + " of code; accepted: multiples of " + std::to_string(unit) + " above 0");
@@ -73,6 +79,21 @@ class Declaration {
     require(at >= params::kArgsAt && count <= spec_.words && at <= spec_.words - count, std::string(name) + ": its words lie outside the kernel's part of the block");
   }
 
+  uint32_t words_of(const od_operand_spec& x) const {
+    if (spec_.members != 0) return 2 + params::kMemberAxisWords * x.n_axes;
+    return x.role == OD_ROLE_OUTPUT ? 1 : 1 + params::kAxisWords * x.n_axes;
+  }
+
+  void members() const {
+    require(spec_.n_dims == 0 && spec_.reduces == 0, "dimensions or a reduction of a member kernel, whose blocks say the index space");
+    require(spec_.words >= params::kArgsAt + 2 * OD_MAX_DIMS, "too few words for the index space of its instances");
+    for (uint32_t i = 0; i < spec_.n_operands; ++i) {
+      if (spec_.operands[i].role != OD_ROLE_OUTPUT) continue;
+      const auto fills = [i](const od_step& step) { return step.op == OD_OP_FILLED && step.a == i; };
+      require(std::any_of(spec_.cost, spec_.cost + spec_.n_cost, fills), std::string(spec_.operands[i].name) + ": the cost has nothing for filling its chunk");
+    }
+  }
+
   void operand(const od_operand_spec& x, uint32_t index) const {
     named("an operand", x.name);
     most("axis", x.n_axes, OD_MAX_AXES);
@@ -82,11 +103,19 @@ class Declaration {
     require(index == 0 || x.role >= spec_.operands[index - 1].role, std::string(x.name) + ": inputs come before outputs");
     require(x.dtypes != 0 && x.dtypes >> (sizeof od_dtypes / sizeof *od_dtypes) == 0, std::string(x.name) + ": element types that nobody knows");
     require(x.like < spec_.n_operands, std::string(x.name) + ": like operand " + std::to_string(x.like) + ", which is not there");
-    words(x.name, x.at, x.role == OD_ROLE_OUTPUT ? 1 : 1 + params::kAxisWords * x.n_axes);
+    words(x.name, x.at, words_of(x));
+    for (const uint32_t scalar : {x.pad_scalar, x.fill_scalar}) {
+      require(scalar == OD_NO_SCALAR || (spec_.members != 0 && scalar < spec_.n_scalars), std::string(x.name) + ": pad or fill by scalar " + std::to_string(scalar) + ", which is not there");
+    }
+    require(x.least_rank <= x.n_axes && (spec_.members == 0 || x.n_axes <= OD_MAX_DIMS), std::string(x.name) + ": rank " + std::to_string(x.least_rank) + " to " + std::to_string(x.n_axes));
     const uint32_t dims = spec_.n_dims == 0 ? OD_MAX_DIMS : spec_.n_dims;
     for (uint32_t i = 0; i < x.n_axes; ++i) {
       const od_axis_spec& axis = x.axes[i];
       named("an axis", axis.name);
+      if (spec_.members != 0) {
+        require(axis.dim == OD_ALONG_BLOCK, std::string(x.name) + " along " + axis.name + ": the blocks of a member kernel say what it follows");
+        continue;
+      }
       const bool special = axis.dim == OD_ALONG_NOTHING || (axis.dim == OD_ALONG_REDUCTION && spec_.reduces != 0);
       require(special || axis.dim < dims, std::string(x.name) + " along " + axis.name + ": dimension " + std::to_string(axis.dim));
     }
@@ -118,7 +147,7 @@ class Declaration {
       case OD_OP_SCALAR: return step.a < spec_.n_scalars;
       case OD_OP_WORK: case OD_OP_FINISH: return step.a < spec_.n_scalars && spec_.scalars[step.a].type == OD_SCALAR_FUNCTION && step.b < spec_.n_operands;
       case OD_OP_COUNT: case OD_OP_STRIDE: return axis();
-      case OD_OP_RUN: case OD_OP_STEP: case OD_OP_BYTES: case OD_OP_PRESENT: return step.a < spec_.n_operands;
+      case OD_OP_RUN: case OD_OP_STEP: case OD_OP_BYTES: case OD_OP_PRESENT: case OD_OP_FILLED: return step.a < spec_.n_operands;
       case OD_OP_DEVICE: return step.a < spec_.n_constants;
       case OD_OP_DEVICE_BY_DTYPE:
         return step.a < spec_.n_constants && step.b < spec_.n_operands && (step.c == OD_NO_OPERAND || step.c < spec_.n_operands);
@@ -163,6 +192,11 @@ void check_sizes(const od_library& library, const std::string& where) {
   }
 }
 
+[[noreturn]] void refuse_taken(const od_kernel_spec& spec, const std::string& origin, const od_kernel_spec& other, const std::string& other_origin) {
+  refuse(OD_NAME_CONFLICT, std::string("kernel ") + spec.name + " (digest " + digest_text(spec.digest) + ") of " + origin + " has the name or the digest of " +
+                               other.name + " (digest " + digest_text(other.digest) + ") of " + other_origin);
+}
+
 }  // namespace
 
 std::string digest_text(uint32_t digest) {
@@ -171,9 +205,9 @@ std::string digest_text(uint32_t digest) {
   return text;
 }
 
-std::string names_of(const std::vector<const od_kernel*>& kernels) {
+std::string names_of(const std::vector<KernelPtr>& kernels) {
   std::string text;
-  for (const od_kernel* kernel : kernels) {
+  for (const KernelPtr& kernel : kernels) {
     text += (text.empty() ? "" : ", ") + std::string(kernel->spec->name) + " (digest " + digest_text(kernel->spec->digest) + ")";
   }
   return text.empty() ? "none" : text;
@@ -198,30 +232,60 @@ void check_library(const od_library* library) {
     if (kernel->prepare == nullptr || kernel->run == nullptr || kernel->release == nullptr) {
       refuse(OD_NULL_POINTER, where + " (" + kernel->spec->name + "): prepare, run or release is null");
     }
-    Declaration(name, *kernel->spec).check();
+    check_declaration("library " + name, *kernel->spec);
   }
 }
+
+void check_declaration(const std::string& where, const od_kernel_spec& spec) { Declaration(where, spec).check(); }
 
 void KernelRegistry::add(const od_library* library) {
   check_library(library);
   const std::unique_lock<std::shared_mutex> lock(mutex_);
   if (std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.library == library; })) return;
   std::vector<Entry> grown = entries_;  // all of the library or nothing
+  const std::string origin = std::string("library ") + library->name;
   for (uint32_t i = 0; i < library->n_kernels; ++i) {
     const od_kernel_spec& spec = *library->kernels[i]->spec;
     for (const Entry& entry : grown) {
-      const od_kernel_spec& other = *entry.kernel->spec;
-      if (std::strcmp(other.name, spec.name) != 0 && other.digest != spec.digest) continue;
-      refuse(OD_NAME_CONFLICT, std::string("kernel ") + spec.name + " (digest " + digest_text(spec.digest) + ") of library " + library->name +
-                                   " has the name or the digest of " + other.name + " (digest " + digest_text(other.digest) + ") of library " +
-                                   entry.library->name);
+      if (std::strcmp(entry.kernel->spec->name, spec.name) == 0 || entry.kernel->spec->digest == spec.digest) refuse_taken(spec, origin, *entry.kernel->spec, entry.origin);
     }
-    grown.push_back({library->kernels[i], library});
+    grown.push_back({KernelPtr(KernelPtr(), library->kernels[i]), library, nullptr, origin});
   }
   entries_ = std::move(grown);
 }
 
-const od_kernel* KernelRegistry::find(uint32_t digest) const {
+void KernelRegistry::add(std::shared_ptr<OwnedKernel> kernel, const std::string& origin) {
+  const od_kernel_spec& spec = *kernel->kernel().spec;
+  check_declaration(origin, spec);
+  std::vector<Entry> before;  // what is replaced ends after the lock does
+  {
+    const std::unique_lock<std::shared_mutex> lock(mutex_);
+    for (const Entry& entry : entries_) {
+      const bool named = std::strcmp(entry.kernel->spec->name, spec.name) == 0;
+      if ((named && entry.library != nullptr) || (!named && entry.kernel->spec->digest == spec.digest)) refuse_taken(spec, origin, *entry.kernel->spec, entry.origin);
+    }
+    before = entries_;
+    entries_.clear();
+    for (Entry entry : before) {
+      const bool same = entry.kernel->spec->digest == spec.digest;
+      if (same) entry.owned->set_body(kernel->body());
+      entry.replaced = entry.replaced || std::strcmp(entry.kernel->spec->name, spec.name) == 0;
+      if (!same) entries_.push_back(std::move(entry));
+    }
+    entries_.push_back({KernelPtr(kernel, &kernel->kernel()), nullptr, kernel, origin});
+  }
+}
+
+bool KernelRegistry::remove(const std::string& name) {
+  std::vector<Entry> gone;
+  const std::unique_lock<std::shared_mutex> lock(mutex_);
+  const auto kept = std::stable_partition(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.owned == nullptr || name != entry.kernel->spec->name; });
+  gone.assign(std::make_move_iterator(kept), std::make_move_iterator(entries_.end()));
+  entries_.erase(kept, entries_.end());
+  return !gone.empty();
+}
+
+KernelPtr KernelRegistry::find(uint32_t digest) const {
   const std::shared_lock<std::shared_mutex> lock(mutex_);
   for (const Entry& entry : entries_) {
     if (entry.kernel->spec->digest == digest) return entry.kernel;
@@ -229,21 +293,35 @@ const od_kernel* KernelRegistry::find(uint32_t digest) const {
   return nullptr;
 }
 
-std::vector<const od_kernel*> KernelRegistry::all() const {
+std::vector<KernelPtr> KernelRegistry::all() const {
   const std::shared_lock<std::shared_mutex> lock(mutex_);
-  std::vector<const od_kernel*> kernels;
-  for (const Entry& entry : entries_) kernels.push_back(entry.kernel);
+  std::vector<KernelPtr> kernels;
+  for (const Entry& entry : entries_) {
+    if (!entry.replaced) kernels.push_back(entry.kernel);
+  }
   return kernels;
 }
 
+std::vector<KernelRegistry::Row> KernelRegistry::rows() const {
+  const std::shared_lock<std::shared_mutex> lock(mutex_);
+  std::vector<Row> rows;
+  for (const Entry& entry : entries_) {
+    if (!entry.replaced) rows.push_back({entry.kernel->spec->name, entry.origin, entry.kernel->spec->digest});
+  }
+  return rows;
+}
+
 KernelRegistry& registry() {
-  static KernelRegistry all;
+  // Never destroyed: what its kernels hold may need what has ended before.
+  static KernelRegistry& all = *new KernelRegistry;
   static const bool filled = (all.add(&own_library()), true);
   static_cast<void>(filled);
   return all;
 }
 
-std::vector<const od_kernel*> load_library(const std::string& path) {
+namespace {
+
+const od_library* open_library(const std::string& path) {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (handle == nullptr) probe_library(path, body_limit());
   // Whoever asks for the same file again gets the same handle; it is never closed.
@@ -254,12 +332,38 @@ std::vector<const od_kernel*> load_library(const std::string& path) {
   const auto function = reinterpret_cast<od_kernel_library_function>(symbol);
   const od_library* library = nullptr;
   contained("kernel library " + path, OD_KERNEL_LIBRARY_SYMBOL, symbol, [&] { library = function(); }, body_limit());
+  return library;
+}
+
+}  // namespace
+
+std::vector<const od_kernel*> load_library(const std::string& path) {
+  const od_library* library = open_library(path);
   try {
     registry().add(library);
   } catch (const KernelError& error) {
     refuse(error.status, path + ": " + error.what);
   }
   return {library->kernels, library->kernels + library->n_kernels};
+}
+
+od_kernel plugin_functions(const std::string& path, uint32_t index) {
+  const od_library* library = open_library(path);
+  try {
+    check_library(library);
+  } catch (const KernelError& error) {
+    refuse(error.status, path + ": " + error.what);
+  }
+  const std::string where = path + ": plug-in " + std::to_string(index);
+  if (index >= library->n_plugins || library->plugins == nullptr) refuse(OD_NOT_FOUND, where + "; it has " + counted(library->n_plugins, "plug-in"));
+  const od_plugin* plugin = library->plugins[index];
+  if (plugin == nullptr) refuse(OD_NULL_POINTER, where + " is null");
+  if (plugin->plugin_bytes != sizeof(od_plugin)) {
+    refuse(OD_SIZE_MISMATCH, where + ": its od_plugin has " + counted(plugin->plugin_bytes, "byte") + ", ours " + std::to_string(sizeof(od_plugin)) +
+                                 ": was it compiled with another onedispatch/plugin.h?");
+  }
+  if (plugin->prepare == nullptr || plugin->run == nullptr || plugin->release == nullptr) refuse(OD_NULL_POINTER, where + ": prepare, run or release is null");
+  return {nullptr, plugin->prepare, plugin->check, plugin->run, plugin->release};
 }
 
 }  // namespace onedispatch

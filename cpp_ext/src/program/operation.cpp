@@ -12,7 +12,7 @@
 
 namespace onedispatch {
 
-void reject(const std::string& text, int32_t status) { throw ProgramError{"super kernel: " + text, status}; }
+void reject(const std::string& text, int32_t status, std::shared_ptr<void> cause) { throw ProgramError{"super kernel: " + text, status, std::move(cause)}; }
 
 void reject(const od_setup& setup, uint32_t at, const std::string& what, const std::string& accepted) {
   const std::string kernel = setup.spec == nullptr ? "" : std::string(setup.spec->name) + ": ";
@@ -36,7 +36,7 @@ namespace {
 
 namespace word = params::axis;
 
-constexpr od_axis kScalarAxis = {1, 1, 0, 0, 1, 1, 0};  // where an operand has one element
+constexpr od_axis kScalarAxis = {1, 1, 0, 0, 1, 1, 0, 0, OD_ALONG_NOTHING, 0};  // where an operand has one element
 
 std::string names(uint32_t dtypes) {
   std::string text;
@@ -146,11 +146,84 @@ void check_span(const od_setup& setup, const od_operand_spec& spec, const od_ope
   }
 }
 
+// Which index dimension an axis of a member kernel's operand follows, and what a member touches along it.
+void read_along(const od_setup& setup, uint32_t at, uint32_t axis_at, uint32_t index, const std::string& name, od_axis& axis) {
+  const Field fields[] = {params::along::axis_0, params::along::axis_1, params::along::axis_2, params::along::axis_3, params::along::axis_4};
+  static_assert(std::size(fields) == OD_MAX_DIMS);
+  const uint32_t dim = field_of(setup, at, fields[index]), last = axis_at + params::kAxisWords;
+  if (dim >= OD_MAX_DIMS && dim != params::kAlongWhole) {
+    reject(setup, at, name + bits_of(fields[index]), "accepted: index dimensions " + span(0, OD_MAX_DIMS - 1) + ", or " + std::to_string(params::kAlongWhole) + ": any member may touch all of it");
+  }
+  axis.along = static_cast<uint16_t>(dim == params::kAlongWhole ? OD_ALONG_NOTHING : dim);
+  axis.span = field_of(setup, last, params::span::span);
+  axis.padding = static_cast<uint16_t>(field_of(setup, last, params::span::padding));
+  if ((axis.span == 0) != (axis.along == OD_ALONG_NOTHING)) {
+    reject(setup, last, name + ": elements that a member touches" + bits_of(params::span::span), "accepted: 1 or more along an index dimension, 0 where any member may touch all");
+  }
+  if (axis.padding != 0 && axis.padding >= axis.extent) {
+    reject(setup, last, name + ": padding" + bits_of(params::span::padding), "accepted: less than the extent " + std::to_string(axis.extent));
+  }
+}
+
+// The axes of a member kernel's operand, as many as its tensor has dimensions.
+void read_member_axes(const od_setup& setup, const od_operand_spec& spec, od_operand& operand) {
+  const uint32_t at = spec.at + 1;
+  operand.n_axes = field_of(setup, at, params::along::rank);
+  if (operand.n_axes < spec.least_rank || operand.n_axes > spec.n_axes) {
+    reject(setup, at, std::string(spec.name) + ": rank" + bits_of(params::along::rank), "accepted: " + span(spec.least_rank, spec.n_axes));
+  }
+  const uint32_t none = ~uint32_t{0} >> (32 - params::along::rank.lsb) & ~uint32_t{0} << (4 * operand.n_axes);
+  if ((setup.words[at] & none) != none) reject(setup, at, std::string(spec.name) + ": dimensions beyond its rank", "accepted: all bits of them set");
+  for (uint32_t i = 0; i < operand.n_axes; ++i) {
+    const uint32_t axis_at = at + 1 + params::kMemberAxisWords * i;
+    const std::string name = std::string(spec.name) + " along " + spec.axes[i].name;
+    operand.axes[i] = read_axis(setup, axis_at, name);
+    read_along(setup, at, axis_at, i, name, operand.axes[i]);
+  }
+  int64_t stride = 1;
+  for (uint32_t i = operand.n_axes; spec.role == OD_ROLE_OUTPUT && i-- > 0;) {
+    const uint32_t axis_at = at + 1 + params::kMemberAxisWords * i;
+    const od_axis& axis = operand.axes[i];
+    const std::string name = std::string(spec.name) + " along " + spec.axes[i].name;
+    if (axis.chunk == 0) reject(setup, axis_at + word::chunk.word, name + ": chunk extent", "accepted: 1 or more");
+    if (axis.stride != stride) reject(setup, axis_at + word::stride.word, name + ": stride", "out chunks lie row-major; accepted: " + std::to_string(stride));
+    stride = std::min<int64_t>(stride * axis.chunk, int64_t{1} << 40);
+  }
+}
+
+// The members of a member kernel's index space: those of the nest are among them.
+void read_members(od_setup& setup) {
+  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
+    const uint32_t at = params::kArgsAt + 2 * d;
+    const std::string name = "index dimension " + std::to_string(d);
+    setup.total[d] = field_of(setup, at + 1, params::total::members);
+    setup.whole[d] = field_of(setup, at + 1, params::total::whole);
+    if (setup.total[d] == 0) reject(setup, at + 1, name + ": members" + bits_of(params::total::members), "accepted: 1 or more");
+    setup.first[d] = word_in(setup, at, (name + ": first member").c_str(), 0, setup.whole[d] != 0 ? 0 : setup.total[d] - 1);
+    if (setup.whole[d] != 0 && setup.dims[d].extent != 1) {
+      reject(setup, params::header::dims + params::dim::kWords * d, name + " is in every call whole: extent", "accepted: 1");
+    }
+  }
+}
+
+// Fill and pad, where the instance says them.
+void read_edges(od_setup& setup) {
+  const od_kernel_spec& spec = *setup.spec;
+  for (uint32_t i = 0; i < spec.n_operands; ++i) {
+    od_operand& operand = setup.operands[i];
+    const od_operand_spec& declared = spec.operands[i];
+    if (declared.pad_scalar != OD_NO_SCALAR) operand.pad = f32_of(setup.scalars[declared.pad_scalar]);
+    if (declared.fill_scalar != OD_NO_SCALAR) operand.fill = f32_of(setup.scalars[declared.fill_scalar]);
+  }
+}
+
 void read_operand(Operation& op, uint32_t index) {
   od_setup& setup = op.setup;
   const od_operand_spec& spec = setup.spec->operands[index];
   od_operand& operand = setup.operands[index];
   operand = {};
+  operand.pad = spec.pad;
+  operand.fill = spec.fill;
   std::fill(std::begin(operand.axes), std::end(operand.axes), kScalarAxis);
   if (setup.words[spec.at] == params::kAbsent) {
     bool along_k = false;  // an empty sum reads nothing along the reduction
@@ -165,6 +238,11 @@ void read_operand(Operation& op, uint32_t index) {
     reject(setup, spec.at, std::string(spec.name) + " element type (bits 16..23)", "accepted: " + names(spec.dtypes));
   }
   read_reference(op, spec, operand, op.places[index]);
+  if (setup.spec->members != 0) {
+    read_member_axes(setup, spec, operand);
+    check_span(setup, spec, operand);
+    return;
+  }
   const bool is_output = spec.role == OD_ROLE_OUTPUT;
   if (is_output) lay_out(setup, spec, operand);
   for (uint32_t i = 0; i < spec.n_axes && !is_output; ++i) {
@@ -276,10 +354,50 @@ void read_operation(Operation& operation) {
     reject(setup, params::header::inner_steps, "inner steps", "this kernel has no reduction and accepts 1");
   }
   read_roles(setup);
+  if (spec.members != 0) read_members(setup);
   for (uint32_t i = 0; i < spec.n_operands; ++i) read_operand(operation, i);
   check_types(setup);
   for (uint32_t i = 0; i < spec.n_scalars; ++i) read_scalar(setup, spec.scalars[i], setup.scalars[i]);
+  if (spec.members != 0) read_edges(setup);
   check_dtypes(setup);
+}
+
+bool is_filled(const od_setup& setup, uint32_t operand) {
+  const od_operand& one = setup.operands[operand];
+  if (setup.spec->members == 0 || one.present == 0 || setup.spec->operands[operand].role != OD_ROLE_OUTPUT) return false;
+  return !std::isnan(one.fill) || std::any_of(one.axes, one.axes + one.n_axes, [](const od_axis& axis) { return axis.padding != 0; });
+}
+
+int64_t chunk_origin(const od_axis& axis, int64_t origin) {
+  int64_t wanted = axis.a * origin / axis.den + axis.b;
+  const int64_t rest = wanted % axis.align;
+  wanted -= rest < 0 ? rest + axis.align : rest;
+  return std::min(std::max<int64_t>(wanted, 0), axis.extent - axis.chunk);
+}
+
+void count_members(const od_setup& setup, od_call& call) {
+  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
+    const bool whole = setup.whole[d] != 0;
+    call.member[d] = setup.first[d] + call.origin[d];
+    // What fills up the words of rows are no members.
+    const uint32_t left = setup.total[d] - std::min(setup.total[d], call.member[d]);
+    call.count[d] = whole ? setup.total[d] : std::min(setup.dims[d].tile, left);
+  }
+}
+
+std::string members_of(const od_setup& setup, const od_call& call) {
+  const bool given = setup.spec->members != 0;
+  uint32_t rank = 1;
+  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
+    if ((given ? setup.total[d] : setup.dims[d].extent) > 1) rank = d + 1;
+  }
+  std::string low = "[", high = "[";
+  for (uint32_t d = 0; d < rank; ++d) {
+    const uint64_t first = given ? call.member[d] : call.origin[d], count = given ? call.count[d] : setup.dims[d].tile;
+    low += (d == 0 ? "" : ", ") + std::to_string(first);
+    high += (d == 0 ? "" : ", ") + std::to_string(first + count - 1);
+  }
+  return low == high ? "member " + low + "]" : "members " + low + "] to " + high + "]";
 }
 
 void place_operands(const Operation& operation, const std::array<uint8_t*, kPorts>& chunks, od_call& call) {

@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "onedispatch/core_program.h"
@@ -36,10 +37,19 @@ struct Operation {
 void read_operation(Operation& operation);
 // Points the operands of `call` into the chunks that begin at `chunks`.
 void place_operands(const Operation& operation, const std::array<uint8_t*, kPorts>& chunks, od_call& call);
+// Whether the operand's chunk is filled before a call: that of a member kernel's output which has a fill, or rows
+// that are padded to whole words.
+bool is_filled(const od_setup& setup, uint32_t operand);
+// The first coordinate that the chunk of the tile at `origin` holds along an axis.
+int64_t chunk_origin(const od_axis& axis, int64_t origin);
+// The members of a call of a member kernel whose tile begins at its origin.
+void count_members(const od_setup& setup, od_call& call);
+// The box of members that the call computes: "members [0, 8] to [3, 15]".
+std::string members_of(const od_setup& setup, const od_call& call);
 std::string number(double value);  // as it is printed in messages
 float f32_of(uint32_t word);  // the number whose bits they are
 // "super kernel: <text>"
-[[noreturn]] void reject(const std::string& text, int32_t status = 0);
+[[noreturn]] void reject(const std::string& text, int32_t status = 0, std::shared_ptr<void> cause = nullptr);
 // "super kernel: <kernel>: <what>: word <at> of the parameter block is <value>; <accepted>"
 [[noreturn]] void reject(const od_setup& setup, uint32_t at, const std::string& what, const std::string& accepted);
 // What `field` of the group of words that begins at `at` says, and "(bits 8..15)" where that is.

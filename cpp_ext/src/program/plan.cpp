@@ -3,6 +3,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "contain.h"
 #include "onedispatch/kernel_library.h"
@@ -52,51 +53,51 @@ od_status Plan::ask(const char* name, const void* function, Function call) const
   if (origin_ != Origin::kNative) return call();
   od_status status = OD_OK;
   try {
-    contained(kernel_.spec->name, name, function, [&] { status = call(); }, body_limit());
+    contained(kernel_->spec->name, name, function, [&] { status = call(); }, body_limit());
   } catch (const KernelError& error) {
-    if (error.status == OD_TIMEOUT) Left::all().add(kernel_, error.what);
+    if (error.status == OD_TIMEOUT) Left::all().add(*kernel_, error.what);
     throw;
   }
   return status;
 }
 
-Plan::Plan(const od_kernel& kernel, const od_setup& setup) : kernel_(kernel), origin_(origin_of(kernel)) {
-  if (origin_ == Origin::kNative) Left::all().require_not(kernel);
+Plan::Plan(KernelPtr kernel, const od_setup& setup) : kernel_(std::move(kernel)), origin_(origin_of(*kernel_)) {
+  if (origin_ == Origin::kNative) Left::all().require_not(*kernel_);
   od_error error;
   error.text[0] = 0;
-  const auto function = reinterpret_cast<const void*>(kernel.prepare);
-  judge("prepare", ask("prepare", function, [&] { return kernel.prepare(&setup, &plan_, &error); }), error);
+  const auto function = reinterpret_cast<const void*>(kernel_->prepare);
+  judge("prepare", ask("prepare", function, [&] { return kernel_->prepare(&setup, &plan_, &error); }), error);
 }
 
 // A destructor cannot say what went wrong, and what is released is not used again: a call that did not end is kept
 // from the next operation.
 Plan::~Plan() {
-  if (Left::all().has(kernel_)) return;
+  if (Left::all().has(*kernel_)) return;
   try {
-    ask("release", reinterpret_cast<const void*>(kernel_.release), [this] { return kernel_.release(plan_), OD_OK; });
+    ask("release", reinterpret_cast<const void*>(kernel_->release), [this] { return kernel_->release(plan_), OD_OK; });
   } catch (const KernelError&) {
   } catch (const CallInterrupted&) {
   }
 }
 
 void Plan::check(const od_call& call) const {
-  if (kernel_.check == nullptr) return;
+  if (kernel_->check == nullptr) return;
   od_error error;
   error.text[0] = 0;
-  const auto function = reinterpret_cast<const void*>(kernel_.check);
-  judge("check", ask("check", function, [&] { return kernel_.check(plan_, &call, &error); }), error);
+  const auto function = reinterpret_cast<const void*>(kernel_->check);
+  judge("check", ask("check", function, [&] { return kernel_->check(plan_, &call, &error); }), error);
 }
 
 void Plan::run(const od_call& call) const {
   od_error error;
   error.text[0] = 0;
-  const auto function = reinterpret_cast<const void*>(kernel_.run);
-  judge("run", ask("run", function, [&] { return kernel_.run(plan_, &call, &error); }), error);
+  const auto function = reinterpret_cast<const void*>(kernel_->run);
+  judge("run", ask("run", function, [&] { return kernel_->run(plan_, &call, &error); }), error);
 }
 
 void Plan::judge(const char* function, od_status status, const od_error& error) const {
   if (status == OD_OK) return;
-  const std::string name = kernel_.spec->name;
+  const std::string name = kernel_->spec->name;
   for (const auto& row : od_statuses) {
     if (row.code != status) continue;
     const size_t length = static_cast<size_t>(std::find(std::begin(error.text), std::end(error.text), 0) - std::begin(error.text));

@@ -71,7 +71,7 @@ std::vector<Carried> carried_by(const uint32_t* words, uint32_t count) {
   uint64_t code = params::kSuperKernelBytes;
   const uint32_t* entry = words + image::kernels;
   for (uint32_t i = 0; i < words[image::count]; ++i, entry += params::kCarriedWords) {
-    const od_kernel* kernel = registry().find(entry[0]);
+    const KernelPtr kernel = registry().find(entry[0]);
     if (kernel == nullptr) {
       refuse("the image carries a kernel with digest " + digest_text(entry[0]) + ", which no library has; known: " + names_of(registry().all()));
     }
@@ -89,7 +89,7 @@ std::vector<Carried> carried_by(const uint32_t* words, uint32_t count) {
 }
 
 // Whether `carried` has what the block names, for the element type of its first output; the block's words.
-size_t check_block(const std::vector<Carried>& carried, const uint32_t* block) {
+size_t check_block(const std::vector<Carried>& carried, const uint32_t* block, size_t left) {
   const uint32_t digest = block[params::header::kernel];
   const Carried* const found = find(carried, digest);
   if (found == nullptr) {
@@ -97,14 +97,14 @@ size_t check_block(const std::vector<Carried>& carried, const uint32_t* block) {
   }
   const od_kernel_spec& spec = *found->kernel->spec;
   const uint32_t at = spec.operands[first_output(spec)].at;
-  if (at < params::kWords) {
+  if (at < left) {
     const uint32_t dtype = block[at] >> params::kDtypeShift & 0xFF;
     if (dtype >= 32 || (found->types >> dtype & 1) == 0) {
       refuse(std::string("a parameter block names ") + spec.name + " for element type " + std::to_string(dtype) +
              "; the image carries it for those of the mask " + std::to_string(found->types));
     }
   }
-  return spec.words > params::kWords ? params::kMaxWords : params::kWords;
+  return spec.block_words;
 }
 
 }  // namespace
@@ -115,13 +115,13 @@ const Carried* find(const std::vector<Carried>& carried, uint32_t digest) {
 }
 
 std::string names_of(const std::vector<Carried>& carried) {
-  std::vector<const od_kernel*> kernels;
+  std::vector<KernelPtr> kernels;
   for (const Carried& one : carried) kernels.push_back(one.kernel);
   return names_of(kernels);
 }
 
 std::string known_name(uint32_t digest) {
-  const od_kernel* known = registry().find(digest);
+  const KernelPtr known = registry().find(digest);
   return known == nullptr ? "a kernel that no library has" : known->spec->name;
 }
 
@@ -135,7 +135,7 @@ void check_image(const std::vector<uint32_t>& image, const std::vector<uint32_t>
   const std::vector<Carried> carried = carried_by(image.data(), static_cast<uint32_t>(image.size()));
   for (size_t at = 0; most > 0 && at + params::kWords <= blocks.size(); --most) {
     if (blocks[at] != params::kMagic) refuse("word " + std::to_string(at) + " of the parameters is " + std::to_string(blocks[at]) + ", where a block begins");
-    at += check_block(carried, blocks.data() + at);
+    at += check_block(carried, blocks.data() + at, blocks.size() - at);
   }
 }
 

@@ -88,12 +88,13 @@ void SuperKernel::begin_op() {
   check_apart();
   const BodyLimit limit(core_.limit_ms);
   try {
-    plan_ = std::make_shared<const Plan>(kernel, operation_.setup);
+    plan_ = std::make_shared<const Plan>(carried.kernel, operation_.setup);
   } catch (const KernelError& error) {
-    reject(error.what, error.status);
+    reject(error.what, error.status, error.cause);
   }
   guard_.reset();
   if (plan_->origin() != Origin::kOwn) guard_ = std::make_shared<const Guard>(plan_, operation_.setup, core_, data_bytes_);
+  fills_ = fills_of(operation_.setup);
   queue_.push_back(read_block(kernel.spec->words, op_cycles(operation_.setup, constants_)));
   charges_ = {};
   outer_ = {};
@@ -279,6 +280,7 @@ void SuperKernel::queue_call(bool first, bool last) {
     if (i == kOut) action.writes.push_back(range);
   }
   place_operands(operation_, chunks, call);
+  if (setup.spec->members != 0) count_members(setup, call);
   if (setup.scratch_bytes != 0) {
     const MemoryRange range{operation_.scratch_at, setup.scratch_bytes};
     call.scratch = core_.memory + range.offset;
@@ -289,15 +291,16 @@ void SuperKernel::queue_call(bool first, bool last) {
   try {
     plan_->check(call);
   } catch (const KernelError& error) {
-    reject(error.what, error.status);
+    reject(error.what + (setup.spec->members != 0 ? "; in " + members_of(setup, call) : ""), error.status, error.cause);
   }
   action.cycles = cycles_of(call);
-  action.job = [plan = plan_, guard = guard_, call, reads = action.reads, writes = action.writes] {
+  action.job = [plan = plan_, guard = guard_, fills = fills_, call, reads = action.reads, writes = action.writes] {
+    for (size_t i = 0; fills != nullptr && i < fills->size(); ++i) (*fills)[i](call);
     try {
       if (guard == nullptr) plan->run(call);
       else guard->run(call, reads, writes);
     } catch (const KernelError& error) {
-      reject(error.what, error.status);
+      reject(error.what, error.status, error.cause);
     }
   };
   queue_.push_back(std::move(action));
@@ -328,6 +331,7 @@ void SuperKernel::finish_op() {
   }
   plan_.reset();
   guard_.reset();
+  fills_.reset();
   queue_.push_back(release(params::kParametersEmpty));
   state_ = State::kWaiting;
 }

@@ -9,6 +9,7 @@
 #include "onedispatch/core_program.h"
 #include "onedispatch/kernel_library.h"
 #include "cost.h"
+#include "fill.h"
 #include "guard.h"
 #include "image.h"
 #include "operation.h"
@@ -66,6 +67,7 @@ class SuperKernel final : public CoreProgram {
   Operation operation_;
   std::shared_ptr<const Plan> plan_;
   std::shared_ptr<const Guard> guard_;  // of a kernel from outside
+  std::shared_ptr<const std::vector<Fill>> fills_;
   struct Charge {
     uint32_t k_count = 0;
     bool last = false;

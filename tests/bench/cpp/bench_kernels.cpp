@@ -194,7 +194,7 @@ double rate(Bench& b) {
   b.setup.words = b.words.data();
   b.chunk_bytes = {65536, 65536, 65536};
   read_operation(b);
-  const Plan plan(*registry().find(b.kernel), b.setup);
+  const Plan plan(registry().find(b.kernel), b.setup);
   od_call call{};
   call.k_count = b.setup.k_extent;
   call.k_last = 1;

@@ -405,7 +405,8 @@ class Array {
   void check_ranges(const Core& core) const;
   void join(Core& core);
   void join_overlapping(uint32_t tile, uint64_t first_byte, uint64_t bytes, bool writing);
-  [[noreturn]] void fail(const Core& core, const std::string& given, const std::string& accepted, int32_t status = 0) const;
+  [[noreturn]] void fail(const Core& core, const std::string& given, const std::string& accepted) const;
+  [[noreturn]] void fail(const Core& core, const ProgramError& error, const std::string& accepted) const;
 
   // replay.cpp
   bool is_open_source(const Channel& channel) const;

@@ -25,14 +25,19 @@ bool overlap(const MemoryRange& range, uint64_t first, uint64_t bytes) {
 
 }  // namespace
 
-void Array::fail(const Core& core, const std::string& given, const std::string& accepted, int32_t status) const {
+void Array::fail(const Core& core, const std::string& given, const std::string& accepted) const {
+  fail(core, ProgramError{given}, accepted);
+}
+
+void Array::fail(const Core& core, const ProgramError& program, const std::string& accepted) const {
   const Tile& tile = tiles_[core.tile];
   SimulationError error("core",
-                        {"program of " + tile_name(core.tile), given, accepted,
+                        {"program of " + tile_name(core.tile), program.what, accepted,
                          "Check the overlay that loaded it and the parameter block that it read."},
                         static_cast<int>(tile.column), static_cast<int>(tile.row));
   error.op = current_op;
-  error.status = status;
+  error.status = program.status;
+  error.cause = program.cause;
   throw error;
 }
 
@@ -74,7 +79,7 @@ void Array::start_core(Core& core) {
     core.program =
         start_program(tile.program.data(), static_cast<uint32_t>(tile.program.size()), view, device_);
   } catch (const ProgramError& error) {
-    fail(core, error.what, "a program image in program memory before the core is enabled");
+    fail(core, error, "a program image in program memory before the core is enabled");
   }
   if (!core.program) fail(core, "no program", "a program image that names a known program");
   core.state = Core::State::kRunning;
@@ -94,7 +99,7 @@ void Array::resume_core(Core& core) {
       check_interrupt();
       fail(core, left.what, "a run that nobody interrupts");
     } catch (const ProgramError& error) {
-      fail(core, error.what, "a sound parameter block and memory contents", error.status);
+      fail(core, error, "a sound parameter block and memory contents");
     }
     if (!perform(core)) return;
   }
@@ -190,7 +195,7 @@ void Array::join(Core& core) {
   try {
     std::rethrow_exception(job->error);
   } catch (const ProgramError& error) {
-    fail(core, error.what, "a kernel call that its memory can serve", error.status);
+    fail(core, error, "a kernel call that its memory can serve");
   } catch (const CallInterrupted& left) {
     check_interrupt();  // on the thread that Ctrl-C is for: what its handler raises
     fail(core, left.what, "a run that nobody interrupts");

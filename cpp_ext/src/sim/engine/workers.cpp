@@ -9,6 +9,8 @@
 #include <new>
 #include <system_error>
 
+#include "onedispatch/interrupt.h"
+
 namespace onedispatch::sim {
 
 namespace {
@@ -16,7 +18,25 @@ namespace {
 std::atomic<WorkerPool*> the_pool{nullptr};
 std::mutex making;  // of the_pool; held across a fork
 
+std::atomic<StepBack> step_back{nullptr};
+std::atomic<StepForth> step_forth{nullptr};
+
+// Around a wait for others.
+class Apart {
+ public:
+  Apart() : held_(step_back.load() == nullptr ? nullptr : step_back.load()()) {}
+  ~Apart() {
+    if (held_ != nullptr) step_forth.load()(held_);
+  }
+  Apart(const Apart&) = delete;
+  Apart& operator=(const Apart&) = delete;
+
+ private:
+  void* held_;
+};
+
 void before_fork() {
+  const Apart apart;
   making.lock();
   if (WorkerPool* const pool = the_pool.load()) pool->pause();
 }
@@ -73,13 +93,44 @@ WorkerPool::WorkerPool(unsigned threads, Start start) {
 
 void WorkerPool::pause() {
   std::unique_lock<std::mutex> hold(mutex_);
-  pausing_ = true;
+  ++pausing_;
   job_done_.wait(hold, [this] { return running_ == 0; });
   hold.release();
 }
 
+namespace {
+
+thread_local WorkerPool* held_here = nullptr;
+
+}  // namespace
+
+void WorkerPool::hold_jobs() {
+  held_here = the_pool.load();
+  if (held_here != nullptr) held_here->hold();
+}
+
+void WorkerPool::release_jobs() {
+  if (held_here != nullptr) held_here->release();
+  held_here = nullptr;
+}
+
+void WorkerPool::hold() {
+  const Apart apart;
+  std::unique_lock<std::mutex> lock(mutex_);
+  ++pausing_;
+  job_done_.wait(lock, [this] { return running_ == 0; });
+}
+
+void WorkerPool::release() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --pausing_;
+  }
+  work_ready_.notify_all();
+}
+
 void WorkerPool::resume() {
-  pausing_ = false;
+  --pausing_;
   mutex_.unlock();
   work_ready_.notify_all();
 }
@@ -117,7 +168,7 @@ void WorkerPool::submit(std::shared_ptr<Job> job) {
 void WorkerPool::serve() {
   std::unique_lock<std::mutex> hold(mutex_);
   for (;;) {
-    work_ready_.wait(hold, [this] { return stopping_ || (!queue_.empty() && !pausing_); });
+    work_ready_.wait(hold, [this] { return stopping_ || (!queue_.empty() && pausing_ == 0); });
     if (stopping_) return;
     const std::shared_ptr<Job> job = std::move(queue_.front());
     queue_.pop_front();
@@ -140,7 +191,7 @@ bool WorkerPool::claim(Job& job) {
 // The newest job that nobody has begun; its own simulation needs it last.
 std::shared_ptr<Job> WorkerPool::steal() {
   const std::lock_guard<std::mutex> hold(mutex_);
-  while (!queue_.empty() && !pausing_) {
+  while (!queue_.empty() && pausing_ == 0) {
     const std::shared_ptr<Job> job = std::move(queue_.back());
     queue_.pop_back();
     if (!claim(*job)) continue;
@@ -167,6 +218,8 @@ void WorkerPool::wait(Job& job) {
     job.state.store(Job::kDone, std::memory_order_release);
     return;
   }
+  if (job.state.load(std::memory_order_acquire) == Job::kDone) return;
+  const Apart apart;
   constexpr int kSpins = 2000;  // a few microseconds: less than a sleep costs
   while (job.state.load(std::memory_order_acquire) != Job::kDone) {
     // Another thread has it: do what others would have to do later.
@@ -181,3 +234,12 @@ void WorkerPool::wait(Job& job) {
 }
 
 }  // namespace onedispatch::sim
+
+namespace onedispatch {
+
+void set_waiting_hooks(StepBack back, StepForth forth) {
+  sim::step_forth.store(forth);
+  sim::step_back.store(back);
+}
+
+}  // namespace onedispatch

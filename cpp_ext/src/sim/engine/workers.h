@@ -45,9 +45,15 @@ class WorkerPool {
   // Around a fork: no thread is inside a job, and none begins one, until resume().
   void pause();
   void resume();
+  // The same for longer, by whoever has what jobs may wait for, of the shared pool where there is one; on one
+  // thread, one after the other.
+  static void hold_jobs();
+  static void release_jobs();
 
  private:
   static std::thread start_thread(std::function<void()> body);
+  void hold();
+  void release();
   void serve();
   static void run(Job& job);
   static bool claim(Job& job);
@@ -58,7 +64,8 @@ class WorkerPool {
   std::condition_variable work_ready_, job_done_;
   std::deque<std::shared_ptr<Job>> queue_;
   std::vector<std::thread> threads_;
-  bool stopping_ = false, pausing_ = false;
+  bool stopping_ = false;
+  unsigned pausing_ = 0;  // by how many
   unsigned running_ = 0;  // jobs that run on another thread than the one that waits for them
 };
 

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels that Python registers: the part of the module _core that runs Python functions on simulated cores.
+#pragma once
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <utility>
+
+#include "onedispatch/interrupt.h"
+
+// What a signal handler of Python raised, KeyboardInterrupt mostly: it ends a run, and is nobody's failure.
+struct Signal : onedispatch::Interrupted {
+  Signal() = default;  // what is set now
+  explicit Signal(pybind11::error_already_set&& error) : raised(std::move(error)) {}
+  pybind11::error_already_set raised;
+};
+
+void bind_kernels(pybind11::module_& m);
+
+// What a kernel's Python function raised, as errors carry it; none: nothing. With the interpreter lock.
+pybind11::object raised_by(const std::shared_ptr<void>& cause);
