@@ -8,6 +8,7 @@ each other is in ``consistency``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -117,6 +118,8 @@ def either(field: str, there: Form, otherwise: Form) -> Form:
 TEXT = which("text", lambda value: isinstance(value, str))
 TEXTS = listed(TEXT)
 NAT = integer(0)
+INTEGER = integer(-_LARGEST - 1)
+NUMBER = which("a finite number", lambda value: isinstance(value, float) and math.isfinite(value))
 TYPE = which("a type that ONNX has", lambda value: isinstance(value, str) and known_type(value))
 NUMBERS = which(
     "the type of a tensor of numbers",
@@ -147,6 +150,10 @@ GRAPH = record(
     ir_version=integer(1),
     folded=listed(row(node=TEXT, op_type=TEXT, reason=TEXT)),
     order=TEXTS,
+    annotations=listed(row(tensor=TEXT, scale=TEXT, zero_point=TEXT)),
+    quantised=listed(
+        row(tensor=TEXT, scale=listed(NUMBER), zero_point=listed(INTEGER), axis=optional(NAT)),
+    ),
 )
 SLOT = row(name=TEXT, type=NUMBERS, shape=SHAPE, offset=NAT, row_pitch=NAT)
 OP = row(name=TEXT, op_type=TEXT, nodes=TEXTS, timer=NAT, arguments=TEXTS, schedule=TEXTS)
@@ -179,7 +186,13 @@ EXECUTABLE = record(
 BLOBS = listed(row(offset=NAT, size=NAT))
 
 
-def model_form(marker: str, precisions: tuple[str, ...], fallbacks: tuple[str, ...], most: int) -> Form:
+def model_form(
+    marker: str,
+    precisions: tuple[str, ...],
+    fallbacks: tuple[str, ...],
+    cast_policies: tuple[str, ...],
+    most: int,
+) -> Form:
     """The whole description but its blobs, with the choices that ``model`` has."""
 
     def one_of(texts: tuple[str, ...]) -> Form:
@@ -190,6 +203,7 @@ def model_form(marker: str, precisions: tuple[str, ...], fallbacks: tuple[str, .
         device=TEXT,
         precision=one_of(precisions),
         fallback=one_of(fallbacks),
+        cast_policy=one_of(cast_policies),
         inputs=VALUES,
         outputs=VALUES,
         deciding=TEXTS,

@@ -57,4 +57,5 @@ def _from(reader: Reader) -> CompiledModel:
         None if source is None else graph_from(reader, source),
         plain["cache_size"],
         OrderedDict((key, executable_from(reader, executable)) for key, executable in plain["executables"]),
+        cast_policy=plain["cast_policy"],
     )

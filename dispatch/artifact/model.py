@@ -36,6 +36,7 @@ from onedispatch.transactions.machine.device import DeviceName
 
 if TYPE_CHECKING:
     from onedispatch.dispatch.compiler.compiler import Fallback
+    from onedispatch.dispatch.compiler.custom import CastPolicy
     from onedispatch.dispatch.frontend.importer import ModelLike
     from onedispatch.operators.scheduling.select import Selector
 
@@ -44,7 +45,8 @@ CACHE_SIZE = 8  # executables of a model with symbolic shapes that are kept
 MOST_EXECUTABLES = 1 << 20  # that may be kept
 PRECISIONS = ("fp32",)
 FALLBACKS = ("cpu", "error")
-FORM = model_form(FORMAT, PRECISIONS, FALLBACKS, MOST_EXECUTABLES)
+CAST_POLICIES = ("error", "f32")
+FORM = model_form(FORMAT, PRECISIONS, FALLBACKS, CAST_POLICIES, MOST_EXECUTABLES)
 
 
 @dataclass
@@ -65,6 +67,7 @@ class CompiledModel:
     cache_size: int = CACHE_SIZE
     executables: OrderedDict[str, Executable] = field(default_factory=OrderedDict, repr=False)
     selector: Selector | None = field(default=None, repr=False)  # None: the search; files do not keep it
+    cast_policy: CastPolicy = "error"
     _lock: ForkLock = field(default_factory=ForkLock, repr=False)
 
     @property
@@ -104,7 +107,9 @@ class CompiledModel:
         from onedispatch.dispatch.compiler.compiler import compile_graph
 
         bound = {name: array for name, array in values.items() if name in self.deciding}
-        return compile_graph(self.source, shapes, bound, self.target, self.fallback, self.selector)
+        return compile_graph(
+            self.source, shapes, bound, self.target, self.fallback, self.selector, self.cast_policy
+        )
 
     @property
     def is_static(self) -> bool:
@@ -176,6 +181,7 @@ class CompiledModel:
                 "device": self.target.description(),
                 "precision": self.precision,
                 "fallback": self.fallback,
+                "cast_policy": self.cast_policy,
                 "inputs": [value_to(v) for v in self.inputs],
                 "outputs": [value_to(v) for v in self.outputs],
                 "deciding": sorted(self.deciding),
@@ -198,6 +204,7 @@ def compile_model(
     cache_size: int = CACHE_SIZE,
     selector: Selector | None = None,
     plugins: Sequence[str | os.PathLike[str]] | None = None,
+    cast_policy: str = "error",
 ) -> CompiledModel:
     """Compiles an ONNX model: a path, its bytes, or a ModelProto.
 
@@ -211,19 +218,25 @@ def compile_model(
         selector: chooses how each operator's loops are laid over the array; None searches.
         plugins: kernel libraries, Python files or folders of these, loaded before others: see
             ``onedispatch.plugins``.
+        cast_policy: what happens where a kernel from outside lacks an input's element type. ``"error"``
+            refuses the node; ``"f32"`` has it compute in f32 between casts, which the placement lists.
 
     Raises:
         ModelError: it is no valid model.
         UnsupportedModelError: ``fallback="error"`` and nodes that do not map; lists them all.
+        UnknownOperatorError: nodes of domains that nobody knows, whatever the fallback; lists them all.
+        KernelError: a node that its kernel from outside refuses, or says otherwise of than the model.
         DeviceError: no such device, a wrong device file, or a device that no overlay can serve.
         InputError: no such precision, fallback, input or selector.
         SolutionError: the selector gave a solution that does not fit, or something else.
         KernelLibraryError: a plug-in does not load, or two have one name.
     """
+    from onedispatch.dispatch.compiler.early import refuse_missing
     from onedispatch.dispatch.compiler.fold import deciding_inputs, fold_constants
     from onedispatch.dispatch.frontend.importer import import_model
 
     check_options(precision, fallback)
+    arguments.choice("cast_policy", cast_policy, CAST_POLICIES)
     given = arguments.shapes(shapes)
     kept = arguments.integer("cache_size", cache_size, 1, MOST_EXECUTABLES)
     arguments.selector(selector)
@@ -232,6 +245,7 @@ def compile_model(
     target = find_device(device)
     resources(target)  # refuses what no overlay can serve, also where shapes are still to come
     graph = fold_constants(import_model(model))
+    refuse_missing(graph)
     compiled = CompiledModel(
         target,
         precision,
@@ -242,6 +256,7 @@ def compile_model(
         graph,
         kept,
         selector=selector,
+        cast_policy=cast("CastPolicy", cast_policy),
     )
     del graph
     _compile_known(compiled, given)

@@ -23,6 +23,7 @@ from onedispatch.dispatch.compiler.executable import (
     Step,
 )
 from onedispatch.dispatch.frontend.graph import Folded, Graph, Node, Value, dtype_of, type_name_of
+from onedispatch.operators.declarations.tensor import Quantisation
 from onedispatch.operators.emission.image import Image, Linked
 
 Plain = dict[str, Any]
@@ -62,6 +63,10 @@ def graph_to(writer: Writer, graph: Graph) -> Plain:
         "ir_version": graph.ir_version,
         "folded": [[f.node, f.op_type, f.reason] for f in graph.folded],
         "order": list(graph.order),
+        "annotations": [[name, *said] for name, said in graph.annotations.items()],
+        "quantised": [
+            [name, list(one.scale), list(one.zero_point), one.axis] for name, one in graph.quantised.items()
+        ],
     }
 
 
@@ -81,6 +86,11 @@ def graph_from(reader: Reader, plain: Plain) -> Graph:
         plain["ir_version"],
         tuple(Folded(*row) for row in plain["folded"]),
         tuple(plain["order"]),
+        annotations={name: (scale, zero) for name, scale, zero in plain["annotations"]},
+        quantised={
+            name: Quantisation(tuple(scale), tuple(zero), axis)
+            for name, scale, zero, axis in plain["quantised"]
+        },
     )
 
 

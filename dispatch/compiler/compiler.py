@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import Literal
 
 from onedispatch.dispatch.compiler.copies import Copies
+from onedispatch.dispatch.compiler.custom import CastPolicy, CustomNodes
 from onedispatch.dispatch.compiler.executable import Executable, NodePlacement
 from onedispatch.dispatch.compiler.fold import specialise
 from onedispatch.dispatch.compiler.mapping import Unit
 from onedispatch.dispatch.compiler.partition import Region
 from onedispatch.dispatch.compiler.passthrough import hand_on
 from onedispatch.dispatch.compiler.phases import absorb, emit, fuse, place, select
+from onedispatch.dispatch.compiler.quantised import quantisations
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.frontend.validity import check_nodes
 from onedispatch.operators.scheduling.select import SEARCH, Selector
@@ -31,14 +33,19 @@ def compile_graph(
     device: Device,
     fallback: Fallback = "cpu",
     selector: Selector | None = None,
+    cast_policy: CastPolicy = "error",
 ) -> Executable:
     """The executable of ``graph`` for concrete input shapes; ``selector`` chooses solutions, or the search.
 
-    ``values`` are those of inputs that decide shapes. Raises ``ModelError`` for nodes that break
-    ONNX's rules, ``UnsupportedModelError`` with every node that does not map when ``fallback`` is
-    ``"error"``, ``SolutionError`` for a solution that does not fit its problem.
+    ``values`` are those of inputs that decide shapes; ``cast_policy`` is what happens where a kernel from
+    outside lacks an element type. Raises ``ModelError`` for nodes that break ONNX's rules,
+    ``UnsupportedModelError`` with every node that does not map when ``fallback`` is ``"error"``,
+    ``SolutionError`` for a solution that does not fit its problem, ``KernelError`` for a node that its kernel
+    refuses.
     """
-    special = specialise(graph, shapes, values)
+    custom = CustomNodes(graph, device, cast_policy)
+    special = custom.inserted(specialise(graph, shapes, values, custom))
+    special = replace(special, quantised=quantisations(special))
     check_nodes(special, special.nodes)
     strict = fallback == "error"
     chooser = SEARCH if selector is None else selector  # an empty catalog is false, and asked all the same
@@ -95,7 +102,7 @@ def _placement(graph: Graph, regions: Sequence[Region]) -> tuple[NodePlacement, 
     for region in regions:
         for unit in region.units:
             for node in unit.nodes:
-                row = _row(node, unit)
+                row = _row(node, unit, graph.inserted.get(node.name, ""))
                 known = rows.get(node.name)
                 if known is None or known.reason.startswith("no data"):
                     rows[node.name] = row
@@ -103,7 +110,12 @@ def _placement(graph: Graph, regions: Sequence[Region]) -> tuple[NodePlacement, 
     return tuple(sorted(rows.values(), key=lambda row: order.get(row.node, len(order))))
 
 
-def _row(node: Node, unit: Unit) -> NodePlacement:
+def _row(node: Node, unit: Unit, inserted: str) -> NodePlacement:
+    row = _placed(node, unit)
+    return replace(row, reason=f"{inserted}; {row.reason}") if inserted else row
+
+
+def _placed(node: Node, unit: Unit) -> NodePlacement:
     if unit.kind == "host":
         return NodePlacement(node.name, node.op_type, "cpu", str(unit.refusal))
     if unit.operator is None:

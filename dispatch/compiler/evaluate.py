@@ -12,6 +12,7 @@ from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.frontend.exporter import infer_values
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.host.regions import HostRegion
+from onedispatch.operators.declarations.registry import plugin_of
 from onedispatch.transactions.base.errors import InputError, ModelError
 
 _RANDOM = frozenset(
@@ -25,8 +26,8 @@ _BOUNDED = frozenset(
 
 
 def may_evaluate(node: Node) -> bool:
-    """Whether the node gives the same result for the same inputs every time."""
-    return node.op_type not in _RANDOM and not node.has_subgraph
+    """Whether it gives the same result for the same inputs every time, and without a kernel from outside."""
+    return node.op_type not in _RANDOM and not node.has_subgraph and plugin_of(node) is None
 
 
 def asks_shape(node: Node) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.compiler.evaluate import asks_shape, evaluate, may_evaluate
 from onedispatch.dispatch.compiler.inline import inline_branches, is_if
-from onedispatch.dispatch.frontend.exporter import infer_values
+from onedispatch.dispatch.frontend.exporter import OwnInference, infer_values
 from onedispatch.dispatch.frontend.graph import Array, Folded, Graph, Node, prune
 from onedispatch.dispatch.frontend.shape_operands import data_operands, deciding_inputs, operand_cone
 
@@ -48,12 +48,17 @@ def fold_constants(graph: Graph) -> Graph:
             return prune(graph)
 
 
-def specialise(graph: Graph, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> Graph:
+def specialise(
+    graph: Graph,
+    shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, Array],
+    own: OwnInference | None = None,
+) -> Graph:
     """The graph for concrete input shapes and values of shape-deciding inputs.
 
     Shapes of all edges are inferred as far as they can be; shape arithmetic is folded, Ifs
     whose condition is known by then are inlined. ``decided`` of the result are values that only
-    operands which decide shapes may take.
+    operands which decide shapes may take. ``own`` infers nodes that ONNX has no schema for.
 
     Raises:
         ModelError: shapes that contradict each other, or beyond ``limits``.
@@ -66,7 +71,8 @@ def specialise(graph: Graph, shapes: Mapping[str, tuple[int, ...]], values: Mapp
             limits.check_tensor(f"input {value.name!r}", value.dtype, value.concrete_shape)
     propagate = False
     while True:
-        graph = replace(graph, values=infer_values(graph, bound, graph.decided, propagate=propagate))
+        inferred = infer_values(graph, bound, graph.decided, propagate=propagate, own=own)
+        graph = replace(graph, values=inferred)
         _check_edges(graph)
         known = _known(graph, values)
         folded = _fold(graph, known.constant, _SHAPES)

@@ -77,7 +77,8 @@ class Specs:
                     f"the shape of {name} is known only at run time", "shapes that follow from the inputs'"
                 )
             constant = self.graph.constants.get(name)
-            spec = self._known[name] = TensorSpec(name, dtype, value.concrete_shape, constant)
+            spec = TensorSpec(name, dtype, value.concrete_shape, constant, self.graph.quantised.get(name))
+            self._known[name] = spec
         return spec
 
     def decided(self, name: str) -> TensorSpec:

@@ -256,6 +256,8 @@ def _host_step(graph: Graph, region: Region) -> HostStep:
         values={name: graph.value(name) for name in edges},
         folded=(),
         decided={},
+        annotations={},
+        quantised={name: graph.quantised[name] for name in edges if name in graph.quantised},
     )
     inputs = tuple(name for name in region.inputs if name not in graph.constants)
     return HostStep(piece, inputs, region.outputs)

@@ -31,6 +31,7 @@ from onedispatch.transactions.base.errors import (
     SimulationError,
     SolutionError,
     TransactionError,
+    UnknownOperatorError,
     UnsupportedModelError,
 )
 
@@ -68,6 +69,7 @@ __all__ = [
     "SimulationError",
     "SolutionError",
     "TransactionError",
+    "UnknownOperatorError",
     "UnsupportedModelError",
     "__version__",
     "backend",

@@ -6,9 +6,11 @@ Together with ``importer`` the only place that builds or reads protobuf.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Protocol
 
+import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TypeProto, helper, numpy_helper
 
@@ -25,6 +27,18 @@ _IR_VERSION = 8
 # By the version of onnx, and for what protobuf cannot hold.
 _INFERENCE_ERRORS = (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError)
 _SMALL = 4096  # elements up to which a constant goes along into shape inference
+
+
+class OwnInference(Protocol):
+    """Shapes and types of nodes that ONNX has no schema for."""
+
+    def takes(self, node: Node) -> bool: ...
+
+    def infer(
+        self, node: Node, known: Callable[[str], Value], constants: Mapping[str, Array]
+    ) -> Iterable[Value]:
+        """What is known of the node's outputs, given what is known of its inputs."""
+        ...
 
 
 def type_proto(type_name: str, shape: Sequence[Dimension] | None) -> TypeProto:
@@ -51,6 +65,22 @@ def type_proto(type_name: str, shape: Sequence[Dimension] | None) -> TypeProto:
             proto.map_type.value_type.CopyFrom(type_proto(value, None))
             return proto
     raise ModelError("a value", f"type {type_name!r}", "tensor, seq, optional, map")
+
+
+def rewired(node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> Node:
+    """``node`` with other names on its edges."""
+    proto = node_proto(node)
+    del proto.input[:], proto.output[:]
+    proto.input.extend(inputs)
+    proto.output.extend(outputs)
+    return replace(node, inputs=tuple(inputs), outputs=tuple(outputs), proto=proto.SerializeToString())
+
+
+def cast_node(name: str, source: str, target: str, dtype: np.dtype[Any]) -> Node:
+    """A node Cast from ``source`` to ``target``, which is of ``dtype``."""
+    to = int(helper.np_dtype_to_tensor_dtype(dtype))
+    proto = helper.make_node("Cast", [source], [target], name=name, to=to)
+    return Node(name, "Cast", "", (source,), (target,), {"to": to}, proto=proto.SerializeToString())
 
 
 def node_proto(node: Node) -> NodeProto:
@@ -91,7 +121,12 @@ def sub_model(
 
 
 def infer_values(
-    graph: Graph, bound: Mapping[str, Value], hints: Mapping[str, Array], *, propagate: bool = False
+    graph: Graph,
+    bound: Mapping[str, Value],
+    hints: Mapping[str, Array],
+    *,
+    propagate: bool = False,
+    own: OwnInference | None = None,
 ) -> dict[str, Value]:
     """Types and shapes of all edges, with graph inputs as ``bound`` says.
 
@@ -99,8 +134,64 @@ def infer_values(
     Large weights take part by their shape only. Where inference knows nothing, declared types
     survive without their shapes, since shapes declared for another batch would mislead.
     ``propagate`` lets inference follow partly known integers; it then takes memory for every
-    element of every tensor with one dimension.
+    element of every tensor with one dimension. Nodes that ``own`` takes are inferred there, the others in
+    as many runs as there are such nodes on a path, each node in one of them.
     """
+    if own is None or not any(own.takes(node) for node in graph.nodes):
+        return _infer_onnx(graph, bound, hints, propagate)
+    found = {name: Value(name, value.type) for name, value in graph.values.items() if value.type}
+    found.update({name: Value(name, type_name_of(a.dtype), a.shape) for name, a in hints.items()})
+    found.update({v.name: bound.get(v.name, v) for v in graph.inputs})
+
+    def known(name: str) -> Value:
+        constant = graph.constants.get(name)
+        return graph.value(name) if constant is not None else found.get(name, Value(name))
+
+    for plain, others in _waves(graph.nodes, own):
+        if plain:
+            piece = _piece(graph, plain, known, hints)
+            inferred = _infer_onnx(piece, {}, _of(hints, plain), propagate)
+            found.update({n: inferred[n] for node in plain for n in node.writes if n in inferred})
+        for node in others:
+            found.update({value.name: value for value in own.infer(node, known, graph.constants)})
+    return found
+
+
+def _waves(nodes: Iterable[Node], own: OwnInference) -> list[tuple[list[Node], list[Node]]]:
+    """The nodes by how many that ``own`` takes lie before them; those themselves come second."""
+    waves: list[tuple[list[Node], list[Node]]] = []
+    behind: dict[str, int] = {}
+    for node in nodes:
+        at, taken = max((behind.get(name, 0) for name in node.reads), default=0), own.takes(node)
+        waves += [([], []) for _ in range(at + 1 - len(waves))]
+        waves[at][taken].append(node)
+        behind.update(dict.fromkeys(node.writes, at + taken))
+    return waves
+
+
+def _piece(
+    graph: Graph, nodes: Sequence[Node], known: Callable[[str], Value], hints: Mapping[str, Array]
+) -> Graph:
+    """``nodes`` as a graph of their own, whose inputs are what is known of them by now."""
+    made = {name for node in nodes for name in node.writes}
+    reads = dict.fromkeys(name for node in nodes for name in node.reads if name not in made)
+    return replace(
+        graph,
+        nodes=tuple(nodes),
+        inputs=tuple(known(name) for name in reads if name not in graph.constants and name not in hints),
+        outputs=tuple(value for value in graph.outputs if value.name in made),
+        constants={name: graph.constants[name] for name in reads if name in graph.constants},
+    )
+
+
+def _of(hints: Mapping[str, Array], nodes: Iterable[Node]) -> dict[str, Array]:
+    names = {name for node in nodes for name in (*node.reads, *node.writes)}
+    return {name: array for name, array in hints.items() if name in names}
+
+
+def _infer_onnx(
+    graph: Graph, bound: Mapping[str, Value], hints: Mapping[str, Array], propagate: bool
+) -> dict[str, Value]:
     known = {**graph.constants, **hints}
     values = {v.name: bound.get(v.name, v) for v in graph.inputs if v.name not in hints}
     large = [graph.value(n) for n, a in graph.constants.items() if a.size > _SMALL and n not in hints]

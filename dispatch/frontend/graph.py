@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from onedispatch.dispatch.base import limits
+from onedispatch.operators.declarations.tensor import Quantisation
 from onedispatch.transactions.base.errors import ModelError
 
 Array = np.ndarray[Any, Any]
@@ -184,6 +185,10 @@ class Graph:
     # Values that depend on those given at run time, and that the executable is made for: operands
     # that decide shapes take them, nothing else may.
     decided: Mapping[str, Array] = field(default_factory=dict, repr=False)
+    # Tensor -> names of the constants that are its scale and zero point ("": none), as it is annotated.
+    annotations: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
+    quantised: Mapping[str, Quantisation] = field(default_factory=dict, repr=False)  # what tensors stand for
+    inserted: Mapping[str, str] = field(default_factory=dict, repr=False)  # node that is not the model's: why
 
     def value(self, name: str) -> Value:
         """What is known of an edge; constants included."""
@@ -200,6 +205,7 @@ class Graph:
         """The graph with other nodes; constants that nobody reads any more are dropped."""
         kept = tuple(nodes)
         needed = {name for node in kept for name in node.reads} | self.output_names
+        needed.update(name for names in self.annotations.values() for name in names)
         constants = changes.pop("constants", self.constants)
         constants = {name: array for name, array in constants.items() if name in needed}
         return replace(self, nodes=kept, constants=constants, **changes)

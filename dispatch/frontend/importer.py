@@ -187,6 +187,7 @@ class _Importer:
             int(self.proto.ir_version),
             tuple(self.folded),
             tuple(self.order),
+            annotations=_annotations(source),
         )
         return prune(graph.with_nodes(graph.nodes))
 
@@ -285,6 +286,16 @@ class _Importer:
                 return [self.array(t) for t in proto.tensors]
         value = onnx.helper.get_attribute_value(proto)
         return list(value) if isinstance(value, list | tuple) else value
+
+
+def _annotations(graph: onnx.GraphProto) -> dict[str, tuple[str, str]]:
+    """Tensor -> names of its scale and zero point, of those that say a scale."""
+    found = {}
+    for annotation in graph.quantization_annotation:
+        said = {entry.key: entry.value for entry in annotation.quant_parameter_tensor_names}
+        if "SCALE_TENSOR" in said:
+            found[annotation.tensor_name] = (said["SCALE_TENSOR"], said.get("ZERO_POINT_TENSOR", ""))
+    return found
 
 
 def _unique(names: Iterable[str], what: str) -> None:

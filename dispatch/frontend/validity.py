@@ -43,6 +43,13 @@ def check_valid(proto: ModelProto) -> None:
     context.opset_imports = opsets
     for node in (node for body, _ in bodies_of([proto.graph]) for node in body.node):
         where = f"node {node.name or list(node.output[:1])} ({node.op_type})"
+        if domain_of(node.domain) not in opsets:
+            raise ModelError(
+                where,
+                f"domain {node.domain or 'ai.onnx'!r}, of which the model imports no operator set",
+                f"one of {', '.join(repr(name or 'ai.onnx') for name in opsets)}",
+                f"add onnx.helper.make_opsetid({node.domain!r}, 1) to the model's opset_imports",
+            )
         schema = _schema(node.op_type, domain_of(node.domain), opsets.get(domain_of(node.domain), 0))
         if schema is not None:
             _check_attributes(node, schema, where)

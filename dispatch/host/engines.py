@@ -19,7 +19,10 @@ import numpy as np
 
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.base.interruptible import interruptible
-from onedispatch.dispatch.frontend.graph import Node
+from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
+from onedispatch.operators.plugin.on_host import compute, engine_of
+from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import told
 from onedispatch.transactions.base.errors import InputError, ModelError
 
@@ -200,6 +203,52 @@ class Reference:
         except Exception as error:  # whatever a NumPy implementation raises on odd input
             raise nobody_runs(self._node, told(error)) from error
         return [np.asarray(r) if np.isscalar(r) else r for r in results]
+
+
+class OwnKernel:
+    """The kernel from outside that computes a node, on the host: its reference, or its own body.
+
+    ``constants`` are the values among the node's inputs that the model gives.
+    """
+
+    def __init__(
+        self,
+        plugin: Any,
+        graph: Graph,
+        node: Node,
+        outputs: Sequence[str],
+        constants: Mapping[str, Any],
+        device: Device,
+    ) -> None:
+        self.name = engine_of(plugin)
+        self._plugin, self._graph, self._node, self._device = plugin, graph, node, device
+        self._outputs, self._constants = list(outputs), constants
+
+    def run(self, feed: Mapping[str, Any]) -> list[Any]:
+        """Raises ``KernelError`` where the kernel refuses these shapes, or its body fails."""
+        arrays = [feed[name] if name else None for name in self._node.inputs]
+        made = compute(self._plugin, self._spec(arrays), self._device, arrays)
+        known = dict(zip(self._node.outputs, made, strict=False))
+        return [known[name] for name in self._outputs]
+
+    def _spec(self, arrays: Sequence[Any]) -> NodeSpec:
+        """The node with the shapes of this run."""
+        node, graph = self._node, self._graph
+        inputs = [
+            None
+            if array is None
+            else TensorSpec(
+                name, array.dtype, array.shape, self._constants.get(name), graph.quantised.get(name)
+            )
+            for name, array in zip(node.inputs, arrays, strict=True)
+        ]
+        values = [graph.value(name) for name in node.outputs]
+        outputs = [
+            TensorSpec(v.name, v.dtype, v.concrete_shape) if v.name and v.is_concrete and v.dtype else None
+            for v in values
+        ]
+        opset = graph.opsets.get(node.domain, 1)
+        return NodeSpec(node.name, node.op_type, node.domain, opset, inputs, outputs, node.attributes)
 
 
 class Nobody:

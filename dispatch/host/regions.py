@@ -26,9 +26,12 @@ from onedispatch.dispatch.host.engines import (
     Engine,
     EngineRefused,
     Nobody,
+    OwnKernel,
     Reference,
     Runtime,
 )
+from onedispatch.operators.declarations.registry import plugin_of
+from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import InputError, ModelError
 
 _INLINE_BYTES = 1 << 29  # constants beyond this are fed, since protobuf ends at 2 GB
@@ -71,6 +74,7 @@ class HostRegion:
         threads: int | None = None,
         *,
         optimise: bool = True,
+        device: Device | None = None,
     ) -> None:
         made = {name for node in nodes for name in node.writes}
         reads = dict.fromkeys(n for node in nodes for n in node.reads if n not in made)
@@ -78,9 +82,10 @@ class HostRegion:
         self.outputs = tuple(outputs)
         self._graph, self._nodes = graph, tuple(nodes)
         self._constants = {name: graph.constants[name] for name in reads if name in graph.constants}
-        self._threads, self._optimise = threads, optimise
+        self._threads, self._optimise, self._device = threads, optimise, device
         self._types: dict[str, str] = {}  # of values whose type onnxruntime alone infers
-        self._why: dict[str, str] = {}  # node -> why it is not on onnxruntime
+        # Node -> why it is not on onnxruntime, which has no kernels from outside to begin with.
+        self._why = {} if device is None else {n.name: "" for n in self._nodes if plugin_of(n) is not None}
         self.moved: list[str] = []  # what runs have moved to another engine, for the session to tell
         self._pieces = self._cut()
         self._process = os.getpid()
@@ -121,6 +126,8 @@ class HostRegion:
 
     def _cut(self) -> list[_Piece]:
         """Pieces in the order in which they run: few of onnxruntime, single nodes of others."""
+        if self._why:
+            return self._regrouped()
         pieces = list(self._cover(self._nodes))
         if len(pieces) < 3:
             return pieces
@@ -217,8 +224,12 @@ class HostRegion:
         return None if any(node.has_subgraph for node in nodes) else total
 
     def _single(self, node: Node) -> _Piece:
-        """The node on the reference evaluator, or on nothing if that has no such operator."""
+        """The node on its own kernel or the reference evaluator; on nothing if that has no such operator."""
         _, outputs = self._edges([node])
+        plugin = plugin_of(node)
+        if plugin is not None and self._device is not None:
+            own = OwnKernel(plugin, self._graph, node, outputs, self._constants, self._device)
+            return _Piece((node,), node.reads, outputs, own, self._shapes(outputs))
         values = [self._value(n) for n in node.reads]
         model = sub_model(self._graph, [node], values, [self._value(n) for n in outputs], {})
         try:

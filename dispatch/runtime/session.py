@@ -67,6 +67,7 @@ class InferenceSession:
         plugins: kernel libraries, Python files or folders of these: see ``onedispatch.plugins``.
         kernel_seconds: what one call of a kernel from outside may take of the host's time before the run ends
             with ``KernelTimeoutError``; None: ``ONEDISPATCH_KERNEL_SECONDS`` of the environment, or 60.
+        cast_policy: ``"f32"`` has kernels from outside compute in f32 what they have no element type for.
 
     Raises:
         ModelError, UnsupportedModelError, DeviceError, InputError: see ``compile``.
@@ -89,6 +90,7 @@ class InferenceSession:
         cache_size: int = models.CACHE_SIZE,
         plugins: Sequence[str | os.PathLike[str]] | None = None,
         kernel_seconds: float | None = None,
+        cast_policy: str = "error",
     ) -> None:
         threads = arguments.threads(threads)
         self._kernel_seconds = host.kernel_seconds(kernel_seconds)
@@ -105,7 +107,13 @@ class InferenceSession:
             self._owned = False
         else:
             self._model = models.compile_model(
-                model, device, precision, fallback, shapes=shapes, cache_size=cache_size
+                model,
+                device,
+                precision,
+                fallback,
+                shapes=shapes,
+                cache_size=cache_size,
+                cast_policy=cast_policy,
             )
             self._owned = True
         self._threads = threads
@@ -244,7 +252,8 @@ class InferenceSession:
         if isinstance(step, HostStep):
             from onedispatch.dispatch.host.regions import HostRegion
 
-            return HostRegion(step.graph, step.graph.nodes, step.outputs, self._threads)
+            target = self._model.target
+            return HostRegion(step.graph, step.graph.nodes, step.outputs, self._threads, device=target)
         if self._device is None:
             from onedispatch.dispatch.runtime.device import DeviceSession
 

@@ -27,6 +27,7 @@ class Mapping:
     notes: str  # bounds in one line
     function: MapFunction
     origin: str = ""  # the plug-in that brought it; "": ours
+    plugin: Any = None  # of a kernel from outside: what operators/plugin knows of it
 
 
 _MAPPINGS: dict[tuple[str, str], Mapping] = {}
@@ -97,6 +98,12 @@ def all_kernels() -> list[Kernel]:
 def mapping_for(domain: str, op_type: str) -> Mapping | None:
     _load_all()
     return _MAPPINGS.get(("" if domain == "ai.onnx" else domain, op_type))
+
+
+def plugin_of(node: Any) -> Any:
+    """What ``od.maps`` says of a node that a kernel from outside computes; None for others."""
+    mapping = mapping_for(node.domain, node.op_type)
+    return None if mapping is None else mapping.plugin
 
 
 def all_mappings() -> list[Mapping]:

@@ -81,6 +81,13 @@ class UnsupportedModelError(OneDispatchError):
         return "\n  ".join([super().__str__(), *self.nodes])
 
 
+class UnknownOperatorError(ModelError, UnsupportedModelError):
+    """The model has operators of domains that nobody knows: neither ONNX, nor the host, nor a plug-in.
+
+    ``nodes`` holds one line for each.
+    """
+
+
 class InputError(OneDispatchError):
     """An argument or an input tensor does not fit: name, shape, dtype or range."""
 

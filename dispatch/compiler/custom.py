@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that kernels from outside compute: their shapes and types, and the casts that they need.
+
+ONNX has no schema for them, so their kernel is asked: its ``infer``, or else what the model declares of
+their outputs. Where a kernel lacks an element type, ``cast_policy="f32"`` has it compute in f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+import onnx
+
+from onedispatch.dispatch.compiler.quantised import Source, quantisation, sources
+from onedispatch.dispatch.frontend.exporter import cast_node, rewired
+from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_name_of
+from onedispatch.operators.declarations.dtypes import DTYPES
+from onedispatch.operators.declarations.dtypes import dtype_of as row_of
+from onedispatch.operators.declarations.registry import plugin_of
+from onedispatch.operators.declarations.statuses import STATUSES, error_class
+from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
+from onedispatch.transactions import Device
+from onedispatch.transactions.base.boundary import blamed_on
+from onedispatch.transactions.base.errors import KernelError
+
+CastPolicy = Literal["error", "f32"]
+_CODES = {row.name: row.code for row in STATUSES}
+_F32 = DTYPES["f32"]
+_LARGEST = 1 << 24  # up to here f32 holds every whole number
+
+
+@cache
+def _onnx_domains() -> frozenset[str]:
+    return frozenset(domain for domain, _ in onnx.helper.OP_SET_ID_VERSION_MAP) | {""}
+
+
+def refusal(status: str, node: Node, what: str, given: str, accepted: str, remedy: str = "") -> KernelError:
+    """The error of a row of ``statuses.py`` about a node."""
+    where = f"node {node.name} ({node.domain}.{node.op_type}): {what}"
+    return error_class(_CODES[status])(where, given, accepted, remedy, node=node.name)
+
+
+@dataclass(frozen=True)
+class _Casts:
+    """Inputs of a node, by position, that are cast to f32; its f32 outputs go back to ``dtype``."""
+
+    inputs: tuple[int, ...]
+    dtype: np.dtype[Any]
+    outputs: tuple[int, ...]
+
+
+@dataclass
+class CustomNodes:
+    """The ``OwnInference`` of a graph on a device; ``declared`` is what the model says of its values."""
+
+    graph: Graph
+    device: Device
+    policy: CastPolicy = "error"
+    declared: Mapping[str, Value] = field(init=False)
+    _said: Mapping[str, Source] = field(init=False)
+    _casts: dict[str, _Casts] = field(default_factory=dict)  # by node
+    _refused: dict[str, KernelError] = field(default_factory=dict)  # by node
+
+    def __post_init__(self) -> None:
+        self.declared = dict(self.graph.values)
+        self._said = sources(self.graph)
+
+    # -- inference ---------------------------------------------------------------------------
+
+    def takes(self, node: Node) -> bool:
+        return node.domain not in _onnx_domains() and plugin_of(node) is not None
+
+    def infer(self, node: Node, known: Callable[[str], Value], constants: Mapping[str, Array]) -> list[Value]:
+        """Types and shapes of the outputs; their types alone where those of an input are not known yet.
+
+        What the kernel refuses may be right once more of the graph is folded: it is kept for ``inserted``.
+        """
+        self._refused.pop(node.name, None)
+        self._casts.pop(node.name, None)
+        try:
+            return self._inferred(node, known, constants)
+        except KernelError as error:
+            self._refused[node.name] = error
+            return self._types(node)
+
+    def _types(self, node: Node) -> list[Value]:
+        outputs = [self.declared.get(name, Value(name)) for name in node.outputs if name]
+        return [Value(value.name, value.type) for value in outputs]
+
+    def _inferred(
+        self, node: Node, known: Callable[[str], Value], constants: Mapping[str, Array]
+    ) -> list[Value]:
+        inputs = [known(name) if name else None for name in node.inputs]
+        outputs = [self.declared.get(name, Value(name)) for name in node.outputs]
+        if any(value is not None and not value.is_concrete for value in inputs):
+            return self._types(node)
+        plugin = plugin_of(node)
+        spec = self._spec(node, inputs, outputs, constants)
+        casts = self._needed(plugin, node, spec)
+        made = infer_outputs(plugin, _cast(spec, casts), self.device, node)
+        found = []
+        for index, (declared, (dtype, shape)) in enumerate(zip(outputs, made, strict=False)):
+            if not declared.name:
+                continue
+            if casts and dtype == "f32" and declared.dtype != _F32.numpy:
+                casts = replace(casts, outputs=(*casts.outputs, index))
+                dtype = type_name_of(casts.dtype)
+            else:
+                dtype = type_name_of(DTYPES[dtype].numpy)
+            value = Value(declared.name, dtype, tuple(shape))
+            _check_declared(node, plugin.kernel.kernel.name, value, declared)
+            found.append(value)
+        if casts:
+            self._casts[node.name] = casts
+        return found
+
+    def _spec(
+        self,
+        node: Node,
+        inputs: Iterable[Value | None],
+        outputs: Iterable[Value],
+        constants: Mapping[str, Array],
+    ) -> NodeSpec:
+        tensors = [None if value is None else self._tensor(value, constants) for value in inputs]
+        told = [self._tensor(v, constants) if v.name and v.is_concrete else None for v in outputs]
+        opset = self.graph.opsets.get(node.domain, self.graph.opsets.get("", 1))
+        return NodeSpec(node.name, node.op_type, node.domain, opset, tensors, told, node.attributes)
+
+    def _tensor(self, value: Value, constants: Mapping[str, Array]) -> TensorSpec:
+        dtype = value.dtype
+        assert dtype is not None  # concrete values have one
+        said = self._said.get(value.name)
+        quantised = None if said is None else quantisation(value, constants, *said)
+        return TensorSpec(value.name, dtype, value.concrete_shape, constants.get(value.name), quantised)
+
+    # -- casts -------------------------------------------------------------------------------
+
+    def _needed(self, plugin: Any, node: Node, spec: NodeSpec) -> _Casts | None:
+        """The casts that make the kernel's element types do. Raises ``KernelDtypeError`` where f32 would
+        not hold what an input may be."""
+        declared = plugin.kernel.declared
+        if self.policy != "f32":
+            return None
+        operands = list(zip(declared.inputs, spec.inputs, strict=False))
+        lacking = {one.name for one, tensor in operands if tensor and not _takes(declared, one, tensor.dtype)}
+        groups = {_group(declared, name) for name in lacking}
+        chosen = tuple(
+            i
+            for i, (one, tensor) in enumerate(operands)
+            if tensor is not None
+            and tensor.dtype != _F32.numpy
+            and _group(declared, one.name) in groups
+            and "f32" in declared.dtypes_of(one)
+        )
+        for i in chosen:
+            _check_held(node, spec.inputs[i])
+        if not chosen:
+            return None
+        first = spec.inputs[chosen[0]]
+        assert first is not None
+        return _Casts(chosen, first.dtype, ())
+
+    def inserted(self, graph: Graph) -> Graph:
+        """``graph`` with the casts that ``infer`` found to be needed; ``inserted`` of it names them.
+
+        Raises ``KernelError`` where a kernel refuses its node, or says otherwise than the model.
+        """
+        for node in graph.nodes:
+            if node.name in self._refused:
+                raise self._refused[node.name]
+        if not self._casts:
+            return graph
+        nodes: list[Node] = []
+        new = _Insertion(dict(graph.values), dict(graph.constants), {})
+        order: list[str] = []
+        around: dict[str, list[str]] = {}
+        for node in graph.nodes:
+            casts = self._casts.get(node.name)
+            pieces = [node] if casts is None else new.around(graph, node, casts)
+            nodes += pieces
+            around[node.name] = [piece.name for piece in pieces]
+        for name in graph.order:
+            order += around.get(name, [name])
+        opsets = {"": onnx.defs.onnx_opset_version(), **graph.opsets}
+        changed = replace(graph, values=new.values, order=tuple(order), opsets=opsets, inserted=new.why)
+        return changed.with_nodes(nodes, constants=new.constants)
+
+
+@dataclass
+class _Insertion:
+    """What casts add to a graph."""
+
+    values: dict[str, Value]
+    constants: dict[str, Array]
+    why: dict[str, str]
+
+    def around(self, graph: Graph, node: Node, casts: _Casts) -> list[Node]:
+        """Casts of inputs, the node between other edges, casts of outputs."""
+        before: list[Node] = []
+        after: list[Node] = []
+        inputs, outputs = list(node.inputs), list(node.outputs)
+        for i in casts.inputs:
+            inputs[i] = f"{node.name}//{node.inputs[i]} as f32"
+            value = graph.value(node.inputs[i])
+            self._tell(inputs[i], "tensor(float)", value)
+            constant = graph.constants.get(node.inputs[i])
+            if constant is not None:
+                self.constants[inputs[i]] = constant.astype(np.float32)
+            elif all(cast.outputs[0] != inputs[i] for cast in before):
+                before.append(self._cast(node, node.inputs[i], inputs[i], _F32.numpy, value.type))
+        for i in casts.outputs:
+            outputs[i] = f"{node.name}//{node.outputs[i]} as f32"
+            self._tell(outputs[i], "tensor(float)", graph.value(node.outputs[i]))
+            after.append(self._cast(node, outputs[i], node.outputs[i], casts.dtype, "tensor(float)"))
+        return [*before, rewired(node, inputs, outputs), *after]
+
+    def _tell(self, name: str, kind: str, like: Value) -> None:
+        self.values[name] = Value(name, kind, like.shape)
+
+    def _cast(self, node: Node, source: str, target: str, dtype: np.dtype[Any], given: str) -> Node:
+        name = f"{node.name}//Cast {target if dtype == _F32.numpy else source}"
+        to = type_name_of(dtype)
+        self.why[name] = f"inserted by cast_policy='f32' for {node.name}: {given} to {to}"
+        return cast_node(name, source, target, dtype)
+
+
+def infer_outputs(
+    plugin: Any, spec: NodeSpec, device: Device, node: Node
+) -> list[tuple[str, tuple[int, ...]]]:
+    """(element type, shape) of each output that the kernel declares, as it infers them."""
+    with blamed_on(type(plugin.kernel), f"node {node.name} ({node.op_type})"):
+        made = plugin.kernel.infer(plugin.node(spec, device))
+    return [tuple(made[one.name]) for one in plugin.kernel.declared.outputs]
+
+
+def _cast(spec: NodeSpec, casts: _Casts | None) -> NodeSpec:
+    """The node as its kernel sees it behind the casts."""
+    if casts is None:
+        return spec
+    inputs = list(spec.inputs)
+    for i in casts.inputs:
+        tensor = inputs[i]
+        assert tensor is not None
+        value = None if tensor.value is None else tensor.value.astype(np.float32)
+        inputs[i] = TensorSpec(tensor.name, _F32.numpy, tensor.shape, value)
+    outputs = [None if t is None else replace(t, dtype=_F32.numpy) for t in spec.outputs]
+    return replace(spec, inputs=inputs, outputs=outputs)
+
+
+def _takes(declared: Any, operand: Any, dtype: np.dtype[Any]) -> bool:
+    row = row_of(dtype)
+    return row is not None and row.name in declared.dtypes_of(operand)
+
+
+def _group(declared: Any, name: str) -> str:
+    """The operand that others are ``like``, from one of them: they are cast together or not at all."""
+    seen = {name}
+    while (like := declared.operand(name).like) and like not in seen:
+        seen.add(name := like)
+    return name
+
+
+def _check_held(node: Node, tensor: TensorSpec | None) -> None:
+    """f32 holds integers of 16 bits and the smaller floats; of wider types constants that it holds."""
+    assert tensor is not None
+    if np.can_cast(tensor.dtype, np.float32) or row_of(tensor.dtype) in (DTYPES["bf16"], DTYPES["f16"]):
+        return
+    value = tensor.value
+    if value is not None and tensor.dtype.kind in "iuf" and np.array_equal(value, value.astype(np.float32)):
+        return
+    held = f"whole numbers up to {_LARGEST}" if tensor.dtype.kind in "iu" else "24 bits of precision"
+    raise refusal(
+        "dtype",
+        node,
+        f"input {tensor.name}, cast_policy='f32'",
+        str(tensor.dtype),
+        f"a type that f32 holds all values of: it has {held}",
+        "cast it in the model where that is meant",
+    )
+
+
+def _check_declared(node: Node, kernel: str, inferred: Value, declared: Value) -> None:
+    """Numbers and types bind; names of dimensions are hints, as everywhere."""
+    remedy = "mend one of the two: the model's value_info, or infer"
+    if declared.type and declared.type != inferred.type:
+        raise refusal(
+            "dtype",
+            node,
+            f"output {inferred.name!r}, as {kernel} infers it",
+            inferred.type,
+            f"{declared.type}, as the model declares it",
+            remedy,
+        )
+    wanted, shape = declared.shape, inferred.shape or ()
+    if wanted is None:
+        return
+    fits = [not isinstance(size, int) or size == given for size, given in zip(wanted, shape, strict=False)]
+    if len(wanted) != len(shape) or not all(fits):
+        raise refusal(
+            "output_size",
+            node,
+            f"shape of output {inferred.name!r}, as {kernel} infers it",
+            str(list(shape)),
+            f"{[d if d is not None else '?' for d in wanted]}, as the model declares it",
+            remedy,
+        )
+
+
+def missing_nodes(graph: Graph) -> Sequence[Node]:
+    """Nodes of domains that nobody knows: neither ONNX, nor onnxruntime, nor a plug-in."""
+    foreign = [n for n in graph.nodes if n.domain not in _onnx_domains() and plugin_of(n) is None]
+    if not foreign:
+        return ()
+    known = _runtime_operators()
+    return [node for node in foreign if (node.domain, node.op_type) not in known]
+
+
+@cache
+def _runtime_operators() -> frozenset[tuple[str, str]]:
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
+    return frozenset((schema.domain, schema.name) for schema in get_all_operator_schema())
