@@ -224,19 +224,16 @@ def compile_model(
     Raises:
         ModelError: it is no valid model.
         UnsupportedModelError: ``fallback="error"`` and nodes that do not map; lists them all.
-        UnknownOperatorError: nodes of domains that nobody knows, whatever the fallback; lists them all.
+        UnknownOperatorError: nodes of domains that nobody knows; lists them all.
         KernelError: a node that its kernel from outside refuses, or says otherwise of than the model.
         DeviceError: no such device, a wrong device file, or a device that no overlay can serve.
         InputError: no such precision, fallback, input or selector.
         SolutionError: the selector gave a solution that does not fit, or something else.
         KernelLibraryError: a plug-in does not load, or two have one name.
     """
-    from onedispatch.dispatch.compiler.early import refuse_missing
-    from onedispatch.dispatch.compiler.fold import deciding_inputs, fold_constants
-    from onedispatch.dispatch.frontend.importer import import_model
+    from onedispatch.dispatch.compiler.fold import deciding_inputs
 
-    check_options(precision, fallback)
-    arguments.choice("cast_policy", cast_policy, CAST_POLICIES)
+    check_options(precision, fallback, cast_policy)
     given = arguments.shapes(shapes)
     kept = arguments.integer("cache_size", cache_size, 1, MOST_EXECUTABLES)
     arguments.selector(selector)
@@ -244,8 +241,7 @@ def compile_model(
     discovery.ensure()
     target = find_device(device)
     resources(target)  # refuses what no overlay can serve, also where shapes are still to come
-    graph = fold_constants(import_model(model))
-    refuse_missing(graph)
+    graph = _imported(model)
     compiled = CompiledModel(
         target,
         precision,
@@ -261,6 +257,16 @@ def compile_model(
     del graph
     _compile_known(compiled, given)
     return compiled
+
+
+def _imported(model: ModelLike) -> Graph:
+    from onedispatch.dispatch.compiler.early import refuse_missing
+    from onedispatch.dispatch.compiler.fold import fold_constants
+    from onedispatch.dispatch.frontend.importer import import_model
+
+    graph = fold_constants(import_model(model))
+    refuse_missing(graph)
+    return graph
 
 
 def _compile_known(compiled: CompiledModel, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -313,10 +319,11 @@ def check_shape(value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def check_options(precision: str, fallback: str) -> None:
+def check_options(precision: str, fallback: str, cast_policy: str = "error") -> None:
     if isinstance(precision, str) and precision in ("bf16", "bfloat16"):
         raise UnsupportedModelError(
             "precision", repr(precision), "'fp32'; bf16 is not there yet", "use precision='fp32'"
         )
     arguments.choice("precision", precision, PRECISIONS)
     arguments.choice("fallback", fallback, FALLBACKS)
+    arguments.choice("cast_policy", cast_policy, CAST_POLICIES)
