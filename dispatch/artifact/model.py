@@ -237,11 +237,7 @@ def compile_model(
     given = arguments.shapes(shapes)
     kept = arguments.integer("cache_size", cache_size, 1, MOST_EXECUTABLES)
     arguments.selector(selector)
-    discovery.use(plugins)
-    discovery.ensure()
-    target = find_device(device)
-    resources(target)  # refuses what no overlay can serve, also where shapes are still to come
-    graph = _imported(model)
+    target, graph = _target(device), _imported(model, plugins)
     compiled = CompiledModel(
         target,
         precision,
@@ -259,11 +255,20 @@ def compile_model(
     return compiled
 
 
-def _imported(model: ModelLike) -> Graph:
+def _target(device: DeviceName) -> Device:
+    target = find_device(device)
+    resources(target)  # refuses what no overlay can serve, also where shapes are still to come
+    return target
+
+
+def _imported(model: ModelLike, plugins: Sequence[str | os.PathLike[str]] | None) -> Graph:
+    """The model's graph, folded, once the plug-ins that may know its operators are there."""
     from onedispatch.dispatch.compiler.early import refuse_missing
     from onedispatch.dispatch.compiler.fold import fold_constants
     from onedispatch.dispatch.frontend.importer import import_model
 
+    discovery.use(plugins)
+    discovery.ensure()
     graph = fold_constants(import_model(model))
     refuse_missing(graph)
     return graph
