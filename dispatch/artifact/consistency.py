@@ -17,6 +17,7 @@ from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep, Slot, executable_key
 from onedispatch.dispatch.frontend.graph import Graph, Value, sort_nodes
+from onedispatch.dispatch.plugins.engine import carry
 from onedispatch.transactions.base.phrases import counted
 from onedispatch.transactions.machine.device import Device
 
@@ -128,6 +129,7 @@ def _check_program(where: str, step: DeviceStep, device: Device) -> None:
     blocks = len(step.params)  # more than there are
     if step.reloads:  # which of them come before is not said; the first does, unless a reload does
         blocks = min(step.reloads[0].before, 1)
+    carry()
     try:
         core.check_image(image, step.params, blocks)
     except ValueError as error:

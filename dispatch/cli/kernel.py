@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``onedispatch kernel list | show | include``: what the cores can compute, from the declarations."""
+"""``onedispatch kernel list | show | new | include``: what the cores can compute, from the declarations."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli import plugin_text
+from onedispatch.dispatch.cli.plugins import takes_plugins
+from onedispatch.dispatch.plugins import skeleton
+from onedispatch.dispatch.plugins.listing import Known, known
 from onedispatch.operators.codegen import kernel_text as text
 from onedispatch.operators.codegen.headers import include_folder
 from onedispatch.operators.declarations.kernel import Kernel, Tensor
-from onedispatch.operators.declarations.registry import all_kernels
+from onedispatch.operators.plugin.declared import Declared
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.phrases import counted
 
@@ -21,30 +26,53 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_kernels(json: out.Json = False) -> None:
-    """Every kernel, with its operands and element types."""
-    kernels = all_kernels()
+@takes_plugins
+def list_kernels(
+    device: Annotated[
+        str | None, typer.Option(help="Only kernels that run on it, as `onedispatch devices` names it.")
+    ] = None,
+    json: out.Json = False,
+) -> None:
+    """Every kernel, with its operands, and the file that brought it where it is not ours."""
+    kernels = known(device)
     if json:
-        out.print_json([described(kernel) for kernel in kernels])
+        out.print_json([described(one) for one in kernels])
         return
-    rows = [
-        (k.name, " ".join(t.name for t in k.inputs), " ".join(t.name for t in k.outputs), k.summary)
-        for k in kernels
-    ]
-    out.table(counted(len(rows), "kernel"), ("kernel", "in", "out", "computes"), rows)
+    out.table(
+        counted(len(kernels), "kernel"), ("kernel", "in", "out", "computes", "from"), map(_row, kernels)
+    )
+
+
+def _row(one: Known) -> tuple[str, ...]:
+    if one.kernel is None:
+        return (one.name, "", "", "what program images ask it for", one.origin)
+    inputs, outputs = (" ".join(t.name for t in side) for side in (one.kernel.inputs, one.kernel.outputs))
+    return (one.name, inputs, outputs, one.kernel.summary, one.origin or "onedispatch")
 
 
 @app.command("show")
+@takes_plugins
 def show(
     name: Annotated[str, typer.Argument(help="As `onedispatch kernel list` has it; od::gemm@1, or gemm.")],
     json: out.Json = False,
 ) -> None:
     """One kernel whole: index space, operands and access, scalars, memory, its cost per call."""
-    kernel = _find(name)
+    found = _find(name)
     if json:
-        out.print_json(described(kernel))
+        out.print_json(described(found))
         return
-    out.console.print(f"{kernel.name}  {kernel.summary}", markup=False)
+    summary = found.kernel.summary if found.kernel else ""
+    out.console.print(f"{found.name}  {summary}", markup=False)
+    if found.declared is not None:
+        _show_plugin(found, found.declared)
+    elif found.kernel is not None:
+        _show_ours(found.kernel)
+    else:
+        text = f"from {found.origin}, digest 0x{found.digest:08X}: declared there, for program images"
+        out.console.print(text, markup=False)
+
+
+def _show_ours(kernel: Kernel) -> None:
     for line in text.head(kernel):
         out.console.print(line, markup=False)
     out.table("Operands", text.OPERANDS, [text.operand_row(kernel, t) for t in kernel.tensors], right=(1,))
@@ -54,22 +82,58 @@ def show(
         out.console.print(line, markup=False)
 
 
+def _show_plugin(found: Known, declared: Declared) -> None:
+    for line in plugin_text.head(declared, found.digest, found.origin):
+        out.console.print(line, markup=False)
+    out.table("Operands", plugin_text.OPERANDS, plugin_text.operand_rows(declared))
+    if declared.scalars:
+        out.table("Scalars", plugin_text.SCALARS, map(plugin_text.scalar_row, declared.scalars))
+    for line in plugin_text.cost(declared):
+        out.console.print(line, markup=False)
+
+
+@app.command("new")
+def new(
+    name: Annotated[str, typer.Argument(help="A namespace, acme, or with the kernel's name: acme::blur.")],
+    python: Annotated[bool, typer.Option("--python/--cpp", help="In Python, or in C++.")] = False,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where to write it; the default is called as the namespace.")
+    ] = None,
+) -> None:
+    """Write a kernel that works, with its tests and what installs it as a package. Nothing is overwritten."""
+    written = skeleton.write(name, "python" if python else "cpp", folder)
+    for file in written.files:
+        out.say(str(file))
+    out.say("\nNext:")
+    for command in written.commands:
+        out.say(f"  {command}")
+
+
 @app.command("include")
 def include() -> None:
     """The folder of the headers that a library of kernels is compiled against, for -I."""
     typer.echo(include_folder())
 
 
-def _find(name: str) -> Kernel:
-    kernels = all_kernels()
-    found = [k for k in kernels if name in (k.name, k.short_name)]
+def _find(name: str) -> Known:
+    kernels = known()
+    found = [one for one in kernels if name in (one.name, one.name.partition("@")[0], one.short_name)]
     if len(found) != 1:
-        known = ", ".join(k.name for k in kernels)
-        raise InputError("kernel", repr(name), f"one of {known}", "`onedispatch kernel list` tells of each")
+        names = ", ".join(one.name for one in found or kernels)
+        raise InputError("kernel", repr(name), f"one of {names}", "`onedispatch kernel list` tells of each")
     return found[0]
 
 
-def described(kernel: Kernel) -> dict[str, Any]:
+def described(one: Known) -> dict[str, Any]:
+    """A kernel as plain data."""
+    if one.declared is not None:
+        return plugin_text.described(one.declared, one.digest, one.origin)
+    if one.kernel is not None:
+        return {**_described(one.kernel), "file": one.origin}
+    return {"name": one.name, "digest": one.digest, "file": one.origin}
+
+
+def _described(kernel: Kernel) -> dict[str, Any]:
     """The declaration as plain data."""
 
     def operand(tensor: Tensor) -> dict[str, Any]:

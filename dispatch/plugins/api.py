@@ -12,21 +12,31 @@ What is loaded without being asked for, and when, is said in ``dispatch/plugins/
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from onedispatch.dispatch.base import arguments
-from onedispatch.dispatch.base.native import core
-from onedispatch.dispatch.plugins import discovery
+from onedispatch.dispatch.plugins import discovery, engine
 from onedispatch.dispatch.plugins.discovery import PluginWarning
 from onedispatch.dispatch.plugins.files import search_path
+from onedispatch.dispatch.plugins.listing import known
 from onedispatch.dispatch.plugins.loading import Plugin
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.codegen import headers
 from onedispatch.operators.plugin.catalog import OnConflict, check_policy
-from onedispatch.transactions import find_device
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.machine.device import DeviceName
 
-__all__ = ["Plugin", "PluginWarning", "broken", "kernels", "load", "loaded", "reset", "search_path"]
+__all__ = [
+    "Plugin",
+    "PluginWarning",
+    "broken",
+    "include_folder",
+    "kernels",
+    "load",
+    "loaded",
+    "reset",
+    "search_path",
+]
 
 MOST_NAMES = (1 << 32) - 1  # od_kernel_names counts in a uint32_t
 
@@ -71,6 +81,7 @@ def broken() -> list[str]:
 def reset() -> None:
     """Forgets every plug-in, as if none had been loaded: for tests. Compiled models keep what they hold."""
     discovery.reset()
+    engine.withdraw()
 
 
 @public
@@ -86,20 +97,14 @@ def kernels(device: DeviceName | None = None, capacity: int | None = None) -> An
     Raises ``DeviceError`` for an unknown device, ``InputError`` for another capacity,
     ``KernelLibraryError`` where a plug-in does not load.
     """
-    discovery.ensure()
-    names = [name for name, _ in core.kernels()]
-    names += [one.kernel.name for one in catalog.kernels()]
-    if device is not None:
-        target = find_device(device).name
-        names = [name for name in names if _runs_on(name, target)]
-    names = sorted(set(names))
+    names = [row.name for row in known(device)]
     if capacity is None:
         return names
     room = arguments.integer("capacity", capacity, 0, MOST_NAMES)
     return (names if len(names) <= room else []), len(names)
 
 
-def _runs_on(name: str, device: str) -> bool:
-    offered = catalog.named(name)
-    devices = getattr(getattr(offered, "declared", None), "devices", None)
-    return devices is None or device in {find_device(one).name for one in devices}
+@public
+def include_folder() -> Path:
+    """The folder for a compiler's ``-I``: ``onedispatch/plugin_cpp.h`` lies in it."""
+    return headers.include_folder()

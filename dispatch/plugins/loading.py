@@ -50,32 +50,43 @@ class Plugin:
 
 def load_file(file: Path, named_by: str, on_conflict: OnConflict, *, may_be_empty: bool = False) -> Plugin:
     """Raises ``KernelLibraryError`` with the file's name, whatever is wrong with it."""
-    origin = str(file)
-    with catalog.collecting(origin) as batch:
+    own: tuple[str, ...] = ()
+    with catalog.collecting(str(file)) as batch:
         if is_library(file):
-            _read_library(file)
+            own = _read_library(file, batch, on_conflict)
         else:
             _run_python(file)
-    return committed(batch, named_by, on_conflict, may_be_empty=may_be_empty)
+    return committed(batch, named_by, on_conflict, own, may_be_empty=may_be_empty)
 
 
-def committed(batch: Batch, named_by: str, on_conflict: OnConflict, *, may_be_empty: bool = False) -> Plugin:
-    """What was collected, known from now on."""
-    if not (batch.kernels or batch.mappings or may_be_empty):
+def committed(
+    batch: Batch,
+    named_by: str,
+    on_conflict: OnConflict,
+    own: tuple[str, ...] = (),
+    *,
+    may_be_empty: bool = False,
+) -> Plugin:
+    """What was collected, known from now on; ``own`` are kernels that a library registered itself."""
+    if not (batch.kernels or batch.mappings or batch.skipped or own or may_be_empty):
         raise refused(f"plug-in {batch.origin}", "a plug-in that registers nothing", _NOTHING)
     catalog.commit(batch, on_conflict)
-    return Plugin(
-        batch.origin,
-        named_by,
-        tuple(one.kernel.name for one in batch.kernels if catalog.named(one.kernel.name) is one),
-        tuple(bound.name for bound in batch.mappings if bound in catalog.mappings()),
-        tuple(batch.skipped),
-    )
+    kept = [one.kernel.name for one in batch.kernels if catalog.named(one.kernel.name) is one]
+    mapped = [bound.name for bound in batch.mappings if bound in catalog.mappings()]
+    return Plugin(batch.origin, named_by, (*own, *kept), tuple(mapped), tuple(batch.skipped))
 
 
-def _read_library(file: Path) -> None:
-    """The kernels of a shared object: its plug-ins, and those that only program images name."""
-    core.load_kernel_library(str(file))
+def _read_library(file: Path, batch: Batch, on_conflict: OnConflict) -> tuple[str, ...]:
+    """Takes the kernels of a shared object; returns those that it registers itself, for program images."""
+    where = f"plug-in {file}"
+    try:
+        own = blamed(where, str(file), lambda: core.load_kernel_library(str(file)))
+    except KernelLibraryError as error:
+        if error.status != catalog.TAKEN or on_conflict == "error":
+            raise
+        batch.skipped.append(f"all kernels: {error}")
+        return ()
+    return tuple(row[0] for row in own)
 
 
 def _run_python(file: Path) -> None:

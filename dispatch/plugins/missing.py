@@ -32,7 +32,7 @@ def check_known(where: str, images: Iterable[Image], texts: Iterable[str] = ()) 
 
 def _missing(wanted: Mapping[int, Linked], names: set[str]) -> list[str]:
     """A text for each kernel that is not there."""
-    known = {digest: name for name, digest in core.kernels()}
+    known = {row[1]: row[0] for row in core.kernels()}
     known |= {one.kernel.digest: one.kernel.name for one in catalog.kernels()}
     lacking = [one for digest, one in sorted(wanted.items()) if digest not in known]
     told = {one.name: f"kernel {one.name} (digest 0x{one.digest:08X}), {_why(one.name)}" for one in lacking}

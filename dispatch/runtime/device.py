@@ -17,6 +17,7 @@ import numpy as np
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Slot
 from onedispatch.dispatch.frontend.graph import Array
+from onedispatch.dispatch.plugins.engine import carry
 from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
 from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import overlay_transaction
@@ -57,6 +58,7 @@ class DeviceSession:
         """The kernel in a hardware context whose cores carry ``image``; a new context after ``reset``."""
         kernel = self._kernels.get(image)
         if kernel is None:
+            carry()
             overlay = Xclbin(self._description.name, {0: overlay_transaction(self._description, image)})
             binary = core.xclbin(overlay.to_bytes())
             self._device.register_xclbin(binary)

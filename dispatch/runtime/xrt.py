@@ -13,15 +13,28 @@ run.wait()
 
 from __future__ import annotations
 
+from typing import Any
+
 from onedispatch.dispatch.base.native import core as _core
+from onedispatch.dispatch.plugins import discovery as _discovery
+from onedispatch.dispatch.plugins.engine import carry as _carry
 from onedispatch.transactions.base.boundary import guarded
+
+
+class hw_context(guarded(_core.hw_context)):  # type: ignore[misc]
+    """A partition of the array with the program images of an xclbin; kernels of plug-ins may be in them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _discovery.ensure()
+        _carry()
+        super().__init__(*args, **kwargs)
+
 
 # Arguments that the bindings cannot convert are an InputError.
 bo = guarded(_core.bo)
 device = guarded(_core.device)
 enumerate_devices = _core.enumerate_devices
 ert_cmd_state = _core.ert_cmd_state
-hw_context = guarded(_core.hw_context)
 kernel = guarded(_core.kernel)
 run = guarded(_core.run)
 runlist = guarded(_core.runlist)

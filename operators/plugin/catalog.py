@@ -6,6 +6,9 @@ Registering is all or nothing per plug-in: what a file registers while it is loa
 any file that is loaded (a script, a notebook) is committed at once. The same origin again is no conflict: a
 file that is also imported as a module, or a cell that is run once more, replaces what it registered before.
 
+A class in Python with a compiled body, and the
+library that has the body, are one plug-in too, whichever comes first: what Python declares holds.
+
 Two plug-ins with one kernel name, or with mappings of one ONNX operator, are a conflict: an error that names
 both files, or where it is asked for the first one stays and the other is skipped and told of.
 """
@@ -14,15 +17,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.kernel import Kernel
-from onedispatch.operators.declarations.registry import Mapping
+from onedispatch.operators.declarations.registry import Mapping as Row
 from onedispatch.operators.declarations.statuses import STATUSES
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions.base.errors import InputError, KernelError
@@ -47,12 +50,18 @@ class Offered(Protocol):
         """The file, or the module, that it came from."""
         ...
 
+    @property
+    def functions(self) -> Mapping[str, Any]:
+        """Its body, as ``_core.register_kernel`` takes it; ``library`` names the shared object of a compiled
+        one."""
+        ...
+
 
 @dataclass(frozen=True)
 class Bound:
     """An ONNX operator that a plug-in maps. ``override``: it is meant to take the place of another one."""
 
-    mapping: Mapping
+    mapping: Row
     kernel: str = ""  # the name of the kernel that it stands on; "": none
     override: bool = False
 
@@ -73,7 +82,7 @@ class Batch:
 
 _KERNELS: dict[str, Offered] = {}
 _MAPPINGS: dict[tuple[str, str], Bound] = {}
-_COVERED: dict[tuple[str, str], Mapping] = {}  # ours, where a plug-in's took their place
+_COVERED: dict[tuple[str, str], Row] = {}  # ours, where a plug-in's took their place
 _LOCK = threading.RLock()
 _COLLECTING: ContextVar[Batch | None] = ContextVar("collecting", default=None)
 
@@ -86,9 +95,14 @@ def _in_child() -> None:
 os.register_at_fork(after_in_child=_in_child)
 
 
-def spelled(mapping: Mapping) -> str:
+def spelled(mapping: Row) -> str:
     """``acme.ScaleAdd``; ONNX's own operators without a domain."""
     return f"{mapping.domain}.{mapping.op_type}" if mapping.domain else mapping.op_type
+
+
+def camel_case(name: str) -> str:
+    """``ScaleAdd`` of ``scale_add``: the operator of a kernel that names none."""
+    return "".join(word.capitalize() for word in name.split("_"))
 
 
 # -- registering ----------------------------------------------------------------------------------
@@ -106,7 +120,7 @@ def add_kernel(kernel: Offered) -> None:
     commit(Batch(kernel.origin, kernels=[kernel]))
 
 
-def add_mapping(mapping: Mapping, kernel: str = "", *, override: bool = False) -> None:
+def add_mapping(mapping: Row, kernel: str = "", *, override: bool = False) -> None:
     """Registers a mapping whose ``origin`` is the file or module that it came from; as ``add_kernel``."""
     bound = Bound(mapping, kernel, override)
     batch = _COLLECTING.get()
@@ -157,13 +171,21 @@ def _chosen_kernels(batch: Batch, on_conflict: OnConflict) -> tuple[list[Offered
         if name in chosen:
             raise _wrong(batch, f"kernel {name} twice", "each name once")
         other = _holder(kernel)
-        if other is not None and other.origin != kernel.origin:
+        if other is None or other.origin == kernel.origin or other.origin == _body(kernel):
+            chosen[name] = kernel
+        elif _body(other) == kernel.origin:
+            batch.skipped.append(f"kernel {name}: {other.origin} declares it, and runs this body")
+            skipped.add(name)
+        else:
             text = f"kernel {name} (digest 0x{kernel.kernel.digest:08X})"
             _conflict(batch, text, other.origin, on_conflict)
             skipped.add(name)
-            continue
-        chosen[name] = kernel
     return list(chosen.values()), skipped
+
+
+def _body(kernel: Offered) -> str:
+    """The library with its compiled body; "" of a body in Python."""
+    return str(kernel.functions.get("library", ""))
 
 
 def _holder(kernel: Offered) -> Offered | None:
@@ -184,11 +206,19 @@ def _chosen_mappings(batch: Batch, on_conflict: OnConflict, skipped: set[str]) -
             batch.skipped.append(f"operator {bound.name}, which stands on {bound.kernel}")
             continue
         known = registry.mapping_for(*key)
-        if known is not None and known.origin != bound.mapping.origin and not bound.override:
+        if known is not None and not bound.override and not _same_plugin(batch, bound, known.origin):
             _conflict(batch, f"operator {bound.name}", known.origin or "onedispatch itself", on_conflict)
             continue
         chosen[key] = bound
     return list(chosen.values())
+
+
+def _same_plugin(batch: Batch, bound: Bound, origin: str) -> bool:
+    """Whether what ``origin`` mapped is of the same plug-in as ``bound``."""
+    if origin == bound.mapping.origin:
+        return True
+    kernels = (*batch.kernels, *_KERNELS.values())
+    return any(_body(one) == origin for one in kernels if one.kernel.name == bound.kernel)
 
 
 def _conflict(batch: Batch, what: str, other: str, on_conflict: OnConflict) -> None:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from onedispatch import InputError, KernelLibraryError
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.kernel import Kernel, Tensor
-from onedispatch.operators.declarations.registry import Mapping
+from onedispatch.operators.declarations.registry import Mapping as Row
 from onedispatch.operators.plugin import catalog
 from onedispatch.operators.plugin.catalog import Batch
 
@@ -21,6 +22,7 @@ from onedispatch.operators.plugin.catalog import Batch
 class Offer:
     kernel: Kernel
     origin: str
+    functions: Mapping[str, Any] = field(default_factory=dict)
 
 
 def offer(name: str, origin: str, pad: float | None = None) -> Offer:
@@ -29,8 +31,8 @@ def offer(name: str, origin: str, pad: float | None = None) -> Offer:
     return Offer(Kernel(name, inputs=(x,), outputs=(y,), cost=cost, code_bytes=512), origin)
 
 
-def mapping(op_type: str, origin: str, domain: str = "acme") -> Mapping:
-    return Mapping(domain, op_type, ("float32",), "", lambda node, lowering: None, origin)
+def mapping(op_type: str, origin: str, domain: str = "acme") -> Row:
+    return Row(domain, op_type, ("float32",), "", lambda node, lowering: None, origin)
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +104,22 @@ def test_the_same_origin_again_replaces_what_it_registered() -> None:
     catalog.commit(collected("a.py", "acme::g@1"))
     catalog.commit(collected("a.py", "acme::g@1"))
     assert catalog.named("acme::f@1") is again and len(catalog.kernels()) == 2
+
+
+def test_a_class_with_a_compiled_body_and_the_library_of_the_body_are_one() -> None:
+    body = {"library": "libacme.so", "index": 0}
+    for first in ("acme.py", "libacme.so"):
+        catalog.forget()
+        for origin in (first, *({"acme.py", "libacme.so"} - {first})):
+            with catalog.collecting(origin) as batch:
+                kernel = offer("acme::f@1", origin).kernel
+                catalog.add_kernel(Offer(kernel, origin, body))
+                catalog.add_mapping(mapping("F", origin), "acme::f@1")
+            catalog.commit(batch)
+        (found,), known = catalog.kernels(), registry.mapping_for("acme", "F")
+        assert found.origin == "acme.py" and known is not None and known.origin == "acme.py"
+    with pytest.raises(KernelLibraryError, match=r"other\.py.*acme\.py"):
+        catalog.add_kernel(Offer(found.kernel, "other.py", body))
 
 
 def test_one_operator_from_two_files() -> None:

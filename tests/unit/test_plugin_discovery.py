@@ -33,6 +33,7 @@ from onedispatch.operators.plugin import catalog
 class Offer:
     kernel: Kernel
     origin: str
+    functions = {}
 
 for name in NAMES.split():
     kernel = Kernel(name, (Tensor("x", "..."),), (Tensor("y", "..."),), cost=e.ELEMENTS, code_bytes=512)

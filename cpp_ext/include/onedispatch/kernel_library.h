@@ -35,9 +35,9 @@ void check_declaration(const std::string& where, const od_kernel_spec& spec);
 // Kernels by digest. Libraries are added and never taken away: their kernels may run.
 class KernelRegistry {
  public:
-  // Throws KernelError as check_library does, and where a name or a digest is taken. A library that is
-  // there already is left as it is.
-  void add(const od_library* library);
+  // Throws KernelError as check_library does, and where a name or a digest is taken: messages name
+  // the file that the library came from. A library that is there already is left as it is.
+  void add(const od_library* library, const std::string& file = "");
   // Adds a kernel that came from `origin`, or replaces one of the same name that was added so. Operations that
   // have begun go on with what they began with. Blocks and images that name an older digest of it run as
   // before, and where the digest is the same, the next operation of theirs has the new functions. Throws

@@ -238,12 +238,12 @@ void check_library(const od_library* library) {
 
 void check_declaration(const std::string& where, const od_kernel_spec& spec) { Declaration(where, spec).check(); }
 
-void KernelRegistry::add(const od_library* library) {
+void KernelRegistry::add(const od_library* library, const std::string& file) {
   check_library(library);
   const std::unique_lock<std::shared_mutex> lock(mutex_);
   if (std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.library == library; })) return;
   std::vector<Entry> grown = entries_;  // all of the library or nothing
-  const std::string origin = std::string("library ") + library->name;
+  const std::string origin = std::string("library ") + library->name + (file.empty() ? "" : ", " + file);
   for (uint32_t i = 0; i < library->n_kernels; ++i) {
     const od_kernel_spec& spec = *library->kernels[i]->spec;
     for (const Entry& entry : grown) {
@@ -340,7 +340,7 @@ const od_library* open_library(const std::string& path) {
 std::vector<const od_kernel*> load_library(const std::string& path) {
   const od_library* library = open_library(path);
   try {
-    registry().add(library);
+    registry().add(library, path);
   } catch (const KernelError& error) {
     refuse(error.status, path + ": " + error.what);
   }
