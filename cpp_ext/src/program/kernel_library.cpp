@@ -54,7 +54,7 @@ class Declaration {
     require(std::strlen(spec_.name) <= OD_MAX_NAME_BYTES, "a name of more than " + counted(OD_MAX_NAME_BYTES, "byte"));
     most("dimension", spec_.n_dims, OD_MAX_DIMS);
     most("operand", spec_.n_operands, OD_MAX_OPERANDS);
-    most("scalar", spec_.n_scalars, OD_MAX_SCALARS);
+    most("scalar", spec_.n_scalars, spec_.members != 0 ? OD_MAX_SCALARS : OD_MAX_OWN_SCALARS);
     uint32_t own = 0;
     for (uint32_t i = 0; i < spec_.n_scalars && spec_.scalars != nullptr; ++i) own += spec_.scalars[i].hidden == 0 ? 1 : 0;
     most("scalar", own, OD_MAX_OWN_SCALARS);
