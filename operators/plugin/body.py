@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a kernel's Python body sees of a call: a ``Tile``, made from parameter block and chunks alone.
+
+A body is called for one box of members at a time, on any thread, with arrays of what those members declare to
+touch. It computes them all at once, as NumPy does, and writes its outputs: ``t.z[:] = t.a * t.x + t.y``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations.dtypes import DTYPES, DType
+from onedispatch.operators.declarations.kernel import MAX_DIMS, Kernel, Scalar
+from onedispatch.operators.plugin.declared import Declared, Interval, Placement
+from onedispatch.operators.plugin.refusals import refusal
+
+Array = np.ndarray[Any, Any]
+Body = Callable[["Tile"], None]
+Setup = Mapping[str, Any]
+"""What ``_core.register_kernel`` hands to ``prepare``."""
+
+_ROWS = {row.code: row for row in DTYPES.values()}
+_OF_A_TILE = ("origin", "shape", "index_space", "first", "print")
+
+
+class Result(np.ndarray[Any, Any]):
+    """An output of a tile. What is written to it must fit: its shape by broadcasting, its dtype in kind."""
+
+    said: str
+
+    def __setitem__(self, at: Any, values: Any) -> None:
+        given = getattr(values, "dtype", None)
+        if given is not None and not np.can_cast(given, self.dtype, "same_kind"):
+            accepted = f"{self.dtype}, or what rounds to it: values.astype({self.dtype.name!r}) says so"
+            raise refusal("dtype", f"output {_name(self)}", f"values of {given}", accepted)
+        try:
+            super().__setitem__(at, values)
+        except ValueError as error:
+            accepted = f"what broadcasts to {list(self[at].shape)}"
+            raise refusal("output_size", f"output {_name(self)}", error, accepted) from error
+
+    def __array_finalize__(self, source: Any) -> None:
+        self.said = getattr(source, "said", "")
+
+
+def _name(array: Result) -> str:
+    return array.said or "of the tile"
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An axis of the block (``od_axis`` of ``onedispatch/kernel.h``)."""
+
+    extent: int
+    chunk: int
+    stride: int
+    a: int
+    den: int
+    align: int
+    b: int
+    span: int
+    along: int  # -1: any member may touch all
+    padding: int
+
+    @property
+    def size(self) -> int:
+        """Of the tensor."""
+        return self.extent - self.padding
+
+    def chunk_origin(self, origin: Sequence[int]) -> int:
+        """The first coordinate that the chunk of the tile at ``origin`` holds."""
+        tile = 0 if self.along < 0 else origin[self.along]
+        wanted = self.a * tile // self.den + self.b
+        return min(max(wanted - wanted % self.align, 0), self.extent - self.chunk)
+
+    def touched(self, members: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """(first, end) of the coordinates that members of the nest declare; they may lie outside."""
+        if self.along < 0:
+            return 0, self.size
+        first, count = members[self.along]
+        return self._at(first), self._at(first + count - 1) + self.span
+
+    def _at(self, member: int) -> int:
+        return self.a * member // self.den + self.b
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """How an operand lies, and where a tile's part of it is."""
+
+    name: str
+    row: DType
+    axes: tuple[_Axis, ...]
+    edge: float  # pad of an input, fill of an output; NaN: none
+
+    @classmethod
+    def of(cls, name: str, said: Mapping[str, Any] | None, output: bool) -> _Operand | None:
+        if said is None:
+            return None
+        axes = tuple(_Axis(*map(int, axis)) for axis in said["axes"])
+        return cls(name, _ROWS[said["dtype"]], axes, said["fill" if output else "pad"])
+
+    @property
+    def outside(self) -> Any:
+        """The element that stands for what is not in the tensor, or not written."""
+        return self.row.numpy.type(0 if self.edge != self.edge else self.edge)
+
+    def lies(self, data: Array) -> Array:
+        """The chunk as an array; of a tensor without dimensions one element."""
+        itemsize = self.row.itemsize
+        elements = data[: len(data) // itemsize * itemsize].view(self.row.numpy)
+        shape = tuple(axis.chunk for axis in self.axes) or (1,)
+        strides = tuple(axis.stride * itemsize for axis in self.axes) or (itemsize,)
+        return np.lib.stride_tricks.as_strided(elements, shape, strides, writeable=data.flags.writeable)
+
+    def box(self, members: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [axis.touched(members) for axis in self.axes]
+
+    def parts(
+        self, box: Sequence[tuple[int, int]], origin: Sequence[int]
+    ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """Of what is in the tensor of ``box``: where it is in the chunk, and in an array of the box."""
+        there, here = [], []
+        for axis, (first, end) in zip(self.axes, box, strict=True):
+            low, high = max(first, 0), min(end, axis.size)
+            high = max(low, high)
+            begin = axis.chunk_origin(origin)
+            if low < high and not begin <= low <= high <= begin + axis.chunk:
+                given = f"coordinates {low} to {high - 1} of {self.name}"
+                accepted = f"{begin} to {begin + axis.chunk - 1}, which the chunk holds"
+                raise refusal("layout", "the tile", given, accepted)
+            there.append(slice(low - begin, high - begin) if low < high else slice(0, 0))
+            here.append(slice(low - first, high - first))
+        return tuple(there), tuple(here)
+
+
+def _is_all(parts: Sequence[slice], box: Sequence[tuple[int, int]]) -> bool:
+    return all((p.start, p.stop) == (0, end - first) for p, (first, end) in zip(parts, box, strict=True))
+
+
+class Tile:
+    """One call of a kernel: a box of members.
+
+    By the names of the declaration: inputs and auxiliary tensors as arrays that cannot be written, outputs
+    as arrays to write; each of what the members of the box declare to touch, ``t.first(name)`` being the
+    tensor's coordinate of its first element. Outside of the tensor inputs hold their pad, and what is written
+    there is dropped. Inputs that are absent are None. Scalars are numbers (f32: ``np.float32``), scratch
+    is an array with at least as many elements as the instance said, of any contents.
+
+    Attributes:
+        origin: the first member, along every index dimension.
+        shape: how many members there are along each.
+        index_space: members in all, of all calls together.
+    """
+
+    def __init__(
+        self,
+        values: dict[str, Any],
+        boxes: dict[str, tuple[int, ...]],
+        members: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
+        host: Any,
+    ) -> None:
+        self.__dict__.update(values)
+        origin, shape, index_space = members
+        more = {"origin": origin, "shape": shape, "index_space": index_space, "_boxes": boxes, "_host": host}
+        self.__dict__.update(more)
+
+    def first(self, name: str) -> tuple[int, ...]:
+        """The tensor's coordinate of the first element of an operand's array; below 0 where that is pad.
+
+        Raises ``KernelError`` for what is no operand, or absent.
+        """
+        if name not in self._boxes:
+            raise refusal("parameter_invalid", f"first({name!r})", name, ", ".join(self._boxes))
+        found: tuple[int, ...] = self._boxes[name]
+        return found
+
+    def print(self, text: str, *values: Any) -> None:
+        """Tell a line to whoever runs the kernel."""
+        if self._host is not None:
+            self._host.print(self.origin, text % values if values else text)
+
+    def __getattr__(self, name: str) -> Any:
+        known = ", ".join(x for x in self.__dict__ if not x.startswith("_"))
+        raise AttributeError(f"a tile has no {name!r}; it has {known}, {', '.join(_OF_A_TILE[3:])}")
+
+    def __setattr__(self, name: str, values: Any) -> None:
+        """``t.z = values`` is ``t.z[:] = values``; everything else stays as it is."""
+        array = self.__dict__.get(name)
+        if not isinstance(array, Result):
+            written = [x for x, value in self.__dict__.items() if isinstance(value, Result)]
+            accepted = f"values for {' or '.join(written)}; a body keeps nothing in its tile"
+            raise refusal("parameter_invalid", f"t.{name} = ...", type(values).__name__, accepted)
+        if array is not values:  # t.z += 1 has written it already
+            array[...] = values
+
+
+class _Plan:
+    """A body prepared for one nest: everything that the block says, read once."""
+
+    def __init__(self, kernel: Kernel, body: Body, scratch: Mapping[str, str], setup: Setup) -> None:
+        self.body, self.setup = body, setup
+        outputs = {t.name for t in kernel.outputs}
+        names = [t.name for t in kernel.tensors]
+        self.operands = [
+            (name, name in outputs, _Operand.of(name, said, name in outputs))
+            for name, said in zip(names, setup["operands"], strict=True)
+        ]
+        words = dict(zip((s.name for s in kernel.scalars), setup["scalars"], strict=True))
+        self.scalars = {s.name: _number(s, words[s.name]) for s in kernel.scalars if not s.hidden}
+        self.scratch = _scratch_parts(scratch, words)
+        self.first: tuple[int, ...] = setup["first"]
+        followed = [axis.along for _, _, one in self.operands if one for axis in one.axes]
+        many = [d for d in range(MAX_DIMS) if setup["total"][d] > 1]
+        self.rank = 1 + max([0, *followed, *many])
+
+    def __call__(
+        self,
+        origin: Sequence[int],
+        member: Sequence[int],
+        count: Sequence[int],
+        chunks: Sequence[Array | None],
+        scratch: Array | None,
+        host: Any,
+    ) -> None:
+        if 0 in count:  # members that only fill up words of rows
+            return
+        members = [(m - f, n) for m, f, n in zip(member, self.first, count, strict=True)]
+        values: dict[str, Any] = dict(self.scalars)
+        boxes: dict[str, tuple[int, ...]] = {}
+        later: list[tuple[Array, Array]] = []
+        for (name, output, operand), data in zip(self.operands, chunks, strict=True):
+            if operand is None or data is None:
+                values[name] = None
+                continue
+            box = operand.box(members)
+            boxes[name] = tuple(low for low, _ in box)
+            make = self._output if output else self._input
+            values[name] = make(operand, operand.lies(data), box, origin, later)
+        for name, (first, end, row) in self.scratch.items():
+            assert scratch is not None
+            values[name] = scratch[first : end if end else None].view(row.numpy)
+        rank = self.rank
+        space = tuple(self.setup["total"][:rank])
+        tile = Tile(values, boxes, (tuple(member[:rank]), tuple(count[:rank]), space), host)
+        with np.errstate(all="ignore"):  # infinities are values, not warnings
+            self.body(tile)
+        for chunk, written in later:
+            chunk[...] = written
+
+    @staticmethod
+    def _input(
+        operand: _Operand,
+        chunk: Array,
+        box: Sequence[tuple[int, int]],
+        origin: Sequence[int],
+        later: list[tuple[Array, Array]],
+    ) -> Array:
+        there, here = operand.parts(box, origin)
+        array = chunk[there]
+        if not _is_all(here, box):
+            whole = np.full([end - first for first, end in box], operand.outside, operand.row.numpy)
+            whole[here] = array
+            array = whole
+        array.flags.writeable = False
+        return array
+
+    @staticmethod
+    def _output(
+        operand: _Operand,
+        chunk: Array,
+        box: Sequence[tuple[int, int]],
+        origin: Sequence[int],
+        later: list[tuple[Array, Array]],
+    ) -> Array:
+        there, here = operand.parts(box, origin)
+        inside = chunk[there]
+        if operand.edge != operand.edge:  # nothing was filled: what lay there before is nobody's
+            inside[...] = operand.outside
+        array = inside
+        if not _is_all(here, box):
+            array = np.full([end - first for first, end in box], operand.outside, operand.row.numpy)
+            array[here] = inside
+            later.append((inside, array[here]))
+        result = array.view(Result)
+        result.said = operand.name
+        return result
+
+
+def _number(scalar: Scalar, word: int) -> Any:
+    """A scalar's word as the number that it is."""
+    if scalar.type == "f32":
+        return np.float32(struct.unpack("<f", struct.pack("<I", word))[0])
+    return word - (1 << 32) if scalar.type == "i32" and word >> 31 else word
+
+
+def _scratch_parts(scratch: Mapping[str, str], words: Mapping[str, int]) -> dict[str, tuple[int, int, DType]]:
+    """(first byte, end, dtype) of every scratch, one after the other; the last one ends with all."""
+    found = {}
+    for name, dtype in scratch.items():
+        first = words[f"at_{name}"]
+        behind = [words[f"at_{other}"] for other in scratch if words[f"at_{other}"] > first]
+        end = min(behind, default=words["scratch_bytes"])
+        found[name] = (
+            first,
+            first + (end - first) // DTYPES[dtype].itemsize * DTYPES[dtype].itemsize,
+            DTYPES[dtype],
+        )
+    return found
+
+
+def functions(kernel: Kernel, body: Body, scratch: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What ``_core.register_kernel`` runs for a kernel with a Python body; ``scratch``: dtypes by name."""
+
+    def prepare(setup: Setup) -> _Plan:
+        return _Plan(kernel, body, scratch or {}, setup)
+
+    return {"prepare": prepare}
+
+
+# -- all members at once, on the host ------------------------------------------------------------------
+
+
+def computed(
+    declared: Declared, kernel: Kernel, body: Body, placement: Placement, arrays: Mapping[str, Array]
+) -> dict[str, Array]:
+    """The outputs of an instance, by one call of its body for all members.
+
+    ``arrays``: inputs that are there, by name; auxiliary tensors and scalars are the placement's.
+    """
+    outputs = {
+        name: np.zeros(shape, DTYPES[dtype].numpy) for name, (dtype, shape) in placement.outputs.items()
+    }
+    given = {n: np.ascontiguousarray(array) for n, array in {**arrays, **placement.aux}.items()}
+    pads = {one.name: placement.pads.get(one.name, one.pad) for one in declared.inputs}
+    fills = {one.name: placement.fills.get(one.name, one.fill) for one in declared.outputs}
+    for name, array in outputs.items():
+        if fills[name] is not None:
+            array[...] = array.dtype.type(fills[name])
+    there = {**given, **outputs}
+    operands, chunks = [], []
+    for name in (tensor.name for tensor in kernel.tensors):
+        edge = (fills if name in outputs else pads).get(name)
+        operands.append(_said(placement.access.get(name), there[name], edge) if name in there else None)
+        chunks.append(there[name].reshape(-1).view(np.uint8) if name in there else None)
+    space = (*placement.index_space, *[1] * (MAX_DIMS - len(placement.index_space)))
+    none = (0,) * MAX_DIMS
+    at, words = 0, {}
+    for name, size in placement.scratch.items():
+        words[f"at_{name}"] = at
+        at += -(-size // 4) * 4
+    words |= {name: _word(kernel.scalar(name), value) for name, value in placement.scalars.items()}
+    words["scratch_bytes"] = at
+    setup = {
+        "operands": tuple(operands),
+        "scalars": tuple(words.get(s.name, 0) for s in kernel.scalars),
+        "first": none,
+        "total": space,
+    }
+    plan = _Plan(kernel, body, {one.name: one.dtype for one in declared.scratch}, setup)
+    plan(none, none, space, chunks, np.zeros(at, np.uint8), None)
+    return outputs
+
+
+def _said(intervals: Sequence[Interval] | None, array: Array, edge: float | None) -> dict[str, Any]:
+    """An operand whose chunk is the whole tensor, as a setup says it."""
+    axes = []
+    for d, size in enumerate(array.shape):
+        it = Interval() if intervals is None else intervals[d]
+        stride = array.strides[d] // array.itemsize
+        if it.dim is None or it.a < 0:
+            axes.append((size, size, stride, 0, 1, 1, 0, 0, -1, 0))
+        else:
+            a, den = it.a.as_integer_ratio()
+            axes.append((size, size, stride, a, den, 1, it.start, it.span, it.dim, 0))
+    value = float("nan") if edge is None else float(edge)
+    code = next(row.code for row in DTYPES.values() if row.numpy == array.dtype)
+    return {"dtype": code, "axes": tuple(axes), "pad": value, "fill": value}
+
+
+def _word(scalar: Scalar, value: float) -> int:
+    """The word that stands for a number in a parameter block."""
+    if scalar.type == "f32":
+        return int(np.float32(value).view(np.uint32))
+    return int(value) & 0xFFFFFFFF
