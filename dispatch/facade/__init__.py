@@ -46,17 +46,23 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.runtime.devices import DeviceInfo, devices
     from onedispatch.dispatch.runtime.report import OpReport, RunReport
     from onedispatch.dispatch.runtime.session import InferenceSession
+    from onedispatch.operators.declarations.kernel import Scalar
+    from onedispatch.operators.plugin.declared import Aux, In, Interval, Out, Scratch
+    from onedispatch.operators.plugin.plugin import kernel, maps
 
     __version__: str
 
 __all__ = [
+    "Aux",
     "CompiledModel",
     "CompiledModelError",
     "DeviceError",
     "DeviceInfo",
+    "In",
     "InferenceSession",
     "InputError",
     "InternalError",
+    "Interval",
     "KernelError",
     "KernelLibraryError",
     "ModelError",
@@ -64,8 +70,11 @@ __all__ = [
     "OneDispatchError",
     "OpReport",
     "OperatorError",
+    "Out",
     "ResourceError",
     "RunReport",
+    "Scalar",
+    "Scratch",
     "SimulationError",
     "SolutionError",
     "TransactionError",
@@ -75,8 +84,10 @@ __all__ = [
     "backend",
     "compile",
     "devices",
+    "kernel",
     "kernels",
     "load",
+    "maps",
     "plugins",
     "transactions",
     "xrt",
@@ -101,6 +112,13 @@ _LAZY = {
     "plugins": ("plugins.api", ""),
     "xrt": ("runtime.xrt", ""),
 }
+# The same below onedispatch.operators.
+_DECLARING = {
+    **{name: ("plugin.declared", name) for name in ("Aux", "In", "Interval", "Out", "Scratch")},
+    "Scalar": ("declarations.kernel", "Scalar"),
+    "kernel": ("plugin.plugin", "kernel"),
+    "maps": ("plugin.plugin", "maps"),
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -110,6 +128,9 @@ def __getattr__(name: str) -> Any:
         module_name, attribute = _LAZY[name]
         module = importlib.import_module(f"onedispatch.dispatch.{module_name}")
         value = getattr(module, attribute) if attribute else module
+    elif name in _DECLARING:
+        module_name, attribute = _DECLARING[name]
+        value = getattr(importlib.import_module(f"onedispatch.operators.{module_name}"), attribute)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

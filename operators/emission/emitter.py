@@ -37,6 +37,7 @@ from onedispatch.operators.emission import overlay
 from onedispatch.operators.emission.access_pattern import MAX_REPEAT, ChunkTask, Dims, Pattern, chunk_tasks
 from onedispatch.operators.emission.mem_tile import MemTile
 from onedispatch.operators.scheduling.index_space import K, Operand, Packed
+from onedispatch.operators.scheduling.members import Members
 from onedispatch.operators.scheduling.resources import MM2S, S2MM, Resources, resources
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device, ShimBd, TransactionBuilder, queue_word
@@ -223,10 +224,12 @@ class BoundNest:
     def _set_arguments(self, block: ParamBlock) -> None:
         s, nest = self.schedule, self.schedule.nest
         bound = nest.bound
+        if nest.members is not None:
+            self._set_members(block, nest.members)
         for name, dim in nest.roles.items():
             block.set_dim(name, dim)
         for tensor in nest.kernel.tensors:
-            if tensor.name in bound:
+            if tensor.name in bound and nest.members is None:
                 code = bound[tensor.name].dtype.code
                 axes = () if tensor in nest.kernel.outputs else s.axes(tensor)
                 block.set_operand(tensor.name, s.ref(tensor.name), code, axes)
@@ -238,6 +241,22 @@ class BoundNest:
                     f"nest of {nest.kernel.name}, scalar {scalar.name!r}", "nothing", "a value"
                 )
             block.set_scalar(scalar.name, value)
+
+    def _set_members(self, block: ParamBlock, members: Members) -> None:
+        """The index space of an instance of a member kernel, and what of its tensors lies where."""
+        s = self.schedule
+        block.set_members(members.first, members.total, members.whole)
+        for operand in s.nest.strided:
+            shape = [int(n) for n in operand.chunk_shape(s.nest, s.tiles, s.k_tile)]
+            said = members.axes[operand.name]
+            axes = [
+                Axis(one.extent, shape[d], prod(shape[d + 1 :]), one.a, one.b, one.align, one.den)
+                for d, one in enumerate(said)
+            ]
+            along, spans = [one.along for one in said], [one.span for one in said]
+            paddings = [one.padding for one in said]
+            reference, code = s.ref(operand.name), operand.dtype.code
+            block.set_member_operand(operand.name, reference, code, axes, along, spans, paddings)
 
 
 @dataclass
@@ -285,8 +304,11 @@ class _Emitter:
         push(Push(-1, 0, column, 1, S2MM, 1, pieces, in_bd))
         push(Push(-1, 1, column, 1, MM2S, 0, pieces, out_bd))
         core_bd = self.room.core_param_bds[pieces]
+        # Memory tiles hold one piece: of longer blocks the rest comes when cores take the first, and feeds
+        # whose descriptors do not suffice wait for all of it.
+        step = 0 if pieces == 1 else -1
         for row in range(self.room.rows):
-            push(Push(0, CORE_RANK, column, 2 + row, S2MM, 1, 1, core_bd))
+            push(Push(step, CORE_RANK, column, 2 + row, S2MM, 1, 1, core_bd))
 
     def _turns(self, column: int) -> None:
         """Where one row of several that share a lane works, it does not wait for its turn."""

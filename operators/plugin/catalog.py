@@ -277,7 +277,24 @@ def forget(origin: str | None = None) -> None:
     """Takes back what an origin registered, or everything: for tests, and for files that failed to load."""
     with _LOCK:
         for name in [n for n, one in _KERNELS.items() if origin in (None, one.origin)]:
-            del _KERNELS[name]
+            withdraw_kernel(name)
         for key in [k for k, one in _MAPPINGS.items() if origin in (None, one.mapping.origin)]:
-            del _MAPPINGS[key]
-            registry.take_back(*key, _COVERED.pop(key, None))
+            withdraw_mapping(*key)
+
+
+def withdraw_kernel(name: str) -> None:
+    """Takes one kernel back, mappings of it aside."""
+    with _LOCK:
+        del _KERNELS[name]
+
+
+def withdraw_mapping(domain: str, op_type: str) -> None:
+    """Takes one mapping back: the operator is mapped as it was before."""
+    with _LOCK:
+        del _MAPPINGS[domain, op_type]
+        registry.take_back(domain, op_type, _COVERED.pop((domain, op_type), None))
+
+
+def loading() -> bool:
+    """Whether a plug-in's file is being loaded by this thread: what registers now belongs to it."""
+    return _COLLECTING.get() is not None

@@ -24,7 +24,9 @@ from onedispatch.operators.declarations.kernel import (
     MAX_NAME_BYTES,
     MAX_OPERANDS,
     MAX_SCALARS,
+    ONE_OP,
     SCALAR_TYPES,
+    WORK,
     KernelDeclarationError,
     Scalar,
     Work,
@@ -32,7 +34,7 @@ from onedispatch.operators.declarations.kernel import (
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions.base.errors import KernelError
 from onedispatch.transactions.base.phrases import counted, span
-from onedispatch.transactions.machine.device import device_names
+from onedispatch.transactions.machine.device import device_names, vocabulary
 
 MAX_RANK = MAX_DIMS
 MAX_AUX = 16
@@ -156,7 +158,7 @@ class Declared:
     ``devices``: names that it runs on, None for all. ``code_bytes``: program memory that it takes.
     ``work``: element operations per member. ``deterministic``: the same bits whenever it runs.
     ``in_place``: outputs that may lie where an input lay. ``library``: the shared object that holds the
-    compiled body.
+    compiled body. ``prints``: 0 never, 1 yes, 2 one variable per line.
     Raises ``KernelDeclarationInvalidError`` for whatever could not be run.
     """
 
@@ -174,6 +176,7 @@ class Declared:
     reference: Callable[..., Any] | None = field(default=None, hash=False, compare=False)
     library: str = ""
     summary: str = ""
+    prints: int = 0
 
     def __post_init__(self) -> None:
         self._check_name()
@@ -197,6 +200,11 @@ class Declared:
 
     def operand(self, name: str) -> In | Out:
         return next(one for one in self.operands if one.name == name)
+
+    @property
+    def work_per_member(self) -> Work:
+        """What a member's work is counted in, with the numbers that hold where a node says nothing."""
+        return self.work or ONE_OP
 
     def dtypes_of(self, operand: In | Out) -> tuple[str, ...]:
         """The dtypes that an operand may have, in the order of its declaration."""
@@ -286,6 +294,11 @@ class Declared:
         unknown = sorted({name.partition("_")[0] for name in self.devices or ()} - set(device_names()))
         if unknown:
             raise self._refuse("devices", ", ".join(unknown), ", ".join(device_names()))
+        for dtype in self.dtypes_of(self.outputs[0]) if self.work else ():
+            known = [term for term in WORK if f"kernel.{DTYPES[dtype].rates}_{term}_cycles" in vocabulary()]
+            uncounted = [term for term, _ in self.work if term not in known]
+            if uncounted:
+                raise self._refuse(f"work on {dtype}", ", ".join(uncounted), ", ".join(known))
         outputs, inputs = {one.name for one in self.outputs}, {one.name for one in self.inputs}
         for out, source in self.in_place.items():
             if out not in outputs or source not in inputs:
@@ -316,7 +329,9 @@ def accepted_by(scalar: Scalar) -> str:
 
 def declaration_refused(name: str, error: KernelDeclarationError) -> KernelError:
     """What the engine says against a declaration, as this folder says it."""
-    return refusal("declaration_invalid", f"kernel {name}", error, "a declaration that the engine takes")
+    where, _, said = str(error).partition(": given ")
+    given, _, accepted = said.partition("; accepted: ")
+    return refusal("declaration_invalid", where or f"kernel {name}", given, accepted)
 
 
 # -- short forms ---------------------------------------------------------------------------------

@@ -115,7 +115,13 @@ class Node:
         for operand, tensor in zip(declared.inputs, self._given(spec.inputs, declared.inputs), strict=True):
             self._tensors[operand.name] = self._input(operand, tensor)
         self._check_likes(declared.inputs)
-        self.scalars = {scalar.name: self._scalar(scalar) for scalar in declared.scalars}
+        self.preferred_split: int | None = None  # the index dimension that is best cut first
+        told = {scalar: self._told(scalar) for scalar in declared.scalars}
+        self.scalars = {
+            scalar.name: self.checked_scalar(scalar, value, f"attribute {self._attribute(scalar)!r}")
+            for scalar, value in told.items()
+            if value is not None
+        }
 
     # -- what is there ---------------------------------------------------------------------
 
@@ -148,8 +154,12 @@ class Node:
         raise self.refuse("parameter_invalid", "an operand", repr(name), ", ".join(self._names()))
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_") and name in self.__dict__.get("scalars", ()):
-            return self.scalars[name]
+        if not name.startswith("_") and "scalars" in self.__dict__:
+            if name in self.scalars:
+                return self.scalars[name]
+            for scalar in self._declared.scalars:
+                if scalar.name == name:
+                    raise self._missing(scalar)
         known = ", ".join(self.__dict__.get("scalars", ())) or "none"
         raise AttributeError(f"a node has no {name!r}; the kernel's scalars: {known}")
 
@@ -354,14 +364,23 @@ class Node:
         """Raises ``KernelDtypeError`` where an output is not like the operand that it must be like."""
         self._check_likes(self._declared.outputs)
 
-    def _scalar(self, scalar: Scalar) -> float:
-        attribute = self._attributes.get(scalar.name, scalar.name)
-        value = self._spec.attr(attribute, scalar.default)
-        if value is None:
-            given = ", ".join(sorted(self._spec.attributes)) or "no attributes"
-            accepted = f"attribute {attribute!r}, {accepted_by(scalar)} (it has no default)"
-            raise self.refuse("missing_parameters", f"scalar {scalar.name}", given, accepted)
-        return self.checked_scalar(scalar, value, f"attribute {attribute!r}")
+    def _attribute(self, scalar: Scalar) -> str:
+        return self._attributes.get(scalar.name, scalar.name)
+
+    def _told(self, scalar: Scalar) -> Any:
+        return self._spec.attr(self._attribute(scalar), scalar.default)
+
+    def _missing(self, scalar: Scalar) -> KernelError:
+        given = ", ".join(sorted(self._spec.attributes)) or "no attributes"
+        accepted = f"attribute {self._attribute(scalar)!r}, {accepted_by(scalar)} (it has no default)"
+        return self.refuse("missing_parameters", f"scalar {scalar.name}", given, accepted)
+
+    def checked_scalars(self) -> dict[str, float]:
+        """Every scalar. Raises ``KernelMissingParametersError`` where neither node nor kernel gives one."""
+        for scalar in self._declared.scalars:
+            if scalar.name not in self.scalars:
+                raise self._missing(scalar)
+        return dict(self.scalars)
 
     def checked_scalar(self, scalar: Scalar, value: Any, where: str) -> float:
         """``value`` as a number of the scalar's type. Raises ``KernelScalarArgumentError``."""

@@ -104,6 +104,10 @@ class Quantities:
                 rates = self._rates(leaf.part)
                 counts = self.nest.price(leaf)
                 return sum((times * self._constant(f"{rates}_{term}_cycles") for term, times in counts), 0.0)
+            case Op.COUNT if self.nest.kernel.members:
+                return self._count(name, self.tensors[name].axis_names.index(leaf.part))
+            case Op.FILLED:
+                return float(_filled(self.nest, self.tensors[name]))
             case Op.COUNT | Op.STRIDE:
                 dim = self.nest.axis_dim(self.tensors[name], leaf.part)
                 return self._along(name, dim)[leaf.op is Op.STRIDE]
@@ -142,6 +146,13 @@ class Quantities:
                 return count, stride
         return 1, 0
 
+    def _count(self, name: str, position: int) -> Any:
+        """Extent of the chunk of a member kernel's operand along a dimension of its tensor."""
+        operand = self.bound.get(name)
+        if not isinstance(operand, Operand) or position >= len(operand.shape):
+            return 1
+        return operand.chunk_shape(self.nest, self.tiles, self.k_tile)[position]
+
     def _walk(self, tensor: Tensor) -> tuple[Any, Any]:
         """(members, step) of the longest walk of an operand with one step, its innermost axis first."""
         run: Any = 1
@@ -178,6 +189,12 @@ class Quantities:
                 a, den = next(((x.a, x.den) for x in operand.access if x.dim == dim), (0, 1))
             step = np.multiply(a, lies.get(dim, (1, 0))[1])
             yield (self.k_count if dim == K else self.tiles[dim]), np.divide(step, den), a % den == 0
+
+
+def _filled(nest: Nest, output: Tensor) -> bool:
+    """Whether the super kernel fills an output's chunk before a call of a member kernel."""
+    value = nest.scalars.get(f"fill_{output.name}", output.fill)
+    return value is not None and not np.isnan(value)
 
 
 def _unchanging(formula: Expr) -> Iterator[Expr]:

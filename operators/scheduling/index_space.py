@@ -21,6 +21,7 @@ import numpy as np
 from onedispatch.operators.declarations.dtypes import DTYPES, DType
 from onedispatch.operators.declarations.kernel import K_AXIS, WHOLE, WORDS, Function, Kernel, Scalar, Tensor
 from onedispatch.operators.declarations.params import Axis
+from onedispatch.operators.scheduling.members import Members
 
 F32 = DTYPES["f32"]
 K = -1  # names the reduction dimension in ``Access.dim``
@@ -200,6 +201,7 @@ class LoopNest:
     k_extent: int = 0
     k_multiple: int = 1
     k_whole: bool = False
+    members: Members | None = None  # of a member kernel; nothing that a choice depends on
 
     @cached_property
     def bound(self) -> dict[str, Operand | Part]:
@@ -268,6 +270,10 @@ class LoopNest:
 
     def axis_dim(self, tensor: Tensor, axis: str) -> int | None:
         """The index dimension that an operand's axis runs along; None for a whole extent."""
+        if self.kernel.members:
+            operand, at = self.bound.get(tensor.name), tensor.axis_names.index(axis)
+            there = isinstance(operand, Operand) and at < len(operand.access)
+            return operand.access[at].dim if there else None  # type: ignore[union-attr]
         if axis.startswith(WHOLE):
             return None
         if axis == K_AXIS and self.kernel.reduces:

@@ -27,6 +27,9 @@ class Nest(LoopNest):
     def __post_init__(self) -> None:
         for name in ("roles", "scalars"):  # nobody changes a nest that a problem or a schedule has
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        if self.kernel.members:  # auxiliary tensors are strided ones of the instance
+            check_nest(self)
+            return
         aux = tuple(
             Part(t.name, DTYPES[t.dtypes], tuple((None, size) for size in t.shape)) for t in self.kernel.aux
         )

@@ -30,13 +30,13 @@ def check_nest(nest: LoopNest) -> None:
     _check_bindings(nest)
     if nest.is_empty:
         return
-    tensors = {tensor.name: tensor for tensor in nest.kernel.tensors}
+    tensors, members = {tensor.name: tensor for tensor in nest.kernel.tensors}, nest.kernel.members
     for operand in nest.strided:
         tensor = tensors[operand.name]
         _check_view(nest, operand)
         for position, access in enumerate(operand.access):
             _check_access(nest, operand, position, access, tensor)
-            if operand.output is not None and access.a != 1 and access.dim is not None:
+            if operand.output is not None and access.a != 1 and access.dim is not None and not members:
                 given = f"every {access.a}-th element"
                 _refuse(nest, operand, position, given, "a = 1, and strides of the view")
     for output in nest.outputs:
@@ -197,6 +197,8 @@ def _in_words(nest: LoopNest, operand: Operand, access: Access) -> bool:
     unit = operand.dtype.per_word
     if access.align % unit == 0 and operand.tensor >= 0:
         return True
+    if nest.kernel.members and operand.output is not None and access.dim is not None:
+        return _members_in_words(nest, operand, access)
     if access.dim is None or (access.a, access.den, access.start % unit) != (1, 1, 0):
         return False
     if access.dim < 0:
@@ -205,6 +207,15 @@ def _in_words(nest: LoopNest, operand: Operand, access: Access) -> bool:
         return True  # refused elsewhere
     dim = nest.dims[access.dim]
     return (dim.multiple % unit == 0 or dim.whole) and dim.extent % unit == 0
+
+
+def _members_in_words(nest: LoopNest, operand: Operand, access: Access) -> bool:
+    """Whether every tile of an output of a member kernel, ``a`` elements per member, is whole words."""
+    assert access.dim is not None
+    unit, dim = operand.dtype.per_word, nest.dims[access.dim]
+    if (access.start, access.end, access.den) != (0, access.a - 1, 1):
+        return False
+    return dim.whole or (dim.multiple * access.a % unit == 0 and dim.extent * access.a % unit == 0)
 
 
 def _check_access(nest: LoopNest, operand: Operand, position: int, access: Access, tensor: Tensor) -> None:
@@ -262,6 +273,8 @@ def _check_once(nest: LoopNest, output: Operand) -> None:
     """No two members write one element: whose value stayed would be chance."""
     named = [access.dim for access in output.access if access.dim is not None]
     for d, dim in enumerate(nest.dims):
+        if nest.kernel.members and dim.whole:
+            continue  # all of its members are in every call, and its instance was checked
         if dim.extent > 1 and named.count(d) != 1:
             raise _error(
                 nest,
@@ -269,7 +282,7 @@ def _check_once(nest: LoopNest, output: Operand) -> None:
                 f"{counted(named.count(d), 'dimension')} following index dimension {d} ({dim.name!r})",
                 "one: every member writes elements of its own",
             )
-    if named != sorted(named):
+    if named != sorted(named) and not nest.kernel.members:
         raise _error(
             nest,
             f"operand {output.name!r}",

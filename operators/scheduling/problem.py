@@ -45,6 +45,8 @@ class Problem:
 
     @classmethod
     def of(cls, nest: Nest, device: Device) -> Problem:
+        if nest.kernel.members:
+            _MEMBER_KERNELS[nest.kernel.name, nest.kernel.digest] = nest.kernel
         return cls(
             nest.kernel.name,
             nest.kernel.digest,
@@ -106,6 +108,11 @@ def _priced_scalars(nest: Nest) -> tuple[tuple[str, float | str], ...]:
     """The scalars that cost and scratch read, and of each table the first function that costs the same."""
     kernel = nest.kernel
     found: list[tuple[str, float | str]] = []
+    if kernel.members:  # whether output chunks are filled; NaN, which equals nothing, says that they are not
+        for output in kernel.outputs:
+            value = nest.scalars.get(f"fill_{output.name}")
+            if value is not None and value == value:
+                found.append((f"fill_{output.name}", 0.0))
     exact, read = kernel.scratch.names, kernel.scratch.names | kernel.cost.names
     for scalar in kernel.scalars:
         if scalar.table is not None:
@@ -141,7 +148,13 @@ def _priced(nest: Nest, name: str, function: str) -> tuple[object, ...]:
     return other.priced
 
 
+# Kernels from outside that problems were made of: they are no part of those that the package declares.
+_MEMBER_KERNELS: dict[tuple[str, int], Kernel] = {}
+
+
 def _kernel(name: str, declaration: int) -> Kernel:
+    if (name, declaration) in _MEMBER_KERNELS:
+        return _MEMBER_KERNELS[name, declaration]
     for kernel in declared():
         if kernel.name == name and kernel.digest == declaration:
             return kernel

@@ -85,7 +85,7 @@ def test_nodes_are_verified_from_the_declaration(
     inputs: Any, more: Any, name: str, expected: str, given: str
 ) -> None:
     with pytest.raises(KernelError) as caught:
-        node(*inputs, **more)
+        node(*inputs, **more).checked_scalars()
     error = caught.value
     assert type(error).__name__ == name
     assert (error.expected, error.given, error.node) == (expected, given, "n0")

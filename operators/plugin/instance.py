@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel from outside as the engine meets it, whoever wrote it and in which language."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from onedispatch.operators.declarations.kernel import Kernel
+from onedispatch.operators.plugin.declared import Declared, Placement
+from onedispatch.operators.plugin.engine import engine_kernel
+from onedispatch.operators.plugin.node import Made, Node
+
+
+class PluginKernel(ABC):
+    """A kernel from outside: a declaration, and what makes an instance of it for a node.
+
+    ``origin`` is the file that it came from, or the module's name.
+    """
+
+    declared: Declared
+    origin: str
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """Its declaration as the engine has it: name, digest, words of the block, cost."""
+        return engine_kernel(self.declared)
+
+    @cached_property
+    @abstractmethod
+    def functions(self) -> Mapping[str, Any]:
+        """Its body, as ``_core.register_kernel`` takes it: a function, or the shared object that has one."""
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether there is a NumPy function that computes the same."""
+        return self.declared.reference is not None
+
+    def reference(self, node: Node, *arrays: Any) -> Any:
+        """What it computes, in NumPy: the inputs in order, None where absent; an array, or one per output."""
+        assert self.declared.reference is not None
+        return self.declared.reference(node, *arrays)
+
+    @abstractmethod
+    def infer(self, node: Node) -> dict[str, Made]:
+        """Dtype and shape of every output. Raises ``KernelError`` where it says what cannot be."""
+
+    @abstractmethod
+    def place(self, node: Node) -> Placement:
+        """The instance for a node, checked. Raises ``KernelError`` for what could not be run."""

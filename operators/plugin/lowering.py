@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From an instance of a kernel to loop nests of the engine.
+
+An index dimension is *cut* over cores and calls where every output follows it once, each member with elements
+of its own side by side. Others are not: all their members are in every call, and what follows them is there
+whole. Where the last member overhangs a tensor, or the rows of narrow elements do not end with a member, what
+is left has a nest of its own, so that no chunk holds elements of two tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+from onedispatch.operators.declarations.dtypes import DTYPES
+from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
+from onedispatch.operators.interface.operator import Lowering, Operator
+from onedispatch.operators.plugin.declared import Declared, Interval, Placement
+from onedispatch.operators.plugin.instance import PluginKernel
+from onedispatch.operators.plugin.node import Node
+from onedispatch.operators.scheduling.candidates import smallest
+from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim, Operand
+from onedispatch.operators.scheduling.members import MemberAxis, Members
+from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.operators.scheduling.resources import resources
+from onedispatch.transactions import Device
+from onedispatch.transactions.base.phrases import counted
+
+SCRATCH_ALIGN = 64  # bytes: a vector register
+
+
+def lower(plugin: PluginKernel, node: Node, lowering: Lowering) -> None:
+    """Emit the operator that runs ``plugin`` for ``node``.
+
+    Raises ``KernelError`` where the node or its instance is refused, ``Unsupported`` where the device cannot.
+    """
+    declared, device = plugin.declared, lowering.device
+    if declared.devices is not None and not any(runs_on(name, device.name) for name in declared.devices):
+        raise Unsupported(f"{declared.name} is not for {device.name}", ", ".join(declared.devices))
+    placement = plugin.place(node)
+    inputs = {one.name: node.given(one.name) for one in declared.inputs}
+    tensors = {name: tensor for name, tensor in inputs.items() if tensor is not None}
+    constants = {name: lowering.const(values) for name, values in placement.aux.items()}
+    outputs = {}
+    for i, one in enumerate(declared.outputs):
+        dtype, shape = placement.outputs[one.name]
+        told = node.spec.outputs[i] if i < len(node.spec.outputs) else None
+        outputs[one.name] = told or lowering.temp(DTYPES[dtype].numpy, shape)
+        check_made(node, one.name, outputs[one.name], dtype, shape)
+    lowering.emit(MemberOperator(plugin, node, placement, tensors | constants, outputs, device))
+
+
+def runs_on(listed: str, device: str) -> bool:
+    """Whether a device, or a column partition of it, is one that a declaration lists."""
+    return device == listed or device.startswith(f"{listed}_")
+
+
+def check_made(node: Node, name: str, told: TensorSpec, dtype: str, shape: tuple[int, ...]) -> None:
+    """Raises ``KernelError`` where the model says otherwise of an output than the kernel."""
+    if told.dtype != DTYPES[dtype].numpy:
+        raise node.refuse("dtype", f"dtype of output {name}", dtype, f"{told.dtype}, as the model says")
+    if told.shape != shape:
+        given, accepted = list(shape), f"{list(told.shape)}, as the model says"
+        raise node.refuse("output_size", f"shape of output {name}", given, accepted)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One nest's part of an index dimension: ``count`` members from ``first`` on, in tiles of multiples of
+    ``multiple``. ``last``: the part ends with the tensors, so that chunks of it are whole."""
+
+    first: int
+    count: int
+    multiple: int = 1
+    whole: bool = False
+    last: bool = False
+
+
+class MemberOperator(Operator):
+    """A kernel from outside on concrete tensors; ``tensors`` are inputs and auxiliary ones by name."""
+
+    applies_activation = False
+
+    def __init__(
+        self,
+        plugin: PluginKernel,
+        node: Node,
+        placement: Placement,
+        tensors: Mapping[str, TensorSpec],
+        outputs: Mapping[str, TensorSpec],
+        device: Device,
+    ) -> None:
+        first, *further = outputs.values()
+        super().__init__(node.name, list(tensors.values()), first, device, further_outputs=further)
+        self.plugin, self.node, self.placement = plugin, node, placement
+        self.named = {**tensors, **outputs}
+        self.numbers = {name: i for i, name in enumerate(tensors)}
+        self.numbers |= {name: OUTPUT - i for i, name in enumerate(outputs)}
+        self.made = tuple(outputs)
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        """The kernel's name, as reports show it."""
+        return self.plugin.declared.name
+
+    @property
+    def declared(self) -> Declared:
+        return self.plugin.declared
+
+    def reference(self, *arrays: Any) -> Any:
+        """The kernel's own reference, if it has one; it sees no auxiliary tensors."""
+        given = dict(zip(self.numbers, arrays, strict=False))
+        return self.plugin.reference(self.node, *(given.get(one.name) for one in self.declared.inputs))
+
+    # -- nests -----------------------------------------------------------------------------
+
+    def nests(self) -> list[Nest]:
+        if all(self.named[name].size == 0 for name in self.made):
+            return []
+        for name, tensor in self.named.items():
+            if tensor.size == 0:
+                raise Unsupported(f"{name} has no elements", "tensors with elements, or no output with any")
+        parts = [self.parts(d) for d in range(len(self.placement.index_space))]
+        return [self._nest(cuts) for cuts in product(*parts)]
+
+    def check_fits(self) -> None:
+        """Raises ``Unsupported`` that names the operand which takes the most."""
+        try:
+            super().check_fits()
+        except Unsupported as error:
+            raise self._told(error) from error
+
+    def _told(self, error: Unsupported) -> Unsupported:
+        if not self._nests:
+            return error
+        nest, room = self._nests[0], resources(self.device)
+        tiles, k_tile = smallest(nest)
+        sizes = {x.name: 4 * int(x.chunk_words(nest, tiles, k_tile)) for x in nest.strided}
+        largest = max(sizes, key=lambda name: sizes[name])
+        doubled = sum(2 * size for name, size in sizes.items() if name not in self.made)
+        need = doubled + sum(sizes[name] for name in self.made) + sum(self.placement.scratch.values())
+        if need <= room.buffer_bytes:
+            return error
+        told = ", ".join(map(str, self.placement.access.get(largest, ()))) or "whole"
+        others = need - sizes[largest] * (1 if largest in self.made else 2)
+        fits = max(0, (room.buffer_bytes - others) // (1 if largest in self.made else 2))
+        return Unsupported(
+            f"operand {largest} (access {told}) needs {counted(sizes[largest], 'byte')} in every call, "
+            f"{counted(need, 'byte')} with the others (inputs twice); a core holds {room.buffer_bytes}",
+            f"at most {counted(fits, 'byte')} of {largest} per call: intervals that follow an index "
+            "dimension, not all of a dimension",
+        )
+
+    # -- index dimensions --------------------------------------------------------------------
+
+    def parts(self, dim: int) -> list[Cut]:
+        """The nests' parts of an index dimension."""
+        members = self.placement.index_space[dim]
+        uncut = [Cut(0, members, whole=True)]
+        follows = [self._follows(name, dim) for name in self.made]
+        if members == 1 or None in follows:
+            return uncut
+        sizes = [found for found in follows if found is not None]
+        reach = {-(-size // a) for a, size, _ in sizes}
+        if len(reach) > 1 or max(reach) > members:
+            return uncut
+        there = max(reach)  # members that write something
+        pitches = {Fraction(-(-size // unit) * unit, a) for a, size, unit in sizes}
+        granule = math.lcm(*(unit // math.gcd(unit, a) for a, _, unit in sizes))
+        if len(pitches) == 1 and (pitch := pitches.pop()).denominator == 1 and pitch % granule == 0:
+            return [Cut(0, int(pitch), granule)]
+        step = math.lcm(granule, *self._denominators(dim))
+        full = min(size // a for a, size, _ in sizes) // step * step
+        parts = [Cut(0, full, granule)] if full else []
+        return [*parts, Cut(full, there - full, last=True)] if full < there else parts
+
+    def _follows(self, name: str, dim: int) -> tuple[int, int, int] | None:
+        """(elements per member, size, elements per word) where an output follows ``dim`` so that it may be
+        cut; None elsewhere."""
+        tensor, access = self.named[name], self.placement.access[name]
+        found = [(d, it) for d, it in enumerate(access) if it.dim == dim]
+        if len(found) != 1:
+            return None
+        ((d, it),) = found
+        a = Fraction(it.a)
+        if a.denominator != 1 or a != it.span or it.start != 0:
+            return None
+        unit = tensor.element.per_word if d == len(access) - 1 else 1
+        return int(a), tensor.shape[d], unit
+
+    def _denominators(self, dim: int) -> Iterator[int]:
+        for intervals in self.placement.access.values():
+            yield from (Fraction(it.a).denominator for it in intervals if it.dim == dim)
+
+    # -- one nest ------------------------------------------------------------------------------
+
+    def _nest(self, cuts: Sequence[Cut]) -> Nest:
+        dims = tuple(
+            Dim(f"i{d}", 1) if cut.whole else Dim(f"i{d}", cut.count, cut.last, cut.multiple)
+            for d, cut in enumerate(cuts)
+        )
+        bound = {name: self._view(name, cuts) for name in self.named}
+        axes = {name: axes for name, (_, axes) in bound.items()}
+        operands = {name: operand for name, (operand, _) in bound.items()}
+        members = Members(
+            tuple(cut.first for cut in cuts),
+            self.placement.index_space,
+            tuple(cut.whole for cut in cuts),
+            axes,
+        )
+        return Nest(
+            self.plugin.kernel,
+            dims,
+            tuple(operands[name] for name in self.named if name not in self.made),
+            tuple(operands[name] for name in self.made),
+            {},
+            self._scalars(cuts),
+            members=members,
+        )
+
+    def _view(self, name: str, cuts: Sequence[Cut]) -> tuple[Operand, tuple[MemberAxis, ...]]:
+        """The view of a tensor that a nest walks, and what its block says of the whole tensor."""
+        tensor = self.named[name]
+        is_output = name in self.made
+        intervals = self.placement.access.get(name, (Interval(),) * len(tensor.shape))
+        unit, last = tensor.element.per_word, len(tensor.shape) - 1
+        shape, access, axes = list(tensor.device_shape), [], []
+        offset, seen = 0, set()
+        for d, it in enumerate(intervals):
+            align = unit if d == last and not is_output else 1
+            axis = _axis(it, cuts, tensor.shape[d], shape[d], align)
+            cut = None if it.dim is None else cuts[it.dim]
+            axes.append(axis)
+            if is_output and cut is not None and not cut.whole:
+                begin = cut.first * axis.a
+                shape[d] = shape[d] - begin if cut.last else cut.count * axis.a
+                offset += begin * tensor.strides[d]
+                walked = not cut.last  # of the last part all that is left, row padding too
+            else:
+                walked = cut is not None and not (cut.whole or it.a < 0 or it.dim in seen)
+            if walked and it.dim is not None:
+                seen.add(it.dim)
+                start, end = (0, axis.a - 1) if is_output else (axis.b, axis.b + it.span - 1)
+                access.append(Access(it.dim, axis.a, start, end, align, axis.den))
+            else:
+                access.append(Access(None))
+        if not intervals:  # a scalar: the word that it lies in
+            shape, access = [unit], [Access(None)]
+        strides = tensor.strides or (1,)
+        row = tensor.element
+        operand = Operand(name, self.numbers[name], row, tuple(shape), strides, tuple(access), offset)
+        return operand, tuple(axes)
+
+    def _scalars(self, cuts: Sequence[Cut]) -> dict[str, float]:
+        """Those of the kernel, and the hidden ones of this nest."""
+        placement, declared = self.placement, self.declared
+        factor = math.prod(cut.count for cut in cuts if cut.whole)  # members that the engine counts as one
+        values: dict[str, float] = dict(placement.scalars)
+        values["rank"] = max(len(self.named[self.made[0]].shape), 1)
+        counts = dict(placement.work) or {"op": self._default_work()}
+        values |= {f"work_{term}": counts.get(term, 0.0) * factor for term, _ in declared.work_per_member}
+        for one in declared.inputs:
+            value = placement.pads.get(one.name, one.pad)
+            values[f"pad_{one.name}"] = 0.0 if value is None else value
+        for out in declared.outputs:
+            value = placement.fills.get(out.name, out.fill)
+            padded = self.named[out.name].row_pitch != self.named[out.name].row
+            values[f"fill_{out.name}"] = (0.0 if padded else math.nan) if value is None else value
+        at = 0
+        for scratch in declared.scratch:
+            values[f"at_{scratch.name}"] = at
+            at += -(-placement.scratch[scratch.name] // SCRATCH_ALIGN) * SCRATCH_ALIGN
+        return values | ({"scratch_bytes": at} if declared.scratch else {})
+
+    def _default_work(self) -> float:
+        """Elements that a member touches; see ``work_of``."""
+        total = 0
+        for name, intervals in self.placement.access.items():
+            shape = self.named[name].shape
+            if intervals and all(it.whole for it in intervals):
+                total += 1
+                continue
+            total += math.prod(
+                size if it.whole else min(it.span, size) for it, size in zip(intervals, shape, strict=True)
+            )
+        return float(total)
+
+
+def _axis(it: Interval, cuts: Sequence[Cut], size: int, laid: int, align: int) -> MemberAxis:
+    """What the block says of one dimension of a tensor: as declared, whatever the nest has of it."""
+    if it.dim is None or it.a < 0:
+        return MemberAxis(laid, laid - size, None, 0, 1, 0, 0, align)
+    a = Fraction(it.a)
+    b = it.start + math.floor(a * cuts[it.dim].first)
+    return MemberAxis(laid, laid - size, it.dim, a.numerator, a.denominator, b, it.span, align)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the parameter block of a member kernel says beside what every nest's does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MemberAxis:
+    """One dimension of a tensor: member ``i`` of index dimension ``along``, counted from the first of the
+    nest, touches ``span`` elements from ``floor(a*i/den) + b`` on. ``along`` None: anything, and ``span`` 0.
+
+    The last ``padding`` of ``extent`` fill up words and are no elements of the tensor.
+    """
+
+    extent: int
+    padding: int
+    along: int | None
+    a: int
+    den: int
+    b: int
+    span: int
+    align: int = 1
+
+
+@dataclass(frozen=True)
+class Members:
+    """The index space of an instance, and this nest's part of it.
+
+    ``first`` is the member that the nest begins with, ``total`` how many there are in all, along each
+    dimension; of ``whole`` ones all members are in every call. ``axes``: per operand, those of its tensor.
+    """
+
+    first: tuple[int, ...]
+    total: tuple[int, ...]
+    whole: tuple[bool, ...]
+    axes: Mapping[str, tuple[MemberAxis, ...]]
