@@ -8,6 +8,7 @@ Errors are classes of ``onedispatch.transactions.base.errors``: ``DeviceError`` 
 
 import enum
 import os
+from collections.abc import Sequence
 from typing import Any, ClassVar, overload
 
 from typing_extensions import Buffer
@@ -74,6 +75,10 @@ class device:
         """What a call of a kernel from outside may take, in contexts made from now on; then its run ends."""
     def set_event_limit(self, events: int) -> None:
         """Simulator events without progress of the controller that count as livelock."""
+    def set_print_bytes(self, bytes: int) -> None:
+        """Of contexts made from now on: bytes that keep what an operation prints on a core; 0: none."""
+    def set_trace(self, on: bool, calls: int) -> None:
+        """Of contexts made from now on: whether kernel calls are traced, and how many are kept one by one."""
     @property
     def name(self) -> str: ...
     @property
@@ -138,6 +143,13 @@ class KernelHost:
     def touched(
         self, operand: int, coordinate: list[int] | tuple[int, ...], count: int, write: bool
     ) -> None: ...
+
+PRINT_BYTES: int  # of a ring that an operation of a core prints into, unless the device says otherwise
+MOST_PRINT_BYTES: int
+MOST_TRACED_CALLS: int
+
+def format_print(format: str, values: Sequence[Any]) -> str:
+    """A line as ``onedispatch/plugin_print.h`` makes it: C's printf, with what does not fit marked."""
 
 def enumerate_devices() -> list[str]: ...
 def replay(
@@ -213,7 +225,13 @@ class run:
         cycles (array clock), seconds, operations, events (of the simulator), kernel_calls,
         timers [(id, cycle)], ddr_bytes_read and ddr_bytes_written (per kernel argument),
         channels [{column, row, direction, channel, bytes, busy, stall}],
-        cores [{column, row, busy, calls}], registers [(address, value)] of READ_REGS.
+        cores [{column, row, busy, calls}], registers [(address, value)] of READ_REGS;
+        where calls are traced, trace: {calls [(column, row, kernel, start, cycles, host ns)],
+        kernels [(kernel, calls, cycles, span, host ns)]}.
+        """
+    def prints(self) -> list[tuple[int, int, str, int, int, list[tuple[tuple[int, ...], str]]]]:
+        """What kernels printed in the last execution, as far as it came where it failed: a row per core and
+        operation, (column, row, kernel, timer mark before it, lines lost, [(member, text)]).
         """
 
 class kernel:

@@ -18,6 +18,7 @@
 #include "onedispatch/kernel_library.h"
 #include "onedispatch/xrt.h"
 #include "bind_kernels.h"
+#include "bind_prints.h"
 #include "program/charge.h"
 #include "program/contain.h"
 #include "program/image.h"
@@ -62,11 +63,6 @@ template <> struct type_caster<KernelName> : constructed_caster<KernelName> {};
 }  // namespace pybind11::detail
 
 namespace {
-
-// Kernels from outside, files and paths may hold bytes that are no UTF-8.
-py::str shown(const std::string& text) {
-  return py::reinterpret_steal<py::str>(PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "replace"));
-}
 
 [[noreturn]] void raise_value_error(const std::string& text) {
   PyErr_SetObject(PyExc_ValueError, shown(text).ptr());
@@ -204,6 +200,7 @@ py::dict to_dict(const od::RunReport& report) {
   }
   all["channels"] = channels;
   all["cores"] = cores;
+  if (report.traced) all["trace"] = trace_of(report);
   return all;
 }
 
@@ -357,6 +354,8 @@ void bind_device(py::module_& m) {
       .def("set_threads", &xrt::device::set_threads, py::arg("threads"))
       .def("set_kernel_seconds", &xrt::device::set_kernel_seconds, py::arg("seconds"))
       .def("set_event_limit", &xrt::device::set_event_limit, py::arg("events"))
+      .def("set_print_bytes", &xrt::device::set_print_bytes, py::arg("bytes"))
+      .def("set_trace", &xrt::device::set_trace, py::arg("on"), py::arg("calls"))
       .def_property_readonly("name", [](const xrt::device& d) { return d.description().name; })
       .def_property_readonly("xrt_name", [](const xrt::device& d) { return d.description().xrt_name; })
       .def_property_readonly("columns", [](const xrt::device& d) { return d.description().columns; })
@@ -535,7 +534,11 @@ void bind_run(py::module_& m) {
       .def("wait", &xrt::run::wait, py::arg("timeout_ms") = 0, py::call_guard<py::gil_scoped_release>())
       .def("wait2", [](xrt::run& r) { r.wait(); }, py::call_guard<py::gil_scoped_release>())
       .def("state", &xrt::run::state)
-      .def("report", [](const xrt::run& r) { return to_dict(r.report()); });
+      .def("report", [](const xrt::run& r) { return to_dict(r.report()); })
+      .def("prints", [](const xrt::run& r) { return prints_of(r.prints()); });
+  m.attr("PRINT_BYTES") = od::kPrintBytes;
+  m.attr("MOST_PRINT_BYTES") = od::kMostPrintBytes;
+  m.attr("MOST_TRACED_CALLS") = od::kMostTracedCalls;
   py::class_<xrt::kernel>(m, "kernel")
       .def(py::init<const xrt::hw_context&, const std::string&>(), py::arg("context"), py::arg("name"))
       .def("group_id", &xrt::kernel::group_id, py::arg("index"))
@@ -558,4 +561,5 @@ PYBIND11_MODULE(_core, m) {
   bind_device(m);
   bind_bo(m);
   bind_run(m);
+  bind_prints(m);
 }

@@ -199,7 +199,8 @@ struct Host {
   const od_host* host = nullptr;
 
   void print(const std::vector<uint32_t>& member, const std::string& text) const {
-    std::array<uint32_t, OD_MAX_DIMS> all{};
+    std::array<uint32_t, OD_MAX_DIMS> all;
+    all.fill(OD_NO_MEMBER);
     std::copy_n(member.begin(), std::min<size_t>(member.size(), all.size()), all.begin());
     if (host != nullptr && host->print != nullptr) host->print(host, all.data(), text.c_str());
   }
@@ -339,6 +340,7 @@ od::KernelData data_of(const py::dict& spec) {
   data.spec.words = field<uint32_t>(spec, "words");
   data.spec.block_words = field<uint32_t>(spec, "block_words");
   data.spec.code_bytes = field<uint32_t>(spec, "code_bytes");
+  data.spec.prints = field<uint32_t>(spec, "prints");
   return data;
 }
 

@@ -20,6 +20,7 @@ from onedispatch.dispatch.artifact.loading import load
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli import traces
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Executable, NodePlacement
 from onedispatch.dispatch.frontend.graph import Array, sizes_of_names
 from onedispatch.dispatch.runtime.devices import notes_of
@@ -87,34 +88,48 @@ def run(
     fallback: out.Fallback = "cpu",
     threads: out.Threads = None,
     kernel_seconds: out.KernelSeconds = None,
+    print_bytes: traces.PrintBytes = None,
+    trace: traces.Target = None,
     json: out.Json = False,
 ) -> None:
     """Run a model once and say what it cost.
 
     Give every input with --input, or let --random make them up. The report names the modelled
-    time of each device operator and the traffic between memory and array.
+    time of each device operator and the traffic between memory and array. What kernels print comes
+    first, with --json in its report.
     """
+    traces.check_target(trace)
     compiled = open_model(model, device, fallback, shape)
-    session = InferenceSession(compiled, threads=threads, kernel_seconds=kernel_seconds)
+    session = InferenceSession(
+        compiled,
+        threads=threads,
+        kernel_seconds=kernel_seconds,
+        print_bytes=print_bytes,
+        trace=trace is not None,
+    )
     feed = out.parse_inputs(inputs)
     if random:
         missing = [info for info in session.get_inputs() if info.name not in feed]
         feed |= random_feed(missing, out.parse_shapes(shape), seed)
-    with out.working("running"):
-        values = session.run(None, feed)
+    try:
+        with out.working("running"):
+            values = session.run(None, feed)
+    finally:
+        for line in session.prints if not json else ():
+            out.say(str(line))
     names = [info.name for info in session.get_outputs()]
     if output is not None:
         _write_arrays(output, names, values)
     report = session.last_run
+    if report is not None and trace is not None and not (json and trace == traces.TABLE):
+        traces.write(trace, report.trace)
+    rows = [_summary(name, value) for name, value in zip(names, values, strict=True)]
     if json:
-        rows = [_summary(name, value) for name, value in zip(names, values, strict=True)]
         out.print_json({"outputs": rows, "report": report.as_dict() if report else None})
         return
-    for name, value in zip(names, values, strict=True):
-        row = _summary(name, value)
+    for row in rows:
         out.tell(" ".join(f"{key}={item}" for key, item in row.items()))
-    out.tell()
-    out.tell(str(report))
+    out.tell(f"\n{report}")
 
 
 def _write_arrays(path: Path, names: list[str], values: list[Any]) -> None:

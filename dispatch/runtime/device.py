@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Slot
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.plugins.engine import carry
+from onedispatch.dispatch.runtime.prints import PRINT_BYTES, Print, prints_of
 from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
+from onedispatch.dispatch.runtime.trace import trace_of
 from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.transactions import Device, Xclbin
@@ -40,14 +43,22 @@ class DeviceSession:
     """A device; each image of program memory has a context of its own, with the universal overlay."""
 
     def __init__(
-        self, device: Device, threads: int | None = None, kernel_seconds: float | None = None
+        self,
+        device: Device,
+        threads: int | None = None,
+        kernel_seconds: float | None = None,
+        print_bytes: int = PRINT_BYTES,
+        traced_calls: int | None = None,
     ) -> None:
         self._description = device
         self._device = core.device.from_description(device.description())
+        self._device.set_print_bytes(print_bytes)
         if threads is not None:
             self._device.set_threads(threads)
         if kernel_seconds is not None:
             self._device.set_kernel_seconds(kernel_seconds)
+        if traced_calls is not None:
+            self._device.set_trace(True, traced_calls)
         self._kernels: OrderedDict[Image, Any] = OrderedDict()
 
     @property
@@ -78,6 +89,11 @@ class DeviceSession:
         """Modelled microseconds of the host per kernel run."""
         return self._description.constant("host.launch_us")
 
+    @property
+    def array_hz(self) -> float:
+        """Cycles of the array's clock per modelled second."""
+        return self._description.constant("clock.array_mhz") * 1e6
+
     def load(self, step: DeviceStep) -> LoadedStep:
         return LoadedStep(self, step)
 
@@ -101,6 +117,7 @@ class LoadedStep:
         _fill(by_name["params"], np.frombuffer(step.params, np.uint8))
         self._input, self._output = by_name["in"], by_name["out"]
         self.report: RunReport | None = None
+        self.prints: list[Print] = []  # of the last run, as far as it came
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Array]:
         """One kernel run.
@@ -128,17 +145,23 @@ class LoadedStep:
             image[slot.offset : slot.offset + slot.nbytes].view(np.uint32)[...] = canary
         kernel = self._session.kernel(self._step.image)
         size = len(self._step.transaction)
+        run = None
         try:
             run = kernel(KERNEL_OPCODE, self._instructions, size, *self._buffers)
             state = run.wait()
         except OneDispatchError:
             self._session.reset(self._step.image)
             raise
+        finally:
+            self.prints = [] if run is None else prints_of(run.prints(), self._step)
         if state != core.ert_cmd_state.ERT_CMD_STATE_COMPLETED:
             self._session.reset(self._step.image)
             raise SimulationError("the kernel run", f"state {state}", "ERT_CMD_STATE_COMPLETED")
         self._output.sync(_FROM_DEVICE)
-        self.report = _report(run.report(), self._step, self._session.launch_us)
+        raw = run.report()
+        report = _report(raw, self._step, self._session.launch_us)
+        trace = trace_of(raw, self._step, self._session.array_hz)
+        self.report = replace(report, prints=tuple(self.prints), trace=trace)
 
     def _unwritten(self, canary: np.uint32) -> list[Slot]:
         image = _map(self._output)

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from onedispatch.dispatch.runtime.prints import Print
+from onedispatch.dispatch.runtime.trace import Trace
 from onedispatch.transactions.base.phrases import counted
 
 
@@ -66,6 +68,8 @@ class RunReport:
         reloads: what the transaction loaded into program memory between operators, where that is too
             small for all kernels. Their cycles are beside those of ``ops``.
         program_bytes: of each core's program memory, what was used at most.
+        prints: what kernels printed, by operator, core and sequence.
+        trace: kernel calls, where the session traces them.
     """
 
     dispatches: int
@@ -80,6 +84,8 @@ class RunReport:
     ddr_burst_bytes: int = 0
     reloads: Sequence[ReloadReport] = field(default_factory=list)
     program_bytes: int = 0
+    prints: Sequence[Print] = ()
+    trace: Trace | None = None
 
     @property
     def reload_cycles(self) -> int:
@@ -87,8 +93,9 @@ class RunReport:
         return sum(reload.cycles for reload in self.reloads)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, as JSON takes it."""
-        return asdict(self)
+        """Plain data, as JSON takes it; of a trace, its sums."""
+        trace = None if self.trace is None else [asdict(one) for one in self.trace.kernels]
+        return asdict(replace(self, trace=None)) | {"trace": trace}
 
     def __str__(self) -> str:
         lines = [
@@ -103,6 +110,8 @@ class RunReport:
             lines.append(f"program memory  {counted(self.program_bytes, 'byte')} of each core at most")
         if self.reloads:
             lines.append(f"reloads         {len(self.reloads)} ({self.reload_cycles:,} cycles)")
+        if self.prints:
+            lines.append(f"printed         {counted(len(self.prints), 'line')}")
         if self.host_seconds:
             lines.append(f"host regions    {self.host_seconds * 1e3:.3f} ms of wall clock")
         if self.ops:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from onedispatch.dispatch.artifact import model as models
@@ -19,7 +20,9 @@ from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, Hos
 from onedispatch.dispatch.frontend.graph import Dimension, Value
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.runtime.feeds import as_array, as_value
+from onedispatch.dispatch.runtime.prints import Print, Sink, check_options, hand_out
 from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
+from onedispatch.dispatch.runtime.trace import check_option, joined
 from onedispatch.transactions import find_device
 from onedispatch.transactions.base import host
 from onedispatch.transactions.base.boundary import public
@@ -68,6 +71,11 @@ class InferenceSession:
         kernel_seconds: what one call of a kernel from outside may take of the host's time before the run ends
             with ``KernelTimeoutError``; None: ``ONEDISPATCH_KERNEL_SECONDS`` of the environment, or 60.
         cast_policy: ``"f32"`` has kernels from outside compute in f32 what they have no element type for.
+        print: where lines that kernels print go, beside ``last_run.prints`` and the logger
+            ``onedispatch.print``: ``"report"`` nowhere, ``"stdout"`` there, too; None: kernels print into
+            nothing, which takes no modelled time.
+        print_bytes: of the ring that keeps what an operation prints on a core; 32 KiB. None says the same.
+        trace: True, or how many kernel calls are kept one by one: ``last_run.trace`` has them.
 
     Raises:
         ModelError, UnsupportedModelError, DeviceError, InputError: see ``compile``.
@@ -91,6 +99,9 @@ class InferenceSession:
         plugins: Sequence[str | os.PathLike[str]] | None = None,
         kernel_seconds: float | None = None,
         cast_policy: str = "error",
+        print: Sink = "report",
+        print_bytes: int | None = None,
+        trace: bool | int = False,
     ) -> None:
         threads = arguments.threads(threads)
         self._kernel_seconds = host.kernel_seconds(kernel_seconds)
@@ -117,6 +128,10 @@ class InferenceSession:
             )
             self._owned = True
         self._threads = threads
+        self._prints = print
+        self._printed: list[Print] = []
+        self._print_bytes = check_options(print, print_bytes)
+        self._traced_calls = check_option(trace)
         self._lock = ForkLock()
         self._running = False
         self._device: DeviceSession | None = None
@@ -171,6 +186,11 @@ class InferenceSession:
         """The report of the latest run of this session."""
         return self._last_run
 
+    @property
+    def prints(self) -> list[Print]:
+        """What kernels printed in the latest run, as far as it came where it failed."""
+        return list(self._printed)
+
     # -- running ---------------------------------------------------------------------------
 
     @public
@@ -194,6 +214,7 @@ class InferenceSession:
             with self._turn():
                 loaded = self._load(key, executable)
                 values: dict[str, Any] = {**feed, **executable.constants}
+                self._printed = []
                 reports = [self._step(runner, values) for runner in list(self._runners(loaded))]
             self._last_run = _summary(reports, time.perf_counter() - start)
             return [values[executable.sources[index]] for index in indices]
@@ -219,7 +240,12 @@ class InferenceSession:
 
     def _step(self, runner: LoadedStep | HostRegion, values: dict[str, Any]) -> RunReport:
         start = time.perf_counter()
-        results, report = runner.run(values), getattr(runner, "report", None)
+        try:
+            results, report = runner.run(values), getattr(runner, "report", None)
+        finally:  # what was printed before a failure tells why
+            printed = getattr(runner, "prints", ())
+            self._printed += printed
+            hand_out(printed, self._prints)
         values.update(results)
         if report is not None:
             return report  # type: ignore[no-any-return]
@@ -257,7 +283,8 @@ class InferenceSession:
         if self._device is None:
             from onedispatch.dispatch.runtime.device import DeviceSession
 
-            self._device = DeviceSession(self._model.target, self._threads, self._kernel_seconds)
+            options = (self._threads, self._kernel_seconds, self._print_bytes, self._traced_calls)
+            self._device = DeviceSession(self._model.target, *options)
         return self._device.load(step)
 
     # -- checks ----------------------------------------------------------------------------
@@ -323,4 +350,8 @@ def _summary(reports: Sequence[RunReport], wall: float) -> RunReport:
         total(lambda r: r.ddr_burst_bytes),
         reloads,
         max((r.program_bytes for r in reports), default=0),
+        tuple(line for report in reports for line in report.prints),
+        joined(
+            zip(accumulate((r.cycles for r in reports), initial=0), (r.trace for r in reports), strict=False)
+        ),
     )

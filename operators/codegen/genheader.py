@@ -49,6 +49,7 @@ _LIMITS = (
     "ALONG_NOTHING",
     "NO_OPERAND",
     "NO_SCALAR",
+    "NO_MEMBER",
     "WORK_TERMS",
     "MARK_SHIFT",
 )
@@ -82,6 +83,7 @@ def codes_header() -> str:
         "WALK": {name: code for code, name in enumerate(declarations.WALKS)},
         "ROLE": {name: code for code, name in enumerate(declarations.ROLES)},
         "SCALAR": {name: code for code, name in enumerate(declarations.SCALAR_TYPES)},
+        "PRINT": {name: code for code, name in enumerate(declarations.PRINTS)},
     }
     lines = [""]
     lines += [f"#define OD_{name} {getattr(declarations, name)}u" for name in _LIMITS]
@@ -267,6 +269,7 @@ def _spec(kernel: Kernel) -> Iterator[str]:
         str(kernel.words_used),
         str(kernel.block_words),
         str(kernel.code_bytes),
+        f"OD_PRINT_{kernel.prints.upper()}",
     ]
     yield f"static const od_kernel_spec {prefix}_spec = {{{', '.join(facts)}}};"
 

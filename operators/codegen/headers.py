@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onedispatch.transactions.base.errors import InternalError
 
-KERNEL_HEADERS = ("kernel.h", "kernel_codes.h", "kernel_cpp.h", "plugin.h")
+KERNEL_HEADERS = ("kernel.h", "kernel_codes.h", "kernel_cpp.h", "plugin.h", "plugin_print.h")
 
 
 def include_folder() -> Path:

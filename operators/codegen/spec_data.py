@@ -18,6 +18,7 @@ from onedispatch.operators.declarations.kernel import (
     K_AXIS,
     NO_OPERAND,
     NO_SCALAR,
+    PRINTS,
     ROLES,
     SCALAR_TYPES,
     WALKS,
@@ -53,6 +54,7 @@ def spec_data(kernel: Kernel) -> dict[str, Any]:
         "words": kernel.words_used,
         "block_words": kernel.block_words,
         "code_bytes": kernel.code_bytes,
+        "prints": PRINTS.index(kernel.prints),
     }
 
 

@@ -50,14 +50,17 @@ _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 
 ScalarType = Literal["u32", "i32", "f32", "function"]
 Walk = Literal["unit", "affine", "interval", "fraction"]
+Prints = Literal["no", "yes", "one"]
 # Their codes in C are their positions.
 SCALAR_TYPES: tuple[str, ...] = get_args(ScalarType)
 WALKS: tuple[str, ...] = get_args(Walk)
+PRINTS: tuple[str, ...] = get_args(Prints)
 ROLES = ("input", "aux", "output")
 NO_OPERAND = 255  # in an instruction of a formula
 # In C: the dimension of an axis that follows none of the index; of one for which the block says it.
 ALONG_BLOCK, ALONG_REDUCTION, ALONG_NOTHING = 253, 254, 255
 NO_SCALAR = 255  # in C: no scalar says it
+NO_MEMBER = 2**32 - 1  # of a line that is printed: a dimension that the index space does not have
 _BOUNDS: dict[str, tuple[float, float]] = {
     "u32": (0, 2**32 - 1),
     "i32": (-(2**31), 2**31 - 1),
@@ -278,6 +281,7 @@ class Kernel:
     types: tuple[Mapping[str, str], ...] = field(default=(), hash=False)
     reduces: bool = False
     code_bytes: int = 0
+    prints: Prints = "no"  # "one": at most one value beside the text of a line
     summary: str = ""
     members: bool = False
 
@@ -352,6 +356,8 @@ class Kernel:
             count = sum(s.hidden is hidden for s in self.scalars)
             if count > most:
                 raise self._refuse(what, count, f"at most {most}")
+        if self.prints not in PRINTS:
+            raise self._refuse("prints", repr(self.prints), ", ".join(map(repr, PRINTS)))
         if self.code_bytes <= 0 or self.code_bytes % INSTRUCTION_BYTES:
             accepted = f"what it takes of program memory, a multiple of {INSTRUCTION_BYTES}"
             raise self._refuse("code_bytes", self.code_bytes, accepted)

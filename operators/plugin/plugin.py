@@ -74,11 +74,12 @@ class PythonKernel(PluginKernel):
 
     @cached_property
     def functions(self) -> Mapping[str, Any]:
-        from onedispatch.operators.plugin import body  # type: ignore[attr-defined,unused-ignore]
+        from onedispatch.operators.plugin import body
 
         scratch = {one.name: one.dtype for one in self.declared.scratch}
-        found: Mapping[str, Any] = body.functions(self.kernel, self.method("body"), scratch)
-        return found
+        own = self.method("body")
+        assert own is not None  # nobody asks where a library has it
+        return body.functions(self.kernel, own, scratch)
 
     def method(self, name: str) -> Callable[..., Any] | None:
         """A method of the class, None where it has none of that name."""

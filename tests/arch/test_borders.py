@@ -9,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
-# Of the extensions: _core, its kernels that Python registers, and _native.
-BINDINGS = ("bind.cpp", "bind_kernels.cpp", "bind_kernels.h", "bind_transactions.cpp")
+# Of the extensions: _core, its kernels that Python registers, what kernels print, and _native.
+BINDINGS = (
+    "bind.cpp",
+    "bind_kernels.cpp",
+    "bind_kernels.h",
+    "bind_prints.cpp",
+    "bind_prints.h",
+    "bind_transactions.cpp",
+)
 FOREIGN = re.compile(r'#\s*include\s*[<"](pybind11/|Python\.h|onnx|numpy/|structmember)', re.IGNORECASE)
 # Absolute paths of somebody's home, workspace or temporary folder.
 MACHINE_PATH = re.compile(r"(?<![\w.~/-])/(?:home|root|Users|work|workspace|mnt|private)/[\w.-]+")

@@ -139,7 +139,8 @@ def constants_of(found: Kernel) -> Iterator[str]:
 
 @pytest.mark.parametrize("device", ["npu1", "npu2"])
 def test_every_constant_of_kernels_is_read(device: str) -> None:
-    ours = ("parameter_word_cycles", "op_setup_cycles")  # of blocks, whatever the kernel
+    # Of blocks and prints, whatever the kernel.
+    ours = ("parameter_word_cycles", "op_setup_cycles", "print_byte_cycles")
     named = {*ours, *(name for found in all_kernels() for name in constants_of(found))}
     given = {key.partition(".")[2] for key in find_device(device).constants if key.startswith("kernel.")}
     assert not given - named

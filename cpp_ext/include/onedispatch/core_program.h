@@ -12,6 +12,7 @@
 
 #include "onedispatch/device_description.h"
 #include "onedispatch/kernel_codes.h"
+#include "onedispatch/print_log.h"
 #include "onedispatch/register_map.h"
 #include "onedispatch/txn_format.h"
 
@@ -27,6 +28,7 @@ struct CoreView {
   uint32_t column = 0;        // partition column
   uint32_t row = 0;           // core row, 0 = tile row 2
   uint32_t limit_ms = host::KERNEL_MILLISECONDS;  // of the host, for a call of a kernel from outside
+  PrintLog* prints = nullptr;  // of this core; nobody reads where there is none
 };
 
 struct MemoryRange {
@@ -59,6 +61,7 @@ struct Action {
   // kCompute: the work, on local memory only. The simulator may run it on another thread at any
   // moment before the cycles have passed, so it must own all that it captures.
   std::function<void()> job;
+  uint32_t kernel = 0;  // kCompute: digest of the kernel that it is a call of; 0: of none
   MemoryRanges reads, writes;  // what the job touches, for overlap checks
 };
 

@@ -118,6 +118,7 @@ typedef struct od_kernel_spec {
   uint32_t words;      /* of the parameter block that are read */
   uint32_t block_words; /* of the parameter block as it is sent */
   uint32_t code_bytes; /* of program memory */
+  uint32_t prints;     /* OD_PRINT_...: whether calls print, which is charged */
 } od_kernel_spec;
 
 /* ---- What a call is made of ------------------------------------------------------------------------ */
@@ -168,7 +169,8 @@ typedef struct od_setup {
  * them puts an od_host first in a structure of its own.
  */
 typedef struct od_host {
-  /* A line, UTF-8 that ends with a zero byte, of the member [OD_MAX_DIMS] of the index space. */
+  /* A line, UTF-8 that ends with a zero byte, of the member [OD_MAX_DIMS] of the index space, which ends with
+   * OD_NO_MEMBER where it has fewer dimensions; null: of the first member of the call. */
   void (*print)(const struct od_host* host, const uint32_t* member, const char* text);
   /* Where accesses are checked: `count` elements of `operand` along its last dimension, from the global
    * coordinate on (a number per tensor dimension), were read (write 0) or written (write 1). */

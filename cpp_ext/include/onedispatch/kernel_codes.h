@@ -14,6 +14,7 @@
 #define OD_ALONG_NOTHING 255u
 #define OD_NO_OPERAND 255u
 #define OD_NO_SCALAR 255u
+#define OD_NO_MEMBER 4294967295u
 #define OD_WORK_TERMS 11u
 #define OD_MARK_SHIFT 16u
 #define OD_MAX_OWN_SCALARS 32u
@@ -67,11 +68,15 @@
 #define OD_SCALAR_I32 1u
 #define OD_SCALAR_F32 2u
 #define OD_SCALAR_FUNCTION 3u
+#define OD_PRINT_NO 0u
+#define OD_PRINT_YES 1u
+#define OD_PRINT_ONE 2u
 #define OD_DTYPES 10u
 #define OD_OPS 28u
 #define OD_WALKS 4u
 #define OD_ROLES 3u
 #define OD_SCALARS 4u
+#define OD_PRINTS 3u
 #define OD_OK (0) /* done */
 #define OD_NOT_SUPPORTED (-1) /* nothing that this kernel does */
 #define OD_PARAMETER_INVALID (-2) /* a value that it does not accept */

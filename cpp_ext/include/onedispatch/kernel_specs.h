@@ -124,7 +124,7 @@ static const od_step od_cast_cost[] = {
 };
 static const char* const od_cast_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles"};
 enum { OD_CAST_X0 = 0, OD_CAST_OUT = 1 };
-static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x175D1441u, 0, 0, 0, 0, od_cast_operands, 2, 0, 0, 0, 0, od_cast_cost, 99, 0, 0, 0, od_cast_constants, 7, 67, 128, 1024};
+static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x175D1441u, 0, 0, 0, 0, od_cast_operands, 2, 0, 0, 0, 0, od_cast_cost, 99, 0, 0, 0, od_cast_constants, 7, 67, 128, 1024, OD_PRINT_NO};
 static const od_axis_spec od_conv_x[] = {{"k", 254}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_conv_w[] = {{"co", 0}, {"k", 254}, {"tap", 255}};
 static const od_axis_spec od_conv_bias[] = {{"co", 0}};
@@ -462,7 +462,7 @@ static const char* const od_conv_constants[] = {"lanes", "pack_cycles", "part_by
 enum { OD_CONV_CO = 0, OD_CONV_OH = 1, OD_CONV_OW = 2 };
 enum { OD_CONV_X = 0, OD_CONV_W = 1, OD_CONV_BIAS = 2, OD_CONV_OUT = 3 };
 enum { OD_CONV_KH = 0, OD_CONV_KW = 1, OD_CONV_SH = 2, OD_CONV_SW = 3, OD_CONV_DH = 4, OD_CONV_DW = 5, OD_CONV_WIDTH = 6, OD_CONV_ACT = 7, OD_CONV_ACT_ALPHA = 8, OD_CONV_ACT_BETA = 9 };
-static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xB38410E0u, od_conv_dims, 3, 1, 0, od_conv_operands, 4, 0, 0, od_conv_scalars, 10, od_conv_cost, 229, od_conv_scratch, 59, 1, od_conv_constants, 14, 92, 128, 3072};
+static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xB38410E0u, od_conv_dims, 3, 1, 0, od_conv_operands, 4, 0, 0, od_conv_scalars, 10, od_conv_cost, 229, od_conv_scratch, 59, 1, od_conv_constants, 14, 92, 128, 3072, OD_PRINT_NO};
 static const od_axis_spec od_dwconv_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_dwconv_w[] = {{"c", 0}, {"tap", 255}};
 static const od_axis_spec od_dwconv_bias[] = {{"c", 0}};
@@ -617,7 +617,7 @@ static const char* const od_dwconv_constants[] = {"call_cycles", "lanes", "pack_
 enum { OD_DWCONV_C = 0, OD_DWCONV_OH = 1, OD_DWCONV_OW = 2 };
 enum { OD_DWCONV_X = 0, OD_DWCONV_W = 1, OD_DWCONV_BIAS = 2, OD_DWCONV_OUT = 3 };
 enum { OD_DWCONV_KH = 0, OD_DWCONV_KW = 1, OD_DWCONV_SH = 2, OD_DWCONV_SW = 3, OD_DWCONV_DH = 4, OD_DWCONV_DW = 5, OD_DWCONV_WIDTH = 6, OD_DWCONV_ACT = 7, OD_DWCONV_ACT_ALPHA = 8, OD_DWCONV_ACT_BETA = 9 };
-static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x2CF48A3Au, od_dwconv_dims, 3, 0, 0, od_dwconv_operands, 4, 0, 0, od_dwconv_scalars, 10, od_dwconv_cost, 88, od_dwconv_scratch, 23, 0, od_dwconv_constants, 9, 87, 128, 2048};
+static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x2CF48A3Au, od_dwconv_dims, 3, 0, 0, od_dwconv_operands, 4, 0, 0, od_dwconv_scalars, 10, od_dwconv_cost, 88, od_dwconv_scratch, 23, 0, od_dwconv_constants, 9, 87, 128, 2048, OD_PRINT_NO};
 static const od_axis_spec od_eltwise_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
@@ -918,7 +918,7 @@ static const od_step od_eltwise_cost[] = {
 static const char* const od_eltwise_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "mul_cycles"};
 enum { OD_ELTWISE_X0 = 0, OD_ELTWISE_X1 = 1, OD_ELTWISE_X2 = 2, OD_ELTWISE_OUT = 3 };
 enum { OD_ELTWISE_FUNC = 0, OD_ELTWISE_ALPHA = 1, OD_ELTWISE_BETA = 2, OD_ELTWISE_ACT = 3, OD_ELTWISE_ACT_ALPHA = 4, OD_ELTWISE_ACT_BETA = 5 };
-static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0xED438786u, 0, 0, 0, 0, od_eltwise_operands, 4, 0, 0, od_eltwise_scalars, 6, od_eltwise_cost, 270, 0, 0, 0, od_eltwise_constants, 7, 125, 128, 4096};
+static const od_kernel_spec od_eltwise_spec = {"od::eltwise@1", 0xED438786u, 0, 0, 0, 0, od_eltwise_operands, 4, 0, 0, od_eltwise_scalars, 6, od_eltwise_cost, 270, 0, 0, 0, od_eltwise_constants, 7, 125, 128, 4096, OD_PRINT_NO};
 static const od_axis_spec od_gemm_a[] = {{"m", 0}, {"k", 254}};
 static const od_axis_spec od_gemm_b[] = {{"k", 254}, {"n", 1}};
 static const od_axis_spec od_gemm_bias[] = {{"n", 1}};
@@ -1322,7 +1322,7 @@ static const char* const od_gemm_constants[] = {"lanes", "pack_cycles", "vector_
 enum { OD_GEMM_M = 0, OD_GEMM_N = 1 };
 enum { OD_GEMM_A = 0, OD_GEMM_B = 1, OD_GEMM_BIAS = 2, OD_GEMM_A_ZERO = 3, OD_GEMM_B_ZERO = 4, OD_GEMM_SCALE = 5, OD_GEMM_OUT_ZERO = 6, OD_GEMM_OUT = 7 };
 enum { OD_GEMM_ALPHA = 0, OD_GEMM_ACT = 1, OD_GEMM_ACT_ALPHA = 2, OD_GEMM_ACT_BETA = 3 };
-static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x6F8CC5AFu, od_gemm_dims, 2, 1, 0, od_gemm_operands, 8, od_gemm_types, 10, od_gemm_scalars, 4, od_gemm_cost, 308, od_gemm_scratch, 35, 1, od_gemm_constants, 19, 99, 128, 2560};
+static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x6F8CC5AFu, od_gemm_dims, 2, 1, 0, od_gemm_operands, 8, od_gemm_types, 10, od_gemm_scalars, 4, od_gemm_cost, 308, od_gemm_scratch, 35, 1, od_gemm_constants, 19, 99, 128, 2560, OD_PRINT_NO};
 static const od_axis_spec od_layer_norm_x[] = {{"o", 0}, {"length", 255}};
 static const od_axis_spec od_layer_norm_scale[] = {{"length", 255}};
 static const od_axis_spec od_layer_norm_bias[] = {{"length", 255}};
@@ -1385,7 +1385,7 @@ static const char* const od_layer_norm_constants[] = {"call_cycles", "row_cycles
 enum { OD_LAYER_NORM_O = 0 };
 enum { OD_LAYER_NORM_X = 0, OD_LAYER_NORM_SCALE = 1, OD_LAYER_NORM_BIAS = 2, OD_LAYER_NORM_OUT = 3 };
 enum { OD_LAYER_NORM_EPSILON = 0 };
-static const od_kernel_spec od_layer_norm_spec = {"od::layer_norm@1", 0x09F4CA09u, od_layer_norm_dims, 1, 0, 0, od_layer_norm_operands, 4, 0, 0, od_layer_norm_scalars, 1, od_layer_norm_cost, 39, 0, 0, 0, od_layer_norm_constants, 8, 66, 128, 1536};
+static const od_kernel_spec od_layer_norm_spec = {"od::layer_norm@1", 0x09F4CA09u, od_layer_norm_dims, 1, 0, 0, od_layer_norm_operands, 4, 0, 0, od_layer_norm_scalars, 1, od_layer_norm_cost, 39, 0, 0, 0, od_layer_norm_constants, 8, 66, 128, 1536, OD_PRINT_NO};
 static const od_axis_spec od_lrn_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_lrn_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_lrn_operands[] = {
@@ -1440,7 +1440,7 @@ static const char* const od_lrn_constants[] = {"call_cycles", "lanes", "row_cycl
 enum { OD_LRN_O = 0, OD_LRN_I = 1 };
 enum { OD_LRN_X = 0, OD_LRN_OUT = 1 };
 enum { OD_LRN_SIZE = 0, OD_LRN_ALPHA = 1, OD_LRN_BETA = 2, OD_LRN_BIAS = 3 };
-static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0xB17051CFu, od_lrn_dims, 2, 0, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 32, 0, 0, 0, od_lrn_constants, 7, 63, 128, 1536};
+static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0xB17051CFu, od_lrn_dims, 2, 0, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 32, 0, 0, 0, od_lrn_constants, 7, 63, 128, 1536, OD_PRINT_NO};
 static const od_axis_spec od_pool_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_pool_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_operands[] = {
@@ -1542,7 +1542,7 @@ static const char* const od_pool_constants[] = {"call_cycles", "vector_bytes", "
 enum { OD_POOL_C = 0, OD_POOL_OH = 1, OD_POOL_OW = 2 };
 enum { OD_POOL_X = 0, OD_POOL_OUT = 1 };
 enum { OD_POOL_MODE = 0, OD_POOL_KH = 1, OD_POOL_KW = 2, OD_POOL_SH = 3, OD_POOL_SW = 4, OD_POOL_DH = 5, OD_POOL_DW = 6, OD_POOL_WIDTH = 7, OD_POOL_PAD_TOP = 8, OD_POOL_PAD_LEFT = 9, OD_POOL_PAD_BOTTOM = 10, OD_POOL_PAD_RIGHT = 11, OD_POOL_ACT = 12, OD_POOL_ACT_ALPHA = 13, OD_POOL_ACT_BETA = 14 };
-static const od_kernel_spec od_pool_spec = {"od::pool@1", 0xBE7E4D18u, od_pool_dims, 3, 0, 0, od_pool_operands, 2, 0, 0, od_pool_scalars, 15, od_pool_cost, 66, 0, 0, 0, od_pool_constants, 6, 75, 128, 1536};
+static const od_kernel_spec od_pool_spec = {"od::pool@1", 0xBE7E4D18u, od_pool_dims, 3, 0, 0, od_pool_operands, 2, 0, 0, od_pool_scalars, 15, od_pool_cost, 66, 0, 0, 0, od_pool_constants, 6, 75, 128, 1536, OD_PRINT_NO};
 static const od_axis_spec od_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
 static const od_axis_spec od_reduce_out[] = {{"r", 0}, {"i", 1}};
 static const od_operand_spec od_reduce_operands[] = {
@@ -2172,7 +2172,7 @@ static const char* const od_reduce_constants[] = {"call_cycles", "lanes", "row_c
 enum { OD_REDUCE_R = 0, OD_REDUCE_I = 1 };
 enum { OD_REDUCE_X = 0, OD_REDUCE_OUT = 1 };
 enum { OD_REDUCE_MODE = 0, OD_REDUCE_ACT = 1, OD_REDUCE_ACT_ALPHA = 2, OD_REDUCE_ACT_BETA = 3 };
-static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0xD404DE58u, od_reduce_dims, 2, 1, 0, od_reduce_operands, 2, od_reduce_types, 3, od_reduce_scalars, 4, od_reduce_cost, 573, od_reduce_scratch, 15, 1, od_reduce_constants, 7, 63, 128, 2048};
+static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0xD404DE58u, od_reduce_dims, 2, 1, 0, od_reduce_operands, 2, od_reduce_types, 3, od_reduce_scalars, 4, od_reduce_cost, 573, od_reduce_scratch, 15, 1, od_reduce_constants, 7, 63, 128, 2048, OD_PRINT_NO};
 static const od_axis_spec od_softmax_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_softmax_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_softmax_operands[] = {
@@ -2290,7 +2290,7 @@ static const char* const od_softmax_constants[] = {"call_cycles", "lanes", "row_
 enum { OD_SOFTMAX_O = 0, OD_SOFTMAX_I = 1 };
 enum { OD_SOFTMAX_X = 0, OD_SOFTMAX_OUT = 1 };
 enum { OD_SOFTMAX_LOG = 0, OD_SOFTMAX_LENGTH = 1 };
-static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xCAD6BBBFu, od_softmax_dims, 2, 0, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 95, 0, 0, 0, od_softmax_constants, 11, 61, 128, 1536};
+static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xCAD6BBBFu, od_softmax_dims, 2, 0, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 95, 0, 0, 0, od_softmax_constants, 11, 61, 128, 1536, OD_PRINT_NO};
 /* Every declared kernel. */
 #define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_layer_norm) X(od_lrn) X(od_pool) X(od_reduce) X(od_softmax)
 

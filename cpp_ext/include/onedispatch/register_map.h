@@ -107,6 +107,7 @@ constexpr Bound kBounds[] = {
     {"kernel.row_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"kernel.op_setup_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"kernel.parameter_word_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"kernel.print_byte_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"kernel.vector_bytes", 1, 4096, 1u, false, "1 to 4096 (bytes of a load or store)"},
     {"kernel.loads_per_cycle", 0.001, 1000000, 0u, false, "numbers from 0.001 to 1000000 (units of work per cycle)"},
     {"kernel.gather_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},

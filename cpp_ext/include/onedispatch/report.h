@@ -2,11 +2,13 @@
 // What a run tells about itself.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "onedispatch/errors.h"
+#include "onedispatch/print_log.h"
 
 namespace onedispatch {
 
@@ -26,6 +28,31 @@ struct CoreReport {
   uint64_t calls;  // of kernels
 };
 
+// What the kernel of one operation printed on one core.
+struct PrintReport {
+  uint32_t column, row;
+  int64_t since;  // id of the last timer mark before it; -1: none
+  PrintRing ring;
+};
+
+// One kernel call; kernel 0: a parameter block that is read, or a print ring that is handed out.
+struct TracedCall {
+  uint32_t column = 0, row = 0;
+  uint32_t kernel = 0;             // digest
+  uint64_t start = 0, cycles = 0;  // of the array clock, since launch
+  uint64_t nanoseconds = 0;        // of this machine
+};
+
+constexpr uint64_t kMostTracedCalls = 10'000'000;  // that are kept one by one
+
+// All calls of one kernel.
+struct TracedKernel {
+  uint64_t calls = 0;
+  uint64_t cycles = 0;       // of the calls alone
+  uint64_t span = 0;         // from the first call of an operation to the end of its last, of all cores
+  uint64_t nanoseconds = 0;  // of this machine
+};
+
 struct RunReport {
   uint64_t cycles = 0;  // of the array clock, from launch to the last operation
   double seconds = 0;   // the same at the device's array clock
@@ -38,6 +65,9 @@ struct RunReport {
   std::vector<ChannelReport> channels;                   // those that moved data or had a task
   std::vector<CoreReport> cores;                         // those that computed
   std::vector<std::pair<uint64_t, uint32_t>> registers;  // READ_REGS: address, value
+  bool traced = false;
+  std::vector<TracedCall> calls;               // the first ones, as many as are kept
+  std::map<uint32_t, TracedKernel> kernels;  // all of them, by digest
 };
 
 // For a replay: a kernel argument that holds control packets, and where host addresses go in it.

@@ -79,6 +79,10 @@ class device {
   // Seconds of the host's time that a call of a kernel from outside may take in contexts made from now on, 60 at
   // first; then the run ends. Throws DeviceError.
   void set_kernel_seconds(double seconds);
+  // Of contexts made from now on: bytes of the ring that an operation of a core prints into (0: none, most
+  // kMostPrintBytes); and whether kernel calls are traced, so many of them one by one. Throw DeviceError.
+  void set_print_bytes(uint64_t bytes);
+  void set_trace(bool on, uint64_t calls);
   uuid register_xclbin(const xclbin& binary);
 
   struct State;
@@ -159,6 +163,9 @@ class run {
   ert_cmd_state wait(uint32_t timeout_ms = 0);
   ert_cmd_state state() const;
   RunReport report() const;  // of the last completed execution
+  // What kernels printed in the last execution, by core, then in the order of its operations; as far as it
+  // came, where it failed.
+  std::vector<PrintReport> prints() const;
 
  private:
   struct Execution;

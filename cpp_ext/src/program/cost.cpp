@@ -258,6 +258,10 @@ uint64_t op_cycles(const od_setup& setup, const Constants& constants) {
   return charged(*setup.spec, "set-up", constants.at("op_setup_cycles") + words);
 }
 
+uint64_t print_cycles(const od_setup& setup, const Constants& constants, size_t bytes) {
+  return charged(*setup.spec, "handing out what it printed", static_cast<double>(bytes) * constants.at("print_byte_cycles"));
+}
+
 uint64_t word_cycles(const od_setup& setup, const Constants& constants, uint32_t words) {
   return charged(*setup.spec, "reading its parameter block", words * constants.at("parameter_word_cycles"));
 }

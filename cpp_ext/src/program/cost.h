@@ -40,6 +40,8 @@ uint64_t call_cycles(const od_setup& setup, const Constants& constants, uint32_t
 void read_scratch(Operation& operation, const Constants& constants, uint32_t memory_bytes);
 // Core cycles before the first call: the parameter block is read, and the kernel set up by it.
 uint64_t op_cycles(const od_setup& setup, const Constants& constants);
+// Core cycles in which a ring of so many bytes, that a kernel printed into, is handed out.
+uint64_t print_cycles(const od_setup& setup, const Constants& constants, size_t bytes);
 // Core cycles of reading so many words of a parameter block.
 uint64_t word_cycles(const od_setup& setup, const Constants& constants, uint32_t words);
 

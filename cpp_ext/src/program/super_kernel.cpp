@@ -6,6 +6,7 @@
 #include <string>
 
 #include "onedispatch/phrases.h"
+#include "print_host.h"
 
 namespace onedispatch {
 
@@ -96,6 +97,7 @@ void SuperKernel::begin_op() {
   if (plan_->origin() != Origin::kOwn) guard_ = std::make_shared<const Guard>(plan_, operation_.setup, core_, data_bytes_);
   fills_ = fills_of(operation_.setup);
   queue_.push_back(read_block(kernel.spec->words, op_cycles(operation_.setup, constants_)));
+  if (kernel.spec->prints != 0 && core_.prints != nullptr) core_.prints->begin(kernel.spec->digest);
   charges_ = {};
   outer_ = {};
   step_ = 0;
@@ -247,6 +249,7 @@ void SuperKernel::queue_step() {
     if (ports_[i].cadence != params::cadence::none && !ports_[i].held) queue_acquire(ports_[i]);
   }
   queue_call(first, last);
+  if (last && operation_.setup.spec->prints != 0 && is_last_tile()) queue_print_out();
   for (Port& port : ports_) {  // in0, in1, out
     const bool every_step = port.cadence == params::cadence::step;
     if (every_step || (last && port.cadence == params::cadence::tile)) queue_release(port);
@@ -294,7 +297,12 @@ void SuperKernel::queue_call(bool first, bool last) {
     reject(error.what + (setup.spec->members != 0 ? "; in " + members_of(setup, call) : ""), error.status, error.cause);
   }
   action.cycles = cycles_of(call);
-  action.job = [plan = plan_, guard = guard_, fills = fills_, call, reads = action.reads, writes = action.writes] {
+  action.kernel = setup.spec->digest;
+  PrintLog* const log = setup.spec->prints != 0 && core_.prints != nullptr && core_.prints->capacity() != 0 ? core_.prints : nullptr;
+  action.job = [plan = plan_, guard = guard_, fills = fills_, given = call, log, members = setup.spec->members != 0, reads = action.reads, writes = action.writes] {
+    const PrintHost host(log, members ? given.member : given.origin);
+    od_call call = given;
+    if (log != nullptr) call.host = host.host();
     for (size_t i = 0; fills != nullptr && i < fills->size(); ++i) (*fills)[i](call);
     try {
       if (guard == nullptr) plan->run(call);
@@ -313,6 +321,21 @@ uint64_t SuperKernel::cycles_of(const od_call& call) {
     charge = {call.k_count, last, call_cycles(operation_.setup, constants_, call.k_count, last)};
   }
   return charge.cycles;
+}
+
+bool SuperKernel::is_last_tile() const {
+  for (uint32_t d = 0; d < OD_MAX_DIMS; ++d)
+    if (outer_[d] + 1 != outer_count_[d]) return false;
+  return true;
+}
+
+// The ring leaves the core before the operation's last results do. All of it is charged, whatever was printed:
+// time does not depend on values.
+void SuperKernel::queue_print_out() {
+  Action action;
+  action.kind = Action::Kind::kCompute;
+  action.cycles = print_cycles(operation_.setup, constants_, core_.prints == nullptr ? kPrintBytes : core_.prints->capacity());
+  queue_.push_back(std::move(action));
 }
 
 // Counts the outer loops, the last of the loop order innermost; false after the last tile.

@@ -50,6 +50,8 @@ class SuperKernel final : public CoreProgram {
   uint64_t cycles_of(const od_call& call);
   void queue_acquire(Port& port);
   void queue_release(Port& port);
+  bool is_last_tile() const;
+  void queue_print_out();
   bool next_outer();
   void finish_op();
 

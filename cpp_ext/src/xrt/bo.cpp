@@ -84,6 +84,21 @@ void device::set_kernel_seconds(double seconds) {
   state_->options.kernel_limit = static_cast<uint32_t>(milliseconds);
 }
 
+void device::set_print_bytes(uint64_t bytes) {
+  if (bytes > kMostPrintBytes)
+    throw DeviceError({"device.set_print_bytes", counted(bytes, "byte"), span(0, kMostPrintBytes), ""});
+  const Hold hold = hold_monitor();
+  state_->options.print_bytes = static_cast<size_t>(bytes);
+}
+
+void device::set_trace(bool on, uint64_t calls) {
+  if (calls > kMostTracedCalls)
+    throw DeviceError({"device.set_trace", counted(calls, "call"), span(0, kMostTracedCalls), ""});
+  const Hold hold = hold_monitor();
+  state_->options.trace = on;
+  state_->options.trace_calls = static_cast<size_t>(calls);
+}
+
 uuid device::register_xclbin(const xclbin& binary) {
   const DeviceDescription wanted = [&] {
     try {

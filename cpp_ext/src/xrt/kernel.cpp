@@ -162,7 +162,8 @@ class Turn {
   bool lost_ = false;
 };
 
-RunReport execute(hw_context::State& context, const Arguments& arguments) {
+// `prints` are there when the run fails, too.
+RunReport execute(hw_context::State& context, const Arguments& arguments, std::vector<PrintReport>& prints) {
   const auto* opcode = value_of<uint64_t>(arguments, 0, "opcode");
   if (*opcode != kOpcode)
     throw DeviceError({"run argument 0", "opcode " + std::to_string(*opcode), "3", "Call kernel(3, ...)."});
@@ -173,7 +174,17 @@ RunReport execute(hw_context::State& context, const Arguments& arguments) {
   for (uint32_t i = kFirstData; i < arguments.size(); ++i)
     regions.push_back(region_of(*value_of<bo>(arguments, i, "data BO")));
   Turn turn(context);
-  return turn.simulator().run(found.data, found.size, std::move(regions));
+  sim::Simulator& simulator = turn.simulator();
+  try {
+    RunReport report = simulator.run(found.data, found.size, std::move(regions));
+    prints = simulator.take_prints();
+    return report;
+  } catch (const Interrupted&) {
+    throw;
+  } catch (...) {
+    prints = simulator.take_prints();
+    throw;
+  }
 }
 
 }  // namespace
@@ -186,14 +197,16 @@ struct run::Execution {
   uint64_t process = 0;  // in which it runs
   std::exception_ptr error;
   RunReport report;
+  std::vector<PrintReport> prints;
 
   bool running() {
     if (state == ert_cmd_state::RUNNING && process != Monitor::process()) state = ert_cmd_state::ABORT;
     return state == ert_cmd_state::RUNNING;
   }
-  void finish(ert_cmd_state reached, std::exception_ptr failure) {
+  void finish(ert_cmd_state reached, std::exception_ptr failure, std::vector<PrintReport> printed = {}) {
     const Hold hold = hold_monitor();
     state = reached;
+    prints.swap(printed);
     error = std::move(failure);
     Monitor::shared().notify();
   }
@@ -226,18 +239,19 @@ void run::start() {
     e->error = nullptr;
     arguments = e->arguments;
   }
+  std::vector<PrintReport> prints;
   try {
-    RunReport report = execute(*e->context, arguments);
+    RunReport report = execute(*e->context, arguments, prints);
     {
       const Hold hold = hold_monitor();
       std::swap(e->report, report);
     }
-    e->finish(ert_cmd_state::COMPLETED, nullptr);
+    e->finish(ert_cmd_state::COMPLETED, nullptr, std::move(prints));
   } catch (const Interrupted&) {
     e->finish(ert_cmd_state::ABORT, nullptr);
     throw;
   } catch (...) {
-    e->finish(ert_cmd_state::ERROR, std::current_exception());
+    e->finish(ert_cmd_state::ERROR, std::current_exception(), std::move(prints));
   }
 }
 
@@ -257,6 +271,11 @@ ert_cmd_state run::state() const {
   const Hold hold = hold_monitor();
   execution_->running();
   return execution_->state;
+}
+
+std::vector<PrintReport> run::prints() const {
+  const Hold hold = hold_monitor();
+  return execution_->prints;
 }
 
 RunReport run::report() const {

@@ -25,8 +25,9 @@ Array::Array(const DeviceDescription& device, const Options& options)
   build();
 }
 
-Array::~Array() {
-  // Jobs in flight point into our memories.
+Array::~Array() { wait_for_jobs(); }  // which point into our memories
+
+void Array::wait_for_jobs() {
   for (Core& core : cores_)
     if (core.job) WorkerPool::shared().wait(*core.job);
 }
@@ -116,6 +117,8 @@ void Array::build() {
     channel.mm2s = channel.reply = true;
     channels_.push_back(std::move(channel));
   }
+  if (prints_.size() != cores_.size()) prints_.resize(cores_.size());
+  for (PrintLog& log : prints_) log.set_capacity(options_.print_bytes);
   answer_ports_.clear();
   answer_ports_.resize(tiles_.size());
   changed_.assign(tiles_.size(), 0);
@@ -133,9 +136,7 @@ void Array::build() {
 }
 
 void Array::reset() {
-  // Also after an error, so what the jobs would throw is of no interest.
-  for (Core& core : cores_)
-    if (core.job) WorkerPool::shared().wait(*core.job);
+  wait_for_jobs();  // also after an error
   events.clear();
   build();
 }

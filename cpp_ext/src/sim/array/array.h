@@ -17,6 +17,7 @@
 #include "sim/array/ddr.h"
 #include "sim/engine/event_queue.h"
 #include "sim/array/memory.h"
+#include "sim/array/trace.h"
 #include "onedispatch/core_program.h"
 #include "onedispatch/device_description.h"
 #include "onedispatch/errors.h"
@@ -195,6 +196,7 @@ struct Core {
   uint64_t owed_cycles = 0;   // of lock operations, paid with the next compute
   uint64_t blocked_at = 0;    // kAcquire: since when; waiting pays what is owed
   uint64_t busy = 0, calls = 0;
+  uint64_t job_nanoseconds = 0;  // of this machine, of the job that was joined last
   bool answer_due = false;  // replay: an absent program will answer
 };
 
@@ -203,6 +205,9 @@ struct Options {
   uint64_t event_limit = 20'000'000;  // events without progress of the controller
   uint32_t kernel_limit = host::KERNEL_MILLISECONDS;  // for a call of a kernel from outside
   bool replay = false;                // no overlay: what it would have set up is open (replay.cpp)
+  size_t print_bytes = kPrintBytes;   // of the ring of a core's operation; 0: nothing is kept
+  bool trace = false;                 // every kernel call is counted and timed
+  size_t trace_calls = 0;             // of them, those that are kept one by one
   uint64_t answer_cycles = 1000;      // replay: from lock 15 of an absent core program to lock 14
 };
 
@@ -258,6 +263,12 @@ class Array {
   std::string tile_name(uint32_t tile) const;
   std::string channel_name(const Channel& channel) const;
   std::string explain_channel(const Channel& channel) const;  // empty when it is idle
+
+  // Until no kernel call is under way; what any throws is of no interest.
+  void wait_for_jobs();
+  // What cores printed since the last time, by core.
+  std::vector<PrintLog>& prints() { return prints_; }
+  Trace& trace() { return trace_; }
 
   uint64_t now = 0;  // cycles
   EventQueue events;
@@ -457,6 +468,8 @@ class Array {
   std::vector<Tile> tiles_;
   std::vector<Channel> channels_;
   std::vector<Core> cores_;
+  std::vector<PrintLog> prints_;  // per core; they outlast its programs
+  Trace trace_;
   std::vector<uint8_t> changed_;  // per tile
   DdrRegions regions_;
   DdrServer ddr_;

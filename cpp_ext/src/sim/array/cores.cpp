@@ -74,7 +74,7 @@ void Array::stop_core(Core& core) {
 
 void Array::start_core(Core& core) {
   Tile& tile = tiles_[core.tile];
-  const CoreView view{tile.memory.data(), tile.column, tile.row - reg::FIRST_CORE_ROW, options_.kernel_limit};
+  const CoreView view{tile.memory.data(), tile.column, tile.row - reg::FIRST_CORE_ROW, options_.kernel_limit, &prints_[core.index]};
   try {
     core.program =
         start_program(tile.program.data(), static_cast<uint32_t>(tile.program.size()), view, device_);
@@ -162,6 +162,8 @@ void Array::begin_compute(Core& core) {
     fail(core, "a kernel call of " + std::to_string(cycles) + " cycles at cycle " + std::to_string(now),
          "what ends before cycle " + std::to_string(kMaxCycles));
   }
+  prints_[core.index].note(now);
+  if (options_.trace) trace_.begin(core.index, tiles_[core.tile].column, tiles_[core.tile].row, core.action.kernel);
   if (core.action.job) {
     core.job = std::make_shared<Job>();
     core.job->work = std::move(core.action.job);
@@ -176,6 +178,8 @@ void Array::begin_compute(Core& core) {
 
 void Array::finish_compute(Core& core) {
   join(core);
+  prints_[core.index].note(now);
+  if (options_.trace) trace_.end(core.index, now, core.action.cycles, core.job_nanoseconds);
   const MemoryPart& memory = tiles_[core.tile].memory;
   for (const MemoryRange& range : core.action.writes)
     if (range.bytes > 0)
@@ -189,6 +193,7 @@ void Array::join(Core& core) {
   const std::shared_ptr<Job> job = std::move(core.job);
   core.job.reset();
   WorkerPool::shared().wait(*job);
+  core.job_nanoseconds = job->nanoseconds;
   job_nanoseconds_ += job->nanoseconds / 16;
   job_nanoseconds_ -= job_nanoseconds_ / 16;
   if (!job->error) return;

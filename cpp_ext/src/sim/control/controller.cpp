@@ -85,6 +85,8 @@ void Simulator::begin_run(const Transaction& transaction, DdrRegions arguments) 
   effort_mark_ = effort_start_ = array_.effort;
   array_.set_regions(std::move(arguments));
   for (Channel& channel : array_.channels()) channel.tokens = 0;
+  for (PrintLog& log : array_.prints()) log.take();
+  array_.trace().start(options_.trace_calls);
   begin_statistics();
 }
 
@@ -106,6 +108,7 @@ RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments
     check_at_rest();
   } catch (SimulationError& error) {
     broken_ = true;
+    collect_prints();
     if (error.op.index < 0) error.op = ref();
     transaction_ = nullptr;
     throw;
@@ -115,6 +118,7 @@ RunReport Simulator::run(const uint8_t* bytes, size_t size, DdrRegions arguments
     throw;
   }
   finish_report(events_before, end);
+  collect_prints();
   transaction_ = nullptr;
   return std::move(report_);
 }

@@ -31,6 +31,8 @@ class Simulator {
   ReplayReport replay(const uint8_t* bytes, size_t size, const ControlPackets& packets = {});
 
   Array& array() { return array_; }
+  // What cores printed in the last run, as far as it came.
+  std::vector<PrintReport> take_prints() { return std::move(prints_); }
   bool broken() const { return broken_; }
 
  private:
@@ -76,6 +78,8 @@ class Simulator {
   void begin_statistics();
   void add_statistics();
   void finish_report(uint64_t events_before, uint64_t end);
+  void finish_trace();
+  void collect_prints();
 
   Array array_;
   Options options_;
@@ -102,6 +106,7 @@ class Simulator {
   uint64_t progress_seen_ = 0;  // replay: of the array, while a write waits
   uint64_t start_ = 0;
   RunReport report_;
+  std::vector<PrintReport> prints_;
   std::map<uint8_t, uint32_t> skipped_;  // replay: custom opcodes without known meaning, how often
   struct Counters {
     uint64_t bytes = 0, busy = 0, active = 0, calls = 0;

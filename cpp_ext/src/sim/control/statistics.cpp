@@ -2,6 +2,8 @@
 // The report of a run: differences of counters, across reloads of the overlay.
 #include "sim/control/controller.h"
 
+#include <algorithm>
+
 namespace onedispatch::sim {
 
 void Simulator::begin_statistics() {
@@ -65,6 +67,31 @@ void Simulator::finish_report(uint64_t events_before, uint64_t end) {
     if (sum.calls == 0) continue;
     const Tile& tile = array_.tiles()[array_.cores()[i].tile];
     report_.cores.push_back(CoreReport{tile.column, tile.row, sum.busy, sum.calls});
+  }
+  if (options_.trace) finish_trace();
+}
+
+void Simulator::finish_trace() {
+  array_.trace().finish();
+  report_.traced = true;
+  report_.calls = array_.trace().take_calls();
+  for (TracedCall& call : report_.calls) call.start -= std::min(call.start, start_);
+  report_.kernels = array_.trace().take_totals();
+}
+
+// Also of a run that fails: what its calls printed so far says why.
+void Simulator::collect_prints() {
+  array_.wait_for_jobs();
+  prints_.clear();
+  for (size_t i = 0; i < array_.prints().size(); ++i) {
+    const Tile& tile = array_.tiles()[array_.cores()[i].tile];
+    for (PrintRing& ring : array_.prints()[i].take()) {
+      if (ring.lines.empty() && ring.lost == 0) continue;
+      int64_t since = -1;
+      for (const auto& [id, cycle] : report_.timers)
+        if (cycle < ring.cycle - std::min(ring.cycle, start_)) since = id;
+      prints_.push_back(PrintReport{tile.column, tile.row, since, std::move(ring)});
+    }
   }
 }
 

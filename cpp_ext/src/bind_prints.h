@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kernels print and what their calls take, as Python sees it.
+#pragma once
+#include <pybind11/pybind11.h>
+
+#include <string>
+#include <vector>
+
+#include "onedispatch/report.h"
+
+// Kernels from outside, files and paths may hold bytes that are no UTF-8.
+pybind11::str shown(const std::string& text);
+
+pybind11::dict trace_of(const onedispatch::RunReport& report);
+pybind11::list prints_of(const std::vector<onedispatch::PrintReport>& prints);
+
+void bind_prints(pybind11::module_& m);
