@@ -103,6 +103,9 @@ def check_image(image: bytes, blocks: bytes, most: int) -> None:
     blocks in ``blocks`` name kernels or element types that it does not carry.
     """
 
+def tell_searched(text: str) -> None:
+    """Where plug-ins came from, for messages that miss a kernel."""
+
 def load_kernel_library(path: str, seconds: float | None = None) -> list[tuple[str, int]]:
     """Load a shared object for the rest of the process; its kernels.
 

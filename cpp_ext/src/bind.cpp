@@ -369,6 +369,7 @@ void bind_device(py::module_& m) {
     for (const auto& kernel : kernels) rows.emplace_back(kernel->spec->name, kernel->spec->digest);
     return rows;
   };
+  m.def("tell_searched", [](const std::string& text) { od::registry().tell_searched(text); }, py::arg("text"));
   m.def("kernels", [described] { return described(od::registry().all()); });
   m.def(
       "load_kernel_library",

@@ -10,6 +10,7 @@ from onedispatch.dispatch.compiler.compiler import refused_model
 from onedispatch.dispatch.compiler.custom import missing_nodes
 from onedispatch.dispatch.compiler.fold import may_fold
 from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.dispatch.plugins import discovery
 from onedispatch.operators.declarations import registry
 from onedispatch.transactions.base.errors import UnknownOperatorError
 from onedispatch.transactions.base.phrases import counted
@@ -37,7 +38,7 @@ def refuse_missing(graph: Graph) -> None:
     raise UnknownOperatorError(
         f"model {graph.name}",
         f"{counted(len(missing), 'node')} of {counted(len(operators), 'operator')} that nobody knows",
-        "operators of onnx, of onnxruntime and of loaded plug-ins",
+        f"operators of onnx, of onnxruntime and of plug-ins ({discovery.searched()})",
         "name the plug-in that maps them: plugins=[...], --plugin FILE or ONEDISPATCH_PLUGIN_PATH, "
         "or map them with od.maps before the model is compiled",
         nodes=[_missing_line(node) for node in missing],

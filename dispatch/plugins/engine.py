@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.base.native import core
+from onedispatch.dispatch.plugins import discovery
 from onedispatch.operators.codegen.spec_data import spec_data
 from onedispatch.operators.plugin import catalog
 from onedispatch.operators.plugin.catalog import Offered
@@ -18,6 +19,7 @@ def carry() -> None:
 
     All of them: a transaction may load other images than the one that it begins with.
     """
+    core.tell_searched(discovery.searched())
     for offered in catalog.kernels():
         with _LOCK.guard:
             digest = offered.kernel.digest

@@ -15,7 +15,9 @@ import onedispatch as od
 from onedispatch.dispatch.compiler.executable import DeviceStep
 from onedispatch.dispatch.plugins.missing import check_known
 from onedispatch.operators.emission.image import EMPTY, Image, Linked, names_in
+from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.plugin import catalog
+from onedispatch.transactions import Xclbin
 from tests.unit.test_plugin_catalog import offer
 
 PATH = "ONEDISPATCH_PLUGIN_PATH"
@@ -74,3 +76,21 @@ def test_what_reloads_bring_is_known_by_name() -> None:
     assert names_in(str(image)) == ["acme::f@1", "acme::g@2"] and names_in(str(EMPTY)) == []
     with pytest.raises(od.KernelLibraryError, match="kernel acme::g@2, which no plug-in brings"):
         check_known("here", [], [str(EMPTY), str(replace(image, linked=image.linked[1:]))])
+
+
+def test_an_xclbin_names_the_digest_and_where_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = od.transactions.find_device("npu2")
+    overlay = Xclbin(target.name, {0: overlay_transaction(target, Image((STRANGE,)))})
+    (tmp_path / "other.py").write_text("")
+    (tmp_path / "another.py").write_text("")
+    monkeypatch.setenv(PATH, str(tmp_path))
+    device, binary = od.xrt.device(0), od.xrt.xclbin(overlay.to_bytes())
+    device.register_xclbin(binary)
+    with pytest.raises(od.KernelError) as missing:
+        od.xrt.kernel(od.xrt.hw_context(device, binary.get_uuid()), binary.get_kernels()[0].get_name())
+    assert type(missing.value).__name__ == "KernelNotFoundError"
+    assert isinstance(missing.value, od.SimulationError)
+    text = str(missing.value)
+    assert "digest 0x12345678, which no library has" in text and f"{tmp_path}/other.py" in text

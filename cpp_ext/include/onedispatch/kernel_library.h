@@ -45,6 +45,9 @@ class KernelRegistry {
   void add(std::shared_ptr<OwnedKernel> kernel, const std::string& origin);
   // Whether there was one that was added so; whoever runs it keeps it.
   bool remove(const std::string& name);
+  // Where libraries came from and were looked for: what messages that miss a kernel end with.
+  void tell_searched(const std::string& text);
+  std::string searched() const;
   KernelPtr find(uint32_t digest) const;  // nullptr when unknown
   std::vector<KernelPtr> all() const;
   // Name, digest and origin of every kernel that `all` has.
@@ -64,6 +67,7 @@ class KernelRegistry {
   };
   mutable std::shared_mutex mutex_;
   std::vector<Entry> entries_;
+  std::string searched_;
 };
 
 // The kernels that program images may name: our own, and those of loaded libraries.

@@ -286,6 +286,16 @@ bool KernelRegistry::remove(const std::string& name) {
   return !gone.empty();
 }
 
+void KernelRegistry::tell_searched(const std::string& text) {
+  const std::unique_lock<std::shared_mutex> lock(mutex_);
+  searched_ = text;
+}
+
+std::string KernelRegistry::searched() const {
+  const std::shared_lock<std::shared_mutex> lock(mutex_);
+  return searched_;
+}
+
 KernelPtr KernelRegistry::find(uint32_t digest) const {
   const std::shared_lock<std::shared_mutex> lock(mutex_);
   for (const Entry& entry : entries_) {

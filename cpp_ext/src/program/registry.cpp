@@ -73,7 +73,10 @@ std::vector<Carried> carried_by(const uint32_t* words, uint32_t count) {
   for (uint32_t i = 0; i < words[image::count]; ++i, entry += params::kCarriedWords) {
     const KernelPtr kernel = registry().find(entry[0]);
     if (kernel == nullptr) {
-      refuse("the image carries a kernel with digest " + digest_text(entry[0]) + ", which no library has; known: " + names_of(registry().all()));
+      const std::string searched = registry().searched();
+      throw ProgramError{"core program: the image carries a kernel with digest " + digest_text(entry[0]) + ", which no library has; known: " +
+                             names_of(registry().all()) + (searched.empty() ? "" : "; " + searched),
+                         OD_NOT_FOUND};
     }
     check_carried(*kernel->spec, entry[1], carried);
     code += uint64_t{kernel->spec->code_bytes} * std::bitset<32>(entry[1]).count();
