@@ -20,7 +20,7 @@ from onedispatch.dispatch.frontend.exporter import cast_node, rewired
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_name_of
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.dtypes import dtype_of as row_of
-from onedispatch.operators.declarations.registry import plugin_of
+from onedispatch.operators.declarations.registry import mapping_for, plugin_of
 from onedispatch.operators.declarations.statuses import STATUSES, error_class
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
 from onedispatch.transactions import Device
@@ -72,7 +72,7 @@ class CustomNodes:
     # -- inference ---------------------------------------------------------------------------
 
     def takes(self, node: Node) -> bool:
-        return node.domain not in _onnx_domains() and plugin_of(node) is not None
+        return node.domain not in _onnx_domains() and mapping_for(node.domain, node.op_type) is not None
 
     def infer(self, node: Node, known: Callable[[str], Value], constants: Mapping[str, Array]) -> list[Value]:
         """Types and shapes of the outputs; their types alone where those of an input are not known yet.
@@ -96,6 +96,8 @@ class CustomNodes:
     ) -> list[Value]:
         inputs = [known(name) if name else None for name in node.inputs]
         outputs = [self.declared.get(name, Value(name)) for name in node.outputs]
+        if plugin_of(node) is None:  # mapped to a function: what the model declares is all there is
+            return [value for value in outputs if value.name]
         if any(value is not None and not value.is_concrete for value in inputs):
             return self._types(node)
         plugin = plugin_of(node)
@@ -312,7 +314,9 @@ def _check_declared(node: Node, kernel: str, inferred: Value, declared: Value) -
 
 def missing_nodes(graph: Graph) -> Sequence[Node]:
     """Nodes of domains that nobody knows: neither ONNX, nor onnxruntime, nor a plug-in."""
-    foreign = [n for n in graph.nodes if n.domain not in _onnx_domains() and plugin_of(n) is None]
+    foreign = [
+        n for n in graph.nodes if n.domain not in _onnx_domains() and not mapping_for(n.domain, n.op_type)
+    ]
     if not foreign:
         return ()
     known = _runtime_operators()

@@ -307,7 +307,8 @@ class Kernel:
         return KernelDeclarationError(f"kernel {self.name}: {what}: given {given}; accepted: {accepted}")
 
     def _check_names(self) -> None:
-        if not _NAME.fullmatch(self.name) or len(self.name.encode()) > MAX_NAME_BYTES:
+        # A first version need not be written: it counts for nothing.
+        if not _NAME.fullmatch(self.name) or len(self.name.removesuffix("@1").encode()) > MAX_NAME_BYTES:
             raise self._refuse("name", repr(self.name), f"namespace::name@version, {MAX_NAME_BYTES} bytes")
         names = [*self.dims, *(t.name for t in self.tensors), *(s.name for s in self.scalars)]
         for name in names:

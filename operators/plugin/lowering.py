@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -22,7 +22,7 @@ from onedispatch.operators.interface.operator import Lowering, Operator
 from onedispatch.operators.plugin.declared import Declared, Interval, Placement
 from onedispatch.operators.plugin.instance import PluginKernel
 from onedispatch.operators.plugin.node import Node
-from onedispatch.operators.scheduling.candidates import smallest
+from onedispatch.operators.scheduling.candidates import check_fits, smallest
 from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim, Operand
 from onedispatch.operators.scheduling.members import MemberAxis, Members
 from onedispatch.operators.scheduling.nest import Nest
@@ -125,7 +125,12 @@ class MemberOperator(Operator):
             if tensor.size == 0:
                 raise Unsupported(f"{name} has no elements", "tensors with elements, or no output with any")
         parts = [self.parts(d) for d in range(len(self.placement.index_space))]
-        return [self._nest(cuts) for cuts in product(*parts)]
+        nests = [self._nest(cuts) for cuts in product(*parts)]
+        preferred = self.placement.preferred_split
+        if preferred is None:
+            return nests
+        others = [_cut_along(nest, preferred) for nest in nests]
+        return others if all(_fits(nest, self.device) for nest in others) else nests
 
     def check_fits(self) -> None:
         """Raises ``Unsupported`` that names the operand which takes the most."""
@@ -288,6 +293,20 @@ class MemberOperator(Operator):
                 size if it.whole else min(it.span, size) for it, size in zip(intervals, shape, strict=True)
             )
         return float(total)
+
+
+def _cut_along(nest: Nest, preferred: int) -> Nest:
+    """The same, cut along one index dimension alone."""
+    dims = tuple(dim if d == preferred else replace(dim, whole=True) for d, dim in enumerate(nest.dims))
+    return replace(nest, dims=dims)
+
+
+def _fits(nest: Nest, device: Device) -> bool:
+    try:
+        check_fits(nest, device)
+    except Unsupported:
+        return False
+    return True
 
 
 def _axis(it: Interval, cuts: Sequence[Cut], size: int, laid: int, align: int) -> MemberAxis:

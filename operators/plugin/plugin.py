@@ -27,7 +27,7 @@ from onedispatch.operators.declarations.dtypes import DTYPES, dtype_of
 from onedispatch.operators.declarations.kernel import work
 from onedispatch.operators.declarations.tensor import NodeSpec
 from onedispatch.operators.interface.operator import Lowering
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import body, catalog
 from onedispatch.operators.plugin.declared import (
     CODE_BYTES,
     Aux,
@@ -74,12 +74,9 @@ class PythonKernel(PluginKernel):
 
     @cached_property
     def functions(self) -> Mapping[str, Any]:
-        from onedispatch.operators.plugin import body
-
-        scratch = {one.name: one.dtype for one in self.declared.scratch}
         own = self.method("body")
         assert own is not None  # nobody asks where a library has it
-        return body.functions(self.kernel, own, scratch)
+        return body.functions(self.kernel, own, {one.name: one.dtype for one in self.declared.scratch})
 
     def method(self, name: str) -> Callable[..., Any] | None:
         """A method of the class, None where it has none of that name."""
@@ -364,7 +361,7 @@ class NodeMapping:
     """
 
     def __init__(self, kernel: PluginKernel, attributes: Mapping[str, str]) -> None:
-        self.kernel, self.attributes = kernel, dict(attributes)
+        self.named, self.attributes = kernel, dict(attributes)
         known = [one.name for one in kernel.declared.scalars]
         unknown = sorted(set(attributes) - set(known))
         if unknown:
@@ -372,6 +369,12 @@ class NodeMapping:
             raise refusal("declaration_invalid", where, ", ".join(unknown), ", ".join(known) or "no scalars")
         self.__wrapped__ = getattr(kernel, "cls", type(kernel))  # whose source errors name
         self.__qualname__ = self.__wrapped__.__qualname__
+
+    @property
+    def kernel(self) -> PluginKernel:
+        """The kernel that has the name now: a class that was declared again is the one that runs."""
+        latest = catalog.named(self.named.kernel.name)
+        return latest if isinstance(latest, PluginKernel) else self.named
 
     def node(self, spec: NodeSpec, device: Device) -> Node:
         """The node as the kernel sees it. Raises ``KernelError`` where it does not agree."""

@@ -92,7 +92,7 @@ typedef struct od_scalar_spec {
 } od_scalar_spec;
 
 typedef struct od_kernel_spec {
-  const char* name; /* namespace::name@version, at most OD_MAX_NAME_BYTES */
+  const char* name; /* namespace::name@version, at most OD_MAX_NAME_BYTES, "@1" aside */
   uint32_t digest;  /* what parameter blocks and program images name it by */
   const char* const* dims;
   uint32_t n_dims;

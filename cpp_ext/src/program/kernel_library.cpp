@@ -51,7 +51,10 @@ class Declaration {
   }
 
   void counts() const {
-    require(std::strlen(spec_.name) <= OD_MAX_NAME_BYTES, "a name of more than " + counted(OD_MAX_NAME_BYTES, "byte"));
+    std::string_view name = spec_.name;
+    const std::string_view first = "@1";  // such a version need not be written
+    if (name.size() > first.size() && name.substr(name.size() - first.size()) == first) name.remove_suffix(first.size());
+    require(name.size() <= OD_MAX_NAME_BYTES, "a name of more than " + counted(OD_MAX_NAME_BYTES, "byte"));
     most("dimension", spec_.n_dims, OD_MAX_DIMS);
     most("operand", spec_.n_operands, OD_MAX_OPERANDS);
     most("scalar", spec_.n_scalars, spec_.members != 0 ? OD_MAX_SCALARS : OD_MAX_OWN_SCALARS);
