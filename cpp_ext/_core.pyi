@@ -113,6 +113,9 @@ def load_kernel_library(path: str, seconds: float | None = None) -> list[tuple[s
     where code of the library crashes, throws or takes longer than ``seconds``.
     """
 
+def interrupts() -> int:
+    """Signals of Ctrl-C that came while kernels from outside ran."""
+
 def kernel_seconds() -> float:
     """What a call of the kernel that this thread runs may take."""
 
@@ -254,3 +257,20 @@ class runlist:
         """Run all in order; stops at the first that fails."""
     def wait(self, timeout_ms: int = 0) -> ert_cmd_state: ...
     def reset(self) -> None: ...
+
+def run_members(
+    kernel: int,
+    setup: dict[str, Any],
+    operands: list[dict[str, Any] | None],
+    guarded: bool,
+    at_end: bool,
+    seconds: float = 60.0,
+) -> dict[str, Any]:
+    """Run a box of members on the memory that is given; what accessors touched, and where it faulted.
+
+    ``setup``: "first", "count", "total" (a number per index dimension), "scalars" (words), "scratch"
+    ("memory", "at"). An operand: "dtype", "pad", "fill", "memory" (bytes, changed in place), "at" (the byte
+    of its chunk), "axes" (the fields of ``od_axis``) and "low", "high" (declared coordinates, ends included).
+    ``guarded``: on copies that end (``at_end``) or begin at memory without access. Raises ``KernelError``
+    for what the kernel answers.
+    """

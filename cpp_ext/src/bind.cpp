@@ -18,6 +18,7 @@
 #include "onedispatch/kernel_library.h"
 #include "onedispatch/xrt.h"
 #include "bind_kernels.h"
+#include "bind_members.h"
 #include "bind_prints.h"
 #include "program/charge.h"
 #include "program/contain.h"
@@ -559,6 +560,7 @@ PYBIND11_MODULE(_core, m) {
   py::register_exception_translator(&translate);
   bind_signals(m);
   bind_kernels(m);
+  bind_members(m);
   bind_device(m);
   bind_bo(m);
   bind_run(m);

@@ -19,6 +19,7 @@
 
 #include "onedispatch/interrupt.h"
 #include "onedispatch/kernel_library.h"
+#include "program/contain.h"
 #include "program/owned_kernel.h"
 #include "sim/engine/workers.h"
 
@@ -118,6 +119,9 @@ od_status status_of(const py::error_already_set& error) {
   return py::isinstance<py::int_>(status) ? status.cast<od_status>() : OD_RUNTIME_FAILURE;
 }
 
+// What ends bodies that do not end.
+py::object watchdog(const char* name) { return py::module_::import("onedispatch.operators.plugin.watchdog").attr(name); }
+
 // Runs `body` with the interpreter lock; what Python raises becomes KernelError.
 template <class Body>
 auto in_python(const std::string& kernel, Body body) {
@@ -132,6 +136,7 @@ auto in_python(const std::string& kernel, Body body) {
     return body();
   } catch (py::error_already_set& error) {
     if (error.matches(PyExc_KeyboardInterrupt)) throw Signal(std::move(error));
+    if (error.matches(watchdog("BodyInterrupt"))) throw od::CallInterrupted{kernel + ": its body was left on Ctrl-C"};
     const od_status status = status_of(error);
     const bool told = error.matches(py::module_::import("onedispatch.transactions.base.errors").attr("KernelError"));
     const std::string text = told ? py::str(error.value()).cast<std::string>() : "it raised " + text_of(error);
@@ -229,8 +234,9 @@ class PythonPlan final : public od::BodyPlan {
           if (host != nullptr) host->host = nullptr;
         }
       } const over{host};
-      function_->get()(tuple_of(call.origin), tuple_of(call.member), tuple_of(call.count), chunks,
-                       bytes_at(call.scratch, setup_.scratch_bytes, true), told);
+      const py::object interrupts = py::module_::import("onedispatch.cpp_ext._core").attr("interrupts");
+      watchdog("watched")(function_->get(), od::body_limit() / 1000.0, tuple_of(call.origin), tuple_of(call.member), tuple_of(call.count),
+                          chunks, bytes_at(call.scratch, setup_.scratch_bytes, true), told, py::arg("interrupts") = interrupts);
     });
   }
 
@@ -388,6 +394,7 @@ py::object raised_by(const std::shared_ptr<void>& cause) {
 }
 
 void bind_kernels(py::module_& m) {
+  m.def("interrupts", &od::interrupts_seen);
   py::class_<Host, std::shared_ptr<Host>>(m, "KernelHost")
       .def("print", &Host::print, py::arg("member"), py::arg("text"))
       .def("touched", &Host::touched, py::arg("operand"), py::arg("coordinate"), py::arg("count"), py::arg("write"));

@@ -237,7 +237,7 @@ def compile_model(
     given = arguments.shapes(shapes)
     kept = arguments.integer("cache_size", cache_size, 1, MOST_EXECUTABLES)
     arguments.selector(selector)
-    target, graph = _target(device), _imported(model, plugins)
+    target, graph = _target(device), imported(model, plugins)
     compiled = CompiledModel(
         target,
         precision,
@@ -261,7 +261,7 @@ def _target(device: DeviceName) -> Device:
     return target
 
 
-def _imported(model: ModelLike, plugins: Sequence[str | os.PathLike[str]] | None) -> Graph:
+def imported(model: ModelLike, plugins: Sequence[str | os.PathLike[str]] | None = None) -> Graph:
     """The model's graph, folded, once the plug-ins that may know its operators are there."""
     from onedispatch.dispatch.compiler.early import refuse_missing
     from onedispatch.dispatch.compiler.fold import fold_constants

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``onedispatch kernel list | show | new | include``: what the cores can compute, from the declarations."""
+"""``onedispatch kernel list | show | new | check | include``: what the cores can compute."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli import plugin_text
+from onedispatch.dispatch.cli.kernel_check import check
 from onedispatch.dispatch.cli.plugins import takes_plugins
 from onedispatch.dispatch.plugins import skeleton
 from onedispatch.dispatch.plugins.listing import Known, known
@@ -107,6 +108,9 @@ def new(
     out.say("\nNext:")
     for command in written.commands:
         out.say(f"  {command}")
+
+
+app.command("check")(takes_plugins(check))
 
 
 @app.command("include")

@@ -17,7 +17,7 @@ from onedispatch.dispatch.artifact import model as models
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep, NodePlacement
-from onedispatch.dispatch.frontend.graph import Dimension, Value
+from onedispatch.dispatch.frontend.graph import Dimension, Graph, Value
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.runtime.feeds import as_array, as_value
 from onedispatch.dispatch.runtime.prints import Print, Sink, check_options, hand_out
@@ -30,9 +30,12 @@ from onedispatch.transactions.base.errors import DeviceError, InputError
 from onedispatch.transactions.machine.device import DeviceName
 
 if TYPE_CHECKING:
+    from onedispatch.dispatch.check.child import Told
     from onedispatch.dispatch.frontend.importer import ModelLike
     from onedispatch.dispatch.host.regions import HostRegion
     from onedispatch.dispatch.runtime.device import DeviceSession, LoadedStep
+    from onedispatch.operators.plugin.check import Options
+    from onedispatch.operators.plugin.findings import Finding
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class InferenceSession:
         plugins: kernel libraries, Python files or folders of these: see ``onedispatch.plugins``.
         kernel_seconds: what one call of a kernel from outside may take of the host's time before the run ends
             with ``KernelTimeoutError``; None: ``ONEDISPATCH_KERNEL_SECONDS`` of the environment, or 60.
+        check: ``"access"`` runs every node of a kernel from outside member by member first, in a child
+            process, on the inputs that it has in the run: slow, for authors of kernels. See ``findings``.
         cast_policy: ``"f32"`` has kernels from outside compute in f32 what they have no element type for.
         print: where lines that kernels print go, beside ``last_run.prints`` and the logger
             ``onedispatch.print``: ``"report"`` nowhere, ``"stdout"`` there, too; None: kernels print into
@@ -98,6 +103,7 @@ class InferenceSession:
         cache_size: int = models.CACHE_SIZE,
         plugins: Sequence[str | os.PathLike[str]] | None = None,
         kernel_seconds: float | None = None,
+        check: str | None = None,
         cast_policy: str = "error",
         print: Sink = "report",
         print_bytes: int | None = None,
@@ -105,6 +111,9 @@ class InferenceSession:
     ) -> None:
         threads = arguments.threads(threads)
         self._kernel_seconds = host.kernel_seconds(kernel_seconds)
+        self._check = None if check is None else arguments.choice("check", check, ("access",))
+        self._findings: tuple[Finding, ...] = ()
+        self._graph: Graph | None = None  # what is checked
         discovery.use(plugins)
         if isinstance(model, models.CompiledModel):
             models.check_options(precision, fallback)
@@ -127,6 +136,8 @@ class InferenceSession:
                 cast_policy=cast_policy,
             )
             self._owned = True
+        if self._check is not None:
+            self._graph = self._model.source if model is self._model else models.imported(model)  # type: ignore[arg-type]
         self._threads = threads
         self._prints = print
         self._printed: list[Print] = []
@@ -191,6 +202,11 @@ class InferenceSession:
         """What kernels printed in the latest run, as far as it came where it failed."""
         return list(self._printed)
 
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What ``check="access"`` found in the latest run, warnings too."""
+        return self._findings
+
     # -- running ---------------------------------------------------------------------------
 
     @public
@@ -205,10 +221,13 @@ class InferenceSession:
         Raises:
             InputError: a wrong, missing or unknown name, or a dtype or shape that does not fit.
             TransactionError, SimulationError: the transaction cannot be run as it is.
+            KernelAccessError: with ``check="access"``, kernels that touch what they do not declare.
         """
         start = time.perf_counter()
         indices = self._wanted(output_names)
         feed, shapes = self._checked(input_feed)
+        if self._check is not None:
+            self._check_nodes(feed)
         with self._lock.guard:
             key, executable = self._model.executable(shapes, feed)
             with self._turn():
@@ -218,6 +237,29 @@ class InferenceSession:
                 reports = [self._step(runner, values) for runner in list(self._runners(loaded))]
             self._last_run = _summary(reports, time.perf_counter() - start)
             return [values[executable.sources[index]] for index in indices]
+
+    def checked(self, input_feed: Mapping[str, Any], options: Options) -> Told:
+        """What check mode says of the nodes that kernels from outside compute, for these inputs.
+
+        Raises ``InputError`` for sessions without ``check="access"``.
+        """
+        from onedispatch.dispatch.check.model import check_run
+
+        return check_run(self._model, self._graph, self._checked(input_feed)[0], self._values, options)
+
+    def _check_nodes(self, feed: Mapping[str, Any]) -> None:
+        """Before a run, so that its report is that of the run alone."""
+        from onedispatch.dispatch.check.model import check_run, raise_failed
+        from onedispatch.operators.plugin.check import Options
+
+        told = check_run(self._model, self._graph, feed, self._values, Options(seconds=self._kernel_seconds))
+        self._findings = tuple(told.findings)
+        raise_failed(told)
+
+    def _values(self, model: models.CompiledModel, feed: Mapping[str, Any]) -> list[Any]:
+        """One run of ``model`` beside this session."""
+        session = InferenceSession(model, threads=self._threads, kernel_seconds=self._kernel_seconds)
+        return session.run(None, feed)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-# Of the extensions: _core, its kernels that Python registers, what kernels print, and _native.
+# Of the extensions: _core, its kernels that Python registers, check mode, what kernels print, and _native.
 BINDINGS = (
     "bind.cpp",
     "bind_kernels.cpp",
     "bind_kernels.h",
+    "bind_members.cpp",
+    "bind_members.h",
     "bind_prints.cpp",
     "bind_prints.h",
     "bind_transactions.cpp",

@@ -186,11 +186,6 @@ void uninstall() {
   }
 }
 
-struct Installed {
-  Installed() { install(); }
-  ~Installed() { uninstall(); }
-};
-
 // ---- What a thread needs once -------------------------------------------------------------------------
 
 // A stack for handlers, so that a body may run out of its own; left alone where the thread has one.
@@ -367,6 +362,14 @@ __attribute__((noinline)) bool jumped(Active& here, void (*call)(void*), void* d
 
 }  // namespace
 
+uint64_t interrupts_seen() { return interrupts.load(); }
+CountsInterrupts::CountsInterrupts() {
+  if (kCatchesSignals) install();
+}
+CountsInterrupts::~CountsInterrupts() {
+  if (kCatchesSignals) uninstall();
+}
+
 uint32_t body_limit() { return limit_of_thread; }
 BodyLimit::BodyLimit(uint32_t milliseconds) : before_(limit_of_thread) { limit_of_thread = milliseconds; }
 BodyLimit::~BodyLimit() { limit_of_thread = before_; }
@@ -388,7 +391,7 @@ Ending contain(void (*call)(void*), void* data, const void* function, uint32_t l
   fenv_t floats;
   fegetenv(&floats);
   Ending ending;
-  const Installed installed;
+  const CountsInterrupts handlers;
   call_clock.start();
   const bool left = jumped(here, call, data, ending);
   call_clock.stop();

@@ -44,6 +44,16 @@ class BodyLimit {
   uint32_t before_;
 };
 
+// Signals of Ctrl-C that came while somebody counted them; every call that is contained does.
+uint64_t interrupts_seen();
+class CountsInterrupts {
+ public:
+  CountsInterrupts();
+  ~CountsInterrupts();
+  CountsInterrupts(const CountsInterrupts&) = delete;
+  CountsInterrupts& operator=(const CountsInterrupts&) = delete;
+};
+
 // Whether code lies in the object that this is part of.
 bool is_ours(const void* function);
 

@@ -163,6 +163,7 @@ void Guard::run(const od_call& given, const MemoryRanges& reads, const MemoryRan
     copy.add(range, true, !scratch || setup_.spec->keeps_scratch != 0);  // of scratch nobody knows what it holds
   }
   const BodyLimit limit(core_.limit_ms);
+  const CountsInterrupts counting;
   execute(call, copy.base());
   const int64_t wrong = copy.first_wrong();
   if (wrong >= 0) refuse_access(call, copy.base(), "wrote outside of its outputs and scratch", wrong);

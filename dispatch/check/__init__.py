@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check mode: kernels from outside, run member by member in a child process."""

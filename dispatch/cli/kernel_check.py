@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``onedispatch kernel check``: whether kernels from outside touch what they declare, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from onedispatch.dispatch.check.child import Checked, Told
+from onedispatch.dispatch.check.kernels import check_file
+from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.runtime.session import InferenceSession
+from onedispatch.operators.plugin.check import Options
+from onedispatch.operators.plugin.findings import failed
+from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.host import kernel_seconds as seconds_of
+from onedispatch.transactions.base.phrases import counted
+
+
+def check(
+    file: Annotated[str, typer.Argument(help="A kernel library (.so), or a Python file with kernels.")],
+    kernel: Annotated[str, typer.Option(help="This kernel alone: acme::blur.")] = "",
+    case: Annotated[
+        list[str] | None,
+        typer.Option(
+            help='Inputs and attributes, "x=f32[4,5] y=[4,5] a=2.0". Repeatable; else cases are made.'
+        ),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Check the nodes of this model, on real inputs.")] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", "-i", help="Of --model: name=array.npy, or one arrays.npz.")
+    ] = None,
+    order: Annotated[str, typer.Option(help="Of members and partitions: shuffle, or plain.")] = "shuffle",
+    seed: Annotated[int, typer.Option(help="Of the shuffled order.")] = 0,
+    partitions: Annotated[int, typer.Option(help="Boxes of members at most.")] = 32,
+    device: out.Device = "npu2",
+    kernel_seconds: out.KernelSeconds = None,
+    json: out.Json = False,
+) -> None:
+    """Run every member of a kernel alone, in shuffled order and in partitions, in a child process.
+
+    Says who reads or writes what was not declared, who writes what others write, who leaves out what was
+    declared, and whose declaration is much too wide. Ends with 0 where nothing is wrong (warnings are not),
+    with 1 where something is.
+    """
+    if order not in ("shuffle", "plain"):
+        raise InputError("--order", repr(order), "shuffle, plain")
+    if not 1 <= partitions <= 1024:
+        raise InputError("--partitions", str(partitions), "1 to 1024")
+    options = Options(order == "shuffle", seed, partitions, seconds=seconds_of(kernel_seconds))
+    with out.working("checking"):
+        told = _told(file, kernel, case or [], model, inputs, options, device)
+    if json:
+        out.print_json(as_dict(file, told))
+    else:
+        for line in lines(told):
+            out.say(line)
+    if failed(told.findings):
+        raise typer.Exit(1)
+
+
+def _told(
+    file: str,
+    kernel: str,
+    cases: list[str],
+    model: str | None,
+    inputs: list[str] | None,
+    options: Options,
+    device: str,
+) -> Told:
+    if model is None:
+        return check_file(file, options, kernel=kernel, cases=cases, device=device)
+    session = InferenceSession(model, device, plugins=[file], kernel_seconds=options.seconds, check="access")
+    return session.checked(out.parse_inputs(inputs), options)
+
+
+def as_dict(file: str, told: Told) -> dict[str, Any]:
+    """The report for scripts."""
+    rows = [
+        {
+            "kernel": name,
+            "cases": checked.cases,
+            "refused": checked.refused,
+            "more": checked.more,
+            "findings": [one.as_dict() for one in checked.findings],
+        }
+        for name, checked in told.kernels.items()
+    ]
+    return {"file": file, "clean": not failed(told.findings), "kernels": rows}
+
+
+def lines(told: Told) -> list[str]:
+    """The report for people."""
+    found = []
+    for name, checked in told.kernels.items():
+        found.append(f"{name}: {_verdict(checked)}")
+        found += [f"  {finding}" for finding in checked.findings]
+        found += [f"  and {checked.more} more like these"] if checked.more else []
+    return found or ["no kernels"]
+
+
+def _verdict(checked: Checked) -> str:
+    errors = sum(one.level == "error" for one in checked.findings)
+    warnings = len(checked.findings) - errors
+    cases = counted(len([case for case in checked.cases if case]), "case")
+    told = [counted(count, what) for count, what in ((errors, "error"), (warnings, "warning")) if count]
+    return f"{', '.join(told) or 'clean'} ({cases})"

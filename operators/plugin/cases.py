@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes to check a kernel with, where nobody gives a model: from its declaration, or its ``examples``.
+
+Shapes are small and odd, so that every member can run alone; seeds are fixed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onedispatch.operators.declarations.dtypes import DTYPES, DType, dtype_of
+from onedispatch.operators.declarations.kernel import Scalar
+from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
+from onedispatch.operators.plugin.boxes import Array
+from onedispatch.operators.plugin.declared import Declared, In, ranks_of
+from onedispatch.transactions.base.errors import InputError
+
+if TYPE_CHECKING:
+    from onedispatch.operators.plugin.plugin import PluginKernel
+
+SHAPES: dict[int, tuple[tuple[int, ...], ...]] = {
+    0: ((),),
+    1: ((7,), (130,)),
+    2: ((3, 5), (6, 40)),
+    3: ((2, 3, 5), (1, 4, 33)),
+    4: ((2, 3, 4, 5), (1, 2, 7, 9)),
+    5: ((2, 1, 3, 2, 5),),
+}
+MOST = 24  # cases of a kernel
+SEED = 20250
+_TENSOR = re.compile(r"([a-z][a-z0-9_]*)=(?:([a-z0-9]+)\[([0-9, ]*)\]|\[([0-9, ]*)\])")
+_NUMBER = re.compile(r"([a-z][a-z0-9_]*)=([-+0-9.eE]+)")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Inputs by name, and attributes of the node."""
+
+    arrays: Mapping[str, Array]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        tensors = [f"{name}={_text(array)}" for name, array in self.arrays.items()]
+        return " ".join([*tensors, *(f"{name}={value:g}" for name, value in self.attributes.items())])
+
+    def spec(self, declared: Declared) -> NodeSpec:
+        """The node, as if a model had it; nothing is known of its outputs."""
+        inputs = [self._tensor(one.name) for one in declared.inputs]
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        outputs = [None] * len(declared.outputs)
+        op_type = declared.name.partition("::")[2].partition("@")[0]
+        domain = declared.name.partition("::")[0]
+        return NodeSpec("check", op_type, domain, 1, inputs, outputs, dict(self.attributes))
+
+    def _tensor(self, name: str) -> TensorSpec | None:
+        array = self.arrays.get(name)
+        return None if array is None else TensorSpec(name, array.dtype, array.shape, array)
+
+
+def _text(array: Array) -> str:
+    row = dtype_of(array.dtype)
+    return f"{row or array.dtype}{list(array.shape)}"
+
+
+def cases_of(plugin: PluginKernel) -> list[Case]:
+    """Those that the kernel brings (``examples``), or made ones; the kernel need not take them all."""
+    brought = getattr(getattr(plugin, "cls", None), "examples", None)
+    if brought is None:
+        return list(islice({str(case): case for case in _made(plugin.declared)}.values(), MOST))
+    given = brought() if callable(brought) else brought
+    if not isinstance(given, Iterable) or isinstance(given, Mapping | str):
+        accepted = (
+            'a list of cases, each {"x": (4, 5), "a": 2.0}: shapes or arrays by input, numbers by attribute'
+        )
+        raise InputError(f"examples of {plugin.declared.name}", repr(given), accepted)
+    return [example(plugin.declared, one) for one in given]
+
+
+def example(declared: Declared, given: Mapping[str, Any]) -> Case:
+    """A case from ``{"x": (4, 5), "y": ("bf16", (4, 5)), "a": 2.0}``. Raises ``InputError``."""
+    rng = np.random.default_rng(SEED)
+    inputs = {one.name: one for one in declared.inputs}
+    arrays, attributes = {}, {}
+    for name, value in given.items():
+        if name not in inputs:
+            attributes[name] = value
+        elif isinstance(value, np.ndarray):
+            arrays[name] = value
+        else:
+            dtype, shape = _dtype_and_shape(declared, inputs[name], value)
+            arrays[name] = values(dtype, shape, rng)
+    return Case(arrays, {**_numbers(declared), **attributes})
+
+
+def _dtype_and_shape(declared: Declared, one: In, value: Any) -> tuple[DType, tuple[int, ...]]:
+    dtype, shape = (
+        value if len(value) == 2 and isinstance(value[0], str) else (declared.dtypes_of(one)[0], value)
+    )
+    if dtype not in DTYPES or not all(isinstance(size, int) and size > 0 for size in shape):
+        raise InputError(
+            f"example of {declared.name}: {one.name}", repr(value), 'a shape, or ("bf16", shape)'
+        )
+    return DTYPES[dtype], tuple(shape)
+
+
+def parsed(declared: Declared, text: str) -> Case:
+    """A case from ``x=f32[4,5] y=[4,5] a=2``. Raises ``InputError`` for what cannot be read."""
+    given: dict[str, Any] = {}
+    for token in re.findall(r"\S+=[a-z0-9]*\[[^\]]*\]|\S+", text):
+        tensor, number = _TENSOR.fullmatch(token), _NUMBER.fullmatch(token)
+        if tensor:
+            name, dtype, shape, bare = tensor.groups()
+            sizes = tuple(int(size) for size in (shape if dtype else bare).split(",") if size.strip())
+            given[name] = (dtype, sizes) if dtype else sizes
+        elif number:
+            given[number[1]] = float(number[2]) if "." in number[2] or "e" in number[2] else int(number[2])
+        else:
+            raise InputError("--case", repr(token), "tensors and numbers: x=f32[4,5] y=[4,5] a=2.0")
+    return example(declared, given)
+
+
+# -- made ones ---------------------------------------------------------------------------------
+
+
+def _made(declared: Declared) -> Iterator[Case]:
+    """Every rank and dtype of the first input once before any comes twice."""
+    if not declared.inputs:
+        yield Case({}, _numbers(declared))
+        return
+    least, most = ranks_of(declared.inputs[0])
+    dtypes = declared.dtypes_of(declared.inputs[0])
+    for round_ in range(2):
+        for position, rank in enumerate(range(most, least - 1, -1)):
+            shapes = SHAPES[rank]
+            shape = shapes[round_ % len(shapes)]
+            chosen = dtypes if round_ == 0 and position == 0 else (dtypes[(position + round_) % len(dtypes)],)
+            for dtype in chosen:
+                yield from _with_shapes(declared, dtype, shape, round_)
+
+
+def _with_shapes(declared: Declared, dtype: str, shape: tuple[int, ...], round_: int) -> Iterator[Case]:
+    """Other inputs of the same shape; of one that broadcasts; of one that a product takes."""
+    others = [shape]
+    if len(declared.inputs) > 1:
+        others += [shape[-1:], shape[:-1] + (1,)] if round_ == 0 and shape else []
+        others += [(*shape[:-2], shape[-1], 4)] if len(shape) > 1 else []
+    seen = set()
+    for other in others:
+        rng = np.random.default_rng([SEED, *shape])
+        arrays = {}
+        for position, one in enumerate(declared.inputs):
+            if one.optional and round_ == 1:
+                continue
+            least, most = ranks_of(one)
+            wanted = shape if position == 0 else other
+            wanted = wanted if least <= len(wanted) <= most else SHAPES[most][0]
+            allowed = declared.dtypes_of(one)
+            arrays[one.name] = values(DTYPES[dtype if dtype in allowed else allowed[0]], wanted, rng)
+        key = tuple(array.shape for array in arrays.values())
+        if key not in seen:
+            seen.add(key)
+            yield Case(arrays, _numbers(declared))
+
+
+def values(row: DType, shape: Sequence[int], rng: np.random.Generator) -> Array:
+    """Numbers such as models have; of wide integers small ones, since they may be indices."""
+    if row.numpy.kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    if row.is_float:
+        return rng.standard_normal(shape).astype(row.numpy)
+    if row.itemsize == 1:
+        info = np.iinfo(row.numpy)
+        return rng.integers(info.min, info.max, shape, endpoint=True).astype(row.numpy)
+    return rng.integers(0, 3, shape).astype(row.numpy)
+
+
+def _numbers(declared: Declared) -> dict[str, Any]:
+    return {one.name: _number(one) for one in declared.scalars if one.default is None}
+
+
+def _number(scalar: Scalar) -> float | int:
+    low, high = scalar.bounds
+    value = min(max(0.75 if scalar.type == "f32" else 2, low), high)
+    return float(value) if scalar.type == "f32" else int(value)

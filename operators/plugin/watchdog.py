@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ends bodies in Python that do not end, and those on other threads that go on after Ctrl-C.
+
+A thread looks twenty times a second at the bodies that run, and raises ``BodyTimeout`` or ``BodyInterrupt``
+in those that are late. Python sees it between two of its instructions: a single call of NumPy that takes for
+ever is beyond it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from onedispatch.operators.plugin.refusals import refusal
+
+_LOOK = 0.05  # seconds between two looks
+_PATIENCE = 0.25  # seconds that a body has to end by itself after Ctrl-C
+_IDLE = 2.0  # seconds without a body before the thread ends
+
+
+class BodyTimeout(BaseException):
+    """Raised in a body that takes too long."""
+
+
+class BodyInterrupt(BaseException):
+    """Raised in a body that goes on after Ctrl-C."""
+
+
+class _Entry:
+    """A body that runs."""
+
+    def __init__(self, seconds: float, interrupts: Callable[[], int]) -> None:
+        self.deadline = time.monotonic() + seconds
+        self.interrupts, self.before = interrupts, interrupts()
+        self.noticed = 0.0  # when an interrupt was first seen
+        self.fired = 0.0  # when something was last raised in it
+
+    def due(self, now: float) -> type[BaseException] | None:
+        """What is to be raised in the body now; once more where it caught what was."""
+        if self.interrupts() != self.before and not self.noticed:
+            self.noticed = now
+        if self.fired and now - self.fired < _PATIENCE:
+            return None
+        if self.noticed and now - self.noticed > _PATIENCE:
+            return BodyInterrupt
+        return BodyTimeout if now >= self.deadline else None
+
+
+class _Watch:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.running: dict[int, _Entry] = {}
+        self.thread: threading.Thread | None = None
+
+    def enter(self, entry: _Entry) -> None:
+        with self.lock:
+            self.running[threading.get_ident()] = entry
+            if self.thread is None or not self.thread.is_alive():  # a forked child has none either
+                self.thread = threading.Thread(target=self._look, name="onedispatch watchdog", daemon=True)
+                self.thread.start()
+
+    def leave(self) -> None:
+        """Nothing is raised in this thread from here on but what has been raised already."""
+        with self.lock:
+            self.running.pop(threading.get_ident(), None)
+
+    def _look(self) -> None:
+        idle = time.monotonic()
+        while True:
+            time.sleep(_LOOK)
+            now = time.monotonic()
+            with self.lock:
+                if self.running:
+                    idle = now
+                elif now - idle > _IDLE:
+                    self.thread = None
+                    return
+                for ident, entry in self.running.items():
+                    raised = entry.due(now)
+                    if raised is not None:
+                        entry.fired = now
+                        _raise_in(ident, raised)
+
+
+_WATCH = _Watch()
+
+
+def _raise_in(ident: int, raised: type[BaseException] | None) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(ident), None if raised is None else ctypes.py_object(raised)
+    )
+
+
+def watched(
+    function: Callable[..., Any], seconds: float, *arguments: Any, interrupts: Callable[[], int] = int
+) -> Any:
+    """``function(*arguments)``, ended after ``seconds``; ``interrupts`` counts those of the process.
+
+    Raises:
+        KernelError: it did not end in time (``KernelTimeoutError``).
+        BodyInterrupt: Ctrl-C came, and it went on.
+    """
+    entry = _Entry(seconds, interrupts)
+    try:
+        try:
+            _WATCH.enter(entry)
+            return function(*arguments)
+        finally:
+            _WATCH.leave()
+            if entry.fired:
+                _raise_in(threading.get_ident(), None)  # it came to its end meanwhile
+    except BodyTimeout as error:
+        _WATCH.leave()
+        accepted = "less: InferenceSession(..., kernel_seconds=...), ONEDISPATCH_KERNEL_SECONDS"
+        raise refusal("timeout", "the body", f"no end within {seconds:g} seconds", accepted) from error

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check mode on kernels with a mistake each: who did what to which coordinate, and what was declared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from typer.testing import CliRunner
+
+import onedispatch as od
+from onedispatch.dispatch.check.child import Told, told_by_child
+from onedispatch.dispatch.check.kernels import check_file
+from onedispatch.dispatch.cli.kernel import app
+from onedispatch.operators.plugin.boxes import Box, partitions, singles
+from onedispatch.operators.plugin.check import Options
+from onedispatch.operators.plugin.findings import failed
+
+FILE = Path(__file__).parent / "kernels" / "mistaken.py"
+OPTIONS = Options(seconds=1.0)
+
+# Kernel -> (kind, what the finding says), or nothing to find.
+EXPECTED = {
+    "wrong::four_rows": ("gap", "leaves z at"),
+    "wrong::softmax_rows": ("wide", "has 64 members, of which 60 touch nothing of any output"),
+    "wrong::race": ("race", "members 0 and 1 of index dimension 0 write the same elements"),
+    "wrong::counts": ("state", "the same call gives other bits of z"),
+    "wrong::boxes": ("order", "gives other bits of z at"),
+    "wrong::wide": ("wide", "of x and touches 7 times less"),
+    "wrong::leaves": ("crash", "ended with exit code 3; its last words: no licence"),
+    "wrong::loops": ("timeout", "no end within 1 seconds"),
+    "wrong::loops_elsewhere": None,
+    "wrong::raises": ("failed", "raised KeyError: 'table'"),
+    "wrong::shapes": ("failed", "could not broadcast"),
+    "wrong::takes_nothing": ("refused", "none of the cases"),
+    "fine::blur": None,
+}
+WARNINGS = ("wrong::softmax_rows", "wrong::wide")
+
+
+@pytest.fixture(scope="module")
+def told() -> Told:
+    return check_file(str(FILE), OPTIONS)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_mistake_is_found(told: Told, name: str) -> None:
+    findings = told.kernels[f"{name}@1"].findings
+    expected = EXPECTED[name]
+    if expected is None:
+        assert findings == [] and len(told.kernels[f"{name}@1"].cases) > 1
+        return
+    kind, said = expected
+    found = [one for one in findings if one.kind == kind]
+    assert found, [str(one) for one in findings]
+    if name == "wrong::four_rows":
+        first = min(found, key=lambda one: one.coordinate)
+        assert first.coordinate[1] % 4 == 1 and len(first.member) == 3
+        assert "4 times what it writes" in first.text and f"declared of z: {first.declared}" in first.text
+    else:
+        assert any(said in str(one) for one in found), [str(one) for one in found]
+    assert failed(findings) == (name not in WARNINGS)
+
+
+def test_all_kernels_of_the_file_are_checked(told: Told) -> None:
+    assert set(told.kernels) == {f"{name}@1" for name in EXPECTED}
+
+
+def test_the_command_ends_as_scripts_expect() -> None:
+    run = CliRunner().invoke
+    clean = run(app, ["check", str(FILE), "--kernel", "fine::blur"])
+    assert clean.exit_code == 0 and "fine::blur@1: clean (" in clean.stdout, clean.output
+    warned = run(app, ["check", str(FILE), "--kernel", "wrong::wide"])
+    assert warned.exit_code == 0 and "warning: wide: x=f32[3, 20]: member [" in warned.stdout
+    wrong = run(
+        app, ["check", str(FILE), "--kernel", "wrong::race", "--json", "--order", "plain", "--seed", "3"]
+    )
+    assert wrong.exit_code == 1
+    report = json.loads(wrong.stdout)
+    (row,) = report["kernels"]
+    assert (
+        report["clean"] is False
+        and row["findings"][0]["level"] == "error"
+        and row["findings"][0]["kind"] == "race"
+    )
+    case = run(
+        app, ["check", str(FILE), "--kernel", "wrong::boxes", "--case", "x=f32[9]", "--partitions", "3"]
+    )
+    assert case.exit_code == 1 and "x=f32[9]" in case.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["none.py"], "none.py"),
+        ([str(FILE), "--kernel", "wrong::none"], "fine::blur@1"),
+        ([str(FILE), "--order", "sideways"], "shuffle, plain"),
+        ([str(FILE), "--partitions", "0"], "1 to 1024"),
+        ([str(FILE), "--kernel", "fine::blur", "--case", "x=?"], "--case: given 'x=?'"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["check", *arguments])
+    assert result.exit_code != 0
+    assert said in (result.output + str(result.exception))
+
+
+def test_a_file_that_does_not_load(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import onedispatch as od\nraise RuntimeError('half written')\n")
+    with pytest.raises(od.OneDispatchError, match="half written"):
+        check_file(str(tmp_path / "broken.py"), OPTIONS)
+    (tmp_path / "leaves.py").write_text("import os\nos.abort()\n")
+    told = check_file(str(tmp_path / "leaves.py"), OPTIONS)
+    (finding,) = told.findings
+    assert finding.kind == "crash" and "ended with SIGABRT" in finding.text
+
+
+def test_a_child_that_says_nothing_is_ended() -> None:
+    def work(teller: object) -> None:
+        while True:
+            pass
+
+    told = told_by_child(work, 0.3)
+    assert [one.kind for one in told.findings] == ["timeout"]
+    assert "no sign of life for 0.3 seconds" in told.findings[0].text
+
+
+def model(op_type: str, shape: tuple[int, ...] = (4, 9)) -> onnx.ModelProto:
+    """Relu, then a node of the domain "wrong"."""
+    x, z = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xz")
+    relu = helper.make_node("Relu", ["x"], ["r"], name="relu")
+    node = helper.make_node(op_type, ["r"], ["z"], name="custom", domain="wrong")
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("wrong", 1)]
+    graph = helper.make_graph([relu, node], "g", [x], [z])
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def test_a_session_checks_the_nodes_of_its_model(tmp_path: Path) -> None:
+    """On the values that they have there: the first node's results."""
+    x = np.random.default_rng(2).standard_normal((4, 9)).astype(np.float32)
+    od.plugins.reset()
+    try:
+        session = od.InferenceSession(model("Blur"), plugins=[str(FILE)], check="access")
+        (z,) = session.run(None, {"x": x})
+        padded = np.pad(np.maximum(x, 0), ((0, 0), (1, 1)))
+        np.testing.assert_array_equal(z, padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:])
+        assert session.findings == ()
+        session = od.InferenceSession(model("Counts"), check="access")
+        with pytest.raises(od.KernelError, match=r"error: state: node custom: member \[") as caught:
+            session.run(None, {"x": x})
+        assert type(caught.value).__name__ == "KernelAccessError" and session.findings
+        with pytest.raises(od.InputError, match="'access'"):
+            od.InferenceSession(model("Blur"), check="all")
+        onnx.save(model("Counts"), tmp_path / "m.onnx")
+        np.save(tmp_path / "x.npy", x)
+        given = [
+            "check",
+            str(FILE),
+            "--model",
+            str(tmp_path / "m.onnx"),
+            "--input",
+            f"x={tmp_path / 'x.npy'}",
+        ]
+        result = CliRunner().invoke(app, given)
+        assert result.exit_code == 1 and "error: state: node custom" in result.stdout, result.output
+    finally:
+        od.plugins.reset()
+
+
+def test_partitions_cover_every_member_once() -> None:
+    for space in ((1,), (7,), (5, 6), (2, 3, 4, 5, 6), (100, 3), (1000,)):
+        for steps in ((1,) * len(space), (4,) * len(space)):
+            seen = np.zeros(space, int)
+            parts = partitions(space, 32, steps)
+            assert 1 <= len(parts) <= 32
+            for box in parts:
+                at = tuple(slice(f, f + n) for f, n in zip(box.first, box.count, strict=True))
+                seen[at] += 1
+                assert all(f % step == 0 for f, step in zip(box.first, steps, strict=True))
+            assert (seen == 1).all()
+
+
+def test_members_alone_come_shuffled_and_bounded() -> None:
+    rng = np.random.default_rng(0)
+    all_of = singles((5, 6), 512, rng)
+    assert sorted(box.first for box in all_of) == [(i, j) for i in range(5) for j in range(6)]
+    assert [box.first for box in all_of] != sorted(box.first for box in all_of)
+    some = singles((1000, 1000), 50, rng)
+    assert len(some) == 50 and Box((0, 0), (1, 1)) in some and Box((999, 999), (1, 1)) in some
