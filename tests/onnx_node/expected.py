@@ -38,7 +38,10 @@ def _of_node(node: onnx.NodeProto, types: dict[str, onnx.TypeProto], test: Any) 
     accepted = _DTYPES[node.op_type]
     if first is not None and "any" not in accepted and (dtype := _dtype(first)) not in accepted:
         return f"{node.op_type} of {dtype} "
+    made = next((value.type for value in test.model.graph.output if value.name == node.output[0]), None)
     match node.op_type:
+        case "Cast" | "CastLike" if made is not None and (to := _dtype(made)) not in accepted:
+            return f"{node.op_type} to {to} "
         case "AveragePool" | "MaxPool" if first and len(first.tensor_type.shape.dim) == 5:
             return f"{node.op_type} over 3 spatial dimensions"
         case "MaxPool" if len(outputs) > 1:
