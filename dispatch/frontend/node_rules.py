@@ -187,12 +187,20 @@ def reshaped_size(facts: Facts) -> None:
 # -- windows ------------------------------------------------------------------------------------
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+ROUNDINGS = ("up", "down", "nearest")
 
 
 def padding_mode(facts: Facts) -> None:
     mode = facts.attr("auto_pad", "")
     if mode and mode not in AUTO_PADS:
         facts.refuse("attribute 'auto_pad'", repr(mode), ", ".join(AUTO_PADS))
+
+
+def rounding_mode(facts: Facts) -> None:
+    """Cast: how casts to powers of two round; others have one way."""
+    mode = facts.attr("round_mode", "up")
+    if mode not in ROUNDINGS:
+        facts.refuse("attribute 'round_mode'", repr(mode), ", ".join(ROUNDINGS))
 
 
 def _window_lists(facts: Facts, rank: int) -> None:
@@ -400,6 +408,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "ArgMin": (axis_in_range(0),),
     "AveragePool": (*_WINDOWED, pooled),
     "BatchNormalization": (channel_parameters(1, 4),),
+    "Cast": (rounding_mode,),
+    "CastLike": (rounding_mode,),
     "Clip": (scalars(1, 2),),
     "Concat": (joined_shapes,),
     "Conv": (*_WINDOWED, convolved),

@@ -50,6 +50,7 @@ INVALID: list[tuple[str, tuple[Array, ...], dict[str, Any], str]] = [
     ("Conv", (f(1, 5, 8, 8), f(4, 3, 3, 3)), {}, "5 channels; accepted: 3"),
     ("Conv", (f(1, 3, 8, 8), f(4, 3, 3, 3)), {"kernel_shape": [2, 2]}, r"\[2, 2\]; accepted: \[3, 3\]"),
     ("Conv", (f(1, 3, 8, 8), f(4, 3, 3, 3), f(5)), {}, r"'x2'.*\[5\]; accepted: \[4\]"),
+    ("Cast", (f(3),), {"to": 10, "round_mode": "BOGUS", "opset": 24}, "'BOGUS'; accepted: up, down, nearest"),
     ("Conv", (f(1, 3, 8, 8), f(4, 3, 3, 3)), {"auto_pad": "BOGUS"}, "'BOGUS'; accepted: NOTSET"),
     ("Conv", (f(1, 3, 8, 8), f(4, 3, 3, 3)), {"auto_pad": "VALID", "pads": [1] * 4}, "not both"),
     ("Conv", (f(1, 3, 8, 8), f(4, 3, 3, 3)), {"group": 0}, "'group': given 0"),
