@@ -11,11 +11,12 @@ from __future__ import annotations
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.expressions import NOTHING, Expr
 from onedispatch.operators.declarations.formulas import ENTRY, ROW, accesses, busiest, chunk, filling
-from onedispatch.operators.declarations.kernel import Kernel, KernelDeclarationError, Scalar, Tensor
+from onedispatch.operators.declarations.kernel import Kernel, KernelDeclarationError, Prints, Scalar, Tensor
 from onedispatch.operators.plugin.declared import Declared, In, Out, declaration_refused, ranks_of
 
 RANK = "rank"  # of the first output's tensor, as a hidden scalar
 SCRATCH_BYTES = "scratch_bytes"
+_PRINTS: tuple[Prints, ...] = ("no", "yes", "one")  # by ``Declared.prints``
 
 
 def engine_kernel(declared: Declared) -> Kernel:
@@ -32,6 +33,7 @@ def engine_kernel(declared: Declared) -> Kernel:
             code_bytes=declared.code_bytes,
             summary=declared.summary,
             members=True,
+            prints=_PRINTS[declared.prints],
         )
     except KernelDeclarationError as error:
         raise declaration_refused(declared.name, error) from error

@@ -27,7 +27,9 @@ from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim, Op
 from onedispatch.operators.scheduling.members import MemberAxis, Members
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import resources
+from onedispatch.operators.scheduling.select import select
 from onedispatch.transactions import Device
+from onedispatch.transactions.base.errors import SolutionError
 from onedispatch.transactions.base.phrases import counted
 
 SCRATCH_ALIGN = 64  # bytes: a vector register
@@ -138,6 +140,11 @@ class MemberOperator(Operator):
             super().check_fits()
         except Unsupported as error:
             raise self._told(error) from error
+        for nest in self._nests:  # dimensions that are not cut may be too much for memory tiles
+            try:
+                select(nest, self.device)
+            except SolutionError as error:
+                raise Unsupported(error.given, error.accepted) from error
 
     def _told(self, error: Unsupported) -> Unsupported:
         if not self._nests:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any
 
 from onedispatch.operators.declarations.kernel import MAX_DIMS, WORK, KernelDeclarationError, work
@@ -25,7 +24,7 @@ MAX_REACH = 2**31 - 1  # of an interval's start and end
 
 def check_placement(declared: Declared, node: Node, placement: Placement) -> None:
     """Raises ``KernelError`` for whatever of ``placement`` could not be run, by name."""
-    _check_index_space(node, placement.index_space)
+    check_index_space(node, placement.index_space)
     shapes = {one.name: node[one.name].shape for one in declared.inputs if node[one.name].present}
     outputs = {name: shape for name, (_, shape) in placement.outputs.items()}
     _check_operands(node, placement.access, shapes | outputs)
@@ -39,7 +38,8 @@ def check_placement(declared: Declared, node: Node, placement: Placement) -> Non
     _check_values(declared, node, placement)
 
 
-def _check_index_space(node: Node, sizes: tuple[int, ...]) -> None:
+def check_index_space(node: Node, sizes: tuple[int, ...]) -> None:
+    """Raises ``KernelParameterInvalidError`` for sizes that are no index space."""
     if len(sizes) > MAX_DIMS:
         given = f"{counted(len(sizes), 'dimension')}: {list(sizes)}"
         raise node.refuse("parameter_invalid", "index space", given, f"at most {MAX_DIMS}")
@@ -126,18 +126,17 @@ def _check_gap(node: Node, placement: Placement, name: str, shape: tuple[int, ..
 def first_missed(it: Interval, members: int, size: int) -> int | None:
     """The first of ``size`` coordinates that no member touches; None where all are touched."""
     a = Fraction(it.a)
-    least, largest = (0, members - 1) if a >= 0 else (members - 1, 0)
-    if it.first(least) > 0:
-        return 0
-    last = it.first(largest) + it.span - 1
-    if math.ceil(abs(a)) > it.span and members > 1:
-        step = 1 if a > 0 else -1
-        walk = range(least, largest + step, step)
-        for one, other in pairwise(walk):
-            behind = it.first(one) + it.span
-            if it.first(other) > behind:
-                return behind if 0 <= behind < size else None
-    return last + 1 if last + 1 < size else None
+    upwards = range(members) if a >= 0 else range(members - 1, -1, -1)
+    first, last = it.first(upwards[0]), it.first(upwards[-1]) + it.span
+    if math.ceil(abs(a)) <= it.span:  # each member joins the one before
+        return 0 if first > 0 else None if last >= size else max(last, 0)
+    reach = 0  # all coordinates before it are touched
+    below = max(0, math.floor(-(first + it.span) / abs(a)) - 1)  # members that end before coordinate 0
+    for member in upwards[below:]:
+        if it.first(member) > reach:
+            break
+        reach = max(reach, it.first(member) + it.span)
+    return reach if reach < size else None
 
 
 def _check_values(declared: Declared, node: Node, placement: Placement) -> None:

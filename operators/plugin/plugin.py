@@ -44,7 +44,7 @@ from onedispatch.operators.plugin.declared import (
 from onedispatch.operators.plugin.instance import PluginKernel
 from onedispatch.operators.plugin.lowering import lower
 from onedispatch.operators.plugin.node import Made, Node, as_intervals
-from onedispatch.operators.plugin.placement import check_placement
+from onedispatch.operators.plugin.placement import check_index_space, check_placement
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import blamed_on, public
@@ -122,6 +122,8 @@ class PythonKernel(PluginKernel):
             space = node[self.declared.outputs[0].name].shape
         sizes = index_space_of(node, space)
         node.tell_index_space(sizes)
+        if all(0 not in made.shape for made in outputs.values()):
+            check_index_space(node, sizes)
         access = self._access(node)
         values = self._scalars(node)
         placement = Placement(
