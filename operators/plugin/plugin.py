@@ -56,7 +56,6 @@ _MARK = "__onedispatch_kernel__"
 # What the running program registered itself, no plug-in: kernels, rows of the registry. Of those the latest
 # holds, as everywhere in Python: in notebooks, and where modules of one program say a name in turn.
 _OWN: WeakSet[Any] = WeakSet()
-_METHODS = ("verify", "infer", "index_space", "access", "scalars", "body", "reference")
 
 
 class PythonKernel(PluginKernel):
@@ -125,6 +124,9 @@ class PythonKernel(PluginKernel):
         if all(0 not in made.shape for made in outputs.values()):
             check_index_space(node, sizes)
         access = self._access(node)
+        told = self._ask("work", node)
+        if isinstance(told, Mapping):
+            node.work(**told)
         values = self._scalars(node)
         placement = Placement(
             {name: (made.dtype, made.shape) for name, made in outputs.items()},

@@ -90,6 +90,11 @@ def test_scalars_may_be_computed() -> None:
     assert it.scalars == {"n": 6, "m": 2.0}
 
 
+def test_work_may_be_counted_by_a_method() -> None:
+    it = placed({"work": answers(lambda n: {"exp": n["x"].shape[1]})}, work={"exp": 1, "op": 2})
+    assert it.work == {"exp": 6, "op": 2.0}
+
+
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (
         {"index_space": answers((1, 2, 3, 4, 5, 6))},
