@@ -67,7 +67,8 @@ def scalar_row(scalar: Scalar) -> tuple[object, ...]:
 def cost(declared: Declared) -> list[str]:
     """What a call costs, and what of that is assumed."""
     work = " + ".join(f"{times:g} {term}" for term, times in declared.work)
-    said = work or "1 op for each operand (ASSUMPTION: the declaration does not say)"
+    assumed = "1 op for each element that it touches, tables aside (ASSUMPTION: the declaration does not say)"
+    said = work or assumed
     scratch = ", ".join(one.name for one in declared.scratch)
     lines = [f"bytes of scratch ({scratch}): per node"] if scratch else []
     return [
