@@ -420,6 +420,8 @@ def maps(
         told = dtypes or (numpy_names(kernel.declared) if kernel else ("float32",))
         said = notes or (kernel.declared.summary if kernel else "")
         origin = origin_of(target) if kernel is None else kernel.origin
+        if kernel and not catalog.loading() and catalog.named(kernel.kernel.name) is None:
+            catalog.add_kernel(kernel)  # taken back in between
         for op_type in op_types:
             row = registry.Mapping(domain, op_type, told, said, function, plugin=plugin, origin=origin)
             if not catalog.loading() and registry.mapping_for(domain, op_type) in _OWN:

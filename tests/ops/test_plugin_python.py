@@ -83,7 +83,6 @@ class ScaleAdd:
 
 
 def map_scale_add() -> None:
-    catalog.add_kernel(vars(ScaleAdd)["__onedispatch_kernel__"])
     od.maps("ScaleAdd", domain="acme")(ScaleAdd)
 
 
