@@ -145,7 +145,8 @@ def kernel_origins() -> list[tuple[str, int, str]]:
 class KernelHost:
     """What a call of a kernel may tell, as long as it lasts."""
 
-    def print(self, member: list[int] | tuple[int, ...], text: str) -> None: ...
+    def print(self, member: Sequence[int], text: str, values: Sequence[Any] = ()) -> None:
+        """A line as ``format_print`` makes it."""
     def touched(
         self, operand: int, coordinate: list[int] | tuple[int, ...], count: int, write: bool
     ) -> None: ...

@@ -3,6 +3,7 @@
 // while others need it to go on: who waits for a kernel call gives the lock back (interrupt.h), and objects
 // that end without it wait until somebody has it.
 #include "bind_kernels.h"
+#include "bind_prints.h"
 
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
@@ -203,11 +204,13 @@ py::object bytes_at(uint8_t* data, uint32_t bytes, bool writable) {
 struct Host {
   const od_host* host = nullptr;
 
-  void print(const std::vector<uint32_t>& member, const std::string& text) const {
+  // The text is made where somebody listens.
+  void print(const std::vector<uint32_t>& member, const std::string& format, const py::sequence& values) const {
+    if (host == nullptr || host->print == nullptr) return;
     std::array<uint32_t, OD_MAX_DIMS> all;
     all.fill(OD_NO_MEMBER);
     std::copy_n(member.begin(), std::min<size_t>(member.size(), all.size()), all.begin());
-    if (host != nullptr && host->print != nullptr) host->print(host, all.data(), text.c_str());
+    host->print(host, all.data(), printed(format, values).c_str());
   }
   void touched(uint32_t operand, const std::vector<int64_t>& coordinate, uint32_t count, bool write) const {
     if (host != nullptr && host->touched != nullptr) host->touched(host, operand, coordinate.data(), count, write ? 1 : 0);
@@ -396,7 +399,7 @@ py::object raised_by(const std::shared_ptr<void>& cause) {
 void bind_kernels(py::module_& m) {
   m.def("interrupts", &od::interrupts_seen);
   py::class_<Host, std::shared_ptr<Host>>(m, "KernelHost")
-      .def("print", &Host::print, py::arg("member"), py::arg("text"))
+      .def("print", &Host::print, py::arg("member"), py::arg("text"), py::arg("values") = py::tuple())
       .def("touched", &Host::touched, py::arg("operand"), py::arg("coordinate"), py::arg("count"), py::arg("write"));
   m.def("register_kernel", &register_kernel, py::arg("spec"), py::arg("functions"), py::arg("origin") = "this process");
   m.def("unregister_kernel", [](const std::string& name) { return od::registry().remove(name); }, py::arg("name"));

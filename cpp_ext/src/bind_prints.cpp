@@ -77,16 +77,17 @@ py::list prints_of(const std::vector<od::PrintReport>& prints) {
   return all;
 }
 
+std::string printed(const std::string& format, const py::sequence& values) {
+  std::vector<std::string> kept;
+  kept.reserve(py::len(values));  // values point into it
+  std::vector<printing::Value> all;
+  for (const py::handle& value : values) all.push_back(value_of(value, kept));
+  return printing::format_values(format.c_str(), all.data(), all.size());
+}
+
 void bind_prints(py::module_& m) {
   m.def(
       "format_print",
-      [](const std::string& format, const py::sequence& values) {
-        std::vector<std::string> kept;
-        kept.reserve(py::len(values));  // values point into it
-        std::vector<printing::Value> all;
-        for (const py::handle& value : values) all.push_back(value_of(value, kept));
-        const std::string text = printing::format_values(format.c_str(), all.data(), all.size());
-        return py::reinterpret_steal<py::str>(PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "replace"));
-      },
+      [](const std::string& format, const py::sequence& values) { return shown(printed(format, values)); },
       py::arg("format"), py::arg("values"));
 }

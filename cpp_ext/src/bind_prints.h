@@ -11,6 +11,9 @@
 // Kernels from outside, files and paths may hold bytes that are no UTF-8.
 pybind11::str shown(const std::string& text);
 
+// A line as onedispatch/plugin_print.h makes it.
+std::string printed(const std::string& format, const pybind11::sequence& values);
+
 pybind11::dict trace_of(const onedispatch::RunReport& report);
 pybind11::list prints_of(const std::vector<onedispatch::PrintReport>& prints);
 

@@ -45,7 +45,11 @@ def formulas(kernel: Kernel) -> list[str]:
         lines.append(f"bytes of scratch{kept}: {kernel.scratch}")
         lines += [f"  {label} = {formula}" for label, formula in kernel.scratch.definitions().items()]
     lines.append(f"cycles per call: {kernel.cost}")
-    return lines + [f"  {label} = {formula}" for label, formula in kernel.cost.definitions().items()]
+    lines += [f"  {label} = {formula}" for label, formula in kernel.cost.definitions().items()]
+    if kernel.prints != "no":
+        most = ", at most one value in a line" if kernel.prints == "one" else ""
+        lines.append(f"it prints{most}: print_byte_cycles for every byte of its ring, per operation and core")
+    return lines
 
 
 def access(tensor: Tensor) -> str:

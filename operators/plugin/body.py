@@ -17,6 +17,7 @@ import numpy as np
 from onedispatch.operators.declarations.dtypes import DTYPES, DType
 from onedispatch.operators.declarations.kernel import MAX_DIMS, Kernel, Scalar
 from onedispatch.operators.plugin.declared import Declared, Interval, Placement
+from onedispatch.operators.plugin.printing import Listener, say
 from onedispatch.operators.plugin.refusals import refusal
 
 Array = np.ndarray[Any, Any]
@@ -164,11 +165,12 @@ class Tile:
         boxes: dict[str, tuple[int, ...]],
         members: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
         host: Any,
+        kernel: Kernel | None = None,
     ) -> None:
         self.__dict__.update(values)
         origin, shape, index_space = members
         more = {"origin": origin, "shape": shape, "index_space": index_space, "_boxes": boxes, "_host": host}
-        self.__dict__.update(more)
+        self.__dict__.update(more, _kernel=kernel)
 
     def first(self, name: str) -> tuple[int, ...]:
         """The tensor's coordinate of the first element of an operand's array; below 0 where that is pad.
@@ -180,10 +182,14 @@ class Tile:
         found: tuple[int, ...] = self._boxes[name]
         return found
 
-    def print(self, text: str, *values: Any) -> None:
-        """Tell a line to whoever runs the kernel."""
-        if self._host is not None:
-            self._host.print(self.origin, text % values if values else text)
+    def print(self, *line: Any) -> None:
+        """Print ``t.print("v=%bf at %d", v, i)``, or of one member ``t.print((i, j), "v=%bf", v)``.
+
+        Formats are C's, with those of short types (``onedispatch/plugin_print.h``); a value that does not go
+        with its format is marked in the text. Lines are of the first member, unless they name one by global
+        coordinates. They come out as ``session.last_run.prints``.
+        """
+        say(self._kernel, self._host, line, self.origin, self.index_space)
 
     def __getattr__(self, name: str) -> Any:
         known = ", ".join(x for x in self.__dict__ if not x.startswith("_"))
@@ -204,7 +210,7 @@ class _Plan:
     """A body prepared for one nest: everything that the block says, read once."""
 
     def __init__(self, kernel: Kernel, body: Body, scratch: Mapping[str, str], setup: Setup) -> None:
-        self.body, self.setup = body, setup
+        self.kernel, self.body, self.setup = kernel, body, setup
         outputs = {t.name for t in kernel.outputs}
         names = [t.name for t in kernel.tensors]
         self.operands = [
@@ -247,7 +253,7 @@ class _Plan:
             values[name] = scratch[first : end if end else None].view(row.numpy)
         rank = self.rank
         space = tuple(self.setup["total"][:rank])
-        tile = Tile(values, boxes, (tuple(member[:rank]), tuple(count[:rank]), space), host)
+        tile = Tile(values, boxes, (tuple(member[:rank]), tuple(count[:rank]), space), host, self.kernel)
         with np.errstate(all="ignore"):  # infinities are values, not warnings
             self.body(tile)
         for chunk, written in later:
@@ -327,11 +333,17 @@ def functions(kernel: Kernel, body: Body, scratch: Mapping[str, str] | None = No
 
 
 def computed(
-    declared: Declared, kernel: Kernel, body: Body, placement: Placement, arrays: Mapping[str, Array]
+    declared: Declared,
+    kernel: Kernel,
+    body: Body,
+    placement: Placement,
+    arrays: Mapping[str, Array],
+    listener: Listener | None = None,
 ) -> dict[str, Array]:
     """The outputs of an instance, by one call of its body for all members.
 
     ``arrays``: inputs that are there, by name; auxiliary tensors and scalars are the placement's.
+    ``listener`` is told what the body prints.
     """
     outputs = {
         name: np.zeros(shape, DTYPES[dtype].numpy) for name, (dtype, shape) in placement.outputs.items()
@@ -363,7 +375,7 @@ def computed(
         "total": space,
     }
     plan = _Plan(kernel, body, {one.name: one.dtype for one in declared.scratch}, setup)
-    plan(none, none, space, chunks, np.zeros(at, np.uint8), None)
+    plan(none, none, space, chunks, np.zeros(at, np.uint8), listener)
     return outputs
 
 

@@ -344,13 +344,18 @@ class _Declaring:
 def prints_of(said: bool | str | None, cls: type) -> int:
     """0: never; 1: yes; 2: strictly one variable per line. None: whether ``body`` names ``print``."""
     if said is None:
-        code = getattr(getattr(cls, "body", None), "__code__", None)
-        return int("print" in getattr(code, "co_names", ()))
+        return int(_names_print(getattr(getattr(cls, "body", None), "__code__", None)))
     if said == "strict":
         return 2
     if not isinstance(said, bool):
         raise refusal("declaration_invalid", "prints", repr(said), "None, True, False, 'strict'")
     return int(said)
+
+
+def _names_print(code: Any) -> bool:
+    """Whether it names ``print``, itself or in a function or comprehension inside."""
+    inside = [one for one in getattr(code, "co_consts", ()) if hasattr(one, "co_names")]
+    return "print" in getattr(code, "co_names", ()) or any(map(_names_print, inside))
 
 
 def plugin_of(target: Any) -> PluginKernel | None:
