@@ -116,6 +116,21 @@ def load_kernel_library(path: str, seconds: float | None = None) -> list[tuple[s
 def interrupts() -> int:
     """Signals of Ctrl-C that came while kernels from outside ran."""
 
+def load_plugins(path: str, seconds: float = 60.0) -> list[dict[str, Any]]:
+    """Load a library for the rest of the process; the declarations of its plug-ins in its order.
+
+    Raises ``KernelError`` for what is no library, is of another version, or whose tables cannot be read.
+    """
+
+def plugin_names(path: str, device: str, seconds: float = 60.0) -> list[str]:
+    """What the library's ``od_kernel_names`` says: asked for the number first, then for the names."""
+
+def instantiate(path: str, number: int, node: dict[str, Any], seconds: float = 60.0) -> dict[str, Any]:
+    """What plug-in ``number`` says of a node; ``operators/plugin/library_data.py`` reads both.
+
+    Raises ``KernelError`` with the status and text that it answers, and for counts and sizes that are none.
+    """
+
 def kernel_seconds() -> float:
     """What a call of the kernel that this thread runs may take."""
 

@@ -14,6 +14,7 @@
 #include <tuple>
 #include <variant>
 
+#include "bind_plugins.h"
 #include "onedispatch/interrupt.h"
 #include "onedispatch/kernel_library.h"
 #include "onedispatch/xrt.h"
@@ -563,6 +564,7 @@ PYBIND11_MODULE(_core, m) {
   bind_members(m);
   bind_device(m);
   bind_bo(m);
+  bind_plugins(m);
   bind_run(m);
   bind_prints(m);
 }

@@ -21,6 +21,7 @@
 #include "onedispatch/interrupt.h"
 #include "onedispatch/kernel_library.h"
 #include "program/contain.h"
+#include "program/plugin_library.h"
 #include "program/owned_kernel.h"
 #include "sim/engine/workers.h"
 

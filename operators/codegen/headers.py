@@ -7,7 +7,17 @@ from pathlib import Path
 
 from onedispatch.transactions.base.errors import InternalError
 
-KERNEL_HEADERS = ("kernel.h", "kernel_codes.h", "kernel_cpp.h", "plugin.h", "plugin_print.h")
+KERNEL_HEADERS = (
+    "kernel.h",
+    "kernel_codes.h",
+    "kernel_cpp.h",
+    "plugin.h",
+    "plugin_cpp.h",
+    "plugin_place.h",
+    "plugin_print.h",
+    "plugin_tile.h",
+    "plugin_types.h",
+)
 
 
 def include_folder() -> Path:

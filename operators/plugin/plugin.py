@@ -46,6 +46,7 @@ from onedispatch.operators.plugin.lowering import lower
 from onedispatch.operators.plugin.node import Made, Node, as_intervals
 from onedispatch.operators.plugin.placement import check_index_space, check_placement
 from onedispatch.operators.plugin.refusals import refusal
+from onedispatch.operators.plugin.twin import compiled_body
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import blamed_on, public
 
@@ -70,9 +71,13 @@ class PythonKernel(PluginKernel):
         with blamed_on(cls, f"kernel {declared.name}, the class"):
             self.instance = cls()
         _ = self.kernel  # refused here, not at its first node
+        if declared.library:
+            _ = self.functions
 
     @cached_property
     def functions(self) -> Mapping[str, Any]:
+        if self.declared.library:
+            return compiled_body(self.declared, self.origin)
         own = self.method("body")
         assert own is not None  # nobody asks where a library has it
         return body.functions(self.kernel, own, {one.name: one.dtype for one in self.declared.scratch})

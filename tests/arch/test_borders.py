@@ -16,6 +16,8 @@ BINDINGS = (
     "bind_kernels.h",
     "bind_members.cpp",
     "bind_members.h",
+    "bind_plugins.cpp",
+    "bind_plugins.h",
     "bind_prints.cpp",
     "bind_prints.h",
     "bind_transactions.cpp",

@@ -305,7 +305,7 @@ WRONG = {
     ("{OD_LIBRARY_HEAD, ", "{2, sizeof(od_library), 8, 8, 8, 8, "): "od_kernel has 8 bytes",
     ("prepare, NULL, run, free", "prepare, NULL, NULL, free"): "prepare, run or release is null",
     ("{&test_blend_spec, ", "{NULL, "): "its declaration or its name is null",
-    ('"test", kernels, 1', '"test", 0, 1'): "its table of kernels is null",
+    ('"test", kernels, 1', '"test", 0, 1'): "its table of kernels or plug-ins is null",
     ("return &library;", "return 0;"): "kernel library: null",
     ("{OD_OP_MUL, 0, 0", "{99, 0, 0"): "instruction 99 that names nothing",
     ("{OD_OP_MUL, 0, 0", "{OD_OP_ELEMENTS, 0, 0"): "cost: it leaves 3 values",

@@ -73,13 +73,14 @@ class KernelRegistry {
 // The kernels that program images may name: our own, and those of loaded libraries.
 KernelRegistry& registry();
 
+// Loads the shared object at `path` for the rest of the process; its library, judged by check_library, or one of
+// its functions. Throw KernelError where it cannot be loaded, has none of that name, or is refused.
+const od_library* open_library(const std::string& path);
+void* library_symbol(const std::string& path, const char* name);
+
 // Loads the shared object at `path` for the rest of the process and adds its kernels, which it returns.
 // Throws KernelError where it cannot be loaded, has no od_kernel_library(), or is refused.
 std::vector<const od_kernel*> load_library(const std::string& path);
-
-// The functions of plug-in number `index` of the shared object at `path`, which stays loaded; no declaration.
-// Throws KernelError as load_library does, and where there is no such plug-in.
-od_kernel plugin_functions(const std::string& path, uint32_t index);
 
 // "od::conv@1 (digest 0x...), ..."
 std::string names_of(const std::vector<KernelPtr>& kernels);

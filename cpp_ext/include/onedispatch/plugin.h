@@ -36,8 +36,8 @@ typedef struct od_declared_operand {
   const char* name; /* lower-case letters, digits, underscores */
   uint32_t role;    /* OD_ROLE_... */
   uint32_t scratch; /* of OD_ROLE_AUX: 1 where it is scratch in the core's memory and has no data; then the last of them */
-  uint32_t dtypes;  /* bit per OD_DTYPE_...; one of OD_ROLE_AUX */
-  uint32_t min_rank, max_rank; /* 0 and 0: 1 to OD_MAX_RANK */
+  uint32_t dtypes;  /* bit per OD_DTYPE_...; one of OD_ROLE_AUX; 0: those of the operand that it is like */
+  uint32_t min_rank, max_rank; /* at most OD_MAX_RANK */
   uint32_t optional;           /* inputs that may be absent */
   uint32_t quantised;          /* OD_QUANTISED_... */
   const char* like;            /* operand that must have the same element type; null: none */
@@ -51,12 +51,12 @@ typedef struct od_declared_scalar {
   uint32_t type;        /* OD_SCALAR_U32, OD_SCALAR_I32, OD_SCALAR_F32 */
   uint32_t has_bounds;  /* 1: low to high, ends included */
   double low, high;
-  uint32_t has_default; /* 0: the node must give it, or instantiate must set it */
+  uint32_t has_default; /* 0: the node must give it */
   double standard;
 } od_declared_scalar;
 
 typedef struct od_declared {
-  const char* name;    /* namespace::name@version, at most OD_MAX_NAME_BYTES; "@1" may be left out */
+  const char* name;    /* namespace::name or namespace::name@version (none: 1), at most OD_MAX_NAME_BYTES */
   const char* summary; /* a sentence; may be null */
   const od_declared_operand* operands; /* inputs, auxiliary tensors, outputs */
   uint32_t n_operands;
@@ -68,6 +68,7 @@ typedef struct od_declared {
   uint32_t has_work;   /* 1: work says what a member takes */
   double work[OD_WORK_TERMS]; /* element operations per member, as od_work of the device names them */
   uint32_t varies;     /* 1: the same inputs may give other bits; advisory */
+  uint32_t prints;     /* OD_PRINT_... */
 } od_declared;
 
 /* ---- What instantiate is handed ------------------------------------------------------------------------ */
@@ -78,7 +79,9 @@ typedef struct od_node_tensor {
   uint32_t dtype; /* OD_DTYPE_... */
   uint32_t rank;
   int64_t shape[OD_MAX_RANK];
-  uint32_t quantised; /* 1: a real number is scale * (element - zero_point) */
+  /* 1: a real number is scale * (element - zero_point); 2: there is one of each per coordinate of a dimension, and
+   * these are the first */
+  uint32_t quantised;
   double scale;
   int64_t zero_point;
   const void* value; /* of constant inputs: elements, row-major; else null */
@@ -199,10 +202,26 @@ static inline od_status od_list_names(const od_library* library, const char* dev
     if (length > OD_MAX_NAME_BYTES) length = OD_MAX_NAME_BYTES; /* the host refuses such a library */
     memcpy(names[needed], name, length);
     names[needed][length] = 0;
-    if (strchr(name, '@') == 0 && length + 2 <= OD_MAX_NAME_BYTES) memcpy(names[needed] + length, "@1", 3);
     ++needed;
   }
   return OD_OK;
+}
+
+/* ---- Bodies ------------------------------------------------------------------------------------------------- */
+
+static inline int64_t od_floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0); }
+
+/* Coordinate along `axis` that member `i` of the call (0: its first one) touches first; 0 where it may touch all. */
+static inline int64_t od_member_first(const od_axis* axis, const od_call* call, int64_t i) {
+  return axis->along == OD_ALONG_NOTHING ? 0 : od_floor_div(axis->a * (call->origin[axis->along] + i), axis->den) + axis->b;
+}
+
+/* The first coordinate along `axis` that the chunk of the call holds. */
+static inline int64_t od_chunk_first(const od_axis* axis, const od_call* call) {
+  int64_t first = od_member_first(axis, call, 0);
+  const int64_t last = axis->extent - axis->chunk;
+  first -= (first % axis->align + axis->align) % axis->align;
+  return first < 0 ? 0 : first > last ? last : first;
 }
 
 /* Defines what a shared object with the given plug-ins exports: OD_PLUGINS("acme", &scale_add, &softmax) */

@@ -13,7 +13,6 @@
 #include "onedispatch/kernel_params.h"
 #include "onedispatch/kernel_tables.h"
 #include "onedispatch/phrases.h"
-#include "onedispatch/plugin.h"
 #include "owned_kernel.h"
 #include "probe.h"
 
@@ -226,8 +225,8 @@ void check_library(const od_library* library) {
   const bool same = library->library_bytes == sizeof(od_library);
   const std::string name = same && library->name != nullptr ? library->name : "without a name";
   check_sizes(*library, "kernel library " + name);
-  if (library->name == nullptr || (library->kernels == nullptr && library->n_kernels != 0)) {
-    refuse(OD_NULL_POINTER, "kernel library " + name + ": its name or its table of kernels is null");
+  if (library->name == nullptr || (library->kernels == nullptr && library->n_kernels != 0) || (library->plugins == nullptr && library->n_plugins != 0)) {
+    refuse(OD_NULL_POINTER, "kernel library " + name + ": its name or its table of kernels or plug-ins is null");
   }
   for (uint32_t i = 0; i < library->n_kernels; ++i) {
     const od_kernel* kernel = library->kernels[i];
@@ -333,23 +332,29 @@ KernelRegistry& registry() {
   return all;
 }
 
-namespace {
-
-const od_library* open_library(const std::string& path) {
+void* library_symbol(const std::string& path, const char* name) {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (handle == nullptr) probe_library(path, body_limit());
   // Whoever asks for the same file again gets the same handle; it is never closed.
   handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) refuse(OD_NOT_FOUND, "kernel library " + path + ": " + dlerror());
-  void* symbol = dlsym(handle, OD_KERNEL_LIBRARY_SYMBOL);
-  if (symbol == nullptr) refuse(OD_NOT_FOUND, "kernel library " + path + ": it has no function " OD_KERNEL_LIBRARY_SYMBOL);
+  void* symbol = dlsym(handle, name);
+  if (symbol == nullptr) refuse(OD_NOT_FOUND, "kernel library " + path + ": it has no function " + name);
+  return symbol;
+}
+
+const od_library* open_library(const std::string& path) {
+  void* symbol = library_symbol(path, OD_KERNEL_LIBRARY_SYMBOL);
   const auto function = reinterpret_cast<od_kernel_library_function>(symbol);
   const od_library* library = nullptr;
   contained("kernel library " + path, OD_KERNEL_LIBRARY_SYMBOL, symbol, [&] { library = function(); }, body_limit());
+  try {
+    check_library(library);
+  } catch (const KernelError& error) {
+    refuse(error.status, path + ": " + error.what);
+  }
   return library;
 }
-
-}  // namespace
 
 std::vector<const od_kernel*> load_library(const std::string& path) {
   const od_library* library = open_library(path);
@@ -359,25 +364,6 @@ std::vector<const od_kernel*> load_library(const std::string& path) {
     refuse(error.status, path + ": " + error.what);
   }
   return {library->kernels, library->kernels + library->n_kernels};
-}
-
-od_kernel plugin_functions(const std::string& path, uint32_t index) {
-  const od_library* library = open_library(path);
-  try {
-    check_library(library);
-  } catch (const KernelError& error) {
-    refuse(error.status, path + ": " + error.what);
-  }
-  const std::string where = path + ": plug-in " + std::to_string(index);
-  if (index >= library->n_plugins || library->plugins == nullptr) refuse(OD_NOT_FOUND, where + "; it has " + counted(library->n_plugins, "plug-in"));
-  const od_plugin* plugin = library->plugins[index];
-  if (plugin == nullptr) refuse(OD_NULL_POINTER, where + " is null");
-  if (plugin->plugin_bytes != sizeof(od_plugin)) {
-    refuse(OD_SIZE_MISMATCH, where + ": its od_plugin has " + counted(plugin->plugin_bytes, "byte") + ", ours " + std::to_string(sizeof(od_plugin)) +
-                                 ": was it compiled with another onedispatch/plugin.h?");
-  }
-  if (plugin->prepare == nullptr || plugin->run == nullptr || plugin->release == nullptr) refuse(OD_NULL_POINTER, where + ": prepare, run or release is null");
-  return {nullptr, plugin->prepare, plugin->check, plugin->run, plugin->release};
 }
 
 }  // namespace onedispatch
