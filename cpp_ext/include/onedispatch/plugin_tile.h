@@ -272,7 +272,7 @@ class Out : public View<T> {
 class Tile {
  public:
   Tile(const od_setup& setup, const od_call& call) : setup_(setup), call_(call) {
-    while (rank_ > 1 && setup.total[rank_ - 1] == 1) --rank_;
+    while (rank_ > 1 && setup.total[rank_ - 1] == 1 && setup.whole[rank_ - 1] == 0) --rank_;
     now(Member{{first(0), first(1), first(2), first(3), first(4)}});
   }
 

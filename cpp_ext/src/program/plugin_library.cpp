@@ -60,6 +60,7 @@ class Declared {
     require(plugin_->instantiate != nullptr && plugin_->prepare != nullptr && plugin_->run != nullptr && plugin_->release != nullptr, OD_NULL_POINTER,
             "instantiate, prepare, run or release is null");
     if (d.summary != nullptr) text(d.summary, "its summary");
+    require(d.prints <= OD_PRINT_ONE, OD_DECLARATION_INVALID, "prints: given " + std::to_string(d.prints) + "; accepted: OD_PRINT_...");
     table(d.operands, d.n_operands, kMostOperands, "operand");
     table(d.scalars, d.n_scalars, kMostScalars, "scalar");
     table(d.devices, d.n_devices, kMostTexts, "device");
