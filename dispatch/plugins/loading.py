@@ -15,8 +15,9 @@ from typing import TypeVar
 
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.plugins.files import is_library, refused
-from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin import catalog, library
 from onedispatch.operators.plugin.catalog import Batch, OnConflict
+from onedispatch.operators.plugin.plugin import maps
 from onedispatch.transactions.base.boundary import told
 from onedispatch.transactions.base.errors import KernelError, KernelLibraryError
 
@@ -77,7 +78,10 @@ def committed(
 
 
 def _read_library(file: Path, batch: Batch, on_conflict: OnConflict) -> tuple[str, ...]:
-    """Takes the kernels of a shared object; returns those that it registers itself, for program images."""
+    """Takes the kernels of a shared object; returns those that it registers itself, for program images.
+
+    The others serve nodes of their name in CamelCase, in the domain of their namespace.
+    """
     where = f"plug-in {file}"
     try:
         own = blamed(where, str(file), lambda: core.load_kernel_library(str(file)))
@@ -86,6 +90,10 @@ def _read_library(file: Path, batch: Batch, on_conflict: OnConflict) -> tuple[st
             raise
         batch.skipped.append(f"all kernels: {error}")
         return ()
+    for kernel in blamed(where, str(file), lambda: library.read(file)):
+        catalog.add_kernel(kernel)
+        space, _, name = kernel.declared.name.partition("::")
+        maps(catalog.camel_case(name.partition("@")[0]), domain=space)(kernel)
     return tuple(row[0] for row in own)
 
 

@@ -215,8 +215,8 @@ def _chosen_mappings(batch: Batch, on_conflict: OnConflict, skipped: set[str]) -
 
 def _same_plugin(batch: Batch, bound: Bound, origin: str) -> bool:
     """Whether what ``origin`` mapped is of the same plug-in as ``bound``."""
-    if origin == bound.mapping.origin:
-        return True
+    if origin in ("", bound.mapping.origin):  # "": ours
+        return origin != ""
     kernels = (*batch.kernels, *_KERNELS.values())
     return any(_body(one) == origin for one in kernels if one.kernel.name == bound.kernel)
 

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -16,9 +18,10 @@ from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.cli import app
+from onedispatch.dispatch.plugins import skeleton
 
 PATH, CONFLICT = "ONEDISPATCH_PLUGIN_PATH", "ONEDISPATCH_PLUGIN_CONFLICT"
-LANGUAGES = ("python",)
+LANGUAGES = ("python", "cpp")
 FILES = {
     "python": {"acme.py", "test_acme.py", "pyproject.toml"},
     "cpp": {"acme.cpp", "acme/__init__.py", "test_acme.py", "pyproject.toml"},
@@ -81,6 +84,18 @@ def test_a_new_skeleton_works_at_once(language: str, tmp_path: Path) -> None:
     assert done.returncode == 0 and "7 passed" in done.stdout, done.stdout + done.stderr
 
 
+def test_the_build_command_is_one_line_of_gxx(tmp_path: Path) -> None:
+    told = invoke("kernel", "new", "acme::blur", "--cpp", "--folder", "with space/here")
+    (build,) = [line.strip() for line in told.splitlines() if "g++" in line]
+    folder = tmp_path / "with space" / "here"
+    assert build in (folder / "acme.cpp").read_text() and f"cd '{folder.relative_to(tmp_path)}'" in told
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(build, shell=True, cwd=folder, env=environment, timeout=240, check=False)
+    assert done.returncode == 0
+    (plugin,) = od.plugins.load(folder / "acme" / "libacme.so")
+    assert plugin.kernels == ("acme::blur@1",) and plugin.operators == ("acme.Blur",)
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_what_is_there_is_not_overwritten(language: str) -> None:
     for name in sorted(FILES[language]):
@@ -116,6 +131,12 @@ def test_what_is_there_is_not_overwritten(language: str) -> None:
 )
 def test_names_that_kernels_cannot_have(name: str, said: str) -> None:
     assert said in str(refused("kernel", "new", name)) and not list(Path.cwd().iterdir())
+
+
+def test_the_longest_name(tmp_path: Path) -> None:
+    skeleton.write("acme::" + "b" * 58, "python", tmp_path / "a")
+    (plugin,) = od.plugins.load(tmp_path / "a" / "acme.py")
+    assert plugin.kernels == ("acme::" + "b" * 58 + "@1",)
 
 
 # -- list, show, ops ------------------------------------------------------------------------------
@@ -207,3 +228,40 @@ def test_a_plugin_that_is_not_there(model: Path) -> None:
     for command in (["run"], ["inspect"], ["compile", "-o", "m.od"]):
         text = str(refused(*command, model, "--plugin", "none.so"))
         assert "plug-in none.so (--plugin): given no such file" in text
+
+
+# -- ours -----------------------------------------------------------------------------------------
+
+OURS = """
+import onedispatch as od
+
+@od.kernel("acme::twice", inputs="x", outputs="y")
+class Twice:
+    def infer(self, n): return {"y": n["x"].like()}
+    def index_space(self, n): return n["x"].shape
+    def access(self, n): return n.elementwise("x", "y")
+    def body(self, t): t.y[:] = t.x + t.x
+
+od.maps("Relu"OVERRIDE)(Twice)
+"""
+
+
+def test_an_operator_of_ours_is_replaced_where_that_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "twice.py"
+    file.write_text(OURS.replace("OVERRIDE", ""))
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 8]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    array = np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)
+    with pytest.raises(od.KernelLibraryError, match="operator Relu, which onedispatch itself has already"):
+        od.plugins.load(file)
+    (plugin,) = od.plugins.load(file, on_conflict="first")
+    assert plugin.operators == () and "operator Relu" in plugin.skipped[0]
+    (relu,) = od.InferenceSession(model, fallback="error").run(None, {"x": array})
+    np.testing.assert_array_equal(relu, np.maximum(array, 0))
+    od.plugins.reset()
+    file.write_text(OURS.replace("OVERRIDE", ", override=True"))
+    (twice,) = od.InferenceSession(model, fallback="error", plugins=[file]).run(None, {"x": array})
+    np.testing.assert_array_equal(twice, 2 * array)
+    row = {row["op_type"]: row for row in json.loads(invoke("ops", "Relu", "--json"))}["Relu"]
+    assert row["plugin"] == str(file)

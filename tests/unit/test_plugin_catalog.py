@@ -134,8 +134,9 @@ def test_one_operator_from_two_files() -> None:
 
 def test_ours_are_replaced_where_that_is_asked_for() -> None:
     ours = registry.mapping_for("", "Relu")
+    catalog.add_kernel(offer("acme::f@1", "a.py"))
     with pytest.raises(KernelLibraryError, match="operator Relu, which onedispatch itself has"):
-        catalog.add_mapping(mapping("Relu", "a.py", ""))
+        catalog.add_mapping(mapping("Relu", "a.py", ""), "acme::f@1")
     for origin in ("a.py", "b.py"):
         catalog.add_mapping(mapping("Relu", origin, ""), override=True)
         assert registry.mapping_for("", "Relu") != ours
