@@ -299,8 +299,8 @@ void SuperKernel::queue_call(bool first, bool last) {
   action.cycles = cycles_of(call);
   action.kernel = setup.spec->digest;
   PrintLog* const log = setup.spec->prints != 0 && core_.prints != nullptr && core_.prints->capacity() != 0 ? core_.prints : nullptr;
-  action.job = [plan = plan_, guard = guard_, fills = fills_, given = call, log, members = setup.spec->members != 0, reads = action.reads, writes = action.writes] {
-    const PrintHost host(log, members ? given.member : given.origin);
+  action.job = [plan = plan_, guard = guard_, fills = fills_, given = call, log, first = first_of(setup, call), reads = action.reads, writes = action.writes] {
+    const PrintHost host(log, first);
     od_call call = given;
     if (log != nullptr) call.host = host.host();
     for (size_t i = 0; fills != nullptr && i < fills->size(); ++i) (*fills)[i](call);
