@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels in C++ as strangers write them: all of ``tests/ops/plugins``, found and built from the folder.
+
+Nothing is listed but what a kernel computes (``plugin_cases``): names, dtypes and operands are asked of the
+libraries. Nodes go the whole way of a model: shapes inferred by the kernel, one transaction, the array.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onedispatch as od
+from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin.library import LibraryKernel
+from tests.devices import device_file
+from tests.ops.plugin_cases import REFERENCES, Case, cases
+
+FOLDER = Path(__file__).parent / "plugins"
+SOURCES = sorted(FOLDER.glob("*.cpp"))
+LINES_PER_KERNEL = 30  # at most, on average; the published kernels take 165 of glue, beside the body
+NAMES = sorted(REFERENCES)
+
+Kernels = Mapping[str, LibraryKernel]
+
+
+def build(source: Path, folder: Path) -> Path:
+    """One command, as the header of ``plugin_cpp.h`` says it; every warning is an error."""
+    compiler = shutil.which("g++") or shutil.which("c++")
+    assert compiler is not None, "a C++ compiler"
+    library = folder / f"lib{source.stem}.so"
+    flags = ["-O1", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    command = [compiler, *flags, f"-I{od.plugins.include_folder()}", str(source), "-o", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return library
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("corpus")
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda source: build(source, folder), SOURCES))
+
+
+@pytest.fixture(scope="module")
+def kernels(libraries: list[Path]) -> Iterator[Kernels]:
+    """All kernels by their name in the namespace."""
+    for library in libraries:
+        od.plugins.load(library)
+    origins = [str(library.resolve()) for library in libraries]
+    found = [one for one in catalog.kernels() if isinstance(one, LibraryKernel) and one.origin in origins]
+    yield {one.kernel.short_name: one for one in found}
+    for origin in origins:
+        catalog.forget(origin)
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A device with one core."""
+    return str(device_file(tmp_path_factory.mktemp("device"), "one"))
+
+
+def answers(case: Case, device: str) -> list[np.ndarray]:
+    session = od.InferenceSession(case.model(), device=device, fallback="error")
+    made = [np.asarray(one) for one in session.run(None, dict(case.inputs))]
+    assert [node.device for node in session.placement] == ["npu"], case.name
+    assert session.last_run.dispatches == 1 and session.last_run.cycles > 0, case.name
+    return made
+
+
+# -- what there is -----------------------------------------------------------------------------------
+
+
+def test_every_kernel_of_the_folder_has_a_reference_and_the_other_way_round(kernels: Kernels) -> None:
+    assert sorted(kernels) == NAMES
+    assert len(kernels) >= 20
+
+
+def test_a_kernel_takes_few_lines_with_all_that_belongs_to_it(
+    kernels: Kernels, record_property: pytest.RecordProperty
+) -> None:
+    """Every line of the sources that is neither empty nor a comment: declaration, placing, body, includes."""
+    text = "\n".join(source.read_text(encoding="utf-8") for source in SOURCES)
+    counted = [line for line in text.splitlines() if line.strip() and not line.strip().startswith("//")]
+    average = len(counted) / len(kernels)
+    record_property("lines per kernel", average)
+    print(f"{len(kernels)} kernels, {len(counted)} lines: {average:.1f} per kernel")
+    assert average <= LINES_PER_KERNEL
+    assert max(map(len, counted)) <= 170, "nothing gained by long lines"
+
+
+# -- what they compute -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kernels_compute_what_numpy_does_on_both_devices(kernels: Kernels, name: str) -> None:
+    for i, case in enumerate(cases(kernels[name].declared)):
+        case.insist(answers(case, ("npu2", "npu1")[i % 2]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_core_and_all_cores_give_the_same_bits(kernels: Kernels, name: str, single: str) -> None:
+    """Of each dtype the case with the most elements."""
+    largest: dict[str, Case] = {}
+    for case in cases(kernels[name].declared):
+        first = next(iter(case.inputs.values()))
+        seen = largest.get(str(first.dtype))
+        if seen is None or first.size > next(iter(seen.inputs.values())).size:
+            largest[str(first.dtype)] = case
+    for case in largest.values():
+        many = answers(case, "npu2")
+        for device in (single, "npu1"):
+            for one, other in zip(many, answers(case, device), strict=True):
+                assert one.tobytes() == other.tobytes(), f"{case.name} on {device}"
