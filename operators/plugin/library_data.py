@@ -25,6 +25,7 @@ from onedispatch.operators.plugin.declared import (
 )
 from onedispatch.operators.plugin.node import Made, Node
 from onedispatch.operators.plugin.refusals import refusal
+from onedispatch.transactions.base.phrases import counted
 
 OD_WHOLE = 255  # of onedispatch/plugin.h
 _BY_CODE = {row.code: row.name for row in DTYPES.values()}
@@ -198,7 +199,7 @@ def aux_of(declared: Declared, node: Node, made: Mapping[str, Any]) -> dict[str,
         wanted = math.prod(shape) * row.itemsize
         if any(extent < 1 for extent in shape) or wanted != len(data):
             accepted = f"extents of 1 or more, and as many bytes of {one.dtype}"
-            told = f"shape {list(shape)} with {len(data)} bytes"
+            told = f"shape {list(shape)} with {counted(len(data), 'byte')}"
             raise node.refuse("parameter_invalid", f"auxiliary tensor {one.name}", told, accepted)
         found[one.name] = np.frombuffer(data, row.numpy).reshape(shape)
     return found
