@@ -41,7 +41,7 @@ class LibraryKernel(PluginKernel):
     def place(self, node: Node) -> Placement:
         made = self._instance(node)
         outputs = self._told(node, made)
-        space = tuple(made["index_space"])
+        space = tuple(made["index_space"]) or (1,)  # one member makes a scalar
         node.tell_index_space(space)
         node.scalars.update(data.scalars_of(self.declared, node, made))
         node.work_terms.update(made["work"] or {})
