@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 
 import onedispatch as od
+from onedispatch.dispatch.check.kernels import check_file
 from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin.check import Options
 from onedispatch.operators.plugin.library import LibraryKernel
 from tests.devices import device_file
 from tests.ops.plugin_cases import REFERENCES, Case, cases
@@ -119,3 +121,20 @@ def test_one_core_and_all_cores_give_the_same_bits(kernels: Kernels, name: str, 
         for device in (single, "npu1"):
             for one, other in zip(many, answers(case, device), strict=True):
                 assert one.tobytes() == other.tobytes(), f"{case.name} on {device}"
+
+
+# What a member reads of a table depends on its indices: declared whole, touched in one place.
+WIDE = {"compiled::gather@1"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stem", [source.stem for source in SOURCES])
+def test_check_mode_finds_nothing(libraries: list[Path], stem: str) -> None:
+    """Every member alone, then in shuffled order and in 32 partitions, on cases made of the declarations."""
+    (library,) = [one for one in libraries if one.stem == f"lib{stem}"]
+    told = check_file(str(library), Options())
+    assert told.kernels
+    for name, checked in told.kernels.items():
+        assert checked.cases, name
+        found = [one for one in checked.findings if one.level == "error" or name not in WIDE]
+        assert not found, f"{name}: {list(map(str, found))}"
