@@ -64,6 +64,10 @@ class Teller:
         """A made case that the kernel does not take."""
         self._tell({"kernel": kernel, "refused": case, "why": why})
 
+    def end(self) -> None:
+        """All work is done: a child that leaves before that was made to."""
+        self._tell({"end": True})
+
     def failed(self, error: OneDispatchError) -> None:
         """Nothing could be checked."""
         self._tell(
@@ -96,12 +100,14 @@ class Told:
     failed: tuple[str, str, str, str] | None = None
     last: tuple[str, str] = ("", "")  # kernel and case that were under way
     died: bool = False  # the child did, at these
+    ended: bool = False  # it came to the end of its work
 
     @property
     def findings(self) -> list[Finding]:
         return [one for checked in self.kernels.values() for one in checked.findings]
 
     def take(self, line: dict[str, Any]) -> None:
+        self.ended = self.ended or "end" in line
         if "failed" in line:
             self.failed = tuple(line["failed"])
         if "kernel" not in line:
@@ -126,6 +132,7 @@ def told_by_child(work: Callable[[Teller], None], silence: float, told: Told | N
     before, which grows.
     """
     told = told or Told()
+    told.ended = False
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as said:
         sys.stdout.flush()
@@ -148,7 +155,9 @@ def told_by_child(work: Callable[[Teller], None], silence: float, told: Told | N
             os.close(reading)
             _end(child)
         status = _STATUS.pop(child)
-        how = _how(ended, status, silence)
+        how = _how(ended, status, silence) or (
+            "" if told.ended else "ended with exit code 0, before its work did"
+        )
         told.died = bool(how)
         if how:
             kernel, case = told.last
@@ -170,7 +179,9 @@ def _live(work: Callable[[Teller], None], writing: int, said: IO[bytes]) -> None
         os.dup2(said.fileno(), 2)
         sys.stdout, sys.stderr = (open(fd, "w", buffering=1, closefd=False) for fd in (1, 2))  # noqa: SIM115 - for life
         with os.fdopen(writing, "w") as pipe:
-            work(Teller(pipe))
+            teller = Teller(pipe)
+            work(teller)
+            teller.end()
         code = 0
     except SystemExit as error:
         print(f"SystemExit({error.code!r})", file=sys.stderr)

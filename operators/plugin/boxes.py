@@ -84,10 +84,8 @@ def partitions(space: Point, most: int, steps: Point) -> list[Box]:
         if not grown:
             break
         cuts[grown[0]] += 1
-    return [
-        Box(*zip(*part, strict=True))
-        for part in product(*(_parts(*row) for row in zip(space, cuts, steps, strict=True)))
-    ]
+    parts = product(*(_parts(*row) for row in zip(space, cuts, steps, strict=True)))
+    return [Box(tuple(first for first, _ in part), tuple(count for _, count in part)) for part in parts]
 
 
 def _parts(size: int, cuts: int, step: int) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,12 @@ def test_a_file_that_does_not_load(tmp_path: Path) -> None:
     assert finding.kind == "crash" and "ended with SIGABRT" in finding.text
 
 
+def test_a_child_that_leaves_as_if_all_were_well() -> None:
+    told = told_by_child(lambda teller: os._exit(0), 5.0)
+    assert [one.kind for one in told.findings] == ["crash"]
+    assert "exit code 0, before its work did" in told.findings[0].text
+
+
 def test_a_child_that_says_nothing_is_ended() -> None:
     def work(teller: object) -> None:
         while True:
@@ -172,7 +179,7 @@ def test_a_session_checks_the_nodes_of_its_model(tmp_path: Path) -> None:
 
 
 def test_partitions_cover_every_member_once() -> None:
-    for space in ((1,), (7,), (5, 6), (2, 3, 4, 5, 6), (100, 3), (1000,)):
+    for space in ((), (1,), (7,), (5, 6), (2, 3, 4, 5, 6), (100, 3), (1000,)):
         for steps in ((1,) * len(space), (4,) * len(space)):
             seen = np.zeros(space, int)
             parts = partitions(space, 32, steps)
