@@ -151,6 +151,15 @@ def register_kernel(spec: dict[str, Any], functions: dict[str, Any], origin: str
     or digest that a library, or another kernel, has.
     """
 
+def run_kernel(
+    digest: int, words: list[int], operands: list[Any], scratch_bytes: int, seconds: float
+) -> None:
+    """One call of a kernel from outside on the host: all members at once, every operand whole.
+
+    ``words`` is a parameter block whose index dimensions are all whole; ``operands`` are contiguous uint8
+    arrays in the order of the declaration, None where absent; outputs are written. Raises ``KernelError``.
+    """
+
 def unregister_kernel(name: str) -> bool:
     """Forget what was registered under a name; whether there was something. What runs goes on."""
 

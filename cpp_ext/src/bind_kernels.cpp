@@ -24,6 +24,7 @@
 #include "program/plugin_library.h"
 #include "program/owned_kernel.h"
 #include "sim/engine/workers.h"
+#include "program/host_call.h"
 
 namespace py = pybind11;
 namespace od = onedispatch;
@@ -368,6 +369,22 @@ void register_kernel(const py::dict& spec, const py::dict& functions, const std:
   od::registry().add(std::make_shared<od::OwnedKernel>(data_of(spec), body_of(functions)), origin);
 }
 
+// The memory of operands, held as long as it is used; an output's may be written.
+void run_kernel(uint32_t digest, const std::vector<uint32_t>& words, const py::list& arrays, size_t scratch_bytes, double seconds) {
+  const od::KernelPtr kernel = od::registry().find(digest);
+  if (kernel == nullptr) fail(OD_NOT_FOUND, "kernel " + od::digest_text(digest) + ", which nobody brought");
+  std::vector<py::buffer_info> held;
+  std::vector<od::HostOperand> operands(arrays.size());
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    if (arrays[i].is_none()) continue;
+    held.push_back(py::reinterpret_borrow<py::buffer>(arrays[i]).request());
+    operands[i] = {static_cast<uint8_t*>(held.back().ptr), static_cast<uint64_t>(held.back().size * held.back().itemsize)};
+  }
+  std::vector<uint8_t> scratch(scratch_bytes);
+  const py::gil_scoped_release release;
+  od::call_on_host(kernel, words, operands, scratch, static_cast<uint32_t>(1000 * seconds));
+}
+
 // ---- Threads, forks, the end -----------------------------------------------------------------------------------
 
 void* step_back() {
@@ -403,6 +420,7 @@ void bind_kernels(py::module_& m) {
       .def("print", &Host::print, py::arg("member"), py::arg("text"), py::arg("values") = py::tuple())
       .def("touched", &Host::touched, py::arg("operand"), py::arg("coordinate"), py::arg("count"), py::arg("write"));
   m.def("register_kernel", &register_kernel, py::arg("spec"), py::arg("functions"), py::arg("origin") = "this process");
+  m.def("run_kernel", &run_kernel, py::arg("digest"), py::arg("words"), py::arg("operands"), py::arg("scratch_bytes"), py::arg("seconds"));
   m.def("unregister_kernel", [](const std::string& name) { return od::registry().remove(name); }, py::arg("name"));
   m.def("kernel_origins", [] {
     py::list rows;

@@ -182,6 +182,7 @@ EXECUTABLE = record(
     steps=listed(either("graph", HOST_STEP, DEVICE_STEP)),
     placement=listed(row(node=TEXT, op_type=TEXT, device=PLACED, reason=TEXT)),
     constants=mapped(ARRAY),
+    kernels=listed(row(name=TEXT, digest=_WORD, origin=TEXT, nodes=TEXTS)),
 )
 BLOBS = listed(row(offset=NAT, size=NAT))
 

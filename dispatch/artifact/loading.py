@@ -14,7 +14,12 @@ from onedispatch.dispatch.artifact.serialise import executable_from, graph_from,
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.transactions.base.boundary import public
-from onedispatch.transactions.base.errors import CompiledModelError, KernelLibraryError, OneDispatchError
+from onedispatch.transactions.base.errors import (
+    CompiledModelError,
+    KernelError,
+    OneDispatchError,
+    UnsupportedModelError,
+)
 from onedispatch.transactions.machine.device import read_text
 
 
@@ -38,7 +43,7 @@ def load(
         model.check_kernels(f"the compiled model {path}")
         check_consistent(model)
         return model
-    except (CompiledModelError, KernelLibraryError):
+    except (CompiledModelError, KernelError, UnsupportedModelError):
         raise
     except (ValueError, OneDispatchError) as error:  # ValueError: a misfit; NumPy's, where bytes fit no shape
         raise reader.damaged(f"a description that makes no sense: {error}") from error

@@ -20,6 +20,7 @@ from onedispatch.dispatch.artifact.serialise import (
 from onedispatch.dispatch.base import arguments, limits
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.compiler.executable import Executable, NodePlacement, executable_key
+from onedispatch.dispatch.compiler.used_kernels import check_host_kernels
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.plugins.missing import check_known
@@ -129,11 +130,22 @@ class CompiledModel:
             return next(reversed(self.executables.items())) if self.executables else None
 
     def check_kernels(self, where: str) -> None:
-        """Raises ``KernelNotFoundError`` where a kernel of its programs is neither ours nor a plug-in's."""
+        """Raises ``KernelNotFoundError`` where a kernel of its programs, or of its nodes on the host, is
+        neither ours nor a plug-in's; ``UnknownOperatorError`` for operators of its graph that nobody maps."""
         with self._lock.guard:
-            steps = [step for one in self.executables.values() for step in one.device_steps]
+            executables = list(self.executables.values())
+        steps = [step for one in executables for step in one.device_steps]
         reloads = (reload.kernels for step in steps for reload in step.reloads)
-        check_known(where, (step.image for step in steps), reloads)
+        check_known(where, (step.image for step in steps), reloads, self._origins())
+        check_host_kernels(where, executables)
+        if self.source is not None:
+            from onedispatch.dispatch.compiler.early import refuse_missing
+
+            refuse_missing(self.source)
+
+    def _origins(self) -> dict[str, str]:
+        """The file or module that each kernel from outside came from, by its name."""
+        return {used.name: used.origin for one in self.executables.values() for used in one.kernels}
 
     # -- transactions ----------------------------------------------------------------------
 

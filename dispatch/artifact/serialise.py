@@ -21,6 +21,7 @@ from onedispatch.dispatch.compiler.executable import (
     Reload,
     Slot,
     Step,
+    UsedKernel,
 )
 from onedispatch.dispatch.frontend.graph import Folded, Graph, Node, Value, dtype_of, type_name_of
 from onedispatch.operators.declarations.tensor import Quantisation
@@ -37,6 +38,7 @@ def executable_to(writer: Writer, executable: Executable) -> Plain:
         "steps": [_step_to(writer, step) for step in executable.steps],
         "placement": [[p.node, p.op_type, p.device, p.reason] for p in executable.placement],
         "constants": {name: writer.array(array) for name, array in executable.constants.items()},
+        "kernels": [[used.name, used.digest, used.origin, list(used.nodes)] for used in executable.kernels],
     }
 
 
@@ -48,6 +50,9 @@ def executable_from(reader: Reader, plain: Plain) -> Executable:
         tuple(_step_from(reader, step) for step in plain["steps"]),
         tuple(NodePlacement(*row) for row in plain["placement"]),
         {name: reader.array(head) for name, head in plain["constants"].items()},
+        tuple(
+            UsedKernel(name, digest, origin, tuple(nodes)) for name, digest, origin, nodes in plain["kernels"]
+        ),
     )
 
 

@@ -22,6 +22,7 @@ from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli import traces
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Executable, NodePlacement
+from onedispatch.dispatch.compiler.used_kernels import notes_on
 from onedispatch.dispatch.frontend.graph import Array, sizes_of_names
 from onedispatch.dispatch.runtime.devices import notes_of
 from onedispatch.dispatch.runtime.session import InferenceSession, NodeArg
@@ -34,7 +35,9 @@ Model = Annotated[
 ]
 
 
-def open_model(name: str, device: str, fallback: str, shapes: list[str] | None) -> models.CompiledModel:
+def open_model(
+    name: str, device: str, fallback: str, shapes: list[str] | None, cast_policy: str = "error"
+) -> models.CompiledModel:
     """A compiled model from whatever ``name`` is: our file, an ONNX file, a light model."""
     path = Path(name)
     if path.is_file():
@@ -49,7 +52,8 @@ def open_model(name: str, device: str, fallback: str, shapes: list[str] | None) 
 
             if name in zoo.light_models():
                 source = zoo.randomised(zoo.find_model(name))
-        return models.compile_model(source, device, fallback=fallback, shapes=out.parse_shapes(shapes))
+        bound = out.parse_shapes(shapes)
+        return models.compile_model(source, device, fallback=fallback, shapes=bound, cast_policy=cast_policy)
 
 
 def random_feed(inputs: list[NodeArg], shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, Array]:
@@ -86,6 +90,7 @@ def run(
     shape: out.Shapes = None,
     device: out.Device = "npu2",
     fallback: out.Fallback = "cpu",
+    cast_policy: out.CastPolicy = "error",
     threads: out.Threads = None,
     kernel_seconds: out.KernelSeconds = None,
     print_bytes: traces.PrintBytes = None,
@@ -99,7 +104,7 @@ def run(
     first, with --json in its report.
     """
     traces.check_target(trace)
-    compiled = open_model(model, device, fallback, shape)
+    compiled = open_model(model, device, fallback, shape, cast_policy)
     session = InferenceSession(
         compiled,
         threads=threads,
@@ -159,6 +164,7 @@ def compile(
     shape: out.Shapes = None,
     device: out.Device = "npu2",
     fallback: out.Fallback = "cpu",
+    cast_policy: out.CastPolicy = "error",
     json: out.Json = False,
 ) -> None:
     """Compile a model into a file that runs without ONNX.
@@ -167,7 +173,7 @@ def compile(
     new shape when they run.
     """
     start = time.perf_counter()
-    compiled = open_model(model, device, fallback, shape)
+    compiled = open_model(model, device, fallback, shape, cast_policy)
     seconds = time.perf_counter() - start
     compiled.save(output)
     counts = dict(Counter(row.device for row in compiled.placement))
@@ -184,11 +190,12 @@ def inspect(
     shape: out.Shapes = None,
     device: out.Device = "npu2",
     fallback: out.Fallback = "cpu",
+    cast_policy: out.CastPolicy = "error",
     full: Annotated[bool, typer.Option("--full", help="Arg maps and schedules of every operator.")] = False,
     json: out.Json = False,
 ) -> None:
     """Where every node runs and why, what the buffers hold, how operators use the array."""
-    compiled = open_model(model, device, fallback, shape)
+    compiled = open_model(model, device, fallback, shape, cast_policy)
     if not compiled.executables:
         bound = {
             info.name: tuple(d if isinstance(d, int) else 1 for d in info.shape or ())
@@ -236,8 +243,24 @@ def _show(executable: Executable, placement: list[NodePlacement], full: bool, ro
     dispatches = len(executable.device_steps)
     text = ", ".join(f"{count} on {place}" for place, count in counts.items())
     out.tell(f"nodes: {text}; device dispatches: {dispatches}\n")
+    _show_kernels(executable)
     for number, step in enumerate(executable.device_steps):
         _show_step(f"Dispatch {number}", step, full, room)
+
+
+def _show_kernels(executable: Executable) -> None:
+    """Kernels from outside, with what their declarations say that a reader should know."""
+    if not executable.kernels:
+        return
+    rows = [
+        (used.name, f"0x{used.digest:08X}", used.origin, ", ".join(used.nodes) or "-")
+        for used in executable.kernels
+    ]
+    out.table("Kernels from outside", ("kernel", "digest", "from", "nodes on the host"), rows)
+    for used in executable.kernels:
+        for note in notes_on(used.name):
+            out.tell(f"{used.name}: {note}")
+    out.tell()
 
 
 def _show_step(title: str, step: DeviceStep, full: bool, room: int) -> None:
@@ -271,6 +294,7 @@ def _as_dict(key: str, executable: Executable, placement: list[NodePlacement], r
     return {
         "key": key,
         "placement": [_place(row) for row in placement],
+        "kernels": [asdict(used) | {"notes": notes_on(used.name)} for used in executable.kernels],
         "dispatches": [
             {
                 "buffers": dict(zip(BUFFERS, step.sizes, strict=True)),

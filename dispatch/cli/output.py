@@ -36,6 +36,12 @@ Shapes = Annotated[
     list[str] | None,
     typer.Option("--shape", help="Shape of an input with open dimensions: x=1,3,224,224. Repeatable."),
 ]
+CastPolicy = Annotated[
+    str,
+    typer.Option(
+        help="f32: a kernel from outside computes in f32 what it lacks element types for. error: it refuses."
+    ),
+]
 KernelSeconds = Annotated[
     float | None,
     typer.Option(help="What a call of a kernel from outside may take before the run ends; 60 by default."),

@@ -16,6 +16,7 @@ from onedispatch.dispatch.compiler.partition import Region
 from onedispatch.dispatch.compiler.passthrough import hand_on
 from onedispatch.dispatch.compiler.phases import absorb, emit, fuse, place, select
 from onedispatch.dispatch.compiler.quantised import quantisations
+from onedispatch.dispatch.compiler.used_kernels import used_kernels
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.frontend.validity import check_nodes
 from onedispatch.operators.scheduling.select import SEARCH, Selector
@@ -56,13 +57,15 @@ def compile_graph(
     placed = place(emit(select(absorbed, chooser)), strict=strict)
     if strict:
         _insist(special, placed.units, placed.refusals)
+    steps = fuse(placed)
     return Executable(
         special.inputs,
         tuple(_shaped(special, value) for value in special.outputs),
         placed.sources,
-        fuse(placed),
+        steps,
         _placement(special, placed.plain),
         {name: special.constants[name] for name in placed.sources if name in special.constants},
+        used_kernels(steps),
     )
 
 

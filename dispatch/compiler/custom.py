@@ -7,7 +7,7 @@ their outputs. Where a kernel lacks an element type, ``cast_policy="f32"`` has i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
@@ -18,9 +18,10 @@ import onnx
 from onedispatch.dispatch.compiler.quantised import Source, quantisation, sources
 from onedispatch.dispatch.frontend.exporter import cast_node, rewired
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_name_of
+from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.dtypes import dtype_of as row_of
-from onedispatch.operators.declarations.registry import mapping_for, plugin_of
+from onedispatch.operators.declarations.registry import plugin_of
 from onedispatch.operators.declarations.statuses import STATUSES, error_class
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
 from onedispatch.transactions import Device
@@ -72,7 +73,9 @@ class CustomNodes:
     # -- inference ---------------------------------------------------------------------------
 
     def takes(self, node: Node) -> bool:
-        return node.domain not in _onnx_domains() and mapping_for(node.domain, node.op_type) is not None
+        return (
+            node.domain not in _onnx_domains() and registry.mapping_for(node.domain, node.op_type) is not None
+        )
 
     def infer(self, node: Node, known: Callable[[str], Value], constants: Mapping[str, Array]) -> list[Value]:
         """Types and shapes of the outputs; their types alone where those of an input are not known yet.
@@ -85,21 +88,33 @@ class CustomNodes:
             return self._inferred(node, known, constants)
         except KernelError as error:
             self._refused[node.name] = error
-            return self._types(node)
+            return self._types(node, known)
 
-    def _types(self, node: Node) -> list[Value]:
-        outputs = [self.declared.get(name, Value(name)) for name in node.outputs if name]
-        return [Value(value.name, value.type) for value in outputs]
+    def _types(self, node: Node, known: Callable[[str], Value]) -> list[Value]:
+        """What the model says, or else the kernel's declaration: one type, or that of an input."""
+        operands = plugin_of(node).kernel.declared
+        inputs = dict(zip((one.name for one in operands.inputs), node.inputs, strict=False))
+        found = []
+        for name, one in zip(node.outputs, operands.outputs, strict=False):
+            dtypes = operands.dtypes_of(one)
+            told = self.declared.get(name, Value(name)).type
+            if not told and one.like in inputs:
+                told = known(inputs[one.like]).type
+            elif not told and len(dtypes) == 1:
+                told = type_name_of(DTYPES[dtypes[0]].numpy)
+            found += [Value(name, told)] if name else []
+        return found
 
     def _inferred(
         self, node: Node, known: Callable[[str], Value], constants: Mapping[str, Array]
     ) -> list[Value]:
         inputs = [known(name) if name else None for name in node.inputs]
-        outputs = [self.declared.get(name, Value(name)) for name in node.outputs]
+        sizes = self._named_sizes(known)
+        outputs = [_resolved(self.declared.get(name, Value(name)), sizes) for name in node.outputs]
         if plugin_of(node) is None:  # mapped to a function: what the model declares is all there is
             return [value for value in outputs if value.name]
         if any(value is not None and not value.is_concrete for value in inputs):
-            return self._types(node)
+            return self._types(node, known)
         plugin = plugin_of(node)
         spec = self._spec(node, inputs, outputs, constants)
         casts = self._needed(plugin, node, spec)
@@ -114,11 +129,21 @@ class CustomNodes:
             else:
                 dtype = type_name_of(DTYPES[dtype].numpy)
             value = Value(declared.name, dtype, tuple(shape))
-            _check_declared(node, plugin.kernel.kernel.name, value, declared)
+            stated = self.declared.get(declared.name, declared)
+            _check_declared(node, plugin.kernel.kernel.name, value, stated)
             found.append(value)
         if casts:
             self._casts[node.name] = casts
         return found
+
+    def _named_sizes(self, known: Callable[[str], Value]) -> dict[str, int]:
+        """Dimensions by name, as the model's inputs have them; those with several sizes are left out."""
+        found: dict[str, set[int]] = {}
+        for value in self.graph.inputs:
+            for name, size in zip(value.shape or (), known(value.name).shape or (), strict=False):
+                if isinstance(name, str) and isinstance(size, int):
+                    found.setdefault(name, set()).add(size)
+        return {name: sizes.pop() for name, sizes in found.items() if len(sizes) == 1}
 
     def _spec(
         self,
@@ -239,6 +264,14 @@ def infer_outputs(
     return [tuple(made[one.name]) for one in plugin.kernel.declared.outputs]
 
 
+def _resolved(value: Value, sizes: Mapping[str, int]) -> Value:
+    """``value`` with the sizes of named dimensions. They are hints still: a kernel may infer others."""
+    if value.shape is None:
+        return value
+    shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in value.shape)
+    return replace(value, shape=shape)
+
+
 def _cast(spec: NodeSpec, casts: _Casts | None) -> NodeSpec:
     """The node as its kernel sees it behind the casts."""
     if casts is None:
@@ -312,15 +345,23 @@ def _check_declared(node: Node, kernel: str, inferred: Value, declared: Value) -
         )
 
 
-def missing_nodes(graph: Graph) -> Sequence[Node]:
-    """Nodes of domains that nobody knows: neither ONNX, nor onnxruntime, nor a plug-in."""
+def missing_operators(graph: Graph) -> list[tuple[str, str, str]]:
+    """(node, domain, op_type) of what nobody knows: neither ONNX, nor onnxruntime, nor a plug-in."""
     foreign = [
-        n for n in graph.nodes if n.domain not in _onnx_domains() and not mapping_for(n.domain, n.op_type)
+        (node.name, node.domain, node.op_type)
+        for node in graph.nodes
+        if node.domain not in _onnx_domains() and registry.mapping_for(node.domain, node.op_type) is None
     ]
-    if not foreign:
-        return ()
-    known = _runtime_operators()
-    return [node for node in foreign if (node.domain, node.op_type) not in known]
+    inner = ((f"in a body of {node.name}", *one) for node in graph.nodes for one in node.inner)
+    foreign += [row for row in inner if row[1] not in _onnx_domains() and is_unmapped(*row[1:])]
+    known = _runtime_operators() if foreign else frozenset()
+    return [row for row in foreign if row[1:] not in known]
+
+
+def is_unmapped(domain: str, op_type: str) -> bool:
+    """Whether no kernel from outside computes it."""
+    mapping = registry.mapping_for(domain, op_type)
+    return mapping is None or mapping.plugin is None
 
 
 @cache

@@ -7,12 +7,13 @@ import difflib
 from collections.abc import Collection
 
 from onedispatch.dispatch.compiler.compiler import refused_model
-from onedispatch.dispatch.compiler.custom import missing_nodes
+from onedispatch.dispatch.compiler.custom import is_unmapped, missing_operators
 from onedispatch.dispatch.compiler.fold import may_fold
-from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.dispatch.frontend.graph import Graph
+from onedispatch.dispatch.host.bodies import RUN_HERE
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.operators.declarations import registry
-from onedispatch.transactions.base.errors import UnknownOperatorError
+from onedispatch.transactions.base.errors import UnknownOperatorError, UnsupportedModelError
 from onedispatch.transactions.base.phrases import counted
 
 
@@ -31,23 +32,41 @@ def refuse_early(graph: Graph, deciding: Collection[str]) -> None:
 def refuse_missing(graph: Graph) -> None:
     """Raises ``UnknownOperatorError`` with every node of a domain that neither onnx, onnxruntime nor a
     plug-in knows: no device and no host could compute it."""
-    missing = missing_nodes(graph)
+    missing = missing_operators(graph)
     if not missing:
+        _refuse_bodies(graph)
         return
-    operators = {f"{node.domain}.{node.op_type}" for node in missing}
+    operators = {(domain, op_type) for _, domain, op_type in missing}
     raise UnknownOperatorError(
         f"model {graph.name}",
         f"{counted(len(missing), 'node')} of {counted(len(operators), 'operator')} that nobody knows",
         f"operators of onnx, of onnxruntime and of plug-ins ({discovery.searched()})",
         "name the plug-in that maps them: plugins=[...], --plugin FILE or ONEDISPATCH_PLUGIN_PATH, "
         "or map them with od.maps before the model is compiled",
-        nodes=[_missing_line(node) for node in missing],
+        nodes=[_missing_line(*row) for row in missing],
     )
 
 
-def _missing_line(node: Node) -> str:
+def _refuse_bodies(graph: Graph) -> None:
+    """Raises ``UnsupportedModelError`` for kernels from outside in bodies that no engine runs with them."""
+    lines = [
+        f"{node.name} ({node.op_type}): its body has {', '.join(f'{d}.{op}' for d, op in own)}"
+        for node in graph.nodes
+        if node.op_type not in RUN_HERE and (own := [one for one in node.inner if not is_unmapped(*one)])
+    ]
+    if lines:
+        raise UnsupportedModelError(
+            f"model {graph.name}",
+            f"kernels from outside in bodies that onnxruntime alone runs, of {counted(len(lines), 'node')}",
+            f"such kernels in the graph, in functions, and in bodies of {' and '.join(RUN_HERE)}",
+            "unroll it, or write it as a Loop",
+            nodes=lines,
+        )
+
+
+def _missing_line(node: str, domain: str, op_type: str) -> str:
     """A node with the mapped operators that are spelled almost alike."""
     known = [f"{row.domain}.{row.op_type}" for row in registry.all_mappings() if row.domain]
-    close = difflib.get_close_matches(f"{node.domain}.{node.op_type}", known, 3)
-    line = f"{node.name}: {node.domain}.{node.op_type}"
+    close = difflib.get_close_matches(f"{domain}.{op_type}", known, 3)
+    line = f"{node}: {domain}.{op_type}"
     return f"{line} (nearest: {', '.join(close)})" if close else line

@@ -144,12 +144,25 @@ Step = DeviceStep | HostStep
 
 
 @dataclass(frozen=True)
+class UsedKernel:
+    """A kernel from outside that an executable runs, and the name of the file or module that it came from.
+
+    ``nodes`` are those that it computes on the host.
+    """
+
+    name: str
+    digest: int
+    origin: str
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Executable:
     """A model for concrete input shapes.
 
     ``sources`` names, for each output, the value that it is. ``constants`` are
     outputs of the model that no step makes, since they are known already
-    (only where the host may take part).
+    (only where the host may take part). ``kernels`` are those from outside.
     """
 
     inputs: tuple[Value, ...]
@@ -158,6 +171,7 @@ class Executable:
     steps: tuple[Step, ...]
     placement: tuple[NodePlacement, ...]
     constants: Mapping[str, Array] = field(default_factory=dict, repr=False)
+    kernels: tuple[UsedKernel, ...] = ()
 
     @property
     def device_steps(self) -> tuple[DeviceStep, ...]:

@@ -6,7 +6,7 @@ Together with ``importer`` the only place that builds or reads protobuf.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -147,7 +147,8 @@ def infer_values(
         constant = graph.constants.get(name)
         return graph.value(name) if constant is not None else found.get(name, Value(name))
 
-    for plain, others in _waves(graph.nodes, own):
+    for wave, others in _waves(graph.nodes, own):
+        plain = _typed(wave, {*graph.constants, *hints}, known)
         if plain:
             piece = _piece(graph, plain, known, hints)
             inferred = _infer_onnx(piece, {}, _of(hints, plain), propagate)
@@ -167,6 +168,17 @@ def _waves(nodes: Iterable[Node], own: OwnInference) -> list[tuple[list[Node], l
         waves[at][taken].append(node)
         behind.update(dict.fromkeys(node.writes, at + taken))
     return waves
+
+
+def _typed(nodes: Iterable[Node], given: Collection[str], known: Callable[[str], Value]) -> list[Node]:
+    """Those of ``nodes`` that read nothing whose type is unknown, which inference would refuse."""
+    made: set[str] = set()
+    found = []
+    for node in nodes:
+        if all(name in made or name in given or known(name).type for name in node.reads):
+            found.append(node)
+            made.update(node.writes)
+    return found
 
 
 def _piece(

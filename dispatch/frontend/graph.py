@@ -136,7 +136,8 @@ def describe_shape(shape: tuple[Dimension, ...] | None) -> str:
 class Node:
     """One ONNX node. Absent optional inputs and outputs are ``""``.
 
-    ``captured`` lists outer values that its subgraphs read.
+    ``captured`` lists outer values that its subgraphs read, ``inner`` the operators in these, at any depth,
+    that are of other domains than ONNX's own.
     """
 
     name: str
@@ -147,6 +148,7 @@ class Node:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     captured: tuple[str, ...] = ()
     has_subgraph: bool = False
+    inner: tuple[tuple[str, str], ...] = ()  # (domain, op_type)
     proto: bytes = field(default=b"", repr=False)
 
     @property

@@ -30,6 +30,7 @@ from onedispatch.dispatch.frontend.graph import (
 )
 from onedispatch.dispatch.frontend.model_limits import check_model
 from onedispatch.dispatch.frontend.validity import check_valid, domain_of
+from onedispatch.dispatch.frontend.walk import bodies_of
 from onedispatch.transactions.base.errors import ModelError
 from onedispatch.transactions.base.phrases import counted
 
@@ -271,6 +272,7 @@ class _Importer:
             {a.name: self._attribute(a) for a in proto.attribute if a not in graphs},
             tuple(captured),
             bool(graphs),
+            _foreign(graphs),
             proto.SerializeToString(),
         )
 
@@ -286,6 +288,13 @@ class _Importer:
                 return [self.array(t) for t in proto.tensors]
         value = onnx.helper.get_attribute_value(proto)
         return list(value) if isinstance(value, list | tuple) else value
+
+
+def _foreign(attributes: Iterable[AttributeProto]) -> tuple[tuple[str, str], ...]:
+    """Operators of other domains in subgraphs."""
+    graphs = [graph for a in attributes for graph in (a.g, *a.graphs)]
+    nodes = (node for body, _ in bodies_of(graphs) for node in body.node)
+    return tuple(dict.fromkeys((domain_of(n.domain), n.op_type) for n in nodes if domain_of(n.domain)))
 
 
 def _annotations(graph: onnx.GraphProto) -> dict[str, tuple[str, str]]:

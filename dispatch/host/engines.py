@@ -19,12 +19,9 @@ import numpy as np
 
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.base.interruptible import interruptible
-from onedispatch.dispatch.frontend.graph import Graph, Node
-from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
-from onedispatch.operators.plugin.on_host import compute, engine_of
-from onedispatch.transactions import Device
+from onedispatch.dispatch.frontend.graph import Node
 from onedispatch.transactions.base.boundary import told
-from onedispatch.transactions.base.errors import InputError, ModelError
+from onedispatch.transactions.base.errors import InputError, KernelError, ModelError
 
 RUNTIME = "onnxruntime"
 REFERENCE = "onnx's reference evaluator"
@@ -181,18 +178,19 @@ def _first_line(error: Exception) -> str:
 class Reference:
     """onnx's reference evaluator on a model of one node.
 
-    Raises ``ModelError`` where it has no implementation, or its implementation fails.
+    ``own`` are operators of its bodies that onnx has not. Raises ``ModelError`` where it has no
+    implementation, or its implementation fails.
     """
 
     name = REFERENCE
 
-    def __init__(self, model: Any, node: Node, outputs: Sequence[str]) -> None:
+    def __init__(self, model: Any, node: Node, outputs: Sequence[str], own: Sequence[Any] = ()) -> None:
         from onnx.reference import ReferenceEvaluator
 
         self._node = node
         self._outputs = list(outputs)
         try:
-            self._evaluator = ReferenceEvaluator(model)
+            self._evaluator = ReferenceEvaluator(model, new_ops=list(own))
         except Exception as error:  # NotImplementedError, RuntimeContextError, TypeError ...
             raise nobody_runs(node, told(error)) from error
 
@@ -200,55 +198,11 @@ class Reference:
         try:
             with np.errstate(all="ignore"):  # infinities are values of ONNX, not warnings
                 results = self._evaluator.run(self._outputs, dict(feed))
+        except KernelError:
+            raise
         except Exception as error:  # whatever a NumPy implementation raises on odd input
             raise nobody_runs(self._node, told(error)) from error
         return [np.asarray(r) if np.isscalar(r) else r for r in results]
-
-
-class OwnKernel:
-    """The kernel from outside that computes a node, on the host: its reference, or its own body.
-
-    ``constants`` are the values among the node's inputs that the model gives.
-    """
-
-    def __init__(
-        self,
-        plugin: Any,
-        graph: Graph,
-        node: Node,
-        outputs: Sequence[str],
-        constants: Mapping[str, Any],
-        device: Device,
-    ) -> None:
-        self.name = engine_of(plugin)
-        self._plugin, self._graph, self._node, self._device = plugin, graph, node, device
-        self._outputs, self._constants = list(outputs), constants
-
-    def run(self, feed: Mapping[str, Any]) -> list[Any]:
-        """Raises ``KernelError`` where the kernel refuses these shapes, or its body fails."""
-        arrays = [feed[name] if name else None for name in self._node.inputs]
-        made = compute(self._plugin, self._spec(arrays), self._device, arrays)
-        known = dict(zip(self._node.outputs, made, strict=False))
-        return [known[name] for name in self._outputs]
-
-    def _spec(self, arrays: Sequence[Any]) -> NodeSpec:
-        """The node with the shapes of this run."""
-        node, graph = self._node, self._graph
-        inputs = [
-            None
-            if array is None
-            else TensorSpec(
-                name, array.dtype, array.shape, self._constants.get(name), graph.quantised.get(name)
-            )
-            for name, array in zip(node.inputs, arrays, strict=True)
-        ]
-        values = [graph.value(name) for name in node.outputs]
-        outputs = [
-            TensorSpec(v.name, v.dtype, v.concrete_shape) if v.name and v.is_concrete and v.dtype else None
-            for v in values
-        ]
-        opset = graph.opsets.get(node.domain, 1)
-        return NodeSpec(node.name, node.op_type, node.domain, opset, inputs, outputs, node.attributes)
 
 
 class Nobody:

@@ -20,16 +20,17 @@ from onedispatch.dispatch.base.levels import levels
 from onedispatch.dispatch.frontend.exporter import inferred_graph, sub_model
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.frontend.validity import check_nodes
+from onedispatch.dispatch.host.bodies import body_operators
 from onedispatch.dispatch.host.engines import (
     REFERENCE,
     RUNTIME,
     Engine,
     EngineRefused,
     Nobody,
-    OwnKernel,
     Reference,
     Runtime,
 )
+from onedispatch.dispatch.host.own_kernel import OwnKernel
 from onedispatch.operators.declarations.registry import plugin_of
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import InputError, ModelError
@@ -75,6 +76,7 @@ class HostRegion:
         *,
         optimise: bool = True,
         device: Device | None = None,
+        kernel_seconds: float | None = None,
     ) -> None:
         made = {name for node in nodes for name in node.writes}
         reads = dict.fromkeys(n for node in nodes for n in node.reads if n not in made)
@@ -83,6 +85,7 @@ class HostRegion:
         self._graph, self._nodes = graph, tuple(nodes)
         self._constants = {name: graph.constants[name] for name in reads if name in graph.constants}
         self._threads, self._optimise, self._device = threads, optimise, device
+        self._seconds = kernel_seconds
         self._types: dict[str, str] = {}  # of values whose type onnxruntime alone infers
         # Node -> why it is not on onnxruntime, which has no kernels from outside to begin with.
         self._why = {} if device is None else {n.name: "" for n in self._nodes if plugin_of(n) is not None}
@@ -226,9 +229,8 @@ class HostRegion:
     def _single(self, node: Node) -> _Piece:
         """The node on its own kernel or the reference evaluator; on nothing if that has no such operator."""
         _, outputs = self._edges([node])
-        plugin = plugin_of(node)
-        if plugin is not None and self._device is not None:
-            own = OwnKernel(plugin, self._graph, node, outputs, self._constants, self._device)
+        if self._device is not None and plugin_of(node) is not None:
+            own = OwnKernel(self._graph, node, outputs, self._constants, self._device, self._seconds)
             return _Piece((node,), node.reads, outputs, own, self._shapes(outputs))
         values = [self._value(n) for n in node.reads]
         model = sub_model(self._graph, [node], values, [self._value(n) for n in outputs], {})
@@ -236,7 +238,10 @@ class HostRegion:
             # The evaluator has an answer for much that is no ONNX.
             check_nodes(self._graph, [node])
             inferred_graph(model, self._graph, [node])
-            engine: Engine = Reference(model, node, outputs)
+            inside: list[Any] = []
+            if self._device is not None and node.inner:
+                inside = body_operators(self._graph, node, self._device, self._seconds)
+            engine: Engine = Reference(model, node, outputs, inside)
         except ModelError as error:
             engine = Nobody(error)
         return _Piece((node,), node.reads, outputs, engine, self._shapes(outputs))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.plugins import discovery
@@ -12,15 +13,21 @@ from onedispatch.operators.emission.image import Image, Linked, names_in
 from onedispatch.operators.plugin import catalog
 
 
-def check_known(where: str, images: Iterable[Image], texts: Iterable[str] = ()) -> None:
+def check_known(
+    where: str,
+    images: Iterable[Image],
+    texts: Iterable[str] = (),
+    origins: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Raises ``KernelNotFoundError`` with names, digests and where plug-ins came from, unless every kernel
-    of the images is there, and of the images that ``texts`` tell of."""
+    of the images is there, and of the images that ``texts`` tell of. ``origins``: the file that each came
+    from when the model was compiled."""
     wanted = {one.digest: one for image in images for one in image.linked}
     names = {name for text in texts for name in names_in(text)}
-    if not _missing(wanted, names):
+    if not _missing(wanted, names, origins):
         return
     discovery.ensure()
-    missing = _missing(wanted, names)
+    missing = _missing(wanted, names, origins)
     if missing:
         raise refused(
             where,
@@ -30,14 +37,19 @@ def check_known(where: str, images: Iterable[Image], texts: Iterable[str] = ()) 
         )
 
 
-def _missing(wanted: Mapping[int, Linked], names: set[str]) -> list[str]:
+def _missing(wanted: Mapping[int, Linked], names: set[str], origins: Mapping[str, str]) -> list[str]:
     """A text for each kernel that is not there."""
     known = {row[1]: row[0] for row in core.kernels()}
     known |= {one.kernel.digest: one.kernel.name for one in catalog.kernels()}
     lacking = [one for digest, one in sorted(wanted.items()) if digest not in known]
-    told = {one.name: f"kernel {one.name} (digest 0x{one.digest:08X}), {_why(one.name)}" for one in lacking}
-    unknown = {name: f"kernel {name}, {_why(name)}" for name in sorted(names - set(known.values()))}
+    told = {one.name: f"{_named(one.name, origins, one.digest)}, {_why(one.name)}" for one in lacking}
+    unknown = {name: f"{_named(name, origins)}, {_why(name)}" for name in sorted(names - set(known.values()))}
     return list((unknown | told).values())
+
+
+def _named(name: str, origins: Mapping[str, str], digest: int | None = None) -> str:
+    text = f"kernel {name}" + ("" if digest is None else f" (digest 0x{digest:08X})")
+    return f"{text} of {origins[name]}" if origins.get(name) else text
 
 
 def _why(name: str) -> str:

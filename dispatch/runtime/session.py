@@ -116,7 +116,7 @@ class InferenceSession:
         self._graph: Graph | None = None  # what is checked
         discovery.use(plugins)
         if isinstance(model, models.CompiledModel):
-            models.check_options(precision, fallback)
+            models.check_options(precision, fallback, cast_policy)
             chosen = find_device(device)
             if device != "npu2" and chosen != model.target:
                 raise InputError(
@@ -321,7 +321,14 @@ class InferenceSession:
             from onedispatch.dispatch.host.regions import HostRegion
 
             target = self._model.target
-            return HostRegion(step.graph, step.graph.nodes, step.outputs, self._threads, device=target)
+            return HostRegion(
+                step.graph,
+                step.graph.nodes,
+                step.outputs,
+                self._threads,
+                device=target,
+                kernel_seconds=self._kernel_seconds,
+            )
         if self._device is None:
             from onedispatch.dispatch.runtime.device import DeviceSession
 

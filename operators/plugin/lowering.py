@@ -210,6 +210,10 @@ class MemberOperator(Operator):
 
     # -- one nest ------------------------------------------------------------------------------
 
+    def uncut(self) -> Nest:
+        """All members in one call, whatever fits a core: how the host runs it."""
+        return self._nest([Cut(0, members, whole=True) for members in self.placement.index_space])
+
     def _nest(self, cuts: Sequence[Cut]) -> Nest:
         dims = tuple(
             Dim(f"i{d}", 1) if cut.whole else Dim(f"i{d}", cut.count, cut.last, cut.multiple)

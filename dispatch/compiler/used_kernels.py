@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which kernels from outside an executable runs: what a saved model names, and must find again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Any
+
+from onedispatch.dispatch.compiler.executable import Executable, HostStep, Step, UsedKernel
+from onedispatch.dispatch.frontend.graph import Node
+from onedispatch.dispatch.plugins import discovery
+from onedispatch.operators.declarations import registry
+from onedispatch.operators.declarations.statuses import STATUSES, error_class
+from onedispatch.operators.emission.image import names_in
+from onedispatch.operators.plugin import catalog
+
+_NOT_FOUND = error_class(next(row.code for row in STATUSES if row.name == "not_found"))
+
+
+def used_kernels(steps: Iterable[Step]) -> tuple[UsedKernel, ...]:
+    """The kernels from outside that steps run, by name."""
+    brought: dict[str, Any] = {}
+    hosted: dict[str, list[str]] = {}
+    for step in steps:
+        if isinstance(step, HostStep):
+            for node in step.graph.nodes:
+                for kernel in host_kernels(node):
+                    brought[kernel.kernel.name] = kernel
+                    hosted.setdefault(kernel.kernel.name, []).append(node.name)
+            continue
+        names = {name for reload in step.reloads for name in names_in(reload.kernels)}
+        for name in names | {linked.name for linked in step.image.linked}:
+            offered = catalog.named(name)
+            if offered is not None:
+                brought[name] = offered
+    return tuple(
+        UsedKernel(name, one.kernel.digest, short_origin(one), tuple(hosted.get(name, ())))
+        for name, one in sorted(brought.items())
+    )
+
+
+def host_kernels(node: Node) -> list[Any]:
+    """The kernels from outside that a node needs on the host: its own, and those of nodes in its bodies."""
+    rows = [registry.mapping_for(*one) for one in [(node.domain, node.op_type), *node.inner]]
+    return [row.plugin.kernel for row in rows if row is not None and row.plugin is not None]
+
+
+def short_origin(kernel: Any) -> str:
+    """The name of the file, without its folder: a compiled model is the same wherever a plug-in lies."""
+    return PurePath(kernel.origin).name
+
+
+def notes_on(name: str) -> list[str]:
+    """What a kernel's declaration says that who runs a model with it should know."""
+    declared = getattr(catalog.named(name), "declared", None)
+    if declared is None:
+        return []
+    notes = []
+    if not declared.deterministic:
+        notes.append("warning: it is declared not to be deterministic: other runs may give other bits")
+    for output, source in declared.in_place.items():
+        notes.append(
+            f"{output} may lie where {source} lies: taken as advice, every tensor has a place of its own"
+        )
+    return notes
+
+
+def check_host_kernels(where: str, executables: Iterable[Executable]) -> None:
+    """Raises ``KernelNotFoundError`` where nodes of the host lack the kernel that they were compiled with."""
+    for executable in executables:
+        nodes = [n for s in executable.steps if isinstance(s, HostStep) for n in s.graph.nodes]
+        there = {(n.name, k.kernel.name, k.kernel.digest) for n in nodes for k in host_kernels(n)}
+        for used in executable.kernels:
+            missing = [name for name in used.nodes if (name, used.name, used.digest) not in there]
+            if missing:
+                raise _NOT_FOUND(
+                    where,
+                    f"kernel {used.name} (digest 0x{used.digest:08X}) of {used.origin}, which no plug-in "
+                    f"brings for {missing[0]}, a node of the host",
+                    f"the plug-in that the model was compiled with ({discovery.searched()})",
+                    "name it: plugins=[...], --plugin FILE or ONEDISPATCH_PLUGIN_PATH",
+                    node=missing[0],
+                )

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels from outside on the host: their reference where there is one, else the body that cores run.
+
+The body gets the same parameter block and runs through the same functions of ``onedispatch/kernel.h`` as on
+the simulated array, whether it is Python or compiled: all members in one call, every operand whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from onedispatch.dispatch.base.native import core
+from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.dispatch.plugins.engine import carry
+from onedispatch.operators.declarations.dtypes import DTYPES
+from onedispatch.operators.declarations.registry import plugin_of
+from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
+from onedispatch.operators.plugin.on_host import REFERENCE, engine_of, host_call
+from onedispatch.transactions import Device
+from onedispatch.transactions.base.boundary import blamed_on
+from onedispatch.transactions.base.host import kernel_seconds
+
+Array = np.ndarray[Any, Any]
+
+
+class OwnKernel:
+    """The kernel of a node as an engine of host regions.
+
+    ``constants`` are the values among the node's inputs that the model gives, ``seconds`` what the body
+    may take.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        node: Node,
+        outputs: Sequence[str],
+        constants: Mapping[str, Array],
+        device: Device,
+        seconds: float | None = None,
+    ) -> None:
+        self._plugin = plugin_of(node)
+        self.name = engine_of(self._plugin.kernel)
+        self._graph, self._node, self._device = graph, node, device
+        self._outputs, self._constants, self._seconds = list(outputs), constants, seconds
+
+    def run(self, feed: Mapping[str, Any]) -> list[Any]:
+        """Raises ``KernelError`` where the kernel refuses these shapes, or its body fails."""
+        arrays = [feed[name] if name else None for name in self._node.inputs]
+        made = self.compute(arrays)
+        known = dict(zip(self._node.outputs, made, strict=False))
+        return [known[name] for name in self._outputs]
+
+    def compute(self, arrays: Sequence[Array | None]) -> list[Array]:
+        """The node's outputs, in the order of the declaration."""
+        kernel = self._plugin.kernel
+        node = self._plugin.node(self._spec(arrays), self._device)
+        about = f"node {self._node.name} ({self._node.op_type}) on the host"
+        with blamed_on(type(kernel), about):
+            if kernel.has_reference:
+                made = kernel.infer(node)
+                results = kernel.reference(node, *arrays)
+                results = results if isinstance(results, tuple | list) else (results,)
+                return _checked(node, made, results)
+            placement = kernel.place(node)
+        outputs = placement.outputs.values()
+        if all(0 in shape for _, shape in outputs):
+            return [np.empty(shape, DTYPES[dtype].numpy) for dtype, shape in outputs]
+        names = (one.name for one in kernel.declared.inputs)
+        given = {name: array for name, array in zip(names, arrays, strict=False) if array is not None}
+        call = host_call(kernel, node, placement, given, self._device)
+        carry()
+        core.run_kernel(
+            kernel.kernel.digest, call.words, call.images, call.scratch_bytes, kernel_seconds(self._seconds)
+        )
+        return call.results(kernel.kernel)
+
+    def _spec(self, arrays: Sequence[Array | None]) -> NodeSpec:
+        """The node with the shapes of this run."""
+        node, graph = self._node, self._graph
+        inputs = [
+            None
+            if array is None
+            else TensorSpec(
+                name, array.dtype, array.shape, self._constants.get(name), graph.quantised.get(name)
+            )
+            for name, array in zip(node.inputs, arrays, strict=True)
+        ]
+        values = [graph.value(name) for name in node.outputs]
+        outputs = [
+            TensorSpec(v.name, v.dtype, v.concrete_shape) if v.name and v.is_concrete and v.dtype else None
+            for v in values
+        ]
+        opset = graph.opsets.get(node.domain, 1)
+        return NodeSpec(node.name, node.op_type, node.domain, opset, inputs, outputs, node.attributes)
+
+
+def _checked(
+    node: Any, made: Mapping[str, tuple[str, tuple[int, ...]]], results: Sequence[Any]
+) -> list[Array]:
+    """What a reference gave. Raises ``KernelError`` where it is something else than ``infer`` says."""
+    if len(results) != len(made):
+        raise node.refuse(
+            "output_count", f"outputs of {REFERENCE}", len(results), f"{len(made)}, as infer says"
+        )
+    found = []
+    for (name, (dtype, shape)), result in zip(made.items(), results, strict=True):
+        array = np.asarray(result)
+        if array.dtype != DTYPES[dtype].numpy or array.shape != tuple(shape):
+            accepted = f"{DTYPES[dtype].numpy}{list(shape)}, as infer says"
+            given = f"{array.dtype}{list(array.shape)}"
+            raise node.refuse("output_size", f"output {name} of {REFERENCE}", given, accepted)
+        found.append(np.ascontiguousarray(array).reshape(shape))
+    return found

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models with nodes of a custom domain, and kernels for them that the device never takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from onedispatch.operators.declarations.kernel import Scalar
+from onedispatch.operators.declarations.registry import Mapping
+from onedispatch.operators.declarations.tensor import NodeSpec, Unsupported
+from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin.declared import Declared, In, Out
+from onedispatch.operators.plugin.engine import engine_kernel
+from onedispatch.operators.plugin.node import Node
+from onedispatch.transactions import Device
+
+Array = np.ndarray[Any, Any]
+ORIGIN = "tests of custom domains"
+
+
+@dataclass
+class Kernel:
+    """A kernel that the device never takes: ``a * x + y``, or what ``told`` and ``computed`` say."""
+
+    declared: Declared
+    told: Callable[[Node], dict[str, Any]]
+    computed: Callable[..., Any]
+    asked: list[Node] = field(default_factory=list)
+    has_reference = True
+    origin = ORIGIN
+
+    @cached_property
+    def kernel(self) -> Any:
+        return engine_kernel(self.declared)
+
+    def infer(self, node: Node) -> dict[str, Any]:
+        self.asked.append(node)
+        return self.told(node)
+
+    def reference(self, node: Node, *arrays: Array) -> Any:
+        return self.computed(node, *arrays)
+
+    def node(self, spec: NodeSpec, device: Device) -> Node:
+        return Node(self.declared, spec, device)
+
+
+@dataclass
+class Mapped:
+    kernel: Kernel
+
+    def node(self, spec: NodeSpec, device: Device) -> Node:
+        return Node(self.kernel.declared, spec, device)
+
+
+def refuse(spec: NodeSpec, lowering: Any) -> None:
+    raise Unsupported("this test's device takes no such node")
+
+
+def scaled(node: Node, x: Array, y: Array) -> Array:
+    return (np.float32(node.a) * x + y).astype(x.dtype)
+
+
+Bring = Callable[..., Kernel]
+
+
+def value(name: str, shape: Sequence[int | str] | None, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def acme(inputs: str, outputs: str, op_type: str = "ScaleAdd", **attributes: Any) -> NodeProto:
+    return helper.make_node(op_type, inputs.split(), outputs.split(), domain="acme", **attributes)
+
+
+def model(
+    nodes: Sequence[NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    imports: Sequence[tuple[str, int]] = (("", 17), ("acme", 1)),
+    **more: Any,
+) -> ModelProto:
+    graph = helper.make_graph(nodes, "g", inputs, outputs, **more)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid(*one) for one in imports], ir_version=8
+    )
+
+
+def chain(shape: Sequence[int | str] = (3, 5), declared: Sequence[int | str] | None = None) -> ModelProto:
+    nodes = [acme("x y", "z", name="first", a=2.0), helper.make_node("Add", ["z", "y"], ["w"], name="add")]
+    nodes.append(acme("w x", "v", name="last", a=-1.0))
+    return model(nodes, [value("x", shape), value("y", shape)], [value("v", declared)])
+
+
+def feed(*shape: int) -> dict[str, Array]:
+    rng = np.random.default_rng(7)
+    return {name: rng.integers(-8, 8, shape).astype(np.float32) for name in ("x", "y")}
+
+
+def answer(x: Array, y: Array) -> Array:
+    return -(2 * x + y + y) + x
+
+
+def bring_kernel(
+    op_type: str = "ScaleAdd",
+    inputs: tuple[In, ...] = (In("x"), In("y", like="x")),
+    outputs: tuple[Out, ...] = (Out("z", like="x"),),
+    told: Callable[[Node], dict[str, Any]] = lambda n: {"z": n["x"].like()},
+    computed: Callable[..., Any] = scaled,
+) -> Kernel:
+    """Maps an operator of domain acme to a kernel, which comes back."""
+    declared = Declared(
+        f"acme::{op_type.lower()}", inputs, outputs, scalars=(Scalar("a", "f32", default=1.0),)
+    )
+    kernel = Kernel(declared, told, computed)
+    row = Mapping("acme", op_type, ("float32",), "", refuse, origin=ORIGIN, plugin=Mapped(kernel))
+    catalog.add_mapping(row)
+    return kernel
