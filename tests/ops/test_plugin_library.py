@@ -538,3 +538,11 @@ def test_compiled_bodies_that_are_not_there(acme_path: Path) -> None:
         class_of(str(acme_path), name="acme::other")
     with pytest.raises(statuses.KernelNotFoundError, match=r"given libnone.so; accepted: a file .*"):
         class_of("libnone.so")
+
+
+def test_two_libraries_with_a_class_of_one_name(folder: Path) -> None:
+    for vendor, factor in (("first", 2), ("second", 5)):
+        options = (f'-DVENDOR="{vendor}"', f"-DFACTOR={factor}")
+        times = kernels_of(built("same_name.cpp", folder, *options, name=vendor))["times"]
+        assert times.declared.name == f"{vendor}::times@1"
+        assert np.array_equal(executed(times, {"x": X})["z"], factor * X)
