@@ -160,6 +160,10 @@ def run_kernel(
     arrays in the order of the declaration, None where absent; outputs are written. Raises ``KernelError``.
     """
 
+def require_no_kernel_runs(what: str) -> None:
+    """Raises ``DeviceError`` for ``what`` on a thread that runs a kernel's Python function, which would wait
+    for the one that waits for it."""
+
 def unregister_kernel(name: str) -> bool:
     """Forget what was registered under a name; whether there was something. What runs goes on."""
 

@@ -302,6 +302,7 @@ xrt::argument to_argument(const py::handle& value) {
 }
 
 xrt::run call(const xrt::kernel& kernel, const py::args& args) {
+  require_no_kernel_runs("kernel()");
   xrt::run run(kernel);
   for (size_t i = 0; i < args.size(); ++i) run.set_arg(static_cast<uint32_t>(i), to_argument(args[i]));
   const py::gil_scoped_release release;
@@ -419,6 +420,7 @@ void bind_device(py::module_& m) {
       [](const xrt::device& device, const py::object& transaction, const py::object& packets,
          uint32_t argument, const std::vector<std::tuple<uint64_t, uint32_t, uint64_t, bool>>& patches,
          const py::object& overlay, uint64_t base) {
+        require_no_kernel_runs("replay");
         const Bytes bytes(transaction, false);
         od::ReplayReport report;
         od::ControlPackets control;
@@ -533,7 +535,12 @@ void bind_run(py::module_& m) {
           "set_arg",
           [](xrt::run& r, uint32_t index, const py::object& value) { r.set_arg(index, to_argument(value)); },
           py::arg("index"), py::arg("value"))
-      .def("start", &xrt::run::start, py::call_guard<py::gil_scoped_release>())
+      .def("start",
+           [](xrt::run& r) {
+             require_no_kernel_runs("run.start");
+             const py::gil_scoped_release release;
+             r.start();
+           })
       .def("wait", &xrt::run::wait, py::arg("timeout_ms") = 0, py::call_guard<py::gil_scoped_release>())
       .def("wait2", [](xrt::run& r) { r.wait(); }, py::call_guard<py::gil_scoped_release>())
       .def("state", &xrt::run::state)
@@ -549,7 +556,12 @@ void bind_run(py::module_& m) {
   py::class_<xrt::runlist>(m, "runlist")
       .def(py::init<const xrt::hw_context&>(), py::arg("context"))
       .def("add", &xrt::runlist::add, py::arg("run"))
-      .def("execute", &xrt::runlist::execute, py::call_guard<py::gil_scoped_release>())
+      .def("execute",
+           [](xrt::runlist& list) {
+             require_no_kernel_runs("runlist.execute");
+             const py::gil_scoped_release release;
+             list.execute();
+           })
       .def("wait", &xrt::runlist::wait, py::arg("timeout_ms") = 0, py::call_guard<py::gil_scoped_release>())
       .def("reset", &xrt::runlist::reset);
 }

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "onedispatch/errors.h"
 #include "onedispatch/interrupt.h"
 #include "onedispatch/kernel_library.h"
 #include "program/contain.h"
@@ -67,15 +68,15 @@ class Kept {
 
 // ---- The end of the interpreter ---------------------------------------------------------------------------
 
-// Threads inside Python functions. When the interpreter ends, those that are there leave before and nobody
-// enters any more: a thread that waited for the interpreter lock then would be ended by it.
+// Threads inside Python functions. When the interpreter ends, those that are there leave before; one that comes
+// then stops for good, with the process: if it waited for the interpreter lock, the interpreter would end it in
+// the midst of functions that nothing may unwind.
 class Entrance {
  public:
-  bool enter() {
+  void enter() {
+    if (closed_.load() && PyGILState_Check() == 0) stop_if_ending();
     const std::lock_guard<std::mutex> hold(mutex_);
-    if (closed_) return false;
     ++inside_;
-    return true;
   }
   void leave() {
     const std::lock_guard<std::mutex> hold(mutex_);
@@ -90,10 +91,25 @@ class Entrance {
   }
 
  private:
+  // The end is near, unless what else was registered for it runs kernels first: that takes a little longer.
+  static void stop_if_ending() {
+    for (int i = 0; i < 200; ++i) {
+      while (is_ending()) std::this_thread::sleep_for(std::chrono::seconds(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  static bool is_ending() {
+#if PY_VERSION_HEX >= 0x030D0000
+    return Py_IsInitialized() == 0 || Py_IsFinalizing() != 0;
+#else
+    return Py_IsInitialized() == 0 || _Py_IsFinalizing() != 0;
+#endif
+  }
+
   std::mutex mutex_;
   std::condition_variable left_;
   unsigned inside_ = 0;
-  bool closed_ = false;
+  std::atomic<bool> closed_{false};
 };
 
 Entrance* entrance = new Entrance;  // a child of a fork has one of its own
@@ -125,17 +141,32 @@ od_status status_of(const py::error_already_set& error) {
 // What ends bodies that do not end.
 py::object watchdog(const char* name) { return py::module_::import("onedispatch.operators.plugin.watchdog").attr(name); }
 
+class Inside {
+ public:
+  Inside() { entrance->enter(); }
+  ~Inside() { entrance->leave(); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+};
+
+thread_local unsigned functions_running = 0;  // of kernels, on this thread
+
+class Running {
+ public:
+  Running() { ++functions_running; }
+  ~Running() { --functions_running; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+};
+
 // Runs `body` with the interpreter lock; what Python raises becomes KernelError.
 template <class Body>
 auto in_python(const std::string& kernel, Body body) {
-  struct Inside {
-    ~Inside() { entrance->leave(); }
-  };
-  if (!entrance->enter()) fail(OD_RUNTIME_FAILURE, kernel + ": the interpreter that its Python functions need ends");
   const Inside inside;
   const py::gil_scoped_acquire acquire;
   give_back_pending();
   try {
+    const Running running;
     return body();
   } catch (py::error_already_set& error) {
     if (error.matches(PyExc_KeyboardInterrupt)) throw Signal(std::move(error));
@@ -414,6 +445,12 @@ py::object raised_by(const std::shared_ptr<void>& cause) {
   return py::reinterpret_borrow<py::object>(static_cast<const Kept*>(cause.get())->get());
 }
 
+void require_no_kernel_runs(const char* what) {
+  if (functions_running == 0) return;
+  throw od::DeviceError({what, "a call from inside a kernel's Python function", "calls from outside of kernels",
+                         "A body computes with what its tile has; what it needs beside is an input or an auxiliary tensor."});
+}
+
 void bind_kernels(py::module_& m) {
   m.def("interrupts", &od::interrupts_seen);
   py::class_<Host, std::shared_ptr<Host>>(m, "KernelHost")
@@ -421,6 +458,7 @@ void bind_kernels(py::module_& m) {
       .def("touched", &Host::touched, py::arg("operand"), py::arg("coordinate"), py::arg("count"), py::arg("write"));
   m.def("register_kernel", &register_kernel, py::arg("spec"), py::arg("functions"), py::arg("origin") = "this process");
   m.def("run_kernel", &run_kernel, py::arg("digest"), py::arg("words"), py::arg("operands"), py::arg("scratch_bytes"), py::arg("seconds"));
+  m.def("require_no_kernel_runs", [](const std::string& what) { require_no_kernel_runs(what.c_str()); }, py::arg("what"));
   m.def("unregister_kernel", [](const std::string& name) { return od::registry().remove(name); }, py::arg("name"));
   m.def("kernel_origins", [] {
     py::list rows;

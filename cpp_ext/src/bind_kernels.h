@@ -15,6 +15,10 @@ struct Signal : onedispatch::Interrupted {
   pybind11::error_already_set raised;
 };
 
+// Throws DeviceError on a thread that runs a kernel's Python function: it has no array of its own, and would wait
+// for the one that waits for it.
+void require_no_kernel_runs(const char* what);
+
 void bind_kernels(pybind11::module_& m);
 
 // What a kernel's Python function raised, as errors carry it; none: nothing. With the interpreter lock.

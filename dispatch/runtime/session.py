@@ -222,7 +222,11 @@ class InferenceSession:
             InputError: a wrong, missing or unknown name, or a dtype or shape that does not fit.
             TransactionError, SimulationError: the transaction cannot be run as it is.
             KernelAccessError: with ``check="access"``, kernels that touch what they do not declare.
+            DeviceError: a kernel's Python body called it.
         """
+        from onedispatch.dispatch.base.native import core
+
+        core.require_no_kernel_runs("InferenceSession.run")
         start = time.perf_counter()
         indices = self._wanted(output_names)
         feed, shapes = self._checked(input_feed)
