@@ -18,9 +18,12 @@ import pytest
 
 import onedispatch as od
 from onedispatch.dispatch.check.kernels import check_file
+from onedispatch.dispatch.frontend.importer import import_model
+from onedispatch.dispatch.host.own_kernel import OwnKernel
 from onedispatch.operators.plugin import catalog
 from onedispatch.operators.plugin.check import Options
 from onedispatch.operators.plugin.library import LibraryKernel
+from onedispatch.transactions import find_device
 from tests.devices import device_file
 from tests.ops.plugin_cases import REFERENCES, Case, cases
 
@@ -121,6 +124,17 @@ def test_one_core_and_all_cores_give_the_same_bits(kernels: Kernels, name: str, 
         for device in (single, "npu1"):
             for one, other in zip(many, answers(case, device), strict=True):
                 assert one.tobytes() == other.tobytes(), f"{case.name} on {device}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_host_gives_the_bits_of_the_array(kernels: Kernels, name: str) -> None:
+    """One call for all members, on memory of the host: what runs where the device does not take a node."""
+    for case in list(cases(kernels[name].declared))[::3]:
+        graph = import_model(case.model())
+        (node,) = graph.nodes
+        hosted = OwnKernel(graph, node, node.outputs, {}, find_device("npu2")).run(dict(case.inputs))
+        for one, other in zip(answers(case, "npu2"), hosted, strict=True):
+            assert one.tobytes() == other.tobytes(), case.name
 
 
 # What a member reads of a table depends on its indices: declared whole, touched in one place.
