@@ -152,12 +152,19 @@ def register_kernel(spec: dict[str, Any], functions: dict[str, Any], origin: str
     """
 
 def run_kernel(
-    digest: int, words: list[int], operands: list[Any], scratch_bytes: int, seconds: float
+    digest: int,
+    words: list[int],
+    operands: list[Any],
+    scratch_bytes: int,
+    seconds: float,
+    printed: list[tuple[str, int, list[tuple[tuple[int, ...], str]]]],
+    print_bytes: int,
 ) -> None:
     """One call of a kernel from outside on the host: all members at once, every operand whole.
 
     ``words`` is a parameter block whose index dimensions are all whole; ``operands`` are contiguous uint8
-    arrays in the order of the declaration, None where absent; outputs are written. Raises ``KernelError``.
+    arrays in the order of the declaration, None where absent; outputs are written. ``printed`` gets a row
+    (kernel, lines lost, [(member, text)]) where it prints. Raises ``KernelError``.
     """
 
 def require_no_kernel_runs(what: str) -> None:
@@ -264,9 +271,9 @@ class run:
         where calls are traced, trace: {calls [(column, row, kernel, start, cycles, host ns)],
         kernels [(kernel, calls, cycles, span, host ns)]}.
         """
-    def prints(self) -> list[tuple[int, int, str, int, int, list[tuple[tuple[int, ...], str]]]]:
+    def prints(self) -> list[tuple[int, int, int, tuple[str, int, list[tuple[tuple[int, ...], str]]]]]:
         """What kernels printed in the last execution, as far as it came where it failed: a row per core and
-        operation, (column, row, kernel, timer mark before it, lines lost, [(member, text)]).
+        operation, (column, row, timer mark before it, (kernel, lines lost, [(member, text)])).
         """
 
 class kernel:

@@ -401,7 +401,8 @@ void register_kernel(const py::dict& spec, const py::dict& functions, const std:
 }
 
 // The memory of operands, held as long as it is used; an output's may be written.
-void run_kernel(uint32_t digest, const std::vector<uint32_t>& words, const py::list& arrays, size_t scratch_bytes, double seconds) {
+void run_kernel(uint32_t digest, const std::vector<uint32_t>& words, const py::list& arrays, size_t scratch_bytes, double seconds,
+                const py::list& printed, size_t print_bytes) {
   const od::KernelPtr kernel = od::registry().find(digest);
   if (kernel == nullptr) fail(OD_NOT_FOUND, "kernel " + od::digest_text(digest) + ", which nobody brought");
   std::vector<py::buffer_info> held;
@@ -412,8 +413,21 @@ void run_kernel(uint32_t digest, const std::vector<uint32_t>& words, const py::l
     operands[i] = {static_cast<uint8_t*>(held.back().ptr), static_cast<uint64_t>(held.back().size * held.back().itemsize)};
   }
   std::vector<uint8_t> scratch(scratch_bytes);
+  // Of a call that fails too: what it printed says why.
+  struct Log : od::PrintLog {
+    py::list into;
+    explicit Log(py::list list) : into(std::move(list)) {}
+    ~Log() {
+      try {
+        for (od::PrintRing& ring : take())
+          if (!ring.lines.empty() || ring.lost != 0) into.append(row_of(ring));
+      } catch (const std::exception&) {  // no memory for what was printed
+      }
+    }
+  } log(printed);
+  log.set_capacity(std::min(print_bytes, od::kMostPrintBytes));
   const py::gil_scoped_release release;
-  od::call_on_host(kernel, words, operands, scratch, static_cast<uint32_t>(1000 * seconds));
+  od::call_on_host(kernel, words, operands, scratch, static_cast<uint32_t>(1000 * seconds), log);
 }
 
 // ---- Threads, forks, the end -----------------------------------------------------------------------------------
@@ -457,7 +471,8 @@ void bind_kernels(py::module_& m) {
       .def("print", &Host::print, py::arg("member"), py::arg("text"), py::arg("values") = py::tuple())
       .def("touched", &Host::touched, py::arg("operand"), py::arg("coordinate"), py::arg("count"), py::arg("write"));
   m.def("register_kernel", &register_kernel, py::arg("spec"), py::arg("functions"), py::arg("origin") = "this process");
-  m.def("run_kernel", &run_kernel, py::arg("digest"), py::arg("words"), py::arg("operands"), py::arg("scratch_bytes"), py::arg("seconds"));
+  m.def("run_kernel", &run_kernel, py::arg("digest"), py::arg("words"), py::arg("operands"), py::arg("scratch_bytes"), py::arg("seconds"),
+        py::arg("printed"), py::arg("print_bytes"));
   m.def("require_no_kernel_runs", [](const std::string& what) { require_no_kernel_runs(what.c_str()); }, py::arg("what"));
   m.def("unregister_kernel", [](const std::string& name) { return od::registry().remove(name); }, py::arg("name"));
   m.def("kernel_origins", [] {

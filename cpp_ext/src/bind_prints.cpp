@@ -64,16 +64,18 @@ py::dict trace_of(const od::RunReport& report) {
   return all;
 }
 
+py::tuple row_of(const od::PrintRing& ring) {
+  py::list lines;
+  for (const auto& line : ring.lines) {
+    const auto end = std::find(line.member.begin(), line.member.end(), OD_NO_MEMBER);
+    lines.append(py::make_tuple(py::tuple(py::cast(std::vector<uint32_t>(line.member.begin(), end))), shown(line.text)));
+  }
+  return py::make_tuple(shown(kernel_name(ring.kernel)), ring.lost, lines);
+}
+
 py::list prints_of(const std::vector<od::PrintReport>& prints) {
   py::list all;
-  for (const auto& one : prints) {
-    py::list lines;
-    for (const auto& line : one.ring.lines) {
-      const auto end = std::find(line.member.begin(), line.member.end(), OD_NO_MEMBER);
-      lines.append(py::make_tuple(py::tuple(py::cast(std::vector<uint32_t>(line.member.begin(), end))), shown(line.text)));
-    }
-    all.append(py::make_tuple(one.column, one.row, shown(kernel_name(one.ring.kernel)), one.since, one.ring.lost, lines));
-  }
+  for (const auto& one : prints) all.append(py::make_tuple(one.column, one.row, one.since, row_of(one.ring)));
   return all;
 }
 

@@ -15,6 +15,8 @@ pybind11::str shown(const std::string& text);
 std::string printed(const std::string& format, const pybind11::sequence& values);
 
 pybind11::dict trace_of(const onedispatch::RunReport& report);
+// (kernel, lines lost, [(member, text)])
+pybind11::tuple row_of(const onedispatch::PrintRing& ring);
 pybind11::list prints_of(const std::vector<onedispatch::PrintReport>& prints);
 
 void bind_prints(pybind11::module_& m);

@@ -14,6 +14,7 @@ import numpy as np
 
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.dispatch.host.printed import printing
 from onedispatch.dispatch.plugins.engine import carry
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.registry import plugin_of
@@ -73,9 +74,11 @@ class OwnKernel:
         given = {name: array for name, array in zip(names, arrays, strict=False) if array is not None}
         call = host_call(kernel, node, placement, given, self._device)
         carry()
-        core.run_kernel(
-            kernel.kernel.digest, call.words, call.images, call.scratch_bytes, kernel_seconds(self._seconds)
-        )
+        seconds = kernel_seconds(self._seconds)
+        with printing(self._node.name) as listener:
+            core.run_kernel(
+                kernel.kernel.digest, call.words, call.images, call.scratch_bytes, seconds, *listener
+            )
         return call.results(kernel.kernel)
 
     def _spec(self, arrays: Sequence[Array | None]) -> NodeSpec:

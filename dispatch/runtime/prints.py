@@ -57,29 +57,21 @@ class Print:
         return f"[{self.node} {self.kernel} {core}{member}] {self.text}"
 
 
-def lost_line(node: str, kernel: str, core: tuple[int, int] | Literal["host"], lost: int) -> Print:
-    """The mark of an overflow."""
-    return Print(node, kernel, core, (), f"... {counted(lost, 'line')} lost", lost)
-
-
 def prints_of(raw: Iterable[Sequence[Any]], step: DeviceStep) -> list[Print]:
     """What ``run.prints()`` of the simulator says, in order: by operator, core and sequence."""
-    rings = [
-        (_operator(step, since), column, row, *rest) for column, row, kernel, since, *rest in _named(raw)
-    ]
+    rings = [(_operator(step, since), column, row, ring) for column, row, since, ring in raw]
     found = []
-    for index, column, row, kernel, lost, lines in sorted(rings, key=lambda ring: ring[:3]):
+    for index, column, row, ring in sorted(rings, key=lambda one: one[:3]):
         node = "+".join(step.ops[index].nodes) or step.ops[index].name if index < len(step.ops) else ""
-        core = (column, row)
-        if lost:
-            found.append(lost_line(node, kernel, core, lost))
-        found += [Print(node, kernel, core, member, text) for member, text in lines]
+        found += lines_of(node, (column, row), ring)
     return found
 
 
-def _named(raw: Iterable[Sequence[Any]]) -> Iterable[tuple[Any, ...]]:
-    for column, row, kernel, since, lost, lines in raw:
-        yield column, row, kernel, since, kernel, lost, lines
+def lines_of(node: str, core: tuple[int, int] | Literal["host"], ring: Sequence[Any]) -> list[Print]:
+    """One ring, (kernel, lines lost, [(member, text)]), its mark of an overflow first."""
+    kernel, lost, lines = ring
+    marks = [Print(node, kernel, core, (), f"... {counted(lost, 'line')} lost", lost)] if lost else []
+    return marks + [Print(node, kernel, core, member, text) for member, text in lines]
 
 
 def _operator(step: DeviceStep, since: int) -> int:

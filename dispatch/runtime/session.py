@@ -18,9 +18,10 @@ from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep, NodePlacement
 from onedispatch.dispatch.frontend.graph import Dimension, Graph, Value
+from onedispatch.dispatch.host.printed import listening
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.runtime.feeds import as_array, as_value
-from onedispatch.dispatch.runtime.prints import Print, Sink, check_options, hand_out
+from onedispatch.dispatch.runtime.prints import Print, Sink, check_options, hand_out, lines_of
 from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
 from onedispatch.dispatch.runtime.trace import check_option, joined
 from onedispatch.transactions import find_device
@@ -286,19 +287,22 @@ class InferenceSession:
 
     def _step(self, runner: LoadedStep | HostRegion, values: dict[str, Any]) -> RunReport:
         start = time.perf_counter()
-        try:
-            results, report = runner.run(values), getattr(runner, "report", None)
-        finally:  # what was printed before a failure tells why
-            printed = getattr(runner, "prints", ())
-            self._printed += printed
-            hand_out(printed, self._prints)
+        printed: list[Print] = []
+        with listening(self._print_bytes) as heard:
+            try:
+                results, report = runner.run(values), getattr(runner, "report", None)
+            finally:  # what was printed before a failure tells why
+                printed += getattr(runner, "prints", ())
+                printed += [line for node, ring in heard.rows for line in lines_of(node, "host", ring)]
+                self._printed += printed
+                hand_out(printed, self._prints)
         values.update(results)
         if report is not None:
             return report  # type: ignore[no-any-return]
         moved: list[str] = getattr(runner, "moved", [])
         while moved:
             warnings.warn(moved.pop(), RuntimeWarning, stacklevel=4)
-        return RunReport(0, 0, 0.0, host_seconds=time.perf_counter() - start)
+        return RunReport(0, 0, 0.0, host_seconds=time.perf_counter() - start, prints=printed)
 
     def _load(self, key: str, executable: Executable) -> _Loaded:
         loaded = self._loaded.get(key)

@@ -130,7 +130,7 @@ class Ran:
 
     @property
     def texts(self) -> list[str]:
-        return [text for *_, lines in self.prints for _, text in lines]
+        return [text for *_, (_, _, lines) in self.prints for _, text in lines]
 
 
 def test_lines_come_by_core_and_name_their_members() -> None:
@@ -138,7 +138,7 @@ def test_lines_come_by_core_and_name_their_members() -> None:
     cores = [(column, row) for column, row, *_ in ran.prints]
     assert len(cores) > 1 and cores == sorted(set(cores))
     said = 0
-    for _, row, kernel, since, lost, lines in ran.prints:
+    for _, row, since, (kernel, lost, lines) in ran.prints:
         assert (kernel, since, lost) == (SPEAK.name, -1, 0) and row >= 2
         for member, text in lines:
             assert len(member) == 5
@@ -168,9 +168,9 @@ def test_the_newest_lines_stay_and_the_others_are_counted() -> None:
     whole = Ran(Speak(lines=40))
     small = Ran(Speak(lines=40), print_bytes=500)
     for all_of_it, kept in zip(whole.prints, small.prints, strict=True):
-        *_, lost, lines = kept
-        assert all_of_it[:4] == kept[:4] and all_of_it[4] == 0
-        assert lost > 0 and lines == all_of_it[5][lost:]
+        (_, lost, lines), (_, none, every) = kept[-1], all_of_it[-1]
+        assert all_of_it[:3] == kept[:3] and none == 0
+        assert lost > 0 and lines == every[lost:]
         assert sum(len(text) + 1 for _, text in lines) <= 500
     (long,) = Ran(Speak((1, 1, 1, 1, 8)), print_bytes=20).texts
     assert len(long) == 19 and long.endswith("...")

@@ -25,6 +25,7 @@ from onedispatch.operators.codegen.kernel_text import formulas
 from onedispatch.operators.declarations.kernel import Kernel
 from onedispatch.operators.plugin import catalog
 from tests.devices import device_file
+from tests.ops.libraries import built
 
 SHAPE = (6, 40)
 # Every format; what comes of them is checked against C elsewhere (tests/unit/test_plugin_print.py).
@@ -57,6 +58,14 @@ class Wrong(Rows):
         else:
             t.print("before it fails")
             raise ValueError("it was told to fail")
+
+
+class Elsewhere(Rows):
+    """For another device than the tests run on."""
+
+    def body(self, t: Any) -> None:
+        t.print("members: %d", t.shape[0])
+        t.z[:] = t.x
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -103,9 +112,10 @@ def kernels() -> Iterator[None]:
             told(t)
             t.z[:] = t.x
 
+    od.kernel("say::elsewhere", inputs="x", outputs="z", devices="npu1")(Elsewhere)
     od.kernel("say::wrong", inputs="x", outputs="z", scalars={"how": "u32"})(Wrong)
 
-    made = [Formats, Lines, One, Nested, Helped, Wrong]
+    made = [Formats, Lines, One, Nested, Helped, Wrong, Elsewhere]
     for one in made:
         od.maps(one.__name__, domain="say")(one)
     yield
@@ -154,6 +164,30 @@ def test_every_format_from_every_member() -> None:
         assert column >= 0 and row >= 2
     assert session.prints == list(lines)
     assert str(lines[0]).startswith("[node0 say::formats@1 core 0,2 member 0] ")
+
+
+def test_a_compiled_body_prints_the_same(tmp_path: Path) -> None:
+    expected = ran(model("Formats")).last_run
+    library = built("say.cpp", tmp_path)
+    twin = od.kernel("say::formats", inputs="x", outputs="z", library=str(library), prints=True)(
+        type("Twin", (Rows,), {})
+    )
+    od.maps("Twin", domain="say")(twin)
+    made = ran(model("Twin")).last_run
+    assert made.prints == expected.prints and made.cycles == expected.cycles
+
+
+def test_kernels_print_on_the_host_too() -> None:
+    session = od.InferenceSession(model("Elsewhere", "Lines", lines=1))
+    session.run(None, {"x": X})
+    assert [row.device for row in session.placement] == ["cpu", "npu"]
+    first, *others = session.last_run.prints
+    assert (first.node, first.kernel, first.core) == ("node0", "say::elsewhere@1", "host")
+    assert first.member == (0,) and first.text == "members: 6"
+    assert others and all(line.node == "node1" and line.core != "host" for line in others)
+    quiet = od.InferenceSession(model("Elsewhere"), print=None)
+    quiet.run(None, {"x": X})
+    assert quiet.prints == []
 
 
 def test_lines_come_by_operator_core_and_sequence_whatever_the_threads() -> None:

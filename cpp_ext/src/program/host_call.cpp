@@ -7,6 +7,7 @@
 #include "onedispatch/core_program.h"
 #include "onedispatch/phrases.h"
 #include "operation.h"
+#include "print_host.h"
 
 namespace onedispatch {
 
@@ -29,7 +30,7 @@ void check_operand(const od_kernel_spec& spec, const od_operand& operand, const 
 }  // namespace
 
 void call_on_host(const KernelPtr& kernel, std::vector<uint32_t> words, const std::vector<HostOperand>& operands,
-                  std::vector<uint8_t>& scratch, uint32_t limit_ms) {
+                  std::vector<uint8_t>& scratch, uint32_t limit_ms, PrintLog& prints) {
   const od_kernel_spec& spec = *kernel->spec;
   if (spec.members == 0) refuse(spec, "it is no kernel from outside");
   if (words.size() < spec.words || operands.size() != spec.n_operands) {
@@ -61,6 +62,9 @@ void call_on_host(const KernelPtr& kernel, std::vector<uint32_t> words, const st
   const BodyLimit limit(limit_ms);
   const Plan plan(kernel, setup);
   plan.check(call);
+  prints.begin(spec.digest);
+  const PrintHost host(&prints, first_of(setup, call));
+  if (spec.prints != OD_PRINT_NO && prints.capacity() != 0) call.host = host.host();
   plan.run(call);
 }
 

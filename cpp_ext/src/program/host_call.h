@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "onedispatch/kernel_library.h"
+#include "onedispatch/print_log.h"
 
 namespace onedispatch {
 
@@ -16,8 +17,8 @@ struct HostOperand {
 
 // `words` is the parameter block, whose index dimensions are all whole; `operands` are as the declaration has
 // them, outputs hold their fill; it may take `limit_ms`. Throws KernelError for a block that does not describe
-// them, and for what the kernel answers.
+// them, and for what the kernel answers. What it prints is added to `prints`.
 void call_on_host(const KernelPtr& kernel, std::vector<uint32_t> words, const std::vector<HostOperand>& operands,
-                  std::vector<uint8_t>& scratch, uint32_t limit_ms);
+                  std::vector<uint8_t>& scratch, uint32_t limit_ms, PrintLog& prints);
 
 }  // namespace onedispatch
