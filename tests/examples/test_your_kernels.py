@@ -58,6 +58,7 @@ def test_the_blocks_run_in_order(repository: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("ran ") == len(run)
+    assert "warning:" not in done.stderr, done.stderr
 
 
 def test_the_first_kernel_takes_fifteen_lines_or_fewer(repository: Path) -> None:

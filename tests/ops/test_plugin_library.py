@@ -242,6 +242,20 @@ def test_what_place_refuses_names_node_and_kernel(acme: Kernels, plain: Kernels)
             "an operand: given w",
         ),
         (
+            acme["wrong"],
+            [spec(shape=(9,))],
+            {"how": 9},
+            statuses.KernelRankError,
+            "access of y: given 600 intervals; accepted: at most 5",
+        ),
+        (
+            acme["everything"],
+            [spec(shape=(9,))],
+            {"entries": -1},
+            statuses.KernelParameterInvalidError,
+            "elements of auxiliary tensor table: given -1",
+        ),
+        (
             acme["scale_add"],
             [spec(), spec(shape=(5, 6))],
             {"a": 1.0},
@@ -275,8 +289,10 @@ BODIES = {
         statuses.KernelAccessError,
         r"z: wrote element \[\d+\]; the members of the tile may touch \[0 to \d+\]",
     ),
-    7: (statuses.KernelDtypeError, "x: asked for as element type 1, it has 0"),
+    7: (statuses.KernelDtypeError, "x: asked for as bf16, it has f32"),
     8: (statuses.KernelInputCountError, "y: it is absent in this node"),
+    10: (statuses.KernelParameterInvalidError, "scratch: given w; accepted: none"),
+    11: (statuses.KernelScalarArgumentError, "a scalar: given w; accepted: how;"),
 }
 
 

@@ -276,6 +276,9 @@ class Place {
     if (found_[i].present && intervals.size() != found_[i].shape.size()) {
       fail(OD_RANK, "access of " + name + ": given " + std::to_string(intervals.size()) + " intervals; accepted: " + std::to_string(found_[i].shape.size()) + ", one per dimension");
     }
+    if (intervals.size() > OD_MAX_RANK) {  // of an operand that is absent
+      fail(OD_RANK, "access of " + name + ": given " + std::to_string(intervals.size()) + " intervals; accepted: at most " + std::to_string(OD_MAX_RANK));
+    }
     std::copy(intervals.begin(), intervals.end(), instance_.access[i]);
     return *this;
   }
@@ -297,6 +300,7 @@ class Place {
   // The same, with value(i) for each of `count` elements.
   template <class T, class Value, class = std::enable_if_t<std::is_invocable_v<Value, int64_t>>>
   Place& aux(const std::string& name, int64_t count, Value value) {
+    if (count < 0) fail(OD_PARAMETER_INVALID, "elements of auxiliary tensor " + name + ": given " + std::to_string(count) + "; accepted: 0 or more");
     std::vector<T> values(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = value(i);
     return aux<T>(name, values);

@@ -310,10 +310,18 @@ class Tile {
   // Memory of the core that nobody else has during the call; anything is in it.
   template <class T>
   Span<T> scratch(const char* name) const {
-    const std::string wanted = std::string("at_") + name;
-    const uint32_t at = setup_.scalars[scalar_index(wanted.c_str())];
-    uint32_t end = setup_.scratch_bytes;
-    for (uint32_t i = 0; i < setup_.spec->n_scalars; ++i) {
+    const uint32_t none = setup_.spec->n_scalars;
+    uint32_t found = none, end = setup_.scratch_bytes;
+    std::string known;
+    for (uint32_t i = 0; i < none; ++i) {
+      const char* const at = setup_.spec->scalars[i].name;
+      if (std::strncmp(at, "at_", 3) != 0) continue;
+      if (std::strcmp(at + 3, name) == 0) found = i;
+      known += std::string(known.empty() ? "" : ", ") + (at + 3);
+    }
+    if (found == none) fail(OD_PARAMETER_INVALID, std::string("scratch: given ") + name + "; accepted: " + (known.empty() ? "none" : known));
+    const uint32_t at = setup_.scalars[found];
+    for (uint32_t i = 0; i < none; ++i) {
       if (std::strncmp(setup_.spec->scalars[i].name, "at_", 3) == 0 && setup_.scalars[i] > at) end = std::min(end, setup_.scalars[i]);
     }
     return {reinterpret_cast<T*>(call_.scratch + at), static_cast<int64_t>((end - at) / sizeof(T))};
@@ -347,7 +355,7 @@ class Tile {
   void dispatch(const char* name, F f) const {
     const uint32_t found = dtype(name);
     const bool done = ((dtype_of<Ts>() == found && (f(Type<Ts>()), true)) || ...);
-    if (!done) fail(OD_DTYPE, std::string(name) + ": element type " + std::to_string(found) + ", which t.dispatch() does not name");
+    if (!done) fail(OD_DTYPE, std::string(name) + ": " + detail::dtype_name(found) + ", which t.dispatch() does not name");
   }
 
   // A line labelled with core and member (in members(), the one at hand): see plugin_print.h for the formats.
@@ -373,7 +381,7 @@ class Tile {
     const uint32_t i = operand(name);
     const od_operand& found = setup_.operands[i];
     if (found.present != 0 && found.dtype != dtype_of<T>()) {
-      fail(OD_DTYPE, std::string(name) + ": asked for as element type " + std::to_string(dtype_of<T>()) + ", it has " + std::to_string(found.dtype));
+      fail(OD_DTYPE, std::string(name) + ": asked for as " + detail::dtype_name(dtype_of<T>()) + ", it has " + detail::dtype_name(found.dtype));
     }
     if ((setup_.spec->operands[i].role == OD_ROLE_OUTPUT) != output) fail(OD_PARAMETER_INVALID, std::string(name) + (output ? ": no output" : ": an output"));
     return i;
@@ -382,9 +390,9 @@ class Tile {
     std::string known;
     for (uint32_t i = 0; i < setup_.spec->n_scalars; ++i) {
       if (std::strcmp(setup_.spec->scalars[i].name, name) == 0) return i;
-      known += std::string(known.empty() ? "" : ", ") + setup_.spec->scalars[i].name;
+      if (setup_.spec->scalars[i].hidden == 0) known += std::string(known.empty() ? "" : ", ") + setup_.spec->scalars[i].name;
     }
-    fail(OD_SCALAR_ARGUMENT, std::string("a scalar: given ") + name + "; accepted: " + known);
+    fail(OD_SCALAR_ARGUMENT, std::string("a scalar: given ") + name + "; accepted: " + (known.empty() ? "none" : known));
   }
   void now(const Member& m) const {
     for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) now_[d] = d < rank_ ? static_cast<uint32_t>(m.at[d]) : OD_NO_MEMBER;

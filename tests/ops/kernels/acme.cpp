@@ -97,7 +97,7 @@ struct Everything {
     const int64_t size = n.in("x").shape[0];
     n.out("z", {2 * size}, n.in("x")).index_space({size});
     n.access("x", od::dim(0, 1, 0, 1)).access("z", od::dim(0, 2, 0, 0));
-    n.aux<float>("table", 3000, [](int64_t i) { return static_cast<float>(i) * 0.5f; });
+    n.aux<float>("table", n.integer("entries", 3000), [](int64_t i) { return static_cast<float>(i) * 0.5f; });
     n.scratch<float>("kept", 32).pad("x", 100).fill("z", -3).work("op", 40).preferred_split(0).in_place("x");
     if (n.scratch_mask() != 2) n.fail(OD_FAILURE, "the mask");
     if (n.text("mode") == "twice") n.scalar("s0", 1000);
@@ -117,12 +117,13 @@ struct Everything {
 
 // What goes wrong, by attribute: places and bodies that refuse, throw, and reach beyond what they declare.
 struct Wrong {
-  static void declare(od::Declare& d) { d.name("acme::wrong").in("x").rank(1).in("y").optional().out("z").rank(1).scalar("how", od::i32, 0).bounds(0, 9).device("npu2"); }
+  static void declare(od::Declare& d) { d.name("acme::wrong").in("x").rank(1).in("y").optional().out("z").rank(1).scalar("how", od::i32, 0).bounds(0, 11).device("npu2"); }
   static void place(od::Place& n) {
     n.out("z", n.in("x")).index_space(n.in("x").shape).elementwise("x z");
     if (n.scalar("how") == 1) n.fail(OD_LAYER_CONFIGURATION, "how: given 1; accepted: others");
     if (n.scalar("how") == 2) throw std::runtime_error("thrown by place");
     if (n.scalar("how") == 3) static_cast<void>(n.in("w"));
+    if (n.scalar("how") == 9) n.access("y", std::vector<od::Interval>(600, od::dim(0)));
   }
   void run(const od::Tile& t) const {
     const auto how = t.scalar<int32_t>("how");
@@ -135,6 +136,8 @@ struct Wrong {
       if (how == 6) z((m[0] + t.count(0)) % t.total(0)) = 1.0f;
       if (how == 7) static_cast<void>(t.in<od::bf16>("x"));
       if (how == 8) static_cast<void>(t.in<float>("y")(0));
+      if (how == 10) static_cast<void>(t.scratch<float>("w"));
+      if (how == 11) static_cast<void>(t.scalar<float>("w"));
     });
   }
 };
