@@ -83,7 +83,11 @@ def work(**terms: float) -> Work:
     unknown = sorted(set(terms) - set(WORK))
     if unknown:
         raise KernelDeclarationError(f"work counted in {unknown}; accepted: {', '.join(WORK)}")
-    uncounted = {term: times for term, times in terms.items() if not 0 <= times < math.inf}
+    uncounted = {
+        term: times
+        for term, times in terms.items()
+        if not (isinstance(times, int | float | np.number) and 0 <= times < math.inf)
+    }
     if uncounted:
         raise KernelDeclarationError(f"work of {uncounted}; accepted: finite numbers from 0 on")
     return tuple((term, float(terms[term])) for term in WORK if term in terms)

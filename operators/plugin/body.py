@@ -21,7 +21,7 @@ from onedispatch.operators.plugin.printing import Listener, say
 from onedispatch.operators.plugin.refusals import refusal
 
 Array = np.ndarray[Any, Any]
-Body = Callable[["Tile"], None]
+Body = Callable[["Tile"], Any]
 Setup = Mapping[str, Any]
 """What ``_core.register_kernel`` hands to ``prepare``."""
 
@@ -35,7 +35,7 @@ class Result(np.ndarray[Any, Any]):
     said: str
 
     def __setitem__(self, at: Any, values: Any) -> None:
-        given = getattr(values, "dtype", None)
+        given = np.dtype(object) if values is None else getattr(values, "dtype", None)
         if given is not None and not np.can_cast(given, self.dtype, "same_kind"):
             accepted = f"{self.dtype}, or what rounds to it: values.astype({self.dtype.name!r}) says so"
             raise refusal("dtype", f"output {_name(self)}", f"values of {given}", accepted)
@@ -255,7 +255,10 @@ class _Plan:
         space = tuple(self.setup["total"][:rank])
         tile = Tile(values, boxes, (tuple(member[:rank]), tuple(count[:rank]), space), host, self.kernel)
         with np.errstate(all="ignore"):  # infinities are values, not warnings
-            self.body(tile)
+            answer = self.body(tile)
+        if answer is not None and not isinstance(answer, Result):  # np.add(..., out=t.z) gives t.z
+            accepted = "nothing: outputs are written, t.z[:] = ..."
+            raise refusal("parameter_invalid", "what the body returns", type(answer).__name__, accepted)
         for chunk, written in later:
             chunk[...] = written
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -180,6 +180,7 @@ class Declared:
 
     def __post_init__(self) -> None:
         self._check_name()
+        self._check_kinds()
         if not _NAME.fullmatch(self.name)[2]:  # type: ignore[index]
             object.__setattr__(self, "name", f"{self.name}@1")
         self._check_names()
@@ -210,7 +211,7 @@ class Declared:
         """The dtypes that an operand may have, in the order of its declaration."""
         if not operand.dtypes and operand.like:
             return self.dtypes_of(self.operand(operand.like))
-        return tuple(operand.dtypes.replace("|", " ").split()) or ("f32",)
+        return tuple(dict.fromkeys(operand.dtypes.replace("|", " ").split())) or ("f32",)
 
     # -- checks ----------------------------------------------------------------------------
 
@@ -226,6 +227,31 @@ class Declared:
             raise refusal(
                 "declaration_invalid", "a kernel's name", f"{self.name!r}, {counted(size, 'byte')}", accepted
             )
+
+    def _check_kinds(self) -> None:
+        """What no annotation holds a stranger to."""
+        for what, kind in (("inputs", In), ("outputs", Out), ("scalars", Scalar)):
+            self._check_each(what, kind)
+        self._check_each("aux", Aux)
+        self._check_each("scratch", Scratch)
+        self._check_each("devices", str)
+        for operand in self.operands:
+            if not isinstance(operand.dtypes, str):
+                raise self._refuse(f"dtypes of {operand.name}", repr(operand.dtypes), "text: 'f32|bf16'")
+            rank = operand.rank if isinstance(operand.rank, tuple) else (operand.rank,) * 2
+            if len(rank) != 2 or not all(isinstance(one, int) for one in rank):
+                raise self._refuse(f"rank of {operand.name}", repr(operand.rank), "one, or (least, largest)")
+        if not isinstance(self.code_bytes, int):
+            raise self._refuse("code_bytes", repr(self.code_bytes), "a whole number")
+        if not isinstance(self.library, str):
+            raise self._refuse("library", repr(self.library), "the path of a shared object, as text")
+        if self.reference is not None and not callable(self.reference):
+            raise self._refuse("reference", repr(self.reference), "a function (node, *arrays)")
+
+    def _check_each(self, what: str, kind: type) -> None:
+        for one in getattr(self, what) or ():
+            if not isinstance(one, kind):
+                raise self._refuse(what, repr(one), f"text, or {kind.__name__} objects")
 
     def _check_names(self) -> None:
         named = [*self.operands, *self.aux, *self.scratch, *self.scalars]
@@ -312,13 +338,24 @@ def ranks_of(operand: In | Out) -> tuple[int, int]:
 
 def holds(dtype: str, value: Any) -> bool:
     """Whether ``value`` is a number that elements of ``dtype`` can be: integers neither round nor wrap."""
-    return isinstance(value, int | float | np.number | np.bool_) and DTYPES[dtype].holds(float(value))
+    return is_number(value) and DTYPES[dtype].holds(float(value))
 
 
-def fits(scalar: Scalar, value: float) -> bool:
-    """Whether a number is one of the scalar's."""
+def is_number(value: Any) -> bool:
+    """Whether it is one that a float can be."""
+    if not isinstance(value, int | float | np.number | np.bool_) or isinstance(value, np.complexfloating):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
+
+
+def fits(scalar: Scalar, value: Any) -> bool:
+    """Whether ``value`` is a number, and one of the scalar's."""
     low, high = scalar.bounds
-    return low <= value <= high and (scalar.type == "f32" or float(value).is_integer())
+    return is_number(value) and low <= value <= high and (scalar.type == "f32" or float(value).is_integer())
 
 
 def accepted_by(scalar: Scalar) -> str:
@@ -348,7 +385,7 @@ def operands(
     if isinstance(given, In | Out):
         given = [given]
     if not isinstance(given, str):
-        found = tuple(given)
+        found = tuple(given) if isinstance(given, Sequence) else (given,)
         wrong = [one for one in found if not isinstance(one, kind)]
         if wrong:
             accepted = f"text such as 'x y', or od.{kind.__name__} objects"
@@ -372,7 +409,7 @@ def scalars(given: Any) -> tuple[Scalar, ...]:
     """Scalars as they may be written: a list of ``od.Scalar``, or types by name, with a default or not:
     ``{"a": "f32", "n": ("u32", 1), "m": od.Scalar("m", "i32", low=0)}``."""
     if not isinstance(given, Mapping):
-        return tuple(given)
+        return tuple(given) if isinstance(given, Sequence) else (given,)
     found = []
     for name, said in given.items():
         if isinstance(said, Scalar):
@@ -390,6 +427,6 @@ def scalars(given: Any) -> tuple[Scalar, ...]:
 def typed_names(kind: type[Aux] | type[Scratch], given: Any) -> tuple[Any, ...]:
     """Auxiliary tensors or scratch as they may be written: ``"table recip:bf16"``, or a list of objects."""
     if not isinstance(given, str):
-        return (given,) if isinstance(given, kind) else tuple(given)
+        return tuple(given) if isinstance(given, Sequence) else (given,)
     parts = (token.partition(":") for token in given.replace(",", " ").split())
     return tuple(kind(name, dtype or "f32") for name, _, dtype in parts)

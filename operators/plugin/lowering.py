@@ -257,7 +257,7 @@ class MemberOperator(Operator):
                 offset += begin * tensor.strides[d]
                 walked = not cut.last  # of the last part all that is left, row padding too
             else:
-                walked = cut is not None and not (cut.whole or it.a < 0 or it.dim in seen)
+                walked = cut is not None and not (cut.whole or it.a <= 0 or it.dim in seen)
             if walked and it.dim is not None:
                 seen.add(it.dim)
                 start, end = (0, axis.a - 1) if is_output else (axis.b, axis.b + it.span - 1)

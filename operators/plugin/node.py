@@ -63,9 +63,10 @@ class NodeTensor:
         """Number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
 
-    def like(self, shape: Sequence[int] | None = None, dtype: str | None = None) -> Made:
+    def like(self, shape: int | Sequence[int] | None = None, dtype: str | None = None) -> Made:
         """An output of the same shape and dtype, or with one of them changed."""
-        return Made(dtype or self.dtype, tuple(self.shape if shape is None else shape))
+        sizes = self.shape if shape is None else (shape,) if isinstance(shape, int) else shape
+        return Made(dtype or self.dtype, tuple(sizes))
 
 
 class AbsentTensor:

@@ -72,7 +72,7 @@ def _check_intervals(node: Node, placement: Placement, name: str, rank: int) -> 
             raise node.refuse("parameter_invalid", where, repr(it), accepted)
         if it.whole:
             continue
-        if not (isinstance(it.dim, int) and 0 <= it.dim < dims):
+        if isinstance(it.dim, bool) or not (isinstance(it.dim, int) and 0 <= it.dim < dims):
             raise node.refuse(
                 "parameter_invalid", where, f"index dimension {it.dim}", f"{span(0, dims - 1)}, or whole"
             )

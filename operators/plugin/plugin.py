@@ -18,13 +18,16 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from operator import index
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
 
+import numpy as np
+
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.dtypes import DTYPES, dtype_of
-from onedispatch.operators.declarations.kernel import work
+from onedispatch.operators.declarations.kernel import WORK, KernelDeclarationError, work
 from onedispatch.operators.declarations.tensor import NodeSpec
 from onedispatch.operators.interface.operator import Lowering
 from onedispatch.operators.plugin import body, catalog
@@ -49,6 +52,7 @@ from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.operators.plugin.twin import compiled_body
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import blamed_on, public
+from onedispatch.transactions.base.errors import KernelError
 
 __all__ = ["NodeMapping", "PluginKernel", "PythonKernel", "kernel", "maps"]
 
@@ -167,6 +171,9 @@ class PythonKernel(PluginKernel):
 
     def _scalars(self, node: Node) -> dict[str, float]:
         answer = self._ask("scalars", node) or {}
+        if not isinstance(answer, Mapping):
+            accepted = "numbers by scalar: {'a': 1.0}"
+            raise node.refuse("scalar_argument", "method scalars", repr(answer), accepted)
         known = {one.name: one for one in self.declared.scalars}
         unknown = sorted(set(answer) - set(known))
         if unknown:
@@ -185,7 +192,7 @@ def index_space_of(node: Node, answer: Any) -> tuple[int, ...]:
     """What ``index_space`` answered, as sizes; one member where a tensor without dimensions gave them."""
     sizes = [answer] if isinstance(answer, int) else answer
     try:
-        return tuple(int(size) for size in sizes) or (1,)
+        return tuple(index(size) for size in sizes) or (1,)
     except (TypeError, ValueError):
         accepted = "members along each index dimension, such as n['x'].shape"
         raise node.refuse("parameter_invalid", "index space", repr(answer), accepted) from None
@@ -226,15 +233,20 @@ def checked_outputs(declared: Declared, node: Node, answer: Any) -> dict[str, Ma
 def _told(node: Node, name: str, said: Any, dtypes: Sequence[str]) -> tuple[str, tuple[int, ...]]:
     """A ``Made``, a pair, or a shape alone where there is one dtype."""
     accepted = 'n["x"].like(...), a pair ("f32", shape), or a shape where there is one dtype'
-    if isinstance(said, Sequence) and all(isinstance(size, int) for size in said) and len(dtypes) == 1:
+    if isinstance(said, Sequence) and all(map(is_size, said)) and len(dtypes) == 1:
         said = (dtypes[0], said)
     if not (isinstance(said, Sequence) and len(said) == 2 and isinstance(said[1], Sequence)):
         raise node.refuse("output_size", f"output {name}, as infer says", repr(said), accepted)
     dtype, shape = said
-    if isinstance(shape, str) or any(not isinstance(size, int) or size < 0 for size in shape):
+    if isinstance(shape, str) or not all(is_size(size) and size >= 0 for size in shape):
         accepted = "whole numbers from 0 on"
         raise node.refuse("output_size", f"shape of output {name}, as infer says", repr(shape), accepted)
     return dtype if isinstance(dtype, str) else _name_of(dtype), tuple(int(size) for size in shape)
+
+
+def is_size(size: Any) -> bool:
+    """Whether it is a whole number, NumPy's included."""
+    return isinstance(size, int | np.integer) and not isinstance(size, bool)
 
 
 def _name_of(dtype: Any) -> str:
@@ -324,6 +336,8 @@ class _Declaring:
 
     def declared(self, cls: type) -> Declared:
         given = self.given
+        if not isinstance(given["dtypes"], str):
+            raise self._refuse("dtypes", "text: 'f32|bf16'")
         inputs = operands(In, given["inputs"], dtypes=given["dtypes"])
         devices = given["devices"]
         summary = given["summary"] or (inspect.getdoc(cls) or "").partition("\n")[0]
@@ -336,14 +350,27 @@ class _Declaring:
             typed_names(Scratch, given["scratch"]),
             tuple(devices.split() if isinstance(devices, str) else devices) if devices else None,
             given["code_bytes"],
-            work(**given["work"]) if given["work"] else (),
+            self.mapping("work", work),
             given["deterministic"],
-            dict(given["in_place"] or {}),
+            self.mapping("in_place", dict),
             given["reference"],
             given["library"],
             summary,
             prints_of(given["prints"], cls),
         )
+
+    def mapping(self, what: str, make: Callable[..., Any]) -> Any:
+        """``make(**given)`` of an argument that is a mapping by name, or left out."""
+        said = {} if self.given[what] is None else self.given[what]
+        if not (isinstance(said, Mapping) and all(isinstance(name, str) for name in said)):
+            raise self._refuse(what, "a dictionary by name")
+        try:
+            return make(**said)
+        except KernelDeclarationError as error:
+            raise self._refuse(what, f"finite numbers from 0 on of {', '.join(WORK)}") from error
+
+    def _refuse(self, what: str, accepted: str) -> KernelError:
+        return refusal("declaration_invalid", f"kernel {self.name}: {what}", repr(self.given[what]), accepted)
 
 
 def prints_of(said: bool | str | None, cls: type) -> int:
@@ -425,6 +452,12 @@ def maps(
             raise refusal("declaration_invalid", f"mapping of {', '.join(op_types)}", repr(target), accepted)
         if not op_types:
             raise refusal("declaration_invalid", "a mapping", "no operator", "one or more op_types")
+        if not all(isinstance(one, str) and one for one in op_types) or not isinstance(domain, str):
+            accepted = "op_types and a domain, as text"
+            raise refusal("declaration_invalid", "a mapping", f"{op_types}, domain {domain!r}", accepted)
+        if attributes is not None and not isinstance(attributes, Mapping):
+            accepted = "the node's attributes by scalar: {'a': 'alpha'}"
+            raise refusal("declaration_invalid", "attributes of a mapping", repr(attributes), accepted)
         function = target if kernel is None else NodeMapping(kernel, attributes or {})
         plugin = None if kernel is None else function
         told = dtypes or (numpy_names(kernel.declared) if kernel else ("float32",))

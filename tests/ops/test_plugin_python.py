@@ -364,3 +364,125 @@ def test_on_other_devices_only() -> None:
     assert np.array_equal(run("Phoenix", {"x": x}, {"z": np.float32}, device="npu1_2col")[0], x)
     with pytest.raises(od.UnsupportedModelError, match=r"acme::phoenix@1 is not for npu2.*npu1"):
         run("Phoenix", {"x": x}, {"z": np.float32})
+
+
+def declaring(**said: Any) -> type:
+    class Copies:
+        def infer(self, n: Any) -> Any:
+            return {"z": n["x"].like()}
+
+        def body(self, t: Any) -> None:
+            t.z[:] = t.x
+
+    told = {"inputs": "x", "outputs": "z"} | said
+    return od.kernel("acme::copies", **told)(Copies)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"scalars": {"a": ("f32", "one")}},
+        {"scalars": ["a"]},
+        {"scalars": "a:f32"},
+        {"devices": ["npu2", 5]},
+        {"work": {"nobody": 1}},
+        {"work": {"mul": "two"}},
+        {"work": {"mul": -1}},
+        {"work": 5},
+        {"code_bytes": "many"},
+        {"code_bytes": 1e9},
+        {"in_place": "z"},
+        {"library": 5},
+        {"reference": 5},
+        {"dtypes": 5},
+        {"inputs": 5},
+        {"aux": 5},
+        {"scratch": [5]},
+        {"inputs": [od.In("x", dtypes=5)]},  # type: ignore[arg-type]
+        {"inputs": [od.In("x", rank="two")]},  # type: ignore[arg-type]
+        {"inputs": [od.In("x", pad=10**400)]},
+        {"outputs": [od.Out("z", fill=10**400)]},
+    ],
+)
+def test_arguments_of_other_kinds_are_refused(said: dict[str, Any]) -> None:
+    with pytest.raises(od.KernelDeclarationInvalidError, match=r"acme::copies|scalar a|In operands"):
+        declaring(**said)
+    assert catalog.named("acme::copies@1") is None
+
+
+def test_mappings_of_other_kinds_are_refused() -> None:
+    kernel = declaring()
+    for said in ({"domain": 5}, {"attributes": 5}, {"attributes": "a"}):
+        with pytest.raises(od.KernelDeclarationInvalidError):
+            od.maps("Copies", **said)(kernel)  # type: ignore[arg-type]
+    for names in ((5,), ("",), ()):
+        with pytest.raises(od.KernelDeclarationInvalidError):
+            od.maps(*names, domain="acme")(kernel)  # type: ignore[arg-type]
+
+
+def test_a_dtype_said_twice_is_one() -> None:
+    od.maps("Copies", domain="acme")(declaring(inputs="x:f32|f32"))
+    x = floats(5, 6)
+    assert np.array_equal(run("Copies", {"x": x}, {"z": np.float32})[0], x)
+
+
+@pytest.mark.parametrize("shape", [np.array([5, 6]), [np.int64(5), np.int32(6)]])
+def test_sizes_may_be_numpys(shape: Any) -> None:
+    class Sized(declaring()):  # type: ignore[misc]
+        def infer(self, n: Any) -> Any:
+            return {"z": n["x"].like(shape)}
+
+        def index_space(self, n: Any) -> Any:
+            return shape
+
+    od.maps("Copies", domain="acme")(od.kernel("acme::copies", inputs="x", outputs="z")(Sized))
+    x = floats(5, 6)
+    assert np.array_equal(run("Copies", {"x": x}, {"z": np.float32})[0], x)
+
+
+@pytest.mark.parametrize(
+    ("methods", "error"),
+    [
+        ({"index_space": lambda self, n: (5.5, 6)}, od.KernelParameterInvalidError),
+        ({"access": lambda self, n: {"x": (n.dim(True), 1), "z": (0, 1)}}, od.KernelParameterInvalidError),
+        ({"access": lambda self, n: n.pad("x", 10**400)}, od.KernelParameterInvalidError),
+        ({"infer": lambda self, n: {"z": n["x"].like((True, 6))}}, od.KernelOutputSizeError),
+        ({"scalars": lambda self, n: [1]}, od.KernelScalarArgumentError),
+        ({"body": lambda self, t: t.x * 2}, od.KernelParameterInvalidError),
+        ({"body": lambda self, t: (yield)}, od.KernelParameterInvalidError),
+        ({"body": lambda self, t: t.z.__setitem__(..., None)}, od.KernelDtypeError),
+    ],
+)  # fmt: skip
+def test_answers_of_other_kinds_are_refused(methods: dict[str, Any], error: type) -> None:
+    made = type("Answers", (declaring(),), methods)
+    od.maps("Copies", domain="acme")(od.kernel("acme::copies", inputs="x", outputs="z")(made))
+    with pytest.raises(error):
+        run("Copies", {"x": floats(5, 6)}, {"z": np.float32})
+
+
+def test_a_body_may_return_its_output() -> None:
+    made = type("Returns", (declaring(),), {"body": lambda self, t: np.add(t.x, t.x, out=t.z)})
+    od.maps("Copies", domain="acme")(od.kernel("acme::copies", inputs="x", outputs="z")(made))
+    x = floats(5, 6)
+    assert np.array_equal(run("Copies", {"x": x}, {"z": np.float32})[0], x + x)
+
+
+@pytest.mark.parametrize("device", ["npu1", "npu2"])
+@pytest.mark.parametrize("dtype", [np.float32, np.int8])
+def test_an_interval_may_be_the_same_for_all_members(dtype: Any, device: str) -> None:
+    @od.kernel("acme::shifted", inputs="x:f32|i8 w", outputs="z")
+    class Shifted:
+        def infer(self, n: Any) -> Any:
+            return {"z": n["x"].like()}
+
+        def access(self, n: Any) -> Any:
+            return n.elementwise("x z") | n.access("w", n.dim(0, 0, 1, 2))
+
+        def body(self, t: Any) -> None:
+            assert t.first("w") == (1,) and t.w.shape == (2,)
+            t.z[:] = t.x + t.w[0] - t.w[1]
+
+    od.maps("Shifted", domain="acme")(Shifted)
+    x, w = (RNG.integers(-9, 9, shape).astype(dtype) for shape in ((301, 7), (9,)))
+    (z,) = run("Shifted", {"x": x, "w": w}, {"z": dtype}, device=device)
+    assert np.array_equal(z, x + w[1] - w[2])
