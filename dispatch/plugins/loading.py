@@ -20,6 +20,7 @@ from onedispatch.operators.plugin.catalog import Batch, OnConflict
 from onedispatch.operators.plugin.plugin import maps
 from onedispatch.transactions.base.boundary import told
 from onedispatch.transactions.base.errors import KernelError, KernelLibraryError
+from onedispatch.transactions.base.host import kernel_seconds
 
 T = TypeVar("T")
 _NOTHING = "at least one kernel (od.kernel) or one mapping of an operator (od.maps)"
@@ -84,7 +85,7 @@ def _read_library(file: Path, batch: Batch, on_conflict: OnConflict) -> tuple[st
     """
     where = f"plug-in {file}"
     try:
-        own = blamed(where, str(file), lambda: core.load_kernel_library(str(file)))
+        own = blamed(where, str(file), lambda: core.load_kernel_library(str(file), kernel_seconds()))
     except KernelLibraryError as error:
         if error.status != catalog.TAKEN or on_conflict == "error":
             raise

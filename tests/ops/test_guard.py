@@ -239,6 +239,7 @@ LOADED = {
         "within 300 milliseconds",
     ),
     "table": ('extern "C" void* od_kernel_library() { throw 5; }', "terminate called after throwing"),
+    "nowhere": ('extern "C" void* od_kernel_library() { return (void*)0x1234; }', "ended with Segmentation"),
 }
 
 

@@ -438,6 +438,10 @@ REFUSED: dict[str, tuple[type[KernelError], str]] = {
         statuses.KernelDeclarationInvalidError,
         "table: given behind x; accepted: inputs, aux",
     ),
+    "-DOPERANDS=(const od_declared_operand*)0x99,3": (
+        statuses.KernelCrashError,
+        "to look at it ended with Segmentation",
+    ),
     "-DX_DTYPES=0x80000000u": (statuses.KernelDeclarationInvalidError, "x: given element types of the mask"),
 }
 

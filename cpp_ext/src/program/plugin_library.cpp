@@ -136,14 +136,14 @@ const Opened& opened(const std::string& path) {
   const std::lock_guard<std::mutex> lock(mutex);
   Opened& found = all[library];
   if (found.library != nullptr) return found;
+  try {
+    check_plugins(*library);
+  } catch (const KernelError& error) {
+    refuse(error.status, path + ": " + error.what);
+  }
   std::vector<od_kernel> functions;
   for (uint32_t i = 0; i < library->n_plugins; ++i) {
     const od_plugin* plugin = library->plugins[i];
-    try {
-      Declared(library->name, i, plugin).check();
-    } catch (const KernelError& error) {
-      refuse(error.status, path + ": " + error.what);
-    }
     functions.push_back({nullptr, plugin->prepare, plugin->check, plugin->run, plugin->release});
   }
   found = {library, std::move(functions)};
@@ -298,6 +298,10 @@ class Instantiation {
 };
 
 }  // namespace
+
+void check_plugins(const od_library& library) {
+  for (uint32_t i = 0; i < library.n_plugins; ++i) Declared(library.name, i, library.plugins[i]).check();
+}
 
 const od_library& open_plugins(const std::string& path) { return *opened(path).library; }
 

@@ -16,6 +16,9 @@ namespace onedispatch {
 // Throws KernelError.
 const od_library& open_plugins(const std::string& path);
 
+// Reads the declarations of a library that is sound otherwise. Throws KernelError for the first that is not.
+void check_plugins(const od_library& library);
+
 // The functions of plug-in `number` of the library at `path`, as a kernel that has no declaration.
 const od_kernel& plugin_functions(const std::string& path, uint32_t number);
 

@@ -17,6 +17,7 @@
 
 #include "contain.h"
 #include "onedispatch/kernel_library.h"
+#include "plugin_library.h"
 
 namespace onedispatch {
 
@@ -24,6 +25,16 @@ namespace {
 
 constexpr int kSound = 71;             // exit code of a child that came to its end; nobody else uses it
 constexpr size_t kLastWords = 400;     // bytes of what a child said
+
+// Follows every pointer of the tables; what they say that is wrong is for the caller to find.
+void read_tables(const od_library* library) {
+  try {
+    check_library(library);
+    check_plugins(*library);
+  } catch (const KernelError&) {
+    return;
+  }
+}
 
 // In the child, with one thread; what is thrown here ends it, before it takes itself for us.
 [[noreturn]] void look(const char* path, int said) noexcept {
@@ -34,7 +45,7 @@ constexpr size_t kLastWords = 400;     // bytes of what a child said
   dup2(said, STDERR_FILENO);
   void* const handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   void* const symbol = handle == nullptr ? nullptr : dlsym(handle, OD_KERNEL_LIBRARY_SYMBOL);
-  if (symbol != nullptr) reinterpret_cast<od_kernel_library_function>(symbol)();
+  if (symbol != nullptr) read_tables(reinterpret_cast<od_kernel_library_function>(symbol)());
   _exit(kSound);
 }
 

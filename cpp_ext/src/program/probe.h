@@ -7,7 +7,7 @@
 
 namespace onedispatch {
 
-// Loads `path` in a child and asks for its table of kernels. Throws KernelError where the child does not live
+// Loads `path` in a child, asks for its table of kernels and reads what they declare. Throws KernelError where the child does not live
 // through that, with what it said last. What the loader refuses is left for the caller to find.
 void probe_library(const std::string& path, uint32_t limit_ms);
 
