@@ -8,7 +8,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from onedispatch.dispatch.artifact.container import Writer
 from onedispatch.dispatch.artifact.forms import model_form
@@ -20,7 +20,7 @@ from onedispatch.dispatch.artifact.serialise import (
 from onedispatch.dispatch.base import arguments, limits
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.compiler.executable import Executable, NodePlacement, executable_key
-from onedispatch.dispatch.compiler.used_kernels import check_host_kernels
+from onedispatch.dispatch.compiler.used_kernels import check_host_kernels, declared_again, declared_as
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.plugins.missing import check_known
@@ -30,6 +30,7 @@ from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import (
     CompiledModelError,
     InputError,
+    KernelLibraryError,
     UnsupportedModelError,
 )
 from onedispatch.transactions.base.phrases import counted
@@ -70,6 +71,7 @@ class CompiledModel:
     selector: Selector | None = field(default=None, repr=False)  # None: the search; files do not keep it
     cast_policy: CastPolicy = "error"
     _lock: ForkLock = field(default_factory=ForkLock, repr=False)
+    _declared: dict[str, tuple[Any, ...]] = field(default_factory=dict, repr=False)  # see ``declared_again``
 
     @property
     def device(self) -> str:
@@ -89,13 +91,29 @@ class CompiledModel:
         """
         key = executable_key(shapes, {n: a for n, a in values.items() if n in self.deciding})
         with self._lock.guard:
-            found = self.executables.get(key)
+            found = self._as_declared(key)
             if found is None:
                 found = self.executables[key] = self._compile(shapes, values)
+                self._declared[key] = declared_as(found)
                 while len(self.executables) > self.cache_size:
                     self.executables.popitem(last=False)
             self.executables.move_to_end(key)
             return key, found
+
+    def _as_declared(self, key: str) -> Executable | None:
+        """The executable of a key; None where it is to be compiled, for the first time or again."""
+        found = self.executables.get(key)
+        if found is None:
+            return None
+        again = declared_again(found, self._declared.setdefault(key, declared_as(found)))
+        if again and self.source is None:
+            raise KernelLibraryError(
+                f"kernel {', '.join(again)}",
+                "declared again since this model was compiled",
+                "the kernels that it was compiled with",
+                "compile the model again, or open a new session for it",
+            )
+        return None if again else found
 
     def _compile(self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> Executable:
         if self.source is None:
@@ -162,7 +180,7 @@ class CompiledModel:
             raise InputError("with_transaction", f"a {type(transaction).__name__}", "bytes")
         key, executable = self._only_step()
         changed = copy.copy(self)
-        changed._lock = ForkLock()
+        changed._lock, changed._declared = ForkLock(), {}
         changed.executables = OrderedDict({key: executable.with_transaction(bytes(transaction))})
         changed.source = None
         return changed

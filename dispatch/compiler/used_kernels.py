@@ -46,6 +46,24 @@ def host_kernels(node: Node) -> list[Any]:
     return [row.plugin.kernel for row in rows if row is not None and row.plugin is not None]
 
 
+def declared_as(executable: Executable) -> tuple[Any, ...]:
+    """The kernels that its digests name now: others than before where a class was declared again since."""
+    return tuple(catalog.by_digest(used.digest) for used in executable.kernels)
+
+
+def declared_again(executable: Executable, before: tuple[Any, ...]) -> list[str]:
+    """Kernels whose body, access or tables are not those that the executable was made with.
+
+    Digests know operands and scalars alone. Kernels that are gone do not count: programs keep them.
+    """
+    now = declared_as(executable)
+    return [
+        used.name
+        for used, was, one in zip(executable.kernels, before, now, strict=True)
+        if None not in (was, one) and one is not was
+    ]
+
+
 def short_origin(kernel: Any) -> str:
     """The name of the file, without its folder: a compiled model is the same wherever a plug-in lies."""
     return PurePath(kernel.origin).name

@@ -95,6 +95,7 @@ class DeviceSession:
         return self._description.constant("clock.array_mhz") * 1e6
 
     def load(self, step: DeviceStep) -> LoadedStep:
+        carry()  # contexts that are there see kernels as they are declared by now
         return LoadedStep(self, step)
 
 

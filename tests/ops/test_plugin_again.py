@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel that is declared again: sessions that were there do not mix its old tables with its new body."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, helper
+
+import onedispatch as od
+
+X = np.ones((4, 5), np.float32)
+
+
+def declare(factor: int) -> None:
+    @od.kernel("again::scaled", inputs="x", outputs="z", aux="w")
+    class Scaled:
+        def access(self, n):  # type: ignore[no-untyped-def]
+            n.aux("w", np.float32([factor]))
+            return n.elementwise("x", "z")
+
+        def body(self, t):  # type: ignore[no-untyped-def]
+            t.z[:] = t.x * t.w[0] * np.float32(factor)
+
+    od.maps("Scaled", domain="again")(Scaled)
+
+
+def model(rows: str | int) -> ModelProto:
+    node = helper.make_node("Scaled", ["x"], ["z"], domain="again")
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, 5]) for name in "xz"]
+    graph = helper.make_graph([node], "g", values[:1], values[1:])
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("again", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def value(session: od.InferenceSession) -> float:
+    (z,) = session.run(None, {"x": X})
+    assert (z == z[0, 0]).all()
+    return float(z[0, 0])
+
+
+def test_a_model_of_open_shapes_is_compiled_again() -> None:
+    declare(2)
+    session = od.InferenceSession(model("N"), fallback="error")
+    assert value(session) == 4
+    declare(3)
+    assert value(session) == 9
+    assert value(od.InferenceSession(model("N"), fallback="error")) == 9
+    assert value(session) == 9
+
+
+def test_a_model_without_its_source_says_so() -> None:
+    declare(2)
+    session = od.InferenceSession(model(4), fallback="error")
+    assert value(session) == 4
+    declare(3)
+    assert value(od.InferenceSession(model(4), fallback="error")) == 9
+    with pytest.raises(od.KernelLibraryError, match=r"again::scaled@1: given declared again since"):
+        value(session)
