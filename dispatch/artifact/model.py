@@ -71,7 +71,7 @@ class CompiledModel:
     selector: Selector | None = field(default=None, repr=False)  # None: the search; files do not keep it
     cast_policy: CastPolicy = "error"
     _lock: ForkLock = field(default_factory=ForkLock, repr=False)
-    _declared: dict[str, tuple[Any, ...]] = field(default_factory=dict, repr=False)  # see ``declared_again``
+    _declared: dict[str, tuple[Executable, tuple[Any, ...]]] = field(default_factory=dict, repr=False)
 
     @property
     def device(self) -> str:
@@ -94,9 +94,10 @@ class CompiledModel:
             found = self._as_declared(key)
             if found is None:
                 found = self.executables[key] = self._compile(shapes, values)
-                self._declared[key] = declared_as(found)
+                self._declared_for(key, found)
                 while len(self.executables) > self.cache_size:
-                    self.executables.popitem(last=False)
+                    dropped, _ = self.executables.popitem(last=False)
+                    self._declared.pop(dropped, None)
             self.executables.move_to_end(key)
             return key, found
 
@@ -105,7 +106,7 @@ class CompiledModel:
         found = self.executables.get(key)
         if found is None:
             return None
-        again = declared_again(found, self._declared.setdefault(key, declared_as(found)))
+        again = declared_again(found, self._declared_for(key, found))
         if again and self.source is None:
             raise KernelLibraryError(
                 f"kernel {', '.join(again)}",
@@ -114,6 +115,14 @@ class CompiledModel:
                 "compile the model again, or open a new session for it",
             )
         return None if again else found
+
+    def _declared_for(self, key: str, executable: Executable) -> tuple[Any, ...]:
+        """The kernels as they were declared when the executable was made, or first seen here."""
+        known, kernels = self._declared.get(key, (None, ()))
+        if known is not executable:
+            kernels = declared_as(executable)
+            self._declared[key] = (executable, kernels)
+        return kernels
 
     def _compile(self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> Executable:
         if self.source is None:

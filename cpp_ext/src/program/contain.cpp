@@ -16,6 +16,7 @@
 #include <csetjmp>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <exception>
 #include <memory>
@@ -322,6 +323,15 @@ std::string seconds(uint32_t milliseconds) {
   return std::string(text) + (milliseconds == 1000 ? " second" : " seconds");
 }
 
+// A body that calls exit() takes the process with it, since nobody may leave exit() half done; a success that is none
+// it is not. _exit() gives no chance to say so.
+void tell_of_exit(int code, void*) {
+  if (active == nullptr) return;
+  std::fprintf(stderr, "onedispatch: a kernel from outside called exit(%d), which ends the process\n", code);
+  std::fflush(nullptr);
+  if (code == EXIT_SUCCESS) _exit(EXIT_FAILURE);
+}
+
 // What it threw; the call itself is inside a function of its own, so that nothing of ours is jumped over.
 Ending caught(void (*call)(void*), void* data) {
   Ending ending;
@@ -382,6 +392,8 @@ bool is_ours(const void* function) {
 Ending contain(void (*call)(void*), void* data, const void* function, uint32_t limit_ms) {
   if (!kCatchesSignals) return caught(call, data);
   static_cast<void>(handler_stack);
+  static const int told = on_exit(tell_of_exit, nullptr);
+  static_cast<void>(told);
   Active here;
   here.text = text_by_thread(function);
   here.deadline = deadline_of(limit_ms);
