@@ -72,6 +72,7 @@ class CompiledModel:
     cast_policy: CastPolicy = "error"
     _lock: ForkLock = field(default_factory=ForkLock, repr=False)
     _declared: dict[str, tuple[Executable, tuple[Any, ...]]] = field(default_factory=dict, repr=False)
+    _kept: Graph | None = field(default=None, repr=False)  # files do not keep it
 
     @property
     def device(self) -> str:
@@ -107,7 +108,7 @@ class CompiledModel:
         if found is None:
             return None
         again = declared_again(found, self._declared_for(key, found))
-        if again and self.source is None:
+        if again and self._source is None:
             raise KernelLibraryError(
                 f"kernel {', '.join(again)}",
                 "declared again since this model was compiled",
@@ -115,6 +116,10 @@ class CompiledModel:
                 "compile the model again, or open a new session for it",
             )
         return None if again else found
+
+    @property
+    def _source(self) -> Graph | None:
+        return self.source if self.source is not None else self._kept
 
     def _declared_for(self, key: str, executable: Executable) -> tuple[Any, ...]:
         """The kernels as they were declared when the executable was made, or first seen here."""
@@ -125,7 +130,8 @@ class CompiledModel:
         return kernels
 
     def _compile(self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]) -> Executable:
-        if self.source is None:
+        source = self._source
+        if source is None:
             raise InputError(
                 "the compiled model",
                 f"shapes {dict(shapes)}",
@@ -136,7 +142,7 @@ class CompiledModel:
 
         bound = {name: array for name, array in values.items() if name in self.deciding}
         return compile_graph(
-            self.source, shapes, bound, self.target, self.fallback, self.selector, self.cast_policy
+            source, shapes, bound, self.target, self.fallback, self.selector, self.cast_policy
         )
 
     @property
@@ -189,7 +195,7 @@ class CompiledModel:
             raise InputError("with_transaction", f"a {type(transaction).__name__}", "bytes")
         key, executable = self._only_step()
         changed = copy.copy(self)
-        changed._lock, changed._declared = ForkLock(), {}
+        changed._lock, changed._declared, changed._kept = ForkLock(), {}, None
         changed.executables = OrderedDict({key: executable.with_transaction(bytes(transaction))})
         changed.source = None
         return changed
@@ -319,6 +325,8 @@ def _compile_known(compiled: CompiledModel, shapes: Mapping[str, Sequence[int]])
     if bound is not None and not compiled.deciding:
         compiled.executable(bound, {})
         if compiled.is_static:
+            if compiled.latest is not None and compiled.latest[1].kernels:
+                compiled._kept = compiled.source  # for kernels that are declared again
             compiled.source = None  # the weights live on in the executable, in device layout
     elif compiled.fallback == "error" and compiled.source is not None:
         from onedispatch.dispatch.compiler.early import refuse_early

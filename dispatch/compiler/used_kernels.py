@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from onedispatch.dispatch.compiler.executable import Executable, HostStep, Step, UsedKernel
 from onedispatch.dispatch.frontend.graph import Node
 from onedispatch.dispatch.plugins import discovery
+from onedispatch.dispatch.plugins.files import is_library
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.statuses import STATUSES, error_class
 from onedispatch.operators.emission.image import names_in
@@ -54,14 +55,20 @@ def declared_as(executable: Executable) -> tuple[Any, ...]:
 def declared_again(executable: Executable, before: tuple[Any, ...]) -> list[str]:
     """Kernels whose body, access or tables are not those that the executable was made with.
 
-    Digests know operands and scalars alone. Kernels that are gone do not count: programs keep them.
+    Digests know operands and scalars alone. Kernels that are gone do not count: programs keep them; nor do
+    those that were loaded again from the same file.
     """
     now = declared_as(executable)
     return [
         used.name
         for used, was, one in zip(executable.kernels, before, now, strict=True)
-        if None not in (was, one) and one is not was
+        if None not in (was, one) and one is not was and not _same_file(one, was)
     ]
+
+
+def _same_file(one: Any, other: Any) -> bool:
+    """Whether both are the compiled kernel of one library: an object that was loaded stays as it is."""
+    return bool(one.origin == other.origin) and is_library(Path(one.origin))
 
 
 def short_origin(kernel: Any) -> str:

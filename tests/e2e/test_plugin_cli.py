@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 import onedispatch as od
-from onedispatch.dispatch.cli import app
+from onedispatch.dispatch.cli import app, output
 from onedispatch.dispatch.plugins import skeleton
 
 PATH, CONFLICT = "ONEDISPATCH_PLUGIN_PATH", "ONEDISPATCH_PLUGIN_CONFLICT"
@@ -32,6 +32,9 @@ FILES = {
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.delenv(PATH, raising=False)
     monkeypatch.delenv(CONFLICT, raising=False)
+    monkeypatch.setattr(
+        output.console, "_width", 400
+    )  # no name of a file is wrapped
     monkeypatch.chdir(tmp_path)
     od.plugins.reset()
     yield

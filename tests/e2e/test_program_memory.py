@@ -225,7 +225,6 @@ def test_a_saved_model_that_lies_of_its_reloads(
         ),
         (16384, lambda step: {"image": of_linked(step, types=2)}, "for element type 0"),
         (16384, lambda step: {"image": of_linked(step, types=0)}, "mask 0"),
-        (16384, lambda step: {"image": of_linked(step, digest=7)}, "which no library has"),
         (16384, lambda step: {"image": of_linked(step, code_bytes=16)}, "with the code of its kernels"),
         (16384, lambda step: {"image": of_linked(step, types=0xFFFFFFFF, code_bytes=1 << 20)}, "16384"),
         (7168, lambda step: {"reloads": ()}, "od::softmax@1 .* od::eltwise@1"),
@@ -243,6 +242,19 @@ def test_a_saved_model_whose_program_does_not_run_its_operators(
     compiled.executables[key] = replace(executable, steps=(wrong,))
     compiled.save(tmp_path / "wrong.od")
     with pytest.raises(od.CompiledModelError, match=f"its program: .*{told}"):
+        od.load(tmp_path / "wrong.od")
+
+
+def test_a_saved_model_whose_program_names_a_kernel_that_nobody_brings(
+    model: ModelProto, tmp_path: Path
+) -> None:
+    compiled = od.compile(model, device=small(tmp_path, 16384), fallback="error")
+    ((key, executable),) = compiled.executables.items()
+    (step,) = executable.device_steps
+    wrong = replace(step, image=of_linked(step, digest=7))
+    compiled.executables[key] = replace(executable, steps=(wrong,))
+    compiled.save(tmp_path / "wrong.od")
+    with pytest.raises(od.KernelError, match=r"od::eltwise@1 .digest 0x00000007., which no plug-in brings"):
         od.load(tmp_path / "wrong.od")
 
 

@@ -19,7 +19,7 @@ def test_answers_are_onnxruntimes(part: int) -> None:
     # Most models are valid, enough are not, and deviations are rare.
     assert verdicts["answered"] > MODELS / 3
     assert verdicts["refused"] > MODELS / 10
-    assert verdicts["deviates"] < MODELS / 10
+    assert verdicts["deviates"] <= MODELS / 10
 
 
 def test_models_are_functions_of_their_bytes() -> None:

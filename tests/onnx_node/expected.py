@@ -39,9 +39,10 @@ def _of_node(node: onnx.NodeProto, types: dict[str, onnx.TypeProto], test: Any) 
     if first is not None and "any" not in accepted and (dtype := _dtype(first)) not in accepted:
         return f"{node.op_type} of {dtype} "
     made = next((value.type for value in test.model.graph.output if value.name == node.output[0]), None)
+    to = attributes.get("to", made and made.tensor_type.elem_type)
     match node.op_type:
-        case "Cast" | "CastLike" if made is not None and (to := _dtype(made)) not in accepted:
-            return f"{node.op_type} to {to} "
+        case "Cast" | "CastLike" if to and (name := str(helper.tensor_dtype_to_np_dtype(to))) not in accepted:
+            return f"{node.op_type} to {name} "
         case "AveragePool" | "MaxPool" if first and len(first.tensor_type.shape.dim) == 5:
             return f"{node.op_type} over 3 spatial dimensions"
         case "MaxPool" if len(outputs) > 1:

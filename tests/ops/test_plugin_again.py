@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
@@ -49,11 +51,20 @@ def test_a_model_of_open_shapes_is_compiled_again() -> None:
     assert value(session) == 9
 
 
-def test_a_model_without_its_source_says_so() -> None:
+def test_a_model_of_one_shape_is_compiled_again() -> None:
     declare(2)
     session = od.InferenceSession(model(4), fallback="error")
     assert value(session) == 4
     declare(3)
     assert value(od.InferenceSession(model(4), fallback="error")) == 9
+    assert value(session) == 9
+
+
+def test_a_saved_model_has_no_source_and_says_so(tmp_path: Path) -> None:
+    declare(2)
+    od.compile(model(4), fallback="error").save(tmp_path / "scaled.od")
+    session = od.InferenceSession(od.load(tmp_path / "scaled.od"))
+    assert value(session) == 4
+    declare(3)
     with pytest.raises(od.KernelLibraryError, match=r"again::scaled@1: given declared again since"):
         value(session)

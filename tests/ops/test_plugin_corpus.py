@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import onedispatch as od
+from onedispatch.operators.declarations.registry import mapping_for
 from onedispatch.operators.plugin.plugin import plugin_of
 from tests.devices import device_file
 from tests.ops.plugin_case import Case
@@ -18,6 +19,14 @@ FILES = sorted((Path(__file__).parent / "plugins").glob("[a-z]*.py"))
 CASES: list[Case] = [
     case for path in FILES for case in importlib.import_module(f"tests.ops.plugins.{path.stem}").CASES
 ]
+
+
+@pytest.fixture(autouse=True)
+def mapped() -> None:
+    """Tests of other files that ran before may have taken mappings back."""
+    for case in CASES:
+        if mapping_for("corpus", case.op) is None:
+            od.maps(case.op, domain="corpus")(case.kernel)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -110,9 +110,9 @@ def test_what_a_body_raises_ends_its_run_alone() -> None:
     ],
 )
 def test_mistakes_have_their_status_and_members(body: Any, status: int, says: str) -> None:
-    brought("Wrong", body)
-    with pytest.raises(od.KernelError, match=rf"test::wrong@1: .*{says}.*in member") as told:
-        ran(session("Wrong"))
+    brought("Mistaken", body)
+    with pytest.raises(od.KernelError, match=rf"test::mistaken@1: .*{says}.*in member") as told:
+        ran(session("Mistaken"))
     assert told.value.status == status
 
 
