@@ -14,6 +14,7 @@
 #include <tuple>
 #include <variant>
 
+#include "bind_gil.h"
 #include "bind_plugins.h"
 #include "onedispatch/interrupt.h"
 #include "onedispatch/kernel_library.h"
@@ -305,7 +306,7 @@ xrt::run call(const xrt::kernel& kernel, const py::args& args) {
   require_no_kernel_runs("kernel()");
   xrt::run run(kernel);
   for (size_t i = 0; i < args.size(); ++i) run.set_arg(static_cast<uint32_t>(i), to_argument(args[i]));
-  const py::gil_scoped_release release;
+  const Released release;
   run.start();
   return run;
 }
@@ -378,7 +379,7 @@ void bind_device(py::module_& m) {
       "load_kernel_library",
       [described](const std::string& path, std::optional<double> seconds) {
         const auto load = [&] {
-          const py::gil_scoped_release release;  // a first look forks, and waits for kernels that run
+          const Released release;  // a first look forks, and waits for kernels that run
           const od::BodyLimit limit(seconds ? static_cast<uint32_t>(1000 * *seconds) : od::host::KERNEL_MILLISECONDS);
           return od::load_library(path);
         };
@@ -439,7 +440,7 @@ void bind_device(py::module_& m) {
         for (const auto& [offset, of, plus, add] : patches)
           control.patches.push_back(od::PacketPatch{offset, of, plus, add});
         {
-          const py::gil_scoped_release release;
+          const Released release;
           report = xrt::replay(device, static_cast<const uint8_t*>(bytes.data()), bytes.size(), control);
         }
         return to_dict(report);
@@ -528,7 +529,7 @@ void bind_run(py::module_& m) {
       .value("ERT_CMD_STATE_SKCRASHED", State::SKCRASHED);
   py::class_<xrt::hw_context>(m, "hw_context")
       .def(py::init<const xrt::device&, const xrt::uuid&>(), py::arg("device"), py::arg("uuid"),
-           py::call_guard<py::gil_scoped_release>());
+           py::call_guard<Released>());
   py::class_<xrt::run>(m, "run")
       .def(py::init<const xrt::kernel&>(), py::arg("kernel"))
       .def(
@@ -538,11 +539,11 @@ void bind_run(py::module_& m) {
       .def("start",
            [](xrt::run& r) {
              require_no_kernel_runs("run.start");
-             const py::gil_scoped_release release;
+             const Released release;
              r.start();
            })
-      .def("wait", &xrt::run::wait, py::arg("timeout_ms") = 0, py::call_guard<py::gil_scoped_release>())
-      .def("wait2", [](xrt::run& r) { r.wait(); }, py::call_guard<py::gil_scoped_release>())
+      .def("wait", &xrt::run::wait, py::arg("timeout_ms") = 0, py::call_guard<Released>())
+      .def("wait2", [](xrt::run& r) { r.wait(); }, py::call_guard<Released>())
       .def("state", &xrt::run::state)
       .def("report", [](const xrt::run& r) { return to_dict(r.report()); })
       .def("prints", [](const xrt::run& r) { return prints_of(r.prints()); });
@@ -559,10 +560,10 @@ void bind_run(py::module_& m) {
       .def("execute",
            [](xrt::runlist& list) {
              require_no_kernel_runs("runlist.execute");
-             const py::gil_scoped_release release;
+             const Released release;
              list.execute();
            })
-      .def("wait", &xrt::runlist::wait, py::arg("timeout_ms") = 0, py::call_guard<py::gil_scoped_release>())
+      .def("wait", &xrt::runlist::wait, py::arg("timeout_ms") = 0, py::call_guard<Released>())
       .def("reset", &xrt::runlist::reset);
 }
 

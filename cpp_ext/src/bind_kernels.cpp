@@ -2,6 +2,7 @@
 // Python functions as kernels. They run on any thread, with the interpreter lock, which no thread waits for
 // while others need it to go on: who waits for a kernel call gives the lock back (interrupt.h), and objects
 // that end without it wait until somebody has it.
+#include "bind_gil.h"
 #include "bind_kernels.h"
 #include "bind_prints.h"
 
@@ -391,7 +392,7 @@ std::shared_ptr<const od::KernelBody> body_of(const py::dict& functions) {
   if (!functions.contains("library")) throw py::value_error("functions of a kernel: accepted: {'prepare': function}, {'library': path, 'index': i}");
   const auto path = functions["library"].cast<std::string>();
   const auto index = field<uint32_t>(functions, "index");
-  const py::gil_scoped_release release;  // a first look forks, and waits for kernels that run
+  const Released release;  // a first look forks, and waits for kernels that run
   return od::native_body(od::plugin_functions(path, index));
 }
 
@@ -426,7 +427,7 @@ void run_kernel(uint32_t digest, const std::vector<uint32_t>& words, const py::l
     }
   } log(printed);
   log.set_capacity(std::min(print_bytes, od::kMostPrintBytes));
-  const py::gil_scoped_release release;
+  const Released release;
   od::call_on_host(kernel, words, operands, scratch, static_cast<uint32_t>(1000 * seconds), log);
 }
 
@@ -447,7 +448,8 @@ void bind_ends() {
       py::arg("after_in_parent") = py::cpp_function([] { od::sim::WorkerPool::release_jobs(); }),
       py::arg("after_in_child") = py::cpp_function([] { entrance = new Entrance; }));
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
-    const py::gil_scoped_release release;
+    Ending::begin();
+    const Released release;
     entrance->close();
   }));
 }

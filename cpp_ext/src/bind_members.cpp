@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // _core.run_members: boxes of members on memory of their own, for check mode.
+#include "bind_gil.h"
 #include "bind_members.h"
 
 #include <pybind11/numpy.h>
@@ -88,7 +89,7 @@ py::dict run_members(uint32_t digest, const py::dict& setup, const py::list& ope
   run.memory.push_back(scratch.is_none() ? od::MemberMemory{} : memory_of(scratch));
   run.setup.scratch_bytes = static_cast<uint32_t>(run.memory.back().bytes - run.memory.back().at);
   {
-    const py::gil_scoped_release release;
+    const Released release;
     const od::BodyLimit limit(static_cast<uint32_t>(1000 * seconds));
     od::run_members(kernel, run, guarded, at_end);
   }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "bind_gil.h"
 #include "bind_plugins.h"
 
 #include <pybind11/stl.h>
@@ -24,7 +25,7 @@ constexpr double kSeconds = od::kDefaultLimit / 1000.0;  // that a call of a lib
 // Without the GIL: a library's functions take their time, at most `seconds` each, and a first look at one forks.
 template <class Call>
 decltype(auto) outside(double seconds, Call call) {
-  const py::gil_scoped_release release;
+  const Released release;
   const od::BodyLimit limit(static_cast<uint32_t>(1000 * seconds));
   return call();
 }

@@ -32,9 +32,7 @@ FILES = {
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.delenv(PATH, raising=False)
     monkeypatch.delenv(CONFLICT, raising=False)
-    monkeypatch.setattr(
-        output.console, "_width", 400
-    )  # no name of a file is wrapped
+    monkeypatch.setattr(output.console, "_width", 400)  # no name of a file is wrapped
     monkeypatch.chdir(tmp_path)
     od.plugins.reset()
     yield
