@@ -8,6 +8,7 @@ C++ holds the interpreter, the faulthandler watchdog prints every stack and ends
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -19,6 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # A busy machine is no failure.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+# What a shell runs in the background ignores Ctrl-C; the tests of it are not about that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 FOLDERS = ("dispatch", "operators", "transactions", "cpp_ext")
 
 

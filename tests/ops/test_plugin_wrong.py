@@ -92,6 +92,19 @@ def test_ctrl_c_ends_a_body_wherever_it_runs(threads: int | None) -> None:
     np.testing.assert_array_equal(fine.run(None, {"x": X})[0], blurred(X))
 
 
+def test_ctrl_c_that_the_process_ignores_ends_nothing() -> None:
+    session = session_of("Loops", kernel_seconds=1.0)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        with pytest.raises(od.KernelTimeoutError):  # and not the interrupt
+            timer.start()
+            session.run(None, {"x": X})
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="kernels have no threads of their own")
 def test_ctrl_c_ends_a_body_on_a_thread_of_the_simulator() -> None:
     session = session_of("LoopsElsewhere", (64, 512), kernel_seconds=60.0)
