@@ -9,15 +9,16 @@ from typing import Literal
 
 from onedispatch.dispatch.compiler.copies import Copies
 from onedispatch.dispatch.compiler.custom import CastPolicy, CustomNodes
-from onedispatch.dispatch.compiler.executable import Executable, NodePlacement
+from onedispatch.dispatch.compiler.executable import Executable
+from onedispatch.dispatch.compiler.expand import expand_bodies
 from onedispatch.dispatch.compiler.fold import specialise
 from onedispatch.dispatch.compiler.mapping import Unit
-from onedispatch.dispatch.compiler.partition import Region
 from onedispatch.dispatch.compiler.passthrough import hand_on
 from onedispatch.dispatch.compiler.phases import absorb, emit, fuse, place, select
+from onedispatch.dispatch.compiler.placement import host_reason, placement_of
 from onedispatch.dispatch.compiler.quantised import quantisations
 from onedispatch.dispatch.compiler.used_kernels import used_kernels
-from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
+from onedispatch.dispatch.frontend.graph import Array, Graph, Value
 from onedispatch.dispatch.frontend.validity import check_nodes
 from onedispatch.operators.scheduling.select import SEARCH, Selector
 from onedispatch.transactions import Device
@@ -45,7 +46,13 @@ def compile_graph(
     refuses.
     """
     custom = CustomNodes(graph, device, cast_policy)
-    special = custom.inserted(specialise(graph, shapes, values, custom))
+    special = specialise(graph, shapes, values, custom)
+    check_nodes(special, special.nodes)
+    expanded = expand_bodies(special, device)
+    while _learnt(special, expanded):  # what reads the results can be inferred now
+        special = specialise(expanded, shapes, values, custom)
+        expanded = expand_bodies(special, device)
+    special = custom.inserted(expanded)
     special = replace(special, quantised=quantisations(special))
     check_nodes(special, special.nodes)
     strict = fallback == "error"
@@ -63,10 +70,16 @@ def compile_graph(
         tuple(_shaped(special, value) for value in special.outputs),
         placed.sources,
         steps,
-        _placement(special, placed.plain),
+        placement_of(special, placed.plain),
         {name: special.constants[name] for name in placed.sources if name in special.constants},
         used_kernels(steps),
     )
+
+
+def _learnt(before: Graph, after: Graph) -> bool:
+    """Whether shapes of ``before`` that were unknown are known now."""
+    open_ends = (n for node in before.nodes for n in node.writes if not before.value(n).is_concrete)
+    return any(after.value(name).is_concrete for name in open_ends)
 
 
 def _shaped(graph: Graph, value: Value) -> Value:
@@ -78,7 +91,7 @@ def _shaped(graph: Graph, value: Value) -> Value:
 def _insist(graph: Graph, units: Sequence[Unit], refusals: Sequence[str]) -> None:
     """In strict mode: all nodes that do not map, at once."""
     lines = [
-        f"{node.name} ({node.op_type}): {unit.refusal}"
+        f"{node.name} ({node.op_type}): {host_reason(graph, node, unit)}"
         for unit in units
         if unit.kind == "host"
         for node in unit.nodes
@@ -95,38 +108,6 @@ def refused_model(name: str, lines: list[str]) -> UnsupportedModelError:
         "run it with fallback='cpu', or change these nodes",
         nodes=lines,
     )
-
-
-def _placement(graph: Graph, regions: Sequence[Region]) -> tuple[NodePlacement, ...]:
-    """One row per node of the model, in the model's order."""
-    rows: dict[str, NodePlacement] = {
-        f.node: NodePlacement(f.node, f.op_type, "folded", f.reason) for f in graph.folded
-    }
-    for region in regions:
-        for unit in region.units:
-            for node in unit.nodes:
-                row = _row(node, unit, graph.inserted.get(node.name, ""))
-                known = rows.get(node.name)
-                if known is None or known.reason.startswith("no data"):
-                    rows[node.name] = row
-    order = {name: index for index, name in enumerate(graph.order)}
-    return tuple(sorted(rows.values(), key=lambda row: order.get(row.node, len(order))))
-
-
-def _row(node: Node, unit: Unit, inserted: str) -> NodePlacement:
-    row = _placed(node, unit)
-    return replace(row, reason=f"{inserted}; {row.reason}") if inserted else row
-
-
-def _placed(node: Node, unit: Unit) -> NodePlacement:
-    if unit.kind == "host":
-        return NodePlacement(node.name, node.op_type, "cpu", str(unit.refusal))
-    if unit.operator is None:
-        return NodePlacement(node.name, node.op_type, "npu", "no data moves: another name for the same bytes")
-    reason = f"as {unit.operator.kind or type(unit.operator).__name__}"
-    if len(unit.nodes) > 1:
-        reason += " together with " + ", ".join(n.name for n in unit.nodes if n is not node)
-    return NodePlacement(node.name, node.op_type, "npu", reason)
 
 
 __all__ = ["Fallback", "compile_graph", "refused_model"]

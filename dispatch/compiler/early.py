@@ -9,6 +9,7 @@ from collections.abc import Collection
 from onedispatch.dispatch.compiler.compiler import refused_model
 from onedispatch.dispatch.compiler.custom import is_unmapped, missing_operators
 from onedispatch.dispatch.compiler.fold import may_fold
+from onedispatch.dispatch.frontend.function_bodies import has_body, opset_of
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.host.bodies import RUN_HERE
 from onedispatch.dispatch.plugins import discovery
@@ -23,7 +24,9 @@ def refuse_early(graph: Graph, deciding: Collection[str]) -> None:
     lines = [
         f"{node.name} ({node.op_type}): no device operator for {node.domain or 'ai.onnx'}.{node.op_type}"
         for node in graph.nodes
-        if node.name not in foldable and registry.mapping_for(node.domain, node.op_type) is None
+        if node.name not in foldable
+        and registry.mapping_for(node.domain, node.op_type) is None
+        and not has_body(node, opset_of(graph, node))
     ]
     if lines:
         raise refused_model(graph.name, lines)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -125,6 +125,13 @@ def map_graph(graph: Graph, device: Device) -> list[Unit]:
         else:
             units += mapped
     return absorb(units, graph.output_names)
+
+
+def refusals_of(graph: Graph, nodes: Iterable[Node], device: Device) -> dict[str, Refusal]:
+    """Why those of ``nodes`` do not map that do not, by name; they are all of ``graph``."""
+    specs, lowering = Specs(graph), Lowering(device)
+    mapped = ((node.name, _map_node(node, specs, lowering)) for node in nodes)
+    return {name: found for name, found in mapped if isinstance(found, Refusal)}
 
 
 def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refusal:

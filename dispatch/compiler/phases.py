@@ -257,6 +257,8 @@ def _host_step(graph: Graph, region: Region) -> HostStep:
         folded=(),
         decided={},
         annotations={},
+        origins={},
+        remarks={},
         quantised={name: graph.quantised[name] for name in edges if name in graph.quantised},
     )
     inputs = tuple(name for name in region.inputs if name not in graph.constants)

@@ -76,6 +76,16 @@ def rewired(node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> Node:
     return replace(node, inputs=tuple(inputs), outputs=tuple(outputs), proto=proto.SerializeToString())
 
 
+def renamed(node: Node, name: str, names: Mapping[str, str]) -> Node:
+    """``node`` under another name, with the names of its edges as ``names`` says. It has no subgraph."""
+    inputs = [names.get(one, one) for one in node.inputs]
+    outputs = [names.get(one, one) for one in node.outputs]
+    proto = node_proto(node)
+    proto.name = name
+    changed = replace(node, name=name, proto=proto.SerializeToString())
+    return rewired(changed, inputs, outputs)
+
+
 def cast_node(name: str, source: str, target: str, dtype: np.dtype[Any]) -> Node:
     """A node Cast from ``source`` to ``target``, which is of ``dtype``."""
     to = int(helper.np_dtype_to_tensor_dtype(dtype))

@@ -171,6 +171,14 @@ class Folded:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What a node that is not the model's own stands for: nodes of the model, and how that came."""
+
+    nodes: tuple[Node, ...]
+    how: str
+
+
+@dataclass(frozen=True)
 class Graph:
     """A model: nodes in topological order between inputs and outputs."""
 
@@ -191,6 +199,8 @@ class Graph:
     annotations: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
     quantised: Mapping[str, Quantisation] = field(default_factory=dict, repr=False)  # what tensors stand for
     inserted: Mapping[str, str] = field(default_factory=dict, repr=False)  # node that is not the model's: why
+    origins: Mapping[str, Origin] = field(default_factory=dict, repr=False)  # node -> what it stands for
+    remarks: Mapping[str, str] = field(default_factory=dict, repr=False)  # node -> what else was tried
 
     def value(self, name: str) -> Value:
         """What is known of an edge; constants included."""

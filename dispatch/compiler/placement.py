@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where every node of a model runs, and why: one row per node that the model has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from onedispatch.dispatch.compiler.executable import NodePlacement
+from onedispatch.dispatch.compiler.mapping import Unit
+from onedispatch.dispatch.compiler.partition import Region
+from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.transactions.base.phrases import counted
+
+
+def placement_of(graph: Graph, regions: Sequence[Region]) -> tuple[NodePlacement, ...]:
+    """One row per node of the model, in the model's order."""
+    rows: dict[str, NodePlacement] = {
+        f.node: NodePlacement(f.node, f.op_type, "folded", f.reason)
+        for f in graph.folded
+        if f.node not in graph.origins
+    }
+    pieces: dict[str, list[tuple[Node, Unit]]] = {}  # by node of the model that gave way to them
+    models: dict[str, Node] = {}
+    for unit in (unit for region in regions for unit in region.units):
+        for node in unit.nodes:
+            origin = graph.origins.get(node.name)
+            for model in origin.nodes if origin else ():
+                models[model.name] = model
+                pieces.setdefault(model.name, []).append((node, unit))
+            if origin is not None:
+                continue
+            known = rows.get(node.name)
+            if known is None or known.reason.startswith("no data"):
+                rows[node.name] = _row(graph, node, unit)
+    for name, given in pieces.items():
+        rows[name] = _joined(graph, models[name], given)
+    order = {name: index for index, name in enumerate(graph.order)}
+    return tuple(sorted(rows.values(), key=lambda row: order.get(row.node, len(order))))
+
+
+def host_reason(graph: Graph, node: Node, unit: Unit) -> str:
+    """Why a node runs on the host: the refusal of its mapping, and what else was tried."""
+    remark = graph.remarks.get(node.name)
+    return f"{unit.refusal}; {remark}" if remark else str(unit.refusal)
+
+
+def _row(graph: Graph, node: Node, unit: Unit) -> NodePlacement:
+    row = _placed(graph, node, unit)
+    inserted = graph.inserted.get(node.name)
+    return replace(row, reason=f"{inserted}; {row.reason}") if inserted else row
+
+
+def _placed(graph: Graph, node: Node, unit: Unit) -> NodePlacement:
+    if unit.kind == "host":
+        return NodePlacement(node.name, node.op_type, "cpu", host_reason(graph, node, unit))
+    if unit.operator is None:
+        return NodePlacement(node.name, node.op_type, "npu", "no data moves: another name for the same bytes")
+    reason = f"as {_kind(unit)}"
+    if len(unit.nodes) > 1:
+        reason += " together with " + ", ".join(n.name for n in unit.nodes if n is not node)
+    return NodePlacement(node.name, node.op_type, "npu", reason)
+
+
+def _joined(graph: Graph, model: Node, pieces: Sequence[tuple[Node, Unit]]) -> NodePlacement:
+    """The row of a node of the model by those that stand for it."""
+    how = graph.origins[pieces[0][0].name].how
+    hosts = [(node, unit) for node, unit in pieces if unit.kind == "host"]
+    if hosts:
+        said = "; ".join(f"{node.op_type}: {host_reason(graph, node, unit)}" for node, unit in hosts)
+        return NodePlacement(model.name, model.op_type, "cpu", f"{how}, of which not all maps: {said}")
+    nodes = dict.fromkeys(node.name for node, _ in pieces)
+    kinds = dict.fromkeys(_kind(unit) for _, unit in pieces if unit.operator is not None)
+    reason = f"{how}: {counted(len(nodes), 'node')} as {_listed(kinds)}"
+    return NodePlacement(model.name, model.op_type, "npu", reason)
+
+
+def _listed(kinds: Iterable[str]) -> str:
+    return ", ".join(kinds) or "other names for the same bytes"
+
+
+def _kind(unit: Unit) -> str:
+    return unit.operator.kind or type(unit.operator).__name__ if unit.operator is not None else ""

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that ONNX itself defines by other operators: the body of a node, as a graph of its own.
+
+onnx's inliner chooses the body that fits the model's operator set, builds those that depend on types and
+on which operands are given, and puts attributes in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+
+import onnx
+from onnx import inliner
+
+from onedispatch.dispatch.frontend.exporter import sub_model
+from onedispatch.dispatch.frontend.graph import Graph, Node, Value
+from onedispatch.dispatch.frontend.importer import import_model
+from onedispatch.transactions.base.errors import ModelError
+
+# By the version of onnx, for bodies that it cannot build of what is given.
+_INLINER_ERRORS = (RuntimeError, ValueError, TypeError, onnx.shape_inference.InferenceError)
+
+
+def has_body(node: Node, opset: int) -> bool:
+    """Whether ONNX defines the operator of ``node`` by others, in this version of its domain."""
+    return has_operator_body(node.op_type, node.domain, opset)
+
+
+@cache
+def has_operator_body(op_type: str, domain: str, opset: int) -> bool:
+    """The same by the names of operator and domain ("": ONNX's own)."""
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return False
+    # The second is made for operands and types; onnx's stubs leave these properties out.
+    kinds = ("has_function", "has_context_dependent_function")
+    return any(getattr(schema, kind) for kind in kinds)
+
+
+def opset_of(graph: Graph, node: Node) -> int:
+    return graph.opsets.get(node.domain, graph.opsets.get("", 1))
+
+
+def body_of(graph: Graph, node: Node, wanted: Iterable[str]) -> Graph | None:
+    """The nodes that ``node`` is by definition, between its inputs and those of its outputs in ``wanted``.
+
+    Constants that it reads are constants there; its own nodes and values have names of their own. None
+    where ONNX has no body for these types and operands. Raises ``ModelError`` where the body is no graph
+    that can be read.
+    """
+    given = [graph.value(name) for name in node.reads]
+    outputs = [graph.value(name) for name in node.writes if name in wanted]
+    model = sub_model(graph, [node], given, outputs, {})
+    _take_defaults(model.graph.node[0], opset_of(graph, node))
+    try:
+        inlined = inliner.inline_selected_functions(
+            model, [(node.domain, node.op_type)], exclude=False, inline_schema_functions=True
+        )
+    except _INLINER_ERRORS:
+        return None
+    if any(one.op_type == node.op_type and one.domain == node.domain for one in inlined.graph.node):
+        return None
+    return _with_constants(import_model(inlined), graph, given)
+
+
+def _take_defaults(node: onnx.NodeProto, opset: int) -> None:
+    """Writes down attributes that the node leaves at their defaults: the inliner puts in what it sees."""
+    known = onnx.defs.get_schema(node.op_type, opset, node.domain).attributes
+    given = {attribute.name for attribute in node.attribute}
+    for name, attribute in known.items():
+        if name not in given and attribute.default_value.type != onnx.AttributeProto.UNDEFINED:
+            node.attribute.append(attribute.default_value)
+
+
+def _with_constants(body: Graph, graph: Graph, given: Iterable[Value]) -> Graph:
+    known = {v.name: graph.constants[v.name] for v in given if v.name in graph.constants}
+    if not body.nodes:
+        raise ModelError("a function body", "no nodes", "nodes")
+    inputs = tuple(value for value in body.inputs if value.name not in known)
+    return replace(body, inputs=inputs, constants={**body.constants, **known}, ir_version=graph.ir_version)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Node tests of operators without a mapping that have a function body: by it on the device, or refused so.
+
+What maps grows, and so do the bodies that do: operators that are mapped by now are ``test_backend``'s.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+from onedispatch import UnsupportedModelError
+from onedispatch.dispatch.frontend.function_bodies import has_operator_body
+from tests.onnx_node.test_backend import run_data_sets
+from tests.ops.case import OPERATORS
+
+# Operators of which every test runs.
+WHOLE = frozenset("Mish RMSNormalization Softplus".split())
+
+
+def _load() -> dict[str, Any]:
+    """Node tests that have an operator which can only run by its body, by name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.loader import load_model_tests
+
+        tests = load_model_tests(kind="node")
+    return {test.name: test for test in tests if test.model is not None and _by_body(test.model)}
+
+
+def _by_body(model: Any) -> bool:
+    opset = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 1)
+    others = {node.op_type for node in model.graph.node} - set(OPERATORS)
+    tensors = all(value.type.HasField("tensor_type") for value in model.graph.input)
+    plain = all(node.domain in ("", "ai.onnx") for node in model.graph.node)
+    return plain and tensors and bool(others) and all(has_operator_body(op, "", opset) for op in others)
+
+
+TESTS = _load()
+
+
+@pytest.mark.parametrize("name", sorted(TESTS))
+def test_runs_by_its_body_or_says_what_does_not_map(name: str) -> None:
+    test = TESTS[name]
+    try:
+        run_data_sets(test, test.model, test.data_sets)
+    except UnsupportedModelError as error:
+        assert not WHOLE.issuperset(node.op_type for node in test.model.graph.node), error.nodes
+        assert all("its function body: " in line for line in error.nodes)
