@@ -36,7 +36,7 @@ _SHAPE_OPERANDS: dict[str, tuple[int, ...]] = {
     "ReduceSum": (1,),
     "ReduceSumSquare": (1,),
     "Reshape": (1,),
-    "Resize": (2, 3),
+    "Resize": (1, 2, 3),
     "STFT": (1, 3),
     "Slice": (1, 2, 3, 4),
     "Split": (1,),

@@ -486,6 +486,38 @@ constexpr uint32_t act_alpha = 2;
 constexpr uint32_t act_beta = 3;
 }  // namespace scalar
 }  // namespace reduce
+namespace resample {
+constexpr uint32_t digest = 0xC3A2D2B5;
+constexpr uint32_t dim_o = 40;
+constexpr uint32_t dim_j = 41;
+constexpr uint32_t dim_i = 42;
+constexpr uint32_t x = 43;
+constexpr uint32_t x_o = 44;
+constexpr uint32_t x_j = 49;
+constexpr uint32_t x_i = 54;
+constexpr uint32_t index = 59;
+constexpr uint32_t index_j = 60;
+constexpr uint32_t index_taps = 65;
+constexpr uint32_t weight = 70;
+constexpr uint32_t weight_j = 71;
+constexpr uint32_t weight_taps = 76;
+constexpr uint32_t out = 81;
+constexpr uint32_t outside = 82;
+namespace dim {
+constexpr uint32_t o = 0;
+constexpr uint32_t j = 1;
+constexpr uint32_t i = 2;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x = 0;
+constexpr uint32_t index = 1;
+constexpr uint32_t weight = 2;
+constexpr uint32_t out = 3;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t outside = 0;
+}  // namespace scalar
+}  // namespace resample
 namespace softmax {
 constexpr uint32_t digest = 0xCAD6BBBF;
 constexpr uint32_t dim_o = 40;

@@ -2173,6 +2173,124 @@ enum { OD_REDUCE_R = 0, OD_REDUCE_I = 1 };
 enum { OD_REDUCE_X = 0, OD_REDUCE_OUT = 1 };
 enum { OD_REDUCE_MODE = 0, OD_REDUCE_ACT = 1, OD_REDUCE_ACT_ALPHA = 2, OD_REDUCE_ACT_BETA = 3 };
 static const od_kernel_spec od_reduce_spec = {"od::reduce@1", 0xD404DE58u, od_reduce_dims, 2, 1, 0, od_reduce_operands, 2, od_reduce_types, 3, od_reduce_scalars, 4, od_reduce_cost, 573, od_reduce_scratch, 15, 1, od_reduce_constants, 7, 63, 128, 2048, OD_PRINT_NO};
+static const od_axis_spec od_resample_x[] = {{"o", 0}, {"j", 1}, {"i", 2}};
+static const od_axis_spec od_resample_index[] = {{"j", 1}, {"taps", 255}};
+static const od_axis_spec od_resample_weight[] = {{"j", 1}, {"taps", 255}};
+static const od_axis_spec od_resample_out[] = {{"o", 0}, {"j", 1}, {"i", 2}};
+static const od_operand_spec od_resample_operands[] = {
+    {"x", 43, 385u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 3, 0, od_resample_x, 3},
+    {"index", 59, 128u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_resample_index, 2},
+    {"weight", 70, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_resample_weight, 2},
+    {"out", 81, 385u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_resample_out, 3},
+};
+static const uint32_t od_resample_types[] = {
+    1u, 128u, 1u, 1u,
+    384u, 128u, 0u, 384u,
+};
+static const od_scalar_spec od_resample_scalars[] = {
+    {"outside", 82, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 3, 0},
+};
+/* call_cycles + rows
+ * rows: sideways * tile(o) * tile(j) * (row_cycles + count(index, *taps) * (1 + present(weight)) + ceil(tile(i) / out's lanes) * (1 + count(index, *taps) * max(1 / loads_per_cycle, product))) + (1 - sideways) * tile(o) * (row_cycles + ceil(tile(j) / out's lanes) + count(index, *taps) * (min(tile(j), ceil(count(x, j) * bytes(x) / vector_bytes) + ceil(tile(j) / out's lanes)) * gather_cycles + ceil(tile(j) / out's lanes) * ((1 + present(weight)) * 1 / loads_per_cycle + product)))
+ * sideways: tile(i) != 1
+ * product: present(weight) * (out's mul_cycles + out's op_cycles)
+ */
+static const od_step od_resample_cost[] = {
+    {OD_OP_DEVICE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_PRESENT, 2, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 3, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DEVICE, 3, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 2, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 3, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 3, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 3, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_BYTES, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 6, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 3, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MIN, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 7, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 3, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_PRESENT, 2, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DEVICE, 3, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 2, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 3, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 3, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+};
+static const char* const od_resample_dims[] = {"o", "j", "i"};
+static const char* const od_resample_constants[] = {"call_cycles", "row_cycles", "lanes", "loads_per_cycle", "mul_cycles", "op_cycles", "vector_bytes", "gather_cycles"};
+enum { OD_RESAMPLE_O = 0, OD_RESAMPLE_J = 1, OD_RESAMPLE_I = 2 };
+enum { OD_RESAMPLE_X = 0, OD_RESAMPLE_INDEX = 1, OD_RESAMPLE_WEIGHT = 2, OD_RESAMPLE_OUT = 3 };
+enum { OD_RESAMPLE_OUTSIDE = 0 };
+static const od_kernel_spec od_resample_spec = {"od::resample@1", 0xC3A2D2B5u, od_resample_dims, 3, 0, 0, od_resample_operands, 4, od_resample_types, 2, od_resample_scalars, 1, od_resample_cost, 88, 0, 0, 0, od_resample_constants, 8, 83, 128, 1280, OD_PRINT_NO};
 static const od_axis_spec od_softmax_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_softmax_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_softmax_operands[] = {
@@ -2292,6 +2410,6 @@ enum { OD_SOFTMAX_X = 0, OD_SOFTMAX_OUT = 1 };
 enum { OD_SOFTMAX_LOG = 0, OD_SOFTMAX_LENGTH = 1 };
 static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xCAD6BBBFu, od_softmax_dims, 2, 0, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 95, 0, 0, 0, od_softmax_constants, 11, 61, 128, 1536, OD_PRINT_NO};
 /* Every declared kernel. */
-#define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_layer_norm) X(od_lrn) X(od_pool) X(od_reduce) X(od_softmax)
+#define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_layer_norm) X(od_lrn) X(od_pool) X(od_reduce) X(od_resample) X(od_softmax)
 
 #endif

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resize and Upsample: one axis after the other, or where elements repeat evenly, one strided copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from math import isfinite, prod
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations.dtypes import FLOATS, DType
+from onedispatch.operators.declarations.kernel import MAX_DIMS
+from onedispatch.operators.declarations.params import MAX_DENOMINATOR, MAX_NUMERATOR
+from onedispatch.operators.declarations.registry import maps
+from onedispatch.operators.families.convert import emit_converted, in_float32
+from onedispatch.operators.families.elementwise import Eltwise, numpy_names
+from onedispatch.operators.families.movement import MOVED, Copy, carried, emit_narrow, emit_wide
+from onedispatch.operators.families.resample import Resample
+from onedispatch.operators.families.resize_tables import AxisMap, Filter
+from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
+from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim, Operand
+from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.transactions import Device
+from onedispatch.transactions.base.phrases import counted
+
+Array = np.ndarray[Any, Any]
+Step = tuple[int, int, int]  # (a, den, start): output j of an axis is element floor(a*j/den) + start
+
+_WEIGHTED = numpy_names(FLOATS)  # of linear and cubic
+
+
+class Repeat(Eltwise):
+    """Output coordinate ``j`` of every axis is the input's ``floor(a*j/den) + start``: one copy."""
+
+    kind = "repeat"
+    applies_activation = False
+
+    def __init__(
+        self, name: str, x: TensorSpec, output: TensorSpec, steps: Sequence[Step], device: Device
+    ) -> None:
+        self.steps = tuple(steps)
+        super().__init__(name, "copy", [x], output, device, views=[])
+
+    def _check(self) -> None:
+        dims = len(self._walked())
+        if dims > MAX_DIMS:
+            raise Unsupported(f"{counted(dims, 'dimension')} that cannot be joined", f"at most {MAX_DIMS}")
+
+    def row_of(self, tensor: TensorSpec) -> DType:
+        return carried(tensor)[0]
+
+    def _walked(self) -> list[tuple[int, int, Step]]:
+        """(extent of x, extent of the output, step) per dimension, those joined that stay as they are."""
+        x, count = self.inputs[0], carried(self.output)[1]
+        walked: list[tuple[int, int, Step]] = []
+        for d, step in enumerate([*self.steps, (1, 1, 0)][: len(self.steps) + (count > 1)]):
+            n = count if d == len(self.steps) else x.device_shape[d]
+            made = count if d == len(self.steps) else self.output.device_shape[d]
+            same = step == (1, 1, 0) and n == made
+            if walked and same and walked[-1][2] == (1, 1, 0) and walked[-1][0] == walked[-1][1]:
+                walked[-1] = (walked[-1][0] * n, walked[-1][1] * made, step)
+            else:
+                walked.append((n, made, step))
+        return walked
+
+    def nests(self) -> list[Nest]:
+        if not self.output.size:
+            return []
+        row, walked = self.row_of(self.output), self._walked()
+        unit = row.per_word
+        shape, strides, access = [], [], []
+        for d, (n, _, (a, den, start)) in enumerate(walked):
+            last = d == len(walked) - 1
+            if n > 1 or last:
+                shape.append(n)
+                strides.append(prod(w[0] for w in walked[d + 1 :]))
+                single = last and self.inputs[0].row == 1 and n == unit
+                access.append(
+                    Access(None) if single else Access(d, a, start, start, unit if last else 1, den)
+                )
+        sizes = [made for _, made, _ in walked]
+        dims = [Dim(f"i{d}", size) for d, size in enumerate(sizes)]
+        padding = self.output.row_pitch - self.output.row if unit > 1 else 0
+        dims[-1] = Dim(dims[-1].name, sizes[-1], multiple=unit, padding=padding)
+        x = Operand("x0", 0, row, tuple(shape), tuple(strides), tuple(access))
+        made_strides = tuple(prod(sizes[d + 1 :]) for d in range(len(sizes)))
+        whole = tuple(Access(d) for d in range(len(sizes)))
+        out = Operand("out", OUTPUT, row, tuple(sizes), made_strides, whole)
+        return [Nest(self.kernel, tuple(dims), (x,), (out,), scalars=self.scalars)]
+
+    def reference(self, *arrays: Array) -> Array:
+        x = arrays[0].reshape(self.inputs[0].shape)
+        for d, (a, den, start) in enumerate(self.steps):
+            x = x.take(np.arange(self.output.shape[d]) * a // den + start, axis=d)
+        return x.reshape(self.output.shape)
+
+
+def _step(index: Array, extent: int) -> Step | None:
+    """The step that gives these places of an axis of ``extent`` elements, where there is one."""
+    places, count = index.astype(np.int64), len(index)
+    start = int(places[0])
+    repeats = int(np.argmax(places != start)) or min(count, MAX_DENOMINATOR)
+    apart = int(places[-1] - start) // max(count - 1, 1)
+    for slope in (Fraction(1, repeats), Fraction(apart), Fraction(extent, count)):
+        a, den = slope.numerator, slope.denominator
+        fits = 0 < a <= MAX_NUMERATOR and den <= MAX_DENOMINATOR
+        if fits and np.array_equal(np.arange(count) * a // den + start, places):
+            return a, den, start
+    return None
+
+
+def _emit_nearest(
+    node: NodeSpec,
+    lowering: Lowering,
+    tensors: tuple[TensorSpec, TensorSpec],
+    tables: dict[int, Array],
+    outside: float,
+) -> None:
+    x, output = tensors
+    found = [_step(tables[d], x.shape[d]) if d in tables else (1, 1, 0) for d in range(len(x.shape))]
+    steps = [step for step in found if step is not None]
+    if len(steps) == len(found) and all((table >= 0).all() for table in tables.values()):
+        try:
+            lowering.emit(Repeat(node.name, x, output, steps, lowering.device))
+            return
+        except Unsupported:
+            pass  # more dimensions than a nest has
+    narrow, count = carried(x)[0].per_word > 1, carried(x)[1]
+    if narrow:
+        outside = float(np.asarray(outside).astype(x.dtype).view(f"u{x.dtype.itemsize}"))
+    source = emit_wide(node.name, x, lowering) if narrow else x
+    result = lowering.temp(source.dtype, output.shape) if narrow else output
+    rows = {d: (table[:, None], None) for d, table in tables.items()}
+    _emit_passes(node, lowering, source, result, rows, outside, count)
+    if narrow:
+        emit_narrow(node.name, result, output, lowering)
+
+
+def _emit_passes(
+    node: NodeSpec,
+    lowering: Lowering,
+    x: TensorSpec,
+    output: TensorSpec,
+    tables: Mapping[int, tuple[Array, Array | None]],
+    outside: float,
+    count: int = 1,
+) -> None:
+    """One axis after the other, those first that make the least of it; elements are ``count`` words."""
+    order = sorted(tables, key=lambda d: len(tables[d][0]) / max(x.shape[d], 1))
+    for d in order:
+        index, weight = tables[d]
+        shape = [*x.shape[:d], len(index), *x.shape[d + 1 :]]
+        target = output if d == order[-1] else lowering.temp(x.dtype, shape)
+        sizes = prod(x.shape[:d]), x.shape[d], prod(x.shape[d + 1 :]) * count
+        constants = [lowering.const(table) for table in (index, weight) if table is not None]
+        lowering.emit(Resample(node.name, [x, *constants], target, sizes, lowering.device, outside))
+        x = target
+
+
+# -- ONNX --------------------------------------------------------------------------------------
+
+
+def _values(node: NodeSpec, index: int, what: str) -> list[float] | None:
+    """A constant operand's values; None where it is absent or empty, which ONNX takes for the same."""
+    tensor = node.input(index)
+    if tensor is None or 0 in tensor.shape:
+        return None
+    if tensor.value is None:
+        raise Unsupported(f"{what} computed at run time", f"constant {what}")
+    return [float(v) for v in np.asarray(tensor.value).reshape(-1)]
+
+
+def _axis_maps(node: NodeSpec, x: TensorSpec, output: TensorSpec) -> list[AxisMap]:
+    """How every axis is resized."""
+    rank = len(x.shape)
+    given = node.attr("axes")
+    axes = [int(a) % rank for a in given] if given else list(range(rank))
+    old = node.op_type == "Upsample" or node.opset < 11
+    scales = node.attr("scales") or _values(node, 1 if old else 2, "scales")
+    sizes = None if old else _values(node, 3, "sizes")
+    roi = None if old else _values(node, 1, "roi")
+    cropped = node.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
+    if cropped and (roi is None or len(roi) != 2 * len(axes)):
+        raise Unsupported("tf_crop_and_resize without a roi of two numbers per axis", "start and end of each")
+    if (scales is None) == (sizes is None) or len(scales or sizes or ()) != len(axes):
+        raise Unsupported("Resize without scales or sizes of every axis", "one of the two, a number per axis")
+    if scales is None and sizes is not None:
+        scales = [size / max(x.shape[d], 1) for size, d in zip(sizes, axes, strict=True)]
+        policy = node.attr("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            scales = [min(scales) if policy == "not_larger" else max(scales)] * len(axes)
+    found = [AxisMap(n, n, 1.0, n) for n in x.shape]
+    for i, (d, scale) in enumerate(zip(axes, scales or (), strict=True)):
+        resized = output.shape[d]
+        length = resized if sizes is not None else scale * x.shape[d]
+        region = (roi[i], roi[len(axes) + i]) if cropped and roi is not None else (0.0, 1.0)
+        found[d] = AxisMap(x.shape[d], resized, scale, length, region)
+    return found
+
+
+def _filter(node: NodeSpec) -> Filter:
+    mode = node.attr("mode", "nearest")
+    if mode not in ("nearest", "linear", "cubic"):
+        raise Unsupported(f"{node.op_type} with mode {mode}", "nearest, linear, cubic")
+    if node.op_type == "Upsample" or node.opset < 11:
+        return Filter(mode, "asymmetric", "simple")
+    antialias = bool(node.attr("antialias", 0))
+    if antialias and mode == "nearest":
+        raise Unsupported("Resize with antialias and mode nearest", "linear or cubic")
+    return Filter(
+        mode,
+        node.attr("coordinate_transformation_mode", "half_pixel"),
+        node.attr("nearest_mode", "round_prefer_floor"),
+        float(node.attr("cubic_coeff_a", -0.75)),
+        bool(node.attr("exclude_outside", 0)),
+        antialias,
+    )
+
+
+@maps(
+    "Resize",
+    "Upsample",
+    dtypes=MOVED,
+    notes=f"every mode and coordinate transformation; linear and cubic of {', '.join(_WEIGHTED)}",
+)
+def map_resize(node: NodeSpec, lowering: Lowering) -> None:
+    x, output = node.input(0), node.outputs[0]
+    if x is None or output is None:
+        raise Unsupported(f"{node.op_type} without its data or its result", "both")
+    filtered, outside = _filter(node), float(node.attr("extrapolation_value", 0.0))
+    if filtered.mode != "nearest" and str(x.dtype) not in _WEIGHTED:
+        raise Unsupported(f"{node.op_type} of {x.dtype} with mode {filtered.mode}", ", ".join(_WEIGHTED))
+    if outside and (carried(x)[1] > 1 or not isfinite(outside)):
+        raise Unsupported(
+            f"extrapolation_value {outside} of {x.dtype}", "0, or elements of 32 bits and a finite value"
+        )
+    maps_of = {d: axis for d, axis in enumerate(_axis_maps(node, x, output)) if not axis.same}
+    if not output.size:
+        raise Unsupported(f"{node.op_type} to {list(output.shape)}", "at least one element")
+    if not maps_of:
+        lowering.emit(Copy(node.name, [x], output, lowering.device))
+        return
+    tables = {d: filtered.table(axis) for d, axis in maps_of.items()}
+    if filtered.mode == "nearest":
+        nearest = {d: index[:, 0] for d, (index, _) in tables.items()}
+        _emit_nearest(node, lowering, (x, output), nearest, outside)
+        return
+    wide = in_float32(node.name, x, lowering)
+    result = output if wide is x else lowering.temp(wide.dtype, output.shape)
+    _emit_passes(node, lowering, wide, result, tables, outside)
+    if result is not output:
+        emit_converted(node.name, result, output, lowering)
