@@ -19,13 +19,14 @@ from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Slot
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.plugins.engine import carry
+from onedispatch.dispatch.runtime.blame import blamed
 from onedispatch.dispatch.runtime.prints import PRINT_BYTES, Print, prints_of
 from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
 from onedispatch.dispatch.runtime.trace import trace_of
 from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.transactions import Device, Xclbin
-from onedispatch.transactions.base.errors import OneDispatchError, SimulationError
+from onedispatch.transactions.base.errors import KernelError, OneDispatchError, SimulationError
 from onedispatch.transactions.base.phrases import counted
 from onedispatch.transactions.format.spec import KERNEL_ARGUMENT_OFFSET, KERNEL_OPCODE
 
@@ -150,8 +151,10 @@ class LoadedStep:
         try:
             run = kernel(KERNEL_OPCODE, self._instructions, size, *self._buffers)
             state = run.wait()
-        except OneDispatchError:
+        except OneDispatchError as error:
             self._session.reset(self._step.image)
+            if isinstance(error, KernelError):
+                blamed(error, self._step)
             raise
         finally:
             self.prints = [] if run is None else prints_of(run.prints(), self._step)

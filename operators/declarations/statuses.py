@@ -68,6 +68,7 @@ STATUSES = (
     Status("timeout", -31, "it did not end in time"),
     Status("failure", -32, "it failed and says nothing more"),
     Status("crash", -33, "it crashed"),
+    Status("index", -34, "an index outside of the axis that it counts along"),
 )
 OK = STATUSES[0].code
 

@@ -111,5 +111,6 @@
 #define OD_TIMEOUT (-31) /* it did not end in time */
 #define OD_FAILURE (-32) /* it failed and says nothing more */
 #define OD_CRASH (-33) /* it crashed */
+#define OD_INDEX (-34) /* an index outside of the axis that it counts along */
 
 #endif

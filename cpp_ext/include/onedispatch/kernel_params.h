@@ -542,4 +542,41 @@ constexpr uint32_t log = 0;
 constexpr uint32_t length = 1;
 }  // namespace scalar
 }  // namespace softmax
+namespace take {
+constexpr uint32_t digest = 0x86C50FFB;
+constexpr uint32_t dim_o = 40;
+constexpr uint32_t dim_j = 41;
+constexpr uint32_t dim_i = 42;
+constexpr uint32_t dim_w = 43;
+constexpr uint32_t x = 44;
+constexpr uint32_t x_o = 45;
+constexpr uint32_t x_k = 50;
+constexpr uint32_t x_i = 55;
+constexpr uint32_t x_w = 60;
+constexpr uint32_t index = 65;
+constexpr uint32_t index_o = 66;
+constexpr uint32_t index_j = 71;
+constexpr uint32_t index_i = 76;
+constexpr uint32_t index_w = 81;
+constexpr uint32_t out = 86;
+constexpr uint32_t filled = 87;
+constexpr uint32_t fill_low = 88;
+constexpr uint32_t fill_high = 89;
+namespace dim {
+constexpr uint32_t o = 0;
+constexpr uint32_t j = 1;
+constexpr uint32_t i = 2;
+constexpr uint32_t w = 3;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x = 0;
+constexpr uint32_t index = 1;
+constexpr uint32_t out = 2;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t filled = 0;
+constexpr uint32_t fill_low = 1;
+constexpr uint32_t fill_high = 2;
+}  // namespace scalar
+}  // namespace take
 }  // namespace onedispatch::params

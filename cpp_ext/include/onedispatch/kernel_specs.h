@@ -2409,7 +2409,98 @@ enum { OD_SOFTMAX_O = 0, OD_SOFTMAX_I = 1 };
 enum { OD_SOFTMAX_X = 0, OD_SOFTMAX_OUT = 1 };
 enum { OD_SOFTMAX_LOG = 0, OD_SOFTMAX_LENGTH = 1 };
 static const od_kernel_spec od_softmax_spec = {"od::softmax@1", 0xCAD6BBBFu, od_softmax_dims, 2, 0, 0, od_softmax_operands, 2, 0, 0, od_softmax_scalars, 2, od_softmax_cost, 95, 0, 0, 0, od_softmax_constants, 11, 61, 128, 1536, OD_PRINT_NO};
+static const od_axis_spec od_take_x[] = {{"o", 0}, {"k", 254}, {"i", 2}, {"w", 3}};
+static const od_axis_spec od_take_index[] = {{"o", 0}, {"j", 1}, {"i", 2}, {"w", 3}};
+static const od_axis_spec od_take_out[] = {{"o", 0}, {"j", 1}, {"i", 2}, {"w", 3}};
+static const od_operand_spec od_take_operands[] = {
+    {"x", 44, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_take_x, 4},
+    {"index", 65, 128u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_take_index, 4},
+    {"out", 86, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_take_out, 4},
+};
+static const od_scalar_spec od_take_scalars[] = {
+    {"filled", 87, OD_SCALAR_U32, 0.0, 1.0, 0, 2, 0},
+    {"fill_low", 88, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 2, 0},
+    {"fill_high", 89, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 2, 0},
+};
+/* call_cycles + row_cycles + scanned + moved / steps
+ * scanned: ceil(count(index, o) * count(index, j) * count(index, i) * count(index, w) / index's lanes) * (2 * index's compare_cycles + index's op_cycles)
+ * moved: apart * elements * 2 * gather_cycles + (1 - apart) * elements / tile(w) * (row_cycles + (stride(x, w) != 1) * tile(w) * gather_cycles + (1 - (stride(x, w) != 1)) * ceil(tile(w) * bytes(out) / vector_bytes))
+ * apart: stride(index, w) != 0
+ */
+static const od_step od_take_cost[] = {
+    {OD_OP_DEVICE, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 2, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 3, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 1, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 1, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 1, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_STRIDE, 1, 3, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_ELEMENTS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 5, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_STRIDE, 1, 3, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_ELEMENTS, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 3, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_STRIDE, 0, 3, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 3, 0, 0, 0.0},
+    {OD_OP_DEVICE, 5, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_STRIDE, 0, 3, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 3, 0, 0, 0.0},
+    {OD_OP_BYTES, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 6, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_STEPS, 0, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+};
+static const char* const od_take_dims[] = {"o", "j", "i", "w"};
+static const char* const od_take_constants[] = {"call_cycles", "row_cycles", "lanes", "compare_cycles", "op_cycles", "gather_cycles", "vector_bytes"};
+enum { OD_TAKE_O = 0, OD_TAKE_J = 1, OD_TAKE_I = 2, OD_TAKE_W = 3 };
+enum { OD_TAKE_X = 0, OD_TAKE_INDEX = 1, OD_TAKE_OUT = 2 };
+enum { OD_TAKE_FILLED = 0, OD_TAKE_FILL_LOW = 1, OD_TAKE_FILL_HIGH = 2 };
+static const od_kernel_spec od_take_spec = {"od::take@1", 0x86C50FFBu, od_take_dims, 4, 1, 0, od_take_operands, 3, 0, 0, od_take_scalars, 3, od_take_cost, 65, 0, 0, 0, od_take_constants, 7, 90, 128, 1536, OD_PRINT_NO};
 /* Every declared kernel. */
-#define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_layer_norm) X(od_lrn) X(od_pool) X(od_reduce) X(od_resample) X(od_softmax)
+#define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_layer_norm) X(od_lrn) X(od_pool) X(od_reduce) X(od_resample) X(od_softmax) X(od_take)
 
 #endif

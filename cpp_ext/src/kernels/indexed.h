@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kernels share whose data decides addresses: indices of 32 or 64 bits that count along an axis, from its
+// end on where they are negative.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "kernel.h"
+#include "words.h"
+
+namespace onedispatch::kernels {
+
+// Chunks begin with words, also those of 64-bit indices.
+template <class Index>
+int64_t index_at(const uint8_t* chunk, int64_t element) {
+  Index value;
+  std::memcpy(&value, chunk + element * static_cast<int64_t>(sizeof value), sizeof value);
+  return value;
+}
+
+// Calls use(Index{}) with the type of the indices that `operand` holds.
+template <class Use>
+void with_index(const Operand& operand, Use use) {
+  if (element_bytes(operand.dtype) == 8) {
+    use(int64_t{});
+  } else {
+    use(int32_t{});
+  }
+}
+
+// Ends the run: `given` is no coordinate along an axis of `extent`.
+[[noreturn]] inline void outside(int64_t given, int64_t extent, const std::string& where) {
+  reject("index " + std::to_string(given) + where + " along an axis of " + std::to_string(extent) +
+             (extent > 0 ? "; accepted: " + extent_of(-extent, extent - 1) : "; accepted: none"),
+         OD_INDEX);
+}
+
+}  // namespace onedispatch::kernels

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// od::take: out[o][j][i][w] = x[o][index[o][j][i][w]][i][w]. The axis of x that indices count along is the
+// reduction: a step holds a part of it, and writes what its indices find there.
+#include <algorithm>
+#include <cstring>
+
+#include "indexed.h"
+
+namespace onedispatch::kernels {
+
+namespace {
+
+namespace operand = params::take::operand;
+namespace scalar = params::take::scalar;
+
+enum Dimension : uint32_t { kO, kJ, kI, kW };
+
+class Take final : public Kernel {
+ public:
+  explicit Take(const Setup& setup)
+      : x_(setup.operands[operand::x]),
+        index_(setup.operands[operand::index]),
+        extent_(setup.k_extent),
+        filled_(setup.scalars[scalar::filled] != 0),
+        fill_{setup.scalars[scalar::fill_low], setup.scalars[scalar::fill_high]},
+        roles_(setup.roles),
+        bytes_(element_bytes(setup.operands[operand::out].dtype)) {
+    for (uint32_t d = 0; d < 4; ++d) tile_[d] = setup.tile(d);
+    if (filled_ && bytes_ == 4 && fill_[0] != fill_[1] && tile_[kW] % 2 != 0) {
+      reject(setup, params::take::fill_high, "fill_high", "where elements are halves, tiles of w are even");
+    }
+  }
+
+  void check(const Call& call) const override {
+    const int64_t held = held_of(call);
+    at_x(call, held);
+    at_index(call, held);
+  }
+
+  void run(const Call& call) const override {
+    with_index(index_, [&](auto index) {
+      switch (bytes_) {
+        case 1: run_as<uint8_t, decltype(index)>(call); break;
+        case 2: run_as<uint16_t, decltype(index)>(call); break;
+        default: run_as<uint32_t, decltype(index)>(call); break;
+      }
+    });
+  }
+
+ private:
+  int64_t origin(const Call& call, uint32_t dim) const { return call.origin[roles_[dim]]; }
+
+  // Members along w: inputs may lack those that only fill up the words of the output's rows.
+  int64_t held_of(const Call& call) const {
+    int64_t held = tile_[kW];
+    for (const Axis* axis : {&x_.axes[kW], &index_.axes[kW]}) {
+      if (axis->stride != 0) held = std::min(held, axis->extent - origin(call, kW));
+    }
+    const int64_t lacked = bytes_ < 4 ? 4 / static_cast<int64_t>(bytes_) - 1 : 0;
+    return std::max<int64_t>(std::max(held, tile_[kW] - lacked), 0);
+  }
+
+  // Where the first member lies in the chunk of x, and of the indices.
+  int64_t at_x(const Call& call, int64_t held) const {
+    const int64_t o = origin(call, kO), i = origin(call, kI), w = origin(call, kW), k = call.k_first;
+    return x_.axes[0].local(o, o, tile_[kO], "take: x along o") + x_.axes[1].local(k, k, call.k_count, "take: x along k") +
+           x_.axes[2].local(i, i, tile_[kI], "take: x along i") + x_.axes[3].local(w, w, held, "take: x along w");
+  }
+  int64_t at_index(const Call& call, int64_t held) const {
+    const int64_t o = origin(call, kO), j = origin(call, kJ), i = origin(call, kI), w = origin(call, kW);
+    return index_.axes[0].local(o, o, tile_[kO], "take: index along o") + index_.axes[1].local(j, j, tile_[kJ], "take: index along j") +
+           index_.axes[2].local(i, i, tile_[kI], "take: index along i") + index_.axes[3].local(w, w, held, "take: index along w");
+  }
+
+  template <class T, class Index>
+  void run_as(const Call& call) const;
+  template <class T>
+  void put_fill(T* out, int64_t first, int64_t count) const;
+
+  Operand x_, index_;
+  int64_t extent_;
+  bool filled_;
+  uint32_t fill_[2];
+  std::array<uint32_t, kDims> roles_;
+  uint32_t bytes_;
+  std::array<int64_t, 4> tile_{};
+};
+
+// Elements of two words alternate between the two; narrow ones repeat what is in both.
+template <class T>
+void Take::put_fill(T* out, int64_t first, int64_t count) const {
+  for (int64_t n = 0; n < count; ++n) std::memcpy(out + n, &fill_[(first + n) % 2], sizeof(T));
+}
+
+template <class T, class Index>
+void Take::run_as(const Call& call) const {
+  const int64_t held = held_of(call), first = call.k_first, count = call.k_count;
+  const T* x = reinterpret_cast<const T*>(x_.in(call)) + at_x(call, held);
+  const uint8_t* indices = index_.in(call) + at_index(call, held) * static_cast<int64_t>(sizeof(Index));
+  T* out = reinterpret_cast<T*>(call.out);
+  if (held < tile_[kW] && call.k_index == 0) std::memset(out, 0, static_cast<size_t>(tile_[kO] * tile_[kJ] * tile_[kI] * tile_[kW]) * sizeof(T));
+  const int64_t x_k = x_.axes[1].stride, x_w = x_.axes[3].stride, by_w = index_.axes[3].stride;
+  // Of an element, or of a row that one index names: where it lies along k in this step, if it does.
+  const auto found = [&](int64_t element, int64_t o, int64_t j, int64_t i, int64_t w) -> int64_t {
+    const int64_t given = index_at<Index>(indices, element), k = given < 0 ? given + extent_ : given;
+    if (k >= 0 && k < extent_) return k - first;
+    if (filled_ && given == extent_) return -1 - extent_;
+    outside(given, extent_, " at [" + std::to_string(origin(call, kO) + o) + ", " + std::to_string(origin(call, kJ) + j) + ", " +
+                                std::to_string(origin(call, kI) + i) + ", " + std::to_string(origin(call, kW) + w) + "] of the indices as they are walked");
+  };
+  for (int64_t o = 0; o < tile_[kO]; ++o) {
+    for (int64_t j = 0; j < tile_[kJ]; ++j) {
+      for (int64_t i = 0; i < tile_[kI]; ++i, out += tile_[kW]) {
+        const int64_t element = o * index_.axes[0].stride + j * index_.axes[1].stride + i * index_.axes[2].stride;
+        const T* from = x + o * x_.axes[0].stride + i * x_.axes[2].stride;
+        if (by_w != 0) {
+          for (int64_t w = 0; w < held; ++w) {
+            const int64_t k = found(element + w * by_w, o, j, i, w);
+            if (k >= 0 && k < count) out[w] = from[k * x_k + w * x_w];
+            if (k < -extent_) put_fill(out + w, w, 1);
+          }
+          continue;
+        }
+        const int64_t k = found(element, o, j, i, 0);
+        if (k < -extent_) put_fill(out, 0, held);
+        if (k < 0 || k >= count) continue;
+        from += k * x_k;
+        if (x_w == 1) {
+          std::memcpy(out, from, static_cast<size_t>(held) * sizeof(T));
+        } else {
+          for (int64_t w = 0; w < held; ++w) out[w] = from[w * x_w];
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+ONEDISPATCH_KERNEL(take, make<Take>)
+
+}  // namespace onedispatch::kernels

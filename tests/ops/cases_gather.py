@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases of the operators whose data decides addresses: Gather and its kin."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from tests.ops.case import Case, Input, case, f32, integers, value, weight
+from tests.ops.strategies import DEVICES
+
+SMALL_DEVICES = ("npu1", "npu2_1col", "npu1_2col")
+WIDTHS = ("float32", "float16", "int8", "uint16", "int32", "bool", "int64", "float64", "uint8", "int16")
+
+
+def indices(extent: int, *shape: int, dtype: str = "int64", const: bool = False) -> Input:
+    """Random indices along an axis, every second one counted from its end."""
+    random = np.random.default_rng(zlib.crc32(f"{extent} {shape}".encode()))
+    at = random.integers(-extent, extent, shape)
+    return value(at.tolist() if at.size else np.zeros(shape), dtype, const)
+
+
+def gather() -> list[Case]:
+    table: list[tuple[tuple[int, ...], tuple[int, ...], int]] = [
+        ((7, 5), (3,), 0), ((5, 9), (2, 3), 1), ((2, 3, 11), (), 1), ((3, 4, 5), (2, 1, 2), -2),
+        ((9,), (), 0), ((6, 1000), (1,), 0),
+    ]  # fmt: skip
+    cases = [case("Gather", f32(*x), indices(x[axis], *at), axis=axis) for x, at, axis in table]
+    cases += [
+        case("Gather", Input((6, 3, 5), dtype, "small"), indices(5, 2, 3, dtype="int32"), axis=2)
+        for dtype in ("float16", "uint8", "bool", "int64")
+    ]
+    cases += [
+        case("Gather", integers("int8", 7, 3), indices(7, 4), axis=0),
+        case("Gather", Input((5, 6, 3), "float16"), value(-3, "int64", False), axis=2),
+        case("Gather", Input((9,), "float16"), value(4, "int64", False)),
+        case("Gather", f32(4, 40000, kind="special"), indices(40000, 33), axis=1),  # no core holds the axis
+        case("Gather", weight(3000, 96), indices(3000, 2, 64)),
+        case("Gather", f32(9, 4), value([8, 0, 0, -1, 3], "int64")),
+        case("Gather", f32(5, 9, 4), value([1, 3, 5], "int64"), axis=1),  # steps: a strided copy
+        case("Gather", integers("int16", 5, 9), value([[8, 7], [6, -4]], "int64"), axis=1),
+        case("Gather", f32(0, 3), indices(3, 2), axis=1),
+        *case("Gather", f32(33, 70), indices(33, 9, 2)).on(*SMALL_DEVICES),
+    ]
+    return cases
+
+
+@st.composite
+def gathered(draw: st.DrawFn) -> Case:
+    shape = tuple(draw(st.lists(st.one_of(st.integers(1, 9), st.integers(1, 70)), min_size=1, max_size=4)))
+    axis = draw(st.integers(-len(shape), len(shape) - 1))
+    extent = draw(st.one_of(st.just(shape[axis]), st.sampled_from([1000, 4099])))
+    at = tuple(draw(st.lists(st.integers(1, 9), max_size=3)))
+    shape = tuple(extent if d == axis % len(shape) else size for d, size in enumerate(shape))
+    assume(np.prod(shape) <= 60_000 and np.prod(shape) // extent * np.prod(at) <= 60_000)
+    x = Input(shape, draw(st.sampled_from(WIDTHS)), "small")
+    found = indices(extent, *at, dtype=draw(st.sampled_from(["int32", "int64"])), const=draw(st.booleans()))
+    return case("Gather", x, found, axis=axis, device=draw(DEVICES))
+
+
+CASES = gather()
+FAMILIES = {"gather": gathered()}
