@@ -15,7 +15,7 @@ from pathlib import Path
 from onedispatch.operators.codegen import spec_data
 from onedispatch.operators.declarations import functions, members, params, registry
 from onedispatch.operators.declarations import kernel as declarations
-from onedispatch.operators.declarations.dtypes import DTYPES
+from onedispatch.operators.declarations.dtypes import DTYPES, OPEN
 from onedispatch.operators.declarations.expressions import Expr, Op, taken_by
 from onedispatch.operators.declarations.kernel import (
     ARGS_AT,
@@ -78,7 +78,7 @@ def _ports() -> Iterator[str]:
 def codes_header() -> str:
     """The text of ``kernel_codes.h``."""
     codes = {
-        "DTYPE": {name: row.code for name, row in DTYPES.items()},
+        "DTYPE": {name: row.code for name, row in OPEN.items()},
         "OP": {op.name: op.value for op in Op},
         "WALK": {name: code for code, name in enumerate(declarations.WALKS)},
         "ROLE": {name: code for code, name in enumerate(declarations.ROLES)},

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Element types as rows of one table: the code in parameter blocks, the size, the NumPy type."""
+"""Element types as rows of one table: the code in parameter blocks, the size, the NumPy type.
+
+Wide ones (``i64``: what indices and shapes are made of) have two words. Nothing but what names them takes
+them: they are compared, cast, selected and index, and move as words. ASSUMPTION: cores have no vector unit
+for them, so their prices (``kernel.i64_...``) are those of the operations on words that they come down to.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +46,13 @@ class DType:
 
     @property
     def per_word(self) -> int:
-        """Elements in a word of 32 bits, which is what DMAs move."""
+        """Elements in a word of 32 bits, which is what DMAs move; 1 where an element has several."""
         return per_word(self.itemsize)
+
+    @property
+    def words(self) -> int:
+        """Words of an element; 1 where a word has several."""
+        return max(1, self.itemsize // 4)
 
     def holds(self, value: float) -> bool:
         """Whether ``value`` is one of this type's; floating-point types round, integers do not."""
@@ -69,6 +79,7 @@ DTYPES: dict[str, DType] = {
             "i32": np.int32,
             "u32": np.uint32,
             "bool": np.bool_,
+            "i64": np.int64,
         }.items()
     )
 }
@@ -79,6 +90,9 @@ FLOATS = "f32 bf16 f16"
 INTEGERS = "i8 u8 i16 u16 i32 u32"
 NUMBERS = f"{FLOATS} {INTEGERS}"
 EVERY = f"{NUMBERS} bool"
+WIDE = "i64"
+# What kernels from outside name. It stays what it is: their headers number no others.
+OPEN = {name: DTYPES[name] for name in EVERY.split()}
 
 _CARRIERS = {1: "u8", 2: "u16", 4: "u32"}
 
@@ -91,11 +105,11 @@ def per_word(itemsize: int) -> int:
 def carrier(numpy: np.dtype[Any]) -> tuple[DType, int] | None:
     """What moves the bits of a NumPy type: a row, and how many of its elements make one.
 
-    A row moves itself; other types go as unsigned numbers of their width, those of 8 and 16 bytes as
-    words. None where there is no such width (text, objects).
+    A row of up to a word moves itself; other types go as unsigned numbers of their width, those of 8 and
+    16 bytes as words. None where there is no such width (text, objects).
     """
     own, size = dtype_of(numpy), np.dtype(numpy).itemsize
-    if own is not None:
+    if own is not None and own.words == 1:
         return own, 1
     if np.dtype(numpy).hasobject or np.dtype(numpy).kind in "SUM" or size not in (1, 2, 4, 8, 16):
         return None
@@ -105,3 +119,9 @@ def carrier(numpy: np.dtype[Any]) -> tuple[DType, int] | None:
 def dtype_of(numpy: np.dtype[Any]) -> DType | None:
     """The row of a NumPy type, None where the device has no such element."""
     return _BY_NUMPY.get(np.dtype(numpy))
+
+
+def open_dtype_of(numpy: np.dtype[Any]) -> DType | None:
+    """The row of a NumPy type that kernels from outside take, None where there is none."""
+    row = dtype_of(numpy)
+    return row if row is not None and row.name in OPEN else None

@@ -109,10 +109,12 @@ class BoundNest:
             return ((self.schedule.words(operand), 1),)
         s = self.schedule
         shape = [int(n) for n in operand.chunk_shape(s.nest, s.tiles, s.k_tile)]
-        unit = operand.dtype.per_word
-        *outer, (count, stride) = zip(shape, operand.strides, strict=True)
-        inner = (count // unit, 1) if unit > 1 else (count, stride)
-        return (inner, *((count, stride // unit) for count, stride in reversed(outer)))
+        unit, words = operand.dtype.per_word, operand.dtype.words
+        dims = list(zip(shape, operand.strides, strict=True))
+        if unit > 1:
+            dims[-1] = (dims[-1][0] // unit, unit)  # neighbours, word by word
+        element = ((words, 1),) if words > 1 else ()
+        return (*element, *((count, stride * words // unit) for count, stride in reversed(dims)))
 
     def offsets(self, operand: Operand | Packed, origins: Array, steps: Array) -> Array:
         """Word offsets of the chunks for tile ``origins`` [..., dims] and reduction ``steps`` [...]."""
@@ -133,7 +135,7 @@ class BoundNest:
                 continue
             at = steps * s.k_tile if access.dim == K else origins[..., access.dim]
             total += axis.origin(at) * stride
-        return total // operand.dtype.per_word
+        return total * operand.dtype.words // operand.dtype.per_word
 
     def _argument(self, operand: Operand | Packed) -> int:
         if isinstance(operand, Packed):

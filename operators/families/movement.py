@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.dtypes import DTYPES, EVERY, DType, carrier
+from onedispatch.operators.declarations.dtypes import DTYPES, EVERY, WIDE, DType, carrier
 from onedispatch.operators.declarations.formulas import (
     ENTRY,
     ROW,
@@ -51,8 +51,8 @@ def _cast_cost() -> e.Expr:
 CAST = declare(
     Kernel(
         "od::cast@1",
-        inputs=(Tensor("x0", "...", EVERY, walk="affine"),),
-        outputs=(Tensor("out", "...", EVERY, walk="affine"),),
+        inputs=(Tensor("x0", "...", f"{EVERY} {WIDE}", walk="affine"),),
+        outputs=(Tensor("out", "...", f"{EVERY} {WIDE}", walk="affine"),),
         cost=_cast_cost(),
         # ASSUMPTION: 64 instructions: a loop per width of the input.
         code_bytes=1024,
@@ -100,11 +100,15 @@ class Move(Eltwise):
     def row_of(self, tensor: TensorSpec) -> DType:
         return carried(tensor)[0]
 
+    @property
+    def per_element(self) -> int:
+        """Elements of ``row_of`` that an element of the output is moved as."""
+        return carried(self.output)[1]
+
     def nests(self) -> list[Nest]:
-        count = carried(self.output)[1]
         return [
             nest
-            for p in (_in_words(part, count) for part in self.parts)
+            for p in (_in_words(part, self.per_element) for part in self.parts)
             for nest in self.part_nests(p.shape, [p.view], p.out_view, [p.tensor], p.padding)
         ]
 
@@ -126,6 +130,10 @@ class Repack(Move):
 
     kind = "repack"
     kernel: ClassVar[Kernel] = CAST
+
+    @property
+    def per_element(self) -> int:
+        return 1
 
     def row_of(self, tensor: TensorSpec) -> DType:
         return DTYPES[f"u{8 * tensor.dtype.itemsize}"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onedispatch.operators.declarations.dtypes import DTYPES, DType, dtype_of
+from onedispatch.operators.declarations.dtypes import DTYPES, OPEN, DType, open_dtype_of
 from onedispatch.operators.declarations.kernel import Scalar
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
 from onedispatch.operators.plugin.boxes import Array
@@ -65,7 +65,7 @@ class Case:
 
 
 def _text(array: Array) -> str:
-    row = dtype_of(array.dtype)
+    row = open_dtype_of(array.dtype)
     return f"{row or array.dtype}{list(array.shape)}"
 
 
@@ -103,7 +103,7 @@ def _dtype_and_shape(declared: Declared, one: In, value: Any) -> tuple[DType, tu
     dtype, shape = (
         value if len(value) == 2 and isinstance(value[0], str) else (declared.dtypes_of(one)[0], value)
     )
-    if dtype not in DTYPES or not all(isinstance(size, int) and size > 0 for size in shape):
+    if dtype not in OPEN or not all(isinstance(size, int) and size > 0 for size in shape):
         raise InputError(
             f"example of {declared.name}: {one.name}", repr(value), 'a shape, or ("bf16", shape)'
         )

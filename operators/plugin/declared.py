@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from onedispatch.operators.declarations.dtypes import DTYPES
+from onedispatch.operators.declarations.dtypes import DTYPES, OPEN
 from onedispatch.operators.declarations.kernel import (
     INSTRUCTION_BYTES,
     MAX_DIMS,
@@ -291,9 +291,9 @@ class Declared:
                 raise self._refuse(f"operand that {name} is like", repr(like), accepted)
             seen.append(like)
             like = self.operand(like).like if not self.operand(seen[-2]).dtypes else ""
-        unknown = [dtype for dtype in self.dtypes_of(operand) if dtype not in DTYPES]
+        unknown = [dtype for dtype in self.dtypes_of(operand) if dtype not in OPEN]
         if unknown:
-            raise self._refuse(f"dtypes of {name}", ", ".join(unknown), ", ".join(DTYPES))
+            raise self._refuse(f"dtypes of {name}", ", ".join(unknown), ", ".join(OPEN))
         what, value = ("pad", operand.pad) if isinstance(operand, In) else ("fill", operand.fill)
         for dtype in self.dtypes_of(operand) if value is not None else ():
             if not holds(dtype, value):
@@ -302,8 +302,8 @@ class Declared:
     def _check_aux(self) -> None:
         constants: tuple[Aux | Scratch, ...] = (*self.aux, *self.scratch)
         for one in constants:
-            if one.dtype not in DTYPES:
-                raise self._refuse(f"dtype of {one.name}", repr(one.dtype), ", ".join(DTYPES))
+            if one.dtype not in OPEN:
+                raise self._refuse(f"dtype of {one.name}", repr(one.dtype), ", ".join(OPEN))
 
     def _check_scalar(self, scalar: Scalar) -> None:
         if scalar.type not in _NUMBERS:

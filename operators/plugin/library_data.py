@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from onedispatch.operators.declarations.dtypes import DTYPES, dtype_of
+from onedispatch.operators.declarations.dtypes import DTYPES, open_dtype_of
 from onedispatch.operators.declarations.kernel import Scalar, work
 from onedispatch.operators.declarations.tensor import Quantisation, TensorSpec
 from onedispatch.operators.plugin.declared import (
@@ -108,7 +108,7 @@ def node_data(declared: Declared, node: Node) -> dict[str, Any]:
 
 def _tensor(spec: TensorSpec | None) -> tuple[Any, ...] | None:
     """(dtype code, shape, quantisation, value); None for what is absent or not known."""
-    row = dtype_of(spec.dtype) if spec is not None else None
+    row = open_dtype_of(spec.dtype) if spec is not None else None
     if spec is None or row is None:
         return None
     value = None if spec.value is None else np.ascontiguousarray(spec.value).tobytes()

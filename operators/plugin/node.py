@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onedispatch.operators.declarations.dtypes import DTYPES, dtype_of
+from onedispatch.operators.declarations.dtypes import DTYPES, OPEN, open_dtype_of
 from onedispatch.operators.declarations.kernel import Scalar
 from onedispatch.operators.declarations.tensor import NodeSpec, Quantisation, TensorSpec
 from onedispatch.operators.plugin.declared import (
@@ -250,7 +250,7 @@ class Node:
         if name not in known:
             raise self.refuse("parameter_invalid", "scratch", repr(name), ", ".join(known) or "none")
         sizes = [shape] if isinstance(shape, int) else list(shape)
-        if any(size < 1 for size in sizes) or (dtype or "f32") not in DTYPES:
+        if any(size < 1 for size in sizes) or (dtype or "f32") not in OPEN:
             given = f"{sizes} of {dtype or known[name]}"
             raise self.refuse("parameter_invalid", f"scratch {name}", given, "sizes of 1 or more, a dtype")
         row = DTYPES[dtype or known[name]]
@@ -333,7 +333,7 @@ class Node:
     def _input(self, operand: In, tensor: TensorSpec | None) -> NodeTensor | AbsentTensor:
         if tensor is None:
             return AbsentTensor(operand.name, self)
-        row = dtype_of(tensor.dtype)
+        row = open_dtype_of(tensor.dtype)
         dtypes = self._declared.dtypes_of(operand)
         if row is None or row.name not in dtypes:
             given = row.name if row is not None else str(tensor.dtype)

@@ -26,7 +26,7 @@ from weakref import WeakSet
 import numpy as np
 
 from onedispatch.operators.declarations import registry
-from onedispatch.operators.declarations.dtypes import DTYPES, dtype_of
+from onedispatch.operators.declarations.dtypes import DTYPES, open_dtype_of
 from onedispatch.operators.declarations.kernel import WORK, KernelDeclarationError, work
 from onedispatch.operators.declarations.tensor import NodeSpec
 from onedispatch.operators.interface.operator import Lowering
@@ -203,7 +203,7 @@ def declared_shapes(declared: Declared, node: Node) -> dict[str, Made]:
     found = {}
     for i, one in enumerate(declared.outputs):
         told = node.spec.outputs[i] if i < len(node.spec.outputs) else None
-        row = None if told is None else dtype_of(told.dtype)
+        row = None if told is None else open_dtype_of(told.dtype)
         if told is None:
             accepted = "a shape that the model declares, or a method infer"
             raise node.refuse("dynamic_shape", f"shape of output {one.name}", "nothing known", accepted)
@@ -251,7 +251,7 @@ def is_size(size: Any) -> bool:
 
 def _name_of(dtype: Any) -> str:
     """A NumPy type by our name."""
-    row = dtype_of(dtype)
+    row = open_dtype_of(dtype)
     return str(dtype) if row is None else row.name
 
 

@@ -80,8 +80,8 @@ def test_what_moves_elements() -> None:
 
 def test_element_types_without_a_row() -> None:
     assert spec("uint16", 3).element.name == "u16"
-    with pytest.raises(Unsupported, match="t is int64"):
-        _ = spec("int64", 3).element
+    with pytest.raises(Unsupported, match="t is uint64"):
+        _ = spec("uint64", 3).element
 
 
 @pytest.mark.parametrize(

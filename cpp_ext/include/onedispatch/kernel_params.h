@@ -109,6 +109,7 @@ constexpr uint32_t u16 = 6;
 constexpr uint32_t i32 = 7;
 constexpr uint32_t u32 = 8;
 constexpr uint32_t boolean = 9;
+constexpr uint32_t i64 = 10;
 }  // namespace dtype
 namespace activation {
 enum Code : uint32_t { none_ = 0, relu_ = 1, leakyrelu_ = 2, clip_ = 3, sigmoid_ = 4, tanh_ = 5, exp_ = 6, sqrt_ = 7, erf_ = 8, abs_ = 9, neg_ = 10, log_ = 11, reciprocal_ = 12, softsign_ = 13 };
@@ -147,7 +148,7 @@ constexpr uint32_t loop_order = 38;
 constexpr uint32_t scratch = 39;
 }  // namespace header
 namespace cast {
-constexpr uint32_t digest = 0x175D1441;
+constexpr uint32_t digest = 0x5C00C8A2;
 constexpr uint32_t x0 = 40;
 constexpr uint32_t x0_d0 = 41;
 constexpr uint32_t x0_d1 = 46;

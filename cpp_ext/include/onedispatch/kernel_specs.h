@@ -13,8 +13,8 @@ static const od_function_spec od_reduce_mode[] = {{"sum", {0, 0, 0, 0, 0, 0, 0, 
 static const od_axis_spec od_cast_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_cast_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_cast_operands[] = {
-    {"x0", 40, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_cast_x0, 5},
-    {"out", 66, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 1, 0, od_cast_out, 5},
+    {"x0", 40, 2047u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 0, 0, od_cast_x0, 5},
+    {"out", 66, 2047u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 1, 0, od_cast_out, 5},
 };
 /* call_cycles + rows * row_cycles + max(max(read(x0), rows * ceil(run * bytes(out) / vector_bytes)), rows * (ceil(run / x0's lanes) * x0's convert_cycles + ceil(run / out's lanes) * out's convert_cycles))
  * rows: elements / run
@@ -124,7 +124,7 @@ static const od_step od_cast_cost[] = {
 };
 static const char* const od_cast_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles"};
 enum { OD_CAST_X0 = 0, OD_CAST_OUT = 1 };
-static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x175D1441u, 0, 0, 0, 0, od_cast_operands, 2, 0, 0, 0, 0, od_cast_cost, 99, 0, 0, 0, od_cast_constants, 7, 67, 128, 1024, OD_PRINT_NO};
+static const od_kernel_spec od_cast_spec = {"od::cast@1", 0x5C00C8A2u, 0, 0, 0, 0, od_cast_operands, 2, 0, 0, 0, 0, od_cast_cost, 99, 0, 0, 0, od_cast_constants, 7, 67, 128, 1024, OD_PRINT_NO};
 static const od_axis_spec od_conv_x[] = {{"k", 254}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_conv_w[] = {{"co", 0}, {"k", 254}, {"tap", 255}};
 static const od_axis_spec od_conv_bias[] = {{"co", 0}};

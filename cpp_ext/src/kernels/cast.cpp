@@ -39,6 +39,7 @@ void with_type(uint32_t dtype, Body body) {
     case params::dtype::u16: body(uint16_t{}); break;
     case params::dtype::i32: body(int32_t{}); break;
     case params::dtype::u32: body(uint32_t{}); break;
+    case params::dtype::i64: body(int64_t{}); break;
     default: body(float{}); break;
   }
 }
@@ -56,6 +57,7 @@ class Cast final : public Kernel {
     switch (od_dtypes[from_.dtype].bytes) {
       case 1: walk<uint8_t>(call); break;
       case 2: walk<uint16_t>(call); break;
+      case 8: walk<Wide>(call); break;
       default: walk<uint32_t>(call); break;
     }
   }
@@ -70,14 +72,19 @@ class Cast final : public Kernel {
   Strided strided_;
 };
 
-// At most kBlock elements.
+// At most kBlock elements. Those of 64 bits go through blocks too: chunks begin with words only.
 void Cast::convert(const void* x, uint8_t* out, int n) const {
   float wide[kBlock], rounded[kBlock];
+  int64_t longs[kBlock], made[kBlock];
+  const auto count = static_cast<size_t>(n);
   if (is_half(from_.dtype)) {
-    simd().widen(from_.dtype, x, wide, static_cast<size_t>(n));
+    simd().widen(from_.dtype, x, wide, count);
     x = wide;
   }
-  uint8_t* target = is_half(to_) ? reinterpret_cast<uint8_t*>(rounded) : out;
+  if (from_.dtype == params::dtype::i64) x = std::memcpy(longs, x, count * sizeof *longs);
+  uint8_t* target = is_half(to_)                    ? reinterpret_cast<uint8_t*>(rounded)
+                    : to_ == params::dtype::i64 ? reinterpret_cast<uint8_t*>(made)
+                                                    : out;
   with_type(from_.dtype, [&](auto source) {
     with_type(to_, [&](auto result) {
       const auto* values = static_cast<const decltype(source)*>(x);
@@ -89,7 +96,8 @@ void Cast::convert(const void* x, uint8_t* out, int n) const {
       }
     });
   });
-  if (is_half(to_)) simd().narrow(to_, rounded, out, static_cast<size_t>(n));
+  if (is_half(to_)) simd().narrow(to_, rounded, out, count);
+  if (to_ == params::dtype::i64) std::memcpy(out, made, count * sizeof *made);
 }
 
 template <class T>

@@ -94,6 +94,11 @@ void Strided::look_up(const Call& call, Body body) const {
   }
 }
 
+// An element of two words: chunks begin with words, so that it lies at a multiple of four bytes.
+struct Wide {
+  uint32_t low, high;
+};
+
 // Calls body(first element of every input's run, first of the output's) for every run of the box.
 template <class Body>
 void for_each_run(const Box& box, const Bases& bases, Body body) {

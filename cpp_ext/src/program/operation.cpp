@@ -74,9 +74,10 @@ void read_reference(const Operation& op, const od_operand_spec& spec, od_operand
     reject(op.setup, spec.at, spec.name, is_output ? "accepted port: 2 (out)" : "accepted ports: 0 (in0), 1 (in1)");
   }
   const uint32_t chunk = op.chunk_bytes[place.port], element = od_dtypes[operand.dtype].bytes;
-  if (place.offset > chunk || place.offset % element != 0) {
+  const uint32_t unit = std::min<uint32_t>(element, 4);  // chunks begin with words, also those of wider elements
+  if (place.offset > chunk || place.offset % unit != 0) {
     reject(op.setup, spec.at, spec.name,
-           "the offset must be a multiple of " + std::to_string(element) + " inside the chunk of " + counted(chunk, "byte"));
+           "the offset must be a multiple of " + std::to_string(unit) + " inside the chunk of " + counted(chunk, "byte"));
   }
   operand.bytes = chunk - place.offset;
 }
