@@ -15,7 +15,7 @@ from typing import Literal
 
 from onedispatch.dispatch.compiler.copies import device_copy
 from onedispatch.dispatch.frontend.graph import Graph, Node
-from onedispatch.dispatch.frontend.shape_operands import shape_positions
+from onedispatch.dispatch.frontend.shape_operands import data_positions, shape_positions
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Lowering, Operator
@@ -93,7 +93,8 @@ class Specs:
 
     def node(self, node: Node) -> NodeSpec:
         opset = self.graph.opsets.get(node.domain, self.graph.opsets.get("", 1))
-        deciding = set(shape_positions(node))
+        # What is data as well is an operand of the transaction: its value may not be compiled in.
+        deciding = set(shape_positions(node)).difference(data_positions(node))
         return NodeSpec(
             node.name,
             node.op_type,

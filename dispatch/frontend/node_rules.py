@@ -7,60 +7,14 @@ accepted. Shapes and values that are not known yet are None, and a rule that nee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import prod
-from typing import Any, NoReturn
 
 import numpy as np
 
-from onedispatch.dispatch.frontend.graph import Array, Graph, Node
-from onedispatch.transactions.base.errors import ModelError
+from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
+from onedispatch.dispatch.frontend.movement_rules import MOVEMENT, split_sizes
 from onedispatch.transactions.base.phrases import counted, span
-
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Facts:
-    """A node, the operator set that it is of, and what is known of its inputs."""
-
-    node: Node
-    opset: int
-    shapes: tuple[Shape | None, ...]
-    values: tuple[Array | None, ...]
-
-    @classmethod
-    def of(cls, graph: Graph, node: Node) -> Facts:
-        known = [graph.value(name) if name else None for name in node.inputs]
-        return cls(
-            node,
-            graph.opsets.get(node.domain, graph.opsets.get("", 1)),
-            tuple(v.concrete_shape if v is not None and v.is_concrete else None for v in known),
-            tuple(graph.constants.get(name) for name in node.inputs),
-        )
-
-    def shape(self, index: int) -> Shape | None:
-        return self.shapes[index] if index < len(self.shapes) else None
-
-    def value(self, index: int) -> Array | None:
-        return self.values[index] if index < len(self.values) else None
-
-    def has(self, index: int) -> bool:
-        return index < len(self.node.inputs) and bool(self.node.inputs[index])
-
-    def attr(self, name: str, default: Any = None) -> Any:
-        return self.node.attributes.get(name, default)
-
-    def refuse(self, what: str, given: object, accepted: str) -> NoReturn:
-        raise ModelError(f"node {self.node.name} ({self.node.op_type}), {what}", str(given), accepted)
-
-    def input_name(self, index: int) -> str:
-        return f"input {index} ({self.node.inputs[index]!r})"
-
-
-Rule = Callable[[Facts], None]
-
 
 # -- axes ---------------------------------------------------------------------------------------
 
@@ -404,6 +358,7 @@ _REDUCED = (second_is_a_list, reduced_axes)
 _GLOBAL = (least_rank(3, "N, C, and what is pooled"), pooled_whole)
 
 RULES: dict[str, tuple[Rule, ...]] = {
+    **MOVEMENT,
     "ArgMax": (axis_in_range(0),),
     "ArgMin": (axis_in_range(0),),
     "AveragePool": (*_WINDOWED, pooled),
@@ -436,7 +391,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "QLinearConv": (padding_mode,),
     "Reshape": (second_is_a_list, reshaped_size),
     "Softmax": (softmax_axis,),
-    "Split": (axis_in_range(0),),
+    "Split": (axis_in_range(0), split_sizes),
     "Squeeze": (second_is_a_list, squeezed_axes),
     "Sum": (equal_shapes_before(8),),
     "Transpose": (permutation,),

@@ -6,14 +6,16 @@
   newer versions say, whatever the model's opset: so inference sees such a node as a call of a local
   function that imports the newer operator set.
 - Squeeze with an empty list of axes squeezes all that can be, as without a list.
+- The length of a Range follows from its operands in every type; onnx knows it of words and longer ones only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, helper
+from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 _DOMAIN = "onedispatch.newer"
 
@@ -52,15 +54,48 @@ def infer_as_computed(model: ModelProto) -> None:
         for t in model.graph.initializer
         if list(t.dims) == [0] and t.data_type == onnx.TensorProto.INT64
     }
+    short: list[int] = []
     for index, node in enumerate(model.graph.node):
         for attribute in node.attribute:
             if attribute.name == "ceil_mode" and attribute.i:  # any flag but 0 is one
                 attribute.i = 1
         if node.op_type == "Squeeze" and node.domain in ("", "ai.onnx"):
             _drop_empty_axes(node, empty)
+        if node.op_type == "Range" and node.domain in ("", "ai.onnx"):
+            short += [index] * _is_short(node, model)
         since, concerned = _MENDED.get(node.op_type, (0, _rounds_up))
         if opset < since and node.domain in ("", "ai.onnx") and concerned(node):
             _wrap(model, node, f"node{index}", since)
+    if short:
+        _widen(model, short)
+
+
+_SHORT = (onnx.TensorProto.INT16, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+
+
+def _is_short(node: NodeProto, model: ModelProto) -> bool:
+    """Whether its operands are known numbers of types that inference does not count in."""
+    known = {t.name for t in model.graph.initializer if t.data_type in _SHORT}
+    return known.issuperset(node.input)
+
+
+def _widen(model: ModelProto, ranges: list[int]) -> None:
+    """The nodes ``ranges`` in float32, in which all their numbers are exact, cast back."""
+    nodes, known = list(model.graph.node), {t.name: t for t in model.graph.initializer}
+    widened: list[NodeProto] = []
+    for index, node in enumerate(nodes):
+        if index not in ranges:
+            widened.append(node)
+            continue
+        operands = [known[name] for name in node.input]
+        names = [f"{node.output[0]}//{i}" for i in range(len(operands) + 1)]
+        for name, tensor in zip(names[1:], operands, strict=True):
+            array = numpy_helper.to_array(tensor).astype(np.float32)
+            model.graph.initializer.append(numpy_helper.from_array(array, name))
+        widened.append(helper.make_node("Range", names[1:], names[:1]))
+        widened.append(helper.make_node("Cast", names[:1], node.output, to=operands[0].data_type))
+    del model.graph.node[:]
+    model.graph.node.extend(widened)
 
 
 def _wrap(model: ModelProto, node: NodeProto, name: str, opset: int) -> None:

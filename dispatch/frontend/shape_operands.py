@@ -70,6 +70,12 @@ def shape_positions(node: Node) -> tuple[int, ...]:
     return tuple(i for i in positions if i < len(node.inputs) and node.inputs[i])
 
 
+def data_positions(node: Node) -> tuple[int, ...]:
+    """Those of ``shape_positions`` whose values also enter the elements of the result."""
+    also = () if node.domain else _ALSO_DATA.get(node.op_type, ())
+    return tuple(i for i in shape_positions(node) if i in also)
+
+
 def shape_operands(node: Node) -> tuple[str, ...]:
     """The inputs of a node whose values decide its output's shape."""
     return tuple(node.inputs[i] for i in shape_positions(node))
@@ -77,8 +83,7 @@ def shape_operands(node: Node) -> tuple[str, ...]:
 
 def data_operands(node: Node) -> frozenset[str]:
     """What a node reads as data, captures of its subgraphs included."""
-    also = () if node.domain else _ALSO_DATA.get(node.op_type, ())
-    only_shapes = set(shape_positions(node)).difference(also)
+    only_shapes = set(shape_positions(node)).difference(data_positions(node))
     read = {name for i, name in enumerate(node.inputs) if name and i not in only_shapes}
     return frozenset(read.union(node.captured))
 

@@ -21,8 +21,9 @@ import onnx
 from onnx import AttributeProto, ModelProto, NodeProto
 from onnx.defs import OpSchema
 
+from onedispatch.dispatch.frontend.facts import Facts
 from onedispatch.dispatch.frontend.graph import Graph, Node
-from onedispatch.dispatch.frontend.node_rules import RULES, Facts
+from onedispatch.dispatch.frontend.node_rules import RULES
 from onedispatch.dispatch.frontend.walk import bodies_of
 from onedispatch.transactions.base.errors import ModelError
 from onedispatch.transactions.base.phrases import counted, span

@@ -275,6 +275,8 @@ def write(case: Case, folder: Path, name: str, answered: bool) -> None:
     if answered:
         lines.append(f"expected {keep(result.tobytes())}")
     for key, given in case.attributes.items():
+        if isinstance(given, np.ndarray):
+            continue  # a tensor, which no formula there needs
         kind = {float: "float", str: "text"}.get(type(given), "ints")
         values = given if isinstance(given, list) else [given]
         lines.append(f"{kind} {key} {' '.join(map(str, values))}")

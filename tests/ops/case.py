@@ -165,7 +165,8 @@ class Case:
             text += f":{x.kind}" if x.kind not in ("normal", "integer") else ""
             parts.append(text + ("c" if x.const else ""))
         for key, given in sorted(self.attributes.items()):
-            text = ",".join(map(str, given)) if isinstance(given, list | tuple) else str(given)
+            listed = isinstance(given, list | tuple | np.ndarray)
+            text = ",".join(map(str, given)) if listed else str(given)
             parts.append(f"{key}={text}")
         parts += [f"opset{self.opset}"] if self.opset != OPSET else []
         parts += [self.device] if self.device != "npu2" else []
@@ -198,9 +199,11 @@ class Case:
         """The model with this node alone."""
         names = ["" if x is None else f"x{i}" for i, x in enumerate(self.inputs)]
         outputs = [f"y{i}" for i in range(self.outputs)]
-        node = helper.make_node(
-            self.op_type, names, outputs, name="node", domain=self.domain, **self.attributes
-        )
+        given = {
+            key: numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v
+            for key, v in self.attributes.items()
+        }
+        node = helper.make_node(self.op_type, names, outputs, name="node", domain=self.domain, **given)
         infos, constants = [], []
         for i, (x, array) in enumerate(zip(self.inputs, self.arrays, strict=True)):
             if x is None or array is None:

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of a node when its rules are asked, and how one refuses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from onedispatch.dispatch.frontend.graph import Array, Graph, Node
+from onedispatch.dispatch.frontend.shape_operands import shape_operands
+from onedispatch.transactions.base.errors import ModelError
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A node, the operator set that it is of, and what is known of its inputs."""
+
+    node: Node
+    opset: int
+    shapes: tuple[Shape | None, ...]
+    values: tuple[Array | None, ...]
+
+    @classmethod
+    def of(cls, graph: Graph, node: Node) -> Facts:
+        known = [graph.value(name) if name else None for name in node.inputs]
+        steering = shape_operands(node)
+        decided = {name: array for name, array in graph.decided.items() if name in steering}
+        return cls(
+            node,
+            graph.opsets.get(node.domain, graph.opsets.get("", 1)),
+            tuple(v.concrete_shape if v is not None and v.is_concrete else None for v in known),
+            tuple(graph.constants.get(name, decided.get(name)) for name in node.inputs),
+        )
+
+    def shape(self, index: int) -> Shape | None:
+        return self.shapes[index] if index < len(self.shapes) else None
+
+    def value(self, index: int) -> Array | None:
+        return self.values[index] if index < len(self.values) else None
+
+    def has(self, index: int) -> bool:
+        return index < len(self.node.inputs) and bool(self.node.inputs[index])
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        return self.node.attributes.get(name, default)
+
+    def refuse(self, what: str, given: object, accepted: str) -> NoReturn:
+        raise ModelError(f"node {self.node.name} ({self.node.op_type}), {what}", str(given), accepted)
+
+    def input_name(self, index: int) -> str:
+        return f"input {index} ({self.node.inputs[index]!r})"
+
+
+Rule = Callable[[Facts], None]
