@@ -111,13 +111,15 @@ def randomised(
 
 
 def random_input(model: ModelProto, seed: int = 0) -> dict[str, Array]:
-    """Seeded standard-normal values for every input; symbolic dimensions become 1."""
+    """Seeded standard-normal values for every input, 0 and 1 for integers (tokens, masks, kinds of tokens
+    all have these); symbolic dimensions become 1."""
     rng = np.random.default_rng(seed)
     feed = {}
     for value in model.graph.input:
         shape = [d.dim_value or 1 for d in value.type.tensor_type.shape.dim]
         dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-        feed[value.name] = rng.standard_normal(shape).astype(dtype)
+        whole = dtype.kind in "biu"
+        feed[value.name] = (rng.integers(0, 2, shape) if whole else rng.standard_normal(shape)).astype(dtype)
     return feed
 
 
@@ -139,13 +141,18 @@ def _drop_softmax(graph: onnx.GraphProto) -> None:
 
 
 def _constants_of_shape(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
-    """Outputs of ConstantOfShape nodes whose shape is an initializer: weights in disguise."""
+    """Float outputs of ConstantOfShape nodes whose shape is an initializer: weights in disguise."""
     shapes = {t.name: t for t in graph.initializer if t.data_type == TensorProto.INT64}
     return {
         node.output[0]: tuple(int(d) for d in numpy_helper.to_array(shapes[node.input[0]]))
         for node in graph.node
-        if node.op_type == "ConstantOfShape" and node.input[0] in shapes
+        if node.op_type == "ConstantOfShape" and node.input[0] in shapes and _is_float(node)
     }
+
+
+def _is_float(node: NodeProto) -> bool:
+    """Whether a ConstantOfShape makes float32."""
+    return all(a.t.data_type == TensorProto.FLOAT for a in node.attribute)
 
 
 def _roles(
