@@ -32,7 +32,7 @@ from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.base.phrases import counted
 
 MAGIC = b"ODMODEL\0"
-VERSION = 5
+VERSION = 6
 _HEAD = struct.Struct("<8sIIQQ")
 _CHECKED_FROM = 16
 _ALIGN = 64

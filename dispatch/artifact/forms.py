@@ -180,7 +180,7 @@ EXECUTABLE = record(
     outputs=VALUES,
     sources=TEXTS,
     steps=listed(either("graph", HOST_STEP, DEVICE_STEP)),
-    placement=listed(row(node=TEXT, op_type=TEXT, device=PLACED, reason=TEXT)),
+    placement=listed(row(node=TEXT, op_type=TEXT, device=PLACED, reason=TEXT, nearest=TEXT, remark=TEXT)),
     constants=mapped(ARRAY),
     kernels=listed(row(name=TEXT, digest=_WORD, origin=TEXT, nodes=TEXTS)),
 )

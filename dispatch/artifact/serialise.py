@@ -36,7 +36,9 @@ def executable_to(writer: Writer, executable: Executable) -> Plain:
         "outputs": [value_to(v) for v in executable.outputs],
         "sources": list(executable.sources),
         "steps": [_step_to(writer, step) for step in executable.steps],
-        "placement": [[p.node, p.op_type, p.device, p.reason] for p in executable.placement],
+        "placement": [
+            [p.node, p.op_type, p.device, p.reason, p.nearest, p.remark] for p in executable.placement
+        ],
         "constants": {name: writer.array(array) for name, array in executable.constants.items()},
         "kernels": [[used.name, used.digest, used.origin, list(used.nodes)] for used in executable.kernels],
     }

@@ -17,6 +17,7 @@ from onedispatch.dispatch.compiler.passthrough import hand_on
 from onedispatch.dispatch.compiler.phases import absorb, emit, fuse, place, select
 from onedispatch.dispatch.compiler.placement import host_reason, placement_of
 from onedispatch.dispatch.compiler.quantised import quantisations
+from onedispatch.dispatch.compiler.rewrite import rewrite
 from onedispatch.dispatch.compiler.used_kernels import used_kernels
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value
 from onedispatch.dispatch.frontend.validity import check_nodes
@@ -52,7 +53,8 @@ def compile_graph(
     while _learnt(special, expanded):  # what reads the results can be inferred now
         special = specialise(expanded, shapes, values, custom)
         expanded = expand_bodies(special, device)
-    special = custom.inserted(expanded)
+    rewritten = rewrite(special, device)  # which bodies may hide from: they come after
+    special = custom.inserted(expanded if rewritten is special else expand_bodies(rewritten, device))
     special = replace(special, quantised=quantisations(special))
     check_nodes(special, special.nodes)
     strict = fallback == "error"

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from onedispatch.dispatch.compiler.compiler import refused_model
 from onedispatch.dispatch.compiler.custom import is_unmapped, missing_operators
 from onedispatch.dispatch.compiler.fold import may_fold
+from onedispatch.dispatch.compiler.rewrite import anchored
 from onedispatch.dispatch.frontend.function_bodies import has_body, opset_of
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.host.bodies import RUN_HERE
@@ -27,6 +28,7 @@ def refuse_early(graph: Graph, deciding: Collection[str]) -> None:
         if node.name not in foldable
         and registry.mapping_for(node.domain, node.op_type) is None
         and not has_body(node, opset_of(graph, node))
+        and not anchored(node)
     ]
     if lines:
         raise refused_model(graph.name, lines)

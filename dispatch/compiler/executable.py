@@ -23,13 +23,18 @@ BUFFERS = ("in", "out", "scratch", "const", "params")  # the five fused argument
 class NodePlacement:
     """Where a node of the model runs, and why there.
 
-    ``device`` is ``npu``, ``cpu`` or ``folded`` (computed at compile time).
+    ``device`` is ``npu``, ``cpu`` or ``folded`` (computed at compile time). ``reason`` says it all; of it,
+    ``nearest`` is what would map where the node does not, ``remark`` which rules and bodies were tried and
+    what failed there, ``engine`` what computes it on the host (known once a session has been asked).
     """
 
     node: str
     op_type: str
     device: Literal["npu", "cpu", "folded"]
     reason: str
+    nearest: str = ""
+    remark: str = ""
+    engine: str = ""
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ class Specs:
         return TensorSpec(f"{name}//decided", value.dtype, value.shape, value)
 
     def node(self, node: Node) -> NodeSpec:
-        opset = self.graph.opsets.get(node.domain, self.graph.opsets.get("", 1))
+        opset = node.opset or self.graph.opsets.get(node.domain, self.graph.opsets.get("", 1))
         # What is data as well is an operand of the transaction: its value may not be compiled in.
         deciding = set(shape_positions(node)).difference(data_positions(node))
         return NodeSpec(

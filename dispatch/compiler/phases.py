@@ -31,7 +31,7 @@ from onedispatch.dispatch.compiler.phase_rules import (
     check_units,
     fault,
 )
-from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.dispatch.frontend.graph import Array, Graph, Node
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.emission.image import EMPTY, link
 from onedispatch.operators.interface.operator import Operator
@@ -242,8 +242,19 @@ def _linked(placed: Placed) -> Iterator[Images]:
         yield Images(first, tuple(islice(rest, len(region.operators))))
 
 
+def _exported(graph: Graph, region: Region) -> tuple[tuple[Node, ...], Mapping[str, Array]]:
+    """The nodes of a host region, those of the model where a rule wrote another, and constants for them."""
+    nodes: dict[Node, None] = {}
+    constants = dict(graph.constants)
+    for node in (node for unit in region.units for node in unit.nodes):
+        origin = graph.origins.get(node.name) if node.opset else None
+        nodes.update(dict.fromkeys((node,) if origin is None else origin.nodes))
+        constants.update({} if origin is None else origin.constants)
+    return tuple(nodes), constants
+
+
 def _host_step(graph: Graph, region: Region) -> HostStep:
-    nodes = tuple(dict.fromkeys(node for unit in region.units for node in unit.nodes))
+    nodes, constants = _exported(graph, region)
     reads = {name for node in nodes for name in node.reads}
     # In the order of the nodes, not of a set: the same model is the same file in every process.
     edges = dict.fromkeys(name for node in nodes for name in (*node.reads, *node.writes))
@@ -252,7 +263,7 @@ def _host_step(graph: Graph, region: Region) -> HostStep:
         nodes=nodes,
         inputs=tuple(graph.value(name) for name in region.inputs),
         outputs=tuple(graph.value(name) for name in region.outputs),
-        constants={name: array for name, array in graph.constants.items() if name in reads},
+        constants={name: array for name, array in constants.items() if name in reads},
         values={name: graph.value(name) for name in edges},
         folded=(),
         decided={},
@@ -261,5 +272,5 @@ def _host_step(graph: Graph, region: Region) -> HostStep:
         remarks={},
         quantised={name: graph.quantised[name] for name in edges if name in graph.quantised},
     )
-    inputs = tuple(name for name in region.inputs if name not in graph.constants)
+    inputs = tuple(name for name in region.inputs if name not in constants)
     return HostStep(piece, inputs, region.outputs)

@@ -46,14 +46,15 @@ def host_reason(graph: Graph, node: Node, unit: Unit) -> str:
 
 
 def _row(graph: Graph, node: Node, unit: Unit) -> NodePlacement:
-    row = _placed(graph, node, unit)
+    row = replace(_placed(graph, node, unit), remark=graph.remarks.get(node.name, ""))
     inserted = graph.inserted.get(node.name)
     return replace(row, reason=f"{inserted}; {row.reason}") if inserted else row
 
 
 def _placed(graph: Graph, node: Node, unit: Unit) -> NodePlacement:
     if unit.kind == "host":
-        return NodePlacement(node.name, node.op_type, "cpu", host_reason(graph, node, unit))
+        nearest = unit.refusal.nearest if unit.refusal is not None else ""
+        return NodePlacement(node.name, node.op_type, "cpu", host_reason(graph, node, unit), nearest)
     if unit.operator is None:
         return NodePlacement(node.name, node.op_type, "npu", "no data moves: another name for the same bytes")
     reason = f"as {_kind(unit)}"
@@ -64,15 +65,18 @@ def _placed(graph: Graph, node: Node, unit: Unit) -> NodePlacement:
 
 def _joined(graph: Graph, model: Node, pieces: Sequence[tuple[Node, Unit]]) -> NodePlacement:
     """The row of a node of the model by those that stand for it."""
-    how = graph.origins[pieces[0][0].name].how
+    origin = graph.origins[pieces[0][0].name]
+    others = [node.name for node in origin.nodes if node is not model]
+    how = f"{origin.how}, with {', '.join(others)}" if others else origin.how
     hosts = [(node, unit) for node, unit in pieces if unit.kind == "host"]
     if hosts:
         said = "; ".join(f"{node.op_type}: {host_reason(graph, node, unit)}" for node, unit in hosts)
         return NodePlacement(model.name, model.op_type, "cpu", f"{how}, of which not all maps: {said}")
-    nodes = dict.fromkeys(node.name for node, _ in pieces)
+    nodes = list(dict.fromkeys(node for node, _ in pieces))
     kinds = dict.fromkeys(_kind(unit) for _, unit in pieces if unit.operator is not None)
-    reason = f"{how}: {counted(len(nodes), 'node')} as {_listed(kinds)}"
-    return NodePlacement(model.name, model.op_type, "npu", reason)
+    what = nodes[0].op_type if len(nodes) == 1 else counted(len(nodes), "node")
+    reason = f"{how}: {what} as {_listed(kinds)}"
+    return NodePlacement(model.name, model.op_type, "npu", reason, remark=graph.remarks.get(model.name, ""))
 
 
 def _listed(kinds: Iterable[str]) -> str:

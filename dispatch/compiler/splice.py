@@ -40,7 +40,7 @@ class Splice:
         border.update(name for node in old for name in node.reads)
         inner = {n for node in new.nodes for n in (*node.reads, *node.writes)} - border
         names = {name: self._unique(f"{last.name}/{name}") for name in sorted(inner)}
-        origin = Origin(tuple(one for node in old for one in self._models(node)), how)
+        origin = self._origin(old, how)
         placed = []
         for node in new.nodes:
             name = self._unique(f"{last.name}/{node.name}")
@@ -59,10 +59,16 @@ class Splice:
             if name in new.decided:
                 self._decided[own] = new.decided[name]
 
-    def _models(self, node: Node) -> tuple[Node, ...]:
-        """The nodes of the model that ``node`` stands for."""
-        origin = self.graph.origins.get(node.name)
-        return (node,) if origin is None else origin.nodes
+    def _origin(self, old: Sequence[Node], how: str) -> Origin:
+        """What stands for the nodes ``old`` stands for these of the model, and came about so."""
+        graph = self.graph
+        known = [graph.origins.get(node.name) or Origin((node,), "") for node in old]
+        nodes = dict.fromkeys(node for origin in known for node in origin.nodes)
+        hows = dict.fromkeys([*(origin.how for origin in known if origin.how), how])
+        constants = {n: graph.constants[n] for node in nodes for n in node.reads if n in graph.constants}
+        for origin in known:
+            constants.update(origin.constants)
+        return Origin(tuple(nodes), ", then ".join(hows), constants)
 
     def _unique(self, name: str) -> str:
         if self._taken is None:

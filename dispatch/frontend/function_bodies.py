@@ -41,7 +41,7 @@ def has_operator_body(op_type: str, domain: str, opset: int) -> bool:
 
 
 def opset_of(graph: Graph, node: Node) -> int:
-    return graph.opsets.get(node.domain, graph.opsets.get("", 1))
+    return node.opset or graph.opsets.get(node.domain, graph.opsets.get("", 1))
 
 
 def body_of(graph: Graph, node: Node, wanted: Iterable[str]) -> Graph | None:

@@ -137,7 +137,9 @@ class Node:
     """One ONNX node. Absent optional inputs and outputs are ``""``.
 
     ``captured`` lists outer values that its subgraphs read, ``inner`` the operators in these, at any depth,
-    that are of other domains than ONNX's own.
+    that are of other domains than ONNX's own. ``opset`` is the version of ONNX's operator set that the
+    node is of, where that is not the graph's: rules write nodes that the model's has not. Such a node is
+    never exported: where the host must compute it, the nodes that it stands for go there.
     """
 
     name: str
@@ -150,6 +152,7 @@ class Node:
     has_subgraph: bool = False
     inner: tuple[tuple[str, str], ...] = ()  # (domain, op_type)
     proto: bytes = field(default=b"", repr=False)
+    opset: int = 0
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -176,6 +179,7 @@ class Origin:
 
     nodes: tuple[Node, ...]
     how: str
+    constants: Mapping[str, Array] = field(default_factory=dict, repr=False)  # that these nodes read
 
 
 @dataclass(frozen=True)

@@ -189,7 +189,9 @@ class InferenceSession:
                 for runner in self._runners(self._load(key, executable), HostStep):
                     engines |= getattr(runner, "engines", {})
         return [
-            replace(row, reason=f"{row.reason}; {engines[row.node]}") if row.node in engines else row
+            replace(row, reason=f"{row.reason}; {engines[row.node]}", engine=engines[row.node])
+            if row.node in engines
+            else row
             for row in executable.placement
         ]
 

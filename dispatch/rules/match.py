@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where patterns fit a graph, and why they do not where they nearly do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
+from onedispatch.dispatch.rules import pattern as p
+
+_COMMUTE = frozenset("Add Mul Max Min".split())
+# How far a constant may be from the number that a rule names: exporters round it to the model's type, and
+# some write six digits.
+_PRECISION = {"float64": 1e-6, "float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
+
+
+@dataclass(frozen=True)
+class Index:
+    """A graph by values: who makes them, who reads them."""
+
+    graph: Graph
+    makers: Mapping[str, Node] = field(repr=False)
+    readers: Mapping[str, Sequence[Node]] = field(repr=False)
+    place: Mapping[str, int] = field(repr=False)  # of a node in topological order
+
+    @classmethod
+    def of(cls, graph: Graph) -> Index:
+        readers: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            for name in node.reads:
+                readers.setdefault(name, []).append(node)
+        makers = {name: node for node in graph.nodes for name in node.writes}
+        return cls(graph, makers, readers, {node.name: i for i, node in enumerate(graph.nodes)})
+
+
+@dataclass
+class Match:
+    """One fit: values by the names that the rule gives them, and the nodes in order, the root last."""
+
+    index: Index
+    rule: p.Rule
+    root: Node
+    values: dict[str, str]
+    nodes: list[Node]
+
+    @property
+    def graph(self) -> Graph:
+        return self.index.graph
+
+    def value(self, name: str) -> Value:
+        return self.graph.value(self.values[name])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of a value; ``()`` where it is not known."""
+        return self.value(name).concrete_shape
+
+    def constant(self, name: str) -> Array | None:
+        return self.graph.constants.get(self.values.get(name, ""))
+
+    def scalar(self, name: str) -> float:
+        """A value that the rule knows to be a constant of one element."""
+        return float(np.asarray(self.graph.constants[self.values[name]]).reshape(-1)[0])
+
+    def maker(self, name: str) -> Node:
+        return self.index.makers[self.values[name]]
+
+
+@dataclass
+class _State:
+    """A fit so far."""
+
+    index: Index
+    values: dict[str, str]
+    nodes: list[Node]
+
+
+def matches(index: Index, rule: p.Rule, root: Node) -> Iterator[Match]:
+    """The fits of the rule whose last node is ``root``, form by form."""
+    for one in rule.patterns:
+        for state in _fit(_State(index, {}, []), one, root.outputs[0]):
+            nodes = sorted(dict.fromkeys(state.nodes), key=lambda node: index.place[node.name])
+            yield Match(index, rule, root, state.values, nodes)
+
+
+def _fit(state: _State, pattern: p.Pattern, name: str) -> Iterator[_State]:
+    """Every way in which ``pattern`` fits the value ``name``."""
+    match pattern:
+        case p.Either(choices):
+            for choice in choices:
+                yield from _fit(state, choice, name)
+        case p.Number(number):
+            if is_number(state.index.graph, name, number):
+                yield state
+        case p.Value(own, constant):
+            fits = not constant or _single(state.index.graph, name) is not None
+            if fits and state.values.get(own, name) == name:
+                yield _State(state.index, {**state.values, own: name}, state.nodes)
+        case p.Op():
+            yield from _fit_op(state, pattern, name)
+
+
+def _fit_op(state: _State, pattern: p.Op, name: str) -> Iterator[_State]:
+    node = state.index.makers.get(name)
+    if node is None or refuses_op(state.index.graph, pattern, node):
+        return
+    values = {**state.values, pattern.name: name} if pattern.name else dict(state.values)
+    if pattern.name and state.values.get(pattern.name, name) != name:
+        return
+    for order in orders(pattern):
+        states = iter([_State(state.index, values, [*state.nodes, node])])
+        for operand, given in zip(order, node.inputs, strict=False):
+            states = _each(states, operand, given)
+        yield from states
+
+
+def _each(states: Iterator[_State], pattern: p.Pattern, name: str) -> Iterator[_State]:
+    for state in states:
+        yield from _fit(state, pattern, name)
+
+
+def orders(pattern: p.Op) -> list[tuple[p.Pattern, ...]]:
+    if pattern.op_type not in _COMMUTE:
+        return [pattern.operands]
+    return list(dict.fromkeys(permutations(pattern.operands)))
+
+
+def refuses_op(graph: Graph, pattern: p.Op, node: Node) -> str:
+    """Why a node is not the one of the pattern, its operands aside; "" where it is."""
+    if node.domain or node.op_type != pattern.op_type:
+        return f"{node.name} is {node.op_type}, not {pattern.op_type}"
+    given = [name for name in node.inputs if name]
+    if len(given) < len(pattern.operands) or len(node.writes) != 1:
+        return f"{node.name} ({node.op_type}) has {len(given)} operands, not {len(pattern.operands)}"
+    if len(given) > len(pattern.operands) and node.op_type not in ("ReduceMean", "ReduceMax", "ReduceSum"):
+        return f"{node.name} ({node.op_type}) has {len(given)} operands, not {len(pattern.operands)}"
+    for name, wanted in pattern.attributes.items():
+        value = attribute(graph, node, name)
+        same = isinstance(wanted, float) and isinstance(value, float) and abs(value - wanted) < 1e-6
+        if not same and value != wanted:
+            return f"{node.name} ({node.op_type}) has {name}={value}, not {wanted}"
+    return ""
+
+
+def attribute(graph: Graph, node: Node, name: str) -> Any:
+    """An attribute, its default where it is left out; None where it has none."""
+    if name in node.attributes:
+        return node.attributes[name]
+    try:
+        schema = onnx.defs.get_schema(node.op_type, node.opset or graph.opsets.get("", 1), node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    known = schema.attributes.get(name)
+    if known is None or known.default_value.type == onnx.AttributeProto.UNDEFINED:
+        return None
+    value = onnx.helper.get_attribute_value(known.default_value)
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _single(graph: Graph, name: str) -> Array | None:
+    constant = graph.constants.get(name)
+    return constant if constant is not None and constant.size == 1 and constant.dtype.kind != "O" else None
+
+
+def is_number(graph: Graph, name: str, number: float) -> bool:
+    """Whether a value is a constant of one element that a model writes for ``number``."""
+    constant = _single(graph, name)
+    if constant is None:
+        return False
+    near = _PRECISION.get(str(constant.dtype), 0.0)
+    return abs(float(constant.reshape(-1)[0]) - number) <= near * abs(number)
+
+
+# -- near misses -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Miss:
+    """How far a pattern goes with a value: nodes that fit, and the first thing that does not."""
+
+    nodes: tuple[Node, ...]
+    reason: str
+
+    @property
+    def score(self) -> int:
+        return len(self.nodes)
+
+
+def nearest(index: Index, rule: p.Rule, root: Node) -> Miss:
+    """The form that comes closest to the nodes behind ``root``, whatever its values are called."""
+    found = [_miss(index, one, root.outputs[0]) for one in rule.patterns]
+    return max(found, key=lambda miss: miss.score)
+
+
+def _miss(index: Index, pattern: p.Pattern, name: str) -> Miss:
+    match pattern:
+        case p.Either(choices):
+            return max((_miss(index, one, name) for one in choices), key=lambda m: (m.score, not m.reason))
+        case p.Number(number):
+            if is_number(index.graph, name, number):
+                return Miss((), "")
+            constant = _single(index.graph, name)
+            given = f"{float(constant.reshape(-1)[0]):g}" if constant is not None else "no constant number"
+            return Miss((), f"{name} is {given}, not {number:g}")
+        case p.Value(_, constant):
+            fits = not constant or _single(index.graph, name) is not None
+            return Miss((), "" if fits else f"{name} is not a constant of one element")
+    node = index.makers.get(name)
+    reason = f"{name} is made by no {pattern.op_type}" if node is None else ""
+    reason = reason or refuses_op(index.graph, pattern, node)  # type: ignore[arg-type]
+    if reason or node is None:
+        return Miss((), reason)
+    tries = []
+    for order in orders(pattern):
+        parts = [_miss(index, one, given) for one, given in zip(order, node.inputs, strict=False)]
+        nodes = (node, *(inner for part in parts for inner in part.nodes))
+        tries.append(Miss(nodes, next((part.reason for part in parts if part.reason), "")))
+    return max(tries, key=lambda m: (m.score, not m.reason))

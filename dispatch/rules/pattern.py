@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules as data: what a few nodes look like, under which conditions they are one standard ONNX node.
+
+A pattern is text in the form of an expression, whose root is the value that is replaced::
+
+    Mul(Mul(x, Add(Erf(Div(x, 1.41421356)), 1)), 0.5)
+
+- A call is a node, with its operands by position; a keyword is an attribute that must be so, or left at
+  a default that is so. Operands of Add, Mul, Max and Min stand in any order.
+- A name is a value, the same one wherever it stands again; ``const(c)`` one element that is constant.
+- A number is a constant of one element of that value, to the precision of its type.
+- ``(d := Sub(x, y))`` names the value of a node; ``P | Q`` is either; a name of ``parts`` its pattern.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from onedispatch.transactions.base.errors import InternalError
+
+
+@dataclass(frozen=True)
+class Value:
+    """Any value, by name; ``constant``: one element that is known."""
+
+    name: str
+    constant: bool = False
+
+
+@dataclass(frozen=True)
+class Number:
+    value: float
+
+
+@dataclass(frozen=True)
+class Op:
+    """A node; ``name`` is that of the value that it makes, "" where the rule names none."""
+
+    op_type: str
+    operands: tuple[Pattern, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Either:
+    choices: tuple[Pattern, ...]
+
+
+Pattern = Value | Number | Op | Either
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What must hold of a match beside its form: ``holds`` of a ``Match``; ``name`` says what is wanted."""
+
+    name: str
+    holds: Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``forms`` become ``to``: a call of a standard operator of operator set ``opset``.
+
+    ``anchor`` is the operator that tells the rule from others: where a node of it stays, the condition
+    that failed is told. Names in ``to`` are values of the match, or what ``derive`` makes of it: arrays
+    (constants) as operands, anything as attributes.
+    """
+
+    name: str
+    anchor: str
+    forms: tuple[str, ...]
+    to: str
+    opset: int
+    parts: Mapping[str, str] = field(default_factory=dict)
+    where: tuple[Condition, ...] = ()
+    derive: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+
+    @cached_property
+    def patterns(self) -> tuple[Op, ...]:
+        """One for each form. Raises ``InternalError`` for text that is no pattern."""
+        known: dict[str, Pattern] = {}
+        for name, text in self.parts.items():  # each of those before it
+            known[name] = _Reader(self.name, known).read(text)
+        found = [_Reader(self.name, known).read(form) for form in self.forms]
+        return tuple(one for form in found for one in _choices(form) if isinstance(one, Op))
+
+    @cached_property
+    def target(self) -> tuple[str, tuple[str, ...], Mapping[str, Any]]:
+        """Operator, names of operands, attributes (a name, or a literal)."""
+        call = ast.parse(self.to, mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            raise _wrong(self.name, self.to)
+        operands = tuple(one.id if isinstance(one, ast.Name) else "" for one in call.args)
+        return call.func.id, operands, {str(k.arg): k.value for k in call.keywords}
+
+
+def _wrong(rule: str, text: str) -> InternalError:
+    return InternalError(f"rule {rule}", text, "a pattern: calls, names, numbers, |, :=")
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Text to patterns; ``parts`` are patterns that names stand for."""
+
+    rule: str
+    parts: Mapping[str, Pattern]
+
+    def read(self, text: str) -> Pattern:
+        return self._of(ast.parse(text.strip(), mode="eval").body)
+
+    def _of(self, node: ast.expr) -> Pattern:
+        match node:
+            case ast.Name(id=name):
+                return self.parts.get(name, Value(name))
+            case ast.Call(func=ast.Name(id="const"), args=[ast.Name(id=name)]):
+                return Value(name, constant=True)
+            case ast.Call(func=ast.Name(id=op), args=args, keywords=keywords):
+                said = {str(k.arg): ast.literal_eval(k.value) for k in keywords}
+                return Op(op, tuple(self._of(one) for one in args), said)
+            case ast.NamedExpr(target=ast.Name(id=name), value=value):
+                inner = self._of(value)
+                if isinstance(inner, Op):
+                    return Op(inner.op_type, inner.operands, inner.attributes, name)
+                if isinstance(inner, Either):
+                    named = (Op(o.op_type, o.operands, o.attributes, name) for o in inner.choices)  # type: ignore[union-attr]
+                    return Either(tuple(named))
+            case ast.BinOp(op=ast.BitOr(), left=left, right=right):
+                one, other = self._of(left), self._of(right)
+                return Either((*_choices(one), *_choices(other)))
+            case ast.Constant() | ast.UnaryOp():
+                return Number(float(ast.literal_eval(node)))
+        raise _wrong(self.rule, ast.unparse(node))
+
+
+def _choices(pattern: Pattern) -> tuple[Pattern, ...]:
+    return pattern.choices if isinstance(pattern, Either) else (pattern,)

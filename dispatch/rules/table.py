@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every rule, in the order in which they are tried: those that take more nodes come first."""
+
+from __future__ import annotations
+
+from onedispatch.dispatch.rules.activations import ACTIVATIONS
+from onedispatch.dispatch.rules.norms import NORMS
+
+RULES = (*NORMS, *ACTIVATIONS)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models out of the patterns of rules: every form of every rule, as exporters would write it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from onedispatch.dispatch.rules import pattern as p
+from onedispatch.dispatch.rules.match import _COMMUTE
+
+SHAPE = (2, 6, 8)
+_REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceSum")
+
+
+def variants(rule: p.Rule) -> Iterator[p.Op]:
+    """Every form with one of its alternatives in each place."""
+    for one in rule.patterns:
+        yield from _chosen(one)  # type: ignore[misc]
+
+
+def _chosen(pattern: p.Pattern) -> Iterator[p.Pattern]:
+    match pattern:
+        case p.Either(choices):
+            for choice in choices:
+                yield from _chosen(choice)
+        case p.Op(operands=operands):
+            for chosen in product(*(list(_chosen(one)) for one in operands)):
+                yield replace(pattern, operands=chosen)
+        case _:
+            yield pattern
+
+
+def numbers(pattern: p.Pattern) -> int:
+    if isinstance(pattern, p.Number):
+        return 1
+    return sum(numbers(one) for one in getattr(pattern, "operands", ()))
+
+
+@dataclass
+class Builder:
+    """``flip`` turns operands that commute; the number at position ``wrong`` is off by a percent."""
+
+    axes: tuple[int, ...] = (-1,)
+    flip: bool = False
+    wrong: int = -1
+    keepdims: int = 1
+    opset: int = 17
+    shape: tuple[int, ...] = SHAPE
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    weights: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    _named: dict[str, p.Op] = field(default_factory=dict)
+    _made: dict[str, str] = field(default_factory=dict)
+    _numbers: int = 0
+
+    def model(self, pattern: p.Op, *outputs: str) -> onnx.ModelProto:
+        """Its output is y; ``outputs`` are values that leave too."""
+        self._name(pattern)
+        root = self._build(pattern)
+        self.nodes.append(helper.make_node("Identity", [root], ["y"], name="end"))
+        ins = [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)]
+        outs = [helper.make_empty_tensor_value_info(name) for name in ("y", *outputs)]
+        tensors = [numpy_helper.from_array(a, n) for n, a in self.weights.items()]
+        graph = helper.make_graph(self.nodes, "g", ins, outs, tensors)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
+
+    def _name(self, pattern: p.Pattern) -> None:
+        if isinstance(pattern, p.Op):
+            if pattern.name:
+                self._named[pattern.name] = pattern
+            for one in pattern.operands:
+                self._name(one)
+
+    def _build(self, pattern: p.Pattern) -> str:
+        match pattern:
+            case p.Number(value):
+                self._numbers += 1
+                off = 1.01 if self._numbers - 1 == self.wrong else 1.0
+                return self._weight(f"c{self._numbers}", np.array(value * off, np.float32))
+            case p.Value(name) if name in self._named:
+                return self._op(self._named[name])
+            case p.Value("x"):
+                return "x"
+            case p.Value(name, constant):
+                size = 1 if constant else self.shape[-1]
+                start = {"eps": 1e-3, "a": 0.25, "b": 0.5}.get(name, 0.5)
+                values = np.linspace(start, start + 1, size, dtype=np.float32)
+                return self._weight(name, values.reshape(()) if constant else values)
+        assert isinstance(pattern, p.Op)
+        return self._op(pattern)
+
+    def _weight(self, name: str, array: np.ndarray[Any, Any]) -> str:
+        self.weights[name] = array
+        return name
+
+    def _op(self, pattern: p.Op) -> str:
+        if pattern.name and pattern.name in self._made:
+            return self._made[pattern.name]
+        operands = list(pattern.operands)
+        if self.flip and pattern.op_type in _COMMUTE:
+            operands.reverse()
+        inputs = [self._build(one) for one in operands]
+        attributes = dict(pattern.attributes)
+        if pattern.op_type in _REDUCTIONS:
+            attributes["keepdims"] = self.keepdims
+            if (pattern.op_type == "ReduceSum" and self.opset >= 13) or self.opset >= 18:
+                inputs.append(self._weight("axes", np.array(self.axes, np.int64)))
+            else:
+                attributes["axes"] = list(self.axes)
+        name = pattern.name or f"v{len(self.nodes)}"
+        output = f"{name}_{pattern.op_type}"
+        self.nodes.append(helper.make_node(pattern.op_type, inputs, [output], name=output, **attributes))
+        if pattern.name:
+            self._made[pattern.name] = output
+        return output
+
+
+def opset_for(pattern: p.Op) -> int:
+    """Bounds of Clip were attributes before opset 11."""
+
+    def old(one: p.Pattern) -> bool:
+        inner = getattr(one, "operands", ())
+        return isinstance(one, p.Op) and (
+            (one.op_type == "Clip" and bool(one.attributes)) or any(map(old, inner))
+        )
+
+    return 10 if old(pattern) else 17
