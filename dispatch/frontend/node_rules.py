@@ -14,6 +14,7 @@ import numpy as np
 
 from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
 from onedispatch.dispatch.frontend.movement_rules import MOVEMENT, split_sizes
+from onedispatch.operators.declarations.einsum import EquationError, check_sizes, parse
 from onedispatch.transactions.base.phrases import counted, span
 
 # -- axes ---------------------------------------------------------------------------------------
@@ -239,6 +240,76 @@ def convolved(facts: Facts) -> None:
     _fits(facts, x[2:], w[2:], or_misses=False)
 
 
+def convolved_backwards(facts: Facts) -> None:
+    """ConvTranspose: weights are [C, M/group, kernel], and what is added at the end is less than a step."""
+    x, w = facts.shape(0), facts.shape(1)
+    group, kernel = facts.attr("group", 1), facts.attr("kernel_shape")
+    if group < 1:
+        facts.refuse("attribute 'group'", group, "1 or more")
+    if w is None:
+        return
+    rank = len(w) - 2
+    if rank < 1:
+        facts.refuse(facts.input_name(1), f"rank {len(w)}", "rank 3 or more: C, M/group, kernel")
+    if kernel and list(kernel) != list(w[2:]):
+        facts.refuse("attribute 'kernel_shape'", list(kernel), f"{list(w[2:])}, that of the weights")
+    _window_lists(facts, rank)
+    further = facts.attr("output_padding")
+    steps = [
+        max(pair)
+        for pair in zip(*(facts.attr(n) or [1] * rank for n in ("strides", "dilations")), strict=True)
+    ]
+    if further and (len(further) != rank or any(not 0 <= m < s for m, s in zip(further, steps, strict=True))):
+        accepted = f"{counted(rank, 'number')}, each below its stride or dilation, {steps}"
+        facts.refuse("attribute 'output_padding'", list(further), accepted)
+    if w[0] % group:
+        facts.refuse("attribute 'group'", group, f"a divisor of {w[0]}, the input channels of the weights")
+    bias = facts.shape(2)
+    if bias is not None and bias != (w[1] * group,):
+        facts.refuse(facts.input_name(2), list(bias), f"[{w[1] * group}], one value per output channel")
+    if x is not None and len(x) != len(w):
+        facts.refuse(facts.input_name(1), f"rank {len(w)}", f"rank {len(x)}, that of the data")
+    if x is not None and x[1] != w[0]:
+        facts.refuse(facts.input_name(0), counted(x[1], "channel"), f"{w[0]}, as the weights have")
+
+
+def columns_of_image(facts: Facts) -> None:
+    """Col2Im: as many columns as blocks lie in the padded image, each of whole blocks."""
+    x, sizes, block = facts.shape(0), facts.value(1), facts.value(2)
+    if sizes is None or block is None:
+        return
+    rank, image, taps = len(block.reshape(-1)), sizes.reshape(-1).tolist(), block.reshape(-1).tolist()
+    if len(image) != rank or min(taps, default=1) < 1:
+        facts.refuse(facts.input_name(2), taps, f"{counted(len(image), 'number')} of 1 or more, as the image")
+    _window_lists(facts, rank)
+    pads, (strides, dilations) = (
+        facts.attr("pads") or [0] * (2 * rank),
+        (facts.attr(name) or [1] * rank for name in ("strides", "dilations")),
+    )
+    steps = [
+        (image[d] + pads[d] + pads[d + rank] - (taps[d] - 1) * dilations[d] - 1) // strides[d] + 1
+        for d in range(rank)
+    ]
+    if x is None:
+        return
+    if len(x) != 3 or x[1] % prod(taps) or x[2] != prod(steps) or min(steps) < 1:
+        accepted = (
+            f"[N, a multiple of {prod(taps)}, {prod(steps)}]: blocks {taps}, {steps} of them in the image"
+        )
+        facts.refuse(facts.input_name(0), list(x), accepted)
+
+
+def equation(facts: Facts) -> None:
+    """Einsum: a label for every dimension, and a size for every label."""
+    shapes = [shape for shape in facts.shapes if shape is not None]
+    if len(shapes) < len(facts.shapes):
+        return
+    try:
+        check_sizes(parse(str(facts.attr("equation", "")), [len(shape) for shape in shapes]), shapes)
+    except EquationError as error:
+        facts.refuse("attribute 'equation'", error.given, error.accepted)
+
+
 def pooled_whole(facts: Facts) -> None:
     """Global pooling: there is something to pool."""
     shape = facts.shape(0)
@@ -366,11 +437,13 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Cast": (rounding_mode,),
     "CastLike": (rounding_mode,),
     "Clip": (scalars(1, 2),),
+    "Col2Im": (columns_of_image,),
     "Concat": (joined_shapes,),
     "Conv": (*_WINDOWED, convolved),
     "ConvInteger": (padding_mode,),
-    "ConvTranspose": (padding_mode,),
+    "ConvTranspose": (*_WINDOWED, convolved_backwards),
     "Dropout": (scalars(1, 2), dropout_ratio),
+    "Einsum": (equation,),
     "Flatten": (axis_in_range(1, end=True),),
     "Gather": (axis_in_range(0),),
     "Gemm": (matrix_product,),

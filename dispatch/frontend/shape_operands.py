@@ -14,6 +14,7 @@ _SHAPE_OPERANDS: dict[str, tuple[int, ...]] = {
     "AffineGrid": (1,),
     "BlackmanWindow": (0,),
     "CenterCropPad": (1,),
+    "Col2Im": (1, 2),
     "ConstantOfShape": (0,),
     "CumSum": (1,),
     "DFT": (1, 2),

@@ -148,6 +148,7 @@ POOLINGS = FunctionTable(
         Function("max", dtypes=NUMBERS, work=COMPARISON),
         Function("average_exclude_pad", dtypes=FLOATS, work=SUM, finish=work(div=1)),
         Function("average_include_pad", dtypes=FLOATS, work=SUM, finish=work(div=1)),
+        Function("sum", dtypes=FLOATS, work=SUM),
     ),
     sealed=3,
 )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,30 +22,21 @@ from onedispatch.operators.declarations.formulas import (
 )
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
-from onedispatch.operators.declarations.registry import maps
-from onedispatch.operators.families.convert import emit_converted, in_float32
-from onedispatch.operators.families.elementwise import (
-    ACTIVATION_SCALARS,
-    Eltwise,
-    numpy_names,
-    operands_of,
-)
+from onedispatch.operators.families.elementwise import ACTIVATION_SCALARS
 from onedispatch.operators.families.matmul import finished
-from onedispatch.operators.families.norm import ChannelAffine, channel_view
+from onedispatch.operators.families.norm import ChannelAffine
 from onedispatch.operators.families.window import (
     TAPS,
     WINDOW_SCALARS,
     Window,
     copied_planes,
     row_dim,
-    rows_view,
     spatial,
     split_bytes,
     split_planes,
-    window_of,
     windows,
 )
-from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
+from onedispatch.operators.interface.operator import Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import (
     F32,
     OUTPUT,
@@ -55,6 +47,7 @@ from onedispatch.operators.scheduling.index_space import (
     Packed,
     Part,
     contiguous_strides,
+    strided_operand,
 )
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
@@ -152,11 +145,33 @@ DWCONV = declare(
 )
 
 
+@dataclass(frozen=True)
+class Planes:
+    """Which planes [H, W] of x and of the output are images, frames and channels.
+
+    Without one, x is [N, C, (H,) W] and the output [N, M, (H,) W]. With one, x is whatever consists of planes
+    of ``x_plane``, ``steps`` of them from an image, a frame and a channel to the next, and the output is
+    [N, M, frames, *out_plane]. Rows of both are rows of their tensors, or planes are without row padding.
+    """
+
+    x_plane: tuple[int, int]
+    out_plane: tuple[int, int]
+    channels: int  # of x, in the order of the weights
+    steps: tuple[int, int, int]
+    frames: int = 1
+
+    @classmethod
+    def of(cls, x: Sequence[int], out: Sequence[int]) -> Planes:
+        """Those of [N, C, (H,) W] and [N, M, (H,) W]."""
+        return cls(spatial(x), spatial(out), x[1], (x[1], x[1], 1))
+
+
 class Conv(Operator):
     """``act(conv(X, W) + bias)``: X [N, C, (H,) W], W [M, C/groups, (kh,) kw], bias [M].
 
     Constant weights and bias are packed tile by tile; where one of them is computed at run time,
-    both are read as they lie. Sums are f32; results narrower than that are rounded once.
+    both are read as they lie. Sums are f32; results narrower than that are rounded once. ``planes`` are
+    other ways of seeing x and the output: see there.
     """
 
     kind = "conv"
@@ -172,10 +187,13 @@ class Conv(Operator):
         groups: int,
         device: Device,
         activation: Activation | None = None,
+        planes: Planes | None = None,
     ) -> None:
         inputs = [x, weights] if bias is None else [x, weights, bias]
         super().__init__(name, inputs, output, device, activation)
         self.x, self.weights, self.bias, self.window, self.groups = x, weights, bias, window, groups
+        self.planes = planes or Planes.of(x.shape, output.shape)
+        self.images, self.made = x.shape[0], weights.shape[0]
         self.packs = weights.is_const and (bias is None or bias.is_const)
         if x.element.per_word > 1 and not self.packs:
             raise Unsupported(f"weights of {x.dtype} computed at run time", "constants, or float32")
@@ -189,45 +207,74 @@ class Conv(Operator):
 
     @property
     def depthwise(self) -> bool:
-        return self.groups > 1 and self.groups == self.x.shape[1] == self.weights.shape[0]
+        return self.groups > 1 and self.groups == self.planes.channels == self.made
 
     def nests(self) -> list[Nest]:
         if 0 in self.output.shape or 0 in self.x.shape:
             return []
         return [self._depthwise_nest() if self.depthwise else self._grouped_nest()]
 
-    # -- through the matrix kernel: dims n, g, co, oh, ow ---------------------------------------
+    # -- planes: rows, and operands of them -----------------------------------------------------
+
+    @property
+    def _rows(self) -> tuple[TensorSpec, TensorSpec]:
+        """x and the output as rows of their planes."""
+        tensors = zip((self.x, self.output), (self.planes.x_plane, self.planes.out_plane), strict=True)
+        x, out = (TensorSpec(t.name, t.dtype, plane) for t, plane in tensors)
+        return x, out
+
+    def _x(self, outer: Sequence[tuple[int, int, Access]], dims: tuple[int, int]) -> Operand:
+        """x: (extent, planes from one to the next, access) outermost first, then ``dims`` of the window."""
+        x = self._rows[0]
+        plane, unit = x.device_bytes // x.dtype.itemsize, x.element.per_word
+        down, across = self.window.access(dims[0], 0), self.window.access(dims[1], 1)
+        across = replace(across, align=unit) if unit > 1 else across
+        walked = [(n, step * plane, access) for n, step, access in outer]
+        walked += [(x.shape[0], x.row_pitch, down), (x.row_pitch, 1, across)]
+        return strided_operand("x", 0, x.element, walked)
+
+    def _out(self, outer: Sequence[tuple[int, int]], first: int = 0) -> Operand:
+        """The output: (extent, planes from one to the next) along the first dimensions of the index."""
+        out = self._rows[1]
+        plane = out.device_bytes // out.dtype.itemsize
+        sizes = (*(n for n, _ in outer), out.shape[0], out.row_pitch)
+        strides = (*(step * plane for _, step in outer), out.row_pitch, 1)
+        access = tuple(Access(d) for d in range(len(sizes)))
+        return Operand("out", OUTPUT, out.element, sizes, strides, access, first * plane)
+
+    # -- through the matrix kernel: dims n, g or frame, co, oh, ow --------------------------------
 
     def _grouped_nest(self) -> Nest:
-        n, c = self.x.shape[:2]
-        (h, _), (oh, _) = spatial(self.x.shape), spatial(self.output.shape)
-        g, ci, co = self.groups, c // self.groups, self.weights.shape[0] // self.groups
-        dims = (
-            *(Dim("n", n, max_tile=1), Dim("g", g, max_tile=1)),
-            *(Dim("co", co), Dim("oh", oh), row_dim("ow", self.output)),
-        )
-        accesses = [Access(0), Access(1), Access(K), self.window.access(3, 0), self.window.access(4, 1)]
-        x = rows_view("x", 0, self.x, (n, g, ci, h), accesses)
-        out = rows_view("out", OUTPUT, self.output, (n, g, co, oh), [Access(d) for d in range(5)])
-        inputs = self._parameters((g, co), (1, 2), ci)
+        planes, g = self.planes, self.groups
+        n, ci, co = self.images, planes.channels // g, self.made // g
+        image, frame, channel = planes.steps
+        made = self.made * planes.frames  # planes of an image of the output
+        walked = [("n", n, image, made), ("d", planes.frames, frame, 1)]
+        walked.append(("g", g, ci * channel, co * planes.frames))
+        single = next((w for w in (walked[1], walked[2], walked[0]) if w[1] == 1), None)
+        if single is None:
+            raise Unsupported(f"images, frames and groups: {n}, {planes.frames}, {g}", "1 of one of them")
+        walked.remove(single)
+        outer = tuple(Dim(name, size, max_tile=1) for name, size, _, _ in walked)
+        dims = (*outer, Dim("co", co), Dim("oh", planes.out_plane[0]), row_dim("ow", self._rows[1]))
+        along = [(size, step, Access(d)) for d, (_, size, step, _) in enumerate(walked)]
+        x = self._x([*along, (ci, channel, Access(K))], (3, 4))
+        out = self._out([*((size, step) for _, size, _, step in walked), (co, planes.frames)])
+        inputs: tuple[Operand | Packed, ...]
         if self.packs:
             part = Part("w", self.x.element, ((K, 0), (None, self.window.taps), (2, 0)))
-            inputs = (Packed("w", (1, 2, K), (part, Part("bias", F32, ((2, 0),)))),)
-
+            along_w = (1, 2, K) if walked[1][0] == "g" else (2, K)
+            inputs = (Packed("w", along_w, (part, Part("bias", F32, ((2, 0),)))),)
+        elif walked[1][0] == "g":
+            inputs = self._parameters((g, co), (1, 2), ci)
+        else:
+            inputs = self._parameters((co,), (2,), ci)
         roles = {"co": 2, "oh": 3, "ow": 4}
-        return Nest(
-            CONV,
-            dims,
-            (x, *inputs),
-            (out,),
-            roles,
-            self._scalars,
-            k_extent=ci,
-        )
+        return Nest(CONV, dims, (x, *inputs), (out,), roles, self._scalars, k_extent=ci)
 
     @property
     def _scalars(self) -> dict[str, float | str]:
-        return {**self.window.scalars_for(self.x), **self.activation.scalars}
+        return {**self.window.scalars_for(self._rows[0]), **self.activation.scalars}
 
     def _parameters(
         self, sizes: Sequence[int], dims: Sequence[int], channels: int
@@ -243,20 +290,25 @@ class Conv(Operator):
             return (weights,)
         return weights, Operand("bias", 2, F32, tuple(sizes), contiguous_strides(sizes), outputs)
 
-    # -- depthwise: dims n, c, oh, ow ---------------------------------------------------------
+    # -- depthwise: dims n, c, (frame,) oh, ow --------------------------------------------------
 
     def _depthwise_nest(self) -> Nest:
-        n, c = self.x.shape[:2]
-        (h, _), (oh, _) = spatial(self.x.shape), spatial(self.output.shape)
-        dims = (Dim("n", n, max_tile=1), Dim("c", c), Dim("oh", oh), row_dim("ow", self.output))
-        accesses = [Access(0), Access(1), self.window.access(2, 0), self.window.access(3, 1)]
-        x = rows_view("x", 0, self.x, (n, c, h), accesses)
-        out = rows_view("out", OUTPUT, self.output, (n, c, oh), [Access(d) for d in range(4)])
+        planes, n, c = self.planes, self.images, self.planes.channels
+        image, frame, channel = planes.steps
+        walked = [("n", n, image, c * planes.frames), ("c", c, channel, planes.frames)]
+        walked += [("d", planes.frames, frame, 1)] if planes.frames > 1 else []
+        oh, ow = len(walked), len(walked) + 1
+        dims = (
+            *(Dim(name, size) if name == "c" else Dim(name, size, max_tile=1) for name, size, _, _ in walked),
+            *(Dim("oh", planes.out_plane[0]), row_dim("ow", self._rows[1])),
+        )
+        x = self._x([(size, step, Access(d)) for d, (_, size, step, _) in enumerate(walked)], (oh, ow))
+        out = self._out([(size, step) for _, size, _, step in walked])
         inputs = self._parameters((c,), (1,), 1)
         if self.packs:
             part = Part("w", self.x.element, ((1, 0), (None, self.window.taps)))
             inputs = (Packed("w", (1,), (part, Part("bias", F32, ((1, 0),)))),)
-        return Nest(DWCONV, dims, (x, *inputs), (out,), {"c": 1, "oh": 2, "ow": 3}, self._scalars)
+        return Nest(DWCONV, dims, (x, *inputs), (out,), {"c": 1, "oh": oh, "ow": ow}, self._scalars)
 
     # -- constants ----------------------------------------------------------------------------
 
@@ -264,22 +316,23 @@ class Conv(Operator):
         if self.weights.value is None:
             raise self.not_constant(operand)
         if self.depthwise:
-            self._pack_depthwise(schedule, out)
+            self._pack_depthwise(operand, schedule, out)
         else:
-            self._pack_grouped(schedule, out)
+            self._pack_grouped(operand, schedule, out)
 
-    def _pack_grouped(self, s: Schedule, out: Array) -> None:
+    def _pack_grouped(self, operand: str, s: Schedule, out: Array) -> None:
         g, taps = self.groups, self.window.taps
-        co, ci = self.weights.shape[0] // g, self.weights.shape[1]
+        co, ci = self.made // g, self.weights.shape[1]
         weights = np.asarray(self.weights.value, self.x.dtype).reshape(g, co, ci, taps)
         bias = self.bias_values.reshape(g, co)
         tile, k_tile, steps = s.tiles[2], s.k_tile, s.inner_steps
-        packed = s.packed("w")
+        packed = s.packed(operand)
         chunks = out.reshape(s.slot_count(packed), -1)
         whole = ci // k_tile  # reduction steps that are full; the last one may hold fewer channels
         for i in range(s.grid[2]):
             at = min(i * tile, co - tile)
-            slots = s.slot(packed, [np.arange(g)[:, None], i], np.arange(steps))
+            members = [np.arange(g)[:, None], i] if len(packed.dims) == 3 else [i]
+            slots = np.atleast_2d(s.slot(packed, members, np.arange(steps)))
             part = np.ascontiguousarray(weights[:, at : at + tile].transpose(0, 2, 3, 1))  # [g, ci, taps, co]
             full = _bytes(part[:, : whole * k_tile]).reshape(g, whole, -1)
             chunks[slots[:, :whole], : full.shape[2]] = full
@@ -288,10 +341,10 @@ class Conv(Operator):
                 chunks[slots[:, whole], : rest.shape[1]] = rest
             chunks[slots, -4 * tile :] = _bytes(bias[:, None, at : at + tile])
 
-    def _pack_depthwise(self, s: Schedule, out: Array) -> None:
+    def _pack_depthwise(self, operand: str, s: Schedule, out: Array) -> None:
         c, taps, tile = self.groups, self.window.taps, s.tiles[1]
         weights = np.asarray(self.weights.value, self.x.dtype).reshape(c, taps)
-        packed = s.packed("w")
+        packed = s.packed(operand)
         chunks = out.reshape(s.slot_count(packed), -1)
         for i in range(s.grid[1]):
             at, slot = min(i * tile, c - tile), s.slot(packed, [i])
@@ -321,55 +374,20 @@ class Conv(Operator):
 
     def reference(self, *arrays: Array) -> Array:
         x, weights = (array.astype(np.float32) for array in arrays[:2])
-        bias = arrays[2].astype(np.float32) if len(arrays) > 2 else np.zeros(weights.shape[0], np.float32)
-        out = spatial(self.output.shape)
-        seen = windows(x.reshape(*x.shape[:2], *spatial(x.shape)), self.window, out, 0.0)
-        g = self.groups
-        seen = seen.reshape(x.shape[0], g, x.shape[1] // g, *out, *self.window.kernel)
-        kernel = weights.reshape(g, -1, x.shape[1] // g, *self.window.kernel)
+        bias = arrays[2].astype(np.float32) if len(arrays) > 2 else np.zeros(self.made, np.float32)
+        planes, out, g = self.planes, self.planes.out_plane, self.groups
+        each = (range(size) for size in (self.images, planes.frames, planes.channels))
+        n, f, c = (m * step for m, step in zip(np.ix_(*each), planes.steps, strict=True))
+        x = x.reshape(-1, *planes.x_plane)[(n + f + c).reshape(-1, planes.channels)]
+        seen = windows(x, self.window, out, 0.0)
+        seen = seen.reshape(len(x), g, planes.channels // g, *out, *self.window.kernel)
+        kernel = weights.reshape(g, -1, planes.channels // g, *self.window.kernel)
         y = np.einsum("ngcyxhw,gochw->ngoyx", seen, kernel, optimize=True)
-        y = y.reshape(x.shape[0], weights.shape[0], *out) + bias.reshape(1, -1, 1, 1)
-        y = self.activation.apply(y.astype(np.float32))
+        y = y.reshape(self.images, planes.frames, self.made, *out).swapaxes(1, 2)
+        y = self.activation.apply((y + bias.reshape(-1, 1, 1, 1)).astype(np.float32))
         return y.astype(self.output.dtype).reshape(self.output.shape)
 
 
 def _bytes(array: Array) -> Array:
     """The elements as bytes along the last axis."""
     return np.ascontiguousarray(array).view(np.uint8)
-
-
-@maps(
-    "Conv",
-    dtypes=numpy_names(FLOATS),
-    notes="1-D and 2-D, groups, dilations, any pads, any number of channels; bfloat16 and float16 in "
-    "float32 where weights or bias are computed",
-)
-def map_conv(node: NodeSpec, lowering: Lowering) -> None:
-    inputs, output = operands_of(node, numpy_names(FLOATS))
-    x, weights = inputs[:2]
-    window = window_of(node, x, weights.shape[2:], output)
-    groups = int(node.attr("group", 1))
-    if 0 in (x.size, weights.size) and output.size:
-        _emit_bias(node, lowering, node.input(2), output)
-        return
-    bias = node.input(2)
-    packs = weights.is_const and (bias is None or bias.is_const)
-    if output.element.per_word == 1 or packs:
-        lowering.emit(Conv(node.name, x, weights, bias, output, window, groups, lowering.device))
-        return
-    # Computed weights are read as they lie, which kernels do in words: results are rounded once all the same.
-    x, weights = (in_float32(node.name, tensor, lowering) for tensor in (x, weights))
-    bias = None if bias is None else in_float32(node.name, bias, lowering)
-    sums = lowering.temp(np.dtype(np.float32), output.shape)
-    lowering.emit(Conv(node.name, x, weights, bias, sums, window, groups, lowering.device))
-    emit_converted(node.name, sums, output, lowering)
-
-
-def _emit_bias(node: NodeSpec, lowering: Lowering, bias: TensorSpec | None, output: TensorSpec) -> None:
-    """A convolution of no data: sums of nothing, and the bias."""
-    if bias is None:
-        op = Eltwise(node.name, "fill", [], output, lowering.device, alpha=0.0)
-    else:
-        views = [channel_view(output.shape)]
-        op = Eltwise(node.name, "copy", [bias], output, lowering.device, views=views)
-    lowering.emit(op)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -159,13 +160,23 @@ GEMM = declare(
 )
 
 
+@dataclass(frozen=True)
+class Matrix:
+    """A tensor as [..., rows, columns]: shape and strides in elements of device memory."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
 class MatMul(Operator):
     """``act(alpha * A @ B + bias)`` of floats, or ``(A - a_zero) @ (B - b_zero)`` of integers.
 
     A is [..., M, K], B is [..., K, N]; leading dimensions broadcast. A constant 2-D B is packed
     tile by tile; ``bias`` [N] needs that. ``trans_a``/``trans_b`` read 2-D A/B transposed. ``scale``
     ([1] or [N], float32) makes integer sums narrow: rounded half to even, ``out_zero`` ([1]) added,
-    saturated, which is onnxruntime's arithmetic.
+    saturated, which is onnxruntime's arithmetic. ``matrices`` says how A, B and the output lie instead of
+    their shapes: all with as many leading dimensions, words, the output's columns side by side. A constant
+    2-D B is as it says.
     """
 
     kind = "matmul"
@@ -187,8 +198,9 @@ class MatMul(Operator):
         scale: TensorSpec | None = None,
         out_zero: TensorSpec | None = None,
         activation: Activation | None = None,
+        matrices: tuple[Matrix, Matrix, Matrix] | None = None,
     ) -> None:
-        if len(b.shape) == 1 < len(a.shape) and output.element.per_word > 1:
+        if matrices is None and len(b.shape) == 1 < len(a.shape) and output.element.per_word > 1:
             # Rows of narrow elements are what the kernel writes: the transposed product.
             a, b, a_zero, b_zero, trans_a, trans_b = b, a, b_zero, a_zero, False, True
         self.optional = {"a_zero": a_zero, "b_zero": b_zero, "scale": scale, "out_zero": out_zero}
@@ -197,6 +209,7 @@ class MatMul(Operator):
         self.a, self.b, self.bias = a, b, bias
         self.alpha = alpha
         self.trans_a, self.trans_b = trans_a, trans_b
+        self.matrices = matrices
         self.packs_b = b.is_const and len(b.shape) == 2
 
     @property
@@ -222,6 +235,8 @@ class MatMul(Operator):
         return shape, strides
 
     def nests(self) -> list[Nest]:
+        if self.matrices is not None:
+            return self._nests_seen(*self.matrices)
         a_shape, a_strides = self._matrix(self.a, self.trans_a, column=False)
         b_shape, b_strides = self._matrix(self.b, self.trans_b, column=True)
         m, k, n = a_shape[-2], a_shape[-1], b_shape[-1]
@@ -241,7 +256,16 @@ class MatMul(Operator):
             views = [View([]), View([]), View([])]
         sizes, strides = collapse(batch, views) if prod(batch) > 1 else ([], [[], [], []])
         return [
-            self._nest(part, steps, offsets, (m, k, n), (a_strides, b_strides))
+            self._nest(part, steps, offsets, (m, k, n), (a_strides, b_strides, out_strides))
+            for part, steps, offsets in peel(sizes, strides, MAX_DIMS - 2)
+        ]
+
+    def _nests_seen(self, a: Matrix, b: Matrix, out: Matrix) -> list[Nest]:
+        batch, (m, n), k = out.shape[:-2], out.shape[-2:], a.shape[-1]
+        views = [View(x.strides[:-2]) for x in (a, b, out)]
+        sizes, strides = collapse(batch, views) if prod(batch) > 1 else ([], [[], [], []])
+        return [
+            self._nest(part, steps, offsets, (m, k, n), (a.strides, b.strides, out.strides))
             for part, steps, offsets in peel(sizes, strides, MAX_DIMS - 2)
         ]
 
@@ -256,7 +280,7 @@ class MatMul(Operator):
         strides: Sequence[Sequence[int]],
         offsets: Sequence[int],
         mkn: tuple[int, int, int],
-        matrices: tuple[Sequence[int], Sequence[int]],
+        matrices: tuple[Sequence[int], Sequence[int], Sequence[int]],
     ) -> Nest:
         (m, k, n), nb = mkn, len(sizes)
         dm, dn = nb, nb + 1
@@ -269,8 +293,10 @@ class MatMul(Operator):
         a = strided_operand("a", 0, self.a.element, along_a, offsets[0])
         along_b = [*batches[1], _along(self.b, k, bk, K), _along(self.b, n, bn, dn)]
         b = self._packed(dn) if self.packs_b else strided_operand("b", 1, self.b.element, along_b, offsets[1])
-        along_out = [*batches[2], (m, last.extent, Access(dm)), (last.extent, 1, Access(dn))]
-        out = strided_operand("out", OUTPUT, self.output.element, along_out, offsets[2])
+        row = last.extent if self.matrices is None else matrices[2][-2]
+        along_out = [*batches[2], (m, row, Access(dm)), (last.extent, 1, Access(dn))]
+        lain, steps, access = zip(*along_out, strict=True)
+        out = Operand("out", OUTPUT, self.output.element, lain, steps, access, offsets[2])
         others = self._others({"a_zero": (dm, m), "b_zero": (dn, n), "scale": (dn, n), "out_zero": (dn, 1)})
         scalars = {"alpha": self.alpha, **self.activation.scalars}
         reduction: dict[str, Any] = {"k_extent": k, "k_multiple": max([1, *units])}
@@ -346,6 +372,8 @@ class MatMul(Operator):
         if consumer.output.shape != self.output.shape or (consumer.alpha, consumer.beta) != (1.0, 1.0):
             return None
         n = self.output.shape[-1] if self.output.shape else 1
+        if self.matrices is not None and self.matrices[2].shape[-1] != n:
+            return None
         for i, other in enumerate(consumer.inputs):
             mine = consumer.inputs[1 - i]
             row = other.value is not None and other.size == n and (other.shape or (1,))[-1] == n
@@ -355,7 +383,9 @@ class MatMul(Operator):
 
     def reference(self, *arrays: Array) -> Array:
         given = iter(arrays[2:])
-        a, b = arrays[:2]
+        a, b = (x.reshape(t.shape) for x, t in zip(arrays[:2], self.inputs, strict=False))
+        if self.matrices is not None:
+            return self._product_seen(a, b, *self.matrices)
         a, b = (a.T if self.trans_a else a), (np.swapaxes(b, -1, -2) if self.trans_b else b)
         if self.is_float:
             y = np.float32(self.alpha) * np.matmul(a.astype(np.float32), b.astype(np.float32))
@@ -377,6 +407,15 @@ class MatMul(Operator):
             sums = requantised(sums.astype(np.int32), zeros["scale"], zero, self.output.dtype)
         result: Array = sums.astype(self.output.dtype)
         return result.reshape(self.output.shape)
+
+    def _product_seen(self, a: Array, b: Array, *matrices: Matrix) -> Array:
+        tensors = zip((self.a.laid(a), self.b.laid(b)), matrices, strict=False)
+        a, b = (View(m.strides).of(x, m.shape) for x, m in tensors)
+        wide = np.float32 if self.is_float else a.dtype
+        y = self.activation.apply(np.matmul(a.astype(wide), b.astype(wide)))
+        image = np.zeros(self.output.size, self.output.dtype)
+        View(matrices[2].strides).of(image, matrices[2].shape)[...] = y
+        return self.output.gathered(image)
 
 
 def requantised(sums: Array, scale: Array, zero: int, dtype: np.dtype[Any]) -> Array:

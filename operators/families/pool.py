@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MaxPool and AveragePool over windows."""
+"""Pools over windows: the largest value, the average, the sum."""
 
 from __future__ import annotations
 
@@ -8,16 +8,11 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.dtypes import FLOATS, NUMBERS
+from onedispatch.operators.declarations.dtypes import NUMBERS
 from onedispatch.operators.declarations.formulas import ENTRY, ROW, moves, vectors
 from onedispatch.operators.declarations.functions import POOLINGS, Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, chooses, declare
-from onedispatch.operators.declarations.registry import maps
-from onedispatch.operators.families.elementwise import (
-    ACTIVATION_SCALARS,
-    numpy_names,
-    operands_of,
-)
+from onedispatch.operators.families.elementwise import ACTIVATION_SCALARS
 from onedispatch.operators.families.reduce import word_of
 from onedispatch.operators.families.window import (
     TAPS,
@@ -27,10 +22,9 @@ from onedispatch.operators.families.window import (
     row_dim,
     rows_view,
     spatial,
-    window_of,
     windows,
 )
-from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
+from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
@@ -63,13 +57,15 @@ POOL = declare(
         cost=_cost(),
         # ASSUMPTION: 96 instructions: maximum, averages and their edges.
         code_bytes=1536,
-        summary="largest value or average of the window of every output element",
+        summary="largest value, average or sum of the window of every output element",
     )
 )
 
 
 class Pool(Operator):
-    """Maximum or average of a window of every channel of [N, C, (H,) W].
+    """Maximum, average or sum of a window of every channel of [N, C, (H,) W].
+
+    ``made`` is the output as the windows see it, where it has another shape.
 
     Of a maximum, a NaN that leads its window inside of x stays, others are passed over: so does onnxruntime
     where it has plain loops (dilated windows); where it has vectors, what stands depends on their width.
@@ -86,20 +82,22 @@ class Pool(Operator):
         window: Window,
         device: Device,
         activation: Activation | None = None,
+        made: TensorSpec | None = None,
     ) -> None:
         super().__init__(name, [x], output, device, activation)
         self.mode, self.window = mode, window
+        self.made = made or output
 
     def nests(self) -> list[Nest]:
         x = self.inputs[0]
         channels = x.shape[0] * x.shape[1]
-        (h, _), (oh, ow) = spatial(x.shape), spatial(self.output.shape)
+        (h, _), (oh, ow) = spatial(x.shape), spatial(self.made.shape)
         if channels * oh * ow == 0:
             return []
         accesses = (Access(0), self.window.access(1, 0), self.window.access(2, 1))
         inside = rows_view("x", 0, x, (channels, h), accesses)
-        out = rows_view("out", OUTPUT, self.output, (channels, oh), [Access(d) for d in range(3)])
-        dims = (Dim("c", channels), Dim("oh", oh), row_dim("ow", self.output))
+        out = rows_view("out", OUTPUT, self.made, (channels, oh), [Access(d) for d in range(3)])
+        dims = (Dim("c", channels), Dim("oh", oh), row_dim("ow", self.made))
 
         top, left, bottom, right = self.window.pads
         pads = {"pad_top": top, "pad_left": left, "pad_bottom": bottom, "pad_right": right}
@@ -111,11 +109,13 @@ class Pool(Operator):
         return super().takes_activation and self.output.element.is_float
 
     def reference(self, *arrays: Array) -> Array:
-        wide = word_of(self.inputs[0].element)
-        x = arrays[0].astype(wide).reshape(*arrays[0].shape[:2], *spatial(arrays[0].shape))
-        out = spatial(self.output.shape)
+        wide, shape = word_of(self.inputs[0].element), self.inputs[0].shape
+        x = arrays[0].astype(wide).reshape(*shape[:2], *spatial(shape))
+        out = spatial(self.made.shape)
         if self.mode == "max":
             y = self._largest(x, out)
+        elif self.mode == "sum":
+            y = windows(x, self.window, out, 0.0).sum(axis=(-1, -2))
         else:
             ones = np.ones((1, 1, *x.shape[2:]), np.float32)
             if self.mode == "average_include_pad":
@@ -140,20 +140,3 @@ class Pool(Operator):
         first = np.take_along_axis(taps, leading, axis=-1)[..., 0]
         largest: Array = np.where(np.isnan(first), first, np.fmax.reduce(taps, axis=-1))
         return largest.astype(x.dtype)
-
-
-# ONNX has no averages of integers, and of those the largest of bytes alone.
-TAKEN = {"MaxPool": numpy_names(f"{FLOATS} i8 u8"), "AveragePool": numpy_names(FLOATS)}
-
-
-@maps(*TAKEN, dtypes=TAKEN, notes="1-D and 2-D, dilations, ceil_mode; no Indices output")
-def map_pool(node: NodeSpec, lowering: Lowering) -> None:
-    (x,), output = operands_of(node, TAKEN[node.op_type])
-    if len(node.outputs) > 1 and node.outputs[1] is not None:
-        raise Unsupported("MaxPool with its Indices output", "the first output only")
-    window = window_of(node, x, node.attr("kernel_shape"), output)
-    mode = "max"
-    if node.op_type == "AveragePool":
-        include = node.attr("count_include_pad", 0)
-        mode = "average_include_pad" if include else "average_exclude_pad"
-    lowering.emit(Pool(node.name, mode, x, output, window, lowering.device))

@@ -121,15 +121,40 @@ def row_dim(name: str, tensor: TensorSpec) -> Dim:
     return Dim(name, tensor.row_pitch, multiple=unit, padding=tensor.row_pitch - tensor.row)
 
 
-def window_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: TensorSpec) -> Window:
-    """The window of a Conv or pooling node.
+@dataclass(frozen=True)
+class Along:
+    """The window along one spatial dimension: taps, steps, and padding before and after the data."""
+
+    kernel: int
+    stride: int = 1
+    dilation: int = 1
+    begin: int = 0
+    end: int = 0
+
+    @property
+    def plain(self) -> bool:
+        """Every output is made of the element at its own place."""
+        return (self.kernel, self.stride, self.begin, self.end) == (1, 1, 0, 0)
+
+
+def window(along: Sequence[Along]) -> Window:
+    """The window over one or two spatial dimensions."""
+    h, w = (Along(1), *along) if len(along) == 1 else along
+    steps = ((h.kernel, w.kernel), (h.stride, w.stride), (h.dilation, w.dilation))
+    return Window(*steps, (h.begin, w.begin, h.end, w.end))
+
+
+def along_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: TensorSpec) -> list[Along]:
+    """The window of a Conv or pooling node, dimension by dimension.
 
     Raises:
-        Unsupported: other than one or two spatial dimensions; steps that no core program takes.
+        Unsupported: no or more than three spatial dimensions; steps that no core program takes.
     """
     rank = len(x.shape) - 2
-    if rank not in (1, 2):
-        raise Unsupported(f"{node.op_type} over {rank} spatial dimensions", "one or two spatial dimensions")
+    if rank not in (1, 2, 3):
+        raise Unsupported(
+            f"{node.op_type} over {rank} spatial dimensions", "one, two or three spatial dimensions"
+        )
     strides = [int(v) for v in node.attr("strides") or [1] * rank]
     dilations = [int(v) for v in node.attr("dilations") or [1] * rank]
     pads = [int(v) for v in node.attr("pads") or [0] * (2 * rank)]
@@ -138,14 +163,18 @@ def window_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: Tens
         pads = [0] * (2 * rank)
     elif mode in ("SAME_UPPER", "SAME_LOWER"):
         pads = _same_pads(x, output, kernel, strides, dilations, upper=mode == "SAME_UPPER")
-    k, s, d = [int(v) for v in kernel], strides, dilations
-    _check_steps(node, k, s, d)
-    if rank == 1:
-        k, s, d, pads = [1, *k], [1, *s], [1, *d], [0, pads[0], 0, pads[1]]
-    return Window((k[0], k[1]), (s[0], s[1]), (d[0], d[1]), (pads[0], pads[1], pads[2], pads[3]))
+    kernel = [int(v) for v in kernel]
+    check_steps(node, kernel, strides, dilations)
+    return [Along(*one) for one in zip(kernel, strides, dilations, pads[:rank], pads[rank:], strict=True)]
 
 
-def _check_steps(
+def reshaped(tensor: TensorSpec, shape: Sequence[int]) -> TensorSpec:
+    """The same bytes under the same name as a tensor of another shape; rows keep their padding."""
+    value = None if tensor.value is None else tensor.value.reshape(shape)
+    return TensorSpec(tensor.name, tensor.dtype, tuple(shape), value)
+
+
+def check_steps(
     node: NodeSpec, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> None:
     most = LIMITS["window_step"]
@@ -177,7 +206,8 @@ def _same_pads(
 def windows(x: np.ndarray[Any, Any], window: Window, out: tuple[int, int], fill: float) -> Any:
     """x [N, C, H, W] as [N, C, oh, ow, kh, kw], padded with ``fill``: for NumPy references."""
     (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilations
-    top, left = window.pads[:2]
+    x = x[:, :, max(-window.pads[0], 0) :, max(-window.pads[1], 0) :]
+    top, left = (max(pad, 0) for pad in window.pads[:2])
     height = max(x.shape[2] + top, (out[0] - 1) * sh + (kh - 1) * dh + 1)
     width = max(x.shape[3] + left, (out[1] - 1) * sw + (kw - 1) * dw + 1)
     padded = np.full((*x.shape[:2], height, width), fill, x.dtype)

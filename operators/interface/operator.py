@@ -72,6 +72,10 @@ class Operator:
         """What the operator computes, in NumPy. ``arrays`` are all inputs in order."""
         raise NotImplementedError
 
+    def references(self, *arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+        """``reference`` of every output: operators with several override it."""
+        return [self.reference(*arrays)]
+
     def absorb(self, consumer: Operator) -> Operator | None:
         """This operator with ``consumer`` (its only reader) merged in, or None.
 

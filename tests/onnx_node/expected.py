@@ -43,10 +43,6 @@ def _of_node(node: onnx.NodeProto, types: dict[str, onnx.TypeProto], test: Any) 
     match node.op_type:
         case "Cast" | "CastLike" if to and (name := str(helper.tensor_dtype_to_np_dtype(to))) not in accepted:
             return f"{node.op_type} to {name} "
-        case "AveragePool" | "MaxPool" if first and len(first.tensor_type.shape.dim) == 5:
-            return f"{node.op_type} over 3 spatial dimensions"
-        case "MaxPool" if len(outputs) > 1:
-            return "MaxPool with its Indices output"
         case "BatchNormalization" if attributes.get("training_mode"):
             return "training mode"
         case "Dropout" if len(outputs) > 1:

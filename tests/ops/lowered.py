@@ -46,8 +46,11 @@ def evaluate(case: Case, execute: Execute) -> Array:
         return values[tensor.name] if tensor.value is None else np.asarray(tensor.value)
 
     for _, op in lowering.ops:
-        result = execute(op, [of(tensor) for tensor in op.inputs])
-        values[op.output.name] = result.reshape(op.output.shape)
+        arrays = [of(tensor) for tensor in op.inputs]
+        values[op.output.name] = execute(op, arrays).reshape(op.output.shape)
+        if op.further_outputs:
+            made = op.references(*arrays)[1:]
+            values |= {t.name: y for t, y in zip(op.further_outputs, made, strict=True)}
     for output, source in lowering.aliases:
         values[output.name] = of(source).reshape(output.shape)
     return values["y0"]

@@ -181,7 +181,7 @@ USES = [(found, s.table) for found in all_kernels() for s in found.scalars if s.
 @pytest.mark.parametrize(("found", "table"), USES, ids=[f"{k.name} {t.name}" for k, t in USES])
 def test_digests_know_the_rows_that_were_there_first(found: Kernel, table: FunctionTable) -> None:
     """Later rows change nothing for what was compiled; a row that is gone, or another, does."""
-    rows, new = table.rows, Function("mish", dtypes="f32")
+    rows, new = table.rows[: table.sealed], Function("mish", dtypes="f32")
     assert found.digest == with_rows(found, table, *rows, new).digest
     assert found.digest == with_rows(found, table, *rows, new, Function("swish")).digest
     others = [rows[:-1], rows[1:], (new, *rows), (rows[1], rows[0], *rows[2:])]

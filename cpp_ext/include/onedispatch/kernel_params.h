@@ -124,8 +124,8 @@ enum Code : uint32_t { sum_ = 0, mean_ = 1, max_ = 2, min_ = 3, sum_square_ = 4,
 constexpr int kInputs[] = {1, 1, 1, 1, 1, 1};  // that a function reads
 }  // namespace reduce_mode
 namespace pool_mode {
-enum Code : uint32_t { max_ = 0, average_exclude_pad_ = 1, average_include_pad_ = 2 };
-constexpr int kInputs[] = {1, 1, 1};  // that a function reads
+enum Code : uint32_t { max_ = 0, average_exclude_pad_ = 1, average_include_pad_ = 2, sum_ = 3 };
+constexpr int kInputs[] = {1, 1, 1, 1};  // that a function reads
 }  // namespace pool_mode
 namespace limit {
 constexpr uint32_t window_step = 4096;
@@ -459,6 +459,50 @@ constexpr uint32_t act_alpha = 13;
 constexpr uint32_t act_beta = 14;
 }  // namespace scalar
 }  // namespace pool
+namespace pool_index {
+constexpr uint32_t digest = 0x3A54F318;
+constexpr uint32_t dim_c = 40;
+constexpr uint32_t dim_oh = 41;
+constexpr uint32_t dim_ow = 42;
+constexpr uint32_t x = 43;
+constexpr uint32_t x_c = 44;
+constexpr uint32_t x_oh = 49;
+constexpr uint32_t x_ow = 54;
+constexpr uint32_t out = 59;
+constexpr uint32_t index = 60;
+constexpr uint32_t kh = 61;
+constexpr uint32_t kw = 62;
+constexpr uint32_t sh = 63;
+constexpr uint32_t sw = 64;
+constexpr uint32_t dh = 65;
+constexpr uint32_t dw = 66;
+constexpr uint32_t width = 67;
+constexpr uint32_t plane = 68;
+constexpr uint32_t row_step = 69;
+constexpr uint32_t column_step = 70;
+namespace dim {
+constexpr uint32_t c = 0;
+constexpr uint32_t oh = 1;
+constexpr uint32_t ow = 2;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x = 0;
+constexpr uint32_t out = 1;
+constexpr uint32_t index = 2;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t kh = 0;
+constexpr uint32_t kw = 1;
+constexpr uint32_t sh = 2;
+constexpr uint32_t sw = 3;
+constexpr uint32_t dh = 4;
+constexpr uint32_t dw = 5;
+constexpr uint32_t width = 6;
+constexpr uint32_t plane = 7;
+constexpr uint32_t row_step = 8;
+constexpr uint32_t column_step = 9;
+}  // namespace scalar
+}  // namespace pool_index
 namespace reduce {
 constexpr uint32_t digest = 0xD404DE58;
 constexpr uint32_t dim_r = 40;

@@ -8,7 +8,7 @@
 
 static const od_function_spec od_activation[] = {{"none", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u}, {"relu", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u}, {"leakyrelu", {0, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u}, {"clip", {0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u}, {"sigmoid", {4, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u}, {"tanh", {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u}, {"exp", {0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u}, {"sqrt", {0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u}, {"erf", {0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u}, {"abs", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u}, {"neg", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 175u, 0u}, {"log", {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u}, {"reciprocal", {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u}, {"softsign", {1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u}};
 static const od_function_spec od_eltwise_func[] = {{"copy", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u}, {"add", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u}, {"sub", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u}, {"mul", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u}, {"div", {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u}, {"muladd", {1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u}, {"fill", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u}, {"pow", {8, 4, 0, 1, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u}};
-static const od_function_spec od_pool_mode[] = {{"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u}, {"average_exclude_pad", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u}, {"average_include_pad", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u}};
+static const od_function_spec od_pool_mode[] = {{"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u}, {"average_exclude_pad", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u}, {"average_include_pad", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u}, {"sum", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 62539u}};
 static const od_function_spec od_reduce_mode[] = {{"sum", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u}, {"mean", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u}, {"sum_square", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u}, {"prod", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u}};
 static const od_axis_spec od_cast_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_cast_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
@@ -1448,7 +1448,7 @@ static const od_operand_spec od_pool_operands[] = {
     {"out", 59, 511u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_pool_out, 3},
 };
 static const od_scalar_spec od_pool_scalars[] = {
-    {"mode", 60, OD_SCALAR_FUNCTION, 0.0, 2.0, od_pool_mode, 1, 0},
+    {"mode", 60, OD_SCALAR_FUNCTION, 0.0, 3.0, od_pool_mode, 1, 0},
     {"kh", 61, OD_SCALAR_U32, 1.0, 4096.0, 0, 1, 0},
     {"kw", 62, OD_SCALAR_U32, 1.0, 4096.0, 0, 1, 0},
     {"sh", 63, OD_SCALAR_U32, 1.0, 4096.0, 0, 1, 0},
@@ -1543,6 +1543,116 @@ enum { OD_POOL_C = 0, OD_POOL_OH = 1, OD_POOL_OW = 2 };
 enum { OD_POOL_X = 0, OD_POOL_OUT = 1 };
 enum { OD_POOL_MODE = 0, OD_POOL_KH = 1, OD_POOL_KW = 2, OD_POOL_SH = 3, OD_POOL_SW = 4, OD_POOL_DH = 5, OD_POOL_DW = 6, OD_POOL_WIDTH = 7, OD_POOL_PAD_TOP = 8, OD_POOL_PAD_LEFT = 9, OD_POOL_PAD_BOTTOM = 10, OD_POOL_PAD_RIGHT = 11, OD_POOL_ACT = 12, OD_POOL_ACT_ALPHA = 13, OD_POOL_ACT_BETA = 14 };
 static const od_kernel_spec od_pool_spec = {"od::pool@1", 0xBE7E4D18u, od_pool_dims, 3, 0, 0, od_pool_operands, 2, 0, 0, od_pool_scalars, 15, od_pool_cost, 66, 0, 0, 0, od_pool_constants, 6, 75, 128, 1536, OD_PRINT_NO};
+static const od_axis_spec od_pool_index_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
+static const od_axis_spec od_pool_index_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
+static const od_axis_spec od_pool_index_index[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
+static const od_operand_spec od_pool_index_operands[] = {
+    {"x", 43, 129u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 1, 0, od_pool_index_x, 3},
+    {"out", 59, 129u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_pool_index_out, 3},
+    {"index", 60, 128u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_pool_index_index, 3},
+};
+static const od_scalar_spec od_pool_index_scalars[] = {
+    {"kh", 61, OD_SCALAR_U32, 1.0, 4096.0, 0, 1, 0},
+    {"kw", 62, OD_SCALAR_U32, 1.0, 4096.0, 0, 1, 0},
+    {"sh", 63, OD_SCALAR_U32, 1.0, 4096.0, 0, 1, 0},
+    {"sw", 64, OD_SCALAR_U32, 1.0, 4096.0, 0, 1, 0},
+    {"dh", 65, OD_SCALAR_U32, 1.0, 4096.0, 0, 1, 0},
+    {"dw", 66, OD_SCALAR_U32, 1.0, 4096.0, 0, 1, 0},
+    {"width", 67, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 1, 0},
+    {"plane", 68, OD_SCALAR_U32, 0.0, 2147483647.0, 0, 1, 0},
+    {"row_step", 69, OD_SCALAR_U32, 0.0, 2147483647.0, 0, 1, 0},
+    {"column_step", 70, OD_SCALAR_U32, 0.0, 2147483647.0, 0, 1, 0},
+};
+/* call_cycles + planes + taps
+ * taps: tile(c) * tile(oh) * (taps per window * (ceil(tile(ow) / out's lanes) * (x's move_cycles + x's compare_cycles + x's move_cycles) + ceil(tile(ow) / index's lanes) * (index's move_cycles + index's op_cycles) + row_cycles) + ceil(tile(ow) / index's lanes) * (2 * index's move_cycles + index's op_cycles) + row_cycles)
+ * planes: tile(c) * (max(taps per window != 1, max(sw, 1) != 1) + (max(sw, 1) != 1)) * (count(x, oh) * ceil(count(x, ow) * bytes(x) / vector_bytes) * gather_cycles + row_cycles)
+ * taps per window: kh * kw
+ */
+static const od_step od_pool_index_cost[] = {
+    {OD_OP_DEVICE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 3, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 3, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_COUNT, 0, 2, 0, 0.0},
+    {OD_OP_BYTES, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 3, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 1, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 2, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 2, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 7, 2, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 3, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 2, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 2, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 7, 2, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 3, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+};
+static const char* const od_pool_index_dims[] = {"c", "oh", "ow"};
+static const char* const od_pool_index_constants[] = {"call_cycles", "vector_bytes", "gather_cycles", "row_cycles", "lanes", "move_cycles", "compare_cycles", "op_cycles"};
+enum { OD_POOL_INDEX_C = 0, OD_POOL_INDEX_OH = 1, OD_POOL_INDEX_OW = 2 };
+enum { OD_POOL_INDEX_X = 0, OD_POOL_INDEX_OUT = 1, OD_POOL_INDEX_INDEX = 2 };
+enum { OD_POOL_INDEX_KH = 0, OD_POOL_INDEX_KW = 1, OD_POOL_INDEX_SH = 2, OD_POOL_INDEX_SW = 3, OD_POOL_INDEX_DH = 4, OD_POOL_INDEX_DW = 5, OD_POOL_INDEX_WIDTH = 6, OD_POOL_INDEX_PLANE = 7, OD_POOL_INDEX_ROW_STEP = 8, OD_POOL_INDEX_COLUMN_STEP = 9 };
+static const od_kernel_spec od_pool_index_spec = {"od::pool_index@1", 0x3A54F318u, od_pool_index_dims, 3, 0, 0, od_pool_index_operands, 3, 0, 0, od_pool_index_scalars, 10, od_pool_index_cost, 77, 0, 0, 0, od_pool_index_constants, 8, 71, 128, 1280, OD_PRINT_NO};
 static const od_axis_spec od_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
 static const od_axis_spec od_reduce_out[] = {{"r", 0}, {"i", 1}};
 static const od_operand_spec od_reduce_operands[] = {
@@ -2501,6 +2611,6 @@ enum { OD_TAKE_X = 0, OD_TAKE_INDEX = 1, OD_TAKE_OUT = 2 };
 enum { OD_TAKE_FILLED = 0, OD_TAKE_FILL_LOW = 1, OD_TAKE_FILL_HIGH = 2 };
 static const od_kernel_spec od_take_spec = {"od::take@1", 0x86C50FFBu, od_take_dims, 4, 1, 0, od_take_operands, 3, 0, 0, od_take_scalars, 3, od_take_cost, 65, 0, 0, 0, od_take_constants, 7, 90, 128, 1536, OD_PRINT_NO};
 /* Every declared kernel. */
-#define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_layer_norm) X(od_lrn) X(od_pool) X(od_reduce) X(od_resample) X(od_softmax) X(od_take)
+#define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_layer_norm) X(od_lrn) X(od_pool) X(od_pool_index) X(od_reduce) X(od_resample) X(od_softmax) X(od_take)
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// od::pool: maximum or average over windows. Out chunk [c][oh][ow]. Averages are of floats, in f32.
+// od::pool: maximum, average or sum over windows. Out chunk [c][oh][ow]. Averages are of floats, in f32.
 // Of a maximum, a NaN that leads its window stays, others are passed over.
 #include <algorithm>
 #include <cmath>
@@ -53,7 +53,7 @@ class Pool final : public Kernel {
     const Word* x = words_in<Word>(window_.x, call, window_.channel(call), window_.channels_reach(window_.tile_c), kScratchWords);
     const auto pixels = static_cast<size_t>(window_.pixels()), all = static_cast<size_t>(window_.tile_c) * pixels;
     const Result<Word> result(out_, call, all);
-    const float* counts = mode_ == mode::max_ ? nullptr : cell_counts(call);
+    const float* counts = mode_ == mode::max_ || mode_ == mode::sum_ ? nullptr : cell_counts(call);
     const Word padding = mode_ == mode::max_ ? least<Word>() : Word{0};
     window_.for_channels(call, x, window_.tile_c, padding, [&](int c, TapsOf<Word> taps) {
       taps.out = result.words + static_cast<size_t>(c) * pixels;
@@ -65,7 +65,7 @@ class Pool final : public Kernel {
       }
       simd().of<Word>().taps_sum(taps);
       if constexpr (std::is_same_v<Word, float>) {
-        simd().binary(params::eltwise_func::div_, taps.out, 1, counts, 1, taps.out, pixels);
+        if (counts != nullptr) simd().binary(params::eltwise_func::div_, taps.out, 1, counts, 1, taps.out, pixels);
       }
     });
     if constexpr (std::is_same_v<Word, float>) activation_.apply(result.words, all);

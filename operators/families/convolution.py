@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conv: what maps it, and convolutions over three dimensions as those over two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from onedispatch.operators.declarations.dtypes import FLOATS
+from onedispatch.operators.declarations.registry import maps
+from onedispatch.operators.families.arrange import Arrange
+from onedispatch.operators.families.conv import Conv, Planes
+from onedispatch.operators.families.convert import emit_converted, in_float32
+from onedispatch.operators.families.elementwise import Eltwise, View, numpy_names, operands_of
+from onedispatch.operators.families.movement import Move, Part
+from onedispatch.operators.families.norm import channel_view
+from onedispatch.operators.families.window import Along, along_of, reshaped, window
+from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec
+from onedispatch.operators.scheduling.index_space import contiguous_strides
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What a convolution does to its data: weights [M, C/groups, *kernel], a bias [M], a window."""
+
+    weights: TensorSpec
+    bias: TensorSpec | None
+    along: tuple[Along, ...]
+    groups: int
+
+    @property
+    def is_const(self) -> bool:
+        return self.weights.is_const and (self.bias is None or self.bias.is_const)
+
+
+@maps(
+    "Conv",
+    dtypes=numpy_names(FLOATS),
+    notes="1-D to 3-D, groups, dilations, any pads, any number of channels; bfloat16 and float16 in "
+    "float32 where weights or bias are computed",
+)
+def map_conv(node: NodeSpec, lowering: Lowering) -> None:
+    inputs, output = operands_of(node, numpy_names(FLOATS))
+    x, weights = inputs[:2]
+    along = along_of(node, x, weights.shape[2:], output)
+    one = Filter(weights, node.input(2), tuple(along), int(node.attr("group", 1)))
+    emit_conv(node.name, x, one, output, lowering)
+
+
+def emit_conv(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: Lowering) -> None:
+    """``output`` [N, M, ...], the convolution of x [N, C, ...] over one to three dimensions.
+
+    Raises ``Unsupported`` for what does not fit the device.
+    """
+    if 0 in (x.size, one.weights.size) and output.size:
+        emit_bias(name, one.bias, output, lowering)
+    elif output.element.per_word == 1 or one.is_const:
+        _emit(name, x, one, output, lowering)
+    else:
+        # Computed weights are read as they lie, which kernels do in words: results are rounded once as well.
+        x, weights = (in_float32(name, tensor, lowering) for tensor in (x, one.weights))
+        bias = None if one.bias is None else in_float32(name, one.bias, lowering)
+        sums = lowering.temp(np.dtype(np.float32), output.shape)
+        _emit(name, x, Filter(weights, bias, one.along, one.groups), sums, lowering)
+        emit_converted(name, sums, output, lowering)
+
+
+def emit_bias(name: str, bias: TensorSpec | None, output: TensorSpec, lowering: Lowering) -> None:
+    """A convolution of no data: sums of nothing, and the bias."""
+    if bias is None:
+        op = Eltwise(name, "fill", [], output, lowering.device, alpha=0.0)
+    else:
+        views = [channel_view(output.shape)]
+        op = Eltwise(name, "copy", [bias], output, lowering.device, views=views)
+    lowering.emit(op)
+
+
+def _emit(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: Lowering) -> None:
+    if len(one.along) < 3:
+        planes = None
+    elif 0 in output.shape or 0 in x.shape:
+        return _emit_nothing(name, output, lowering)
+    elif (joined := _joined(x, one, output)) is not None:
+        one, planes = joined
+    elif (single := _single_frames(x, one, output)) is not None:
+        one, planes = single
+    else:
+        return _emit_frames(name, x, one, output, lowering)
+    args = x, one.weights, one.bias, output, window(one.along), one.groups, lowering.device
+    lowering.emit(Conv(name, *args, planes=planes))
+    return None
+
+
+def _emit_nothing(name: str, output: TensorSpec, lowering: Lowering) -> None:
+    lowering.emit(Eltwise(name, "fill", [], output, lowering.device, alpha=0.0))
+
+
+def _flat(one: Filter, along: Sequence[Along]) -> Filter:
+    """The filter over other dimensions, which have as many taps."""
+    shape = (*one.weights.shape[:2], *(a.kernel for a in along))
+    return Filter(reshaped(one.weights, shape), one.bias, tuple(along), one.groups)
+
+
+def _joined(x: TensorSpec, one: Filter, output: TensorSpec) -> tuple[Filter, Planes] | None:
+    """Neighbouring dimensions in which no window reaches further are one; rows need no padding for that."""
+    depth, height, width = one.along
+    if x.element.per_word > 1:
+        return None
+    for joined, at in (((depth.plain and height.plain), 2), ((height.plain and width.plain), 3)):
+        if joined:
+            along = (height, width) if at == 2 else (depth, height)
+            sizes = [(*s[2:at], s[at] * s[at + 1], *s[at + 2 :]) for s in (x.shape, output.shape)]
+            inside, out = ((h, w) for h, w in sizes)
+            return _flat(one, along), Planes(inside, out, x.shape[1], (x.shape[1], x.shape[1], 1))
+    return None
+
+
+def _single_frames(x: TensorSpec, one: Filter, output: TensorSpec) -> tuple[Filter, Planes] | None:
+    """Frames that are made of one frame each: convolutions over two dimensions with another step."""
+    n, c, depth = x.shape[:3]
+    along, frames = one.along[0], output.shape[2]
+    depthwise = one.groups == c == one.weights.shape[0] > 1
+    if (along.kernel, along.begin, along.end) != (1, 0, 0) or not (depthwise or 1 in (n, frames, one.groups)):
+        return None
+    planes = _planes_of(x, output, c, (c * depth, along.stride, depth), frames)
+    return _flat(one, one.along[1:]), planes
+
+
+def _planes_of(
+    x: TensorSpec, output: TensorSpec, channels: int, steps: tuple[int, int, int], frames: int
+) -> Planes:
+    (h, w), (oh, ow) = x.shape[-2:], output.shape[-2:]
+    return Planes((h, w), (oh, ow), channels, steps, frames)
+
+
+def _emit_frames(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: Lowering) -> None:
+    """Planes that a frame is made of are brought together: channels and planes are one reduction."""
+    n, c, frames = x.shape[0], x.shape[1], output.shape[2]
+    made, inside = one.weights.shape[:2]
+    depth, *rest = one.along
+    stacked = emit_stacked(name, x, depth, frames, lowering)
+    weights = reshaped(one.weights, (made, inside * depth.kernel, *one.weights.shape[3:]))
+    flat = Filter(weights, one.bias, tuple(rest), one.groups)
+    channels = c * depth.kernel
+    if 1 in (n, frames, one.groups):
+        steps = (frames * channels, channels, 1)
+        planes = _planes_of(x, output, channels, steps, frames)
+        seen = reshaped(stacked, (n, frames * channels, *x.shape[3:]))
+        args = seen, weights, one.bias, output, window(rest), one.groups, lowering.device
+        lowering.emit(Conv(name, *args, planes=planes))
+        return
+    apart = lowering.temp(output.dtype, (n * frames, made, *output.shape[3:]))
+    seen = reshaped(stacked, (n * frames, channels, *x.shape[3:]))
+    _emit(name, seen, flat, apart, lowering)
+    plane = prod(output.device_shape[3:])
+    shape, view = (n, made, frames, plane), View((frames * made * plane, plane, made * plane, 1))
+    part = Part(0, shape, view, View(contiguous_strides(shape)))
+    lowering.emit(Arrange(name, [apart], output, lowering.device, [part]))
+
+
+def emit_stacked(name: str, x: TensorSpec, depth: Along, frames: int, lowering: Lowering) -> TensorSpec:
+    """x [N, C, D, H, W] as [N, frames, C * kernel, H, W]: the planes of a frame's windows side by side.
+
+    Planes outside of x are zeros.
+    """
+    n, c, planes = x.shape[:3]
+    plane, taps = prod(x.device_shape[3:]), depth.kernel
+    stacked = lowering.temp(x.dtype, (n, frames, c * taps, *x.shape[3:]))
+    zero = lowering.const(np.zeros(1, x.dtype))
+    image, frame = frames * c * taps * plane, c * taps * plane
+    parts = []
+
+    def part(tensor: int, first: int, count: int, tap: int, view: View) -> None:
+        out = View((image, frame, taps * plane, 1), first * frame + tap * plane)
+        parts.append(Part(tensor, (n, count, c, plane), view, out))
+
+    for tap in range(taps):
+        at = tap * depth.dilation - depth.begin  # plane of the first frame
+        first = min(max(0, -(at // depth.stride)), frames)  # frames before it are outside
+        last = min(max(first, (planes - 1 - at) // depth.stride + 1), frames)
+        view = View(
+            (c * planes * plane, depth.stride * plane, planes * plane, 1),
+            max(0, at + first * depth.stride) * plane if last > first else 0,
+        )
+        part(0, first, last - first, tap, view)
+        for begin, end in ((0, first), (last, frames)):
+            part(1, begin, end - begin, tap, View((0, 0, 0, 0)))
+    lowering.emit(Move(name, [x, zero], stacked, lowering.device, parts))
+    return stacked
