@@ -3,7 +3,7 @@
 
 A dimension of the result is cut into segments: members that lie in the input at a constant step, or that
 are filled. What runs downwards (negative steps, reflections) DMAs cannot walk: its members are segments of
-their own.
+their own, and where these are many, indices for a kernel.
 """
 
 from __future__ import annotations
@@ -13,12 +13,17 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
-from onedispatch.operators.families.boxes import Box, Walk, along, emit_boxes, filling
-from onedispatch.operators.interface.operator import Lowering
-from onedispatch.transactions.base.phrases import counted
+import numpy as np
 
-_MOST_ALONG = 64  # pieces of a dimension
+from onedispatch.operators.declarations.tensor import TensorSpec
+from onedispatch.operators.families.boxes import Box, Walk, along, emit_boxes, filling
+from onedispatch.operators.families.take import emit_take
+from onedispatch.operators.interface.operator import Lowering
+
+# A nest costs as much as moving some 100 KB. So pieces are put together along one dimension after the other
+# where there are many, and along a dimension that has many, a kernel takes them by index.
+_MOST_BOXES = 9
+_MOST_PIECES = 3
 
 
 @dataclass(frozen=True)
@@ -58,26 +63,50 @@ def emit_segments(
 ) -> None:
     """``output`` from the first of ``inputs``, by the segments ``cuts`` of each dimension.
 
-    What is filled holds the second input, a scalar. Raises ``Unsupported`` for more segments than a few
-    nests can move.
+    What is filled holds the second input, a scalar.
     """
-    several = [d for d, cut in enumerate(cuts) if len(cut) > 1]
-    together, apart = prod(len(cut) for cut in cuts), sum(len(cuts[d]) for d in several)
-    if together <= max(2 * apart, 1) or any(s.source is None for cut in cuts for s in cut):
+    if prod(len(cut) for cut in cuts) <= _MOST_BOXES or any(s.source is None for cut in cuts for s in cut):
         emit_boxes(name, inputs, list(_boxes(cuts)), output, lowering)
         return
     x = inputs[0]
+    several = [d for d, cut in enumerate(cuts) if len(cut) > 1]
     several.sort(key=lambda d: output.shape[d] / max(x.shape[d], 1))  # what makes the data less comes first
     own = [cut if len(cut) == 1 else whole for cut, whole in zip(cuts, _whole(x.shape), strict=True)]
-    for i, d in enumerate(several):
-        if len(cuts[d]) > _MOST_ALONG:
-            given = f"{counted(len(cuts[d]), 'piece')} along dimension {d} of {x}"
-            raise Unsupported(given, f"at most {_MOST_ALONG}")
-        own[d] = cuts[d]
-        shape = [sum(s.count for s in cut) for cut in own]
-        made = output if i == len(several) - 1 else lowering.temp(x.dtype, shape)
-        emit_boxes(f"{name}//{d}", [x], list(_boxes(own)), made, lowering)
-        x, own = made, _whole(shape)
+    for d in several:
+        taken = len(cuts[d]) > _MOST_PIECES
+        if taken and own != _whole(x.shape):
+            x = _joined(f"{name}//parts", x, own, None, lowering)
+        made = output if d == several[-1] else None
+        if taken:
+            x = _taken(f"{name}//{d}", x, d, cuts[d], made, lowering)
+        else:
+            own[d] = cuts[d]
+            x = _joined(f"{name}//{d}", x, own, made, lowering)
+        own = _whole(x.shape)
+
+
+def _joined(
+    name: str,
+    x: TensorSpec,
+    cuts: Sequence[Sequence[Segment]],
+    output: TensorSpec | None,
+    lowering: Lowering,
+) -> TensorSpec:
+    """The pieces of ``x`` put together, in ``output`` or a tensor of its own."""
+    output = output or lowering.temp(x.dtype, [sum(s.count for s in cut) for cut in cuts])
+    emit_boxes(name, [x], list(_boxes(cuts)), output, lowering)
+    return output
+
+
+def _taken(
+    name: str, x: TensorSpec, axis: int, cut: Sequence[Segment], output: TensorSpec | None, lowering: Lowering
+) -> TensorSpec:
+    """The same along one dimension by a kernel that reads indices."""
+    indices = np.concatenate([(s.source or 0) + s.step * np.arange(s.count) for s in cut]).astype(np.int32)
+    shape = (*x.shape[:axis], len(indices), *x.shape[axis + 1 :])
+    output = output or lowering.temp(x.dtype, shape)
+    emit_take(name, x, lowering.const(indices), axis, output, lowering)
+    return output
 
 
 def _whole(shape: Sequence[int]) -> list[Sequence[Segment]]:

@@ -69,4 +69,4 @@ def filled_case(draw: st.DrawFn) -> Case:
     return filled(*draw(odd_shapes()), fill=draw(st.integers(1, 100)), dtype=dtype, device=draw(DEVICES))
 
 
-FAMILIES: dict[str, st.SearchStrategy[Case]] = {"range": range_case(), "filled": filled_case()}
+FAMILIES: dict[str, st.SearchStrategy[Case]] = {"constants": st.one_of(range_case(), filled_case())}

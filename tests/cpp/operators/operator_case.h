@@ -44,6 +44,7 @@ struct Tensor {
   int64_t rank() const { return static_cast<int64_t>(shape.size()); }
   size_t width() const {
     if (dtype == "int8" || dtype == "uint8" || dtype == "bool") return 1;
+    if (dtype == "int64") return 8;
     return dtype.find("16") != std::string::npos ? 2 : 4;
   }
   int64_t index(const Shape& at) const {
@@ -100,6 +101,11 @@ inline double load(const std::string& dtype, const uint8_t* data, size_t at) {
   if (dtype == "int8") return static_cast<int8_t>(data[at]);
   if (dtype == "uint8" || dtype == "bool") return data[at];
   if (dtype.find("16") != std::string::npos) return load_two(dtype, static_cast<uint32_t>(data[2 * at] | data[2 * at + 1] << 8));
+  if (dtype == "int64") {
+    int64_t value;
+    std::memcpy(&value, data + 8 * at, 8);
+    return static_cast<double>(value);
+  }
   uint32_t word = 0;
   for (int byte = 3; byte >= 0; --byte) word = word << 8 | data[4 * at + static_cast<size_t>(byte)];
   if (dtype == "float32") {
@@ -109,7 +115,6 @@ inline double load(const std::string& dtype, const uint8_t* data, size_t at) {
   }
   if (dtype == "uint32") return word;
   if (dtype == "int32") return static_cast<int32_t>(word);
-  if (dtype == "int64") return static_cast<int32_t>(word);
   throw std::runtime_error("dtype " + dtype);
 }
 
@@ -323,7 +328,7 @@ class OperatorCase {
     size_t at = 0;
     if (fill == "weights") words >> at;
     tensor.shape = read_shape(words);
-    if (fill == "weights" && tensor.dtype != "int64") {
+    if (fill == "weights") {
       const auto from = weights_.begin() + static_cast<ptrdiff_t>(at);
       tensor.bytes.assign(from, from + static_cast<ptrdiff_t>(static_cast<size_t>(tensor.size()) * tensor.width()));
     }
@@ -335,8 +340,7 @@ class OperatorCase {
       if (tensor.dtype == "int8") value = std::floor(256 * unit) - 128;
       if (tensor.dtype == "uint8") value = std::floor(256 * unit);
       if (fill == "weights") {
-        const size_t scale = tensor.dtype == "int64" ? 2 : 1;
-        value = load(tensor.dtype, weights_.data() + at, i * scale);
+        value = load(tensor.dtype, weights_.data() + at, i);
       } else if (tensor.dtype == "float32") {
         value = static_cast<double>(static_cast<float>(value));
       }
