@@ -151,6 +151,27 @@ def padding_mode(facts: Facts) -> None:
         facts.refuse("attribute 'auto_pad'", repr(mode), ", ".join(AUTO_PADS))
 
 
+def one_of(name: str, *accepted: str) -> Rule:
+    """Attribute ``name`` is one of ``accepted``; left out, it is the first."""
+
+    def rule(facts: Facts) -> None:
+        given = facts.attr(name, accepted[0])
+        if given not in accepted:
+            facts.refuse(f"attribute {name!r}", repr(given), ", ".join(map(repr, accepted)))
+
+    return rule
+
+
+def slope_fits(facts: Facts) -> None:
+    """The second input broadcasts to the first, not the other way round."""
+    shape, slope = facts.shape(0), facts.shape(1)
+    if shape is None or slope is None or facts.opset < 7:
+        return
+    ends = shape[len(shape) - len(slope) :] if len(slope) <= len(shape) else None
+    if ends is None or any(own not in (1, size) for own, size in zip(slope, ends, strict=True)):
+        facts.refuse(facts.input_name(1), list(slope), f"a shape that broadcasts to {list(shape)}")
+
+
 def rounding_mode(facts: Facts) -> None:
     """Cast: how casts to powers of two round; others have one way."""
     mode = facts.attr("round_mode", "up")
@@ -446,6 +467,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Einsum": (equation,),
     "Flatten": (axis_in_range(1, end=True),),
     "Gather": (axis_in_range(0),),
+    "Gelu": (one_of("approximate", "none", "tanh"),),
     "Gemm": (matrix_product,),
     "GlobalAveragePool": _GLOBAL,
     "GlobalLpPool": _GLOBAL,
@@ -461,6 +483,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "MaxPool": (*_WINDOWED, pooled),
     "Mean": (equal_shapes_before(8),),
     "Min": (equal_shapes_before(8),),
+    "PRelu": (slope_fits,),
     "QLinearConv": (padding_mode,),
     "Reshape": (second_is_a_list, reshaped_size),
     "Softmax": (softmax_axis,),

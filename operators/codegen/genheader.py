@@ -192,7 +192,7 @@ def specs_header(kernels: Sequence[Kernel], name: str = "kernel_specs") -> str:
     for table in tables.values():
         rows = ", ".join(
             f'{{"{row.name}", {{{_counts(row.work)}}}, {{{_counts(row.finish)}}}, {_mask(row.dtypes)}, '
-            f"{table.mark(code)}u}}"
+            f"{table.digest(code)}u, {row.code_bytes if table.is_later(code) else 0}u}}"
             for code, row in enumerate(table.rows)
         )
         lines.append(f"static const od_function_spec od_{table.name}[] = {{{rows}}};")

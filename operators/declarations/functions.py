@@ -46,8 +46,10 @@ ACTIVATIONS = FunctionTable(
         Function(
             "leakyrelu",
             lambda x, a, b: np.where(x < 0, np.float32(a) * x, x),
+            onnx="LeakyRelu",
             dtypes=FLOATS,
             work=work(mul=1, move=2),
+            attributes=(("alpha", 0.01),),
         ),
         Function(
             "clip",
@@ -78,6 +80,251 @@ ACTIVATIONS = FunctionTable(
             ulp=4,
             work=work(div=1, op=1, move=1),
         ),
+        # Whole numbers: what the exponent says is no fraction is kept, the rest rounded, by shifts and masks.
+        Function("ceil", lambda x, a, b: np.ceil(x), onnx="Ceil", dtypes=FLOATS, work=work(move=8)),
+        Function("floor", lambda x, a, b: np.floor(x), onnx="Floor", dtypes=FLOATS, work=work(move=8)),
+        Function("round", lambda x, a, b: np.rint(x), onnx="Round", dtypes=FLOATS, work=work(move=9)),
+        Function("sign", lambda x, a, b: np.sign(x), onnx="Sign", dtypes=NUMBERS, work=work(move=3)),
+        # exp(x) - 1 is exp with its 1 taken off before the last product.
+        Function(
+            "elu",
+            lambda x, a, b: np.where(x < 0, np.float32(a) * np.expm1(np.minimum(x, 0)), x),
+            onnx="Elu",
+            dtypes=FLOATS,
+            ulp=4,
+            absolute=2e-07,
+            work=work(exp=1, mul=1, op=1, move=2),
+            attributes=(("alpha", 1.0),),
+            code_bytes=512,
+        ),
+        Function(
+            "selu",
+            lambda x, a, b: np.float32(b) * np.where(x < 0, np.float32(a) * np.expm1(np.minimum(x, 0)), x),
+            onnx="Selu",
+            dtypes=FLOATS,
+            ulp=4,
+            absolute=4e-07,
+            work=work(exp=1, mul=2, op=1, move=2),
+            attributes=(("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875)),
+            code_bytes=512,
+        ),
+        Function(
+            "celu",
+            lambda x, a, b: np.where(x < 0, np.float32(a) * np.expm1(x / np.float32(a)), x),
+            onnx="Celu",
+            dtypes=FLOATS,
+            ulp=4,
+            absolute=4e-07,
+            work=work(exp=1, mul=2, op=1, move=2),  # by the reciprocal of alpha, which is known
+            attributes=(("alpha", 1.0),),
+            code_bytes=512,
+        ),
+        Function(
+            "gelu",
+            lambda x, a, b: _gelu(x),
+            onnx="Gelu",
+            dtypes=FLOATS,
+            ulp=4,
+            absolute=1e-06,
+            work=work(erf=1, mul=3, op=1),
+            code_bytes=512,
+        ),
+        Function(
+            "gelu_tanh",
+            lambda x, a, b: 0.5 * x * (1 + np.tanh(0.79788456 * (x + 0.044715 * x * x * x))),
+            dtypes=FLOATS,
+            ulp=4,
+            absolute=4e-06,
+            work=work(tanh=1, mul=5, op=2),  # as the published kernel counts it
+            code_bytes=512,
+        ),
+        # tanh(log(1 + e)) is n / (n + 2) with n = e * (e + 2).
+        Function(
+            "mish",
+            lambda x, a, b: x * np.tanh(np.logaddexp(x, 0)),
+            onnx="Mish",
+            dtypes=FLOATS,
+            ulp=8,
+            absolute=1e-06,
+            work=work(exp=1, div=1, mul=2, op=2, move=2),
+            code_bytes=512,
+        ),
+        Function(
+            "hardsigmoid",
+            lambda x, a, b: np.clip(np.float32(a) * x + np.float32(b), 0, 1),
+            onnx="HardSigmoid",
+            dtypes=FLOATS,
+            ulp=1,
+            absolute=1e-07,
+            work=work(mul=1, op=1, move=4),
+            attributes=(("alpha", 0.2), ("beta", 0.5)),
+        ),
+        Function(
+            "hardswish",
+            lambda x, a, b: x * np.clip(x / 6 + 0.5, 0, 1),
+            onnx="HardSwish",
+            dtypes=FLOATS,
+            ulp=2,
+            absolute=1e-06,
+            work=work(mul=2, op=1, move=4),
+        ),
+        Function(
+            "swish",
+            lambda x, a, b: x / (1 + np.exp(-np.float32(a) * x)),
+            onnx="Swish",
+            dtypes=FLOATS,
+            ulp=4,
+            absolute=1e-05,
+            work=work(exp=1, div=1, mul=2, op=4),
+            attributes=(("alpha", 1.0),),
+            code_bytes=512,
+        ),
+        # The larger of x and 0, and log(1 + exp(-|x|)).
+        Function(
+            "softplus",
+            lambda x, a, b: np.logaddexp(x, 0),
+            onnx="Softplus",
+            dtypes=FLOATS,
+            ulp=4,
+            absolute=2e-07,
+            work=work(exp=1, log=1, op=3, move=4),
+            code_bytes=768,
+        ),
+        Function(
+            "thresholded_relu",
+            lambda x, a, b: np.where(x > np.float32(a), x, x.dtype.type(0)),
+            onnx="ThresholdedRelu",
+            dtypes=FLOATS,
+            work=work(move=3),
+            attributes=(("alpha", 1.0),),
+        ),
+        Function(
+            "shrink",
+            lambda x, a, b: _shrunk(x, a, b),
+            onnx="Shrink",
+            dtypes=NUMBERS,
+            work=work(op=2, move=6),
+            attributes=(("lambd", 0.5), ("bias", 0.0)),
+        ),
+        # Powers whose exponent the model says, in the second scalar: the common ones without a logarithm.
+        Function("square", lambda x, a, b: x * x, dtypes=FLOATS, work=work(mul=1)),
+        Function("cube", lambda x, a, b: x * x * x, dtypes=FLOATS, work=work(mul=2)),
+        Function(
+            "half_power",
+            lambda x, a, b: np.where(np.isneginf(x), np.inf, np.sqrt(x + 0)),
+            dtypes=FLOATS,
+            work=work(sqrt=1, op=1, move=2),
+        ),
+        # As "pow" of two tensors: the logarithm is carried in two parts.
+        Function(
+            "power",
+            lambda x, a, b: np.power(x, np.float32(a)),
+            dtypes=FLOATS,
+            work=work(log=1, exp=1, mul=4, op=8),
+            code_bytes=1024,
+        ),
+        Function(
+            "sin",
+            lambda x, a, b: np.sin(x),
+            onnx="Sin",
+            dtypes=FLOATS,
+            ulp=2,
+            work=work(sin=1),
+            code_bytes=768,
+        ),
+        Function(
+            "cos",
+            lambda x, a, b: np.cos(x),
+            onnx="Cos",
+            dtypes=FLOATS,
+            ulp=2,
+            work=work(sin=1),
+            code_bytes=768,
+        ),
+        Function(
+            "tan",
+            lambda x, a, b: np.tan(x),
+            onnx="Tan",
+            dtypes=FLOATS,
+            ulp=4,
+            work=work(tan=1),
+            code_bytes=896,
+        ),
+        # From 0.5 on by the root of (1 - x) / 2; five coefficients.
+        Function(
+            "asin",
+            lambda x, a, b: np.arcsin(x),
+            onnx="Asin",
+            dtypes=FLOATS,
+            ulp=4,
+            work=work(sqrt=1, mul=8, op=8),
+            code_bytes=512,
+        ),
+        Function(
+            "acos",
+            lambda x, a, b: np.arccos(x),
+            onnx="Acos",
+            dtypes=FLOATS,
+            ulp=4,
+            work=work(sqrt=1, mul=8, op=8),
+            code_bytes=512,
+        ),
+        Function(
+            "atan",
+            lambda x, a, b: np.arctan(x),
+            onnx="Atan",
+            dtypes=FLOATS,
+            ulp=2,
+            work=work(atan=1),
+            code_bytes=512,
+        ),
+        # (e - 1/e) / 2 with e = exp(|x|), or a series of four below 1.
+        Function(
+            "sinh",
+            lambda x, a, b: np.sinh(x),
+            onnx="Sinh",
+            dtypes=FLOATS,
+            ulp=4,
+            work=work(exp=1, div=1, mul=5, op=6),
+            code_bytes=512,
+        ),
+        Function(
+            "cosh",
+            lambda x, a, b: np.cosh(x),
+            onnx="Cosh",
+            dtypes=FLOATS,
+            ulp=4,
+            work=work(exp=1, div=1, mul=1, op=2),
+            code_bytes=512,
+        ),
+        # log(1 + t), t from what does not cancel: a quotient, or a sum of roots.
+        Function(
+            "asinh",
+            lambda x, a, b: np.arcsinh(x),
+            onnx="Asinh",
+            dtypes=FLOATS,
+            ulp=4,
+            work=work(log=1, sqrt=1, div=1, mul=3, op=8),
+            code_bytes=768,
+        ),
+        Function(
+            "acosh",
+            lambda x, a, b: np.arccosh(x),
+            onnx="Acosh",
+            dtypes=FLOATS,
+            ulp=4,
+            work=work(log=1, sqrt=1, mul=3, op=8),
+            code_bytes=768,
+        ),
+        Function(
+            "atanh",
+            lambda x, a, b: np.arctanh(x),
+            onnx="Atanh",
+            dtypes=FLOATS,
+            ulp=4,
+            work=work(log=1, div=1, mul=1, op=8),
+            code_bytes=768,
+        ),
     ),
     sealed=14,
 )
@@ -102,6 +349,18 @@ ELTWISE = FunctionTable(
             inputs=2,
             dtypes=FLOATS,
             work=work(log=1, exp=1, mul=4, op=8),
+        ),
+        Function(
+            "prelu",
+            lambda a, b, x, y: np.where(x < 0, y * x, x),
+            inputs=2,
+            onnx="PRelu",
+            dtypes=f"{FLOATS} i32 u32",
+            work=work(mul=1, move=2),
+        ),
+        # By squares: 31 of them, and as many products that a bit of the exponent selects.
+        Function(
+            "ipow", lambda a, b, x, y: _whole_power(x, y), inputs=2, dtypes="i32", work=work(mul=62, move=62)
         ),
     ),
     sealed=10,
@@ -154,6 +413,24 @@ POOLINGS = FunctionTable(
 )
 
 TABLES = (ACTIVATIONS, ELTWISE, REDUCTIONS, POOLINGS)
+
+
+def _shrunk(x: Array, a: float, b: float) -> Any:
+    """Integers are cut towards zero, and wrap."""
+    wide = x.astype(np.float64)
+    shrunk = np.where(wide < -a, wide + b, np.where(wide > a, wide - b, 0))
+    return (np.trunc(shrunk).astype(np.int64) if x.dtype.kind in "iu" else shrunk).astype(x.dtype)
+
+
+def _gelu(x: Array) -> Any:
+    return 0.5 * x * (1 + _erf(x * np.float32(0.70710678)))
+
+
+def _whole_power(x: Array, y: Array) -> Any:
+    """It wraps; below an exponent of 0 towards zero, and zero where there is no inverse."""
+    unit = np.abs(x) == 1
+    power = np.power(x, np.where(unit, np.abs(y) % 2, np.maximum(y, 0)))
+    return np.where((y < 0) & ~unit, 0, power).astype(x.dtype)
 
 
 def _erf(x: Array) -> Any:

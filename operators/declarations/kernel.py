@@ -24,8 +24,19 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from onedispatch.operators.declarations import members
-from onedispatch.operators.declarations.dtypes import DTYPES, EVERY
+from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.expressions import NOTHING, Expr, Op
+from onedispatch.operators.declarations.function_table import FREE as FREE
+from onedispatch.operators.declarations.function_table import INSTRUCTION_BYTES as INSTRUCTION_BYTES
+from onedispatch.operators.declarations.function_table import MARK_SHIFT as MARK_SHIFT
+from onedispatch.operators.declarations.function_table import ONE_OP as ONE_OP
+from onedispatch.operators.declarations.function_table import WORK as WORK
+from onedispatch.operators.declarations.function_table import WORK_TERMS as WORK_TERMS
+from onedispatch.operators.declarations.function_table import Function as Function
+from onedispatch.operators.declarations.function_table import FunctionTable as FunctionTable
+from onedispatch.operators.declarations.function_table import KernelDeclarationError as KernelDeclarationError
+from onedispatch.operators.declarations.function_table import Work as Work
+from onedispatch.operators.declarations.function_table import work as work
 
 MAX_DIMS = 5  # parallel index dimensions
 MAX_AXES = MAX_DIMS + 1  # of an operand: all dimensions and the reduction
@@ -36,12 +47,10 @@ MAX_NAME_BYTES = 64
 MAX_STACK = 32  # values that a formula holds at once
 MAX_CYCLES = 2**53  # of a call, and of a clock: so far doubles count one by one
 AXIS_WORDS = 5
-INSTRUCTION_BYTES = 16  # of the longest instruction of a core; AM020
 WORDS = 128  # of a parameter block; kernels that need more have longer ones
 PIECES = (1, 2, 4)  # in which blocks come; cores have a descriptor for each
 MAX_WORDS = PIECES[-1] * WORDS
 ARGS_AT = 40  # where the kernel's part begins
-MARK_SHIFT = 16  # of a function's mark in its scalar's word
 K_AXIS = "k"  # the axis along the reduction
 WHOLE = "*"  # begins the name of an axis that no index dimension walks: all of it is in every chunk
 
@@ -66,102 +75,6 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "i32": (-(2**31), 2**31 - 1),
     "f32": (-math.inf, math.inf),
 }
-
-
-class KernelDeclarationError(ValueError):
-    """A declaration that cannot stand: which kernel, which part of it, what would be accepted."""
-
-
-# What functions are counted in: ``kernel.<dtype>_<term>_cycles`` of a device is the price per vector.
-WORK = ("op", "mul", "div", "exp", "log", "tanh", "erf", "sqrt", "move", "compare", "sum")
-WORK_TERMS = len(WORK)
-Work = tuple[tuple[str, float], ...]
-
-
-def work(**terms: float) -> Work:
-    """How often one vector of a function takes each of ``WORK``: ``work(exp=1, op=4)``."""
-    unknown = sorted(set(terms) - set(WORK))
-    if unknown:
-        raise KernelDeclarationError(f"work counted in {unknown}; accepted: {', '.join(WORK)}")
-    uncounted = {
-        term: times
-        for term, times in terms.items()
-        if not (isinstance(times, int | float | np.number) and 0 <= times < math.inf)
-    }
-    if uncounted:
-        raise KernelDeclarationError(f"work of {uncounted}; accepted: finite numbers from 0 on")
-    return tuple((term, float(terms[term])) for term in WORK if term in terms)
-
-
-FREE = work()  # what loads and stores do alone
-ONE_OP = work(op=1)
-
-
-@dataclass(frozen=True)
-class Function:
-    """One row of a table that a scalar chooses from.
-
-    ``reference`` computes it in NumPy; ``work`` counts what one vector of elements takes, loads and stores
-    aside, and ``finish`` what a vector of results takes in the end, where elements are gathered into fewer;
-    ``inputs`` is how many operands it reads; ``onnx`` names the operator that is this function;
-    ``dtypes`` are the element types that it is defined for; ``ulp``:
-    how many units in its last place a result may be off.
-    """
-
-    name: str
-    reference: Callable[..., Any] | None = None
-    work: Work = ONE_OP
-    inputs: int = 1
-    onnx: str = ""
-    dtypes: str = EVERY
-    ulp: int = 0
-    finish: Work = FREE
-
-    def takes(self, dtype: str) -> bool:
-        return dtype in self.dtypes.split()
-
-
-@dataclass(frozen=True)
-class FunctionTable:
-    """Functions of a kernel; their codes are their positions, so rows are only ever appended.
-
-    The first ``sealed`` rows (None: all) belong to the digest of every kernel that has the table: whoever
-    changes or removes one of them declares another kernel. Rows behind them came later. The digest does not
-    know them, so that what was compiled before stays good; a parameter block that names one carries the
-    row's ``mark`` beside its code, so that a library without that very row refuses it.
-    """
-
-    name: str
-    rows: tuple[Function, ...]
-    sealed: int | None = None
-
-    @property
-    def by_onnx(self) -> dict[str, str]:
-        """ONNX operator -> the row that is it."""
-        return {row.onnx: row.name for row in self.rows if row.onnx}
-
-    def __getitem__(self, name: str) -> Function:
-        return self.rows[self.code(name)]
-
-    def code(self, name: str) -> int:
-        """The number that stands for a function. Raises ``KeyError`` with those that exist."""
-        for code, row in enumerate(self.rows):
-            if row.name == name:
-                return code
-        raise KeyError(f"{self.name} has no {name!r}; known: {', '.join(row.name for row in self.rows)}")
-
-    def mark(self, code: int) -> int:
-        """16 bits that tell a later row from any other that might stand at its place; 0 of a sealed one."""
-        if self.sealed is None or code < self.sealed:
-            return 0
-        row = self.rows[code]
-        digest = hashlib.blake2b(f"{row.name} {row.dtypes} {row.inputs}".encode(), digest_size=2).digest()
-        return max(int.from_bytes(digest, "little"), 1)
-
-    def word(self, name: str) -> int:
-        """What names a function in a parameter block: its code, and its mark above."""
-        code = self.code(name)
-        return code | self.mark(code) << MARK_SHIFT
 
 
 @dataclass(frozen=True)
@@ -262,8 +175,8 @@ class Tensor:
 class Kernel:
     """One kernel. ``cost``: core cycles of one call, before rounding up.
 
-    ``code_bytes``: program memory that the kernel takes, all of its functions included, for each element
-    type of its first output that it is linked for.
+    ``code_bytes``: program memory that the kernel takes, all of its sealed functions included, for each
+    element type of its first output that it is linked for.
 
     A *member kernel* (``members``) declares neither dimensions nor axes: index space, and what a member
     touches of every dimension of every operand, are said by the parameter block of each instance. Its

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images for program memory: the super kernel, the kernels that it can run, and how long their code is.
 
+Functions that came after the table of a kernel was sealed are linked as kernels are: routines of their own.
 Program memory is small (16 KB on AMD's devices), so an image carries what a model needs and no more. Where
 that is more than fits, operators are parted into runs with an image each, and the transaction loads the
 next one where a run ends (``overlay.reload_transaction``).
@@ -15,11 +16,14 @@ from typing import NamedTuple
 
 from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.dtypes import DTYPES
-from onedispatch.operators.declarations.kernel import Kernel
+from onedispatch.operators.declarations.kernel import FunctionTable, Kernel
 
 
 class Linked(NamedTuple):
-    """A kernel of an image. ``types``: a bit for each element type of its first output."""
+    """A kernel of an image, or a later row of a table: ``table.row``.
+
+    ``types``: a bit for each element type, of its first output or that the function sees.
+    """
 
     digest: int
     types: int
@@ -47,6 +51,18 @@ class Image:
         names = dtypes or tuple(kernel.outputs[0].dtypes.split())
         types = sum(1 << DTYPES[name].code for name in set(names))
         return cls((Linked(kernel.digest, types, kernel.code_bytes, kernel.name),))
+
+    @classmethod
+    def of_function(cls, table: FunctionTable, name: str, dtype: str) -> Image:
+        """What a function needs beside the kernel that calls it: nothing where the kernel's code has it.
+
+        ASSUMPTION: all kernels of an image call one copy, which loops over a row of vectors.
+        """
+        code = table.code(name)
+        if not table.is_later(code):
+            return EMPTY
+        size = table.rows[code].code_bytes
+        return cls((Linked(table.digest(code), 1 << DTYPES[dtype].code, size, f"{table.name}.{name}"),))
 
     def __or__(self, other: Image) -> Image:
         if other.covers(self) or self.covers(other):

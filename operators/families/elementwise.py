@@ -385,10 +385,11 @@ def operands_of(node: NodeSpec, dtypes: Iterable[str]) -> tuple[list[TensorSpec]
 
 BINARY = ELTWISE.by_onnx
 UNARY = ACTIVATIONS.by_onnx
+GELUS = {"none": "gelu", "tanh": "gelu_tanh"}  # attribute approximate
 VARIADIC = {"Sum": "add", "Max": "max", "Min": "min"}
 TAKEN = {
     **function_dtypes(ELTWISE, BINARY | VARIADIC),
-    **function_dtypes(ACTIVATIONS, UNARY | {"LeakyRelu": "leakyrelu"}),
+    **function_dtypes(ACTIVATIONS, UNARY),
     "Clip": numpy_names(NUMBERS),  # floats by an activation, integers by max and min
 }
 
@@ -425,12 +426,11 @@ def emit_activation(node: NodeSpec, lowering: Lowering, activation: Activation) 
 
 @maps(*UNARY, dtypes=TAKEN)
 def map_unary(node: NodeSpec, lowering: Lowering) -> None:
-    emit_activation(node, lowering, Activation(UNARY[node.op_type]))
-
-
-@maps("LeakyRelu", dtypes=TAKEN)
-def map_leaky_relu(node: NodeSpec, lowering: Lowering) -> None:
-    emit_activation(node, lowering, Activation("leakyrelu", float(node.attr("alpha", 0.01))))
+    row = UNARY[node.op_type]
+    if node.op_type == "Gelu":
+        row = GELUS[node.attr("approximate", "none")]
+    parameters = [float(node.attr(name, default)) for name, default in ACTIVATIONS[row].attributes]
+    emit_activation(node, lowering, Activation(row, *parameters))
 
 
 @maps("Clip", dtypes=TAKEN, notes="bounds constant or computed")

@@ -7,7 +7,7 @@ tensor how a tile of that space touches it) and gets the rest from the shared sc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -154,8 +154,7 @@ class Operator:
     @cached_property
     def image(self) -> Image:
         """The least that program memory must hold to run it."""
-        needs = ((nest.kernel, nest.bound[nest.kernel.outputs[0].name].dtype.name) for nest in self._nests)
-        return merged(Image.of(kernel, dtype) for kernel, dtype in needs)
+        return merged(image for nest in self._nests for image in _images(nest))
 
     @cached_property
     def schedules(self) -> list[Schedule]:
@@ -239,6 +238,16 @@ class Operator:
     def _emitted(self) -> Emitted:
         arguments = len(self.outputs) + len(self._read_inputs) + 1
         return emit_nests(self._bound, self.device, params_argument=arguments)
+
+
+def _images(nest: Nest) -> Iterator[Image]:
+    """Its kernel for the type of its results, and the functions that it calls beside."""
+    kernel = nest.kernel
+    yield Image.of(kernel, nest.bound[kernel.outputs[0].name].dtype.name)
+    for scalar in kernel.scalars:
+        seen = nest.bound.get(kernel.seen_by(scalar).name)
+        if scalar.table is not None and scalar.name in nest.scalars and seen is not None:
+            yield Image.of_function(scalar.table, str(nest.scalars[scalar.name]), seen.dtype.name)
 
 
 def _pack_aux(schedule: Schedule, out: np.ndarray[Any, Any]) -> None:

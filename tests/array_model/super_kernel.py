@@ -17,7 +17,7 @@ import numpy as np
 
 from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.dtypes import DTYPES
-from onedispatch.operators.declarations.kernel import Kernel
+from onedispatch.operators.declarations.kernel import MARK_SHIFT, Kernel
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.transactions.machine.registers import CORE_VIEW_MEMORY
 from tests.array_model.array import Core, Program
@@ -25,8 +25,16 @@ from tests.array_model.kernels import KERNELS, Call
 from tests.array_model.memory import ModelFault
 from tests.array_model.sender import Steps
 
-Carried = Mapping[int, tuple[Kernel, int]]
-"""By digest: the kernels that an image has code for, and the element types."""
+Carried = Mapping[int, tuple[Kernel | None, int]]
+"""By digest: the kernels that an image has code for (None: it is a function's) and the element types."""
+LATER = {
+    scalar.table.digest(code): row
+    for kernel in all_kernels()
+    for scalar in kernel.scalars
+    if scalar.table is not None
+    for code, row in enumerate(scalar.table.rows)
+    if scalar.table.is_later(code)
+}
 PARAMS_EMPTY, PARAMS_FULL = (params.LOCK_BASE + lock for lock in params.PARAM_LOCKS)
 
 
@@ -45,6 +53,11 @@ def load_program(image: Sequence[int]) -> Program:
     code, carried = params.SUPER_KERNEL_BYTES, {}
     for digest, types in zip(image[first:end:2], image[first + 1 : end : 2], strict=False):
         kernel = next((k for k in all_kernels() if k.digest == digest), None)
+        function = LATER.get(int(digest))
+        if function is not None and digest not in carried:
+            code += function.code_bytes * int(types).bit_count()
+            carried[int(digest)] = (None, int(types))
+            continue
         if kernel is None or digest in carried:
             raise ModelFault("core", f"an image with kernel {digest:#x}, which is unknown or there twice")
         if not types or types & ~sum(1 << DTYPES[n].code for n in kernel.outputs[0].dtypes.split()):
@@ -127,8 +140,21 @@ def super_kernel(core: Core, carried: Carried) -> Steps:
             dtype = words[kernel.layout[kernel.outputs[0].name]] >> params.DTYPE_SHIFT & 0xFF
             if not types >> dtype & 1:
                 raise ModelFault("core", f"{core.name}: no code of {kernel.name} for element type {dtype}")
+            check_functions(core, kernel, words, carried)
             yield from run_op(core, words)
         yield from core.release(PARAMS_EMPTY)
+
+
+def check_functions(core: Core, kernel: Kernel, words: Sequence[int], carried: Carried) -> None:
+    """The image carries what the block's functions are called by, for what they see."""
+    for scalar in kernel.scalars:
+        word = words[kernel.layout[scalar.name]]
+        if scalar.table is None or not word >> MARK_SHIFT:
+            continue
+        digest = scalar.table.digest(word & (1 << MARK_SHIFT) - 1)
+        dtype = words[kernel.layout[kernel.seen_by(scalar).name]] >> params.DTYPE_SHIFT & 0xFF
+        if not carried.get(digest, (None, 0))[1] >> dtype & 1:
+            raise ModelFault("core", f"{core.name}: no code of function {digest:#x} for element type {dtype}")
 
 
 def run_op(core: Core, words: list[int]) -> Steps:

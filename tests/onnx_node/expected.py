@@ -15,6 +15,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from onedispatch.operators.declarations.registry import all_mappings
+from onedispatch.operators.families.power import EXPONENTS
 
 _DTYPES = {mapping.op_type: mapping.dtypes for mapping in all_mappings() if not mapping.domain}
 
@@ -43,6 +44,8 @@ def _of_node(node: onnx.NodeProto, types: dict[str, onnx.TypeProto], test: Any) 
     match node.op_type:
         case "Cast" | "CastLike" if to and (name := str(helper.tensor_dtype_to_np_dtype(to))) not in accepted:
             return f"{node.op_type} to {name} "
+        case "Pow" if (by := _dtype(types[node.input[1]])) not in EXPONENTS:
+            return f"Pow by {by} "
         case "BatchNormalization" if attributes.get("training_mode"):
             return "training mode"
         case "Dropout" if len(outputs) > 1:

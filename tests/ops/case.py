@@ -134,7 +134,7 @@ TOLERANCES: dict[str, Tolerance] = {
     "Softmax": Tolerance(scale=5e-7),
 }
 # Functions of the table say themselves how far they may be off.
-DECLARED = {row.onnx: Tolerance(ulp=row.ulp) for row in ACTIVATIONS.rows if row.onnx}
+DECLARED = {row.onnx: Tolerance(ulp=row.ulp, absolute=row.absolute) for row in ACTIVATIONS.rows if row.onnx}
 
 
 @dataclass(frozen=True)

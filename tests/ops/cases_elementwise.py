@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from onedispatch.operators.declarations.functions import ACTIVATIONS
-from tests.ops.case import Case, Tolerance, case, f32, value, weight
+from tests.ops.case import Case, Tolerance, case, f32, integers, value, weight
 
 SMALL_DEVICES = ("npu1", "npu2_1col", "npu1_2col")
 LONG_ROWS = Tolerance(scale=3e-6)  # onnxruntime adds them up one by one
 BINARY = ("Add", "Sub", "Mul", "Div")
-UNARY = (*ACTIVATIONS.by_onnx, "LeakyRelu")
+UNARY = tuple(ACTIVATIONS.by_onnx)
+FIRST = UNARY[: UNARY.index("Softsign") + 1]  # see every shape: the others are the same kernel's
 POSITIVE = ("Sqrt", "Log", "Reciprocal")
 
 # Shapes that every unary operator sees: scalars, ranks 1 to 6, primes, batch 37, empty ones.
@@ -76,7 +79,7 @@ def sums() -> list[Case]:
 
 def unary() -> list[Case]:
     cases = []
-    for op in UNARY:
+    for op in FIRST:
         for shape in SHAPES:
             cases.append(case(op, f32(*shape, kind="positive" if op in POSITIVE else "wide")))
         cases.append(case(op, f32(9, 31, kind="special")))
@@ -90,6 +93,79 @@ def unary() -> list[Case]:
         case("Exp", f32(37, 11, kind="wide"), opset=6),
     ]
     return cases
+
+
+UNIT = ("Asin", "Acos", "Atanh")  # defined between -1 and 1
+
+
+def later() -> list[Case]:
+    """Functions that came after the table was sealed; all are rows of the one kernel."""
+    cases = []
+    for op in (op for op in UNARY if op not in FIRST):
+        kind = "normal" if op in UNIT else "positive" if op == "Acosh" else "wide"
+        opset = 24 if op == "Swish" else 21
+        for shape in [(), (1009,), (37, 10), (2, 3, 1, 5, 1, 7), (2, 0, 3)]:
+            cases.append(case(op, f32(*shape, kind=kind), opset=opset))
+        cases.append(case(op, f32(9, 31, kind="special"), opset=opset))
+        cases += case(op, f32(37, 101, kind=kind), opset=opset).on("npu1")
+    huge = value([1e30, -1e30, 3.4e38, 123456.7, -7654321.0, 1048576.5, 1e-30, 22.0, 355.0], const=False)
+    return cases + [
+        *(case(op, huge, note="huge") for op in ("Sin", "Cos", "Tan")),
+        case("Elu", f32(37, 11), alpha=0.3),
+        case("Elu", f32(37, 11), alpha=-1.5),
+        case("Selu", f32(37, 11), alpha=0.7, gamma=2.5),
+        case("Celu", f32(37, 11, kind="wide"), alpha=2.5),
+        case("HardSigmoid", f32(37, 11), alpha=0.6, beta=-0.1),
+        case("ThresholdedRelu", f32(37, 11), alpha=-0.25),
+        case("Shrink", f32(37, 11), lambd=0.75, bias=0.5),
+        case("Shrink", f32(37, 11), lambd=0.25, bias=-1.5),
+        case("Swish", f32(37, 11), alpha=1.702, opset=24),
+        case("Gelu", f32(37, 11), approximate="tanh", tolerance=Tolerance(ulp=4, absolute=1e-6)),
+        case("Gelu", f32(131, 257), approximate="none"),
+        case("Round", value([0.5, 1.5, 2.5, -0.5, -1.5, 8388607.5, 0.49999997], const=False)),
+        case("Elu", f32(9, 31), opset=7),
+        case("HardSwish", f32(9, 31), opset=14),
+        case("Sin", f32(9, 31), opset=7),
+    ]
+
+
+def powers() -> list[Case]:
+    """Exponents that the model says, of one kind each, and computed ones."""
+    base = f32(37, 11, kind="positive")
+    cases = [
+        *(case("Pow", base, value(e)) for e in (0.0, 0.5, 1.0, 2.0, 3.0, -1.0, -0.5, 2.7, 40.0)),
+        *(case("Pow", f32(9, 31, kind="special"), value(e)) for e in (0.5, 2.0, 3.0, 5.0, -2.0, 0.3)),
+        case("Pow", base, value(2, "int64")),
+        case("Pow", base, value([[3]], "int32")),
+        case("Pow", base, value(0.5, "float64")),
+        case("Pow", base, f32(11)),
+        case("Pow", f32(1, 11, kind="positive"), weight(5, 1)),
+        case("Pow", f32(11, kind="special"), value([[2.0], [-1.0], [0.5], [3.0]], const=False)),
+        case("Pow", base, integers("int32", 1, 11), note="whole"),
+        case(
+            "Pow",
+            value([2, -3, 1, -1, 0, 7], "int32", const=False),
+            value([3, 3, -4, -5, 2, 0], "int32", const=False),
+        ),
+        case("Pow", value([2, -3, 5], "int32", const=False), value(3, "int64")),
+        case("Pow", value([2, 4, 5], "int32", const=False), value([0.5, 1.5, 2.0], const=False)),
+        case("Pow", f32(3, 4, kind="positive"), f32(4), opset=7),
+        *case("Pow", f32(7, 31, kind="positive"), f32(31)).on("npu1"),
+    ]
+    return [replace(one, tolerance=Tolerance(ulp=2)) for one in cases]
+
+
+def slopes() -> list[Case]:
+    return [
+        *(case("PRelu", f32(*x), weight(*slope)) for x, slope in [
+            ((37, 11), (11,)), ((2, 3, 5, 7), (3, 1, 1)), ((4,), (1,)), ((), ()), ((3, 5), (3, 5)),
+            ((0, 3), (3,)),
+        ]),
+        case("PRelu", f32(9, 31, kind="special"), f32(31)),
+        case("PRelu", f32(9, 31), f32(9, 31, kind="special")),
+        case("PRelu", f32(2, 3, 4), f32(1, 4), opset=7),
+        *case("PRelu", f32(7, 31), f32(31)).on("npu1"),
+    ]  # fmt: skip
 
 
 def clips() -> list[Case]:
@@ -144,4 +220,4 @@ def softmax() -> list[Case]:
     return cases
 
 
-CASES = [*binary(), *sums(), *unary(), *clips(), *softmax()]
+CASES = [*binary(), *sums(), *unary(), *later(), *powers(), *slopes(), *clips(), *softmax()]

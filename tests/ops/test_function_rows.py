@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from onedispatch import SimulationError
+from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.functions import ACTIVATIONS, ELTWISE
 from onedispatch.operators.declarations.kernel import MARK_SHIFT, Function, FunctionTable
 from onedispatch.operators.families.elementwise import KERNEL
@@ -51,3 +52,15 @@ def test_another_row_at_the_same_place_is_refused() -> None:
     mark = LATER["activation"].mark(len(ACTIVATIONS.rows))
     with pytest.raises(SimulationError, match=f"act: a function with mark {mark}.*relu stands there"):
         answer("act", ACTIVATIONS.code("relu") | mark << MARK_SHIFT)
+
+
+def test_what_came_later_is_linked_and_refused_where_it_is_not() -> None:
+    """A row behind the sealed ones is code of its own: charged where it is used, and only there."""
+    (_, relu), (_, elu) = lower(RELU).ops[0], lower(case("Elu", f32(3, 40))).ops[0]
+    row = ACTIVATIONS["elu"]
+    entry = 4 * params.CARRIED_WORDS  # digest and element types
+    assert elu.image.nbytes - relu.image.nbytes == row.code_bytes + entry
+    assert {one.name for one in elu.image.linked} == {KERNEL.name, "activation.elu"}
+    assert (relu.image | elu.image).nbytes == elu.image.nbytes  # once for all kernels that call it
+    with pytest.raises(SimulationError, match=r"act: elu of f32.*the program image carries: od::eltwise"):
+        answer("act", ACTIVATIONS.word("elu"))

@@ -65,6 +65,8 @@ INVALID: list[tuple[str, tuple[Array, ...], dict[str, Any], str]] = [
     ("Col2Im", (f(1, 5, 5), ints(5, 5), ints(2, 5)), {"const": [1, 2], "opset": 18}, "a multiple of 10"),
     ("Einsum", (f(2, 3), f(4, 5)), {"equation": "ij,jk->ik"}, "4 for label 'j'; accepted: 3|imension"),
     ("Einsum", (f(2, 3),), {"equation": "ijk->ik"}, "rank|imension"),
+    ("Gelu", (f(3),), {"approximate": "erf", "opset": 20}, "'erf'; accepted: 'none', 'tanh'"),
+    ("PRelu", (f(2, 3), f(2)), {}, r"\[2\]; accepted: a shape that broadcasts to \[2, 3\]"),
     ("Gemm", (f(3, 5), f(5, 4), f(2)), {}, r"'x2'.*\[2\]; accepted: .*\[3, 4\]"),
     ("Gemm", (f(3, 5), f(6, 4)), {}, "5 rows"),
     ("Transpose", (f(2, 3),), {"perm": [0]}, r"\[0\]; accepted: a permutation of 0 to 1"),

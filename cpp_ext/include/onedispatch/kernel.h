@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define OD_KERNEL_ABI_VERSION 2u
+#define OD_KERNEL_ABI_VERSION 3u
 #define OD_ERROR_BYTES 1024u
 
 typedef int32_t od_status; /* OD_OK, OD_... of kernel_codes.h */
@@ -55,7 +55,10 @@ typedef struct od_function_spec {
   double work[OD_WORK_TERMS];   /* how often a vector of elements takes each, as od_work names them */
   double finish[OD_WORK_TERMS]; /* how often a vector of results does, in the end */
   uint32_t dtypes; /* bit per OD_DTYPE_...: elements that it is defined for */
-  uint32_t mark;   /* what blocks carry above its code, from bit OD_MARK_SHIFT on; 0: the kernel's digest knows it */
+  /* Of a function that came later: what images name its code by; blocks carry the half from bit OD_MARK_SHIFT on
+   * above the function's code. 0: the kernel's digest knows it, and the kernel's code has it. */
+  uint32_t digest;
+  uint32_t code_bytes; /* of program memory, for each element type that it is linked for; 0: the kernel's */
 } od_function_spec;
 
 typedef struct od_axis_spec {

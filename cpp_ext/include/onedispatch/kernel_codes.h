@@ -15,7 +15,7 @@
 #define OD_NO_OPERAND 255u
 #define OD_NO_SCALAR 255u
 #define OD_NO_MEMBER 4294967295u
-#define OD_WORK_TERMS 11u
+#define OD_WORK_TERMS 14u
 #define OD_MARK_SHIFT 16u
 #define OD_MAX_OWN_SCALARS 32u
 #define OD_MAX_SCALARS 64u /* with hidden ones */

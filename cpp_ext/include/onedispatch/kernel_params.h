@@ -112,12 +112,12 @@ constexpr uint32_t boolean = 9;
 constexpr uint32_t i64 = 10;
 }  // namespace dtype
 namespace activation {
-enum Code : uint32_t { none_ = 0, relu_ = 1, leakyrelu_ = 2, clip_ = 3, sigmoid_ = 4, tanh_ = 5, exp_ = 6, sqrt_ = 7, erf_ = 8, abs_ = 9, neg_ = 10, log_ = 11, reciprocal_ = 12, softsign_ = 13 };
-constexpr int kInputs[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};  // that a function reads
+enum Code : uint32_t { none_ = 0, relu_ = 1, leakyrelu_ = 2, clip_ = 3, sigmoid_ = 4, tanh_ = 5, exp_ = 6, sqrt_ = 7, erf_ = 8, abs_ = 9, neg_ = 10, log_ = 11, reciprocal_ = 12, softsign_ = 13, ceil_ = 14, floor_ = 15, round_ = 16, sign_ = 17, elu_ = 18, selu_ = 19, celu_ = 20, gelu_ = 21, gelu_tanh_ = 22, mish_ = 23, hardsigmoid_ = 24, hardswish_ = 25, swish_ = 26, softplus_ = 27, thresholded_relu_ = 28, shrink_ = 29, square_ = 30, cube_ = 31, half_power_ = 32, power_ = 33, sin_ = 34, cos_ = 35, tan_ = 36, asin_ = 37, acos_ = 38, atan_ = 39, sinh_ = 40, cosh_ = 41, asinh_ = 42, acosh_ = 43, atanh_ = 44 };
+constexpr int kInputs[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};  // that a function reads
 }  // namespace activation
 namespace eltwise_func {
-enum Code : uint32_t { copy_ = 0, add_ = 1, sub_ = 2, mul_ = 3, div_ = 4, muladd_ = 5, fill_ = 6, max_ = 7, min_ = 8, pow_ = 9 };
-constexpr int kInputs[] = {1, 2, 2, 2, 2, 3, 0, 2, 2, 2};  // that a function reads
+enum Code : uint32_t { copy_ = 0, add_ = 1, sub_ = 2, mul_ = 3, div_ = 4, muladd_ = 5, fill_ = 6, max_ = 7, min_ = 8, pow_ = 9, prelu_ = 10, ipow_ = 11 };
+constexpr int kInputs[] = {1, 2, 2, 2, 2, 3, 0, 2, 2, 2, 2, 2};  // that a function reads
 }  // namespace eltwise_func
 namespace reduce_mode {
 enum Code : uint32_t { sum_ = 0, mean_ = 1, max_ = 2, min_ = 3, sum_square_ = 4, prod_ = 5 };

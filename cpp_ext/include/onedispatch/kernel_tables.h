@@ -6,7 +6,7 @@
 
 static const od_dtype_spec od_dtypes[] = {{"f32", "f32", "f32", 4}, {"bf16", "bf16", "f32", 2}, {"f16", "f16", "f32", 2}, {"i8", "i8", "i32", 1}, {"u8", "i8", "i32", 1}, {"i16", "i16", "i32", 2}, {"u16", "i16", "i32", 2}, {"i32", "i32", "i32", 4}, {"u32", "i32", "i32", 4}, {"bool", "i8", "i32", 1}, {"i64", "i64", "i32", 8}};
 /* What functions are counted in: constants by element type. */
-static const char* const od_work[] = {"op_cycles", "mul_cycles", "div_cycles", "exp_cycles", "log_cycles", "tanh_cycles", "erf_cycles", "sqrt_cycles", "move_cycles", "compare_cycles", "sum_cycles"};
+static const char* const od_work[] = {"op_cycles", "mul_cycles", "div_cycles", "exp_cycles", "log_cycles", "tanh_cycles", "erf_cycles", "sqrt_cycles", "move_cycles", "compare_cycles", "sum_cycles", "sin_cycles", "tan_cycles", "atan_cycles"};
 /* Values that an instruction of a formula takes; each leaves one. */
 static const uint32_t od_op_takes[] = {0u, 2u, 2u, 2u, 2u, 2u, 2u, 1u, 2u, 1u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u, 0u};
 typedef struct od_status_spec { od_status code; const char* summary; } od_status_spec;

@@ -145,7 +145,7 @@ void Eltwise::activate(T* out, size_t n) const {
       simd().narrow(dtype_, wide, out + at, count);
     }
   } else {
-    simd().unary_int(activation_.code, dtype_, out, out, n);
+    simd().unary_int(activation_.code, activation_.alpha, activation_.beta, dtype_, out, out, n);
   }
 }
 
@@ -164,7 +164,7 @@ void Eltwise::compute_f32(const float* const* x, const int* s, float* out, size_
       if (s[1] == 0 && x[1][0] == 2.0f) {
         level.binary(fn::mul_, x[0], s[0], x[0], s[0], out, n);
       } else {
-        for (size_t i = 0; i < n; ++i) out[i] = std::pow(x[0][s[0] ? i : 0], x[1][s[1] ? i : 0]);
+        level.binary(func_, x[0], s[0], x[1], s[1], out, n);
       }
       break;
     default: level.binary(func_, x[0], s[0], x[1], s[1], out, n); break;

@@ -10,14 +10,27 @@
 
 namespace onedispatch {
 
-// A kernel in program memory, and a bit for each element type of its first output that it was linked for.
+// A kernel in program memory, or a function that kernels call (one that came after its table was sealed), and a
+// bit for each element type that it was linked for: of the kernel's first output, or what the function sees.
 struct Carried {
-  KernelPtr kernel;
+  KernelPtr kernel;  // of a function: one that has it in a table
   uint32_t types = 0;
+  const od_function_spec* function = nullptr;
+
+  uint32_t digest() const { return function != nullptr ? function->digest : kernel->spec->digest; }
+  const char* name() const { return function != nullptr ? function->name : kernel->spec->name; }
+  uint32_t code_bytes() const { return function != nullptr ? function->code_bytes : kernel->spec->code_bytes; }
+  uint32_t known_types() const;
 };
 
+// What libraries know by that digest, for no element type yet; its kernel is null where none does.
+Carried known_by(uint32_t digest);
 // The one with that digest; nullptr where there is none.
 const Carried* find(const std::vector<Carried>& carried, uint32_t digest);
+// The function that such a word chooses, where it is one that came later; else nullptr.
+const od_function_spec* later_function(const od_scalar_spec& scalar, uint32_t word);
+// Whether the function, where there is one, is carried for elements of that type.
+bool carries(const std::vector<Carried>& carried, const od_function_spec* function, uint32_t dtype);
 std::string names_of(const std::vector<Carried>& carried);
 // What a library calls the kernel, for messages.
 std::string known_name(uint32_t digest);

@@ -141,6 +141,10 @@ class Declaration {
       const bool counted = std::isfinite(f.work[i]) && f.work[i] >= 0 && std::isfinite(f.finish[i]) && f.finish[i] >= 0;
       require(counted, std::string(s.name) + ", function " + f.name + ": " + od_work[i] + " are counted in finite numbers from 0 on");
     }
+    const bool whole = f.code_bytes != 0 && f.code_bytes % params::kInstructionBytes == 0;
+    const bool linked = f.digest == 0 ? f.code_bytes == 0 : f.digest >> OD_MARK_SHIFT != 0 && whole;
+    require(linked, std::string(s.name) + ", function " + f.name + ": digest " + std::to_string(f.digest) + ", " +
+                        counted(f.code_bytes, "byte") + " of code; accepted: neither, or both, in whole instructions");
   }
 
   bool names_something(const od_step& step) const {

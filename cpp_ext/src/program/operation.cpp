@@ -301,10 +301,11 @@ void read_scalar(const od_setup& setup, const od_scalar_spec& spec, uint32_t& wo
     const std::string code = spec.type == OD_SCALAR_FUNCTION ? ": function " + std::to_string(word) + " of its table" : "";
     reject(setup, spec.at, spec.name + code, "accepted: " + number(spec.low) + " to " + number(spec.high));
   }
-  if (spec.type != OD_SCALAR_FUNCTION || spec.functions[word].mark == mark) return;
+  const uint32_t wanted = spec.type == OD_SCALAR_FUNCTION ? spec.functions[word].digest >> OD_MARK_SHIFT : 0;
+  if (wanted == mark) return;
   // The table of whoever compiled this goes on in another way than ours.
   reject(setup, spec.at, std::string(spec.name) + ": a function with mark " + std::to_string(mark),
-         std::string(spec.functions[word].name) + " stands there, with mark " + std::to_string(spec.functions[word].mark));
+         std::string(spec.functions[word].name) + " stands there, with mark " + std::to_string(wanted));
 }
 
 // Operands that share an element type do, and functions are defined for what they see.

@@ -55,13 +55,13 @@ void check_head(const uint32_t* words, uint32_t count) {
 }
 
 // Code that stands once, for element types that there is code for.
-void check_carried(const od_kernel_spec& spec, uint32_t types, const std::vector<Carried>& before) {
-  const uint32_t known = spec.operands[first_output(spec)].dtypes;
-  if (types == 0 || (types & ~known) != 0) {
-    refuse(std::string("the image carries ") + spec.name + " for element types of the mask " + std::to_string(types) +
+void check_carried(const Carried& one, const std::vector<Carried>& before) {
+  const uint32_t known = one.known_types();
+  if (one.types == 0 || (one.types & ~known) != 0) {
+    refuse(std::string("the image carries ") + one.name() + " for element types of the mask " + std::to_string(one.types) +
            "; accepted: one or more of the mask " + std::to_string(known));
   }
-  if (find(before, spec.digest) != nullptr) refuse(std::string("the image carries ") + spec.name + " twice; accepted: once, for all its element types");
+  if (find(before, one.digest()) != nullptr) refuse(std::string("the image carries ") + one.name() + " twice; accepted: once, for all its element types");
 }
 
 // The kernels of an image that is sound.
@@ -71,16 +71,17 @@ std::vector<Carried> carried_by(const uint32_t* words, uint32_t count) {
   uint64_t code = params::kSuperKernelBytes;
   const uint32_t* entry = words + image::kernels;
   for (uint32_t i = 0; i < words[image::count]; ++i, entry += params::kCarriedWords) {
-    const KernelPtr kernel = registry().find(entry[0]);
-    if (kernel == nullptr) {
+    Carried one = known_by(entry[0]);
+    if (one.kernel == nullptr) {
       const std::string searched = registry().searched();
       throw ProgramError{"core program: the image carries a kernel with digest " + digest_text(entry[0]) + ", which no library has; known: " +
                              names_of(registry().all()) + (searched.empty() ? "" : "; " + searched),
                          OD_NOT_FOUND};
     }
-    check_carried(*kernel->spec, entry[1], carried);
-    code += uint64_t{kernel->spec->code_bytes} * std::bitset<32>(entry[1]).count();
-    carried.push_back({kernel, entry[1]});
+    one.types = entry[1];
+    check_carried(one, carried);
+    code += uint64_t{one.code_bytes()} * std::bitset<32>(one.types).count();
+    carried.push_back(std::move(one));
   }
   // Head and table, the code, the hash: code that is not there cannot run.
   const uint64_t whole = static_cast<uint64_t>(entry - words) + code / 4 + 1;
@@ -95,7 +96,7 @@ std::vector<Carried> carried_by(const uint32_t* words, uint32_t count) {
 size_t check_block(const std::vector<Carried>& carried, const uint32_t* block, size_t left) {
   const uint32_t digest = block[params::header::kernel];
   const Carried* const found = find(carried, digest);
-  if (found == nullptr) {
+  if (found == nullptr || found->function != nullptr) {
     refuse("a parameter block names " + known_name(digest) + " (digest " + digest_text(digest) + "); the image carries: " + names_of(carried));
   }
   const od_kernel_spec& spec = *found->kernel->spec;
@@ -107,20 +108,60 @@ size_t check_block(const std::vector<Carried>& carried, const uint32_t* block, s
              "; the image carries it for those of the mask " + std::to_string(found->types));
     }
   }
+  for (uint32_t i = 0; i < spec.n_scalars; ++i) {
+    const od_scalar_spec& scalar = spec.scalars[i];
+    const uint32_t seen = spec.operands[scalar.of].at;
+    if (scalar.at >= left || seen >= left) continue;
+    const od_function_spec* const function = later_function(scalar, block[scalar.at]);
+    const uint32_t dtype = block[seen] >> params::kDtypeShift & 0xFF;
+    if (!carries(carried, function, dtype)) {
+      refuse(std::string("a parameter block names ") + spec.name + " with " + function->name + " of element type " + std::to_string(dtype) +
+             "; the image carries: " + names_of(carried));
+    }
+  }
   return spec.block_words;
 }
 
 }  // namespace
 
+uint32_t Carried::known_types() const {
+  return function != nullptr ? function->dtypes : kernel->spec->operands[first_output(*kernel->spec)].dtypes;
+}
+
+Carried known_by(uint32_t digest) {
+  if (KernelPtr kernel = registry().find(digest)) return {std::move(kernel)};
+  for (const KernelPtr& kernel : registry().all()) {
+    for (uint32_t i = 0; digest != 0 && i < kernel->spec->n_scalars; ++i) {
+      const od_scalar_spec& scalar = kernel->spec->scalars[i];
+      for (uint32_t code = 0; scalar.type == OD_SCALAR_FUNCTION && code <= scalar.high; ++code) {
+        if (scalar.functions[code].digest == digest) return {kernel, 0, &scalar.functions[code]};
+      }
+    }
+  }
+  return {};
+}
+
 const Carried* find(const std::vector<Carried>& carried, uint32_t digest) {
-  const auto found = std::find_if(carried.begin(), carried.end(), [&](const Carried& one) { return one.kernel->spec->digest == digest; });
+  const auto found = std::find_if(carried.begin(), carried.end(), [&](const Carried& one) { return one.digest() == digest; });
   return found == carried.end() ? nullptr : &*found;
 }
 
+const od_function_spec* later_function(const od_scalar_spec& scalar, uint32_t word) {
+  const uint32_t code = word & ((1u << OD_MARK_SHIFT) - 1);
+  if (scalar.type != OD_SCALAR_FUNCTION || code > scalar.high || scalar.functions[code].digest == 0) return nullptr;
+  return &scalar.functions[code];
+}
+
+bool carries(const std::vector<Carried>& carried, const od_function_spec* function, uint32_t dtype) {
+  if (function == nullptr) return true;
+  const Carried* const found = find(carried, function->digest);
+  return found != nullptr && dtype < 32 && (found->types >> dtype & 1) != 0;
+}
+
 std::string names_of(const std::vector<Carried>& carried) {
-  std::vector<KernelPtr> kernels;
-  for (const Carried& one : carried) kernels.push_back(one.kernel);
-  return names_of(kernels);
+  std::string names;
+  for (const Carried& one : carried) names += (names.empty() ? "" : ", ") + std::string(one.name()) + " (digest " + digest_text(one.digest()) + ")";
+  return names.empty() ? "none" : names;
 }
 
 std::string known_name(uint32_t digest) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "onedispatch/kernel_tables.h"
 #include "onedispatch/phrases.h"
 #include "print_host.h"
 
@@ -107,18 +108,27 @@ void SuperKernel::begin_op() {
 
 const Carried& SuperKernel::named_kernel() const {
   const uint32_t digest = words_[at::kernel];
-  if (const Carried* carried = find(carried_, digest)) return *carried;
+  if (const Carried* carried = find(carried_, digest); carried != nullptr && carried->function == nullptr) return *carried;
   reject(operation_.setup, at::kernel, "kernel digest " + digest_text(digest) + " (" + known_name(digest) + ")",
          "the program image carries: " + names_of(carried_));
 }
 
-// Code is linked for each element type of the first output.
+// Code is linked for each element type of the first output, functions that came later for those that they see.
 void SuperKernel::check_linked(const Carried& carried) const {
   const od_kernel_spec& spec = *carried.kernel->spec;
   const uint32_t i = first_output(spec);
   if ((carried.types >> operation_.setup.operands[i].dtype & 1) == 0) {
     reject(operation_.setup, spec.operands[i].at, std::string("element type of ") + spec.operands[i].name,
            std::string("the program image carries ") + spec.name + " for element types of the mask " + std::to_string(carried.types) + " alone");
+  }
+  for (uint32_t k = 0; k < spec.n_scalars; ++k) {
+    const od_scalar_spec& scalar = spec.scalars[k];
+    const od_function_spec* const function = later_function(scalar, operation_.setup.words[scalar.at]);
+    const od_operand& seen = operation_.setup.operands[scalar.of];
+    if (seen.present != 0 && !carries(carried_, function, seen.dtype)) {
+      reject(operation_.setup, scalar.at, std::string(scalar.name) + ": " + function->name + " of " + od_dtypes[seen.dtype].name,
+             "the program image carries: " + names_of(carried_));
+    }
   }
 }
 

@@ -17,6 +17,9 @@ OD_INLINE F load_part(const float* p, int n) { return (F)_mm256_maskload_ps(p, l
 OD_INLINE void store_part(float* p, F v, int n) { _mm256_maskstore_ps(p, lane_mask(n), (__m256)v); }
 OD_INLINE F fma(F a, F b, F c) { return (F)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 OD_INLINE F root(F x) { return (F)_mm256_sqrt_ps((__m256)x); }
+using D = double __attribute__((vector_size(32)));
+OD_INLINE D fma_wide(D a, D b, D c) { return (D)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
+OD_INLINE D root_wide(D x) { return (D)_mm256_sqrt_pd((__m256d)x); }
 #if OD_VNNI
 // Four products of an unsigned byte of a and a signed byte of b, added to each lane.
 OD_INLINE I dot(I acc, I a, I b) { return (I)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)a, (__m256i)b); }

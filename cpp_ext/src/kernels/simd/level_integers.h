@@ -56,6 +56,18 @@ OD_INLINE T quotient(T p, T q) {
   return static_cast<T>(p / q);
 }
 
+// By squares, and it wraps. Below an exponent of 0: towards zero, what has no inverse gives zero.
+template <class T>
+OD_INLINE T power(T p, T q) {
+  uint32_t result = 1, square = static_cast<uint32_t>(p), bits = static_cast<uint32_t>(q);
+  if (q < 0) {
+    if (p != 1 && static_cast<T>(p + 1) != 0) return 0;
+    bits &= 1;  // its inverse is itself
+  }
+  for (; bits != 0; bits >>= 1, square *= square) result *= (bits & 1) != 0 ? square : 1u;
+  return static_cast<T>(result);
+}
+
 static void binary_int(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, void* y, size_t n) {
   namespace fn = params::eltwise_func;
   with_integer(dtype, [&](auto element) {
@@ -71,6 +83,8 @@ static void binary_int(uint32_t func, uint32_t dtype, const void* a, int sa, con
       case fn::div_: map_integers<T>(a, sa, b, sb, y, n, [](T p, T q) { return quotient(p, q); }); break;
       case fn::max_: map_integers<T>(a, sa, b, sb, y, n, [](T p, T q) { return p < q ? q : p; }); break;
       case fn::min_: map_integers<T>(a, sa, b, sb, y, n, [](T p, T q) { return q < p ? q : p; }); break;
+      case fn::prelu_: map_integers<T>(a, sa, b, sb, y, n, [](T p, T q) { return p < 0 ? static_cast<T>(uint32_t(p) * uint32_t(q)) : p; }); break;
+      case fn::ipow_: map_integers<T>(a, sa, b, sb, y, n, [](T p, T q) { return power(p, q); }); break;
       case fn::copy_:
       case fn::muladd_:
       case fn::fill_:
@@ -79,7 +93,14 @@ static void binary_int(uint32_t func, uint32_t dtype, const void* a, int sa, con
   });
 }
 
-static void unary_int(uint32_t code, uint32_t dtype, const void* x, void* y, size_t n) {
+// Towards zero, and it wraps; beyond 2^62, where a parameter is no number for integers, zero.
+template <class T>
+OD_INLINE T truncated(double v) {
+  const double most = 4611686018427387904.0;
+  return static_cast<T>(static_cast<int64_t>(v > -most && v < most ? v : 0.0));
+}
+
+static void unary_int(uint32_t code, float alpha, float beta, uint32_t dtype, const void* x, void* y, size_t n) {
   namespace act = params::activation;
   with_integer(dtype, [&](auto element) {
     using T = decltype(element);
@@ -92,6 +113,11 @@ static void unary_int(uint32_t code, uint32_t dtype, const void* x, void* y, siz
     const auto negative = [](T v) { return static_cast<T>(static_cast<Bits>(Bits{0} - static_cast<Bits>(v))); };
     if (code == act::relu_) map([](T v) { return v < 0 ? T{0} : v; });
     if (code == act::neg_) map(negative);
+    if (code == act::sign_) map([](T v) { return static_cast<T>((v > 0) - (v < 0)); });
+    if (code == act::shrink_) {
+      const double a = alpha, b = beta;
+      map([&](T v) { return v < -a ? truncated<T>(v + b) : v > a ? truncated<T>(v - b) : T{0}; });
+    }
     if (code == act::abs_) map([&](T v) { return v < 0 ? negative(v) : v; });
   });
 }

@@ -76,9 +76,71 @@ OD_INLINE F erf_f(F x) {
   return select(size < splat(0.92f), small, copy_sign(big, x));
 }
 
+// exp(x) - 1, for x up to 80.
+OD_INLINE F expm1_f(F x) {
+  constexpr float c[] = {4.999999305e-01f, 1.666651479e-01f, 4.166845679e-02f, 8.369418847e-03f, 1.381314439e-03f};
+  x = select(x < splat(-30.0f), splat(-30.0f), x);
+  const F magic = splat(12582912.0f);
+  const F shifted = fma(x, splat(1.44269504f), magic);
+  const F whole = shifted - magic;
+  F r = fma(whole, splat(-kLn2High), x);
+  r = fma(whole, splat(-kLn2Low), r);
+  const F scale = (F)(((U)sub_wrap((I)shifted, (I)magic) + 127u) << 23);
+  return fma(fma(r * r, polynomial(c, r), r), scale, scale - splat(1.0f));
+}
+
+// log(1 + exp(x)). The logarithm of 1 + t is that of log_f, with what log_f would have to recover from 1 + t.
+OD_INLINE F softplus_f(F x) {
+  constexpr float c[] = {3.333333120e-01f,  -2.500083796e-01f, 2.000129269e-01f, -1.662276490e-01f,
+                         1.419969585e-01f, -1.316418644e-01f, 1.277911363e-01f, -7.646101491e-02f};
+  const F t = exp_f((F)((I)x | splat_i(INT32_MIN)));
+  const I high = t > splat(0.41421356f);  // 1 + t is parted as 2 * (1 + f)
+  const F f = select(high, fma(t, splat(0.5f), splat(-0.5f)), t);
+  const F e = select(high, splat(1.0f), splat(0.0f));
+  const F square = f * f;
+  F r = fma(e, splat(kLn2Low), square * f * polynomial(c, f));
+  r = fma(square, splat(-0.5f), r) + f;
+  return fma(e, splat(kLn2High), r) + select(x < splat(0.0f), splat(0.0f), x);
+}
+
+// x * tanh(log(1 + exp(x))): the tangent is that of e * (e + 2) and the same plus 2.
+OD_INLINE F mish_f(F x) {
+  const F e = exp_f(select(x > splat(20.0f), splat(20.0f), x));
+  const F n = e * (e + splat(2.0f));
+  return x * (n / (n + splat(2.0f)));
+}
+
+OD_INLINE F gelu_f(F x) { return splat(0.5f) * x * (splat(1.0f) + erf_f(x * splat(0.70710678f))); }
+OD_INLINE F gelu_tanh_f(F x) {
+  const F cube = x * x * x;
+  return splat(0.5f) * x * (splat(1.0f) + tanh_f(splat(0.79788456f) * fma(splat(0.044715f), cube, x)));
+}
+
+OD_INLINE F clamped(F x, F low, F high) {  // a NaN stays one
+  x = select(x < low, low, x);
+  return select(x > high, high, x);
+}
+
+// To a whole number by adding 2^23: sizes from there on are whole, and a sign stays where nothing else does.
+OD_INLINE F round_f(F x) {
+  const F size = absolute(x), magic = splat(8388608.0f);
+  return select(size < magic, copy_sign((size + magic) - magic, x), x);
+}
+OD_INLINE F floor_f(F x) {
+  const F r = round_f(x);
+  return select(r > x, r - splat(1.0f), r);
+}
+OD_INLINE F ceil_f(F x) { return -floor_f(-x); }
+
+OD_INLINE F sign_f(F x) {
+  const F zero = splat(0.0f);
+  return select(x > zero, splat(1.0f), select(x < zero, splat(-1.0f), select(x == zero, zero, x)));
+}
+
 static void unary(uint32_t code, float alpha, float beta, const float* x, float* y, size_t n) {
   namespace act = params::activation;
   const F a = splat(alpha), b = splat(beta), zero = splat(0.0f);
+  const float inf = std::numeric_limits<float>::infinity();
   switch (static_cast<act::Code>(code)) {
     case act::none_: if (x != y && n != 0) __builtin_memmove(y, x, n * sizeof *x); break;
     case act::relu_: map_one(x, y, n, [&](F v) { return select(v < zero, zero, v); }); break;
@@ -99,6 +161,50 @@ static void unary(uint32_t code, float alpha, float beta, const float* x, float*
     case act::log_: map_one(x, y, n, [&](F v) { return log_f(v); }); break;
     case act::reciprocal_: map_one(x, y, n, [&](F v) { return splat(1.0f) / v; }); break;
     case act::softsign_: map_one(x, y, n, [&](F v) { return v / (splat(1.0f) + absolute(v)); }); break;
+    case act::ceil_: map_one(x, y, n, [&](F v) { return ceil_f(v); }); break;
+    case act::floor_: map_one(x, y, n, [&](F v) { return floor_f(v); }); break;
+    case act::round_: map_one(x, y, n, [&](F v) { return round_f(v); }); break;
+    case act::sign_: map_one(x, y, n, [&](F v) { return sign_f(v); }); break;
+    case act::elu_: map_one(x, y, n, [&](F v) { return select(v < zero, a * expm1_f(select(v < zero, v, zero)), v); }); break;
+    case act::selu_:
+      map_one(x, y, n, [&](F v) { return b * select(v < zero, a * expm1_f(select(v < zero, v, zero)), v); });
+      break;
+    case act::celu_:
+      map_one(x, y, n, [&](F v) {
+        const F s = v / a;
+        return select(v < zero, a * select(s < splat(80.0f), expm1_f(s), exp_f(s)), v);
+      });
+      break;
+    case act::gelu_: map_one(x, y, n, [&](F v) { return gelu_f(v); }); break;
+    case act::gelu_tanh_: map_one(x, y, n, [&](F v) { return gelu_tanh_f(v); }); break;
+    case act::mish_: map_one(x, y, n, [&](F v) { return mish_f(v); }); break;
+    case act::hardsigmoid_: map_one(x, y, n, [&](F v) { return clamped(fma(a, v, b), zero, splat(1.0f)); }); break;
+    case act::hardswish_:
+      map_one(x, y, n, [&](F v) { return v * clamped(fma(v, splat(1.0f / 6.0f), splat(0.5f)), zero, splat(1.0f)); });
+      break;
+    case act::swish_: map_one(x, y, n, [&](F v) { return v * sigmoid_f(a * v); }); break;
+    case act::softplus_: map_one(x, y, n, [&](F v) { return softplus_f(v); }); break;
+    case act::thresholded_relu_: map_one(x, y, n, [&](F v) { return select(v > a, v, zero); }); break;
+    case act::shrink_:
+      map_one(x, y, n, [&](F v) { return select(v < -a, v + b, select(v > a, v - b, zero)); });
+      break;
+    case act::square_: map_one(x, y, n, [&](F v) { return v * v; }); break;
+    case act::cube_: map_one(x, y, n, [&](F v) { return v * v * v; }); break;
+    case act::half_power_:
+      map_one(x, y, n, [&](F v) { return select(v == splat(-inf), splat(inf), root(v + zero)); });
+      break;
+    case act::power_: map_wide(x, y, n, [&](D v) { return pow_wide(v, wide(alpha)); }); break;
+    case act::sin_: map_wide(x, y, n, [&](D v) { return sin_wide(v); }); break;
+    case act::cos_: map_wide(x, y, n, [&](D v) { return cos_wide(v); }); break;
+    case act::tan_: map_wide(x, y, n, [&](D v) { return tan_wide(v); }); break;
+    case act::asin_: map_wide(x, y, n, [&](D v) { return asin_wide(v); }); break;
+    case act::acos_: map_wide(x, y, n, [&](D v) { return acos_wide(v); }); break;
+    case act::atan_: map_wide(x, y, n, [&](D v) { return atan_wide(v); }); break;
+    case act::sinh_: map_wide(x, y, n, [&](D v) { return sinh_wide(v); }); break;
+    case act::cosh_: map_wide(x, y, n, [&](D v) { return cosh_wide(v); }); break;
+    case act::asinh_: map_wide(x, y, n, [&](D v) { return asinh_wide(v); }); break;
+    case act::acosh_: map_wide(x, y, n, [&](D v) { return acosh_wide(v); }); break;
+    case act::atanh_: map_wide(x, y, n, [&](D v) { return atanh_wide(v); }); break;
   }
 }
 
@@ -122,10 +228,12 @@ static void binary(uint32_t func, const float* a, int sa, const float* b, int sb
     case fn::div_: map_two(a, sa, b, sb, y, n, [&](F p, F q) { return p / q; }); break;
     case fn::max_: map_two(a, sa, b, sb, y, n, [&](F p, F q) { return max_nan(p, q); }); break;
     case fn::min_: map_two(a, sa, b, sb, y, n, [&](F p, F q) { return min_nan(p, q); }); break;
+    case fn::pow_: map_two_wide(a, sa, b, sb, y, n, [&](D p, D q) { return pow_wide(p, q); }); break;
+    case fn::prelu_: map_two(a, sa, b, sb, y, n, [&](F p, F q) { return select(p < splat(0.0f), q * p, p); }); break;
     case fn::copy_:
     case fn::muladd_:
     case fn::fill_:
-    case fn::pow_: break;  // have functions of their own
+    case fn::ipow_: break;  // have functions of their own, or are for integers
   }
 }
 

@@ -113,7 +113,7 @@ struct SimdLevel {
   void (*affine)(const float* x, float scale, float shift, float* y, size_t n);  // y == x allowed
   // The same for integers, which wrap; dtype as in params::dtype. y == x allowed for the unary ones.
   void (*binary_int)(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, void* y, size_t n);
-  void (*unary_int)(uint32_t code, uint32_t dtype, const void* x, void* y, size_t n);
+  void (*unary_int)(uint32_t code, float alpha, float beta, uint32_t dtype, const void* x, void* y, size_t n);
   void (*transpose)(const float* x, ptrdiff_t x_row, int rows, int columns, float* y, ptrdiff_t y_row);
   void (*copy_strided)(const float* x, ptrdiff_t stride, float* y, int n);
   void (*copy_rows)(const float* x, ptrdiff_t x_row, ptrdiff_t stride, float* y, ptrdiff_t y_row, int rows, int n);

@@ -28,6 +28,9 @@ OD_INLINE F load_part(const float* p, int n) { return (F)_mm512_maskz_loadu_ps(l
 OD_INLINE void store_part(float* p, F v, int n) { _mm512_mask_storeu_ps(p, lane_mask(n), (__m512)v); }
 OD_INLINE F fma(F a, F b, F c) { return (F)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 OD_INLINE F root(F x) { return (F)_mm512_maskz_sqrt_ps(0xFFFF, (__m512)x); }
+using D = double __attribute__((vector_size(64)));
+OD_INLINE D fma_wide(D a, D b, D c) { return (D)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
+OD_INLINE D root_wide(D x) { return (D)_mm512_maskz_sqrt_pd(0xFF, (__m512d)x); }
 // Four products of an unsigned byte of a and a signed byte of b, added to each lane.
 OD_INLINE I dot(I acc, I a, I b) { return (I)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)a, (__m512i)b); }
 OD_INLINE I widen_bytes(const uint8_t* p) {
@@ -44,6 +47,7 @@ OD_INLINE F even_lanes(F a, F b) {
 #include "level_base.h"
 #include "level_types.h"
 #include "level_gemm.h"
+#include "level_wide.h"
 #include "level_math.h"
 #include "level_integers.h"
 #include "level_rows.h"

@@ -28,6 +28,9 @@ OD_INLINE void store_part(float* p, F v, int n) {
 }
 OD_INLINE F fma(F a, F b, F c) { return a * b + c; }
 OD_INLINE F root(F x) { return F{std::sqrt(x[0]), std::sqrt(x[1]), std::sqrt(x[2]), std::sqrt(x[3])}; }
+using D = double __attribute__((vector_size(16)));
+OD_INLINE D fma_wide(D a, D b, D c) { return a * b + c; }
+OD_INLINE D root_wide(D x) { return D{std::sqrt(x[0]), std::sqrt(x[1])}; }
 // Two products of int16, added to each lane. |sum| < 2^31: the factors are differences of bytes.
 OD_INLINE I dot(I acc, I a, I b) {
   using U = uint32_t __attribute__((vector_size(16)));
@@ -43,6 +46,7 @@ OD_INLINE F even_lanes(F a, F b) { return F{a[0], a[2], b[0], b[2]}; }
 #include "level_base.h"
 #include "level_types.h"
 #include "level_gemm.h"
+#include "level_wide.h"
 #include "level_math.h"
 #include "level_integers.h"
 #include "level_rows.h"
