@@ -412,7 +412,32 @@ POOLINGS = FunctionTable(
     sealed=3,
 )
 
-TABLES = (ACTIVATIONS, ELTWISE, REDUCTIONS, POOLINGS)
+# mode(old, update): what an element becomes that an update falls on. A NaN replaces nothing, and stays.
+SCATTERS = FunctionTable(
+    "scatter_mode",
+    (
+        Function("none", lambda old, new: new, inputs=2, work=FREE),
+        Function("add", lambda old, new: old + new, inputs=2, dtypes=NUMBERS),
+        Function("mul", lambda old, new: old * new, inputs=2, dtypes=NUMBERS, work=work(mul=1)),
+        Function(
+            "max",
+            lambda old, new: np.where(old < new, new, old),
+            inputs=2,
+            dtypes=NUMBERS,
+            work=COMPARISON,
+        ),
+        Function(
+            "min",
+            lambda old, new: np.where(new < old, new, old),
+            inputs=2,
+            dtypes=NUMBERS,
+            work=COMPARISON,
+        ),
+    ),
+    sealed=5,
+)
+
+TABLES = (ACTIVATIONS, ELTWISE, REDUCTIONS, POOLINGS, SCATTERS)
 
 
 def _shrunk(x: Array, a: float, b: float) -> Any:

@@ -9,23 +9,22 @@ element of the axis is read from device memory once for the columns that need it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.dtypes import DTYPES, EVERY, DType
+from onedispatch.operators.declarations.dtypes import EVERY, WIDE, DType
 from onedispatch.operators.declarations.formulas import (
     ENTRY,
     ROW,
     accesses,
     chunk,
-    comparisons,
     either,
-    operations,
     vectors,
+    words,
 )
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.families.elementwise import View
@@ -36,12 +35,22 @@ from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
-INDICES = "i32"  # element types of indices
+INDICES = f"i32 {WIDE}"  # element types of indices
 
-INDEX_AXES = ("o", "j", "i", "w")
-SCANNED = e.named(  # negative ones count from the end; both bounds of the part that is there
-    "scanned", vectors(chunk("index", INDEX_AXES), "index") * (2 * comparisons("index") + operations("index"))
-)
+
+def turned(members: e.Expr) -> e.Expr:
+    """Cycles of making 32-bit indices of ``members`` that lie as they come, from the end on where below zero.
+
+    Those of 64 bits are narrowed first: what is lost must be the sign (ASSUMPTION: part of the conversion).
+    """
+    compare, op = e.device("i32_compare_cycles"), e.device("i32_op_cycles")
+    return vectors(members, "index") * e.device("convert_cycles", "index") + words(members) * (compare + op)
+
+
+def scanned(*axes: str) -> e.Expr:
+    """Cycles of looking at the indices of a tile: each is turned, and compared with what is there."""
+    members = chunk("index", axes)
+    return e.named("scanned", turned(members) + words(members) * e.device("i32_compare_cycles"))
 
 
 def moved_by_index(operand: str) -> e.Expr:
@@ -69,7 +78,7 @@ TAKE = declare(
             Scalar("fill_high", default=0),
         ),
         # Each index finds its element in one of the steps. ASSUMPTION: as many in every step.
-        cost=ENTRY + ROW + SCANNED + moved_by_index("x") / e.STEPS,
+        cost=ENTRY + ROW + scanned("o", "j", "i", "w") + moved_by_index("x") / e.STEPS,
         # ASSUMPTION: 96 instructions: a filter of indices, loops over rows and over elements for each width.
         code_bytes=1536,
         summary="out[o][j][i][w] = x[o][index[o][j][i][w]][i][w]; other indices than x has end the run",
@@ -81,41 +90,49 @@ TAKE = declare(
 class Walk:
     """How indexed operators see their tensors: extents by dimension, and strides of each tensor.
 
-    Strides count elements of the row that carries them; a dimension that a tensor lacks is left out.
-    ``unit``: tiles of ``w`` are multiples of it; its last ``padding`` members are row padding of the result.
+    Strides and ``offsets`` count elements of the row that carries a tensor; a dimension that it lacks is left
+    out; ``k`` is the reduction. ``units``: what tiles of a dimension are multiples of. The last ``padding``
+    members of ``w`` are row padding of the result. ``extent``: of the axis that indices count along.
     """
 
     sizes: Mapping[str, int]
     strides: Mapping[str, Mapping[str, int]]
-    unit: int = 1
+    units: Mapping[str, int] = field(default_factory=dict)
     padding: int = 0
+    extent: int = 0
+    offsets: Mapping[str, int] = field(default_factory=dict)
 
     def dims(self, *names: str) -> tuple[Dim, ...]:
-        unit = {"w": self.unit}
         padding = {"w": self.padding}
-        return tuple(Dim(n, self.sizes[n], multiple=unit.get(n, 1), padding=padding.get(n, 0)) for n in names)
+        return tuple(
+            Dim(n, self.sizes[n], multiple=self.units.get(n, 1), padding=padding.get(n, 0)) for n in names
+        )
 
-    def operand(self, name: str, tensor: int, row: DType, along: Mapping[str, int], k: str) -> Operand:
-        """``name``'s view: ``along`` says which index dimension each name is; ``k`` is the reduction."""
-        dims = []
+    def operand(self, name: str, tensor: int, row: DType, along: Mapping[str, int]) -> Operand:
+        """``name``'s view; ``along`` says which index dimension each name is."""
+        dims, inside = [], row.per_word
         for dim, stride in self.strides[name].items():
-            extent = self.sizes[dim] - (self.padding if dim == "w" else 0)
-            access = Access(K if dim == k else along[dim])
-            if stride == 1 and dim == k and row.per_word > 1:  # inside words
-                extent, access = -(-extent // row.per_word) * row.per_word, Access(K, align=row.per_word)
+            extent, access = self.sizes[dim], Access(K if dim == "k" else along[dim])
+            if dim == "w" and (name == "index" or stride != 1):  # has no row padding there
+                extent -= self.padding
+            if dim == "k" and stride == 1 and inside > 1:
+                extent, access = -(-extent // inside) * inside, Access(K, align=inside)
             dims.append((extent, stride, access))
-        return strided_operand(name, tensor, row, dims)
+        offset = self.offsets.get(name, 0)
+        if not dims:  # one element for all: the word around it
+            return Operand(name, tensor, row, (inside,), (1,), (Access(None),), offset)
+        return strided_operand(name, tensor, row, dims, offset)
 
     def seen(self, name: str, image: Array, names: str) -> Array:
         """The elements of a tensor's image over the dimensions ``names``, not copied."""
         sizes = [self.sizes[n] - (self.padding if n == "w" else 0) for n in names]
-        return View([self.strides[name].get(n, 0) for n in names]).of(image, sizes)
+        view = View([self.strides[name].get(n, 0) for n in names], self.offsets.get(name, 0))
+        return view.of(image, sizes)
 
 
-def index_view(tensor: TensorSpec, strides: Mapping[str, int]) -> dict[str, int]:
-    """``strides`` of indices in elements, as what kernels read them as: of 64 bits the low words."""
-    words = tensor.dtype.itemsize // 4
-    return {name: stride * words for name, stride in strides.items()}
+def inside_words(operand: Operand) -> int:
+    """Of what steps of the reduction are multiples: elements of a word where they lie inside of one."""
+    return operand.dtype.per_word if any(a.dim == K and a.align > 1 for a in operand.access) else 1
 
 
 class Take(Operator):
@@ -146,16 +163,13 @@ class Take(Operator):
         if 0 in (dim.extent for dim in dims):
             return []
         row = carried(self.output)[0]
-        x = self.walk.operand("x", 0, row, along, "k")
-        index = self.walk.operand("index", 1, DTYPES[INDICES], along, "")
-        shape = [dim.extent for dim in dims]
-        steps = [self.walk.strides["out"].get(name, 0) or 1 for name in names]
-        access = tuple(Access(d) for d in range(4))
-        out = Operand("out", OUTPUT, row, tuple(shape), tuple(steps), access)
+        x = self.walk.operand("x", 0, row, along)
+        index = self.walk.operand("index", 1, self.inputs[1].element, along)
+        out = self.walk.operand("out", OUTPUT, row, along)
         return [
             Nest(
                 TAKE, dims, (x, index), (out,), along, self._scalars,
-                k_extent=self.walk.sizes["k"], k_multiple=_inside(x),
+                k_extent=self.walk.extent, k_multiple=inside_words(x),
             )
         ]  # fmt: skip
 
@@ -171,9 +185,9 @@ class Take(Operator):
     def reference(self, *arrays: Array) -> Array:
         row, names = carried(self.output)[0].numpy, "ojiw"
         x = self.walk.seen("x", self.inputs[0].laid(arrays[0]).view(row), "okiw")
-        index = self.walk.seen("index", arrays[1].reshape(-1).view(np.int32), names)
+        index = self.walk.seen("index", arrays[1].reshape(-1), names)
         out = np.zeros(self.output.device_bytes // row.itemsize, row)
-        extent = self.walk.sizes["k"]
+        extent = self.walk.extent
         at = np.where(index < 0, index + extent, index)
         o, _, i, w = np.ogrid[tuple(slice(n) for n in at.shape)]
         found = x[o, np.minimum(at, extent - 1), i, w]
@@ -186,11 +200,6 @@ class Take(Operator):
 
 def _width(value: Array) -> int:
     return min(value.itemsize, 4)
-
-
-def _inside(operand: Operand) -> int:
-    """Of what steps of the reduction are multiples: elements of a word where they lie inside of one."""
-    return operand.dtype.per_word if any(a.dim == K and a.align > 1 for a in operand.access) else 1
 
 
 def emit_take(
@@ -248,27 +257,54 @@ def _emit_steps(
     return True
 
 
+def reshaped(tensor: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
+    """The same bytes in another shape, of elements whose rows have no padding."""
+    value = None if tensor.value is None else np.asarray(tensor.value).reshape(shape)
+    return replace(tensor, shape=shape, value=value, quantisation=None)
+
+
 def _walk(x: TensorSpec, indices: TensorSpec, axis: int, output: TensorSpec) -> Walk:
-    """One index for all that lies behind the axis; where nothing does, one for every element."""
+    behind = x.shape[axis + 1 :]
+    inner = prod(x.device_shape[axis + 1 :]) if behind else None
+    return rows_walk(x, x.shape[:axis], x.shape[axis], inner, indices, False, output)
+
+
+def rows_walk(
+    x: TensorSpec,
+    outer: tuple[int, ...],
+    extent: int,
+    inner: int | None,
+    indices: TensorSpec,
+    each: bool,
+    output: TensorSpec,
+) -> Walk:
+    """``x`` as [outer, extent, inner], where one index names all that lies behind the axis.
+
+    ``inner`` counts elements of device memory; None where the axis ends the rows. ``each``: indices are
+    [outer, ...], or else the same for all of outer.
+    """
     row, count = carried(x)
-    outer, extent = prod(x.shape[:axis]), x.shape[axis]
-    sizes = {"o": outer, "k": extent, "j": indices.size, "i": 1, "w": 1}
-    inner = prod(x.device_shape[axis + 1 :]) * count
-    pitch = x.device_shape[axis] if axis == len(x.shape) - 1 else extent
-    if inner > 1 or axis < len(x.shape) - 1:
+    own = indices.shape[len(outer) :] if each else indices.shape
+    number, many = prod(own), prod(outer)
+    sizes = {"o": many, "k": extent, "j": number, "i": 1, "w": 1}
+    lead = {"o": number} if each else {}
+    if inner is not None or count > 1:
+        wide = (1 if inner is None else inner) * count
         strides = {
-            "x": {"o": extent * inner, "k": inner, "w": 1},
-            "index": index_view(indices, {"j": 1}),
-            "out": {"o": indices.size * inner, "j": inner, "w": 1},
+            "x": {"o": extent * wide, "k": wide, "w": 1},
+            "index": {**lead, "j": 1},
+            "out": {"o": number * wide, "j": wide, "w": 1},
         }
-        return Walk(sizes | {"w": inner}, strides, max(row.per_word, count))
+        return Walk(sizes | {"w": wide}, strides, {"w": max(row.per_word, count)}, extent=extent)
+    pitch = -(-extent // row.per_word) * row.per_word
     last, wide = (output.shape[-1] if output.shape else 1), output.row_pitch
-    if indices.shape:
-        sizes |= {"j": prod(indices.shape[:-1]), "w": wide}
-        steps = {"x": {"o": pitch, "k": 1}, "index": index_view(indices, {"j": last, "w": 1})}
+    if own:
+        sizes |= {"j": prod(own[:-1]), "w": wide}
+        steps = {"x": {"o": pitch, "k": 1}, "index": {**lead, "j": last, "w": 1}}
         out = {"o": sizes["j"] * wide, "j": wide, "w": 1}
     else:  # the rows of what lies before the axis are those of the result
         sizes |= {"o": output.rows, "w": wide}
-        steps = {"x": {"o": last * pitch, "w": pitch, "k": 1}, "index": {}}
+        index = {"o": last, "w": 1} if each else {}
+        steps = {"x": {"o": last * pitch, "w": pitch, "k": 1}, "index": index}
         out = {"o": wide, "w": 1}
-    return Walk(sizes, {**steps, "out": out}, row.per_word, wide - last)
+    return Walk(sizes, {**steps, "out": out}, {"w": row.per_word}, wide - last, extent)

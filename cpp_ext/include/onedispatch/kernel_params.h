@@ -127,6 +127,10 @@ namespace pool_mode {
 enum Code : uint32_t { max_ = 0, average_exclude_pad_ = 1, average_include_pad_ = 2, sum_ = 3 };
 constexpr int kInputs[] = {1, 1, 1, 1};  // that a function reads
 }  // namespace pool_mode
+namespace scatter_mode {
+enum Code : uint32_t { none_ = 0, add_ = 1, mul_ = 2, max_ = 3, min_ = 4 };
+constexpr int kInputs[] = {2, 2, 2, 2, 2};  // that a function reads
+}  // namespace scatter_mode
 namespace limit {
 constexpr uint32_t window_step = 4096;
 constexpr uint32_t window_plane = 1048576;
@@ -503,6 +507,29 @@ constexpr uint32_t row_step = 8;
 constexpr uint32_t column_step = 9;
 }  // namespace scalar
 }  // namespace pool_index
+namespace position {
+constexpr uint32_t digest = 0x68207DFB;
+constexpr uint32_t dim_j = 40;
+constexpr uint32_t index = 41;
+constexpr uint32_t index_j = 42;
+constexpr uint32_t index_n = 47;
+constexpr uint32_t bound = 52;
+constexpr uint32_t bound_n = 53;
+constexpr uint32_t factor = 58;
+constexpr uint32_t factor_n = 59;
+constexpr uint32_t out = 64;
+namespace dim {
+constexpr uint32_t j = 0;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t index = 0;
+constexpr uint32_t bound = 1;
+constexpr uint32_t factor = 2;
+constexpr uint32_t out = 3;
+}  // namespace operand
+namespace scalar {
+}  // namespace scalar
+}  // namespace position
 namespace reduce {
 constexpr uint32_t digest = 0xD404DE58;
 constexpr uint32_t dim_r = 40;
@@ -563,6 +590,49 @@ namespace scalar {
 constexpr uint32_t outside = 0;
 }  // namespace scalar
 }  // namespace resample
+namespace scatter {
+constexpr uint32_t digest = 0x0E03B309;
+constexpr uint32_t dim_o = 40;
+constexpr uint32_t dim_a = 41;
+constexpr uint32_t dim_i = 42;
+constexpr uint32_t dim_w = 43;
+constexpr uint32_t x = 44;
+constexpr uint32_t x_o = 45;
+constexpr uint32_t x_a = 50;
+constexpr uint32_t x_i = 55;
+constexpr uint32_t x_w = 60;
+constexpr uint32_t index = 65;
+constexpr uint32_t index_o = 66;
+constexpr uint32_t index_k = 71;
+constexpr uint32_t index_i = 76;
+constexpr uint32_t index_w = 81;
+constexpr uint32_t updates = 86;
+constexpr uint32_t updates_o = 87;
+constexpr uint32_t updates_k = 92;
+constexpr uint32_t updates_i = 97;
+constexpr uint32_t updates_w = 102;
+constexpr uint32_t out = 107;
+constexpr uint32_t mode = 108;
+constexpr uint32_t extent = 109;
+constexpr uint32_t lenient = 110;
+namespace dim {
+constexpr uint32_t o = 0;
+constexpr uint32_t a = 1;
+constexpr uint32_t i = 2;
+constexpr uint32_t w = 3;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x = 0;
+constexpr uint32_t index = 1;
+constexpr uint32_t updates = 2;
+constexpr uint32_t out = 3;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t mode = 0;
+constexpr uint32_t extent = 1;
+constexpr uint32_t lenient = 2;
+}  // namespace scalar
+}  // namespace scatter
 namespace softmax {
 constexpr uint32_t digest = 0xCAD6BBBF;
 constexpr uint32_t dim_o = 40;
@@ -588,7 +658,7 @@ constexpr uint32_t length = 1;
 }  // namespace scalar
 }  // namespace softmax
 namespace take {
-constexpr uint32_t digest = 0x86C50FFB;
+constexpr uint32_t digest = 0xEE2D4978;
 constexpr uint32_t dim_o = 40;
 constexpr uint32_t dim_j = 41;
 constexpr uint32_t dim_i = 42;
@@ -624,4 +694,30 @@ constexpr uint32_t fill_low = 1;
 constexpr uint32_t fill_high = 2;
 }  // namespace scalar
 }  // namespace take
+namespace top_k {
+constexpr uint32_t digest = 0x2B9BA445;
+constexpr uint32_t dim_o = 40;
+constexpr uint32_t dim_n = 41;
+constexpr uint32_t dim_i = 42;
+constexpr uint32_t x = 43;
+constexpr uint32_t x_o = 44;
+constexpr uint32_t x_k = 49;
+constexpr uint32_t x_i = 54;
+constexpr uint32_t values = 59;
+constexpr uint32_t places = 60;
+constexpr uint32_t largest = 61;
+namespace dim {
+constexpr uint32_t o = 0;
+constexpr uint32_t n = 1;
+constexpr uint32_t i = 2;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x = 0;
+constexpr uint32_t values = 1;
+constexpr uint32_t places = 2;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t largest = 0;
+}  // namespace scalar
+}  // namespace top_k
 }  // namespace onedispatch::params

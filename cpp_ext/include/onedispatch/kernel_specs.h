@@ -10,6 +10,7 @@ static const od_function_spec od_activation[] = {{"none", {0, 0, 0, 0, 0, 0, 0, 
 static const od_function_spec od_eltwise_func[] = {{"copy", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"add", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"sub", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"mul", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"div", {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"muladd", {1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"fill", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"pow", {8, 4, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"prelu", {0, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 391u, 3033308867u, 256u}, {"ipow", {0, 62, 0, 0, 0, 0, 0, 0, 62, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 128u, 3595656749u, 256u}};
 static const od_function_spec od_pool_mode[] = {{"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"average_exclude_pad", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"average_include_pad", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"sum", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1836385973u, 256u}};
 static const od_function_spec od_reduce_mode[] = {{"sum", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"mean", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"sum_square", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"prod", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}};
+static const od_function_spec od_scatter_mode[] = {{"none", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"add", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"mul", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}};
 static const od_axis_spec od_cast_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_cast_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_cast_operands[] = {
@@ -1653,6 +1654,105 @@ enum { OD_POOL_INDEX_C = 0, OD_POOL_INDEX_OH = 1, OD_POOL_INDEX_OW = 2 };
 enum { OD_POOL_INDEX_X = 0, OD_POOL_INDEX_OUT = 1, OD_POOL_INDEX_INDEX = 2 };
 enum { OD_POOL_INDEX_KH = 0, OD_POOL_INDEX_KW = 1, OD_POOL_INDEX_SH = 2, OD_POOL_INDEX_SW = 3, OD_POOL_INDEX_DH = 4, OD_POOL_INDEX_DW = 5, OD_POOL_INDEX_WIDTH = 6, OD_POOL_INDEX_PLANE = 7, OD_POOL_INDEX_ROW_STEP = 8, OD_POOL_INDEX_COLUMN_STEP = 9 };
 static const od_kernel_spec od_pool_index_spec = {"od::pool_index@1", 0x3A54F318u, od_pool_index_dims, 3, 0, 0, od_pool_index_operands, 3, 0, 0, od_pool_index_scalars, 10, od_pool_index_cost, 77, 0, 0, 0, od_pool_index_constants, 8, 71, 128, 1280, OD_PRINT_NO};
+static const od_axis_spec od_position_index[] = {{"j", 0}, {"n", 255}};
+static const od_axis_spec od_position_bound[] = {{"n", 255}};
+static const od_axis_spec od_position_factor[] = {{"n", 255}};
+static const od_axis_spec od_position_out[] = {{"j", 0}};
+static const od_operand_spec od_position_operands[] = {
+    {"index", 41, 1152u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_position_index, 2},
+    {"bound", 52, 128u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_position_bound, 1},
+    {"factor", 58, 128u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_position_factor, 1},
+    {"out", 64, 128u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_position_out, 1},
+};
+/* call_cycles + count(index, *n) * row_cycles + max(max(read(index), 0), count(index, *n) * (ceil(tile(j) / index's lanes) * index's convert_cycles + ceil(tile(j) / i32_lanes) * (i32_compare_cycles + i32_op_cycles) + ceil(tile(j) / out's lanes) * (out's compare_cycles + out's op_cycles + out's mul_cycles)))
+ * read(index): count(index, *n) * max(min(tile(j), ceil(tile(j) * max(stride(index, j), stride(index, j) != 0) * bytes(index) / vector_bytes)), 1) * ((stride(index, j) != 0) * (stride(index, j) != 1) * gather_cycles + (1 - (stride(index, j) != 0) * (stride(index, j) != 1)) * 1 / loads_per_cycle)
+ */
+static const od_step od_position_cost[] = {
+    {OD_OP_DEVICE, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_STRIDE, 0, 0, 0, 0.0},
+    {OD_OP_STRIDE, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 2, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MIN, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_STRIDE, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STRIDE, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 3, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_STRIDE, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STRIDE, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DEVICE, 4, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 7, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 8, 0, 0, 0.0},
+    {OD_OP_DEVICE, 9, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 3, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 10, 3, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 11, 3, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 12, 3, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+};
+static const char* const od_position_dims[] = {"j"};
+static const char* const od_position_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "i32_compare_cycles", "i32_op_cycles", "compare_cycles", "op_cycles", "mul_cycles"};
+enum { OD_POSITION_J = 0 };
+enum { OD_POSITION_INDEX = 0, OD_POSITION_BOUND = 1, OD_POSITION_FACTOR = 2, OD_POSITION_OUT = 3 };
+static const od_kernel_spec od_position_spec = {"od::position@1", 0x68207DFBu, od_position_dims, 1, 0, 0, od_position_operands, 4, 0, 0, 0, 0, od_position_cost, 79, 0, 0, 0, od_position_constants, 13, 65, 128, 768, OD_PRINT_NO};
 static const od_axis_spec od_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
 static const od_axis_spec od_reduce_out[] = {{"r", 0}, {"i", 1}};
 static const od_operand_spec od_reduce_operands[] = {
@@ -2401,6 +2501,152 @@ enum { OD_RESAMPLE_O = 0, OD_RESAMPLE_J = 1, OD_RESAMPLE_I = 2 };
 enum { OD_RESAMPLE_X = 0, OD_RESAMPLE_INDEX = 1, OD_RESAMPLE_WEIGHT = 2, OD_RESAMPLE_OUT = 3 };
 enum { OD_RESAMPLE_OUTSIDE = 0 };
 static const od_kernel_spec od_resample_spec = {"od::resample@1", 0xC3A2D2B5u, od_resample_dims, 3, 0, 0, od_resample_operands, 4, od_resample_types, 2, od_resample_scalars, 1, od_resample_cost, 88, 0, 0, 0, od_resample_constants, 8, 83, 128, 1280, OD_PRINT_NO};
+static const od_axis_spec od_scatter_x[] = {{"o", 0}, {"a", 1}, {"i", 2}, {"w", 3}};
+static const od_axis_spec od_scatter_index[] = {{"o", 0}, {"k", 254}, {"i", 2}, {"w", 3}};
+static const od_axis_spec od_scatter_updates[] = {{"o", 0}, {"k", 254}, {"i", 2}, {"w", 3}};
+static const od_axis_spec od_scatter_out[] = {{"o", 0}, {"a", 1}, {"i", 2}, {"w", 3}};
+static const od_operand_spec od_scatter_operands[] = {
+    {"x", 44, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_scatter_x, 4},
+    {"index", 65, 1152u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_scatter_index, 4},
+    {"updates", 86, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_scatter_updates, 4},
+    {"out", 107, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_scatter_out, 4},
+};
+static const od_scalar_spec od_scatter_scalars[] = {
+    {"mode", 108, OD_SCALAR_FUNCTION, 0.0, 4.0, od_scatter_mode, 3, 0},
+    {"extent", 109, OD_SCALAR_U32, 1.0, 4294967295.0, 0, 3, 0},
+    {"lenient", 110, OD_SCALAR_U32, 0.0, 1.0, 0, 3, 0},
+};
+/* call_cycles + row_cycles + copied + scanned + applied
+ * applied: rows * (apart * tile(w) * (3 * gather_cycles + work(mode, out)) + (1 - apart) * (row_cycles + 2 * ceil(tile(w) * bytes(out) / vector_bytes) + ceil(tile(w) / out's lanes) * work(mode, out)))
+ * scanned: ceil(count(index, o) * count(index, k) * count(index, i) * count(index, w) / index's lanes) * index's convert_cycles + ceil(count(index, o) * count(index, k) * count(index, i) * count(index, w) / i32_lanes) * (i32_compare_cycles + i32_op_cycles) + ceil(count(index, o) * count(index, k) * count(index, i) * count(index, w) / i32_lanes) * i32_compare_cycles
+ * rows: share * k * tile(o) * tile(i)
+ * copied: elements / tile(w) * (row_cycles / tile(a) + ceil(tile(w) * bytes(out) / vector_bytes)) / steps
+ * apart: (stride(index, w) != 0) * (tile(w) != 1)
+ * share: tile(a) / extent
+ */
+static const od_step od_scatter_cost[] = {
+    {OD_OP_DEVICE, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ELEMENTS, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 3, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 3, 0, 0, 0.0},
+    {OD_OP_BYTES, 3, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 2, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_STEPS, 0, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 2, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 3, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 1, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 1, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 2, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 3, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 5, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 6, 0, 0, 0.0},
+    {OD_OP_DEVICE, 7, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 2, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 3, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 5, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 6, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_SCALAR, 1, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_STRIDE, 1, 3, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 3, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 3, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 3.0},
+    {OD_OP_DEVICE, 8, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_WORK, 0, 3, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_STRIDE, 1, 3, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 3, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_TILE, 3, 0, 0, 0.0},
+    {OD_OP_BYTES, 3, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 2, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 3, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 3, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_WORK, 0, 3, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+};
+static const char* const od_scatter_dims[] = {"o", "a", "i", "w"};
+static const char* const od_scatter_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "lanes", "convert_cycles", "i32_lanes", "i32_compare_cycles", "i32_op_cycles", "gather_cycles"};
+enum { OD_SCATTER_O = 0, OD_SCATTER_A = 1, OD_SCATTER_I = 2, OD_SCATTER_W = 3 };
+enum { OD_SCATTER_X = 0, OD_SCATTER_INDEX = 1, OD_SCATTER_UPDATES = 2, OD_SCATTER_OUT = 3 };
+enum { OD_SCATTER_MODE = 0, OD_SCATTER_EXTENT = 1, OD_SCATTER_LENIENT = 2 };
+static const od_kernel_spec od_scatter_spec = {"od::scatter@1", 0x0E03B309u, od_scatter_dims, 4, 1, 0, od_scatter_operands, 4, 0, 0, od_scatter_scalars, 3, od_scatter_cost, 115, 0, 0, 0, od_scatter_constants, 9, 111, 128, 2048, OD_PRINT_NO};
 static const od_axis_spec od_softmax_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_softmax_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_softmax_operands[] = {
@@ -2524,7 +2770,7 @@ static const od_axis_spec od_take_index[] = {{"o", 0}, {"j", 1}, {"i", 2}, {"w",
 static const od_axis_spec od_take_out[] = {{"o", 0}, {"j", 1}, {"i", 2}, {"w", 3}};
 static const od_operand_spec od_take_operands[] = {
     {"x", 44, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_take_x, 4},
-    {"index", 65, 128u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_take_index, 4},
+    {"index", 65, 1152u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_take_index, 4},
     {"out", 86, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_take_out, 4},
 };
 static const od_scalar_spec od_take_scalars[] = {
@@ -2533,7 +2779,7 @@ static const od_scalar_spec od_take_scalars[] = {
     {"fill_high", 89, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 2, 0},
 };
 /* call_cycles + row_cycles + scanned + moved / steps
- * scanned: ceil(count(index, o) * count(index, j) * count(index, i) * count(index, w) / index's lanes) * (2 * index's compare_cycles + index's op_cycles)
+ * scanned: ceil(count(index, o) * count(index, j) * count(index, i) * count(index, w) / index's lanes) * index's convert_cycles + ceil(count(index, o) * count(index, j) * count(index, i) * count(index, w) / i32_lanes) * (i32_compare_cycles + i32_op_cycles) + ceil(count(index, o) * count(index, j) * count(index, i) * count(index, w) / i32_lanes) * i32_compare_cycles
  * moved: apart * elements * 2 * gather_cycles + (1 - apart) * elements / tile(w) * (row_cycles + (stride(x, w) != 1) * tile(w) * gather_cycles + (1 - (stride(x, w) != 1)) * ceil(tile(w) * bytes(out) / vector_bytes))
  * apart: stride(index, w) != 0
  */
@@ -2551,12 +2797,36 @@ static const od_step od_take_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 2, 1, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
-    {OD_OP_NUMBER, 0, 0, 0, 2.0},
     {OD_OP_DEVICE_BY_DTYPE, 3, 1, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 4, 1, 255, 0.0},
+    {OD_OP_COUNT, 1, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 2, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 3, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 4, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 5, 0, 0, 0.0},
+    {OD_OP_DEVICE, 6, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 2, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 3, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 4, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 5, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_STRIDE, 1, 3, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 0.0},
@@ -2564,7 +2834,7 @@ static const od_step od_take_cost[] = {
     {OD_OP_ELEMENTS, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 2.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 5, 0, 0, 0.0},
+    {OD_OP_DEVICE, 7, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
@@ -2580,7 +2850,7 @@ static const od_step od_take_cost[] = {
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_TILE, 3, 0, 0, 0.0},
-    {OD_OP_DEVICE, 5, 0, 0, 0.0},
+    {OD_OP_DEVICE, 7, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
@@ -2591,7 +2861,7 @@ static const od_step od_take_cost[] = {
     {OD_OP_TILE, 3, 0, 0, 0.0},
     {OD_OP_BYTES, 2, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 6, 0, 0, 0.0},
+    {OD_OP_DEVICE, 8, 0, 0, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -2605,12 +2875,172 @@ static const od_step od_take_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
 static const char* const od_take_dims[] = {"o", "j", "i", "w"};
-static const char* const od_take_constants[] = {"call_cycles", "row_cycles", "lanes", "compare_cycles", "op_cycles", "gather_cycles", "vector_bytes"};
+static const char* const od_take_constants[] = {"call_cycles", "row_cycles", "lanes", "convert_cycles", "i32_lanes", "i32_compare_cycles", "i32_op_cycles", "gather_cycles", "vector_bytes"};
 enum { OD_TAKE_O = 0, OD_TAKE_J = 1, OD_TAKE_I = 2, OD_TAKE_W = 3 };
 enum { OD_TAKE_X = 0, OD_TAKE_INDEX = 1, OD_TAKE_OUT = 2 };
 enum { OD_TAKE_FILLED = 0, OD_TAKE_FILL_LOW = 1, OD_TAKE_FILL_HIGH = 2 };
-static const od_kernel_spec od_take_spec = {"od::take@1", 0x86C50FFBu, od_take_dims, 4, 1, 0, od_take_operands, 3, 0, 0, od_take_scalars, 3, od_take_cost, 65, 0, 0, 0, od_take_constants, 7, 90, 128, 1536, OD_PRINT_NO};
+static const od_kernel_spec od_take_spec = {"od::take@1", 0xEE2D4978u, od_take_dims, 4, 1, 0, od_take_operands, 3, 0, 0, od_take_scalars, 3, od_take_cost, 89, 0, 0, 0, od_take_constants, 9, 90, 128, 1536, OD_PRINT_NO};
+static const od_axis_spec od_top_k_x[] = {{"o", 0}, {"k", 254}, {"i", 2}};
+static const od_axis_spec od_top_k_values[] = {{"o", 0}, {"n", 1}, {"i", 2}};
+static const od_axis_spec od_top_k_places[] = {{"o", 0}, {"n", 1}, {"i", 2}};
+static const od_operand_spec od_top_k_operands[] = {
+    {"x", 43, 385u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_top_k_x, 3},
+    {"values", 59, 385u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_top_k_values, 3},
+    {"places", 60, 1024u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_top_k_places, 3},
+};
+static const od_scalar_spec od_top_k_scalars[] = {
+    {"largest", 61, OD_SCALAR_U32, 0.0, 1.0, 0, 1, 0},
+};
+/* call_cycles + read(x) + ceil(elements * bytes(values) / vector_bytes) + 2 * ceil(elements * bytes(places) / vector_bytes) + tile(o) * tile(i) * (found + merge)
+ * read(x): tile(o) * tile(i) * max(min(k, ceil(k * max(stride(x, k), stride(x, k) != 0) * bytes(x) / vector_bytes)), 1) * ((stride(x, k) != 0) * (stride(x, k) != 1) * gather_cycles + (1 - (stride(x, k) != 0) * (stride(x, k) != 1)) * 1 / loads_per_cycle)
+ * found: min(tile(n) * (row_cycles + ceil(k / x's lanes) * (x's compare_cycles + x's move_cycles) + halvings(min(k, x's lanes)) * (x's move_cycles + exchange)), halvings(k) * (halvings(k) + 1) / 2 * (row_cycles + ceil(k / x's lanes) * exchange))
+ * merge: (halvings(tile(n)) + 1) * (row_cycles + 2 * ceil(tile(n) / x's lanes) * exchange)
+ * exchange: x's compare_cycles + 4 * x's move_cycles
+ */
+static const od_step od_top_k_cost[] = {
+    {OD_OP_DEVICE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_STRIDE, 0, 1, 0, 0.0},
+    {OD_OP_STRIDE, 0, 1, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MIN, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_STRIDE, 0, 1, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STRIDE, 0, 1, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_STRIDE, 0, 1, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STRIDE, 0, 1, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DEVICE, 3, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ELEMENTS, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_ELEMENTS, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE, 4, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 7, 0, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
+    {OD_OP_MIN, 0, 0, 0, 0.0},
+    {OD_OP_HALVINGS, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 7, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DEVICE_BY_DTYPE, 7, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_HALVINGS, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_HALVINGS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 4, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DEVICE_BY_DTYPE, 7, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MIN, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_HALVINGS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 4, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DEVICE_BY_DTYPE, 7, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+};
+static const char* const od_top_k_dims[] = {"o", "n", "i"};
+static const char* const od_top_k_constants[] = {"call_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "row_cycles", "lanes", "compare_cycles", "move_cycles"};
+enum { OD_TOP_K_O = 0, OD_TOP_K_N = 1, OD_TOP_K_I = 2 };
+enum { OD_TOP_K_X = 0, OD_TOP_K_VALUES = 1, OD_TOP_K_PLACES = 2 };
+enum { OD_TOP_K_LARGEST = 0 };
+static const od_kernel_spec od_top_k_spec = {"od::top_k@1", 0x2B9BA445u, od_top_k_dims, 3, 1, 0, od_top_k_operands, 3, 0, 0, od_top_k_scalars, 1, od_top_k_cost, 135, 0, 0, 0, od_top_k_constants, 8, 62, 128, 3072, OD_PRINT_NO};
 /* Every declared kernel. */
-#define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_layer_norm) X(od_lrn) X(od_pool) X(od_pool_index) X(od_reduce) X(od_resample) X(od_softmax) X(od_take)
+#define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_layer_norm) X(od_lrn) X(od_pool) X(od_pool_index) X(od_position) X(od_reduce) X(od_resample) X(od_scatter) X(od_softmax) X(od_take) X(od_top_k)
 
 #endif

@@ -285,7 +285,7 @@ class OperatorCase {
       Argument argument;
       words >> index >> argument.kind >> argument.bytes >> argument.reference;
       arguments_[index] = argument;
-      if (argument.kind == "output") output_argument_ = index;
+      if (argument.kind == "output" && outputs_++ == 0) output_argument_ = index;
     }
     if (key == "input") read_input(words);
     if (key == "output") {
@@ -353,7 +353,7 @@ class OperatorCase {
   std::string op_type_, element_, device_;
   double ulp_ = 0, scale_ = 0, absolute_ = 0;
   std::map<uint32_t, Argument> arguments_;
-  uint32_t output_argument_ = 0;
+  uint32_t output_argument_ = 0, outputs_ = 0;  // the first of several is looked at
   bool answered_ = false;
   Tensor answer_;
   std::map<std::string, Shape> ints_;

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// od::scatter: out = x, then out[o][index[o][k][i][w]][i][w] becomes, or is combined with, updates[o][k][i][w], in
+// the order of k. A tile keeps its part of the result while indices and updates stream by.
+#include <algorithm>
+#include <cstring>
+
+#include "indexed.h"
+#include "simd/simd.h"
+
+namespace onedispatch::kernels {
+
+namespace {
+
+namespace operand = params::scatter::operand;
+namespace scalar = params::scatter::scalar;
+namespace mode = params::scatter_mode;
+
+enum Dimension : uint32_t { kO, kA, kI, kW };
+
+// What an element becomes. A NaN replaces nothing in a maximum or minimum, and stays where it is.
+template <class T>
+T combine(uint32_t how, T old, T update) {
+  switch (how) {
+    case mode::add_: return static_cast<T>(old + update);
+    case mode::mul_: return static_cast<T>(old * update);
+    case mode::max_: return old < update ? update : old;
+    case mode::min_: return update < old ? update : old;
+    default: return update;
+  }
+}
+
+class Scatter final : public Kernel {
+ public:
+  explicit Scatter(const Setup& setup)
+      : x_(setup.operands[operand::x]),
+        index_(setup.operands[operand::index]),
+        updates_(setup.operands[operand::updates]),
+        mode_(setup.scalars[scalar::mode]),
+        extent_(setup.scalars[scalar::extent]),
+        lenient_(setup.scalars[scalar::lenient] != 0),
+        dtype_(setup.operands[operand::out].dtype),
+        roles_(setup.roles) {
+    for (uint32_t d = 0; d < 4; ++d) tile_[d] = setup.tile(d);
+  }
+
+  void check(const Call& call) const override {
+    at(x_, call, kA, call.origin[roles_[kA]], tile_[kA], tile_[kW]);
+    at(index_, call, kA, call.k_first, call.k_count, held_of(call));
+    at(updates_, call, kA, call.k_first, call.k_count, held_of(call));
+  }
+
+  void run(const Call& call) const override {
+    with_index(index_, [&](auto index) {
+      using Index = decltype(index);
+      if (mode_ == mode::none_) return by_width<Index>(call);
+      switch (dtype_) {
+        case params::dtype::i8: run_as<int8_t, Index>(call); break;
+        case params::dtype::u8: run_as<uint8_t, Index>(call); break;
+        case params::dtype::i16: run_as<int16_t, Index>(call); break;
+        case params::dtype::u16: run_as<uint16_t, Index>(call); break;
+        case params::dtype::i32: run_as<int32_t, Index>(call); break;
+        case params::dtype::u32: run_as<uint32_t, Index>(call); break;
+        case params::dtype::f32: run_as<float, Index>(call); break;
+        default: run_as<Half, Index>(call); break;
+      }
+    });
+  }
+
+ private:
+  struct Half {
+    uint16_t bits;
+  };
+
+  template <class Index>
+  void by_width(const Call& call) const {
+    switch (element_bytes(dtype_)) {
+      case 1: run_as<uint8_t, Index>(call); break;
+      case 2: run_as<uint16_t, Index>(call); break;
+      default: run_as<uint32_t, Index>(call); break;
+    }
+  }
+
+  // Members along w that indices and updates have: they may lack those that only fill up words.
+  int64_t held_of(const Call& call) const {
+    int64_t held = tile_[kW];
+    for (const Operand* one : {&index_, &updates_}) {
+      const Axis& axis = one->axes[kW];
+      if (axis.stride != 0) held = std::min(held, axis.extent - int64_t{call.origin[roles_[kW]]});
+    }
+    const auto bytes = static_cast<int64_t>(element_bytes(dtype_));
+    return std::max<int64_t>(std::max(held, tile_[kW] - (bytes < 4 ? 4 / bytes - 1 : 0)), 0);
+  }
+
+  // Where the first member lies in a chunk; `along` of its axes is walked from `first` on.
+  int64_t at(const Operand& one, const Call& call, uint32_t along, int64_t first, int64_t count, int64_t held) const {
+    int64_t sum = 0;
+    for (uint32_t d = 0; d < 4; ++d) {
+      const int64_t origin = call.origin[roles_[d]];
+      if (d == along) {
+        sum += one.axes[d].local(first, first, count, "scatter: along the axis");
+      } else {
+        sum += one.axes[d].local(origin, origin, d == kW ? held : tile_[d], "scatter: beside the axis");
+      }
+    }
+    return sum;
+  }
+
+  template <class T>
+  void copy(const Call& call) const;
+  template <class T, class Index>
+  void run_as(const Call& call) const;
+  template <class T>
+  void apply(T& old, T update) const {
+    if constexpr (std::is_same_v<T, Half>) {  // as onnxruntime: every result is rounded
+      float wide[2];
+      const Half both[2] = {old, update};
+      simd().widen(dtype_, both, wide, 2);
+      const float result = combine(mode_, wide[0], wide[1]);
+      simd().narrow(dtype_, &result, &old, 1);
+    } else if constexpr (std::is_same_v<T, int32_t>) {  // wraps
+      if (mode_ == mode::add_ || mode_ == mode::mul_) {
+        old = static_cast<int32_t>(combine(mode_, static_cast<uint32_t>(old), static_cast<uint32_t>(update)));
+      } else {
+        old = combine(mode_, old, update);
+      }
+    } else {
+      old = combine(mode_, old, update);
+    }
+  }
+
+  Operand x_, index_, updates_;
+  uint32_t mode_;
+  int64_t extent_;
+  bool lenient_;
+  uint32_t dtype_;
+  std::array<uint32_t, kDims> roles_;
+  std::array<int64_t, 4> tile_{};
+};
+
+template <class T>
+void Scatter::copy(const Call& call) const {
+  const T* x = reinterpret_cast<const T*>(x_.in(call)) + at(x_, call, kA, call.origin[roles_[kA]], tile_[kA], tile_[kW]);
+  T* out = reinterpret_cast<T*>(call.out);
+  const int64_t step = x_.axes[kW].stride;
+  for (int64_t o = 0; o < tile_[kO]; ++o) {
+    for (int64_t a = 0; a < tile_[kA]; ++a) {
+      for (int64_t i = 0; i < tile_[kI]; ++i, out += tile_[kW]) {
+        const T* from = x + o * x_.axes[kO].stride + a * x_.axes[kA].stride + i * x_.axes[kI].stride;
+        for (int64_t w = 0; w < tile_[kW]; ++w) out[w] = from[w * step];
+      }
+    }
+  }
+}
+
+template <class T, class Index>
+void Scatter::run_as(const Call& call) const {
+  if (call.k_index == 0) copy<T>(call);
+  const int64_t held = held_of(call), first = call.origin[roles_[kA]];
+  if (call.k_count == 0) return;
+  const uint8_t* indices = index_.in(call) + at(index_, call, kA, call.k_first, call.k_count, held) * static_cast<int64_t>(sizeof(Index));
+  const T* updates = reinterpret_cast<const T*>(updates_.in(call)) + at(updates_, call, kA, call.k_first, call.k_count, held);
+  T* out = reinterpret_cast<T*>(call.out);
+  const int64_t rows = tile_[kI] * tile_[kW], by_w = index_.axes[kW].stride, step = updates_.axes[kW].stride;
+  // Where an element, or a row that one index names, lies in the tile; -1 where it does not.
+  const auto found = [&](int64_t element, int64_t k) -> int64_t {
+    const int64_t given = index_at<Index>(indices, element), a = given < 0 ? given + extent_ : given;
+    if (a < 0 || a >= extent_) {
+      if (lenient_) return -1;
+      outside(given, extent_, " of update " + std::to_string(call.k_first + k));
+    }
+    return a >= first && a < first + tile_[kA] ? a - first : -1;
+  };
+  for (int64_t o = 0; o < tile_[kO]; ++o, out += tile_[kA] * rows) {
+    for (int64_t k = 0; k < call.k_count; ++k) {
+      for (int64_t i = 0; i < tile_[kI]; ++i) {
+        const int64_t element = o * index_.axes[kO].stride + k * index_.axes[kA].stride + i * index_.axes[kI].stride;
+        const T* from = updates + o * updates_.axes[kO].stride + k * updates_.axes[kA].stride + i * updates_.axes[kI].stride;
+        int64_t a = found(element, k);
+        for (int64_t w = 0; w < held; ++w) {
+          if (by_w != 0 && w > 0) a = found(element + w * by_w, k);
+          if (by_w == 0 && a < 0) break;
+          if (a >= 0) apply(out[a * rows + i * tile_[kW] + w], from[w * step]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+ONEDISPATCH_KERNEL(scatter, make<Scatter>)
+
+}  // namespace onedispatch::kernels

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Updates that indices place: ScatterElements, ScatterND and TensorScatter, and OneHot, which is one of them.
+
+An output tile stays in its core with its part of the result, while indices and updates stream by: each that
+falls into the tile is applied, in their order, so that of several for one element the last one stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.dtypes import EVERY, NUMBERS, DType
+from onedispatch.operators.declarations.formulas import ENTRY, ROW, accesses, either, vectors
+from onedispatch.operators.declarations.functions import SCATTERS
+from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, chooses, declare
+from onedispatch.operators.declarations.registry import maps
+from onedispatch.operators.families.convert import emit_converted
+from onedispatch.operators.families.elementwise import Eltwise, View, numpy_names
+from onedispatch.operators.families.gather import indexed
+from onedispatch.operators.families.movement import (
+    MOVED,
+    Copy,
+    Move,
+    Part,
+    carried,
+    emit_narrow,
+    emit_wide,
+)
+from onedispatch.operators.families.position import emit_positions
+from onedispatch.operators.families.take import INDICES, Walk, checked, inside_words, reshaped, scanned
+from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
+from onedispatch.operators.scheduling.index_space import OUTPUT, contiguous_strides
+from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.transactions import Device
+
+Array = np.ndarray[Any, Any]
+
+
+def _cost() -> e.Expr:
+    """The tile is copied in, once; every index is looked at; a part of the updates is applied.
+
+    ASSUMPTION: updates fall evenly over the axis and over the steps: over all tiles the sum is exact.
+    """
+    w, gather, work = e.tile("w"), e.device("gather_cycles"), e.work("mode", "out")
+    copied = e.named("copied", e.ELEMENTS / w * (ROW / e.tile("a") + accesses(w, "out")) / e.STEPS)
+    share = e.named("share", e.tile("a") / e.scalar("extent"))
+    rows = e.named("rows", share * e.K_COUNT * e.tile("o") * e.tile("i"))
+    apart = e.named("apart", e.differs(e.stride("index", "w"), 0) * e.differs(w, 1))
+    row = ROW + 2 * accesses(w, "out") + vectors(w, "out") * work
+    alone = w * (3 * gather + work)  # an address from a vector, the old element and the new one
+    return (
+        ENTRY
+        + ROW
+        + copied
+        + scanned("o", "k", "i", "w")
+        + e.named("applied", rows * either(apart, alone, row))
+    )
+
+
+SCATTER = declare(
+    Kernel(
+        "od::scatter@1",
+        dims=("o", "a", "i", "w"),
+        reduces=True,
+        inputs=(
+            Tensor("x", "o a i w", EVERY, like="out"),
+            Tensor("index", "o k i w", INDICES),
+            Tensor("updates", "o k i w", EVERY, like="out"),
+        ),
+        outputs=(Tensor("out", "o a i w", EVERY),),
+        scalars=(
+            chooses("mode", SCATTERS),
+            Scalar("extent", low=1),  # of the axis that indices count along
+            Scalar("lenient", high=1, default=0),  # an index outside places nothing, and is no mistake
+        ),
+        cost=_cost(),
+        # ASSUMPTION: 128 instructions: a filter of indices, loops over rows and elements for each function.
+        code_bytes=2048,
+        summary="out = x, then out[o][index[o][k][i][w]][i][w] = mode(it, updates[o][k][i][w]), k by k",
+    )
+)
+
+
+class Scatter(Operator):
+    """``x`` with ``updates`` placed or combined where ``index`` says, as a ``Walk`` says.
+
+    An index below zero counts from the end of the axis. One outside of it ends the run
+    (``KernelIndexError``), or where ``lenient`` places nothing.
+    """
+
+    kind = "scatter"
+    applies_activation = False
+
+    def __init__(
+        self,
+        name: str,
+        inputs: tuple[TensorSpec, TensorSpec, TensorSpec],
+        output: TensorSpec,
+        walk: Walk,
+        mode: str,
+        device: Device,
+        lenient: bool = False,
+    ) -> None:
+        super().__init__(name, inputs, output, device)
+        self.walk, self.mode, self.lenient = walk, mode, lenient
+
+    @property
+    def row(self) -> DType:
+        """The element type: bits alone where nothing is computed."""
+        return carried(self.output)[0] if self.mode == "none" else self.output.element
+
+    def nests(self) -> list[Nest]:
+        names = ("o", "a", "i", "w")
+        dims, along = self.walk.dims(*names), {name: d for d, name in enumerate(names)}
+        if 0 in (dim.extent for dim in dims):
+            return []
+        x, updates = (self.walk.operand(name, n, self.row, along) for name, n in (("x", 0), ("updates", 2)))
+        index = self.walk.operand("index", 1, self.inputs[1].element, along)
+        out = self.walk.operand("out", OUTPUT, self.row, along)
+        scalars: dict[str, float | str] = {
+            "mode": self.mode,
+            "extent": self.walk.extent,
+            "lenient": int(self.lenient),
+        }
+        return [
+            Nest(
+                SCATTER, dims, (x, index, updates), (out,), along, scalars,
+                k_extent=self.walk.sizes["k"], k_multiple=inside_words(updates),
+            )
+        ]  # fmt: skip
+
+    def reference(self, *arrays: Array) -> Array:
+        row = self.row.numpy
+        images = [t.laid(a) for t, a in zip(self.inputs, arrays, strict=True)]
+        x, updates = (
+            self.walk.seen(n, i.view(row), names)
+            for n, i, names in (("x", images[0], "oaiw"), ("updates", images[2], "okiw"))
+        )
+        index = self.walk.seen("index", images[1], "okiw")
+        out = np.zeros(self.output.device_bytes // row.itemsize, row)
+        whole = self.walk.seen("out", out, "oaiw")
+        whole[...] = x
+        held = updates.shape[-1]
+        o, i, w = np.ogrid[: updates.shape[0], : updates.shape[2], :held]
+        function = SCATTERS[self.mode].reference
+        assert function is not None
+        for k in range(updates.shape[1]):
+            at = np.where(index[:, k] < 0, index[:, k] + self.walk.extent, index[:, k])
+            there = (at >= 0) & (at < self.walk.extent)
+            at = np.where(there, at, 0)
+            old = whole[o, at, i, w]
+            half = row.itemsize == 2 and self.row.is_float
+            pair = (v.astype(np.float32) if half else v for v in (old, updates[:, k]))
+            whole[o, at, i, w] = np.where(there, np.asarray(function(*pair)).astype(row), old)
+        return self.output.gathered(out.view(self.output.dtype))
+
+
+# -- ONNX --------------------------------------------------------------------------------------
+
+_TAKEN = {"none": MOVED, **dict.fromkeys(("add", "mul", "max", "min"), numpy_names(NUMBERS))}
+
+
+def _mode(node: NodeSpec, x: TensorSpec) -> str:
+    mode = node.attr("reduction", "none")
+    if mode not in _TAKEN:
+        raise Unsupported(f"reduction {mode!r}", ", ".join(_TAKEN))
+    if str(x.dtype) not in _TAKEN[mode]:
+        raise Unsupported(f"reduction {mode} of {x.dtype}", ", ".join(_TAKEN[mode]))
+    return str(mode)
+
+
+def _updates(node: NodeSpec, x: TensorSpec) -> TensorSpec:
+    updates = node.input(2)
+    if updates is None or updates.dtype != x.dtype:
+        raise Unsupported(f"{node.op_type} with updates of {updates and updates.dtype}", str(x.dtype))
+    return updates
+
+
+@maps(
+    "ScatterElements",
+    "Scatter",
+    dtypes=MOVED,
+    notes="any axis; every reduction of up to 32 bits; the last of several updates stays",
+)
+def map_scatter_elements(node: NodeSpec, lowering: Lowering) -> None:
+    x, indices, output = indexed(node)
+    updates, mode = _updates(node, x), _mode(node, x)
+    axis = int(node.attr("axis", 0)) % len(x.shape)
+    if not indices.size:
+        lowering.emit(Copy(node.name, [x], output, lowering.device))
+        return
+    if indices.value is not None:
+        indices = lowering.const(checked(indices, x.shape[axis], node.name).astype(np.int32))
+    beside = tuple(indices.shape[axis] if d == axis else n for d, n in enumerate(x.shape))
+    lenient = beside != indices.shape
+    if lenient:  # indices of the extent, which place nothing, fill up what is beside the updates
+        if indices.value is None:
+            indices = _looked_at(node.name, indices, x.shape[axis], lowering)
+        indices = _filled_up(node.name, indices, beside, x.shape[axis], lowering)
+        updates = _filled_up(node.name, updates, beside, 0, lowering)
+    walk = _elements_walk(x, indices, axis, updates)
+    inputs = (x, indices, updates)
+    lowering.emit(Scatter(node.name, inputs, output, walk, mode, lowering.device, lenient))
+
+
+def _looked_at(name: str, indices: TensorSpec, extent: int, lowering: Lowering) -> TensorSpec:
+    """The same indices, none below zero; one outside ends the run before others are put beside them."""
+    found = emit_positions(name, reshaped(indices, (indices.size, 1)), (extent,), (extent,), lowering, True)
+    return reshaped(found, indices.shape)
+
+
+def _filled_up(
+    name: str, tensor: TensorSpec, shape: tuple[int, ...], value: int, lowering: Lowering
+) -> TensorSpec:
+    """``tensor`` in the first corner of ``shape``, the rest ``value``."""
+    result = lowering.temp(tensor.dtype, shape)
+    rest = lowering.const(np.full(1, value, tensor.dtype))
+    laid = result.device_shape
+    whole = Part(0, laid, View([0] * len(laid)), View(contiguous_strides(laid)))
+    corner = Part(1, tensor.device_shape, View(tensor.strides), View(result.strides))
+    lowering.emit(Move(name, [rest, tensor], result, lowering.device, [whole, corner]))
+    return result
+
+
+def _elements_walk(x: TensorSpec, indices: TensorSpec, axis: int, updates: TensorSpec) -> Walk:
+    """x, indices and updates differ along ``axis`` alone."""
+    row, count = carried(x)
+    extent, length = x.shape[axis], indices.shape[axis]
+    outer, inner = prod(x.shape[:axis]), x.shape[axis + 1 :]
+    sizes = {"o": outer, "a": extent, "k": length, "i": 1, "w": 1}
+    if not inner and count == 1:
+        pitch, steps = x.row_pitch, updates.row_pitch
+        own = {"o": pitch, "a": 1}
+        strides = {"x": own, "out": own, "index": {"o": length, "k": 1}, "updates": {"o": steps, "k": 1}}
+        return Walk(sizes | {"a": pitch}, strides, {"a": row.per_word}, extent=extent)
+    last = inner[-1] if inner else 1
+    rows, wide = prod(inner[:-1]), (x.row_pitch if inner else 1)
+    each = rows * wide * count  # words or elements of one coordinate along the axis
+    index = {"o": length * rows * last, "k": rows * last, "i": last, "w": 1}
+    sizes |= {"i": rows, "w": wide}
+    if count > 1:
+        index = {"o": length * rows * last, "k": rows * last, "i": 1}
+        sizes |= {"i": rows * wide, "w": count}
+    step = {"i": sizes["w"], "w": 1}
+    own = {"o": extent * each, "a": each, **step}
+    strides = {"x": own, "out": own, "index": index, "updates": {"o": length * each, "k": each, **step}}
+    return Walk(sizes, strides, {"w": max(row.per_word, count)}, wide - last if count == 1 else 0, extent)
+
+
+def _lies_in_a_row(name: str, tensor: TensorSpec, lowering: Lowering) -> TensorSpec:
+    """All elements of ``tensor`` as one row."""
+    flat = lowering.temp(tensor.dtype, (tensor.size,))
+    if tensor.lies_as(flat):
+        return reshaped(tensor, flat.shape)
+    emit_narrow(name, emit_wide(name, tensor, lowering), flat, lowering)
+    return flat
+
+
+@maps("ScatterND", dtypes=MOVED, notes="every reduction of up to 32 bits; the last of several updates stays")
+def map_scatter_nd(node: NodeSpec, lowering: Lowering) -> None:
+    x, indices, output = indexed(node)
+    updates, mode = _updates(node, x), _mode(node, x)
+    if not indices.size or not updates.size:
+        lowering.emit(Copy(node.name, [x], output, lowering.device))
+        return
+    deep = indices.shape[-1]
+    row, count = carried(x)
+    at = emit_positions(node.name, indices, x.shape[:deep], x.device_shape[:deep], lowering)
+    places, each = prod(x.device_shape[:deep]), prod(x.device_shape[deep:]) * count
+    sizes = {"o": 1, "a": places, "k": at.size, "i": 1, "w": each}
+    if deep == len(x.shape) and count == 1:
+        updates = _lies_in_a_row(node.name, updates, lowering)
+        own = {"a": 1}
+        strides = {"x": own, "out": own, "index": {"k": 1}, "updates": {"k": 1}}
+        walk = Walk(sizes, strides, {"a": row.per_word}, extent=places)
+    else:
+        own, step = {"a": each, "w": 1}, {"k": each, "w": 1}
+        strides = {"x": own, "out": own, "index": {"k": 1}, "updates": step}
+        walk = Walk(sizes, strides, {"w": max(row.per_word, count)}, extent=places)
+    lowering.emit(Scatter(node.name, (x, at, updates), output, walk, mode, lowering.device))
+
+
+@maps("TensorScatter", dtypes=MOVED, notes="both modes; write indices constant or computed")
+def map_tensor_scatter(node: NodeSpec, lowering: Lowering) -> None:
+    x, updates, first, output = node.input(0), node.input(1), node.input(2), node.outputs[0]
+    if x is None or updates is None or output is None or updates.dtype != x.dtype:
+        raise Unsupported("TensorScatter without cache, update of its type or result", "all of them")
+    carried(x)
+    axis = int(node.attr("axis", -2)) % len(x.shape)
+    extent, length = x.shape[axis], updates.shape[axis]
+    if not updates.size:
+        lowering.emit(Copy(node.name, [x], output, lowering.device))
+        return
+    beside = prod(x.shape[1:axis])
+    at = _write_places(node, first, (x.shape[0], beside, length), extent, lowering)
+    row, count = carried(x)
+    if axis == len(x.shape) - 1 and row.per_word > 1:
+        raise Unsupported("TensorScatter along rows of narrow elements", "an axis before the last")
+    each = prod(x.device_shape[axis + 1 :]) * count
+    sizes = {"o": x.shape[0] * beside, "a": extent, "k": length, "i": 1, "w": each}
+    own, step = {"o": extent * each, "a": each, "w": 1}, {"o": length * each, "k": each, "w": 1}
+    strides = {"x": own, "out": own, "index": {"o": length, "k": 1}, "updates": step}
+    walk = Walk(sizes, strides, {"w": max(row.per_word, count)}, extent=extent)
+    lowering.emit(Scatter(node.name, (x, at, updates), output, walk, "none", lowering.device))
+
+
+def _write_places(
+    node: NodeSpec,
+    first: TensorSpec | None,
+    shape: tuple[int, int, int],
+    extent: int,
+    lowering: Lowering,
+) -> TensorSpec:
+    """Where every update goes along the axis, [batch, beside, length] of int32."""
+    device, name, made = lowering.device, node.name, np.dtype(np.int32)
+    circular = node.attr("mode", "linear") == "circular"
+    if first is None or first.value is not None:
+        begins = np.zeros(shape[0], np.int64) if first is None else np.asarray(first.value)
+        given = TensorSpec(name, np.dtype(np.int64), begins.shape, begins)
+        at = checked(given, extent, name)[:, None, None] + np.arange(shape[2])
+        at = np.broadcast_to(at % extent if circular else at, shape)
+        return lowering.const(checked(replace(given, shape=shape, value=at), extent, name).astype(np.int32))
+    # A write index is a position of the axis: another one ends the run.
+    begin = emit_positions(name, reshaped(first, (shape[0], 1)), (extent,), (extent,), lowering, True)
+    steps = lowering.const(np.arange(shape[2], dtype=np.int32))
+    views = [View((1, 0, 0)), View((0, 0, 1))]
+    where = lowering.temp(made, shape)
+    lowering.emit(Eltwise(name, "add", [begin, steps], where, device, views=views))
+    if not circular:
+        return where
+    turn = lowering.const(np.full(1, extent, np.int32))
+    laps, whole, within = (lowering.temp(made, shape) for _ in range(3))
+    lowering.emit(Eltwise(name, "div", [where, turn], laps, device))
+    lowering.emit(Eltwise(name, "mul", [laps, turn], whole, device))
+    lowering.emit(Eltwise(name, "sub", [where, whole], within, device))
+    return within
+
+
+@maps("OneHot", dtypes=("int64", "int32", "float32"), notes="depth constant; values constant or computed")
+def map_one_hot(node: NodeSpec, lowering: Lowering) -> None:
+    indices, depth, values, output = node.input(0), node.input(1), node.input(2), node.outputs[0]
+    if indices is None or depth is None or values is None or output is None:
+        raise Unsupported("OneHot without indices, depth, values or result", "all of them")
+    if depth.value is None:
+        raise Unsupported("a depth computed at run time", "a constant depth")
+    if str(indices.dtype) not in ("int64", "int32", "float32"):
+        raise Unsupported(f"OneHot of {indices.dtype} ", "int64, int32, float32")
+    if not output.size:
+        lowering.emit(Copy(node.name, [values], output, lowering.device))
+        return
+    if indices.dtype == np.float32:
+        whole = lowering.temp(np.dtype(np.int32), indices.shape)
+        indices = emit_converted(node.name, indices, whole, lowering)
+    axis = int(node.attr("axis", -1)) % len(output.shape)
+    walk = _one_hot_walk(values, indices, axis, output)
+    inputs = (values, indices, values)
+    op = Scatter(node.name, inputs, output, walk, "none", lowering.device, lenient=True)
+    lowering.emit(op)
+
+
+def _one_hot_walk(values: TensorSpec, indices: TensorSpec, axis: int, output: TensorSpec) -> Walk:
+    """The first of ``values`` everywhere; an index puts the second one at its place along ``axis``."""
+    row, count = carried(output)
+    extent, shape = output.shape[axis], output.shape
+    outer, inner = prod(shape[:axis]), shape[axis + 1 :]
+    sizes = {"o": outer, "a": extent, "k": 1, "i": 1, "w": 1}
+    offsets = {"updates": count}
+    if not inner and count == 1:
+        pitch = output.row_pitch
+        strides = {"x": {}, "updates": {}, "index": {"o": 1}, "out": {"o": pitch, "a": 1}}
+        return Walk(sizes | {"a": pitch}, strides, {"a": row.per_word}, 0, extent, offsets)
+    last, rows, wide = (inner[-1] if inner else 1), prod(inner[:-1]), (output.row_pitch if inner else 1)
+    each = rows * wide * count
+    if count > 1:
+        sizes |= {"i": rows * wide, "w": count}
+        index = {"o": rows * last, "i": 1}
+        own = {"w": 1}
+    else:
+        sizes |= {"i": rows, "w": wide}
+        index = {"o": rows * last, "i": last, "w": 1}
+        own = {}
+    out = {"o": extent * each, "a": each, "i": sizes["w"], "w": 1}
+    strides = {"x": own, "updates": own, "index": index, "out": out}
+    padding = wide - last if count == 1 else 0
+    return Walk(sizes, strides, {"w": max(row.per_word, count)}, padding, extent, offsets)
