@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import Any
@@ -33,9 +33,9 @@ from onedispatch.operators.scheduling.index_space import contiguous_strides
 
 F32 = np.dtype(np.float32)
 
-# More multiplications of zeros than this, and every phase is better off as a convolution of its own: the data
-# is read and laid out once per phase then.
-_MOST_IN_VAIN = 1.5
+# Times the multiplications that are needed: beyond that every phase is better off as a convolution of its
+# own, though data is read and laid out again for each, and each has fewer channels for it.
+_MOST_IN_VAIN = 3
 
 
 @maps(
@@ -109,7 +109,7 @@ def _emit(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: L
         _emit_frames(name, x, one, output, found[0], lowering)
     else:
         made = _phases_made(name, x, one, output, found, lowering)
-        _emit_interleaved(name, *made, [len(some) for some in found], output, lowering)
+        _emit_interleaved(name, made, [len(some) for some in found], output, lowering)
 
 
 # -- weights -----------------------------------------------------------------------------------
@@ -150,7 +150,24 @@ def _plain_weights(
     return made
 
 
+@dataclass(frozen=True)
+class _Made:
+    """Outputs of all phases: ``phase`` and ``channel`` count planes from one to the next; images follow their
+    channels. Along each dimension the first ``cuts`` of them are behind the border."""
+
+    tensor: TensorSpec
+    phase: int
+    channel: int
+    cuts: Sequence[int]
+
+
 # -- one or two dimensions -----------------------------------------------------------------------
+
+
+def _least_union(along: Along) -> int:
+    """What to cut off before the first output, so that all phases have their taps at the fewest inputs."""
+    sizes = [union(phases(replace(along, begin=along.begin - cut)))[1] for cut in range(along.stride)]
+    return sizes.index(min(sizes))
 
 
 def _phases_made(
@@ -160,23 +177,28 @@ def _phases_made(
     output: TensorSpec,
     found: Sequence[Sequence[Phase]],
     lowering: Lowering,
-) -> tuple[TensorSpec, tuple[int, int, int]]:
-    """The outputs of all phases, and the planes of them from a phase, an image and a channel to the next."""
+) -> _Made:
+    """The outputs of all phases: of one convolution that has them as channels, or of one for each."""
     n, made, count = x.shape[0], output.shape[1], prod(len(some) for some in found)
-    sizes = [-(-o // len(some)) for o, some in zip(output.shape[2:], found, strict=True)]
-    exact = prod(a.kernel for a in one.along)
-    joined = count * prod(union(some)[1] for some in found)
+    exact, value = prod(a.kernel for a in one.along), one.weights.value
+    cuts = [_least_union(a) for a in one.along]
+    aligned = [phases(replace(a, begin=a.begin - cut)) for a, cut in zip(one.along, cuts, strict=True)]
+    joined = count * prod(union(some)[1] for some in aligned)
     depthwise = one.groups == x.shape[1] == made > 1
-    if one.is_const and not depthwise and joined <= _MOST_IN_VAIN * exact and one.weights.value is not None:
-        weights = lowering.const(joined_weights(one.weights.value, one.groups, found))
+    if one.is_const and not depthwise and joined <= _MOST_IN_VAIN * exact and value is not None:
+        rounds = [
+            -(-(o + cut) // a.stride) for o, cut, a in zip(output.shape[2:], cuts, one.along, strict=True)
+        ]
+        weights = lowering.const(joined_weights(value, one.groups, aligned))
         bias = None
         if one.bias is not None and one.bias.value is not None:
             bias = lowering.const(np.repeat(one.bias.value.reshape(-1), count))
-        reach = [union(some) for some in found]
+        reach = [union(some) for some in aligned]
         along = tuple(Along(size, 1, 1, -first) for first, size in reach)
-        target = lowering.temp(x.dtype, (n, made * count, *sizes))
+        target = lowering.temp(x.dtype, (n, made * count, *rounds))
         emit_conv(name, x, Filter(weights, bias, along, one.groups), target, lowering)
-        return target, (1, made * count, count)
+        return _Made(target, 1, count, cuts)
+    sizes = [-(-o // len(some)) for o, some in zip(output.shape[2:], found, strict=True)]
     combinations = list(product(*found))
     weights = _plain_weights(name, one, combinations, lowering)
     target = lowering.temp(x.dtype, (count, n, made, *sizes))
@@ -191,47 +213,64 @@ def _phases_made(
         parts.append(Conv(name, x, own, one.bias, part, walked, one.groups, lowering.device))
     shared = None if weights.is_const and one.is_const else weights
     lowering.emit(PhaseConvs(name, parts, target, lowering.device, shared))
-    return target, (n * made, made, 1)
+    return _Made(target, n * made, 1, [0] * len(found))
 
 
 def _emit_interleaved(
-    name: str,
-    made: TensorSpec,
-    steps: tuple[int, int, int],
-    counts: Sequence[int],
-    output: TensorSpec,
-    lowering: Lowering,
+    name: str, made: _Made, counts: Sequence[int], output: TensorSpec, lowering: Lowering
 ) -> None:
     """``output``, whose elements are of every phase in turn along its last dimensions."""
-    unit, row = output.element.per_word, output.row
-    whole = counts[-1] % unit == 0 and row % counts[-1] == 0 and output.row_pitch == row
-    if unit > 1 and not whole:  # elements of one phase are not whole words of the result
-        made = emit_converted(name, made, lowering.temp(F32, made.shape), lowering)
-        wide = lowering.temp(F32, output.shape)
-        _emit_interleaved(name, made, steps, counts, wide, lowering)
-        emit_converted(name, wide, output, lowering)
-        return
-    n, m = output.shape[:2]
     h, w = (1, *counts) if len(counts) == 1 else counts
-    oh, ow = spatial(output.shape)
-    width = made.row_pitch
-    plane = spatial(made.shape[-len(counts) - 2 :])[0] * width
-    phase, image, channel = (step * plane for step in steps)
+    if output.element.per_word > 1 and (w > 1 or output.row_pitch != output.row):
+        wide = emit_converted(name, made.tensor, lowering.temp(F32, made.tensor.shape), lowering)
+        result = lowering.temp(F32, output.shape)
+        _emit_interleaved(name, replace(made, tensor=wide), counts, result, lowering)
+        emit_converted(name, result, output, lowering)
+        return
+    (oh, ow), width = spatial(output.shape), made.tensor.row_pitch
+    plane = spatial(made.tensor.shape[-len(counts) - 2 :])[0] * width
+    channels, phase = prod(output.shape[:2]), made.phase * plane
+    top, left = (0, *made.cuts) if len(counts) == 1 else made.cuts
     parts = []
-    for rows, columns in product(_segments(oh, h), _segments(ow, w)):
-        (i, ni, np_), (j, nj, nq) = rows, columns
-        shape = (n, m, ni, np_, nj, nq)
-        inside = View((image, channel, width, w * phase, 1, phase), i * width + j)
-        outside = View((m * oh * ow, oh * ow, h * ow, ow, w, 1), i * h * ow + j * w)
+    for rows, columns in product(_segments(oh, h, top), _segments(ow, w, left)):
+        shape = (channels, rows.rounds, rows.phases, columns.rounds, columns.phases)
+        first = (rows.phase * w + columns.phase) * phase + rows.round * width + columns.round
+        inside = View((made.channel * plane, width, w * phase, 1, phase), first)
+        outside = View((oh * ow, h * ow, ow, w, 1), rows.at * ow + columns.at)
         parts.append(Part(0, shape, inside, outside))
-    lowering.emit(Arrange(name, [made], output, lowering.device, parts))
+    if w == 1:  # rows are whole
+        parts = [_rows_last(part) for part in parts]
+    lowering.emit(Arrange(name, [made.tensor], output, lowering.device, parts))
 
 
-def _segments(extent: int, count: int) -> list[tuple[int, int, int]]:
-    """(first round, rounds, phases): whole rounds of phases, then what is left of one."""
-    rounds, rest = divmod(extent, count)
-    found = [(0, rounds, count)] if rounds else []
-    return [*found, (rounds, 1, rest)] if rest else found
+def _rows_last(part: Part) -> Part:
+    """The same without its last dimension, which has one member."""
+    view, out = (View(view.strides[:-1], view.offset) for view in (part.view, part.out_view))
+    return Part(part.tensor, part.shape[:-1], view, out)
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Outputs from ``at`` on: of ``rounds`` rounds from ``round`` on, ``phases`` phases from ``phase`` on."""
+
+    at: int
+    round: int
+    phase: int
+    rounds: int
+    phases: int
+
+
+def _segments(extent: int, count: int, cut: int) -> list[_Segment]:
+    """What is left of the first round behind the cut, whole rounds, what is left of the last one."""
+    first = min(-cut % count, extent)
+    rounds, rest = divmod(extent - first, count)
+    begin = 1 if cut else 0
+    found = [
+        _Segment(0, 0, cut, 1, first),
+        _Segment(first, begin, 0, rounds, count),
+        _Segment(first + rounds * count, begin + rounds, 0, 1, rest),
+    ]
+    return [one for one in found if one.rounds and one.phases]
 
 
 # -- three dimensions ----------------------------------------------------------------------------

@@ -175,8 +175,7 @@ class MatMul(Operator):
     tile by tile; ``bias`` [N] needs that. ``trans_a``/``trans_b`` read 2-D A/B transposed. ``scale``
     ([1] or [N], float32) makes integer sums narrow: rounded half to even, ``out_zero`` ([1]) added,
     saturated, which is onnxruntime's arithmetic. ``matrices`` says how A, B and the output lie instead of
-    their shapes: all with as many leading dimensions, words, the output's columns side by side. A constant
-    2-D B is as it says.
+    their shapes, all of words and with as many leading dimensions; a constant 2-D B is as it says.
     """
 
     kind = "matmul"
@@ -475,8 +474,8 @@ def map_gemm(node: NodeSpec, lowering: Lowering) -> None:
     c = node.input(2)
     alpha, beta = float(node.attr("alpha", 1.0)), float(node.attr("beta", 1.0))
     whole = str(output.dtype) in _INTEGERS
-    if whole and (alpha != 1.0 or (c is not None and beta not in (0.0, 1.0))):
-        raise Unsupported(f"Gemm of {output.dtype} with alpha {alpha} and beta {beta}", "1 and 1")
+    if whole and not (alpha.is_integer() and beta.is_integer()):
+        raise Unsupported(f"Gemm of {output.dtype} with alpha {alpha} and beta {beta}", "whole numbers")
     options: dict[str, Any] = {
         "alpha": alpha,
         "trans_a": bool(node.attr("transA", 0)),
@@ -484,13 +483,40 @@ def map_gemm(node: NodeSpec, lowering: Lowering) -> None:
     }
     n = output.shape[-1]
     row = c is not None and c.value is not None and c.size in (1, n) and (c.size == 1 or c.shape[-1] == n)
-    if c is None or beta == 0.0:
+    if whole and (alpha, beta) != (1.0, 1.0):
+        _emit_whole(node, lowering, (a, b, c), output, options | {"beta": beta})
+    elif c is None or beta == 0.0:
         emit_product(node, lowering, a, b, output, **options)
     elif row and a.size and b.is_const and c.value is not None and not whole:
         bias = np.float32(beta) * np.broadcast_to(np.asarray(c.value, np.float32).reshape(-1), (n,))
         emit_product(node, lowering, a, b, output, bias=bias, **options)
     else:
         _add_computed(node, lowering, (a, b, c), output, beta, options)
+
+
+def _emit_whole(
+    node: NodeSpec,
+    lowering: Lowering,
+    inputs: tuple[TensorSpec, TensorSpec, TensorSpec | None],
+    output: TensorSpec,
+    options: dict[str, Any],
+) -> None:
+    """A product of integers, and C, each times a whole number: all of them wrap."""
+    (a, b, c), alpha, beta = inputs, int(options.pop("alpha")), int(options.pop("beta"))
+
+    def times(x: TensorSpec, factor: int, target: TensorSpec) -> None:
+        bits = lowering.const(np.array([factor & 0xFFFFFFFF], np.uint32).view(output.dtype))
+        lowering.emit(Eltwise(node.name, "mul", [x, bits], target, lowering.device))
+
+    adds = c is not None and beta
+    product = lowering.temp(output.dtype, output.shape)
+    emit_product(node, lowering, a, b, product, **options)
+    scaled = lowering.temp(output.dtype, output.shape) if adds else output
+    times(product, alpha, scaled)
+    if c is not None and adds:
+        term = lowering.temp(output.dtype, c.shape)
+        times(c, beta, term)
+        lowering.emit(Eltwise(node.name, "add", [scaled, term], output, lowering.device))
 
 
 def _add_computed(

@@ -92,6 +92,7 @@ def transposed() -> list[Case]:
         one((1, 4, 4, 5), (4, 3, 4, 3), weight(3), strides=[3, 2], pads=[1, 0, 2, 1], dilations=[2, 1]),
         one((1, 4, 4, 5), (4, 3, 3, 3), dilations=[2, 2], output_padding=[1, 0], **half),  # phases of no tap
         one((1, 4, 9), (4, 3, 8), weight(3), strides=[4], pads=[2, 2]),
+        one((1, 4, 4, 5), (4, 3, 4, 4), weight(3), pads=same, **half),  # outputs cut off on both sides
         one((2, 4, 6, 5), (4, 1, 3, 3), weight(4), group=4, pads=same, **half),
         one((1, 3, 4, 5), (3, 2, 3, 3), output_shape=[10, 8], **half),
         one((1, 3, 4, 5), (3, 2, 3, 3), auto_pad="SAME_LOWER", **half),

@@ -63,6 +63,17 @@ def matmul() -> list[Case]:
     return cases
 
 
+def whole_factors() -> list[Case]:
+    """Integers times whole numbers, which onnxruntime has no Gemm for."""
+    a, b, c = np.arange(-7, 8).reshape(3, 5), np.arange(10).reshape(5, 2) % 4, np.array([5, -9])
+    given = [value(x, "int32", const=False) for x in (a, b, c)]
+    products = (a @ b).astype(np.int32)
+    return [
+        case("Gemm", *given, alpha=3.0, beta=-2.0, answer=3 * products - 2 * c.astype(np.int32)),
+        case("Gemm", *given[:2], alpha=-1.0, answer=-products),
+    ]
+
+
 def gemm() -> list[Case]:
     cases = []
     for ta in (0, 1):
@@ -87,6 +98,7 @@ def gemm() -> list[Case]:
         case("Gemm", f32(1, 4096), weight(127, 4096), weight(127), transB=1),
         case("Gemm", f32(211, 199), weight(199, 197), weight(197)),
         case("Gemm", f32(3, 5), weight(5, 2), weight(2), opset=9),
+        *whole_factors(),
         case("Gemm", f32(3, 5), weight(5, 2), weight(2), opset=7),
         case("Gemm", f32(0, 5), weight(5, 2), weight(2)),
         case("Gemm", f32(3, 0), f32(0, 2), f32(2)),
