@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.families.movement import Copy
 from onedispatch.operators.interface.operator import Operator
@@ -13,14 +11,13 @@ from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import blamed_on
 
 
-def device_copy(source: TensorSpec, output: TensorSpec, device: Device) -> Operator:
-    """An operator that copies ``source`` (same bytes, perhaps another shape) to ``output``.
+def device_copy(like: TensorSpec, name: str, device: Device) -> Operator:
+    """An operator that copies ``like``, an alias as a rule, to a tensor of its own that is called ``name``.
 
     Raises ``Unsupported`` where the device cannot copy such a tensor.
     """
-    value = None if source.value is None else source.value.reshape(output.shape)
-    same = replace(source, shape=output.shape, value=value)
-    copy = Copy(f"copy of {source.name}", inputs=[same], output=output, device=device)
+    source, output = (TensorSpec(n, like.dtype, like.shape) for n in (like.name, name))
+    copy = Copy(f"copy of {like.name}", inputs=[source], output=output, device=device)
     copy.check_fits()
     return copy
 
@@ -45,14 +42,14 @@ class Copies:
         self._device, self._selector = device, selector
         self._made: dict[str, Operator] = {}
 
-    def of(self, origin: TensorSpec, name: str, like: TensorSpec) -> Operator:
-        """The operator that copies ``origin`` to ``<name>//own``, a tensor ``like`` another.
+    def of(self, tensor: TensorSpec) -> Operator:
+        """The operator that copies ``tensor`` to ``<its name>//own``.
 
         Raises ``Unsupported`` where the device cannot.
         """
+        name = tensor.name
         if name not in self._made:
-            own = TensorSpec(f"{name}//own", like.dtype, like.shape)
-            copy = device_copy(origin, own, self._device).selected(self._selector)
+            copy = device_copy(tensor, f"{name}//own", self._device).selected(self._selector)
             build(copy, f"output {name}")
             self._made[name] = copy
         return self._made[name]

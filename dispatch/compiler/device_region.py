@@ -16,7 +16,7 @@ from onedispatch.dispatch.compiler.mapping import Specs
 from onedispatch.dispatch.compiler.partition import Region
 from onedispatch.dispatch.frontend.graph import Array, Node
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
-from onedispatch.operators.interface.operator import Operator
+from onedispatch.operators.interface.operator import Alias, Operator
 from onedispatch.transactions import ArgKind, ArgMap
 from onedispatch.transactions.base.boundary import blamed_on
 from onedispatch.transactions.base.errors import InternalError, OperatorError
@@ -64,13 +64,13 @@ class PlacedOperator:
 class DeviceRegion:
     """Operators that run one after the other as one transaction.
 
-    ``source`` names what an alias renames, ``spec`` holds every tensor that the region touches,
+    ``source`` has the aliases by name, ``spec`` holds every tensor that the region touches,
     ``delivered`` names, for each output, the tensor whose bytes leave under its name.
     """
 
     region: Region
     operators: tuple[PlacedOperator, ...]
-    source: Mapping[str, TensorSpec]
+    source: Mapping[str, Alias]
     spec: Mapping[str, TensorSpec]
     delivered: Mapping[str, str] = field(default_factory=dict)
 
@@ -84,9 +84,15 @@ class DeviceRegion:
 
     def root(self, name: str) -> str:
         """The tensor whose bytes ``name`` is."""
+        return self.place(name)[0]
+
+    def place(self, name: str) -> tuple[str, int]:
+        """The tensor whose bytes ``name`` is, and from which byte on."""
+        at = 0
         while name in self.source:
-            name = self.source[name].name
-        return name
+            _, source, offset = self.source[name]
+            name, at = source.name, at + offset
+        return name, at
 
     def verify(self) -> None:
         """Raises ``InternalError`` where an operator reads what nobody has made, or an output is missing."""
@@ -115,13 +121,13 @@ def device_region(region: Region, specs: Specs, copies: Copies) -> DeviceRegion:
 
     Raises ``OperatorError`` for an output that an operator writes and that the device cannot copy.
     """
-    source: dict[str, TensorSpec] = {}
+    source: dict[str, Alias] = {}
     spec: dict[str, TensorSpec] = {}
     operators: list[PlacedOperator] = []
     for unit in region.units:
         if unit.alias is not None:
-            output, renamed = unit.alias
-            source[output.name], spec[output.name] = renamed, output
+            output, renamed, _ = unit.alias
+            source[output.name], spec[output.name] = unit.alias, output
             spec.setdefault(renamed.name, renamed)
         if unit.operator is not None:
             operators.append(PlacedOperator(unit.operator, unit.nodes))
@@ -150,22 +156,23 @@ def _own_outputs(
     # An operator's own output name first; then the first alias of a root.
     for name in sorted(region.outputs, key=lambda n: n in region.source):
         root, wanted = region.root(name), spec[name]
-        if wanted.size == 0 or (root in made and root not in taken):
+        whole = spec[root].device_bytes == wanted.device_bytes
+        if wanted.size == 0 or (root in made and root not in taken and whole):
             taken.add(root)
             delivered[name] = root
             continue
         nodes = tuple(n for unit in region.region.units if name in unit.writes for n in unit.nodes)
-        copy = _copy(spec[root], name, wanted, nodes, copies)
+        copy = _copy(wanted, nodes, copies)
         spec[copy.output.name] = copy.output
         delivered[name] = copy.output.name
         added.append(PlacedOperator(copy, nodes))
     return added, delivered
 
 
-def _copy(origin: TensorSpec, name: str, like: TensorSpec, nodes: Sequence[Node], copies: Copies) -> Operator:
+def _copy(tensor: TensorSpec, nodes: Sequence[Node], copies: Copies) -> Operator:
     try:
-        return copies.of(origin, name, like)
+        return copies.of(tensor)
     except Unsupported as error:  # ``settle_copies`` has moved what can be moved to the host
-        about = f"output {name} of {[n.name for n in nodes]}"
+        about = f"output {tensor.name} of {[n.name for n in nodes]}"
         remedy = "let an operator write it by itself"
         raise OperatorError(about, error.reason, error.nearest, remedy) from error

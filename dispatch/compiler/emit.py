@@ -137,13 +137,14 @@ class _Emitter:
         wanted: dict[str, int] = {}
         for index, placed in enumerate(self.ops):
             for entry in placed.entries:
+                at = 0
                 if entry.kind in (ArgKind.INPUT, ArgKind.OUTPUT):
-                    name = self.root(placed.tensor(entry).name)
+                    name, at = self.region.place(placed.tensor(entry).name)
                 elif entry.kind is ArgKind.SCRATCH_PAD:
                     name = _pad_name(index)
                 else:
                     continue
-                wanted[name] = max(wanted.get(name, 0), entry.size)
+                wanted[name] = max(wanted.get(name, 0), at + entry.size)
         return wanted
 
     def _const(self, storage: _Storage) -> list[int]:
@@ -190,7 +191,7 @@ class _Emitter:
             op = placed.operator
             entries = placed.entries
             tensors = {
-                e.onnx_arg_idx: storage.at.get(self.root(placed.tensor(e).name), (SCRATCH, 0))
+                e.onnx_arg_idx: self._place(storage, placed.tensor(e).name)
                 for e in entries
                 if e.kind in (ArgKind.INPUT, ArgKind.OUTPUT)
             }
@@ -207,6 +208,12 @@ class _Emitter:
             infos.append(OpInfo(op.name, kind, nodes, index + 1, lines, schedule))
         parts += self._reload(len(self.ops), loads)
         return fuse(parts, dict(enumerate(storage.sizes))).to_bytes(), infos
+
+    def _place(self, storage: _Storage, name: str) -> tuple[int, int]:
+        """Fused argument and byte offset of a tensor; where it has no bytes, any."""
+        root, offset = self.region.place(name)
+        argument, at = storage.at.get(root, (SCRATCH, 0))
+        return argument, at + offset
 
     def _reload(self, index: int, loads: Mapping[int, Image]) -> list[FusePart]:
         if index not in loads:

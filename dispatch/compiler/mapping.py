@@ -18,7 +18,7 @@ from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.frontend.shape_operands import data_positions, shape_positions
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.interface.operator import Lowering, Operator
+from onedispatch.operators.interface.operator import Alias, Lowering, Operator
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import blamed_on, broken
 
@@ -47,7 +47,7 @@ class Unit:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     operator: Operator | None = None
-    alias: tuple[TensorSpec, TensorSpec] | None = None  # (output, source)
+    alias: Alias | None = None
     refusal: Refusal | None = None
     parts: tuple[Unit, ...] = ()  # of a merged operator: what it falls apart into
 
@@ -149,22 +149,24 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
         lowering.begin(spec)
         with blamed_on(mapping.function, f"node {node.name} ({node.op_type})", Unsupported):
             mapping.function(spec, lowering)
-        for output, source in lowering.aliases[aliases:]:
-            _check_alias(output, source)
-            if len(lowering.ops) > ops:  # a node of several parts goes to the host as a whole, or not at all
-                device_copy(source, TensorSpec(output.name, output.dtype, output.shape), lowering.device)
+        several = len(lowering.ops) - ops + len(lowering.aliases) - aliases > 1
+        for alias in lowering.aliases[aliases:]:
+            _check_alias(alias)
+            if several:  # a node of several parts goes to the host as a whole, or not at all
+                device_copy(alias.output, alias.output.name, lowering.device)
     except Unsupported as error:
         del lowering.ops[ops:]
         del lowering.aliases[aliases:]
         return Refusal.of(error)
     new_ops, new_aliases = [op for _, op in lowering.ops[ops:]], lowering.aliases[aliases:]
     _check_ends(spec, mapping, new_ops, new_aliases)
-    renamed = [alias_unit((node,), *alias) for alias in new_aliases]
+    renamed = [alias_unit((node,), alias) for alias in new_aliases]
     return in_order([*renamed, *(_op_unit((node,), op) for op in new_ops)])
 
 
-def _check_alias(output: TensorSpec, source: TensorSpec) -> None:
-    if not output.lies_as(source):
+def _check_alias(alias: Alias) -> None:
+    output, source, offset = alias
+    if not output.lies_in(source, offset):
         raise Unsupported(f"{source} and {output} lie differently in device memory", "rows of whole words")
 
 
@@ -172,12 +174,12 @@ def _check_ends(
     node: NodeSpec,
     mapping: registry.Mapping,
     ops: Sequence[Operator],
-    aliases: Sequence[tuple[TensorSpec, TensorSpec]],
+    aliases: Sequence[Alias],
 ) -> None:
     """Raises ``InternalError`` when nobody makes an output of the node, or what an operator reads."""
-    made = {t.name for op in ops for t in op.outputs} | {output.name for output, _ in aliases}
+    made = {t.name for op in ops for t in op.outputs} | {alias.output.name for alias in aliases}
     known = made | {tensor.name for tensor in node.inputs if tensor is not None}
-    reads = [t for op in ops for t in op.inputs] + [source for _, source in aliases]
+    reads = [t for op in ops for t in op.inputs] + [alias.source for alias in aliases]
     wrong = [f"output {t.name!r} that no operator makes" for t in node.outputs if t and t.name not in made]
     wrong += [f"input {t.name!r} that nothing makes" for t in reads if not t.is_const and t.name not in known]
     if wrong:
@@ -200,10 +202,9 @@ def _op_unit(nodes: tuple[Node, ...], op: Operator) -> Unit:
     return Unit("op", nodes, reads, tuple(t.name for t in op.outputs), operator=op)
 
 
-def alias_unit(nodes: tuple[Node, ...], output: TensorSpec, source: TensorSpec) -> Unit:
-    """``output`` as another name for the bytes of ``source``."""
-    reads = () if source.is_const else (source.name,)
-    return Unit("alias", nodes, reads, (output.name,), alias=(output, source))
+def alias_unit(nodes: tuple[Node, ...], alias: Alias) -> Unit:
+    reads = () if alias.source.is_const else (alias.source.name,)
+    return Unit("alias", nodes, reads, (alias.output.name,), alias=alias)
 
 
 def in_order(units: Sequence[Unit]) -> list[Unit]:

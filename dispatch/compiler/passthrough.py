@@ -15,6 +15,7 @@ from onedispatch.dispatch.compiler.copies import Copies
 from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, alias_unit, to_host
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
+from onedispatch.operators.interface.operator import Alias
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,12 @@ def hand_on(graph: Graph, copies: Copies, *, on_device: bool) -> Outputs:
             spec = specs.of(value.name)
             output = TensorSpec(f"{value.name}//output", spec.dtype, spec.shape)
             if spec.size:
-                copies.of(spec, output.name, output)
+                copies.of(output)
         except Unsupported as error:
             refusals.append(f"output {value.name}: {error}")
             sources.append(value.name)
             continue
-        units.append(alias_unit((), output, spec))
+        units.append(alias_unit((), Alias(output, spec)))
         sources.append(output.name)
     return Outputs(tuple(sources), tuple(units), tuple(refusals))
 
@@ -61,17 +62,19 @@ def settle_copies(units: Sequence[Unit], outputs: frozenset[str], copies: Copies
     """
     settled = list(units)
     written = {t.name for unit in units if unit.operator is not None for t in unit.operator.outputs}
-    renames = {unit.alias[0].name: unit.alias[1] for unit in units if unit.alias is not None}
+    renames = {unit.alias.output.name: unit.alias.source for unit in units if unit.alias is not None}
     parts = Counter(node for unit in units for node in unit.nodes)
     leaving = set(outputs)  # what the host reads, or the caller
     for index in range(len(settled) - 1, -1, -1):
         unit = settled[index]
         alone = [parts[node] for node in unit.nodes] == [1]  # another node's parts were asked when mapped
-        if unit.alias is not None and alone and unit.alias[0].name in leaving:
-            output, origin = unit.alias
+        if unit.alias is not None and alone and unit.alias.output.name in leaving:
+            output, origin, _ = unit.alias
             while origin.name in renames:
                 origin = renames[origin.name]
-            refusal = None if origin.name in written or not output.size else _refusal(origin, output, copies)
+            whole = origin.device_bytes == output.device_bytes
+            stays = (origin.name in written and whole) or not output.size
+            refusal = None if stays else _refusal(output, copies)
             if refusal is not None:
                 settled[index] = unit = to_host(unit, refusal)
         if unit.kind == "host":
@@ -79,9 +82,9 @@ def settle_copies(units: Sequence[Unit], outputs: frozenset[str], copies: Copies
     return settled
 
 
-def _refusal(origin: TensorSpec, output: TensorSpec, copies: Copies) -> Refusal | None:
+def _refusal(output: TensorSpec, copies: Copies) -> Refusal | None:
     try:
-        copies.of(origin, output.name, output)
+        copies.of(output)
     except Unsupported as error:
         return Refusal.of(error)
     return None

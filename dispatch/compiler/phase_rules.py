@@ -103,7 +103,7 @@ def _edges(unit: Unit) -> tuple[Collection[str], Collection[str]]:
         reads = [t.name for t in unit.operator.inputs if not t.is_const]
         return reads, [t.name for t in unit.operator.outputs]
     if unit.alias is not None:
-        output, source = unit.alias
+        output, source, _ = unit.alias
         return [] if source.is_const else [source.name], [output.name]
     (node,) = unit.nodes
     return node.reads, node.writes

@@ -126,9 +126,14 @@ class TensorSpec:
 
     def lies_as(self, other: TensorSpec) -> bool:
         """Whether the elements of ``other``, in the same order, are the same bytes of device memory."""
+        return self.device_bytes == other.device_bytes and self.lies_in(other, 0)
+
+    def lies_in(self, other: TensorSpec, offset: int) -> bool:
+        """Whether its elements are bytes of ``other``, from byte ``offset`` on, that follow one another."""
         dense = self.row_pitch == self.row and other.row_pitch == other.row
         return (
-            self.device_bytes == other.device_bytes
+            offset % 4 == 0
+            and 0 <= offset <= other.device_bytes - self.device_bytes
             and self.dtype.itemsize == other.dtype.itemsize
             and (dense or self.row == other.row)
         )

@@ -56,6 +56,17 @@ def filling(tensor: int, begin: Sequence[int], shape: Sequence[int]) -> Box:
     return Box(tensor, tuple(shape), Walk((), ((0, 0),) * len(shape)), along(begin))
 
 
+def emit_slab(name: str, x: TensorSpec, box: Box, output: TensorSpec, lowering: Lowering) -> None:
+    """All of ``output`` from one ``box`` of ``x``: no copy where its bytes lie there one after the other."""
+    steps = zip(box.shape, box.source.steps, x.strides, output.strides, strict=True)
+    alike = all(n == 1 or (step == 1 and a == b) for n, (_, step), a, b in steps)
+    offset = box.source.view(x.strides).offset * x.dtype.itemsize
+    if alike and output.size and output.lies_in(x, offset):
+        lowering.alias(output, x, offset)
+    else:
+        emit_boxes(name, [x], [box], output, lowering)
+
+
 def emit_boxes(
     name: str, inputs: Sequence[TensorSpec], boxes: Sequence[Box], output: TensorSpec, lowering: Lowering
 ) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.families.movement import MOVED, Copy
+from onedispatch.operators.families.movement import MOVED
 from onedispatch.operators.families.segments import Segment, emit_segments, runs
 from onedispatch.operators.families.steering import axes_of, listed
 from onedispatch.operators.interface.operator import Lowering
@@ -63,9 +63,6 @@ def map_pad(node: NodeSpec, lowering: Lowering) -> None:
     if x is None or output is None:
         raise Unsupported("Pad without its data or its result", "both")
     pads = _pads(node, len(x.shape))
-    if not any(before or after for before, after in pads):
-        lowering.emit(Copy(node.name, [x], output, lowering.device))
-        return
     mode = node.attr("mode", "constant")
     cuts = [padded(mode, extent, *pad) for extent, pad in zip(x.shape, pads, strict=True)]
     inputs = [x, _value(node, x, lowering)] if mode == "constant" else [x]

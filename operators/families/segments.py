@@ -16,7 +16,7 @@ from math import prod
 import numpy as np
 
 from onedispatch.operators.declarations.tensor import TensorSpec
-from onedispatch.operators.families.boxes import Box, Walk, along, emit_boxes, filling
+from onedispatch.operators.families.boxes import Box, Walk, along, emit_boxes, emit_slab, filling
 from onedispatch.operators.families.take import emit_take
 from onedispatch.operators.interface.operator import Lowering
 
@@ -65,6 +65,9 @@ def emit_segments(
 
     What is filled holds the second input, a scalar.
     """
+    if all(len(cut) == 1 and cut[0].source is not None for cut in cuts):
+        emit_slab(name, inputs[0], next(_boxes(cuts)), output, lowering)
+        return
     if prod(len(cut) for cut in cuts) <= _MOST_BOXES or any(s.source is None for cut in cuts for s in cut):
         emit_boxes(name, inputs, list(_boxes(cuts)), output, lowering)
         return

@@ -7,8 +7,8 @@ import numpy as np
 
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.families.boxes import Box, along, emit_boxes
-from onedispatch.operators.families.movement import MOVED, Copy
+from onedispatch.operators.families.boxes import Box, along, emit_slab
+from onedispatch.operators.families.movement import MOVED
 from onedispatch.operators.families.segments import emit_segments, runs
 from onedispatch.operators.families.steering import axes_of, listed
 from onedispatch.operators.interface.operator import Lowering
@@ -20,9 +20,6 @@ def map_slice(node: NodeSpec, lowering: Lowering) -> None:
     if x is None or output is None:
         raise Unsupported("Slice without its data or its result", "both")
     taken = _members(node, x)
-    if all(members == range(size) for members, size in zip(taken, x.shape, strict=True)):
-        lowering.emit(Copy(node.name, [x], output, lowering.device))
-        return
     emit_segments(node.name, [x], [runs(members) for members in taken], output, lowering)
 
 
@@ -58,7 +55,7 @@ def map_split(node: NodeSpec, lowering: Lowering) -> None:
             continue
         at = [begin if d == axis else 0 for d in range(len(x.shape))]
         box = Box(0, output.shape, along(at), along([0] * len(at)))
-        emit_boxes(f"{node.name}//{i}", [x], [box], output, lowering)
+        emit_slab(f"{node.name}//{i}", x, box, output, lowering)
 
 
 def _borders(node: NodeSpec, extent: int) -> list[int]:

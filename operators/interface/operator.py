@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from onedispatch.transactions import ArgKind, ArgMap, Device
 from onedispatch.transactions.base.errors import OperatorError
 from onedispatch.transactions.base.phrases import counted
 
-__all__ = ["Lowering", "NodeSpec", "Operator", "TensorSpec", "Unsupported"]
+__all__ = ["Alias", "Lowering", "NodeSpec", "Operator", "TensorSpec", "Unsupported"]
 
 MOST_ARGUMENTS = 256  # of a transaction: DDR_PATCH names one in a byte
 
@@ -259,13 +259,21 @@ def _pack_aux(schedule: Schedule, out: np.ndarray[Any, Any]) -> None:
         at += 4 * int(part.words(schedule.nest, schedule.tiles, schedule.k_tile))
 
 
+class Alias(NamedTuple):
+    """``output`` is another name for bytes of ``source``, from byte ``offset`` on."""
+
+    output: TensorSpec
+    source: TensorSpec
+    offset: int = 0
+
+
 @dataclass
 class Lowering:
     """Collects what mapping functions emit for one graph."""
 
     device: Device
     ops: list[tuple[NodeSpec, Operator]] = field(default_factory=list)
-    aliases: list[tuple[TensorSpec, TensorSpec]] = field(default_factory=list)  # (output, source)
+    aliases: list[Alias] = field(default_factory=list)
     _node: NodeSpec | None = None
     _counter: int = 0
 
@@ -280,9 +288,9 @@ class Lowering:
         op.check_fits()
         self.ops.append((self._node, op))
 
-    def alias(self, output: TensorSpec, source: TensorSpec) -> None:
-        """``output`` holds the same bytes as ``source``: no data moves."""
-        self.aliases.append((output, source))
+    def alias(self, output: TensorSpec, source: TensorSpec, offset: int = 0) -> None:
+        """``output`` holds bytes of ``source``, from byte ``offset`` on: no data moves."""
+        self.aliases.append(Alias(output, source, offset))
 
     def temp(self, dtype: np.dtype[Any], shape: Sequence[int]) -> TensorSpec:
         """A new intermediate tensor of the node in hand."""

@@ -51,8 +51,9 @@ def evaluate(case: Case, execute: Execute) -> Array:
         if op.further_outputs:
             made = op.references(*arrays)[1:]
             values |= {t.name: y for t, y in zip(op.further_outputs, made, strict=True)}
-    for output, source in lowering.aliases:
-        values[output.name] = of(source).reshape(output.shape)
+    for output, source, offset in lowering.aliases:
+        at, count = (n // output.dtype.itemsize for n in (offset, output.device_bytes))
+        values[output.name] = output.gathered(source.laid(of(source))[at : at + count])
     return values["y0"]
 
 
