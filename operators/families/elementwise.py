@@ -80,6 +80,7 @@ KERNEL = declare(
 )
 
 
+_SKIPPED = 4  # words apart up to which all that lies between is read
 MAX_PARTS = 64  # nests that one operator may become
 
 
@@ -303,10 +304,13 @@ def _input(name: str, tensor: int, row: DType, sizes: Sequence[int], view: View)
 
     Its dimensions are ordered by falling stride, so that chunks are read as they lie. Elements narrower
     than a word come in whole words: one dimension may walk inside words; where none does, a word is
-    read for every element. Raises ``Unsupported`` where two do.
+    read for every element. Raises ``Unsupported`` where two do. What lies between members a few words apart
+    is read with them.
     """
     unit, steps = row.per_word, view.strides
     inside = [d for d in range(len(sizes)) if steps[d] % unit]
+    if unit == 1:
+        inside = _skipping(sizes, steps)
     outer = sorted((d for d in range(len(sizes)) if steps[d] and d not in inside), key=lambda d: -steps[d])
     shape, strides, access = [sizes[d] for d in outer], [steps[d] for d in outer], [Access(d) for d in outer]
     offset = view.offset
@@ -324,6 +328,19 @@ def _input(name: str, tensor: int, row: DType, sizes: Sequence[int], view: View)
     elif unit > 1 or not outer:
         shape, strides, access = [*shape, unit], [*strides, 1], [*access, Access(None)]
     return Operand(name, tensor, row, tuple(shape), tuple(strides), tuple(access), offset)
+
+
+def _skipping(sizes: Sequence[int], steps: Sequence[int]) -> list[int]:
+    """The dimension whose members lie a few words apart with nothing else between them, if there is one.
+
+    DMAs read what lies together faster than every second word of it: the kernel passes over the rest.
+    """
+    walked = sorted((step, d) for d, step in enumerate(steps) if step and sizes[d] > 1)
+    if not walked or not 1 < walked[0][0] <= _SKIPPED:
+        return []
+    step, d = walked[0]
+    apart = len(walked) == 1 or walked[1][0] > step * (sizes[d] - 1)
+    return [d] if apart else []
 
 
 def _output(row: DType, sizes: Sequence[int], view: View) -> Operand:

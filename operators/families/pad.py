@@ -71,7 +71,7 @@ def map_pad(node: NodeSpec, lowering: Lowering) -> None:
 
 def _pads(node: NodeSpec, rank: int) -> list[tuple[int, int]]:
     """Members before and after each dimension."""
-    given = listed(node, "paddings" if node.opset < 2 else "pads", 1) or []
+    given = listed(node, "pads", 1) or []
     axes = axes_of(node, 3, rank)
     pads = [(0, 0)] * rank
     for axis, before, after in zip(axes, given[: len(axes)], given[len(axes) :], strict=True):
