@@ -21,6 +21,7 @@ from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli import traces
+from onedispatch.dispatch.cli.page import page
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Executable, NodePlacement
 from onedispatch.dispatch.compiler.used_kernels import notes_on
 from onedispatch.dispatch.frontend.graph import Array, sizes_of_names
@@ -192,9 +193,17 @@ def inspect(
     fallback: out.Fallback = "cpu",
     cast_policy: out.CastPolicy = "error",
     full: Annotated[bool, typer.Option("--full", help="Arg maps and schedules of every operator.")] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write the same as one HTML page, which needs nothing else.")
+    ] = None,
     json: out.Json = False,
 ) -> None:
-    """Where every node runs and why, what the buffers hold, how operators use the array."""
+    """Where every node runs and why, what the buffers hold, how operators use the array.
+
+    Of a node on the host: the bound that failed, the nearest that would map, the engine that computes it.
+    Of others: what they became, alone, together with others, by a rule or by their function body; and which
+    rules nearly fit.
+    """
     compiled = open_model(model, device, fallback, shape, cast_policy)
     if not compiled.executables:
         bound = {
@@ -206,14 +215,18 @@ def inspect(
         compiled.executable(bound | out.parse_shapes(shape), feed)
     session = InferenceSession(compiled)  # which knows the engines of host regions
     placed = [(key, one, session.placed(key, one)) for key, one in compiled.executables.items()]
+    room, notes = _program_room(compiled), list(notes_of(compiled.target))
+    rows = [
+        _as_dict(*row, room) | {"dimension_names": _sizes(compiled, row[1]), "device_notes": notes}
+        for row in placed
+    ]
+    if html is not None:
+        write_file(html, page(Path(model).name, compiled.device, rows).encode())
     if json:
-        room, notes = _program_room(compiled), list(notes_of(compiled.target))
-        out.print_json(
-            [
-                _as_dict(*row, room) | {"dimension_names": _sizes(compiled, row[1]), "device_notes": notes}
-                for row in placed
-            ]
-        )
+        out.print_json(rows)
+        return
+    if html is not None:
+        out.tell(f"{html}: {counted(html.stat().st_size, 'byte')}")
         return
     for note in notes_of(compiled.target):
         out.tell(f"{compiled.device}: {note}")
@@ -237,7 +250,7 @@ def _sizes(compiled: models.CompiledModel, executable: Executable) -> dict[str, 
 
 
 def _show(executable: Executable, placement: list[NodePlacement], full: bool, room: int) -> None:
-    rows = [(p.node, p.op_type, p.device, p.reason) for p in placement]
+    rows = [(p.node, p.op_type, p.device, _why(p)) for p in placement]
     out.table("Placement", ("node", "operator", "where", "why"), rows)
     counts = Counter(row.device for row in placement)
     dispatches = len(executable.device_steps)
@@ -246,6 +259,11 @@ def _show(executable: Executable, placement: list[NodePlacement], full: bool, ro
     _show_kernels(executable)
     for number, step in enumerate(executable.device_steps):
         _show_step(f"Dispatch {number}", step, full, room)
+
+
+def _why(row: NodePlacement) -> str:
+    """The reason, and the rules that nearly took the node, where it does not say so already."""
+    return row.reason if not row.remark or row.remark in row.reason else f"{row.reason}; {row.remark}"
 
 
 def _show_kernels(executable: Executable) -> None:
@@ -314,4 +332,4 @@ def _as_dict(key: str, executable: Executable, placement: list[NodePlacement], r
 
 
 def _place(row: NodePlacement) -> dict[str, str]:
-    return {"node": row.node, "op_type": row.op_type, "device": row.device, "reason": row.reason}
+    return asdict(row)

@@ -67,8 +67,8 @@ def _checked(match: Match, device: Device) -> Graph | str:
     if isinstance(piece, str):
         return piece
     refused = refusals_of(piece, piece.nodes, device)
-    (node,) = piece.nodes
-    return f"{node.op_type} does not map: {refused[node.name]}" if refused else piece
+    node = next((node for node in piece.nodes if node.name in refused), None)
+    return piece if node is None else f"{node.op_type} does not map: {refused[node.name]}"
 
 
 # -- the tracer ------------------------------------------------------------------------------------------
@@ -148,4 +148,4 @@ _TAKEN = frozenset(op for rule in RULES for one in rule.patterns for op in _all_
 
 def unmapped_rules(rules: Sequence[Rule] = RULES) -> list[str]:
     """Rules whose operator nothing maps: they never fire."""
-    return [rule.name for rule in rules if registry.mapping_for("", rule.target[0]) is None]
+    return [rule.name for rule in rules if registry.mapping_for("", rule.target.op_type) is None]

@@ -30,7 +30,7 @@ class Facts:
         decided = {name: array for name, array in graph.decided.items() if name in steering}
         return cls(
             node,
-            graph.opsets.get(node.domain, graph.opsets.get("", 1)),
+            node.opset or graph.opsets.get(node.domain, graph.opsets.get("", 1)),
             tuple(v.concrete_shape if v is not None and v.is_concrete else None for v in known),
             tuple(graph.constants.get(name, decided.get(name)) for name in node.inputs),
         )

@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from onedispatch.dispatch.frontend.attention_rules import ATTENTION
 from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
 from onedispatch.dispatch.frontend.movement_rules import MOVEMENT, split_sizes
 from onedispatch.operators.declarations.einsum import EquationError, check_sizes, parse
@@ -450,6 +451,7 @@ _REDUCED = (second_is_a_list, reduced_axes)
 _GLOBAL = (least_rank(3, "N, C, and what is pooled"), pooled_whole)
 
 RULES: dict[str, tuple[Rule, ...]] = {
+    **ATTENTION,
     **MOVEMENT,
     "ArgMax": (axis_in_range(0),),
     "ArgMin": (axis_in_range(0),),

@@ -15,6 +15,8 @@ from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.rules import pattern as p
 
 _COMMUTE = frozenset("Add Mul Max Min".split())
+# Operands beyond those that a rule names are axes and the like: conditions look at them.
+_STRUCTURED = frozenset("ReduceMean ReduceMax ReduceSum Slice Reshape Expand Unsqueeze".split())
 # How far a constant may be from the number that a rule names: exporters round it to the model's type, and
 # some write six digits.
 _PRECISION = {"float64": 1e-6, "float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
@@ -137,7 +139,7 @@ def refuses_op(graph: Graph, pattern: p.Op, node: Node) -> str:
     given = [name for name in node.inputs if name]
     if len(given) < len(pattern.operands) or len(node.writes) != 1:
         return f"{node.name} ({node.op_type}) has {len(given)} operands, not {len(pattern.operands)}"
-    if len(given) > len(pattern.operands) and node.op_type not in ("ReduceMean", "ReduceMax", "ReduceSum"):
+    if len(given) > len(pattern.operands) and node.op_type not in _STRUCTURED:
         return f"{node.name} ({node.op_type}) has {len(given)} operands, not {len(pattern.operands)}"
     for name, wanted in pattern.attributes.items():
         value = attribute(graph, node, name)

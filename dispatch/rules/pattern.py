@@ -90,13 +90,26 @@ class Rule:
         return tuple(one for form in found for one in _choices(form) if isinstance(one, Op))
 
     @cached_property
-    def target(self) -> tuple[str, tuple[str, ...], Mapping[str, Any]]:
-        """Operator, names of operands, attributes (a name, or a literal)."""
-        call = ast.parse(self.to, mode="eval").body
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-            raise _wrong(self.name, self.to)
-        operands = tuple(one.id if isinstance(one, ast.Name) else "" for one in call.args)
-        return call.func.id, operands, {str(k.arg): k.value for k in call.keywords}
+    def target(self) -> Call:
+        """What is written. Raises ``InternalError`` for text that is no call."""
+        return _call(self.name, ast.parse(self.to, mode="eval").body)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A node that a rule writes: operands are names or calls, attributes names of ``derive`` or literals."""
+
+    op_type: str
+    operands: tuple[str | Call, ...]
+    attributes: Mapping[str, ast.expr] = field(hash=False)
+
+
+def _call(rule: str, node: ast.expr) -> Call:
+    match node:
+        case ast.Call(func=ast.Name(id=op_type), args=args, keywords=keywords):
+            operands = tuple(one.id if isinstance(one, ast.Name) else _call(rule, one) for one in args)
+            return Call(op_type, operands, {str(k.arg): k.value for k in keywords})
+    raise _wrong(rule, ast.unparse(node))
 
 
 def _wrong(rule: str, text: str) -> InternalError:

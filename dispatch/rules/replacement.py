@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a match becomes: one standard node between values of the match, checked against what it replaces."""
+"""What a match becomes: standard nodes between values of the match, checked against what it replaces."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from onedispatch.dispatch.frontend.exporter import infer_values
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node
 from onedispatch.dispatch.frontend.importer import read_node
 from onedispatch.dispatch.rules.match import Match
+from onedispatch.dispatch.rules.pattern import Call
 from onedispatch.transactions.base.errors import ModelError
 
 
@@ -34,57 +35,81 @@ def failed(match: Match) -> str:
 
 
 def replacement(match: Match) -> Graph | str:
-    """The graph of the one node; or why ONNX does not allow it, or it would not give the same shape."""
-    rule, graph = match.rule, match.graph
-    op_type, operands, keywords = rule.target
-    made = {name: derive(match) for name, derive in rule.derive.items()}
-    constants: dict[str, Array] = {}
-    inputs = [_operand(match, name, made.get(name), constants) for name in operands]
-    attributes = {name: _literal(value, made) for name, value in keywords.items()}
-    opset = max(graph.opsets.get("", 1), rule.opset)
-    opsets = {**graph.opsets, "": opset}
+    """The graph of what is written; or why ONNX does not allow it, or it would not give the same shape."""
+    graph = match.graph
+    opset = max(graph.opsets.get("", 1), match.rule.opset)
     output = match.root.outputs[0]
-    proto = helper.make_node(op_type, inputs, [output], name=op_type, **attributes)
+    writer = _Writer(match, opset, {name: derive(match) for name, derive in match.rule.derive.items()})
     try:
-        node = read_node(proto, opsets, graph.ir_version)
+        writer.write(match.rule.target, output)
     except ModelError as error:
         return str(error)
-    assert isinstance(node, Node)
-    node = replace(node, opset=opset if opset != graph.opsets.get("", 1) else 0)
-    known = {name: graph.constants[name] for name in inputs if name in graph.constants}
+    made = {name for node in writer.nodes for name in node.writes}
+    reads = dict.fromkeys(n for node in writer.nodes for n in node.reads if n not in made)
+    known = {name: graph.constants[name] for name in reads if name in graph.constants}
     piece = replace(
         graph,
-        nodes=(node,),
-        inputs=tuple(graph.value(name) for name in node.reads if name not in constants and name not in known),
+        nodes=tuple(writer.nodes),
+        inputs=tuple(graph.value(n) for n in reads if n not in writer.constants and n not in known),
         outputs=(graph.value(output),),
-        constants={**constants, **known},
-        values={name: graph.value(name) for name in (*node.reads, output) if name not in constants},
-        opsets=opsets,
+        constants={**writer.constants, **known},
+        values={name: graph.value(name) for name in (*reads, output) if name not in writer.constants},
+        opsets={**graph.opsets, "": opset},
         decided={},
     )
     return _same(piece, output)
 
 
+@dataclass
+class _Writer:
+    """Calls of a rule as nodes; ``made`` is what it derives from the match."""
+
+    match: Match
+    opset: int
+    made: Mapping[str, Any]
+    nodes: list[Node] = field(default_factory=list)
+    constants: dict[str, Array] = field(default_factory=dict)
+
+    def write(self, call: Call, output: str) -> None:
+        """Raises ``ModelError`` for a node that ONNX does not allow."""
+        graph = self.match.graph
+        inputs = [self._operand(one) for one in call.operands]
+        while inputs and not inputs[-1]:  # optional ones that this form has not
+            inputs.pop()
+        attributes = {name: _literal(value, self.made) for name, value in call.attributes.items()}
+        name = call.op_type if output == self.match.root.outputs[0] else output
+        proto = helper.make_node(call.op_type, inputs, [output], name=name, **attributes)
+        node = read_node(proto, {**graph.opsets, "": self.opset}, graph.ir_version)
+        assert isinstance(node, Node)
+        own = self.opset if self.opset != graph.opsets.get("", 1) else 0
+        self.nodes.append(replace(node, opset=own))
+
+    def _operand(self, operand: str | Call) -> str:
+        if isinstance(operand, Call):
+            name = f"{self.match.root.name}/{operand.op_type}_{len(self.nodes)}"
+            self.write(operand, name)
+            return name
+        array = self.made.get(operand)
+        if array is None:
+            return self.match.values.get(operand, "")
+        own = f"{self.match.root.name}/{operand}"
+        array = np.asarray(array)
+        array.flags.writeable = False
+        self.constants[own] = array
+        return own
+
+
 def _same(piece: Graph, output: str) -> Graph | str:
-    """``piece``, where its output is what the model has."""
+    """``piece`` with what is known of its values, where its output is what the model has."""
     wanted = piece.value(output)
     try:
-        found = infer_values(replace(piece, values={}, outputs=()), {}, {})[output]
+        found = infer_values(replace(piece, values={}, outputs=()), {}, {})
     except ModelError as error:
         return str(error)
-    if found.type != wanted.type or (found.is_concrete and found.shape != wanted.shape):
-        return f"{found} in place of {wanted}"
-    return piece
-
-
-def _operand(match: Match, name: str, made: Any, constants: dict[str, Array]) -> str:
-    if made is None:
-        return match.values[name]
-    own = f"{match.root.name}/{name}"
-    array = np.asarray(made)
-    array.flags.writeable = False
-    constants[own] = array
-    return own
+    given = found[output]
+    if given.type != wanted.type or (given.is_concrete and given.shape != wanted.shape):
+        return f"{given} in place of {wanted}"
+    return replace(piece, values={**found, **piece.values})
 
 
 def _literal(value: ast.expr, made: Mapping[str, Any]) -> Any:

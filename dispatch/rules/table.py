@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from onedispatch.dispatch.rules.activations import ACTIVATIONS
+from onedispatch.dispatch.rules.attention import ATTENTION
 from onedispatch.dispatch.rules.norms import NORMS
+from onedispatch.dispatch.rules.rotary import ROTARY
 
-RULES = (*NORMS, *ACTIVATIONS)
+RULES = (*NORMS, *ACTIVATIONS, *ROTARY, *ATTENTION)

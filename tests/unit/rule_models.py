@@ -54,6 +54,7 @@ class Builder:
     opset: int = 17
     shape: tuple[int, ...] = SHAPE
     nodes: list[onnx.NodeProto] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=lambda: ["x"])
     weights: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     _named: dict[str, p.Op] = field(default_factory=dict)
     _made: dict[str, str] = field(default_factory=dict)
@@ -64,7 +65,10 @@ class Builder:
         self._name(pattern)
         root = self._build(pattern)
         self.nodes.append(helper.make_node("Identity", [root], ["y"], name="end"))
-        ins = [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)]
+        grouped = "more_k" in self._named
+        few = (self.shape[0], self.shape[1] // 2, *self.shape[2:])
+        shapes = {name: few if grouped and name != "q" else self.shape for name in self.inputs}
+        ins = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in shapes.items()]
         outs = [helper.make_empty_tensor_value_info(name) for name in ("y", *outputs)]
         tensors = [numpy_helper.from_array(a, n) for n, a in self.weights.items()]
         graph = helper.make_graph(self.nodes, "g", ins, outs, tensors)
@@ -87,6 +91,16 @@ class Builder:
                 return self._op(self._named[name])
             case p.Value("x"):
                 return "x"
+            case p.Value("q" | "v" as name):
+                self.inputs += [name] if name not in self.inputs else []
+                return name
+            case p.Value("c" | "s" as name, False):  # a table of angles: both halves alike
+                half = np.linspace(0, 1, self.shape[2] * self.shape[3] // 2, dtype=np.float32)
+                half = half.reshape(1, 1, self.shape[2], -1) + np.float32(name == "s")
+                return self._weight(name, np.concatenate([half, half], axis=-1))
+            case p.Value("mask"):
+                mask = np.linspace(-1, 1, self.shape[2], dtype=np.float32).reshape(1, -1)
+                return self._weight("mask", mask)
             case p.Value(name, constant):
                 size = 1 if constant else self.shape[-1]
                 start = {"eps": 1e-3, "a": 0.25, "b": 0.5}.get(name, 0.5)
@@ -113,12 +127,39 @@ class Builder:
                 inputs.append(self._weight("axes", np.array(self.axes, np.int64)))
             else:
                 attributes["axes"] = list(self.axes)
+        if pattern.op_type == "Slice":
+            half, last = self.shape[-1] // 2, len(self.shape) - 1
+            ends = {"high": (half, self.shape[-1]), "low": (0, half)}[pattern.name]
+            for kind, number in zip(("start", "end", "axis"), (*ends, last), strict=True):
+                inputs.append(self._weight(f"{pattern.name}_{kind}", np.array([number], np.int64)))
+        for kind, given in self._structure(pattern).items():
+            inputs.append(self._weight(f"{pattern.name}_{kind}", np.array(given, np.int64)))
+        attributes |= {"axis": -1} if pattern.op_type in ("Concat", "Softmax") else {}
         name = pattern.name or f"v{len(self.nodes)}"
         output = f"{name}_{pattern.op_type}"
         self.nodes.append(helper.make_node(pattern.op_type, inputs, [output], name=output, **attributes))
         if pattern.name:
             self._made[pattern.name] = output
         return output
+
+    def _structure(self, pattern: p.Op) -> dict[str, list[int]]:
+        """Operands of nodes around attention that patterns leave out."""
+        batch, heads, places, size = (*self.shape, 0, 0, 0)[:4]
+        more = pattern.name in ("more_k", "more_v")
+        match pattern.op_type:
+            case "Unsqueeze":
+                return {"axes": [2]}
+            case "Expand" if more:
+                return {"shape": [batch, heads // 2, 2, places, size]}
+            case "Reshape":
+                shapes = {"rows": [-1, places, size], "turned": [batch, heads, size, places]}
+                return {"shape": shapes.get(pattern.name, [batch, heads, places, size])}
+        return {}
+
+
+def shape_for(rule: p.Rule) -> tuple[int, ...]:
+    """Of x; where heads are concerned, one that is right wherever they are."""
+    return (2, 4, 4, 8) if rule.name.startswith(("attention", "rotary")) else SHAPE
 
 
 def opset_for(pattern: p.Op) -> int:

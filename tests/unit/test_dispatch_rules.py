@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from onedispatch.dispatch.rules.table import RULES
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.families.layer_norm import LayerNorm
 from onedispatch.transactions import find_device
-from tests.unit.rule_models import SHAPE, Builder, numbers, opset_for, variants
+from tests.unit.rule_models import SHAPE, Builder, numbers, opset_for, shape_for, variants
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -40,7 +39,8 @@ def all_maps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rewritten(model: onnx.ModelProto, *rules: p.Rule, shape: tuple[int, ...] = SHAPE) -> Graph:
-    graph = specialise(import_model(model), {"x": shape}, {})
+    graph = import_model(model)
+    graph = specialise(graph, {value.name: value.concrete_shape or shape for value in graph.inputs}, {})
     return rewriting.rewrite(graph, find_device("npu2"), rules or RULES)
 
 
@@ -52,19 +52,20 @@ def left(graph: Graph) -> list[str]:
 @pytest.mark.parametrize(("rule", "form"), FORMS)
 @pytest.mark.parametrize("flip", [False, True])
 def test_fires(rule: p.Rule, form: p.Op, flip: bool) -> None:
-    graph = rewritten(Builder(opset=opset_for(form), flip=flip).model(form), rule)
-    assert left(graph) == [rule.target[0]]
-    (origin,) = graph.origins.values()
+    graph = rewritten(Builder(shape=shape_for(rule), opset=opset_for(form), flip=flip).model(form), rule)
+    wanted = [call.op_type for call in rule.target.operands if not isinstance(call, str)]
+    assert left(graph) == [*wanted, rule.target.op_type]
+    origin = next(iter(graph.origins.values()))
     assert origin.how == f"rule {rule.name}" and len(origin.nodes) > 1
 
 
 @pytest.mark.usefixtures("all_maps")
 @pytest.mark.parametrize(("rule", "form"), FIRST)
 def test_does_not_fire_where_an_inner_value_is_an_output(rule: p.Rule, form: p.Op) -> None:
-    builder = Builder(opset=opset_for(form))
+    builder = Builder(shape=shape_for(rule), opset=opset_for(form))
     builder.model(form)
     inner = builder.nodes[0].output[0]
-    graph = rewritten(Builder(opset=opset_for(form)).model(form, inner), rule)
+    graph = rewritten(Builder(shape=shape_for(rule), opset=opset_for(form)).model(form, inner), rule)
     assert not graph.origins
     assert any(f"{inner} (of {inner}) is an output of the model" in text for text in graph.remarks.values())
 
@@ -72,7 +73,7 @@ def test_does_not_fire_where_an_inner_value_is_an_output(rule: p.Rule, form: p.O
 @pytest.mark.usefixtures("all_maps")
 @pytest.mark.parametrize(("rule", "form"), FIRST)
 def test_does_not_fire_where_an_inner_value_has_another_reader(rule: p.Rule, form: p.Op) -> None:
-    model = Builder(opset=opset_for(form)).model(form, "z")
+    model = Builder(shape=shape_for(rule), opset=opset_for(form)).model(form, "z")
     inner = model.graph.node[0].output[0]
     model.graph.node.append(onnx.helper.make_node("Abs", [inner], ["z"], name="other"))
     graph = rewritten(model, rule)
@@ -90,11 +91,11 @@ def test_does_not_fire_where_an_inner_value_has_another_reader(rule: p.Rule, for
     ],
 )
 def test_does_not_fire_for_other_numbers(rule: p.Rule, form: p.Op, wrong: int) -> None:
-    builder = Builder(opset=opset_for(form), wrong=wrong)
+    builder = Builder(shape=shape_for(rule), opset=opset_for(form), wrong=wrong)
     model = builder.model(form)
     if all(weight == 0 for name, weight in builder.weights.items() if name == f"c{wrong + 1}"):
         return  # a percent of nothing
-    assert left(rewritten(model, rule)) != [rule.target[0]]
+    assert rule.target.op_type not in left(rewritten(model, rule))
 
 
 NORMS = [one for one in FIRST if "ReduceMean" in str(one.values[1])]
@@ -144,22 +145,83 @@ def test_what_does_not_look_like_a_rule_says_nothing() -> None:
     assert not rewritten(proto).remarks
 
 
+def attention(**changes: Any) -> tuple[p.Rule, onnx.ModelProto]:
+    (rule,) = (rule for rule in RULES if rule.name == "attention")
+    return rule, Builder(shape=(2, 4, 4, 8), **changes).model(next(variants(rule)))
+
+
+def stops(rule: p.Rule, model: onnx.ModelProto, reason: str) -> None:
+    graph = rewritten(model, rule, shape=(2, 4, 4, 8))
+    assert not graph.origins
+    assert any(f"rule {rule.name} did not fire: {reason}" in text for text in graph.remarks.values())
+
+
+@pytest.mark.usefixtures("all_maps")
+def test_attention_wants_the_last_axis() -> None:
+    rule, model = attention()
+    (softmax,) = (node for node in model.graph.node if node.op_type == "Softmax")
+    softmax.attribute[0].i = 2
+    stops(rule, model, "Softmax over the last axis")
+
+
+@pytest.mark.usefixtures("all_maps")
+@pytest.mark.parametrize(("opset", "fires"), [(12, False), (13, True)])
+def test_an_axis_that_is_left_out_means_what_it_does_in_its_operator_set(opset: int, fires: bool) -> None:
+    rule, model = attention(opset=opset)
+    (softmax,) = (node for node in model.graph.node if node.op_type == "Softmax")
+    del softmax.attribute[:]  # 1 before opset 13, the last one from there on
+    if fires:
+        assert left(rewritten(model, rule, shape=(2, 4, 4, 8))) == ["Attention"]
+    else:
+        stops(rule, model, "Softmax over the last axis")
+
+
+@pytest.mark.usefixtures("all_maps")
+def test_attention_with_a_computed_mask_wants_many_scores() -> None:
+    rule, model = attention()
+    (mask,) = (tensor for tensor in model.graph.initializer if tensor.name == "mask")
+    model.graph.initializer.remove(mask)
+    model.graph.input.append(onnx.helper.make_tensor_value_info("mask", onnx.TensorProto.FLOAT, [1, 4]))
+    stops(rule, model, "a constant mask, or at least 65,536 scores")
+
+
+@pytest.mark.usefixtures("all_maps")
+@pytest.mark.parametrize(
+    ("name", "array", "reason"),
+    [
+        (
+            "c",
+            np.arange(32, dtype=np.float32).reshape(1, 1, 4, 8),
+            "constant tables whose halves are the same",
+        ),
+        ("high_start", np.array([0]), "the second half of the last axis"),
+    ],
+)
+def test_rotary_embedding_wants_halves(name: str, array: Any, reason: str) -> None:
+    (rule,) = (rule for rule in RULES if rule.name == "rotary_embedding")
+    model = Builder(shape=(2, 4, 4, 8)).model(next(variants(rule)))
+    (tensor,) = (tensor for tensor in model.graph.initializer if tensor.name == name)
+    tensor.CopyFrom(onnx.numpy_helper.from_array(array, name))
+    if name == "high_start":
+        (end,) = (tensor for tensor in model.graph.initializer if tensor.name == "high_end")
+        end.CopyFrom(onnx.numpy_helper.from_array(np.array([4]), "high_end"))
+    graph = rewritten(model, rule, shape=(2, 4, 4, 8))
+    assert not graph.origins and any(reason in text for text in graph.remarks.values())
+
+
 # -- what they compute -----------------------------------------------------------------------------------
 
 MAPPED = [one for one in FORMS if one.values[0].name not in rewriting.unmapped_rules()]  # type: ignore[union-attr]
 
 
-@pytest.fixture
-def data() -> Iterator[Any]:
-    yield np.random.default_rng(3).standard_normal(SHAPE).astype(np.float32) * 3
-
-
 @pytest.mark.parametrize(("rule", "form"), MAPPED)
-def test_computes_the_same(rule: p.Rule, form: p.Op, data: Any) -> None:
-    model = Builder(opset=opset_for(form)).model(form)
+def test_computes_the_same(rule: p.Rule, form: p.Op) -> None:
+    model = Builder(shape=shape_for(rule), opset=opset_for(form)).model(form)
     session = od.InferenceSession(model, fallback="error")
-    (mine,) = session.run(None, {"x": data})
-    (other,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": data})
+    rng = np.random.default_rng(3)
+    feed = {one.name: 3 * rng.standard_normal(one.shape).astype(np.float32) for one in session.get_inputs()}
+    (mine,) = session.run(None, feed)
+    (other,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feed)
     np.testing.assert_allclose(mine, other, rtol=2e-5, atol=2e-6)
     told = [row.reason for row in session.placement if row.node != "end"]
     assert all(reason.startswith("rule ") for reason in told), told
