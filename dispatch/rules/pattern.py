@@ -79,6 +79,7 @@ class Rule:
     parts: Mapping[str, str] = field(default_factory=dict)
     where: tuple[Condition, ...] = ()
     derive: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    like: str = ""  # a value of the match: what is written has the attributes of its node
 
     @cached_property
     def patterns(self) -> tuple[Op, ...]:

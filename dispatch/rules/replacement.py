@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from onedispatch.dispatch.frontend.exporter import infer_values
+from onedispatch.dispatch.frontend.exporter import infer_values, node_proto
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node
 from onedispatch.dispatch.frontend.importer import read_node
 from onedispatch.dispatch.rules.match import Match
@@ -79,6 +79,8 @@ class _Writer:
         attributes = {name: _literal(value, self.made) for name, value in call.attributes.items()}
         name = call.op_type if output == self.match.root.outputs[0] else output
         proto = helper.make_node(call.op_type, inputs, [output], name=name, **attributes)
+        if self.match.rule.like:
+            proto.attribute.extend(node_proto(self.match.maker(self.match.rule.like)).attribute)
         node = read_node(proto, {**graph.opsets, "": self.opset}, graph.ir_version)
         assert isinstance(node, Node)
         own = self.opset if self.opset != graph.opsets.get("", 1) else 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 from onedispatch.dispatch.rules.activations import ACTIVATIONS
 from onedispatch.dispatch.rules.attention import ATTENTION
 from onedispatch.dispatch.rules.norms import NORMS
+from onedispatch.dispatch.rules.products import PRODUCTS
 from onedispatch.dispatch.rules.rotary import ROTARY
 
-RULES = (*NORMS, *ACTIVATIONS, *ROTARY, *ATTENTION)
+RULES = (*NORMS, *ACTIVATIONS, *ROTARY, *ATTENTION, *PRODUCTS)

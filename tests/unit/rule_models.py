@@ -98,6 +98,10 @@ class Builder:
                 half = np.linspace(0, 1, self.shape[2] * self.shape[3] // 2, dtype=np.float32)
                 half = half.reshape(1, 1, self.shape[2], -1) + np.float32(name == "s")
                 return self._weight(name, np.concatenate([half, half], axis=-1))
+            case p.Value("w"):
+                return self._weight("w", np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4, 1, 1))
+            case p.Value("bias") if len(self.shape) == 4:
+                return self._weight("bias", np.arange(1, 5, dtype=np.float32).reshape(4, 1, 1))
             case p.Value("mask"):
                 mask = np.linspace(-1, 1, self.shape[2], dtype=np.float32).reshape(1, -1)
                 return self._weight("mask", mask)
@@ -159,7 +163,7 @@ class Builder:
 
 def shape_for(rule: p.Rule) -> tuple[int, ...]:
     """Of x; where heads are concerned, one that is right wherever they are."""
-    return (2, 4, 4, 8) if rule.name.startswith(("attention", "rotary")) else SHAPE
+    return (2, 4, 4, 8) if rule.name.startswith(("attention", "rotary", "conv")) else SHAPE
 
 
 def opset_for(pattern: p.Op) -> int:

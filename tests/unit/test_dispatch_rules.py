@@ -209,6 +209,41 @@ def test_rotary_embedding_wants_halves(name: str, array: Any, reason: str) -> No
     assert not graph.origins and any(reason in text for text in graph.remarks.values())
 
 
+@pytest.mark.usefixtures("all_maps")
+@pytest.mark.parametrize("shape", [(1,), (4, 1), (4, 4, 8), (2, 4, 1, 1)])
+def test_a_bias_of_a_convolution_has_one_value_for_each_channel(shape: tuple[int, ...]) -> None:
+    (rule,) = (rule for rule in RULES if rule.name == "conv_bias")
+    model = Builder(shape=(2, 4, 4, 8)).model(next(variants(rule)))
+    (tensor,) = (tensor for tensor in model.graph.initializer if tensor.name == "bias")
+    tensor.CopyFrom(onnx.numpy_helper.from_array(np.ones(shape, np.float32), "bias"))
+    stops(rule, model, "a constant with one value for each channel")
+
+
+@pytest.mark.parametrize(("follows", "merged"), [("Relu", True), ("Softmax", False)])
+def test_bias_and_activation_are_part_of_a_product(follows: str, merged: bool) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[4,8] x) => (float[4,8] y)
+    {{ p = MatMul(x, w)\n s = Add(p, b)\n y = {follows}(s) }}"""
+    model = onnx.parser.parse_model(text)
+    for name, shape in (("w", (8, 8)), ("b", (8,))):
+        weights = np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
+    rows = {row.op_type: row.reason for row in od.InferenceSession(model, fallback="error").placement}
+    assert ("together with Add_1, " in rows["MatMul"]) == merged
+    assert rows["Add"].startswith("as matmul together with MatMul_0")
+
+
+@pytest.mark.parametrize("inside", ["read", "output"])
+def test_a_product_that_is_read_elsewhere_keeps_its_bias_apart(inside: str) -> None:
+    extra = "z = Abs(p)" if inside == "read" else "z = Identity(p)"
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[4,8] x) => (float[4,8] y, float[4,8] z)
+    {{ p = MatMul(x, w)\n y = Add(p, b)\n {extra} }}"""
+    model = onnx.parser.parse_model(text)
+    for name, shape in (("w", (8, 8)), ("b", (8,))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), name))
+    rows = {row.op_type: row.reason for row in od.InferenceSession(model, fallback="error").placement}
+    assert rows["MatMul"] == "as matmul" and "MatMul" not in rows["Add"]
+
+
 # -- what they compute -----------------------------------------------------------------------------------
 
 MAPPED = [one for one in FORMS if one.values[0].name not in rewriting.unmapped_rules()]  # type: ignore[union-attr]
