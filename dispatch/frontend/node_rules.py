@@ -440,6 +440,39 @@ def window_size(facts: Facts) -> None:
         facts.refuse("attribute 'size'", size, "1 or more")
 
 
+def grouped_channels(facts: Facts) -> None:
+    """GroupNormalization: groups that share out the channels; parameters per channel, before 21 per group."""
+    x, groups = facts.shape(0), facts.attr("num_groups", 1)
+    if x is None or len(x) < 2:
+        return
+    if groups < 1 or x[1] % groups:
+        facts.refuse("attribute 'num_groups'", groups, f"a divisor of {x[1]}, the channels")
+    wanted = x[1] if facts.opset >= 21 else groups
+    for index in (1, 2):
+        shape = facts.shape(index)
+        if shape is not None and shape != (wanted,):
+            facts.refuse(facts.input_name(index), list(shape), f"[{wanted}] at opset {facts.opset}")
+
+
+def order_of_length(facts: Facts) -> None:
+    order = facts.attr("p", 2)
+    if order not in (1, 2):
+        facts.refuse("attribute 'p'", order, "1 or 2")
+
+
+def axis_operand(facts: Facts) -> None:
+    """CumSum, CumProd: one axis of the first input."""
+    value, shape = facts.value(1), facts.shape(0)
+    if value is None:
+        return
+    if value.size != 1:
+        facts.refuse(facts.input_name(1), list(value.shape), "one axis")
+    axis = int(np.asarray(value).reshape(-1)[0])
+    if shape is not None and not -len(shape) <= axis < len(shape):
+        accepted = f"{span(-len(shape), len(shape) - 1)} for rank {len(shape)}"
+        facts.refuse(facts.input_name(1), axis, accepted)
+
+
 def dropout_ratio(facts: Facts) -> None:
     value = facts.value(1)
     if value is not None and value.size == 1 and not 0 <= float(np.asarray(value).reshape(-1)[0]) < 1:
@@ -465,6 +498,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Conv": (*_WINDOWED, convolved),
     "ConvInteger": (padding_mode,),
     "ConvTranspose": (*_WINDOWED, convolved_backwards),
+    "CumProd": (axis_operand,),
+    "CumSum": (axis_operand,),
     "Dropout": (scalars(1, 2), dropout_ratio),
     "Einsum": (equation,),
     "Flatten": (axis_in_range(1, end=True),),
@@ -474,19 +509,24 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "GlobalAveragePool": _GLOBAL,
     "GlobalLpPool": _GLOBAL,
     "GlobalMaxPool": _GLOBAL,
+    "GroupNormalization": (grouped_channels, least_rank(3, "N, C, D1, ...")),
     "Hardmax": (softmax_axis,),
+    "InstanceNormalization": (channel_parameters(1, 2), least_rank(3, "N, C, D1, ...")),
     "LRN": (window_size, least_rank(2, "N, C")),
     "LayerNormalization": (axis_in_range(-1),),
     "LogSoftmax": (softmax_axis,),
+    "LpNormalization": (axis_in_range(-1), order_of_length),
     "LpPool": (*_WINDOWED, pooled),
     "MatMul": (no_scalar_operands,),
     "MatMulInteger": (no_scalar_operands, zero_points),
     "Max": (equal_shapes_before(8),),
     "MaxPool": (*_WINDOWED, pooled),
+    "MeanVarianceNormalization": (reduced_axes,),
     "Mean": (equal_shapes_before(8),),
     "Min": (equal_shapes_before(8),),
     "PRelu": (slope_fits,),
     "QLinearConv": (padding_mode,),
+    "RMSNormalization": (axis_in_range(-1),),
     "Reshape": (second_is_a_list, reshaped_size),
     "Softmax": (softmax_axis,),
     "Split": (axis_in_range(0), split_sizes),

@@ -7,6 +7,7 @@
   function that imports the newer operator set.
 - Squeeze with an empty list of axes squeezes all that can be, as without a list.
 - The length of a Range follows from its operands in every type; onnx knows it of words and longer ones only.
+- Of some normalisations onnx infers nothing: they have the type and the shape of their first input.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ _MENDED: dict[str, tuple[int, Callable[[NodeProto], bool]]] = {
     "Unsqueeze": (11, _counts_from_the_end),
 }
 
+# What onnx has a function body of, but no inference that gets through it.
+_ALIKE = ("GroupNormalization", "MeanVarianceNormalization")
+
 
 def infer_as_computed(model: ModelProto) -> None:
     """Replaces such nodes of ``model``, which is for shape inference alone."""
@@ -63,6 +67,8 @@ def infer_as_computed(model: ModelProto) -> None:
             _drop_empty_axes(node, empty)
         if node.op_type == "Range" and node.domain in ("", "ai.onnx"):
             short += [index] * _is_short(node, model)
+        if node.op_type in _ALIKE and node.domain in ("", "ai.onnx") and node.input and node.output:
+            node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output[:1], name=node.name))
         since, concerned = _MENDED.get(node.op_type, (0, _rounds_up))
         if opset < since and node.domain in ("", "ai.onnx") and concerned(node):
             _wrap(model, node, f"node{index}", since)

@@ -397,6 +397,13 @@ REDUCTIONS = FunctionTable(
             dtypes=NUMBERS,
             work=work(mul=1),
         ),
+        Function(
+            "sum_abs",
+            lambda x: np.abs(x).sum(axis=1, dtype=x.dtype),
+            onnx="ReduceL1",
+            dtypes=NUMBERS,
+            work=work(move=1, sum=1),
+        ),
     ),
     sealed=6,
 )

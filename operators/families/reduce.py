@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -29,7 +30,7 @@ from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.elementwise import (
     ACTIVATION_SCALARS,
     Eltwise,
-    View,
+    broadcast,
     numpy_names,
     operands_of,
 )
@@ -184,23 +185,87 @@ class Reduce(Operator):
         return result.astype(self.output.dtype).reshape(self.output.shape)
 
 
+# How results of a function are reduced further: what is added up is added up as it is.
+FURTHER = {"sum_square": "sum", "sum_abs": "sum"}
+
+
 def emit_reduce(
-    name: str, mode: str, x: TensorSpec, output: TensorSpec, axes: tuple[int, int], lowering: Lowering
+    name: str,
+    mode: str,
+    x: TensorSpec,
+    output: TensorSpec,
+    axes: tuple[int, int],
+    lowering: Lowering,
+    activation: Activation | None = None,
 ) -> None:
-    """A ``Reduce``, or two of them where rows have padding and more than rows is reduced.
+    """A ``Reduce``, or two of them where rows have padding and more than rows is reduced, or where the
+    results alone would keep few of the cores busy.
 
     What lies between the two is as wide as the kernel computes, so that results are rounded once.
     """
     if not x.shape:
         axes = (0, 0)
     first, stop = axes
-    last = len(x.shape) - 1
+    last, parts = len(x.shape) - 1, _parts(x, axes, lowering.device)
     if stop == last + 1 and last > first and x.row_pitch != x.row:
         rows = lowering.temp(word_of(x.element), x.shape[:-1])
         lowering.emit(Reduce(name, mode, x, rows, (last, stop), lowering.device))
-        x, axes = rows, (first, last)
-        mode = "sum" if mode == "sum_square" else mode
-    lowering.emit(Reduce(name, mode, x, output, axes, lowering.device))
+        x, axes, mode = rows, (first, last), FURTHER.get(mode, mode)
+    elif parts > 1 and not (mode == "mean" and x.dtype.kind in "iu"):
+        outer, inner = x.shape[:first], x.shape[stop:]
+        split = reshaped(x, (*outer, parts, prod(x.shape[first:stop]) // parts, *inner), lowering)
+        sums = lowering.temp(word_of(x.element), (*outer, parts, *inner))
+        lowering.emit(Reduce(name, mode, split, sums, (first + 1, first + 2), lowering.device))
+        x, axes, mode = sums, (first, first + 1), FURTHER.get(mode, mode)
+    lowering.emit(Reduce(name, mode, x, output, axes, lowering.device, activation))
+
+
+# Elements per result from which a second reduction pays: both pass them by the same ports, and the second
+# costs about as much as a core takes for so many.
+PARTED = 16_384
+
+
+def _parts(x: TensorSpec, axes: tuple[int, int], device: Device) -> int:
+    """Into how many partial results a reduction is parted; 1 where its results keep the cores busy.
+
+    As many as cores are idle, and even ones, whose elements begin with words.
+    """
+    first, stop = axes
+    count, results = prod(x.shape[first:stop]), prod(x.shape[:first]) * prod(x.shape[stop:])
+    most = device.columns * device.core_rows // max(results, 1)
+    if count < PARTED or most < 2 or x.row_pitch != x.row:
+        return 1
+    unit = x.element.per_word if stop == len(x.shape) else 1
+    return next((n for n in range(most, 1, -1) if count % (n * unit) == 0), 1)
+
+
+def reshaped(x: TensorSpec, shape: Sequence[int], lowering: Lowering) -> TensorSpec:
+    """``x``, whose rows have no padding, with another shape: the same bytes."""
+    if x.value is not None:
+        return lowering.const(np.ascontiguousarray(x.value).reshape(shape))
+    if x.shape == tuple(shape):
+        return x
+    view = lowering.temp(x.dtype, shape)
+    lowering.alias(view, x)
+    return view
+
+
+def emit_each(
+    name: str,
+    func: str,
+    tensors: Sequence[TensorSpec],
+    lowering: Lowering,
+    output: TensorSpec | None = None,
+    **more: Any,
+) -> TensorSpec:
+    """An element-wise function of float32 tensors that broadcast, into ``output``, which has as many
+    elements, or into a new tensor."""
+    shape = np.broadcast_shapes(*(t.shape for t in tensors))
+    made = lowering.temp(np.dtype(np.float32), shape)
+    views = [broadcast(t, made) for t in tensors]
+    target = output or made
+    lowering.emit(Eltwise(name, func, tensors, target, lowering.device, views=views, shape=shape, **more))
+    return target
 
 
 # -- ONNX --------------------------------------------------------------------------------------
@@ -214,62 +279,3 @@ def map_global_pool(node: NodeSpec, lowering: Lowering) -> None:
     if 0 in x.shape[2:] and 0 not in output.shape:
         raise Unsupported("pooling over an empty extent", "at least one element")
     emit_reduce(node.name, _POOLED[node.op_type], x, output, (2, len(x.shape)), lowering)
-
-
-def _reduce_nothing(node: NodeSpec, lowering: Lowering, x: TensorSpec, output: TensorSpec) -> None:
-    """``noop_with_empty_axes``: every element is reduced by itself, which for squares is a square."""
-    operands, func = ([x, x], "mul") if node.op_type == "ReduceSumSquare" else ([x], "copy")
-    lowering.emit(Eltwise(node.name, func, operands, output, lowering.device))
-
-
-def _of_nothing(mode: str, dtype: np.dtype[Any]) -> Any:
-    """What ONNX says of a reduction over no values; of a mean it says nothing."""
-    if mode in ("sum", "sum_square", "prod"):
-        return int(mode == "prod")
-    if dtype.kind in "iu":
-        return np.iinfo(dtype).min if mode == "max" else np.iinfo(dtype).max
-    if dtype.kind == "b":
-        return mode == "min"
-    return -np.inf if mode == "max" else np.inf
-
-
-def _reduce_emptiness(node: NodeSpec, lowering: Lowering, output: TensorSpec) -> None:
-    mode = REDUCTIONS.by_onnx[node.op_type]
-    if mode == "mean":
-        raise Unsupported("the mean of an empty extent", "at least one element")
-    value = lowering.const(np.full(1, _of_nothing(mode, output.dtype), output.dtype))
-    views = [View([0] * len(output.device_shape))]
-    lowering.emit(Eltwise(node.name, "copy", [value], output, lowering.device, views=views))
-
-
-# ONNX has no sums of narrow integers.
-TAKEN = {
-    op: numpy_names(f"{FLOATS} i32 u32" + (" i8 u8 bool" if mode in ("max", "min") else ""))
-    for op, mode in REDUCTIONS.by_onnx.items()
-}
-
-
-@maps(*TAKEN, dtypes=TAKEN, notes="neighbouring axes of any length, constant")
-def map_reduce(node: NodeSpec, lowering: Lowering) -> None:
-    x, output = node.input(0), node.outputs[0]
-    listed, given = node.input(1), node.attr("axes")
-    if x is None or output is None or str(x.dtype) not in TAKEN[node.op_type]:
-        raise Unsupported(f"{node.op_type} of {x.dtype if x else 'nothing'}", ", ".join(TAKEN[node.op_type]))
-    if listed is not None and listed.value is None:
-        raise Unsupported("axes computed at run time", "constant axes")
-    if listed is not None and listed.value is not None:
-        given = [int(v) for v in np.asarray(listed.value).reshape(-1)]
-    rank = len(x.shape)
-    if not given:
-        if node.attr("noop_with_empty_axes", 0):
-            _reduce_nothing(node, lowering, x, output)
-            return
-        given = list(range(rank))
-    axes = sorted({int(a) % rank for a in given}) if rank else []
-    if axes and axes != list(range(axes[0], axes[-1] + 1)):
-        raise Unsupported(f"axes {axes} with gaps", "neighbouring axes, or several reductions")
-    first, stop = (axes[0], axes[-1] + 1) if axes else (0, 0)
-    if 0 in x.shape[first:stop] and output.size:
-        _reduce_emptiness(node, lowering, output)
-        return
-    emit_reduce(node.name, REDUCTIONS.by_onnx[node.op_type], x, output, (first, stop), lowering)

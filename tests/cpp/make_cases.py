@@ -48,7 +48,7 @@ from onedispatch.operators.families.elementwise import View
 from onedispatch.operators.families.movement import Move, Part
 from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.transactions import ArgKind, Xclbin, find_device
-from tests.ops.case import EXACT, Array, Case, Input, case, f32, integers, value, weight
+from tests.ops.case import EXACT, SUMS, Array, Case, Input, case, f32, integers, value, weight
 from tests.ops.cases import CASES as TABLE
 from tests.ops.lowered import device_bytes, lower, reference
 from tests.ops.typed import SLOW, TYPED, answer
@@ -114,6 +114,16 @@ def windows() -> list[Case]:
     ]
 
 
+def normalised() -> list[Case]:
+    """By channel, and without a mean."""
+    channels = weight(5), weight(5)
+    return [
+        case("InstanceNormalization", f32(3, 5, 7, 9), *channels, epsilon=0.01, tolerance=SUMS),
+        *case("InstanceNormalization", f32(2, 5, 31), *channels, tolerance=SUMS).on(*SMALL),
+        case("RMSNormalization", f32(37, 61), weight(61), opset=23, tolerance=SUMS),
+    ]
+
+
 def elements() -> list[Case]:
     cases = []
     for op in ("Add", "Sub", "Mul", "Div"):
@@ -130,8 +140,13 @@ def elements() -> list[Case]:
         cases += case(op, f32(61, 7, kind=kind)).on(*SMALL)
     for op in REDUCTIONS.by_onnx:
         kind = "positive" if op in ("ReduceMean", "ReduceSum") else "normal"
-        cases += [case(op, f32(37, 11, kind=kind), value([a], "int64"), keepdims=1) for a in (0, 1)]
-        cases += case(op, f32(3, 5, 7, kind=kind), value([1], "int64"), keepdims=1).on("npu2", *SMALL)
+        given: dict[str, Any] = {"keepdims": 1, "tolerance": SUMS if op == "ReduceL1" else None}
+        cases += [case(op, f32(37, 11, kind=kind), value([a], "int64"), **given) for a in (0, 1)]
+        cases += case(op, f32(3, 5, 7, kind=kind), value([1], "int64"), **given).on("npu2", *SMALL)
+    cases += normalised()
+    for axis, flags in [(1, {}), (1, {"reverse": 1}), (0, {"exclusive": 1})]:
+        cases.append(case("CumSum", f32(37, 11), value(axis, "int64"), tolerance=SUMS, **flags))
+    cases += [case(op, f32(37, 11), axis=a, keepdims=1) for op in ("ArgMax", "ArgMin") for a in (0, 1)]
     cases += [case("LogSoftmax", f32(*s), axis=a) for s, a in [((7,), 0), ((37, 10), 1), ((3, 5, 7), 1)]]
     cases += case("LogSoftmax", f32(5, 61), axis=1).on(*SMALL)
     cases += case("LeakyRelu", f32(37, 11), alpha=0.3).on("npu2")
@@ -236,8 +251,18 @@ def steps() -> list[Step]:
 
 def steps_of(one: Case) -> Iterator[Step]:
     values: dict[str, Array] = dict(one.feed)
-    for _, op in lower(one).ops:
-        given = [values[t.name] if t.value is None else np.asarray(t.value) for t in op.inputs]
+    lowering = lower(one)
+    sources = {output.name: source for output, source in lowering.aliases}
+
+    def of(tensor: TensorSpec) -> Array:
+        if tensor.value is not None:
+            return np.asarray(tensor.value)
+        if tensor.name not in values and tensor.name in sources:
+            return of(sources[tensor.name]).reshape(tensor.shape)
+        return values[tensor.name]
+
+    for _, op in lowering.ops:
+        given = [of(tensor) for tensor in op.inputs]
         values[op.output.name] = reference(op, given).reshape(op.output.shape)
         yield Step(one, op, given, values[op.output.name])
 

@@ -66,6 +66,10 @@ double reduced(uint32_t mode, uint32_t dtype, const std::vector<double>& x) {
   double sum = mode == m::prod_ ? 1 : 0;
   uint32_t wrapped = mode == m::prod_ ? 1 : 0;
   for (const double v : x) {
+    if (mode == m::sum_abs_) {
+      sum += std::abs(v), wrapped += static_cast<uint32_t>(static_cast<int64_t>(std::abs(v)));
+      continue;
+    }
     const auto word = static_cast<uint32_t>(static_cast<int64_t>(v));
     sum = mode == m::prod_ ? sum * v : sum + (mode == m::sum_square_ ? v * v : v);
     wrapped = mode == m::prod_ ? wrapped * word : wrapped + (mode == m::sum_square_ ? word * word : word);
@@ -80,7 +84,7 @@ void reduce_case(uint32_t seed) {
   namespace arg = params::reduce;
   Random random(seed);
   Block block;
-  const uint32_t dtype = kNarrow[random.in(0, 7)], mode = static_cast<uint32_t>(random.in(0, 5));
+  const uint32_t dtype = kNarrow[random.in(0, 7)], mode = static_cast<uint32_t>(random.in(0, 6));
   const int R = random.in(1, 5), K = random.in(1, 40), I = random.chance(40) ? 1 : random.in(1, 40);
   block.reduction(static_cast<uint32_t>(K), static_cast<uint32_t>(random.in(1, K)));
   block.setup.dims[0] = {static_cast<uint32_t>(R), static_cast<uint32_t>(R)};
@@ -94,7 +98,7 @@ void reduce_case(uint32_t seed) {
   for (Axis* axis : order) axis->stride = stride, stride *= axis->chunk;
   const Typed x(random, dtype, static_cast<size_t>(R * K * I));
   block.types = {{arg::x, dtype}, {arg::out, dtype}};
-  block.put(arg::mode, mode);
+  block.put(arg::mode, mode | od_reduce_mode[mode].digest >> OD_MARK_SHIFT << OD_MARK_SHIFT);
   block.put(arg::dim_i, 4);
   block.axis(arg::x_r, r);
   block.axis(arg::x_k, k);

@@ -181,13 +181,13 @@ void reduce_case(uint32_t seed) {
   std::shuffle(order.begin(), order.end(), std::mt19937(seed));
   int64_t stride = random.chance(20) ? 2 : 1;
   for (Axis* axis : order) axis->stride = stride, stride *= axis->chunk;
-  const auto m = static_cast<uint32_t>(random.in(0, 5));
+  const auto m = static_cast<uint32_t>(random.in(0, 6));
   auto X = random.values(static_cast<size_t>(R * K * I));
   if (random.chance(30)) X[static_cast<size_t>(random.in(0, R * K * I - 1))] = kNan;
   std::array<uint32_t, kDims> origin{};
   origin[0] = tile_origin(r, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(r)) - 1)));
   origin[4] = tile_origin(i, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(i)) - 1)));
-  block.put(arg::mode, m);
+  block.put(arg::mode, m | od_reduce_mode[m].digest >> OD_MARK_SHIFT << OD_MARK_SHIFT);
   block.put(arg::dim_i, 4);
   block.axis(arg::x_r, x_r);
   block.axis(arg::x_k, x_k);
@@ -207,6 +207,7 @@ void reduce_case(uint32_t seed) {
         if (m == mode::max_ || m == mode::min_) want = scalar_function(m == mode::max_ ? fn::max_ : fn::min_, want, x, 0, 1, 1);
         if (m == mode::sum_ || m == mode::mean_) want += x;
         if (m == mode::sum_square_) want += x * x;
+        if (m == mode::sum_abs_) want += std::abs(x);
         if (m == mode::prod_) want *= x;
       }
       if (m == mode::mean_) want /= K;
@@ -228,12 +229,12 @@ TEST(Reduce, MatchesScalarLoop) {
 TEST(Reduce, EmptyReductionGivesTheIdentity) {
   namespace arg = params::reduce;
   on_every_level([] {
-    const float want[] = {0, kNan, -kInfinity, kInfinity, 0, 1};
-    for (uint32_t m = 0; m < 6; ++m) {
+    const float want[] = {0, kNan, -kInfinity, kInfinity, 0, 1, 0};
+    for (uint32_t m = 0; m < 7; ++m) {
       Block block;
       block.setup.dims[1] = {3, 3};
       block.reduction(0, 0);
-      block.put(arg::mode, m);
+      block.put(arg::mode, m | od_reduce_mode[m].digest >> OD_MARK_SHIFT << OD_MARK_SHIFT);
       block.put(arg::dim_i, 1);
       block.put(arg::x, params::kAbsent);
       Axis empty;

@@ -43,6 +43,8 @@ def evaluate(case: Case, execute: Execute) -> Array:
     values: dict[str, Array] = dict(case.feed)
     sources = {output.name: source for output, source in lowering.aliases}
 
+    sources = {output.name: source for output, source in lowering.aliases}
+
     def of(tensor: TensorSpec) -> Array:
         if tensor.value is not None:
             return np.asarray(tensor.value)

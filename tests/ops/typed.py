@@ -56,6 +56,10 @@ def allowed(one: Case, variable: str) -> set[str]:
     }
 
 
+# Operators whose further operands have a type of their own, which the result has too.
+TOGETHER = ("RMSNormalization",)
+
+
 def typed(one: Case, dtype: str) -> Case | None:
     """The case with its data in another type; None where ONNX has no such operator."""
     formals = formal_types(one)
@@ -69,7 +73,7 @@ def typed(one: Case, dtype: str) -> Case | None:
         return None  # refused, or a rounding per update, of which nobody else has an answer
     inputs = []
     for i, (x, formal) in enumerate(zip(one.inputs, formals, strict=True)):
-        if x is not None and formal == formals[0]:
+        if x is not None and (formal == formals[0] or one.op_type in TOGETHER):
             # onnxruntime stops the process where integers are divided by zero, or the least one by -1
             x = divisor(x, dtype) if one.op_type == "Div" and i == 1 else replace(x, dtype=dtype)
             if whole and one.op_type in SATURATED:

@@ -18,7 +18,7 @@ from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.dispatch.rules import pattern as p
 from onedispatch.dispatch.rules.table import RULES
 from onedispatch.operators.declarations.tensor import Unsupported
-from onedispatch.operators.families.layer_norm import LayerNorm
+from onedispatch.operators.families.normalise import Normalise
 from onedispatch.transactions import find_device
 from tests.unit.rule_models import SHAPE, Builder, numbers, opset_for, shape_for, variants
 
@@ -281,7 +281,7 @@ def test_what_refuses_late_runs_on_the_host_as_the_model_has_it(monkeypatch: pyt
     def refuse(self: Any, selector: Any) -> Any:
         raise Unsupported("too late", "something else")
 
-    monkeypatch.setattr(LayerNorm, "selected", refuse)
+    monkeypatch.setattr(Normalise, "selected", refuse)
     (rule,) = (rule for rule in RULES if rule.name == "layer_norm_alone")
     model = Builder(opset=13).model(next(variants(rule)))
     session = od.InferenceSession(model, fallback="cpu")

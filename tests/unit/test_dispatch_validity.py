@@ -48,6 +48,18 @@ def ints(*values: int) -> Array:
 
 INVALID: list[tuple[str, tuple[Array, ...], dict[str, Any], str]] = [
     ("Conv", (f(1, 5, 8, 8), f(4, 3, 3, 3)), {}, "5 channels; accepted: 3"),
+    ("GroupNormalization", (f(1, 6, 8), f(6), f(6)), {"num_groups": 4, "opset": 21}, "'num_groups': given 4"),
+    (
+        "GroupNormalization",
+        (f(1, 6, 8), f(2), f(6)),
+        {"num_groups": 2, "opset": 21},
+        r"'x1'.*\[6\] at opset 21",
+    ),
+    ("InstanceNormalization", (f(1, 6, 8), f(6), f(5)), {}, r"'x2'.*\[5\]; accepted: \[6\]"),
+    ("LpNormalization", (f(3, 4),), {"p": 3}, "'p': given 3; accepted: 1 or 2"),
+    ("LpNormalization", (f(3, 4),), {"axis": 2}, "'axis': given 2"),
+    ("CumSum", (f(3, 4), ints(2)), {"const": (1,)}, "'x1'.*given 2; accepted: -2 to 1"),
+    ("CumSum", (f(3, 4), ints(0, 1)), {"const": (1,)}, "accepted: one axis"),
     ("Conv", (f(1, 3, 8, 8), f(4, 3, 3, 3)), {"kernel_shape": [2, 2]}, r"\[2, 2\]; accepted: \[3, 3\]"),
     ("Conv", (f(1, 3, 8, 8), f(4, 3, 3, 3), f(5)), {}, r"'x2'.*\[5\]; accepted: \[4\]"),
     ("Cast", (f(3),), {"to": 10, "round_mode": "BOGUS", "opset": 24}, "'BOGUS'; accepted: up, down, nearest"),

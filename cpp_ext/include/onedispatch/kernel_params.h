@@ -120,8 +120,8 @@ enum Code : uint32_t { copy_ = 0, add_ = 1, sub_ = 2, mul_ = 3, div_ = 4, muladd
 constexpr int kInputs[] = {1, 2, 2, 2, 2, 3, 0, 2, 2, 2, 2, 2};  // that a function reads
 }  // namespace eltwise_func
 namespace reduce_mode {
-enum Code : uint32_t { sum_ = 0, mean_ = 1, max_ = 2, min_ = 3, sum_square_ = 4, prod_ = 5 };
-constexpr int kInputs[] = {1, 1, 1, 1, 1, 1};  // that a function reads
+enum Code : uint32_t { sum_ = 0, mean_ = 1, max_ = 2, min_ = 3, sum_square_ = 4, prod_ = 5, sum_abs_ = 6 };
+constexpr int kInputs[] = {1, 1, 1, 1, 1, 1, 1};  // that a function reads
 }  // namespace reduce_mode
 namespace pool_mode {
 enum Code : uint32_t { max_ = 0, average_exclude_pad_ = 1, average_include_pad_ = 2, sum_ = 3 };
@@ -151,6 +151,30 @@ constexpr uint32_t k_tile = 37;
 constexpr uint32_t loop_order = 38;
 constexpr uint32_t scratch = 39;
 }  // namespace header
+namespace arg {
+constexpr uint32_t digest = 0x48E02F7C;
+constexpr uint32_t dim_r = 40;
+constexpr uint32_t dim_i = 41;
+constexpr uint32_t x = 42;
+constexpr uint32_t x_r = 43;
+constexpr uint32_t x_k = 48;
+constexpr uint32_t x_i = 53;
+constexpr uint32_t out = 58;
+constexpr uint32_t least = 59;
+constexpr uint32_t last = 60;
+namespace dim {
+constexpr uint32_t r = 0;
+constexpr uint32_t i = 1;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x = 0;
+constexpr uint32_t out = 1;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t least = 0;
+constexpr uint32_t last = 1;
+}  // namespace scalar
+}  // namespace arg
 namespace cast {
 constexpr uint32_t digest = 0x5C00C8A2;
 constexpr uint32_t x0 = 40;
@@ -219,6 +243,34 @@ constexpr uint32_t act_alpha = 8;
 constexpr uint32_t act_beta = 9;
 }  // namespace scalar
 }  // namespace conv
+namespace cumulative {
+constexpr uint32_t digest = 0x66E9126B;
+constexpr uint32_t dim_o = 40;
+constexpr uint32_t dim_i = 41;
+constexpr uint32_t x = 42;
+constexpr uint32_t x_o = 43;
+constexpr uint32_t x_length = 48;
+constexpr uint32_t x_i = 53;
+constexpr uint32_t out = 58;
+constexpr uint32_t product = 59;
+constexpr uint32_t exclusive = 60;
+constexpr uint32_t reverse = 61;
+constexpr uint32_t length = 62;
+namespace dim {
+constexpr uint32_t o = 0;
+constexpr uint32_t i = 1;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x = 0;
+constexpr uint32_t out = 1;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t product = 0;
+constexpr uint32_t exclusive = 1;
+constexpr uint32_t reverse = 2;
+constexpr uint32_t length = 3;
+}  // namespace scalar
+}  // namespace cumulative
 namespace dwconv {
 constexpr uint32_t digest = 0x2CF48A3A;
 constexpr uint32_t dim_c = 40;
@@ -358,31 +410,6 @@ constexpr uint32_t act_alpha = 2;
 constexpr uint32_t act_beta = 3;
 }  // namespace scalar
 }  // namespace gemm
-namespace layer_norm {
-constexpr uint32_t digest = 0x09F4CA09;
-constexpr uint32_t dim_o = 40;
-constexpr uint32_t x = 41;
-constexpr uint32_t x_o = 42;
-constexpr uint32_t x_length = 47;
-constexpr uint32_t scale = 52;
-constexpr uint32_t scale_length = 53;
-constexpr uint32_t bias = 58;
-constexpr uint32_t bias_length = 59;
-constexpr uint32_t out = 64;
-constexpr uint32_t epsilon = 65;
-namespace dim {
-constexpr uint32_t o = 0;
-}  // namespace dim
-namespace operand {
-constexpr uint32_t x = 0;
-constexpr uint32_t scale = 1;
-constexpr uint32_t bias = 2;
-constexpr uint32_t out = 3;
-}  // namespace operand
-namespace scalar {
-constexpr uint32_t epsilon = 0;
-}  // namespace scalar
-}  // namespace layer_norm
 namespace lrn {
 constexpr uint32_t digest = 0xB17051CF;
 constexpr uint32_t dim_o = 40;
@@ -411,6 +438,42 @@ constexpr uint32_t beta = 2;
 constexpr uint32_t bias = 3;
 }  // namespace scalar
 }  // namespace lrn
+namespace normalise {
+constexpr uint32_t digest = 0xF92FA37B;
+constexpr uint32_t dim_b = 40;
+constexpr uint32_t dim_o = 41;
+constexpr uint32_t x = 42;
+constexpr uint32_t x_b = 43;
+constexpr uint32_t x_o = 48;
+constexpr uint32_t x_length = 53;
+constexpr uint32_t scale = 58;
+constexpr uint32_t scale_o = 59;
+constexpr uint32_t scale_sections = 64;
+constexpr uint32_t bias = 69;
+constexpr uint32_t bias_o = 70;
+constexpr uint32_t bias_sections = 75;
+constexpr uint32_t out = 80;
+constexpr uint32_t epsilon = 81;
+constexpr uint32_t centre = 82;
+constexpr uint32_t sections = 83;
+constexpr uint32_t length = 84;
+namespace dim {
+constexpr uint32_t b = 0;
+constexpr uint32_t o = 1;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x = 0;
+constexpr uint32_t scale = 1;
+constexpr uint32_t bias = 2;
+constexpr uint32_t out = 3;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t epsilon = 0;
+constexpr uint32_t centre = 1;
+constexpr uint32_t sections = 2;
+constexpr uint32_t length = 3;
+}  // namespace scalar
+}  // namespace normalise
 namespace pool {
 constexpr uint32_t digest = 0xBE7E4D18;
 constexpr uint32_t dim_c = 40;

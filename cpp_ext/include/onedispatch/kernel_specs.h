@@ -9,8 +9,242 @@
 static const od_function_spec od_activation[] = {{"none", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"relu", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"leakyrelu", {0, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"clip", {0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"sigmoid", {4, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"tanh", {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"exp", {0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"sqrt", {0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"erf", {0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"abs", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"neg", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 175u, 0u, 0u}, {"log", {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"reciprocal", {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"softsign", {1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"ceil", {0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2142260586u, 256u}, {"floor", {0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1526973017u, 256u}, {"round", {0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2618744915u, 256u}, {"sign", {0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 3040689844u, 256u}, {"elu", {1, 1, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 4152690363u, 512u}, {"selu", {1, 2, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 3513610372u, 512u}, {"celu", {1, 2, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2851924216u, 512u}, {"gelu", {1, 3, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 394026476u, 512u}, {"gelu_tanh", {2, 5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2692162805u, 512u}, {"mish", {2, 2, 1, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 74847079u, 512u}, {"hardsigmoid", {1, 1, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 300232169u, 256u}, {"hardswish", {1, 2, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 679861589u, 256u}, {"swish", {4, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1523565680u, 512u}, {"softplus", {3, 0, 0, 1, 1, 0, 0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2641169207u, 768u}, {"thresholded_relu", {0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 4264365699u, 256u}, {"shrink", {2, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 2423618188u, 256u}, {"square", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 877757267u, 256u}, {"cube", {0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 599523586u, 256u}, {"half_power", {1, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 889905077u, 256u}, {"power", {8, 4, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1959549103u, 1024u}, {"sin", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1067231954u, 768u}, {"cos", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1936446998u, 768u}, {"tan", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2422003283u, 896u}, {"asin", {8, 8, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 3787239284u, 512u}, {"acos", {8, 8, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2139538957u, 512u}, {"atan", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 15701947u, 512u}, {"sinh", {6, 5, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1174680312u, 512u}, {"cosh", {2, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 3247531391u, 512u}, {"asinh", {8, 3, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2902600373u, 768u}, {"acosh", {8, 3, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2692711464u, 768u}, {"atanh", {8, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 280901277u, 768u}};
 static const od_function_spec od_eltwise_func[] = {{"copy", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"add", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"sub", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"mul", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"div", {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"muladd", {1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"fill", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"pow", {8, 4, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"prelu", {0, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 391u, 3033308867u, 256u}, {"ipow", {0, 62, 0, 0, 0, 0, 0, 0, 62, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 128u, 3595656749u, 256u}};
 static const od_function_spec od_pool_mode[] = {{"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"average_exclude_pad", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"average_include_pad", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"sum", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1836385973u, 256u}};
-static const od_function_spec od_reduce_mode[] = {{"sum", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"mean", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"sum_square", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"prod", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}};
+static const od_function_spec od_reduce_mode[] = {{"sum", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"mean", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"sum_square", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"prod", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"sum_abs", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 3013761038u, 256u}};
 static const od_function_spec od_scatter_mode[] = {{"none", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"add", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"mul", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}};
+static const od_axis_spec od_arg_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
+static const od_axis_spec od_arg_out[] = {{"r", 0}, {"i", 1}};
+static const od_operand_spec od_arg_operands[] = {
+    {"x", 42, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_arg_x, 3},
+    {"out", 58, 1024u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_arg_out, 2},
+};
+static const od_scalar_spec od_arg_scalars[] = {
+    {"least", 59, OD_SCALAR_U32, 0.0, 1.0, 0, 1, 0},
+    {"last", 60, OD_SCALAR_U32, 0.0, 1.0, 0, 1, 0},
+};
+/* call_cycles + lines * row_cycles + max(max(read(x), 0), lines * line * (x's compare_cycles + x's move_cycles) + tile(r) * (several * k * ceil(tile(i) / i32_lanes) + (1 - several) * ceil(k / i32_lanes)) * (i32_move_cycles + i32_op_cycles)) + (1 - several) * lines * halvings(min(k, x's lanes)) * (x's move_cycles + x's compare_cycles + x's move_cycles + i32_move_cycles) + 4 * tile(r) * ceil(4 * tile(i) / vector_bytes) + last * tile(r) * ceil(tile(i) * bytes(out) / vector_bytes)
+ * lines: tile(r) * (several * ceil(tile(i) / x's lanes) + (1 - several) * 1)
+ * read(x): tile(r) * tile(i) * k / run(x) * max(min(run(x), ceil(run(x) * max(step(x), step(x) != 0) * bytes(x) / vector_bytes)), 1) * ((step(x) != 0) * (step(x) != 1) * gather_cycles + (1 - (step(x) != 0) * (step(x) != 1)) * 1 / loads_per_cycle)
+ * several: tile(i) != 1
+ * line: several * k + (1 - several) * ceil(k / x's lanes)
+ */
+static const od_step od_arg_cost[] = {
+    {OD_OP_DEVICE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 1, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_RUN, 0, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_RUN, 0, 0, 0, 0.0},
+    {OD_OP_RUN, 0, 0, 0, 0.0},
+    {OD_OP_STEP, 0, 0, 0, 0.0},
+    {OD_OP_STEP, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 3, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MIN, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_STEP, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STEP, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 4, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_STEP, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STEP, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DEVICE, 5, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 1, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 1, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 7, 0, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE, 8, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 8, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 9, 0, 0, 0.0},
+    {OD_OP_DEVICE, 10, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 1, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 1, 0, 255, 0.0},
+    {OD_OP_MIN, 0, 0, 0, 0.0},
+    {OD_OP_HALVINGS, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 7, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 7, 0, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 9, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 3, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_LAST, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_BYTES, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 3, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+};
+/* tile(r) * tile(i) * 8
+ */
+static const od_step od_arg_scratch[] = {
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 8.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+};
+static const char* const od_arg_dims[] = {"r", "i"};
+static const char* const od_arg_constants[] = {"call_cycles", "lanes", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "compare_cycles", "move_cycles", "i32_lanes", "i32_move_cycles", "i32_op_cycles"};
+enum { OD_ARG_R = 0, OD_ARG_I = 1 };
+enum { OD_ARG_X = 0, OD_ARG_OUT = 1 };
+enum { OD_ARG_LEAST = 0, OD_ARG_LAST = 1 };
+static const od_kernel_spec od_arg_spec = {"od::arg@1", 0x48E02F7Cu, od_arg_dims, 2, 1, 0, od_arg_operands, 2, 0, 0, od_arg_scalars, 2, od_arg_cost, 201, od_arg_scratch, 5, 1, od_arg_constants, 11, 61, 128, 1536, OD_PRINT_NO};
 static const od_axis_spec od_cast_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_cast_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_cast_operands[] = {
@@ -464,6 +698,95 @@ enum { OD_CONV_CO = 0, OD_CONV_OH = 1, OD_CONV_OW = 2 };
 enum { OD_CONV_X = 0, OD_CONV_W = 1, OD_CONV_BIAS = 2, OD_CONV_OUT = 3 };
 enum { OD_CONV_KH = 0, OD_CONV_KW = 1, OD_CONV_SH = 2, OD_CONV_SW = 3, OD_CONV_DH = 4, OD_CONV_DW = 5, OD_CONV_WIDTH = 6, OD_CONV_ACT = 7, OD_CONV_ACT_ALPHA = 8, OD_CONV_ACT_BETA = 9 };
 static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xB38410E0u, od_conv_dims, 3, 1, 0, od_conv_operands, 4, 0, 0, od_conv_scalars, 10, od_conv_cost, 229, od_conv_scratch, 59, 1, od_conv_constants, 14, 92, 128, 3072, OD_PRINT_NO};
+static const od_axis_spec od_cumulative_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
+static const od_axis_spec od_cumulative_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
+static const od_operand_spec od_cumulative_operands[] = {
+    {"x", 42, 391u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_cumulative_x, 3},
+    {"out", 58, 391u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_cumulative_out, 3},
+};
+static const od_scalar_spec od_cumulative_scalars[] = {
+    {"product", 59, OD_SCALAR_U32, 0.0, 1.0, 0, 1, 0},
+    {"exclusive", 60, OD_SCALAR_U32, 0.0, 1.0, 0, 1, 0},
+    {"reverse", 61, OD_SCALAR_U32, 0.0, 1.0, 0, 1, 0},
+    {"length", 62, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 1, 0},
+};
+/* call_cycles + tile(o) * (row_cycles + sideways * ceil(tile(i) / x's lanes) * count(x, *length) * (product * x's mul_cycles + (1 - product) * x's op_cycles) + (1 - sideways) * ceil(count(x, *length) / x's lanes) * (halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + product * x's mul_cycles + (1 - product) * x's op_cycles) + x's move_cycles + product * x's mul_cycles + (1 - product) * x's op_cycles))
+ * sideways: tile(i) != 1
+ */
+static const od_step od_cumulative_cost[] = {
+    {OD_OP_DEVICE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
+    {OD_OP_MIN, 0, 0, 0, 0.0},
+    {OD_OP_HALVINGS, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+};
+static const char* const od_cumulative_dims[] = {"o", "i"};
+static const char* const od_cumulative_constants[] = {"call_cycles", "row_cycles", "lanes", "mul_cycles", "op_cycles", "move_cycles"};
+enum { OD_CUMULATIVE_O = 0, OD_CUMULATIVE_I = 1 };
+enum { OD_CUMULATIVE_X = 0, OD_CUMULATIVE_OUT = 1 };
+enum { OD_CUMULATIVE_PRODUCT = 0, OD_CUMULATIVE_EXCLUSIVE = 1, OD_CUMULATIVE_REVERSE = 2, OD_CUMULATIVE_LENGTH = 3 };
+static const od_kernel_spec od_cumulative_spec = {"od::cumulative@1", 0x66E9126Bu, od_cumulative_dims, 2, 0, 0, od_cumulative_operands, 2, 0, 0, od_cumulative_scalars, 4, od_cumulative_cost, 66, 0, 0, 0, od_cumulative_constants, 6, 63, 128, 1536, OD_PRINT_NO};
 static const od_axis_spec od_dwconv_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_dwconv_w[] = {{"c", 0}, {"tap", 255}};
 static const od_axis_spec od_dwconv_bias[] = {{"c", 0}};
@@ -1324,69 +1647,6 @@ enum { OD_GEMM_M = 0, OD_GEMM_N = 1 };
 enum { OD_GEMM_A = 0, OD_GEMM_B = 1, OD_GEMM_BIAS = 2, OD_GEMM_A_ZERO = 3, OD_GEMM_B_ZERO = 4, OD_GEMM_SCALE = 5, OD_GEMM_OUT_ZERO = 6, OD_GEMM_OUT = 7 };
 enum { OD_GEMM_ALPHA = 0, OD_GEMM_ACT = 1, OD_GEMM_ACT_ALPHA = 2, OD_GEMM_ACT_BETA = 3 };
 static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x6F8CC5AFu, od_gemm_dims, 2, 1, 0, od_gemm_operands, 8, od_gemm_types, 10, od_gemm_scalars, 4, od_gemm_cost, 308, od_gemm_scratch, 35, 1, od_gemm_constants, 19, 99, 128, 2560, OD_PRINT_NO};
-static const od_axis_spec od_layer_norm_x[] = {{"o", 0}, {"length", 255}};
-static const od_axis_spec od_layer_norm_scale[] = {{"length", 255}};
-static const od_axis_spec od_layer_norm_bias[] = {{"length", 255}};
-static const od_axis_spec od_layer_norm_out[] = {{"o", 0}, {"length", 255}};
-static const od_operand_spec od_layer_norm_operands[] = {
-    {"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_layer_norm_x, 2},
-    {"scale", 52, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_layer_norm_scale, 1},
-    {"bias", 58, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_layer_norm_bias, 1},
-    {"out", 64, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_layer_norm_out, 2},
-};
-static const od_scalar_spec od_layer_norm_scalars[] = {
-    {"epsilon", 65, OD_SCALAR_F32, 0.0, INFINITY, 0, 3, 0},
-};
-/* call_cycles + tile(o) * (5 * row_cycles + line * ((3 + present(bias)) * x's op_cycles + 3 * x's mul_cycles) + 3 * x's div_cycles + x's sqrt_cycles + 2 * halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + x's op_cycles))
- * line: ceil(count(x, *length) / x's lanes)
- */
-static const od_step od_layer_norm_cost[] = {
-    {OD_OP_DEVICE, 0, 0, 0, 0.0},
-    {OD_OP_TILE, 0, 0, 0, 0.0},
-    {OD_OP_NUMBER, 0, 0, 0, 5.0},
-    {OD_OP_DEVICE, 1, 0, 0, 0.0},
-    {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_COUNT, 0, 1, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
-    {OD_OP_DIV, 0, 0, 0, 0.0},
-    {OD_OP_CEIL, 0, 0, 0, 0.0},
-    {OD_OP_NUMBER, 0, 0, 0, 3.0},
-    {OD_OP_PRESENT, 2, 0, 0, 0.0},
-    {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
-    {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_NUMBER, 0, 0, 0, 3.0},
-    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
-    {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_NUMBER, 0, 0, 0, 3.0},
-    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
-    {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
-    {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_NUMBER, 0, 0, 0, 2.0},
-    {OD_OP_COUNT, 0, 1, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
-    {OD_OP_MIN, 0, 0, 0, 0.0},
-    {OD_OP_HALVINGS, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 7, 0, 255, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
-    {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_ADD, 0, 0, 0, 0.0},
-};
-static const char* const od_layer_norm_dims[] = {"o"};
-static const char* const od_layer_norm_constants[] = {"call_cycles", "row_cycles", "lanes", "op_cycles", "mul_cycles", "div_cycles", "sqrt_cycles", "move_cycles"};
-enum { OD_LAYER_NORM_O = 0 };
-enum { OD_LAYER_NORM_X = 0, OD_LAYER_NORM_SCALE = 1, OD_LAYER_NORM_BIAS = 2, OD_LAYER_NORM_OUT = 3 };
-enum { OD_LAYER_NORM_EPSILON = 0 };
-static const od_kernel_spec od_layer_norm_spec = {"od::layer_norm@1", 0x09F4CA09u, od_layer_norm_dims, 1, 0, 0, od_layer_norm_operands, 4, 0, 0, od_layer_norm_scalars, 1, od_layer_norm_cost, 39, 0, 0, 0, od_layer_norm_constants, 8, 66, 128, 1536, OD_PRINT_NO};
 static const od_axis_spec od_lrn_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_lrn_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_lrn_operands[] = {
@@ -1442,6 +1702,159 @@ enum { OD_LRN_O = 0, OD_LRN_I = 1 };
 enum { OD_LRN_X = 0, OD_LRN_OUT = 1 };
 enum { OD_LRN_SIZE = 0, OD_LRN_ALPHA = 1, OD_LRN_BETA = 2, OD_LRN_BIAS = 3 };
 static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0xB17051CFu, od_lrn_dims, 2, 0, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 32, 0, 0, 0, od_lrn_constants, 7, 63, 128, 1536, OD_PRINT_NO};
+static const od_axis_spec od_normalise_x[] = {{"b", 0}, {"o", 1}, {"length", 255}};
+static const od_axis_spec od_normalise_scale[] = {{"o", 1}, {"sections", 255}};
+static const od_axis_spec od_normalise_bias[] = {{"o", 1}, {"sections", 255}};
+static const od_axis_spec od_normalise_out[] = {{"b", 0}, {"o", 1}, {"length", 255}};
+static const od_operand_spec od_normalise_operands[] = {
+    {"x", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_normalise_x, 3},
+    {"scale", 58, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_normalise_scale, 2},
+    {"bias", 69, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_normalise_bias, 2},
+    {"out", 80, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_normalise_out, 3},
+};
+static const od_scalar_spec od_normalise_scalars[] = {
+    {"epsilon", 81, OD_SCALAR_F32, 0.0, INFINITY, 0, 3, 0},
+    {"centre", 82, OD_SCALAR_U32, 0.0, 1.0, 0, 3, 0},
+    {"sections", 83, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 3, 0},
+    {"length", 84, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 3, 0},
+};
+/* call_cycles + tile(b) * tile(o) * ((1 + 2 * centre + (1 - parted) * present(scale) + parted * max(sections, 1) + (1 - parted) * 1) * row_cycles + line * ((1 + 2 * centre + present(bias)) * x's op_cycles + (1 + (1 - parted) * present(scale)) * x's mul_cycles) + (parted * max(sections, 1) * ceil(count(x, *length) / max(sections, 1) / x's lanes) + (1 - parted) * line) * x's mul_cycles + (2 + centre) * x's div_cycles + x's sqrt_cycles + parted * max(sections, 1) * x's mul_cycles + (1 + centre) * halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + x's op_cycles))
+ * line: ceil(count(x, *length) / x's lanes)
+ * parted: sections != 0
+ */
+static const od_step od_normalise_cost[] = {
+    {OD_OP_DEVICE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_SCALAR, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 2, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_SCALAR, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 2, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 2, 0, 0.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 2, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_SCALAR, 1, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 1, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 2, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
+    {OD_OP_MIN, 0, 0, 0, 0.0},
+    {OD_OP_HALVINGS, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 7, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+};
+static const char* const od_normalise_dims[] = {"b", "o"};
+static const char* const od_normalise_constants[] = {"call_cycles", "row_cycles", "lanes", "op_cycles", "mul_cycles", "div_cycles", "sqrt_cycles", "move_cycles"};
+enum { OD_NORMALISE_B = 0, OD_NORMALISE_O = 1 };
+enum { OD_NORMALISE_X = 0, OD_NORMALISE_SCALE = 1, OD_NORMALISE_BIAS = 2, OD_NORMALISE_OUT = 3 };
+enum { OD_NORMALISE_EPSILON = 0, OD_NORMALISE_CENTRE = 1, OD_NORMALISE_SECTIONS = 2, OD_NORMALISE_LENGTH = 3 };
+static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0xF92FA37Bu, od_normalise_dims, 2, 0, 0, od_normalise_operands, 4, 0, 0, od_normalise_scalars, 4, od_normalise_cost, 125, 0, 0, 0, od_normalise_constants, 8, 85, 128, 2048, OD_PRINT_NO};
 static const od_axis_spec od_pool_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_pool_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_operands[] = {
@@ -1765,7 +2178,7 @@ static const uint32_t od_reduce_types[] = {
     256u, 256u,
 };
 static const od_scalar_spec od_reduce_scalars[] = {
-    {"mode", 59, OD_SCALAR_FUNCTION, 0.0, 5.0, od_reduce_mode, 0, 0},
+    {"mode", 59, OD_SCALAR_FUNCTION, 0.0, 6.0, od_reduce_mode, 0, 0},
     {"act", 60, OD_SCALAR_FUNCTION, 0.0, 44.0, od_activation, 1, 0},
     {"act_alpha", 61, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
     {"act_beta", 62, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
@@ -3041,6 +3454,6 @@ enum { OD_TOP_K_X = 0, OD_TOP_K_VALUES = 1, OD_TOP_K_PLACES = 2 };
 enum { OD_TOP_K_LARGEST = 0 };
 static const od_kernel_spec od_top_k_spec = {"od::top_k@1", 0x2B9BA445u, od_top_k_dims, 3, 1, 0, od_top_k_operands, 3, 0, 0, od_top_k_scalars, 1, od_top_k_cost, 135, 0, 0, 0, od_top_k_constants, 8, 62, 128, 3072, OD_PRINT_NO};
 /* Every declared kernel. */
-#define OD_KERNELS(X) X(od_cast) X(od_conv) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_layer_norm) X(od_lrn) X(od_pool) X(od_pool_index) X(od_position) X(od_reduce) X(od_resample) X(od_scatter) X(od_softmax) X(od_take) X(od_top_k)
+#define OD_KERNELS(X) X(od_arg) X(od_cast) X(od_conv) X(od_cumulative) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_lrn) X(od_normalise) X(od_pool) X(od_pool_index) X(od_position) X(od_reduce) X(od_resample) X(od_scatter) X(od_softmax) X(od_take) X(od_top_k)
 
 #endif

@@ -90,8 +90,9 @@ class Reduce final : public Kernel {
         }
         Word value = simd().of<Word>().reduce_row(mode_, x, r.count);
         Word* to = r.out + row * columns_ + i;
-        if (r.accumulate) {  // squares are added up as they are
-          const uint32_t how = mode_ == mode::sum_square_ ? static_cast<uint32_t>(mode::sum_) : mode_;
+        if (r.accumulate) {  // squares and magnitudes are added up as they are
+          const bool sums = mode_ == mode::sum_square_ || mode_ == mode::sum_abs_;
+          const uint32_t how = sums ? static_cast<uint32_t>(mode::sum_) : mode_;
           simd().of<Word>().reduce_columns({how, &value, 1, 1, to, 1, 1, 1, 1, true});
         } else {
           *to = value;

@@ -238,7 +238,7 @@ class OperatorCase {
   // Rows of narrow types are padded to words in device memory.
   static size_t row_pitch(const Tensor& tensor) {
     const size_t last = tensor.shape.empty() ? 1 : static_cast<size_t>(tensor.shape.back());
-    const size_t per_word = 4 / tensor.width();
+    const size_t per_word = std::max<size_t>(4 / tensor.width(), 1);
     return (last + per_word - 1) / per_word * per_word;
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// BatchNormalization, LRN, Softmax, LogSoftmax.
+// BatchNormalization, InstanceNormalization, RMSNormalization, LRN, Softmax, LogSoftmax.
 #include "operator_case.h"
 
 namespace onedispatch::operator_tests {
@@ -30,6 +30,36 @@ TEST(OperatorLRN, DividesByTheNeighbourhoodOfChannels) {
         sum += x(where) * x(where);
       }
       return x(at) / std::pow(bias + alpha / static_cast<double>(size) * sum, beta);
+    });
+  });
+}
+
+TEST(OperatorInstanceNormalization, MovesAndScalesEveryPlane) {
+  each_case("InstanceNormalization", [](const OperatorCase& one) {
+    const Tensor& x = one.input(0);
+    const double epsilon = one.number("epsilon", 1e-5);
+    const Shape plane(x.shape.begin() + 2, x.shape.end());
+    one.expect_each([&](const Shape& at) {
+      double count = 0, sum = 0, squares = 0;
+      for_each(plane, [&](const Shape& inner) {
+        Shape where{at[0], at[1]};
+        where.insert(where.end(), inner.begin(), inner.end());
+        count += 1, sum += x(where), squares += x(where) * x(where);
+      });
+      const double mean = sum / count, variance = squares / count - mean * mean;
+      return (x(at) - mean) / std::sqrt(variance + epsilon) * one.input(1)({at[1]}) + one.input(2)({at[1]});
+    });
+  });
+}
+
+TEST(OperatorRMSNormalization, DividesByTheRootMeanSquare) {
+  each_case("RMSNormalization", [](const OperatorCase& one) {
+    const Tensor& x = one.input(0);
+    const double epsilon = one.number("epsilon", 1e-5);
+    one.expect_each([&](const Shape& at) {
+      double squares = 0;
+      for (int64_t i = 0; i < x.shape[1]; ++i) squares += x({at[0], i}) * x({at[0], i});
+      return x(at) / std::sqrt(squares / static_cast<double>(x.shape[1]) + epsilon) * one.input(1)({at[1]});
     });
   });
 }

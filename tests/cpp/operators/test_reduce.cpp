@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum, ReduceSumSquare, GlobalMaxPool.
+// ReduceL1, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum, ReduceSumSquare, GlobalMaxPool; ArgMax,
+// ArgMin; CumSum.
 #include "operator_case.h"
 
 namespace onedispatch::operator_tests {
@@ -45,6 +46,49 @@ TEST(OperatorReduceSum, AddsAll) {
 
 TEST(OperatorReduceSumSquare, AddsSquares) {
   reduction("ReduceSumSquare", 0, [](double a, double b) { return a + b * b; });
+}
+
+TEST(OperatorReduceL1, AddsMagnitudes) {
+  reduction("ReduceL1", 0, [](double a, double b) { return a + std::abs(b); });
+}
+
+// The first place of the value that none is `better` than, along the one axis.
+void place(const std::string& op_type, const std::function<bool(double, double)>& better) {
+  each_case(op_type, [&](const OperatorCase& one) {
+    const Tensor& x = one.input(0);
+    const auto axis = static_cast<size_t>(one.ints("axis")[0]);
+    one.expect_each([&](const Shape& at) {
+      Shape where = at, best = at;
+      for (int64_t i = 1; i < x.shape[axis]; ++i) {
+        where[axis] = i;
+        if (better(x(where), x(best))) best = where;
+      }
+      return static_cast<double>(best[axis]);
+    });
+  });
+}
+
+TEST(OperatorArgMax, FindsTheFirstLargest) { place("ArgMax", std::greater<>()); }
+
+TEST(OperatorArgMin, FindsTheFirstSmallest) { place("ArgMin", std::less<>()); }
+
+TEST(OperatorCumSum, AddsWhatComesBefore) {
+  each_case("CumSum", [](const OperatorCase& one) {
+    const Tensor& x = one.input(0);
+    const auto axis = static_cast<size_t>(one.input(1).values.at(0));
+    const bool reverse = !one.ints("reverse").empty(), exclusive = !one.ints("exclusive").empty();
+    one.expect_each([&](const Shape& at) {
+      double sum = 0;
+      for (int64_t i = 0; i < x.shape[axis]; ++i) {
+        const bool before = reverse ? i > at[axis] : i < at[axis];
+        if (!before && (exclusive || i != at[axis])) continue;
+        Shape where = at;
+        where[axis] = i;
+        sum += x(where);
+      }
+      return sum;
+    });
+  });
 }
 
 TEST(OperatorReduceMean, IsTheSumByTheCount) {

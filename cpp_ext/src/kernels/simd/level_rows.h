@@ -22,6 +22,9 @@ OD_INLINE U add_words(U a, U b) { return a + b; }
 OD_INLINE F mul_words(F a, F b) { return a * b; }
 OD_INLINE I mul_words(I a, I b) { return mul_wrap(a, b); }
 OD_INLINE U mul_words(U a, U b) { return a * b; }
+OD_INLINE F magnitudes(F x) { return absolute(x); }
+OD_INLINE I magnitudes(I x) { return x < 0 ? sub_wrap(I{}, x) : x; }
+OD_INLINE U magnitudes(U x) { return x; }
 // Larger and smaller value; a NaN on either side wins.
 template <class V>
 OD_INLINE V max_words(V a, V b) {
@@ -39,7 +42,10 @@ OD_INLINE Vector<Word> identity() {
 }
 template <uint32_t Mode, class V>
 OD_INLINE V enter(V x) {  // what a value contributes
-  return Mode == params::reduce_mode::sum_square_ ? mul_words(x, x) : x;
+  namespace mode = params::reduce_mode;
+  if constexpr (Mode == mode::sum_square_) return mul_words(x, x);
+  if constexpr (Mode == mode::sum_abs_) return magnitudes(x);
+  return x;
 }
 template <uint32_t Mode, class V>
 OD_INLINE V combine(V a, V b) {
@@ -107,6 +113,7 @@ static void reduce_columns(const Reduction<Word>& r) {
     case mode::min_: reduce_columns_as<mode::min_>(r); break;
     case mode::prod_: reduce_columns_as<mode::prod_>(r); break;
     case mode::sum_square_: reduce_columns_as<mode::sum_square_>(r); break;
+    case mode::sum_abs_: reduce_columns_as<mode::sum_abs_>(r); break;
     case mode::sum_:
     case mode::mean_: reduce_columns_as<mode::sum_>(r); break;
   }
@@ -120,6 +127,7 @@ static Word reduce_row(uint32_t m, const Word* x, int n) {
     case mode::min_: return reduce_row_as<mode::min_>(x, n);
     case mode::prod_: return reduce_row_as<mode::prod_>(x, n);
     case mode::sum_square_: return reduce_row_as<mode::sum_square_>(x, n);
+    case mode::sum_abs_: return reduce_row_as<mode::sum_abs_>(x, n);
     case mode::sum_:
     case mode::mean_: break;
   }

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// od::cumulative: out[o][n][i] = sum or product of x[o][0..n][i], rows whole in their chunks. Floats are
+// computed in f32 and rounded once per element, integers in words, which wrap.
+#include <algorithm>
+#include <string>
+
+#include "kernel.h"
+#include "simd/simd.h"
+#include "words.h"
+
+namespace onedispatch::kernels {
+
+namespace {
+
+namespace operand = params::cumulative::operand;
+namespace scalar = params::cumulative::scalar;
+
+class Cumulative final : public Kernel {
+ public:
+  explicit Cumulative(const Setup& setup)
+      : x_(setup.operands[operand::x]),
+        out_(setup.operands[operand::out].dtype),
+        product_(setup.scalars[scalar::product] != 0),
+        exclusive_(setup.scalars[scalar::exclusive] != 0),
+        reverse_(setup.scalars[scalar::reverse] != 0) {
+    const auto& out = setup.operands[operand::out].axes;
+    outer_ = out[0].chunk;
+    width_ = out[1].chunk;
+    inner_ = out[2].chunk;
+    for (uint32_t i = 0; i < 3; ++i) {
+      const bool same = x_.axes[i].chunk == out[i].chunk && (x_.axes[i].stride == out[i].stride || out[i].chunk == 1);
+      if (!same) reject(setup, setup.spec->operands[operand::x].at + 1 + params::kAxisWords * i, "x", "accepted: the same chunk as out has");
+    }
+    const uint32_t given = setup.scalars[scalar::length];
+    length_ = given == 0 ? width_ : given;
+    if (length_ > width_ || width_ == 0 || (length_ < width_ && inner_ != 1)) {
+      reject(setup, params::cumulative::length, "length", "accepted: 0, or up to the " + std::to_string(width_) + " of the chunk where i has one member");
+    }
+  }
+
+  void run(const Call& call) const override {
+    with_word(out_, [&](auto word) { run_as<decltype(word)>(call); });
+  }
+
+ private:
+  template <class Word>
+  void run_as(const Call& call) const {
+    const int64_t block = width_ * inner_;
+    const auto elements = static_cast<size_t>(outer_ * block);
+    const Word* x = words_in<Word>(x_, call, 0, outer_ * block, kScratchWords);
+    const Result<Word> result(out_, call, elements);
+    for (int64_t o = 0; o < outer_; ++o) {
+      Word* out = result.words + o * block;
+      if (product_) {
+        lines(x + o * block, out, Word{1}, [](Word a, Word b) { return times(a, b); });
+      } else {
+        lines(x + o * block, out, Word{0}, [](Word a, Word b) { return plus(a, b); });
+      }
+      std::fill(out + length_ * inner_, out + block, Word{0});
+    }
+    result.finish();
+  }
+
+  // One line after the other from whichever end; the line before is what came together so far.
+  template <class Word, class Combine>
+  void lines(const Word* x, Word* out, Word neutral, Combine combine) const {
+    const int64_t step = reverse_ ? -inner_ : inner_;
+    if (reverse_) {
+      x += (length_ - 1) * inner_;
+      out += (length_ - 1) * inner_;
+    }
+    const Word* before = nullptr;
+    for (int64_t n = 0; n < length_; ++n, x += step, out += step) {
+      const Word* added = exclusive_ ? (n == 0 ? nullptr : x - step) : x;
+      for (int64_t i = 0; i < inner_; ++i) {
+        const Word own = added == nullptr ? neutral : added[i];
+        out[i] = before == nullptr ? own : combine(before[i], own);
+      }
+      before = out;
+    }
+  }
+
+  static float plus(float a, float b) { return a + b; }
+  static float times(float a, float b) { return a * b; }
+  template <class Integer>
+  static Integer plus(Integer a, Integer b) {
+    return static_cast<Integer>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
+  }
+  template <class Integer>
+  static Integer times(Integer a, Integer b) {
+    return static_cast<Integer>(static_cast<uint32_t>(a) * static_cast<uint32_t>(b));
+  }
+
+  Operand x_;
+  uint32_t out_;
+  bool product_, exclusive_, reverse_;
+  int64_t outer_ = 0, width_ = 0, inner_ = 0, length_ = 0;
+};
+
+}  // namespace
+
+ONEDISPATCH_KERNEL(cumulative, make<Cumulative>)
+
+}  // namespace onedispatch::kernels

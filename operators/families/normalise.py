@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of mean 0 and variance 1, or of root mean square 1: what layer, instance and group
+normalisation have in common. Statistics are float32 for every element type."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.dtypes import FLOATS
+from onedispatch.operators.declarations.formulas import ENTRY, ROW, combined, either, operations, vectors
+from onedispatch.operators.declarations.functions import Activation
+from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
+from onedispatch.operators.families.convert import emit_converted, in_float32
+from onedispatch.operators.families.elementwise import Array
+from onedispatch.operators.families.reduce import emit_each, reshaped
+from onedispatch.operators.families.reductions import emit_reduction
+from onedispatch.operators.families.rows import LENGTH
+from onedispatch.operators.interface.operator import Lowering, Operator, TensorSpec, Unsupported
+from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand
+from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.transactions import Device
+
+SECTIONS = "*sections"  # of a row, each with a scale and a bias
+_ROWS, _PARAMETERS = f"b o {LENGTH}", f"o {SECTIONS}"
+
+
+def _cost() -> e.Expr:
+    """Walks of every row: its sum and centring, the squares' sum, scaling; scale with bias, where every
+    element has its own. Where sections have theirs, it is one walk with the scaling."""
+    length, op, mul = e.count("x", LENGTH), operations("x"), e.device("mul_cycles", "x")
+    centre, scale, bias = e.scalar("centre"), e.present("scale"), e.present("bias")
+    sections = e.scalar("sections")
+    line = e.named("line", vectors(length, "x"))
+    parted = e.named("parted", e.differs(sections, 0))
+    section = e.largest(sections, 1)
+    scaled = (1 - parted) * scale  # in a walk of its own
+    last = either(parted, section * vectors(length / section, "x"), line) * mul
+    per_row = (
+        (2 + centre) * e.device("div_cycles", "x") + e.device("sqrt_cycles", "x") + parted * section * mul
+    )
+    across = (1 + centre) * combined(length, "x", op)
+    loops = (1 + 2 * centre + scaled + either(parted, section, 1)) * ROW
+    walks = line * ((1 + 2 * centre + bias) * op + (1 + scaled) * mul)
+    return ENTRY + e.tile("b") * e.tile("o") * (loops + walks + last + per_row + across)
+
+
+NORMALISE = declare(
+    Kernel(
+        "od::normalise@1",
+        dims=("b", "o"),
+        inputs=(
+            Tensor("x", _ROWS, FLOATS, like="out"),
+            Tensor("scale", _PARAMETERS, optional=True),
+            Tensor("bias", _PARAMETERS, optional=True),
+        ),
+        outputs=(Tensor("out", _ROWS, FLOATS),),
+        scalars=(
+            Scalar("epsilon", "f32", low=0.0),
+            Scalar("centre", high=1, default=1),  # 0: divided by the root mean square as they are
+            Scalar("sections", default=0),  # of a row, as long as each other; 0: every element has its scale
+            Scalar("length", default=0),  # members of the row; 0: all that the chunk has along it
+        ),
+        cost=_cost(),
+        # ASSUMPTION: 128 instructions: two sums, a root, scale and bias by element and by section.
+        code_bytes=2048,
+        summary="(x - mean) / sqrt(variance + epsilon) * scale[o] + bias[o] of every row [b][o]",
+    )
+)
+
+
+class Normalise(Operator):
+    """Rows of [batches, rows, length]; ``scale`` and the optional ``bias`` are float32 [length], or
+    [rows, sections].
+
+    ``length`` may be several dimensions of ``x`` where its rows have no padding.
+    """
+
+    kind = "normalise"
+    applies_activation = False
+
+    def __init__(
+        self,
+        name: str,
+        inputs: list[TensorSpec],
+        output: TensorSpec,
+        device: Device,
+        *,
+        sizes: tuple[int, int, int],
+        epsilon: float,
+        centre: bool = True,
+        sections: int = 0,
+    ) -> None:
+        super().__init__(name, inputs, output, device)
+        self.sizes, self.epsilon, self.centre, self.sections = sizes, epsilon, centre, sections
+
+    def nests(self) -> list[Nest]:
+        if not self.output.size:
+            return []
+        batches, rows, length = self.sizes
+        row, width = self.output.element, self.output.row_pitch if length == self.output.row else length
+        sizes, strides = (batches, rows, width), (rows * width, width, 1)
+        access = Access(0), Access(1), Access(None)
+        x, out = (Operand(name, n, row, sizes, strides, access) for name, n in (("x", 0), ("out", OUTPUT)))
+        if self.sections:
+            laid = (rows, self.sections), (self.sections, 1), (Access(1), Access(None))
+        else:
+            laid = (length,), (1,), (Access(None),)  # type: ignore[assignment]
+        names = ("scale", "bias")[: len(self.inputs) - 1]
+        parameters = [Operand(name, i, F32, *laid) for i, name in enumerate(names, 1)]
+        scalars = {
+            "epsilon": self.epsilon,
+            "centre": int(self.centre),
+            "sections": self.sections,
+            "length": length,
+        }
+        dims = Dim("b", batches), Dim("o", rows)
+        return [Nest(NORMALISE, dims, (x, *parameters), (out,), {"b": 0, "o": 1}, scalars)]
+
+    def reference(self, *arrays: Array) -> Array:
+        batches, rows, length = self.sizes
+        x = arrays[0].astype(np.float32).reshape(batches, rows, 1, length)
+        if self.centre:
+            x = x - x.mean(axis=-1, keepdims=True)
+        variance = (x * x).mean(axis=-1, keepdims=True)
+        y = x / np.sqrt(variance + np.float32(self.epsilon))
+        if self.sections:
+            y = y.reshape(batches, rows, self.sections, -1)
+        shape = (rows, self.sections, 1) if self.sections else (length,)
+        for parameter, function in zip(arrays[1:], (np.multiply, np.add), strict=False):
+            y = function(y, parameter.reshape(shape))
+        return np.asarray(y, np.float32).astype(self.output.dtype).reshape(self.output.shape)
+
+
+class Steps:
+    """The same by other kernels, in float32 and over any axes: for rows longer than a core holds, and for
+    the mean and deviation."""
+
+    def __init__(self, name: str, lowering: Lowering, x: TensorSpec, axes: list[int], centre: bool) -> None:
+        self.name, self.lowering, self.x, self.axes, self.centre = name, lowering, x, axes, centre
+        self.kept = [1 if a in axes else n for a, n in enumerate(x.shape)]
+        self.count = prod(x.shape[a] for a in axes)
+
+    def each(
+        self, func: str, tensors: list[TensorSpec], output: TensorSpec | None = None, **more: Any
+    ) -> TensorSpec:
+        return emit_each(self.name, func, tensors, self.lowering, output, **more)
+
+    def _reduced(self, mode: str, tensor: TensorSpec) -> TensorSpec:
+        target = self.lowering.temp(np.dtype(np.float32), self.kept)
+        emit_reduction(self.name, mode, tensor, target, self.axes, self.lowering)
+        return target
+
+    def moments(self, epsilon: float) -> tuple[TensorSpec | None, TensorSpec, TensorSpec]:
+        """The mean, 1 / sqrt(variance + epsilon) of every row, and the centred rows."""
+        mean, centred = None, self.x
+        if self.centre:
+            mean = self._reduced("mean", self.x)
+            centred = self.each("sub", [self.x, mean])
+        squares = self._reduced("sum_square", centred)
+        small = self.lowering.const(np.full([1] * len(self.kept), epsilon, np.float32))
+        root = Activation("sqrt")
+        deviation = self.each("add", [squares, small], alpha=1 / self.count, activation=root)
+        inverse = self.each("copy", [deviation], activation=Activation("reciprocal"))
+        return mean, inverse, centred
+
+    def rows(self, epsilon: float, parameters: list[TensorSpec], parted: bool, output: TensorSpec) -> None:
+        """Rows into ``output``; ``parameters`` broadcast, with one value for many elements if ``parted``."""
+        _, factor, centred = self.moments(epsilon)
+        if parameters and parted:
+            factor = self.each("mul", [factor, parameters[0]])
+            func, parameters = ("muladd", parameters[1:]) if len(parameters) == 2 else ("mul", [])
+            self.each(func, [centred, factor, *parameters], output)
+            return
+        normal = self.each("mul", [centred, factor], None if parameters else output)
+        if parameters:
+            self.each("muladd" if len(parameters) == 2 else "mul", [normal, *parameters], output)
+
+
+def emit_normalised(
+    name: str,
+    x: TensorSpec,
+    parameters: list[TensorSpec],
+    output: TensorSpec,
+    lowering: Lowering,
+    *,
+    sizes: tuple[int, int, int],
+    epsilon: float,
+    centre: bool = True,
+    sections: int = 0,
+) -> None:
+    """``Normalise``, or its steps where a row does not fit a core."""
+    batches, rows, length = sizes
+    parameters = [in_float32(name, p, lowering) for p in parameters]
+    given: dict[str, Any] = {"sizes": sizes, "epsilon": epsilon, "centre": centre, "sections": sections}
+    whole = x.row_pitch == x.row or length == x.row
+    if whole:
+        try:
+            lowering.emit(Normalise(name, [x, *parameters], output, lowering.device, **given))
+            return
+        except Unsupported:
+            pass
+    wide = in_float32(name, x, lowering)
+    result = output if output.dtype == np.float32 else lowering.temp(np.dtype(np.float32), output.shape)
+    try:
+        if wide is x:
+            raise Unsupported("a row of it does not fit a core")
+        lowering.emit(Normalise(name, [wide, *parameters], result, lowering.device, **given))
+    except Unsupported:
+        shape = (batches, rows, max(sections, 1), length // max(sections, 1))
+        steps = Steps(name, lowering, reshaped(wide, shape, lowering), [2, 3], centre)
+        form = (rows, sections, 1) if sections else (1, length)
+        parameters = [reshaped(p, form, lowering) for p in parameters]
+        steps.rows(epsilon, parameters, sections > 0, result)
+    if result is not output:
+        emit_converted(name, result, output, lowering)
