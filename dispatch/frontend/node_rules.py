@@ -479,6 +479,16 @@ def dropout_ratio(facts: Facts) -> None:
         facts.refuse(facts.input_name(1), float(value.reshape(-1)[0]), "a ratio of 0 or more, below 1")
 
 
+_INTERPOLATED = (
+    one_of(
+        "coordinate_transformation_mode",
+        *("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"),
+        *("tf_half_pixel_for_nn", "tf_crop_and_resize"),
+    ),
+    one_of("keep_aspect_ratio_policy", "stretch", "not_larger", "not_smaller"),
+    one_of("mode", "nearest", "linear", "cubic"),
+    one_of("nearest_mode", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
+)
 _WINDOWED = (padding_mode, least_rank(3, "N, C, and what the window runs over"))
 _REDUCED = (second_is_a_list, reduced_axes)
 _GLOBAL = (least_rank(3, "N, C, and what is pooled"), pooled_whole)
@@ -528,12 +538,14 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "QLinearConv": (padding_mode,),
     "RMSNormalization": (axis_in_range(-1),),
     "Reshape": (second_is_a_list, reshaped_size),
+    "Resize": _INTERPOLATED,
     "Softmax": (softmax_axis,),
     "Split": (axis_in_range(0), split_sizes),
     "Squeeze": (second_is_a_list, squeezed_axes),
     "Sum": (equal_shapes_before(8),),
     "Transpose": (permutation,),
     "Unsqueeze": (unsqueezed_axes,),
+    "Upsample": (one_of("mode", "nearest", "linear"),),
     **dict.fromkeys(
         "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
         "ReduceSum ReduceSumSquare".split(),
