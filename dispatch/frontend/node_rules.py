@@ -188,8 +188,13 @@ def _window_lists(facts: Facts, rank: int) -> None:
             facts.refuse(f"attribute {name!r}", given, f"{counted(count, 'number')} of {least} or more")
 
 
-def _fits(facts: Facts, sizes: Sequence[int], kernel: Sequence[int], or_misses: bool) -> None:
-    """The window fits into the padded data; ``or_misses``: by one stride, which gives nothing."""
+def _fits(
+    facts: Facts, sizes: Sequence[int], kernel: Sequence[int], or_misses: bool, ceil_mode: bool = False
+) -> None:
+    """The window fits into the padded data; ``or_misses``: by one stride, which gives nothing.
+
+    In ``ceil_mode`` one may reach beyond it, by less than a stride.
+    """
     rank = len(sizes)
     if facts.attr("auto_pad", "NOTSET").startswith("SAME"):
         return
@@ -200,7 +205,8 @@ def _fits(facts: Facts, sizes: Sequence[int], kernel: Sequence[int], or_misses: 
     for d, (size, taps) in enumerate(zip(sizes, kernel, strict=True)):
         padded, reach = size + pads[d] + pads[d + rank], (taps - 1) * dilations[d] + 1
         empty = or_misses and padded - reach == -strides[d]  # rounds neither up nor down: no doubt
-        if reach > padded and not empty:
+        overhangs = ceil_mode and reach - padded < strides[d]
+        if reach > padded and not empty and not overhangs:
             facts.refuse(
                 f"the window along spatial dimension {d}",
                 counted(reach, "value"),
@@ -226,7 +232,8 @@ def pooled(facts: Facts) -> None:
     ):
         facts.refuse("attribute 'pads'", pads, f"less than the kernel, {kernel}: no window without data")
     if 0 not in shape:
-        _fits(facts, shape[2:], kernel, or_misses=not facts.attr("ceil_mode", 0))
+        ceil_mode = bool(facts.attr("ceil_mode", 0))
+        _fits(facts, shape[2:], kernel, or_misses=not ceil_mode, ceil_mode=ceil_mode)
 
 
 def convolved(facts: Facts) -> None:

@@ -164,6 +164,10 @@ def along_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: Tenso
     elif mode in ("SAME_UPPER", "SAME_LOWER"):
         pads = _same_pads(x, output, kernel, strides, dilations, upper=mode == "SAME_UPPER")
     kernel = [int(v) for v in kernel]
+    for d, (made, size) in enumerate(zip(output.shape[2:], x.shape[2:], strict=True)):
+        whole = 1 + max(size + pads[d] + pads[d + rank] - 1, 0) // dilations[d]
+        if made == 1 and kernel[d] > whole:  # of ceil_mode: one window, and beyond it lies nothing
+            kernel[d], strides[d] = whole, 1
     check_steps(node, kernel, strides, dilations)
     return [Along(*one) for one in zip(kernel, strides, dilations, pads[:rank], pads[rank:], strict=True)]
 

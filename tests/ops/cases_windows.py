@@ -89,6 +89,7 @@ def pools() -> list[Case]:
         ((1, 5, 13, 17), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
         ((1, 5, 13, 17), {"kernel_shape": [5, 2], "strides": [1, 3], "pads": [0, 1, 2, 0]}),
         ((1, 5, 13, 17), {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
+        ((1, 5, 7, 7), {"kernel_shape": [1280, 9], "strides": [1280, 4], "ceil_mode": 1}),
         ((1, 5, 14, 17), {"kernel_shape": [3, 3], "strides": [3, 2], "pads": [1, 1, 0, 0], "ceil_mode": 1}),
         ((1, 5, 13, 17), {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_UPPER"}),
         ((1, 5, 13, 17), {"kernel_shape": [2, 4], "strides": [2, 3], "auto_pad": "SAME_LOWER"}),
