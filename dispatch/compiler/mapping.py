@@ -187,8 +187,15 @@ def _check_ends(
         raise broken(mapping.function, about, "operators with " + ", ".join(wrong))
 
 
+# Operators whose results are as long as their data says.
+DATA_DECIDES_SHAPE = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
+
+
 def _unknown(node: Node) -> Refusal:
     """Names mapped operators of a similar name, and where to find the others."""
+    if not node.domain and node.op_type in DATA_DECIDES_SHAPE:
+        told = f"the shape of {node.op_type}'s result depends on its data, and is known only at run time"
+        return Refusal(told, "operators whose shapes follow from those of their inputs")
     reason = f"no device operator for {node.domain or 'ai.onnx'}.{node.op_type}"
     names = [mapping.op_type for mapping in registry.all_mappings()]
     close = difflib.get_close_matches(node.op_type, names, 2)

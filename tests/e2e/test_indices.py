@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import onedispatch
 from onedispatch.operators.declarations.statuses import ERRORS
-from tests.ops.case import Case, case, f32, value
+from tests.ops.case import Case, Input, case, f32, single_model, value
 
 INDEX = ERRORS[-34]
 EXTENT = 37
@@ -38,3 +41,37 @@ def test_constant_ones_are_refused(at: int) -> None:
         onedispatch.UnsupportedModelError, match=rf"index {at} of node along an axis of {EXTENT}"
     ):
         onedispatch.InferenceSession(gather(at, True).model, fallback="error")
+
+
+def numbers(given: Any) -> Input:
+    return value(given, "int64", False)
+
+
+WRONG = [
+    case("GatherElements", f32(2, 3), numbers([[0, 3], [1, 1]]), axis=1),
+    case("GatherND", f32(2, 3), numbers([[0, 2], [1, -4]])),
+    case("GatherND", f32(2, 3), numbers([[-3]])),
+    case("ReverseSequence", f32(4, 2), numbers([4, 5])),
+    case("ScatterElements", f32(2, 3), numbers([[0, 3], [1, 1]]), f32(2, 2), axis=1),
+    case("ScatterElements", f32(2, 3), numbers([[0, -4]]), f32(1, 2), axis=1),
+    case("ScatterND", f32(2, 3), numbers([[0, 2], [2, 0]]), f32(2)),
+    case("ScatterND", f32(2, 3), numbers([[2**33]]), f32(1, 3)),
+    case("TensorScatter", f32(1, 4, 3), f32(1, 2, 3), numbers([3]), opset=24),
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda one: one.id)
+def test_every_indexed_operator_looks_at_them(wrong: Case) -> None:
+    session = onedispatch.InferenceSession(wrong.model, fallback="error")
+    with pytest.raises(INDEX, match=r"node 'node'.*index -?\d+ .* along an axis of \d"):
+        session.run(None, wrong.feed)
+
+
+@pytest.mark.parametrize("op_type", ["NonZero", "Unique", "Compress"])
+def test_shapes_that_data_decides_are_refused_as_that(op_type: str) -> None:
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [6])]
+    inputs += [helper.make_tensor_value_info("c", TensorProto.BOOL, [6])] if op_type == "Compress" else []
+    node = helper.make_node(op_type, [one.name for one in inputs], ["y"])
+    model = single_model([node], inputs, ["y"])
+    with pytest.raises(onedispatch.UnsupportedModelError, match=f"{op_type}'s result depends on its data"):
+        onedispatch.InferenceSession(model, fallback="error")

@@ -131,10 +131,10 @@ def by_tuple(draw: st.DrawFn) -> Case:
     shape = tuple(draw(st.lists(st.integers(1, 7), min_size=1, max_size=5)))
     batch = draw(st.integers(0, len(shape) - 1))
     deep = draw(st.integers(1, len(shape) - batch))
-    at = tuple(draw(st.lists(st.integers(1, 5), max_size=2)))
-    found = tuples(
-        shape[batch : batch + deep], *shape[:batch], *at, const=bool(batch + len(at)) and draw(st.booleans())
-    )
+    least = 0 if batch else 1  # of one tuple alone onnx infers no shape
+    at = tuple(draw(st.lists(st.integers(1, 5), min_size=least, max_size=2)))
+    const = draw(st.booleans())
+    found = tuples(shape[batch : batch + deep], *shape[:batch], *at, const=const)
     x = Input(shape, draw(st.sampled_from(WIDTHS)), "small")
     return case("GatherND", x, found, batch_dims=batch, device=draw(DEVICES))
 
