@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from onedispatch.dispatch.frontend.function_bodies import has_operator_body
 from onedispatch.operators.declarations.registry import all_mappings
 from onedispatch.operators.families.power import EXPONENTS
 
@@ -28,6 +29,14 @@ def refusal(test: Any) -> str | None:
     types = {value.name: value.type for value in test.model.graph.input}
     reasons = (_of_node(node, types, test) for node in test.model.graph.node)
     return next((reason for reason in reasons if reason), None)
+
+
+def by_body(test: Any) -> bool:
+    """Whether every node that its mapping refuses has a function body, which may map: see ``test_bodies``."""
+    types = {value.name: value.type for value in test.model.graph.input}
+    opset = next((one.version for one in test.model.opset_import if one.domain in ("", "ai.onnx")), 1)
+    refused = [node for node in test.model.graph.node if _of_node(node, types, test)]
+    return bool(refused) and all(has_operator_body(node.op_type, "", opset) for node in refused)
 
 
 def _of_node(node: onnx.NodeProto, types: dict[str, onnx.TypeProto], test: Any) -> str | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Node tests of operators without a mapping that have a function body: by it on the device, or refused so.
+"""Node tests of operators that do not map but have a function body: by it on the device, or refused so.
 
 What maps grows, and so do the bodies that do: operators that are mapped by now are ``test_backend``'s.
 """
@@ -13,6 +13,8 @@ import pytest
 
 from onedispatch import UnsupportedModelError
 from onedispatch.dispatch.frontend.function_bodies import has_operator_body
+from tests.onnx_node.expected import by_body
+from tests.onnx_node.test_backend import TESTS as MAPPED
 from tests.onnx_node.test_backend import run_data_sets
 from tests.ops.case import OPERATORS
 
@@ -27,7 +29,8 @@ def _load() -> dict[str, Any]:
         from onnx.backend.test.loader import load_model_tests
 
         tests = load_model_tests(kind="node")
-    return {test.name: test for test in tests if test.model is not None and _by_body(test.model)}
+    found = {test.name: test for test in tests if test.model is not None and _by_body(test.model)}
+    return found | {name: test for name, test in MAPPED.items() if by_body(test)}
 
 
 def _by_body(model: Any) -> bool:

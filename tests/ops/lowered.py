@@ -41,15 +41,15 @@ def evaluate(case: Case, execute: Execute) -> Array:
     """The node's answer, every device operator computed by ``execute``."""
     lowering = lower(case)
     values: dict[str, Array] = dict(case.feed)
-    sources = {output.name: source for output, source in lowering.aliases}
-
-    sources = {output.name: source for output, source in lowering.aliases}
+    aliases = {output.name: (output, source, offset) for output, source, offset in lowering.aliases}
 
     def of(tensor: TensorSpec) -> Array:
         if tensor.value is not None:
             return np.asarray(tensor.value)
-        if tensor.name not in values and tensor.name in sources:  # the same bytes in another shape
-            values[tensor.name] = of(sources[tensor.name]).reshape(tensor.shape)
+        if tensor.name not in values and tensor.name in aliases:  # bytes of another tensor
+            output, source, offset = aliases[tensor.name]
+            at, count = (n // output.dtype.itemsize for n in (offset, output.device_bytes))
+            values[tensor.name] = output.gathered(source.laid(of(source))[at : at + count])
         return values[tensor.name]
 
     for _, op in lowering.ops:
@@ -58,9 +58,8 @@ def evaluate(case: Case, execute: Execute) -> Array:
         if op.further_outputs:
             made = op.references(*arrays)[1:]
             values |= {t.name: y for t, y in zip(op.further_outputs, made, strict=True)}
-    for output, source, offset in lowering.aliases:
-        at, count = (n // output.dtype.itemsize for n in (offset, output.device_bytes))
-        values[output.name] = output.gathered(source.laid(of(source))[at : at + count])
+    for output, _, _ in lowering.aliases:
+        of(output)
     return values["y0"]
 
 
