@@ -301,8 +301,8 @@ def test_what_is_no_library(tmp_path: Path) -> None:
 
 # What is changed in the library's source or in its declaration -> what is said of it.
 WRONG = {
-    ("{OD_LIBRARY_HEAD, ", "{3, 0, 0, 0, 0, 0, "): "version 3 of the kernel interface; accepted: 2",
-    ("{OD_LIBRARY_HEAD, ", "{2, sizeof(od_library), 8, 8, 8, 8, "): "od_kernel has 8 bytes",
+    ("{OD_LIBRARY_HEAD, ", "{4, 0, 0, 0, 0, 0, "): "version 4 of the kernel interface; accepted: 3",
+    ("{OD_LIBRARY_HEAD, ", "{3, sizeof(od_library), 8, 8, 8, 8, "): "od_kernel has 8 bytes",
     ("prepare, NULL, run, free", "prepare, NULL, NULL, free"): "prepare, run or release is null",
     ("{&test_blend_spec, ", "{NULL, "): "its declaration or its name is null",
     ('"test", kernels, 1', '"test", 0, 1'): "its table of kernels or plug-ins is null",

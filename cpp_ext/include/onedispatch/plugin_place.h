@@ -32,7 +32,7 @@ namespace detail {
 inline constexpr const char* kDtypeNames[] = {"f32", "bf16", "f16", "i8", "u8", "i16", "u16", "i32", "u32", "bool"};
 static_assert(sizeof kDtypeNames / sizeof *kDtypeNames == OD_DTYPES, "a name for every element type");
 inline constexpr uint32_t kDtypeBytes[] = {4, 2, 2, 1, 1, 2, 2, 4, 4, 1};
-inline constexpr const char* kWorkNames[] = {"op", "mul", "div", "exp", "log", "tanh", "erf", "sqrt", "move", "compare", "sum"};
+inline constexpr const char* kWorkNames[] = {"op", "mul", "div", "exp", "log", "tanh", "erf", "sqrt", "move", "compare", "sum", "sin", "tan", "atan"};
 static_assert(sizeof kWorkNames / sizeof *kWorkNames == OD_WORK_TERMS, "a name for every term of work");
 
 inline const char* dtype_name(uint32_t dtype) { return dtype < OD_DTYPES ? kDtypeNames[dtype] : "unknown"; }
@@ -122,7 +122,7 @@ class Declare {
 
   Declare& device(const std::string& name) { return devices_.push_back(keep(name)), *this; }
   Declare& code_bytes(uint32_t bytes) { return c_.code_bytes = bytes, *this; }
-  // Element operations that a member takes: op, mul, div, exp, log, tanh, erf, sqrt, move, compare, sum.
+  // Element operations that a member takes: op, mul, div, exp, log, tanh, erf, sqrt, move, compare, sum, sin (cos too), tan, atan.
   Declare& work(const std::string& term, double times) {
     c_.has_work = 1;
     c_.work[detail::code(detail::kWorkNames, term, "work")] += times;
