@@ -17,7 +17,7 @@ from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorS
 COMMON = {1.0: "none", 2.0: "square", 3.0: "cube", 0.5: "half_power", -1.0: "reciprocal"}
 FLOATS = numpy_names(ACTIVATIONS["power"].dtypes)
 BASES = (*FLOATS, "int32")
-EXPONENTS = (*BASES, "int8", "uint8", "int16", "uint16", "uint32")
+EXPONENTS = (*BASES, "int8", "uint8", "int16", "uint16", "uint32", "int64")
 
 
 @maps(

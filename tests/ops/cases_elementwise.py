@@ -142,6 +142,8 @@ def powers() -> list[Case]:
         case("Pow", f32(1, 11, kind="positive"), weight(5, 1)),
         case("Pow", f32(11, kind="special"), value([[2.0], [-1.0], [0.5], [3.0]], const=False)),
         case("Pow", base, integers("int32", 1, 11), note="whole"),
+        case("Pow", f32(3, 11, kind="positive"), value([[2], [0], [-3]], "int64", const=False)),
+        case("Pow", value([2, -3, 5], "int32", const=False), value([5, 3, 0], "int64", const=False)),
         case(
             "Pow",
             value([2, -3, 1, -1, 0, 7], "int32", const=False),
