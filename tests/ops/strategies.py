@@ -144,6 +144,21 @@ def unary(draw: st.DrawFn) -> Case:
 
 
 @st.composite
+def powers(draw: st.DrawFn) -> Case:
+    """Pow and PRelu: a second operand that broadcasts to the first, constant or computed."""
+    shape = draw(shapes())
+    own = tuple(draw(st.sampled_from([n, n, 1])) if n != 0 else n for n in shape)
+    own = own[draw(st.integers(0, len(own))) :]
+    second = _input(own, draw(st.booleans()))
+    if draw(st.booleans()):
+        return case("PRelu", f32(*shape, kind=draw(st.sampled_from(["wide", "special"]))), second)
+    if draw(st.booleans()):
+        second = value(draw(st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0, -1.0, 1.7, -2.5])))
+    kind = draw(st.sampled_from(["positive", "special"]))
+    return case("Pow", f32(*shape, kind=kind), second, device=draw(DEVICES), tolerance=Tolerance(ulp=2))
+
+
+@st.composite
 def rows(draw: st.DrawFn) -> Case:
     shape = draw(shapes(4, empty=False).filter(lambda s: len(s) > 0))
     return case(
@@ -244,6 +259,7 @@ FAMILIES: dict[str, st.SearchStrategy[Case]] = {
     "pool": pool(),
     "binary": binary(),
     "unary": unary(),
+    "powers": powers(),
     "rows": rows(),
     "channels": channels(),
     "movement": movement(),
