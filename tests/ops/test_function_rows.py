@@ -9,10 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import onedispatch.cpp_ext._core as core
 from onedispatch import SimulationError
 from onedispatch.operators.declarations import params
+from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.functions import ACTIVATIONS, ELTWISE
 from onedispatch.operators.declarations.kernel import MARK_SHIFT, Function, FunctionTable
+from onedispatch.operators.emission.image import Image
 from onedispatch.operators.families.elementwise import KERNEL
 from onedispatch.transactions import ArgKind
 from tests.ops.case import case, f32
@@ -64,3 +67,19 @@ def test_what_came_later_is_linked_and_refused_where_it_is_not() -> None:
     assert (relu.image | elu.image).nbytes == elu.image.nbytes  # once for all kernels that call it
     with pytest.raises(SimulationError, match=r"act: elu of f32.*the program image carries: od::eltwise"):
         answer("act", ACTIVATIONS.word("elu"))
+
+
+def test_an_image_without_what_came_later_does_not_go_with_its_blocks() -> None:
+    (_, relu), (_, elu) = lower(RELU).ops[0], lower(case("Elu", f32(3, 40))).ops[0]
+
+    def words(image: Image) -> bytes:
+        return np.array(image.words, "<u4").tobytes()
+
+    core.check_image(words(elu.image), elu.super_kernel_params(), 1)
+    with pytest.raises(ValueError, match="with elu of element type 0; the image carries: od::eltwise"):
+        core.check_image(words(relu.image), elu.super_kernel_params(), 1)
+    (function,) = (one for one in elu.image.linked if one.name == "activation.elu")
+    for wrong in (function._replace(types=1 << DTYPES["i8"].code), function._replace(code_bytes=16)):
+        kernels = tuple(wrong if one is function else one for one in elu.image.linked)
+        with pytest.raises(ValueError, match=r"for element types of the mask|with the code of its kernels"):
+            core.check_image(words(Image(kernels)), elu.super_kernel_params(), 1)
