@@ -163,6 +163,17 @@ def one_of(name: str, *accepted: str) -> Rule:
     return rule
 
 
+def flags(*names: str) -> Rule:
+    """Attributes that are 0 or 1."""
+
+    def rule(facts: Facts) -> None:
+        for name in names:
+            if facts.attr(name, 0) not in (0, 1):
+                facts.refuse(f"attribute {name!r}", facts.attr(name, 0), "0, 1")
+
+    return rule
+
+
 def slope_fits(facts: Facts) -> None:
     """The second input broadcasts to the first, not the other way round."""
     shape, slope = facts.shape(0), facts.shape(1)
@@ -507,6 +518,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "ArgMin": (axis_in_range(0),),
     "AveragePool": (*_WINDOWED, pooled),
     "BatchNormalization": (channel_parameters(1, 4),),
+    "BitShift": (one_of("direction", "LEFT", "RIGHT"),),
     "Cast": (rounding_mode,),
     "CastLike": (rounding_mode,),
     "Clip": (scalars(1, 2),),
@@ -529,6 +541,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "GroupNormalization": (grouped_channels, least_rank(3, "N, C, D1, ...")),
     "Hardmax": (softmax_axis,),
     "InstanceNormalization": (channel_parameters(1, 2), least_rank(3, "N, C, D1, ...")),
+    "IsInf": (),  # whatever is not 0 stands for 1
     "LRN": (window_size, least_rank(2, "N, C")),
     "LayerNormalization": (axis_in_range(-1),),
     "LogSoftmax": (softmax_axis,),
@@ -541,6 +554,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "MeanVarianceNormalization": (reduced_axes,),
     "Mean": (equal_shapes_before(8),),
     "Min": (equal_shapes_before(8),),
+    "Mod": (flags("fmod"),),
     "PRelu": (slope_fits,),
     "QLinearConv": (padding_mode,),
     "RMSNormalization": (axis_in_range(-1),),

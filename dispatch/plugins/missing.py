@@ -9,7 +9,7 @@ from types import MappingProxyType
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.plugins.files import refused
-from onedispatch.operators.declarations.functions import TABLES
+from onedispatch.operators.declarations.function_sets import ALL_TABLES
 from onedispatch.operators.emission.image import Image, Linked, names_in
 from onedispatch.operators.plugin import catalog
 
@@ -42,7 +42,7 @@ def _missing(wanted: Mapping[int, Linked], names: set[str], origins: Mapping[str
     """A text for each kernel that is not there."""
     known = {row[1]: row[0] for row in core.kernels()}
     known |= {one.kernel.digest: one.kernel.name for one in catalog.kernels()}
-    known |= {digest: name for table in TABLES for digest, name in table.later.items()}
+    known |= {digest: name for table in ALL_TABLES for digest, name in table.later.items()}
     lacking = [one for digest, one in sorted(wanted.items()) if digest not in known]
     told = {one.name: f"{_named(one.name, origins, one.digest)}, {_why(one.name)}" for one in lacking}
     unknown = {name: f"{_named(name, origins)}, {_why(name)}" for name in sorted(names - set(known.values()))}

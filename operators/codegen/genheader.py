@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from onedispatch.operators.codegen import spec_data
-from onedispatch.operators.declarations import functions, members, params, registry
+from onedispatch.operators.declarations import function_sets, members, params, registry
 from onedispatch.operators.declarations import kernel as declarations
 from onedispatch.operators.declarations.dtypes import DTYPES, OPEN
 from onedispatch.operators.declarations.expressions import Expr, Op, taken_by
@@ -140,7 +140,7 @@ def params_header(kernels: Iterable[Kernel]) -> str:
         *(line for name, fields in params.GROUPS.items() for line in _fields(name, fields)),
         *_namespace("dtype", {name if name != "bool" else "boolean": d.code for name, d in DTYPES.items()}),
     ]
-    for table in functions.TABLES:
+    for table in function_sets.ALL_TABLES:
         # An enumeration, so that a switch that leaves a function out does not compile.
         codes = ", ".join(f"{row.name}_ = {i}" for i, row in enumerate(table.rows))
         lines += [f"namespace {table.name} {{", f"enum Code : uint32_t {{ {codes} }};"]

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import inf, prod
+from math import prod
 from typing import Any, ClassVar
 
-import ml_dtypes
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.dtypes import DTYPES, EVERY, NUMBERS, DType
+from onedispatch.operators.declarations.dtypes import DTYPES, EVERY, DType
 from onedispatch.operators.declarations.formulas import ENTRY, ROW, accesses, busiest, read, vectors
 from onedispatch.operators.declarations.functions import ACTIVATIONS, ELTWISE, Activation
 from onedispatch.operators.declarations.kernel import (
@@ -156,13 +155,14 @@ def peel(
 class Eltwise(Operator):
     """``act(func(inputs))`` over the output's shape; inputs are broadcast, moved or permuted views.
 
-    All tensors have one element type. Views count elements of device memory, row padding included; the
-    index space is the output's ``device_shape`` unless ``shape`` gives another, so the padding of an
-    output's rows is computed like the rest of them.
+    The kernel's declaration says which element types go together. Views count elements of device memory,
+    row padding included; the index space is the output's ``device_shape`` unless ``shape`` gives another,
+    so the padding of an output's rows is computed like the rest of them, where inputs have it too.
     """
 
     kind = "eltwise"
     kernel: ClassVar[Kernel] = KERNEL
+    functions: ClassVar[FunctionTable] = ELTWISE
 
     def __init__(
         self,
@@ -187,27 +187,43 @@ class Eltwise(Operator):
         self._check()
 
     def _check(self) -> None:
-        for tensor in (*self.inputs, self.output):
-            self.row_of(tensor)
-        self._parts(self.shape, self.views, self.out_view)
+        self._check_types()
+        self._parts(self.shape, self.views, self.out_view, self.padding)
+
+    def _check_types(self) -> None:
+        """Raises ``Unsupported`` unless the declaration has the types, and the functions take them."""
+        tensors = {f"x{i}": tensor for i, tensor in enumerate(self.inputs)} | {"out": self.output}
+        for name, tensor in tensors.items():
+            operand, row = self.kernel.tensor(name), self.row_of(tensor)
+            if operand.like and row != self.row_of(tensors[operand.like]):
+                raise Unsupported(
+                    f"{tensor} beside {tensors[operand.like]}", "one element type for all of them"
+                )
+            if row.name not in operand.dtypes.split():
+                raise Unsupported(f"{self.kind} of {tensor}", ", ".join(numpy_names(operand.dtypes)))
+        for scalar in self.kernel.scalars:
+            if scalar.table is None:
+                continue
+            tensor = tensors[self.kernel.seen_by(scalar).name]
+            function = scalar.table[str(self.scalars[scalar.name])]
+            if not function.takes(self.row_of(tensor).name):
+                raise Unsupported(f"{function.name} of {tensor}", ", ".join(numpy_names(function.dtypes)))
 
     def row_of(self, tensor: TensorSpec) -> DType:
-        """The kernel's name for the elements of ``tensor``.
+        """The kernel's name for the elements of ``tensor``."""
+        return tensor.element
 
-        Raises ``Unsupported`` where they are not the output's, or the function does not take them.
-        """
-        row = tensor.element
-        if row != self.output.element:
-            raise Unsupported(f"{tensor} beside {self.output}", "one element type for all of them")
-        for function in (ELTWISE[self.func], ACTIVATIONS[self.activation.code]):
-            if not function.takes(row.name):
-                raise Unsupported(f"{function.name} of {tensor}", ", ".join(numpy_names(function.dtypes)))
-        return row
+    @property
+    def padding(self) -> int:
+        """Members that end the output's rows and are theirs alone: 0 where all rows are padded alike."""
+        widths = {self.row_of(tensor).per_word for tensor in (*self.inputs, self.output)}
+        return self.output.row_pitch - self.output.row if len(widths) > 1 else 0
 
     def nests(self) -> list[Nest]:
         if prod(self.shape) == 0:
             return []
-        return self.part_nests(self.shape, self.views, self.out_view, range(len(self.inputs)))
+        tensors = range(len(self.inputs))
+        return self.part_nests(self.shape, self.views, self.out_view, tensors, self.padding)
 
     def _parts(
         self, shape: Sequence[int], views: Sequence[View], out_view: View, padding: int = 0
@@ -281,15 +297,28 @@ class Eltwise(Operator):
 
     def reference(self, *arrays: Array) -> Array:
         images = [t.laid(x) for t, x in zip(self.inputs, arrays, strict=True)]
-        seen = [view.of(x, self.shape) for x, view in zip(images, self.views, strict=True)]
+        shape = (*self.shape[:-1], self.shape[-1] - self.padding)
+        seen = [view.of(x, shape) for x, view in zip(images, self.views, strict=True)]
         dtype = self.output.dtype
         with np.errstate(all="ignore"):
-            function = ELTWISE[self.func].reference
-            if function is None:
-                raise NotImplementedError(self.func)
-            result = rounded(function, dtype, self.alpha, self.beta, *seen)
-            result = rounded(lambda x: self.activation.apply(x), dtype, np.broadcast_to(result, self.shape))
-        return self.output.gathered(np.ascontiguousarray(result))
+            result = rounded(self.compute, dtype, *seen)
+            result = rounded(lambda x: self.activation.apply(x), dtype, np.broadcast_to(result, shape))
+        laid = np.zeros(self.shape, dtype)
+        laid[..., : shape[-1]] = result
+        return self.output.gathered(laid)
+
+    def compute(self, *seen: Array) -> Array:
+        """The function in NumPy."""
+        function = self.functions[self.func].reference
+        if function is None:
+            raise NotImplementedError(self.func)
+        result: Array = function(*self.numbers, *seen)
+        return result
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """What the function gets before its inputs."""
+        return self.alpha, self.beta
 
 
 def rounded(function: Callable[..., Any], dtype: np.dtype[Any], *values: Any) -> Array:
@@ -400,39 +429,11 @@ def operands_of(node: NodeSpec, dtypes: Iterable[str]) -> tuple[list[TensorSpec]
     return inputs, output
 
 
-BINARY = ELTWISE.by_onnx
 UNARY = ACTIVATIONS.by_onnx
 GELUS = {"none": "gelu", "tanh": "gelu_tanh"}  # attribute approximate
-VARIADIC = {"Sum": "add", "Max": "max", "Min": "min"}
-TAKEN = {
-    **function_dtypes(ELTWISE, BINARY | VARIADIC),
-    **function_dtypes(ACTIVATIONS, UNARY),
-    "Clip": numpy_names(NUMBERS),  # floats by an activation, integers by max and min
-}
-
-
-@maps(*BINARY, dtypes=TAKEN, notes="broadcasting; opset 7 or later")
-def map_binary(node: NodeSpec, lowering: Lowering) -> None:
-    inputs, output = operands_of(node, TAKEN[node.op_type])
-    if node.opset < 7:
-        raise Unsupported(f"{node.op_type} of opset {node.opset} broadcasts by attribute", "opset 7")
-    lowering.emit(Eltwise(node.name, BINARY[node.op_type], inputs, output, lowering.device))
-
-
-@maps(*VARIADIC, dtypes=TAKEN, notes="one input or more, broadcasting")
-def map_variadic(node: NodeSpec, lowering: Lowering) -> None:
-    inputs, output = operands_of(node, TAKEN[node.op_type])
-    if len(inputs) == 1:
-        lowering.emit(Eltwise(node.name, "copy", inputs, output, lowering.device))
-        return
-    total = inputs[0]
-    for i, tensor in enumerate(inputs[1:]):
-        last = i == len(inputs) - 2
-        shape = np.broadcast_shapes(total.shape, tensor.shape)
-        target = output if last else lowering.temp(output.dtype, shape)
-        func = VARIADIC[node.op_type]
-        lowering.emit(Eltwise(node.name, func, [total, tensor], target, lowering.device))
-        total = target
+TAKEN = function_dtypes(ACTIVATIONS, UNARY)
+# Those that int64 has too, which another kernel computes on: see ``arithmetic.py``.
+WIDE_TOO = ("Abs", "Neg")
 
 
 def emit_activation(node: NodeSpec, lowering: Lowering, activation: Activation) -> None:
@@ -441,57 +442,10 @@ def emit_activation(node: NodeSpec, lowering: Lowering, activation: Activation) 
     lowering.emit(op)
 
 
-@maps(*UNARY, dtypes=TAKEN)
+@maps(*(op for op in UNARY if op not in WIDE_TOO), dtypes=TAKEN)
 def map_unary(node: NodeSpec, lowering: Lowering) -> None:
     row = UNARY[node.op_type]
     if node.op_type == "Gelu":
         row = GELUS[node.attr("approximate", "none")]
     parameters = [float(node.attr(name, default)) for name, default in ACTIVATIONS[row].attributes]
     emit_activation(node, lowering, Activation(row, *parameters))
-
-
-@maps("Clip", dtypes=TAKEN, notes="bounds constant or computed")
-def map_clip(node: NodeSpec, lowering: Lowering) -> None:
-    _, output = operands_of(node, TAKEN["Clip"])
-    low, high = _finite(output)
-    if node.opset < 11:
-        low, high = float(node.attr("min", low)), float(node.attr("max", high))
-        emit_activation(node, lowering, Activation("clip", low, high))
-        return
-    bounds = [node.input(1), node.input(2)]
-    # Bounds of integers are operands too: parameters are float32, which has not all of them.
-    if not output.element.is_float or any(b is not None and b.value is None for b in bounds):
-        _computed_bounds(node, lowering, bounds)
-        return
-    values = [
-        d if b is None or b.value is None else float(b.value.reshape(()))
-        for b, d in zip(bounds, (low, high), strict=True)
-    ]
-    emit_activation(node, lowering, Activation("clip", *values))
-
-
-def _finite(tensor: TensorSpec) -> tuple[float, float]:
-    """The smallest and the largest finite number of a tensor's type."""
-    finfo: Any = ml_dtypes.finfo
-    limits = finfo(tensor.dtype) if tensor.element.is_float else np.iinfo(tensor.dtype)
-    return float(limits.min), float(limits.max)
-
-
-def _computed_bounds(node: NodeSpec, lowering: Lowering, bounds: Sequence[TensorSpec | None]) -> None:
-    """Bounds as operands: a maximum, then a minimum.
-
-    The bound that is left out is the greatest or smallest finite number, as it is for constant ones.
-    """
-    inputs, output = operands_of(node, TAKEN["Clip"])
-    value, (low, high) = inputs[0], _finite(output)
-    steps = [(f, b) for f, b in zip(("max", "min"), bounds, strict=True) if b is not None]
-    rest = None
-    if len(steps) == 1 and output.element.is_float:
-        only_high = bounds[0] is None
-        rest = Activation("clip", low if only_high else -inf, inf if only_high else high)
-    if not steps:
-        lowering.emit(Eltwise(node.name, "copy", [value], output, lowering.device))
-    for i, (func, bound) in enumerate(steps):
-        target = output if i == len(steps) - 1 else lowering.temp(output.dtype, output.shape)
-        lowering.emit(Eltwise(node.name, func, [value, bound], target, lowering.device, activation=rest))
-        value = target

@@ -156,6 +156,19 @@ def elements() -> list[Case]:
     return cases
 
 
+def logic() -> list[Case]:
+    condition = value([[True, False, True, True, False]] * 37, "bool")
+    return [
+        *case("Greater", f32(37, 5), f32(5)).on("npu2", *SMALL),
+        case("Greater", f32(2, 1, 3), f32(4, 1)),
+        case("Greater", f32(), f32(33)),
+        *case("Where", condition, f32(37, 5), f32(5)).on("npu2", *SMALL),
+        case("Where", value([[True], [False], [True]], "bool"), f32(3, 7), f32(1)),
+        *case("Mod", f32(37, 5, kind="positive"), f32(5, kind="positive"), fmod=1).on("npu2", *SMALL),
+        case("Mod", f32(2, 1, 33), f32(3, 1, kind="positive"), fmod=1),
+    ]
+
+
 def movements() -> list[Case]:
     shape = value([5, 7, 3], "int64")
     return [
@@ -174,7 +187,7 @@ def movements() -> list[Case]:
     ]
 
 
-NAMED = [*products(), *windows(), *elements(), *movements()]
+NAMED = [*products(), *windows(), *elements(), *logic(), *movements()]
 MOST = 6
 
 

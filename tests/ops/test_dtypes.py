@@ -69,9 +69,12 @@ def test_all_types_of_these_are_shown(op_type: str) -> None:
     schema = onnx.defs.get_schema(op_type, 22)
     kinds = {kind for c in schema.type_constraints for kind in c.allowed_type_strs}
     shown = {one.inputs[0].dtype for one in TYPED if one.op_type == op_type and one.inputs[0]}
-    assert shown == {str(r.numpy) for r in OPEN.values() if onnx_type(str(r.numpy)) in kinds} - {
-        "float32"
-    } | ({"int64", "uint64", "float64"} if op_type in ("Concat", "Transpose") else set())
+    moved, wide = {"int64", "uint64", "float64"}, {"int64"}
+    further = {"Concat": moved, "Transpose": moved, "Add": wide, "Mul": wide}.get(op_type, set())
+    assert (
+        shown
+        == {str(r.numpy) for r in OPEN.values() if onnx_type(str(r.numpy)) in kinds} - {"float32"} | further
+    )
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -94,7 +94,8 @@ def divisor(x: Input, dtype: str) -> Input:
 def bound(x: Input, dtype: str) -> list[int] | int:
     """A bound between -1 and 1 as an integer, which it would be 0 of."""
     info = np.iinfo(dtype)
-    whole: list[int] | int = np.clip(np.asarray(x.value) * 40, info.min, info.max).astype(dtype).tolist()
+    low, high = max(info.min, -(2**53)), min(info.max, 2**53)  # of float32 are none of the ends of int64
+    whole: list[int] | int = np.clip(np.asarray(x.value) * 40, low, high).astype(dtype).tolist()
     return whole
 
 

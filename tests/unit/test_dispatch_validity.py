@@ -69,6 +69,8 @@ INVALID: list[tuple[str, tuple[Array, ...], dict[str, Any], str]] = [
     ("Conv", (f(1, 4, 8, 8), f(5, 2, 3, 3)), {"group": 2}, "a divisor of 5"),
     ("Conv", (f(1, 3, 2, 8), f(4, 3, 3, 3)), {}, "3 values; accepted: at most 2"),
     ("Conv", (f(1, 3, 8, 8), f(4, 3, 3, 3)), {"strides": [0, 1]}, "'strides'|stride"),
+    ("BitShift", (ints(1).astype(np.uint8),) * 2, {"direction": "UP"}, "'UP'; accepted: 'LEFT', 'RIGHT'"),
+    ("Mod", (f(3), f(3)), {"fmod": 2}, "'fmod': given 2; accepted: 0, 1"),
     ("ConvTranspose", (f(1, 3, 4, 4), f(2, 3, 3, 3)), {}, "3 channels; accepted: 2"),
     ("ConvTranspose", (f(1, 3, 4, 4), f(3, 2, 3, 3), f(3)), {}, r"'x2'.*\[3\]; accepted: \[2\]"),
     ("ConvTranspose", (f(1, 4, 4), f(4, 2, 3)), {"group": 3}, "a divisor of 4"),

@@ -131,6 +131,14 @@ namespace scatter_mode {
 enum Code : uint32_t { none_ = 0, add_ = 1, mul_ = 2, max_ = 3, min_ = 4 };
 constexpr int kInputs[] = {2, 2, 2, 2, 2};  // that a function reads
 }  // namespace scatter_mode
+namespace comparison {
+enum Code : uint32_t { equal_ = 0, greater_ = 1, greater_or_equal_ = 2, less_ = 3, less_or_equal_ = 4, isnan_ = 5, isinf_ = 6, isposinf_ = 7, isneginf_ = 8 };
+constexpr int kInputs[] = {2, 2, 2, 2, 2, 1, 1, 1, 1};  // that a function reads
+}  // namespace comparison
+namespace binary_func {
+enum Code : uint32_t { and_ = 0, or_ = 1, xor_ = 2, not_ = 3, shift_left_ = 4, shift_right_ = 5, mod_ = 6, fmod_ = 7, float_mod_ = 8, float_fmod_ = 9, add_ = 10, sub_ = 11, mul_ = 12, div_ = 13, max_ = 14, min_ = 15, neg_ = 16, abs_ = 17 };
+constexpr int kInputs[] = {2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1};  // that a function reads
+}  // namespace binary_func
 namespace limit {
 constexpr uint32_t window_step = 4096;
 constexpr uint32_t window_plane = 1048576;
@@ -175,6 +183,33 @@ constexpr uint32_t least = 0;
 constexpr uint32_t last = 1;
 }  // namespace scalar
 }  // namespace arg
+namespace binary {
+constexpr uint32_t digest = 0x9BBA9A23;
+constexpr uint32_t x0 = 40;
+constexpr uint32_t x0_d0 = 41;
+constexpr uint32_t x0_d1 = 46;
+constexpr uint32_t x0_d2 = 51;
+constexpr uint32_t x0_d3 = 56;
+constexpr uint32_t x0_d4 = 61;
+constexpr uint32_t x1 = 66;
+constexpr uint32_t x1_d0 = 67;
+constexpr uint32_t x1_d1 = 72;
+constexpr uint32_t x1_d2 = 77;
+constexpr uint32_t x1_d3 = 82;
+constexpr uint32_t x1_d4 = 87;
+constexpr uint32_t out = 92;
+constexpr uint32_t func = 93;
+namespace dim {
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x0 = 0;
+constexpr uint32_t x1 = 1;
+constexpr uint32_t out = 2;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t func = 0;
+}  // namespace scalar
+}  // namespace binary
 namespace cast {
 constexpr uint32_t digest = 0x5C00C8A2;
 constexpr uint32_t x0 = 40;
@@ -193,6 +228,33 @@ constexpr uint32_t out = 1;
 namespace scalar {
 }  // namespace scalar
 }  // namespace cast
+namespace compare {
+constexpr uint32_t digest = 0x9A0F7B51;
+constexpr uint32_t x0 = 40;
+constexpr uint32_t x0_d0 = 41;
+constexpr uint32_t x0_d1 = 46;
+constexpr uint32_t x0_d2 = 51;
+constexpr uint32_t x0_d3 = 56;
+constexpr uint32_t x0_d4 = 61;
+constexpr uint32_t x1 = 66;
+constexpr uint32_t x1_d0 = 67;
+constexpr uint32_t x1_d1 = 72;
+constexpr uint32_t x1_d2 = 77;
+constexpr uint32_t x1_d3 = 82;
+constexpr uint32_t x1_d4 = 87;
+constexpr uint32_t out = 92;
+constexpr uint32_t func = 93;
+namespace dim {
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x0 = 0;
+constexpr uint32_t x1 = 1;
+constexpr uint32_t out = 2;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t func = 0;
+}  // namespace scalar
+}  // namespace compare
 namespace conv {
 constexpr uint32_t digest = 0xB38410E0;
 constexpr uint32_t dim_co = 40;
@@ -696,6 +758,38 @@ constexpr uint32_t extent = 1;
 constexpr uint32_t lenient = 2;
 }  // namespace scalar
 }  // namespace scatter
+namespace select {
+constexpr uint32_t digest = 0xA440AC07;
+constexpr uint32_t x0 = 40;
+constexpr uint32_t x0_d0 = 41;
+constexpr uint32_t x0_d1 = 46;
+constexpr uint32_t x0_d2 = 51;
+constexpr uint32_t x0_d3 = 56;
+constexpr uint32_t x0_d4 = 61;
+constexpr uint32_t x1 = 66;
+constexpr uint32_t x1_d0 = 67;
+constexpr uint32_t x1_d1 = 72;
+constexpr uint32_t x1_d2 = 77;
+constexpr uint32_t x1_d3 = 82;
+constexpr uint32_t x1_d4 = 87;
+constexpr uint32_t x2 = 92;
+constexpr uint32_t x2_d0 = 93;
+constexpr uint32_t x2_d1 = 98;
+constexpr uint32_t x2_d2 = 103;
+constexpr uint32_t x2_d3 = 108;
+constexpr uint32_t x2_d4 = 113;
+constexpr uint32_t out = 118;
+namespace dim {
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x0 = 0;
+constexpr uint32_t x1 = 1;
+constexpr uint32_t x2 = 2;
+constexpr uint32_t out = 3;
+}  // namespace operand
+namespace scalar {
+}  // namespace scalar
+}  // namespace select
 namespace softmax {
 constexpr uint32_t digest = 0xCAD6BBBF;
 constexpr uint32_t dim_o = 40;

@@ -44,7 +44,7 @@ struct Tensor {
   int64_t rank() const { return static_cast<int64_t>(shape.size()); }
   size_t width() const {
     if (dtype == "int8" || dtype == "uint8" || dtype == "bool") return 1;
-    if (dtype == "int64") return 8;
+    if (dtype.find("64") != std::string::npos) return 8;
     return dtype.find("16") != std::string::npos ? 2 : 4;
   }
   int64_t index(const Shape& at) const {
@@ -96,16 +96,21 @@ inline double load_two(const std::string& dtype, uint32_t code) {
   return sign * std::ldexp(exponent == 0 ? fraction : 1 + fraction, std::max(exponent, 1) - bias);
 }
 
+template <class T>
+double load_as(const uint8_t* data, size_t at) {
+  T value;
+  std::memcpy(&value, data + sizeof value * at, sizeof value);
+  return static_cast<double>(value);
+}
+
 // Element `at` of little-endian data.
 inline double load(const std::string& dtype, const uint8_t* data, size_t at) {
   if (dtype == "int8") return static_cast<int8_t>(data[at]);
   if (dtype == "uint8" || dtype == "bool") return data[at];
   if (dtype.find("16") != std::string::npos) return load_two(dtype, static_cast<uint32_t>(data[2 * at] | data[2 * at + 1] << 8));
-  if (dtype == "int64") {
-    int64_t value;
-    std::memcpy(&value, data + 8 * at, 8);
-    return static_cast<double>(value);
-  }
+  if (dtype == "int64") return load_as<int64_t>(data, at);
+  if (dtype == "uint64") return load_as<uint64_t>(data, at);
+  if (dtype == "float64") return load_as<double>(data, at);
   uint32_t word = 0;
   for (int byte = 3; byte >= 0; --byte) word = word << 8 | data[4 * at + static_cast<size_t>(byte)];
   if (dtype == "float32") {

@@ -124,6 +124,12 @@ struct SimdLevel {
   // y[i] = x[i] / (bias + scale * sum_{t < taps} squares[t * stride + i]^2) ^ beta
   void (*lrn_row)(const float* x, const float* squares, int taps, ptrdiff_t stride, float scale, float bias,
                   float beta, float* y, int n);
+  // Truth values of one or two operands (functions of params::comparison; floats as f32).
+  void (*compare)(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, uint8_t* y, size_t n);
+  // y[i] = c[i] ? a[i] : b[i], of elements of 1, 2, 4 or 8 bytes at multiples of their size.
+  void (*select_elements)(uint32_t bytes, const uint8_t* c, int sc, const void* a, int sa, const void* b, int sb, void* y, size_t n);
+  // Functions of params::binary_func; floats as f32.
+  void (*binary_func)(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, void* y, size_t n);
 
   template <class Word>
   const WordLevel<Word>& of() const {

@@ -24,5 +24,6 @@
 #include "level_integers.h"
 #include "level_rows.h"
 #include "level_windows.h"
+#include "level_logic.h"
 #include "level_table.h"
 #endif

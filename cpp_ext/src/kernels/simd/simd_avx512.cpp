@@ -52,5 +52,6 @@ OD_INLINE F even_lanes(F a, F b) {
 #include "level_integers.h"
 #include "level_rows.h"
 #include "level_windows.h"
+#include "level_logic.h"
 #include "level_table.h"
 #endif

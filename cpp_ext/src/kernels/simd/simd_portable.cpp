@@ -51,4 +51,5 @@ OD_INLINE F even_lanes(F a, F b) { return F{a[0], a[2], b[0], b[2]}; }
 #include "level_integers.h"
 #include "level_rows.h"
 #include "level_windows.h"
+#include "level_logic.h"
 #include "level_table.h"

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Comparisons, selections, functions of bits, and those of integers of up to 64 bits. Plain loops; the compiler makes
+// vectors of this level's width of them. Elements lie at multiples of their size.
+namespace onedispatch::kernels::OD_LEVEL {
+
+// Calls body with a value of the type that elements of `dtype` are compared in.
+template <class Body>
+OD_INLINE void with_element(uint32_t dtype, Body body) {
+  switch (dtype) {
+    case params::dtype::f32: body(float{}); break;
+    case params::dtype::i64: body(int64_t{}); break;
+    case params::dtype::boolean: body(uint8_t{}); break;
+    default: with_integer(dtype, body); break;
+  }
+}
+
+// y[i] = f(a[i], b[i]); where sa or sb is 0, one value for all.
+template <class T, class To, class Fn>
+static void map_elements(const void* a, int sa, const void* b, int sb, To* out, size_t n, Fn f) {
+  const T* p = static_cast<const T*>(a);
+  const T* q = static_cast<const T*>(b);
+  if (n == 0) return;
+  const T p0 = p[0], q0 = q[0];
+  if (sa != 0 && sb != 0) {
+    for (size_t i = 0; i < n; ++i) out[i] = f(p[i], q[i]);
+  } else if (sa != 0) {
+    for (size_t i = 0; i < n; ++i) out[i] = f(p[i], q0);
+  } else if (sb != 0) {
+    for (size_t i = 0; i < n; ++i) out[i] = f(p0, q[i]);
+  } else {
+    const To value = f(p0, q0);
+    for (size_t i = 0; i < n; ++i) out[i] = value;
+  }
+}
+
+// What floats are, of one operand.
+static void classify(uint32_t func, const float* x, int sx, uint8_t* y, size_t n) {
+  namespace fn = params::comparison;
+  const auto map = [&](auto f) { map_elements<float>(x, sx, x, sx, y, n, [&](float v, float) -> uint8_t { return f(v); }); };
+  if (func == fn::isnan_) map([](float v) { return v != v; });
+  if (func == fn::isinf_) map([](float v) { return v == kInf || v == -kInf; });
+  if (func == fn::isposinf_) map([](float v) { return v == kInf; });
+  if (func == fn::isneginf_) map([](float v) { return v == -kInf; });
+}
+
+static void compare(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, uint8_t* y, size_t n) {
+  namespace fn = params::comparison;
+  with_element(dtype, [&](auto element) {
+    using T = decltype(element);
+    const auto map = [&](auto f) { map_elements<T>(a, sa, b, sb, y, n, [&](T p, T q) -> uint8_t { return f(p, q); }); };
+    switch (static_cast<fn::Code>(func)) {
+      case fn::equal_: map([](T p, T q) { return p == q; }); break;
+      case fn::greater_: map([](T p, T q) { return p > q; }); break;
+      case fn::greater_or_equal_: map([](T p, T q) { return p >= q; }); break;
+      case fn::less_: map([](T p, T q) { return p < q; }); break;
+      case fn::less_or_equal_: map([](T p, T q) { return p <= q; }); break;
+      case fn::isnan_:
+      case fn::isinf_:
+      case fn::isposinf_:
+      case fn::isneginf_:
+        if constexpr (std::is_same_v<T, float>) classify(func, static_cast<const float*>(a), sa, y, n);
+        break;
+    }
+  });
+}
+
+template <class T>
+static void select_as(const uint8_t* c, int sc, const T* a, int sa, const T* b, int sb, T* y, size_t n) {
+  if (n == 0) return;
+  if (sc == 0) {  // one side for all
+    const T* from = c[0] != 0 ? a : b;
+    const int step = c[0] != 0 ? sa : sb;
+    if (step != 0) __builtin_memcpy(y, from, n * sizeof *y);
+    for (size_t i = 0; step == 0 && i < n; ++i) y[i] = from[0];
+    return;
+  }
+  const T a0 = a[0], b0 = b[0];
+  if (sa != 0 && sb != 0) {
+    for (size_t i = 0; i < n; ++i) y[i] = c[i] != 0 ? a[i] : b[i];
+  } else if (sa != 0) {
+    for (size_t i = 0; i < n; ++i) y[i] = c[i] != 0 ? a[i] : b0;
+  } else if (sb != 0) {
+    for (size_t i = 0; i < n; ++i) y[i] = c[i] != 0 ? a0 : b[i];
+  } else {
+    for (size_t i = 0; i < n; ++i) y[i] = c[i] != 0 ? a0 : b0;
+  }
+}
+
+static void select_elements(uint32_t bytes, const uint8_t* c, int sc, const void* a, int sa, const void* b, int sb, void* y, size_t n) {
+  const auto as = [&](auto element) {
+    using T = decltype(element);
+    select_as(c, sc, static_cast<const T*>(a), sa, static_cast<const T*>(b), sb, static_cast<T*>(y), n);
+  };
+  if (bytes == 1) as(uint8_t{});
+  if (bytes == 2) as(uint16_t{});
+  if (bytes == 4) as(uint32_t{});
+  if (bytes == 8) as(uint64_t{});
+}
+
+// The remainder; of what has none, 0. With the sign of the dividend, or of the divisor.
+template <class T>
+OD_INLINE T remainder_of(T p, T q, bool like_divisor) {
+  if (q == 0) return 0;
+  if constexpr (static_cast<T>(-1) < 0) {
+    if (q == -1) return 0;  // of the least number it would trap
+  }
+  const T rest = static_cast<T>(p % q);
+  return like_divisor && rest != 0 && (rest < 0) != (q < 0) ? static_cast<T>(rest + q) : rest;
+}
+
+// With the sign of the divisor, that of a zero too.
+OD_INLINE float floor_remainder(float p, float q) {
+  const float rest = __builtin_fmodf(p, q);
+  if (rest == 0.0f) return __builtin_copysignf(0.0f, q);
+  return (rest < 0) != (q < 0) && rest == rest ? rest + q : rest;
+}
+
+// Towards zero. What has no quotient gives zero, and the least number by -1 wraps to itself.
+OD_INLINE int64_t quotient_of(int64_t p, int64_t q) {
+  if (q == 0) return 0;
+  if (q == -1) return static_cast<int64_t>(uint64_t{0} - static_cast<uint64_t>(p));
+  return p / q;
+}
+
+static void binary_func(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, void* y, size_t n) {
+  namespace fn = params::binary_func;
+  with_element(dtype, [&](auto element) {
+    using T = decltype(element);
+    if constexpr (std::is_same_v<T, float>) {
+      const auto map = [&](auto f) { map_elements<float>(a, sa, b, sb, static_cast<float*>(y), n, f); };
+      if (func == fn::float_fmod_) map([](float p, float q) { return __builtin_fmodf(p, q); });
+      if (func == fn::float_mod_) map(floor_remainder);
+    } else {
+      using Bits = std::make_unsigned_t<T>;
+      constexpr Bits kWidth = 8 * sizeof(T);
+      const auto map = [&](auto f) { map_elements<T>(a, sa, b, sb, static_cast<T*>(y), n, f); };
+      const auto bits = [&](auto f) {  // they wrap
+        map_elements<Bits>(a, sa, b, sb, static_cast<Bits*>(y), n,
+                           [&](Bits p, Bits q) { return static_cast<Bits>(f(uint64_t{p}, uint64_t{q})); });
+      };
+      switch (static_cast<fn::Code>(func)) {
+        case fn::and_: bits([](uint64_t p, uint64_t q) { return p & q; }); break;
+        case fn::or_: bits([](uint64_t p, uint64_t q) { return p | q; }); break;
+        case fn::xor_: bits([](uint64_t p, uint64_t q) { return p ^ q; }); break;
+        case fn::not_:
+          if (dtype == params::dtype::boolean) {
+            map([](T p, T) { return static_cast<T>(p == 0); });
+          } else {
+            bits([](uint64_t p, uint64_t) { return ~p; });
+          }
+          break;
+        case fn::shift_left_: map([](T p, T q) { return static_cast<T>(static_cast<Bits>(q) < kWidth ? static_cast<uint64_t>(p) << q : 0); }); break;
+        case fn::shift_right_: map([](T p, T q) { return static_cast<T>(static_cast<Bits>(q) < kWidth ? static_cast<Bits>(p) >> q : 0); }); break;
+        case fn::mod_: map([](T p, T q) { return remainder_of(p, q, true); }); break;
+        case fn::fmod_: map([](T p, T q) { return remainder_of(p, q, false); }); break;
+        case fn::float_mod_:
+        case fn::float_fmod_: break;
+        case fn::add_: bits([](uint64_t p, uint64_t q) { return p + q; }); break;
+        case fn::sub_: bits([](uint64_t p, uint64_t q) { return p - q; }); break;
+        case fn::mul_: bits([](uint64_t p, uint64_t q) { return p * q; }); break;
+        case fn::div_:
+          if constexpr (sizeof(T) == 8) map([](T p, T q) { return quotient_of(p, q); });
+          break;
+        case fn::max_: map([](T p, T q) { return p < q ? q : p; }); break;
+        case fn::min_: map([](T p, T q) { return q < p ? q : p; }); break;
+        case fn::neg_: bits([](uint64_t p, uint64_t) { return uint64_t{0} - p; }); break;
+        case fn::abs_: map([](T p, T) { return p < 0 ? static_cast<T>(Bits{0} - static_cast<Bits>(p)) : p; }); break;
+      }
+    }
+  });
+}
+
+}  // namespace onedispatch::kernels::OD_LEVEL
