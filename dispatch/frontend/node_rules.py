@@ -313,6 +313,24 @@ def convolved_backwards(facts: Facts) -> None:
         facts.refuse(facts.input_name(0), counted(x[1], "channel"), f"{w[0]}, as the weights have")
 
 
+def pooled_back(facts: Facts) -> None:
+    """MaxUnpool: a position for every value, and a window for every spatial dimension."""
+    x, places, kernel = facts.shape(0), facts.shape(1), facts.attr("kernel_shape")
+    if kernel is None or min(kernel, default=0) < 1:
+        facts.refuse("attribute 'kernel_shape'", kernel, "numbers of 1 or more")
+    if x is None:
+        return
+    rank = len(x) - 2
+    if rank < 1 or len(kernel) != rank:
+        facts.refuse(facts.input_name(0), f"rank {len(x)}", f"rank {len(kernel) + 2}: N, C, {kernel}")
+    _window_lists(facts, rank)
+    if places is not None and places != x:
+        facts.refuse(facts.input_name(1), list(places), f"{list(x)}, a position for every value")
+    given = facts.value(2)
+    if given is not None and given.size != len(x):
+        facts.refuse(facts.input_name(2), given.reshape(-1).tolist(), f"{counted(len(x), 'size')}")
+
+
 def columns_of_image(facts: Facts) -> None:
     """Col2Im: as many columns as blocks lie in the padded image, each of whole blocks."""
     x, sizes, block = facts.shape(0), facts.value(1), facts.value(2)
@@ -552,6 +570,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Max": (equal_shapes_before(8),),
     "MaxPool": (*_WINDOWED, pooled),
     "MeanVarianceNormalization": (reduced_axes,),
+    "MaxUnpool": (pooled_back,),
     "Mean": (equal_shapes_before(8),),
     "Min": (equal_shapes_before(8),),
     "Mod": (flags("fmod"),),

@@ -6,6 +6,7 @@
   newer versions say, whatever the model's opset: so inference sees such a node as a call of a local
   function that imports the newer operator set.
 - Squeeze with an empty list of axes squeezes all that can be, as without a list.
+- MaxUnpool with ``output_shape`` has that shape; inference says nothing. It sees a Resize to those sizes.
 - The length of a Range follows from its operands in every type; onnx knows it of words and longer ones only.
 - Of some normalisations onnx infers nothing: they have the type and the shape of their first input.
 """
@@ -69,11 +70,23 @@ def infer_as_computed(model: ModelProto) -> None:
             short += [index] * _is_short(node, model)
         if node.op_type in _ALIKE and node.domain in ("", "ai.onnx") and node.input and node.output:
             node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output[:1], name=node.name))
+        if node.op_type == "MaxUnpool" and node.domain in ("", "ai.onnx") and opset >= _RESIZE_TAKES_SIZES:
+            _resize(node)
         since, concerned = _MENDED.get(node.op_type, (0, _rounds_up))
         if opset < since and node.domain in ("", "ai.onnx") and concerned(node):
             _wrap(model, node, f"node{index}", since)
     if short:
         _widen(model, short)
+
+
+_RESIZE_TAKES_SIZES = 13  # and no region of interest
+
+
+def _resize(node: NodeProto) -> None:
+    """A MaxUnpool that says its shape, as a node that inference takes it from."""
+    if len(node.input) > 2 and node.input[2]:
+        inputs = [node.input[0], "", "", node.input[2]]
+        node.CopyFrom(helper.make_node("Resize", inputs, list(node.output), name=node.name))
 
 
 _SHORT = (onnx.TensorProto.INT16, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)

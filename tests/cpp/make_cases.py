@@ -284,7 +284,7 @@ def only_operator(case: Case) -> Operator:
     """The one device operator of the case; for a node that moves no data, the copy that a model of
     this node alone needs."""
     lowering = lower(case)
-    if lowering.aliases:
+    if not lowering.ops:
         ((output, source, offset),) = lowering.aliases
         count, at = (n // output.dtype.itemsize for n in (output.device_bytes, offset))
         part = Part(0, (count,), View((1,), at), View((1,)))

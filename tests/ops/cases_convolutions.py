@@ -78,6 +78,22 @@ def positions() -> list[Case]:
     ]
 
 
+def unpooled() -> list[Case]:
+    """Values at places within what was pooled, each another one's. Of those with ``output_shape`` inference
+    does not know the shape; onnx's own node test has one."""
+
+    def one(shape: tuple[int, ...], whole: int, *sizes: Input, **attributes: Any) -> Case:
+        places = np.random.default_rng(3).permutation(whole)[: int(np.prod(shape))].reshape(shape)
+        return case("MaxUnpool", f32(*shape), value(places, "int64", const=False), *sizes, **attributes)
+
+    half: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    return [
+        *one((2, 3, 4, 5), 2 * 3 * 8 * 10, **half).on("npu2", *SMALL_DEVICES),
+        one((1, 2, 7), 42, kernel_shape=[3], strides=[3]),
+        one((1, 2, 3, 3), 50, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+    ]
+
+
 def transposed() -> list[Case]:
     def one(x: tuple[int, ...], w: tuple[int, ...], *bias: Input, **attributes: Any) -> Case:
         return case("ConvTranspose", f32(*x), weight(*w), *bias, tolerance=SUMS, **attributes)
@@ -117,7 +133,7 @@ def columns() -> list[Case]:
     ]
 
 
-CASES = [*volumes(), *pools(), *positions(), *transposed(), *columns()]
+CASES = [*volumes(), *pools(), *positions(), *unpooled(), *transposed(), *columns()]
 
 
 @st.composite

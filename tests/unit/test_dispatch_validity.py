@@ -76,6 +76,7 @@ INVALID: list[tuple[str, tuple[Array, ...], dict[str, Any], str]] = [
     ("ConvTranspose", (f(1, 4, 4), f(4, 2, 3)), {"group": 3}, "a divisor of 4"),
     ("ConvTranspose", (f(1, 3, 4, 4), f(3, 2, 3, 3)), {"strides": [0, 1]}, "'strides'|stride"),
     ("ConvTranspose", (f(1, 3, 4, 4), f(3, 2, 3, 3)), {"auto_pad": "BOGUS"}, "'BOGUS'; accepted: NOTSET"),
+    ("MaxUnpool", (f(1, 1, 2, 2), ints(1, 2)), {"kernel_shape": [2, 2]}, r"\[2\]; accepted: \[1, 1, 2, 2\]"),
     ("Col2Im", (f(1, 5, 5), ints(5, 5), ints(2, 5)), {"const": [1, 2], "opset": 18}, "a multiple of 10"),
     ("Einsum", (f(2, 3), f(4, 5)), {"equation": "ij,jk->ik"}, "4 for label 'j'; accepted: 3|imension"),
     ("Einsum", (f(2, 3),), {"equation": "ijk->ik"}, "rank|imension"),
