@@ -245,7 +245,7 @@ def window_attributes(make: Maker, kernel: list[int]) -> dict[str, Any]:
 
 
 def pool(make: Maker, op_type: str) -> Draft:
-    x, shape = make.data_input(3, 4)
+    x, shape = make.data_input(3, 5)
     kernel = [make.rng.randint(1, min(4, max(size, 1))) for size in shape[2:]]
     attributes = {"kernel_shape": kernel, **window_attributes(make, kernel)}
     if make.chance(0.5):
@@ -256,8 +256,24 @@ def pool(make: Maker, op_type: str) -> Draft:
     return Draft(op_type, [x], {k: v for k, v in attributes.items() if k in known})
 
 
+def conv_transpose(make: Maker, op_type: str) -> Draft:
+    x, shape = make.data_input(3, 5)
+    kernel = [make.rng.randint(1, 3) for _ in shape[2:]]
+    attributes = window_attributes(make, kernel)
+    attributes.pop("pads", None)  # of small data nothing would be left
+    return Draft(op_type, [x, make.tensor(shape[1], make.rng.randint(1, 3), *kernel, const=0.7)], attributes)
+
+
+def einsum(make: Maker, op_type: str) -> Draft:
+    x, shape = make.data_input(1, 4)
+    labels = "abcd"[: len(shape)]
+    kept = make.rng.sample([*labels[:-1], "z"], make.rng.randint(1, len(labels)))
+    equation = {"equation": f"{labels},{labels[-1]}z->{''.join(kept)}"}
+    return Draft(op_type, [x, make.tensor(shape[-1], make.rng.randint(1, 4))], equation)
+
+
 def conv(make: Maker, op_type: str) -> Draft:
-    x, shape = make.data_input(3, 4)
+    x, shape = make.data_input(3, 5)
     kernel = [make.rng.randint(1, min(3, max(size, 1))) for size in shape[2:]]
     divisors = [g for g in range(1, shape[1] + 1) if shape[1] % g == 0] or [1]
     group = make.rng.choice(divisors)
@@ -308,6 +324,7 @@ RECIPES: dict[str, Callable[[Maker, str], Draft]] = {
     "Conv": conv, "Flatten": flatten, "Gemm": gemm, "GlobalAveragePool": global_pool,
     "GlobalMaxPool": global_pool, "LRN": lrn, "LogSoftmax": along_axis, "MatMul": matmul,
     "MatMulInteger": matmul_integer, "MaxPool": pool, "Reshape": reshape, "Softmax": along_axis,
+    "ConvTranspose": conv_transpose, "Einsum": einsum, "GlobalLpPool": global_pool, "LpPool": pool,
     "Squeeze": squeeze, "Transpose": transpose, "Unsqueeze": unsqueeze,
 }  # fmt: skip
 
