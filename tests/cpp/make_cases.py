@@ -265,13 +265,15 @@ def steps() -> list[Step]:
 def steps_of(one: Case) -> Iterator[Step]:
     values: dict[str, Array] = dict(one.feed)
     lowering = lower(one)
-    sources = {output.name: source for output, source in lowering.aliases}
+    aliases = {output.name: (output, source, offset) for output, source, offset in lowering.aliases}
 
     def of(tensor: TensorSpec) -> Array:
         if tensor.value is not None:
             return np.asarray(tensor.value)
-        if tensor.name not in values and tensor.name in sources:
-            return of(sources[tensor.name]).reshape(tensor.shape)
+        if tensor.name not in values and tensor.name in aliases:  # bytes of another tensor
+            output, source, offset = aliases[tensor.name]
+            at, count = (n // output.dtype.itemsize for n in (offset, output.device_bytes))
+            return output.gathered(source.laid(of(source))[at : at + count])
         return values[tensor.name]
 
     for _, op in lowering.ops:
