@@ -185,13 +185,6 @@ def matrix(facts: Facts) -> None:
         facts.refuse(facts.input_name(0), f"rank {len(shape)}", "a matrix, rank 2")
 
 
-def resized(facts: Facts) -> None:
-    """Resize, Upsample: a mode that ONNX knows."""
-    mode, modes = facts.attr("mode", "nearest"), ("nearest", "linear", "bilinear", "cubic")
-    if mode not in modes:
-        facts.refuse("attribute 'mode'", repr(mode), ", ".join(modes))
-
-
 MOVEMENT: dict[str, tuple[Rule, ...]] = {
     "CenterCropPad": (centred,),
     "ConstantOfShape": (filled_shape,),
@@ -199,10 +192,8 @@ MOVEMENT: dict[str, tuple[Rule, ...]] = {
     "EyeLike": (matrix,),
     "Pad": (pads,),
     "Range": (counted_range,),
-    "Resize": (resized,),
     "Shape": (),  # bounds beyond the rank are clipped
     "Slice": (slice_bounds,),
     "SpaceToDepth": (space_blocks,),
     "Tile": (repeats,),
-    "Upsample": (resized,),
 }

@@ -15,6 +15,7 @@ import numpy as np
 from onedispatch.dispatch.frontend.attention_rules import ATTENTION
 from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
 from onedispatch.dispatch.frontend.movement_rules import MOVEMENT, split_sizes
+from onedispatch.dispatch.frontend.sequence_rules import SEQUENCES
 from onedispatch.operators.declarations.einsum import EquationError, check_sizes, parse
 from onedispatch.transactions.base.phrases import counted, span
 
@@ -532,6 +533,7 @@ _GLOBAL = (least_rank(3, "N, C, and what is pooled"), pooled_whole)
 RULES: dict[str, tuple[Rule, ...]] = {
     **ATTENTION,
     **MOVEMENT,
+    **SEQUENCES,
     "ArgMax": (axis_in_range(0),),
     "ArgMin": (axis_in_range(0),),
     "AveragePool": (*_WINDOWED, pooled),

@@ -325,6 +325,17 @@ ACTIVATIONS = FunctionTable(
             work=work(log=1, div=1, mul=1, op=8),
             code_bytes=768,
         ),
+        # What recurrent layers know beside.
+        Function(
+            "affine", lambda x, a, b: np.float32(a) * x + np.float32(b), dtypes=FLOATS, work=work(mul=1, op=1)
+        ),
+        Function(
+            "scaled_tanh",
+            lambda x, a, b: np.float32(a) * np.tanh(np.float32(b) * x),
+            dtypes=FLOATS,
+            work=work(tanh=1, mul=2),
+            code_bytes=512,
+        ),
     ),
     sealed=14,
 )
@@ -444,7 +455,22 @@ SCATTERS = FunctionTable(
     sealed=5,
 )
 
-TABLES = (ACTIVATIONS, ELTWISE, REDUCTIONS, POOLINGS, SCATTERS)
+# What becomes of the sums of a step of a recurrent layer; the work on a vector of the state, gates aside.
+CELLS = FunctionTable(
+    "recurrent_cell",
+    (
+        Function("rnn", dtypes="f32", work=FREE),
+        Function("gru", dtypes="f32", work=work(mul=3, op=3)),  # the reset gate scales the product
+        # The reset gate scales the state before it is multiplied: two calls for a step.
+        Function("gru_gates", dtypes="f32", work=work(mul=2, op=1)),
+        Function("gru_update", dtypes="f32", work=work(mul=1, op=1)),
+        Function("lstm", dtypes="f32", work=work(mul=3, op=1)),
+        Function("lstm_coupled", dtypes="f32", work=work(mul=3, op=2)),  # forgets as much as comes in
+    ),
+    sealed=6,
+)
+
+TABLES = (ACTIVATIONS, ELTWISE, REDUCTIONS, POOLINGS, SCATTERS, CELLS)
 
 
 def _shrunk(x: Array, a: float, b: float) -> Any:

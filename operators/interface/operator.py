@@ -221,7 +221,8 @@ class Operator:
 
     @cached_property
     def _read_inputs(self) -> frozenset[int]:
-        return frozenset(op.tensor for nest in self._nests for op in nest.strided_inputs)
+        """Indices of inputs. A nest may also read what earlier ones have written: an output."""
+        return frozenset(op.tensor for nest in self._nests for op in nest.strided_inputs if op.output is None)
 
     @cached_property
     def _bound(self) -> list[BoundNest]:

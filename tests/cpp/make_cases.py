@@ -208,6 +208,7 @@ def registered() -> list[Case]:
 
 REGISTERED = registered()
 CASES = [*NAMED, *REGISTERED]
+ALONE = frozenset(one.op_type for one in CASES)
 
 
 @dataclass(frozen=True)
@@ -260,6 +261,18 @@ def steps() -> list[Step]:
             if step.is_plain and step.sort not in found:
                 found[step.sort] = step
     return list(found.values())
+
+
+def parted() -> list[Step]:
+    """The device operators of the first cases of every operator that always takes several of them."""
+    found: dict[str, list[Step]] = {}
+    for one in TABLE:
+        kept = found.setdefault(one.op_type, [])
+        if one.op_type in ALONE or len(kept) >= MOST or not np.isfinite(one.expected[0]).all():
+            continue
+        known = {type(step.op) for step in kept}
+        kept += [step for step in steps_of(one) if step.answer.size and type(step.op) not in known]
+    return [step for steps in found.values() for step in steps]
 
 
 def steps_of(one: Case) -> Iterator[Step]:
@@ -327,12 +340,12 @@ def write(case: Case, folder: Path, name: str, answered: bool) -> None:
     write_files(folder / name, case.device, op, weights, lines)
 
 
-def write_step(step: Step, folder: Path, name: str) -> None:
+def write_step(step: Step, folder: Path, name: str, element: DType | None) -> None:
     """The files of one device operator, inputs' values and answer with it."""
     op, weights, allowed = step.op, Weights(), step.case.allowed
     lines = [
         f"operator {step.case.op_type}",
-        f"element {step.narrowest}",
+        *([f"element {element}"] if element else []),
         f"device {step.case.device}",
         f"tolerance {step.ulp} {allowed.scale} {allowed.absolute}",
     ]
@@ -403,8 +416,11 @@ def main() -> int:
         write(one, folder, f"{number:03d}_{one.op_type}_{one.device}", number >= len(NAMED))
     narrow = steps()
     for number, step in enumerate(narrow, len(CASES)):
-        write_step(step, folder, f"{number:03d}_step_{step.narrowest}_{step.case.op_type}")
-    print(f"{len(CASES) + len(narrow)} cases in {folder}")
+        write_step(step, folder, f"{number:03d}_step_{step.narrowest}_{step.case.op_type}", step.narrowest)
+    parts = parted()
+    for number, step in enumerate(parts, len(CASES) + len(narrow)):
+        write_step(step, folder, f"{number:03d}_part_{step.op.kind}_{step.case.op_type}", None)
+    print(f"{len(CASES) + len(narrow) + len(parts)} cases in {folder}")
     return 0
 
 

@@ -71,6 +71,9 @@ def typed(one: Case, dtype: str) -> Case | None:
         return None  # fractions of integers
     if one.attributes.get("reduction", "none") != "none" and dtype not in REDUCED:
         return None  # refused, or a rounding per update, of which nobody else has an answer
+    weighted = one.op_type in ("Resize", "Upsample") and one.attributes.get("mode", "nearest") != "nearest"
+    if weighted and (whole or dtype in ("bool", "float64")):
+        return None  # sums of weighted elements are of floats, and refused of others
     inputs = []
     for i, (x, formal) in enumerate(zip(one.inputs, formals, strict=True)):
         if x is not None and (formal == formals[0] or one.op_type in TOGETHER):
@@ -164,6 +167,8 @@ def answer(one: Case) -> Array:
         found = run_onnxruntime(wide.model, wide.feed)[0]
         short = found.dtype == np.float32 and one.op_type != "Cast"
         return found.astype(BFLOAT16) if short else found
+    if one.op_type in ("Resize", "Upsample") and one.attributes.get("mode", "nearest") == "nearest":
+        return placed(one)
     try:
         return run_onnxruntime(one.model, one.feed)[0]
     except (NotImplemented, InvalidGraph, Fail):
@@ -176,6 +181,19 @@ def answer(one: Case) -> Array:
         # NumPy widens sums, which ONNX does not
         declared = one.model.graph.output[0].type.tensor_type.elem_type
         return found.astype(helper.tensor_dtype_to_np_dtype(declared))
+
+
+def placed(one: Case) -> Array:
+    """Of operators that only move elements, and of which neither onnxruntime nor onnx's reference has all
+    types: where onnxruntime puts the numbers of the elements."""
+    x, data = one.inputs[0], one.arrays[0]
+    assert x is not None and data is not None
+    numbers = np.arange(data.size, dtype=np.float32).reshape(data.shape)
+    numbered = replace(x, dtype="float32", kind="value", value=numbers.tolist())
+    moved = replace(one, inputs=(numbered, *one.inputs[1:]))
+    (found,) = run_onnxruntime(moved.model, moved.feed)
+    taken: Array = data.reshape(-1)[found.astype(np.int64)]
+    return taken
 
 
 def widened(narrow: str, dtype: str, one: Case) -> Case:

@@ -112,8 +112,8 @@ constexpr uint32_t boolean = 9;
 constexpr uint32_t i64 = 10;
 }  // namespace dtype
 namespace activation {
-enum Code : uint32_t { none_ = 0, relu_ = 1, leakyrelu_ = 2, clip_ = 3, sigmoid_ = 4, tanh_ = 5, exp_ = 6, sqrt_ = 7, erf_ = 8, abs_ = 9, neg_ = 10, log_ = 11, reciprocal_ = 12, softsign_ = 13, ceil_ = 14, floor_ = 15, round_ = 16, sign_ = 17, elu_ = 18, selu_ = 19, celu_ = 20, gelu_ = 21, gelu_tanh_ = 22, mish_ = 23, hardsigmoid_ = 24, hardswish_ = 25, swish_ = 26, softplus_ = 27, thresholded_relu_ = 28, shrink_ = 29, square_ = 30, cube_ = 31, half_power_ = 32, power_ = 33, sin_ = 34, cos_ = 35, tan_ = 36, asin_ = 37, acos_ = 38, atan_ = 39, sinh_ = 40, cosh_ = 41, asinh_ = 42, acosh_ = 43, atanh_ = 44 };
-constexpr int kInputs[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};  // that a function reads
+enum Code : uint32_t { none_ = 0, relu_ = 1, leakyrelu_ = 2, clip_ = 3, sigmoid_ = 4, tanh_ = 5, exp_ = 6, sqrt_ = 7, erf_ = 8, abs_ = 9, neg_ = 10, log_ = 11, reciprocal_ = 12, softsign_ = 13, ceil_ = 14, floor_ = 15, round_ = 16, sign_ = 17, elu_ = 18, selu_ = 19, celu_ = 20, gelu_ = 21, gelu_tanh_ = 22, mish_ = 23, hardsigmoid_ = 24, hardswish_ = 25, swish_ = 26, softplus_ = 27, thresholded_relu_ = 28, shrink_ = 29, square_ = 30, cube_ = 31, half_power_ = 32, power_ = 33, sin_ = 34, cos_ = 35, tan_ = 36, asin_ = 37, acos_ = 38, atan_ = 39, sinh_ = 40, cosh_ = 41, asinh_ = 42, acosh_ = 43, atanh_ = 44, affine_ = 45, scaled_tanh_ = 46 };
+constexpr int kInputs[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};  // that a function reads
 }  // namespace activation
 namespace eltwise_func {
 enum Code : uint32_t { copy_ = 0, add_ = 1, sub_ = 2, mul_ = 3, div_ = 4, muladd_ = 5, fill_ = 6, max_ = 7, min_ = 8, pow_ = 9, prelu_ = 10, ipow_ = 11 };
@@ -131,6 +131,10 @@ namespace scatter_mode {
 enum Code : uint32_t { none_ = 0, add_ = 1, mul_ = 2, max_ = 3, min_ = 4 };
 constexpr int kInputs[] = {2, 2, 2, 2, 2};  // that a function reads
 }  // namespace scatter_mode
+namespace recurrent_cell {
+enum Code : uint32_t { rnn_ = 0, gru_ = 1, gru_gates_ = 2, gru_update_ = 3, lstm_ = 4, lstm_coupled_ = 5 };
+constexpr int kInputs[] = {1, 1, 1, 1, 1, 1};  // that a function reads
+}  // namespace recurrent_cell
 namespace comparison {
 enum Code : uint32_t { equal_ = 0, greater_ = 1, greater_or_equal_ = 2, less_ = 3, less_or_equal_ = 4, isnan_ = 5, isinf_ = 6, isposinf_ = 7, isneginf_ = 8 };
 constexpr int kInputs[] = {2, 2, 2, 2, 2, 1, 1, 1, 1};  // that a function reads
@@ -472,6 +476,44 @@ constexpr uint32_t act_alpha = 2;
 constexpr uint32_t act_beta = 3;
 }  // namespace scalar
 }  // namespace gemm
+namespace grid_sample {
+constexpr uint32_t digest = 0x98F79FF2;
+constexpr uint32_t dim_n = 40;
+constexpr uint32_t dim_c = 41;
+constexpr uint32_t dim_p = 42;
+constexpr uint32_t x = 43;
+constexpr uint32_t x_n = 44;
+constexpr uint32_t x_c = 49;
+constexpr uint32_t x_k = 54;
+constexpr uint32_t x_row = 59;
+constexpr uint32_t grid = 64;
+constexpr uint32_t grid_n = 65;
+constexpr uint32_t grid_p = 70;
+constexpr uint32_t grid_coordinates = 75;
+constexpr uint32_t out = 80;
+constexpr uint32_t taps = 81;
+constexpr uint32_t points = 82;
+constexpr uint32_t padding = 83;
+constexpr uint32_t corners = 84;
+constexpr uint32_t height = 85;
+namespace dim {
+constexpr uint32_t n = 0;
+constexpr uint32_t c = 1;
+constexpr uint32_t p = 2;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x = 0;
+constexpr uint32_t grid = 1;
+constexpr uint32_t out = 2;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t taps = 0;
+constexpr uint32_t points = 1;
+constexpr uint32_t padding = 2;
+constexpr uint32_t corners = 3;
+constexpr uint32_t height = 4;
+}  // namespace scalar
+}  // namespace grid_sample
 namespace lrn {
 constexpr uint32_t digest = 0xB17051CF;
 constexpr uint32_t dim_o = 40;
@@ -655,6 +697,68 @@ constexpr uint32_t out = 3;
 namespace scalar {
 }  // namespace scalar
 }  // namespace position
+namespace recurrent {
+constexpr uint32_t digest = 0x95F05F69;
+constexpr uint32_t dim_part = 40;
+constexpr uint32_t dim_b = 41;
+constexpr uint32_t dim_n = 42;
+constexpr uint32_t h = 43;
+constexpr uint32_t h_b = 44;
+constexpr uint32_t h_k = 49;
+constexpr uint32_t r = 54;
+constexpr uint32_t r_k = 55;
+constexpr uint32_t r_gates = 60;
+constexpr uint32_t r_n = 65;
+constexpr uint32_t x = 70;
+constexpr uint32_t x_b = 71;
+constexpr uint32_t x_gates = 76;
+constexpr uint32_t x_n = 81;
+constexpr uint32_t prev = 86;
+constexpr uint32_t prev_kept = 87;
+constexpr uint32_t prev_b = 92;
+constexpr uint32_t prev_n = 97;
+constexpr uint32_t more = 102;
+constexpr uint32_t more_rows = 103;
+constexpr uint32_t more_n = 108;
+constexpr uint32_t out = 113;
+constexpr uint32_t cell = 114;
+constexpr uint32_t f = 115;
+constexpr uint32_t f_alpha = 116;
+constexpr uint32_t f_beta = 117;
+constexpr uint32_t g = 118;
+constexpr uint32_t g_alpha = 119;
+constexpr uint32_t g_beta = 120;
+constexpr uint32_t h_act = 121;
+constexpr uint32_t h_alpha = 122;
+constexpr uint32_t h_beta = 123;
+constexpr uint32_t clip = 124;
+namespace dim {
+constexpr uint32_t part = 0;
+constexpr uint32_t b = 1;
+constexpr uint32_t n = 2;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t h = 0;
+constexpr uint32_t r = 1;
+constexpr uint32_t x = 2;
+constexpr uint32_t prev = 3;
+constexpr uint32_t more = 4;
+constexpr uint32_t out = 5;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t cell = 0;
+constexpr uint32_t f = 1;
+constexpr uint32_t f_alpha = 2;
+constexpr uint32_t f_beta = 3;
+constexpr uint32_t g = 4;
+constexpr uint32_t g_alpha = 5;
+constexpr uint32_t g_beta = 6;
+constexpr uint32_t h_act = 7;
+constexpr uint32_t h_alpha = 8;
+constexpr uint32_t h_beta = 9;
+constexpr uint32_t clip = 10;
+}  // namespace scalar
+}  // namespace recurrent
 namespace reduce {
 constexpr uint32_t digest = 0xD404DE58;
 constexpr uint32_t dim_r = 40;

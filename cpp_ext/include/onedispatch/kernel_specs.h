@@ -8,9 +8,10 @@
 
 static const od_function_spec od_binary_func[] = {{"and", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 2040u, 0u, 0u}, {"or", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 2040u, 0u, 0u}, {"xor", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 2040u, 0u, 0u}, {"not", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 2040u, 0u, 0u}, {"shift_left", {0, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 336u, 0u, 0u}, {"shift_right", {0, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 336u, 0u, 0u}, {"mod", {2, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1528u, 0u, 0u}, {"fmod", {1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1528u, 0u, 0u}, {"float_mod", {4, 2, 2, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"float_fmod", {3, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"add", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1024u, 0u, 0u}, {"sub", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1024u, 0u, 0u}, {"mul", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1024u, 0u, 0u}, {"div", {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1024u, 0u, 0u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1024u, 0u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1024u, 0u, 0u}, {"neg", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1024u, 0u, 0u}, {"abs", {1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1024u, 0u, 0u}};
 static const od_function_spec od_comparison[] = {{"equal", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 2047u, 0u, 0u}, {"greater", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1535u, 0u, 0u}, {"greater_or_equal", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1535u, 0u, 0u}, {"less", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1535u, 0u, 0u}, {"less_or_equal", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1535u, 0u, 0u}, {"isnan", {0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"isinf", {0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"isposinf", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"isneginf", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}};
-static const od_function_spec od_activation[] = {{"none", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"relu", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"leakyrelu", {0, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"clip", {0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"sigmoid", {4, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"tanh", {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"exp", {0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"sqrt", {0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"erf", {0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"abs", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"neg", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 175u, 0u, 0u}, {"log", {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"reciprocal", {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"softsign", {1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"ceil", {0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2142260586u, 256u}, {"floor", {0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1526973017u, 256u}, {"round", {0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2618744915u, 256u}, {"sign", {0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 3040689844u, 256u}, {"elu", {1, 1, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 4152690363u, 512u}, {"selu", {1, 2, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 3513610372u, 512u}, {"celu", {1, 2, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2851924216u, 512u}, {"gelu", {1, 3, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 394026476u, 512u}, {"gelu_tanh", {2, 5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2692162805u, 512u}, {"mish", {2, 2, 1, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 74847079u, 512u}, {"hardsigmoid", {1, 1, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 300232169u, 256u}, {"hardswish", {1, 2, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 679861589u, 256u}, {"swish", {4, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1523565680u, 512u}, {"softplus", {3, 0, 0, 1, 1, 0, 0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2641169207u, 768u}, {"thresholded_relu", {0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 4264365699u, 256u}, {"shrink", {2, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 2423618188u, 256u}, {"square", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 877757267u, 256u}, {"cube", {0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 599523586u, 256u}, {"half_power", {1, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 889905077u, 256u}, {"power", {8, 4, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1959549103u, 1024u}, {"sin", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1067231954u, 768u}, {"cos", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1936446998u, 768u}, {"tan", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2422003283u, 896u}, {"asin", {8, 8, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 3787239284u, 512u}, {"acos", {8, 8, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2139538957u, 512u}, {"atan", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 15701947u, 512u}, {"sinh", {6, 5, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1174680312u, 512u}, {"cosh", {2, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 3247531391u, 512u}, {"asinh", {8, 3, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2902600373u, 768u}, {"acosh", {8, 3, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2692711464u, 768u}, {"atanh", {8, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 280901277u, 768u}};
+static const od_function_spec od_activation[] = {{"none", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"relu", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"leakyrelu", {0, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"clip", {0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"sigmoid", {4, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"tanh", {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"exp", {0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"sqrt", {0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"erf", {0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"abs", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"neg", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 175u, 0u, 0u}, {"log", {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"reciprocal", {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"softsign", {1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"ceil", {0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2142260586u, 256u}, {"floor", {0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1526973017u, 256u}, {"round", {0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2618744915u, 256u}, {"sign", {0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 3040689844u, 256u}, {"elu", {1, 1, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 4152690363u, 512u}, {"selu", {1, 2, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 3513610372u, 512u}, {"celu", {1, 2, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2851924216u, 512u}, {"gelu", {1, 3, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 394026476u, 512u}, {"gelu_tanh", {2, 5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2692162805u, 512u}, {"mish", {2, 2, 1, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 74847079u, 512u}, {"hardsigmoid", {1, 1, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 300232169u, 256u}, {"hardswish", {1, 2, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 679861589u, 256u}, {"swish", {4, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1523565680u, 512u}, {"softplus", {3, 0, 0, 1, 1, 0, 0, 0, 4, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2641169207u, 768u}, {"thresholded_relu", {0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 4264365699u, 256u}, {"shrink", {2, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 2423618188u, 256u}, {"square", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 877757267u, 256u}, {"cube", {0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 599523586u, 256u}, {"half_power", {1, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 889905077u, 256u}, {"power", {8, 4, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1959549103u, 1024u}, {"sin", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1067231954u, 768u}, {"cos", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1936446998u, 768u}, {"tan", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2422003283u, 896u}, {"asin", {8, 8, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 3787239284u, 512u}, {"acos", {8, 8, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2139538957u, 512u}, {"atan", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 15701947u, 512u}, {"sinh", {6, 5, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1174680312u, 512u}, {"cosh", {2, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 3247531391u, 512u}, {"asinh", {8, 3, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2902600373u, 768u}, {"acosh", {8, 3, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 2692711464u, 768u}, {"atanh", {8, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 280901277u, 768u}, {"affine", {1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1171327394u, 256u}, {"scaled_tanh", {0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1701625772u, 512u}};
 static const od_function_spec od_eltwise_func[] = {{"copy", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"add", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"sub", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"mul", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"div", {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"muladd", {1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"fill", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"pow", {8, 4, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"prelu", {0, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 391u, 3033308867u, 256u}, {"ipow", {0, 62, 0, 0, 0, 0, 0, 0, 62, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 128u, 3595656749u, 256u}};
 static const od_function_spec od_pool_mode[] = {{"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"average_exclude_pad", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"average_include_pad", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 0u, 0u}, {"sum", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 7u, 1836385973u, 256u}};
+static const od_function_spec od_recurrent_cell[] = {{"rnn", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1u, 0u, 0u}, {"gru", {3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1u, 0u, 0u}, {"gru_gates", {1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1u, 0u, 0u}, {"gru_update", {1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1u, 0u, 0u}, {"lstm", {1, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1u, 0u, 0u}, {"lstm_coupled", {2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1u, 0u, 0u}};
 static const od_function_spec od_reduce_mode[] = {{"sum", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"mean", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"sum_square", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"prod", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"sum_abs", {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 3013761038u, 256u}};
 static const od_function_spec od_scatter_mode[] = {{"none", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1023u, 0u, 0u}, {"add", {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"mul", {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"max", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}, {"min", {0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 511u, 0u, 0u}};
 static const od_axis_spec od_arg_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
@@ -775,7 +776,7 @@ static const od_scalar_spec od_conv_scalars[] = {
     {"dh", 86, OD_SCALAR_U32, 1.0, 4096.0, 0, 3, 0},
     {"dw", 87, OD_SCALAR_U32, 1.0, 4096.0, 0, 3, 0},
     {"width", 88, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 3, 0},
-    {"act", 89, OD_SCALAR_FUNCTION, 0.0, 44.0, od_activation, 3, 0},
+    {"act", 89, OD_SCALAR_FUNCTION, 0.0, 46.0, od_activation, 3, 0},
     {"act_alpha", 90, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
     {"act_beta", 91, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
 };
@@ -1202,7 +1203,7 @@ static const od_scalar_spec od_dwconv_scalars[] = {
     {"dh", 81, OD_SCALAR_U32, 1.0, 4096.0, 0, 3, 0},
     {"dw", 82, OD_SCALAR_U32, 1.0, 4096.0, 0, 3, 0},
     {"width", 83, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 3, 0},
-    {"act", 84, OD_SCALAR_FUNCTION, 0.0, 44.0, od_activation, 3, 0},
+    {"act", 84, OD_SCALAR_FUNCTION, 0.0, 46.0, od_activation, 3, 0},
     {"act_alpha", 85, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
     {"act_beta", 86, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
 };
@@ -1353,7 +1354,7 @@ static const od_scalar_spec od_eltwise_scalars[] = {
     {"func", 119, OD_SCALAR_FUNCTION, 0.0, 11.0, od_eltwise_func, 3, 0},
     {"alpha", 120, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
     {"beta", 121, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
-    {"act", 122, OD_SCALAR_FUNCTION, 0.0, 44.0, od_activation, 3, 0},
+    {"act", 122, OD_SCALAR_FUNCTION, 0.0, 46.0, od_activation, 3, 0},
     {"act_alpha", 123, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
     {"act_beta", 124, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 3, 0},
 };
@@ -1672,7 +1673,7 @@ static const uint32_t od_gemm_types[] = {
 };
 static const od_scalar_spec od_gemm_scalars[] = {
     {"alpha", 95, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
-    {"act", 96, OD_SCALAR_FUNCTION, 0.0, 44.0, od_activation, 7, 0},
+    {"act", 96, OD_SCALAR_FUNCTION, 0.0, 46.0, od_activation, 7, 0},
     {"act_alpha", 97, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
     {"act_beta", 98, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
 };
@@ -2044,6 +2045,112 @@ enum { OD_GEMM_M = 0, OD_GEMM_N = 1 };
 enum { OD_GEMM_A = 0, OD_GEMM_B = 1, OD_GEMM_BIAS = 2, OD_GEMM_A_ZERO = 3, OD_GEMM_B_ZERO = 4, OD_GEMM_SCALE = 5, OD_GEMM_OUT_ZERO = 6, OD_GEMM_OUT = 7 };
 enum { OD_GEMM_ALPHA = 0, OD_GEMM_ACT = 1, OD_GEMM_ACT_ALPHA = 2, OD_GEMM_ACT_BETA = 3 };
 static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x6F8CC5AFu, od_gemm_dims, 2, 1, 0, od_gemm_operands, 8, od_gemm_types, 10, od_gemm_scalars, 4, od_gemm_cost, 308, od_gemm_scratch, 35, 1, od_gemm_constants, 19, 99, 128, 2560, OD_PRINT_NO};
+static const od_axis_spec od_grid_sample_x[] = {{"n", 0}, {"c", 1}, {"k", 254}, {"row", 255}};
+static const od_axis_spec od_grid_sample_grid[] = {{"n", 0}, {"p", 2}, {"coordinates", 255}};
+static const od_axis_spec od_grid_sample_out[] = {{"n", 0}, {"c", 1}, {"p", 2}};
+static const od_operand_spec od_grid_sample_operands[] = {
+    {"x", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_grid_sample_x, 4},
+    {"grid", 64, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_grid_sample_grid, 3},
+    {"out", 80, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_grid_sample_out, 3},
+};
+static const od_scalar_spec od_grid_sample_scalars[] = {
+    {"taps", 81, OD_SCALAR_U32, 1.0, 4.0, 0, 2, 0},
+    {"points", 82, OD_SCALAR_U32, 1.0, 64.0, 0, 2, 0},
+    {"padding", 83, OD_SCALAR_U32, 0.0, 2.0, 0, 2, 0},
+    {"corners", 84, OD_SCALAR_U32, 0.0, 1.0, 0, 2, 0},
+    {"height", 85, OD_SCALAR_U32, 1.0, 4294967295.0, 0, 2, 0},
+};
+/* call_cycles + tile(n) * (row_cycles + lines * (count(grid, *coordinates) * (2 * out's mul_cycles + 4 * out's op_cycles + 4 * out's compare_cycles + (max(taps, 1) != 1) * out's op_cycles + (max(taps, 2) != 2) * 12 * (out's mul_cycles + out's op_cycles)) + points * (count(grid, *coordinates) * out's mul_cycles + 2 * out's op_cycles)) + tile(c) * (row_cycles + points * (tile(p) * gather_cycles + lines * ((max(taps, 1) != 1) * out's mul_cycles + out's op_cycles))))
+ * lines: ceil(tile(p) / out's lanes)
+ * points: points
+ */
+static const od_step od_grid_sample_cost[] = {
+    {OD_OP_DEVICE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 2, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 2, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 2, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 2, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 2, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 2, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 12.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 2, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 2, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 1, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 2, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 2, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 2, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_SCALAR, 1, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_DEVICE, 6, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 2, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 2, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 2, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+};
+static const char* const od_grid_sample_dims[] = {"n", "c", "p"};
+static const char* const od_grid_sample_constants[] = {"call_cycles", "row_cycles", "lanes", "mul_cycles", "op_cycles", "compare_cycles", "gather_cycles"};
+enum { OD_GRID_SAMPLE_N = 0, OD_GRID_SAMPLE_C = 1, OD_GRID_SAMPLE_P = 2 };
+enum { OD_GRID_SAMPLE_X = 0, OD_GRID_SAMPLE_GRID = 1, OD_GRID_SAMPLE_OUT = 2 };
+enum { OD_GRID_SAMPLE_TAPS = 0, OD_GRID_SAMPLE_POINTS = 1, OD_GRID_SAMPLE_PADDING = 2, OD_GRID_SAMPLE_CORNERS = 3, OD_GRID_SAMPLE_HEIGHT = 4 };
+static const od_kernel_spec od_grid_sample_spec = {"od::grid_sample@1", 0x98F79FF2u, od_grid_sample_dims, 3, 1, 0, od_grid_sample_operands, 3, 0, 0, od_grid_sample_scalars, 5, od_grid_sample_cost, 79, 0, 0, 0, od_grid_sample_constants, 7, 86, 128, 2560, OD_PRINT_NO};
 static const od_axis_spec od_lrn_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_lrn_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_lrn_operands[] = {
@@ -2271,7 +2378,7 @@ static const od_scalar_spec od_pool_scalars[] = {
     {"pad_left", 69, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1, 0},
     {"pad_bottom", 70, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1, 0},
     {"pad_right", 71, OD_SCALAR_U32, 0.0, 1048576.0, 0, 1, 0},
-    {"act", 72, OD_SCALAR_FUNCTION, 0.0, 44.0, od_activation, 1, 0},
+    {"act", 72, OD_SCALAR_FUNCTION, 0.0, 46.0, od_activation, 1, 0},
     {"act_alpha", 73, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
     {"act_beta", 74, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
 };
@@ -2563,6 +2670,301 @@ static const char* const od_position_constants[] = {"call_cycles", "row_cycles",
 enum { OD_POSITION_J = 0 };
 enum { OD_POSITION_INDEX = 0, OD_POSITION_BOUND = 1, OD_POSITION_FACTOR = 2, OD_POSITION_OUT = 3 };
 static const od_kernel_spec od_position_spec = {"od::position@1", 0x68207DFBu, od_position_dims, 1, 0, 0, od_position_operands, 4, 0, 0, 0, 0, od_position_cost, 79, 0, 0, 0, od_position_constants, 13, 65, 128, 768, OD_PRINT_NO};
+static const od_axis_spec od_recurrent_h[] = {{"b", 1}, {"k", 254}};
+static const od_axis_spec od_recurrent_r[] = {{"k", 254}, {"gates", 255}, {"n", 2}};
+static const od_axis_spec od_recurrent_x[] = {{"b", 1}, {"gates", 255}, {"n", 2}};
+static const od_axis_spec od_recurrent_prev[] = {{"kept", 255}, {"b", 1}, {"n", 2}};
+static const od_axis_spec od_recurrent_more[] = {{"rows", 255}, {"n", 2}};
+static const od_axis_spec od_recurrent_out[] = {{"part", 0}, {"b", 1}, {"n", 2}};
+static const od_operand_spec od_recurrent_operands[] = {
+    {"h", 43, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_recurrent_h, 2},
+    {"r", 54, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_recurrent_r, 3},
+    {"x", 70, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_recurrent_x, 3},
+    {"prev", 86, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_recurrent_prev, 3},
+    {"more", 102, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 4, 0, od_recurrent_more, 2},
+    {"out", 113, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_recurrent_out, 3},
+};
+static const od_scalar_spec od_recurrent_scalars[] = {
+    {"cell", 114, OD_SCALAR_FUNCTION, 0.0, 5.0, od_recurrent_cell, 5, 0},
+    {"f", 115, OD_SCALAR_FUNCTION, 0.0, 46.0, od_activation, 5, 0},
+    {"f_alpha", 116, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0},
+    {"f_beta", 117, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0},
+    {"g", 118, OD_SCALAR_FUNCTION, 0.0, 46.0, od_activation, 5, 0},
+    {"g_alpha", 119, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0},
+    {"g_beta", 120, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0},
+    {"h_act", 121, OD_SCALAR_FUNCTION, 0.0, 46.0, od_activation, 5, 0},
+    {"h_alpha", 122, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0},
+    {"h_beta", 123, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 5, 0},
+    {"clip", 124, OD_SCALAR_F32, 0.0, INFINITY, 0, 5, 0},
+};
+/* pack(h) + pack(r) + products + accumulators + last step
+ * last step: last * vectors * (count(r, *gates) * (out's op_cycles + (max(clip, 1) != 1) * 2 * out's compare_cycles) + (count(r, *gates) - 1) * work(f, out) + work(g, out) + work(h_act, out) + work(cell, out) + present(more) * count(more, *rows) * (out's mul_cycles + out's op_cycles))
+ * accumulators: kept * (h's and its sums' product_call_cycles + ceil(tile(b) / h's native_m) * h's native_m * ceil(columns / h's native_n) * h's native_n * h's and its sums' output_cycles + last * (h's and out's product_call_cycles + ceil(tile(b) / h's native_m) * h's native_m * ceil(columns / h's native_n) * h's native_n * h's and out's output_cycles)) + (1 - kept) * (h's and out's product_call_cycles + ceil(tile(b) / h's native_m) * h's native_m * ceil(columns / h's native_n) * h's native_n * h's and out's output_cycles)
+ * products: ceil(tile(b) / h's native_m) * h's native_m * ceil(k / h's native_k) * h's native_k * ceil(columns / h's native_n) * h's native_n / h's and r's macs_per_cycle
+ * vectors: tile(b) * ceil(tile(n) / out's lanes)
+ * pack(h): tile(b) * k / run(h) * ceil(run(h) / h's lanes) * h's pack_cycles + (max(step(h), 1) != 1) * ceil(tile(b) * k * bytes(h) / vector_bytes) * gather_cycles
+ * pack(r): k * columns / run(r) * ceil(run(r) / r's lanes) * r's pack_cycles + (max(step(r), 1) != 1) * ceil(k * columns * bytes(r) / vector_bytes) * gather_cycles
+ * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
+ * columns: count(r, *gates) * tile(n)
+ */
+static const od_step od_recurrent_cost[] = {
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_RUN, 0, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_RUN, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 0, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 1, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_STEP, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 2, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 3, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_RUN, 1, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_RUN, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 0, 1, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 1, 1, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_STEP, 1, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 2, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 3, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 7, 0, 1, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 5, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STEPS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_SUMS, 8, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_SUMS, 9, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_LAST, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 5, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 9, 0, 5, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_BYTES, 5, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_STEPS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 5, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 9, 0, 5, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_LAST, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 0, 5, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 10, 5, 255, 0.0},
+    {OD_OP_SCALAR, 10, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 11, 5, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_WORK, 1, 5, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_WORK, 4, 5, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_WORK, 7, 5, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_WORK, 0, 5, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 4, 0, 0, 0.0},
+    {OD_OP_COUNT, 4, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 12, 5, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 10, 5, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+};
+/* 4 * tile(b) * tile(n) * count(r, *gates) + parts(h) + parts(r)
+ * parts(r): (r's pack_cycles != 0) * count(h, k) * tile(n) * count(r, *gates) * r's part_bytes
+ * parts(h): (h's pack_cycles != 0) * tile(b) * count(h, k) * h's part_bytes
+ */
+static const od_step od_recurrent_scratch[] = {
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 1, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 13, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 1, 1, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 1, 1, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 13, 1, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+};
+static const char* const od_recurrent_dims[] = {"part", "b", "n"};
+static const char* const od_recurrent_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "op_cycles", "compare_cycles", "mul_cycles", "part_bytes"};
+enum { OD_RECURRENT_PART = 0, OD_RECURRENT_B = 1, OD_RECURRENT_N = 2 };
+enum { OD_RECURRENT_H = 0, OD_RECURRENT_R = 1, OD_RECURRENT_X = 2, OD_RECURRENT_PREV = 3, OD_RECURRENT_MORE = 4, OD_RECURRENT_OUT = 5 };
+enum { OD_RECURRENT_CELL = 0, OD_RECURRENT_F = 1, OD_RECURRENT_F_ALPHA = 2, OD_RECURRENT_F_BETA = 3, OD_RECURRENT_G = 4, OD_RECURRENT_G_ALPHA = 5, OD_RECURRENT_G_BETA = 6, OD_RECURRENT_H_ACT = 7, OD_RECURRENT_H_ALPHA = 8, OD_RECURRENT_H_BETA = 9, OD_RECURRENT_CLIP = 10 };
+static const od_kernel_spec od_recurrent_spec = {"od::recurrent@1", 0x95F05F69u, od_recurrent_dims, 3, 1, 0, od_recurrent_operands, 6, 0, 0, od_recurrent_scalars, 11, od_recurrent_cost, 215, od_recurrent_scratch, 29, 1, od_recurrent_constants, 14, 125, 128, 4096, OD_PRINT_NO};
 static const od_axis_spec od_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
 static const od_axis_spec od_reduce_out[] = {{"r", 0}, {"i", 1}};
 static const od_operand_spec od_reduce_operands[] = {
@@ -2576,7 +2978,7 @@ static const uint32_t od_reduce_types[] = {
 };
 static const od_scalar_spec od_reduce_scalars[] = {
     {"mode", 59, OD_SCALAR_FUNCTION, 0.0, 6.0, od_reduce_mode, 0, 0},
-    {"act", 60, OD_SCALAR_FUNCTION, 0.0, 44.0, od_activation, 1, 0},
+    {"act", 60, OD_SCALAR_FUNCTION, 0.0, 46.0, od_activation, 1, 0},
     {"act_alpha", 61, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
     {"act_beta", 62, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 1, 0},
 };
@@ -4144,6 +4546,6 @@ enum { OD_TOP_K_X = 0, OD_TOP_K_VALUES = 1, OD_TOP_K_PLACES = 2 };
 enum { OD_TOP_K_LARGEST = 0 };
 static const od_kernel_spec od_top_k_spec = {"od::top_k@1", 0x2B9BA445u, od_top_k_dims, 3, 1, 0, od_top_k_operands, 3, 0, 0, od_top_k_scalars, 1, od_top_k_cost, 135, 0, 0, 0, od_top_k_constants, 8, 62, 128, 3072, OD_PRINT_NO};
 /* Every declared kernel. */
-#define OD_KERNELS(X) X(od_arg) X(od_binary) X(od_cast) X(od_compare) X(od_conv) X(od_cumulative) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_lrn) X(od_normalise) X(od_pool) X(od_pool_index) X(od_position) X(od_reduce) X(od_resample) X(od_scatter) X(od_select) X(od_softmax) X(od_take) X(od_top_k)
+#define OD_KERNELS(X) X(od_arg) X(od_binary) X(od_cast) X(od_compare) X(od_conv) X(od_cumulative) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_grid_sample) X(od_lrn) X(od_normalise) X(od_pool) X(od_pool_index) X(od_position) X(od_recurrent) X(od_reduce) X(od_resample) X(od_scatter) X(od_select) X(od_softmax) X(od_take) X(od_top_k)
 
 #endif

@@ -184,6 +184,8 @@ static void unary(uint32_t code, float alpha, float beta, const float* x, float*
       break;
     case act::swish_: map_one(x, y, n, [&](F v) { return v * sigmoid_f(a * v); }); break;
     case act::softplus_: map_one(x, y, n, [&](F v) { return softplus_f(v); }); break;
+    case act::affine_: map_one(x, y, n, [&](F v) { return fma(a, v, b); }); break;
+    case act::scaled_tanh_: map_one(x, y, n, [&](F v) { return a * tanh_f(b * v); }); break;
     case act::thresholded_relu_: map_one(x, y, n, [&](F v) { return select(v > a, v, zero); }); break;
     case act::shrink_:
       map_one(x, y, n, [&](F v) { return select(v < -a, v + b, select(v > a, v - b, zero)); });
