@@ -185,6 +185,14 @@ def matrix(facts: Facts) -> None:
         facts.refuse(facts.input_name(0), f"rank {len(shape)}", "a matrix, rank 2")
 
 
+def triangle(facts: Facts) -> None:
+    shape, k = facts.shape(0), facts.shape(1)
+    if shape is not None and len(shape) < 2:
+        facts.refuse(facts.input_name(0), f"rank {len(shape)}", "matrices, rank 2 or more")
+    if k is not None and prod(k) != 1:
+        facts.refuse(facts.input_name(1), list(k), "a scalar")
+
+
 MOVEMENT: dict[str, tuple[Rule, ...]] = {
     "CenterCropPad": (centred,),
     "ConstantOfShape": (filled_shape,),
@@ -196,4 +204,5 @@ MOVEMENT: dict[str, tuple[Rule, ...]] = {
     "Slice": (slice_bounds,),
     "SpaceToDepth": (space_blocks,),
     "Tile": (repeats,),
+    "Trilu": (triangle,),
 }

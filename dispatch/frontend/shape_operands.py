@@ -46,6 +46,7 @@ _SHAPE_OPERANDS: dict[str, tuple[int, ...]] = {
     "Squeeze": (1,),
     "Tile": (1, 2),
     "TopK": (1,),
+    "Trilu": (1,),
     "Unsqueeze": (1,),
     "Upsample": (1,),
 }

@@ -13,9 +13,10 @@ import numpy as np
 
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
+from onedispatch.operators.families.arithmetic import emit_arithmetic
 from onedispatch.operators.families.boxes import emit_boxes, filling
 from onedispatch.operators.families.convert import emit_converted, in_float32
-from onedispatch.operators.families.elementwise import Eltwise, operands_of
+from onedispatch.operators.families.elementwise import operands_of
 from onedispatch.operators.families.movement import MOVED, Copy
 from onedispatch.operators.interface.operator import Lowering
 
@@ -64,7 +65,7 @@ def map_shape(node: NodeSpec, lowering: Lowering) -> None:
 
 
 _COUNTED = 1 << 24
-RANGES = ("float32", "float16", "bfloat16", "int16", "int32")
+RANGES = ("float32", "float16", "bfloat16", "int16", "int32", "int64")
 
 
 @maps("Range", dtypes=RANGES, notes="start and delta are operands, in float32 where they are shorter floats")
@@ -84,8 +85,8 @@ def map_range(node: NodeSpec, lowering: Lowering) -> None:
     steps = lowering.const(np.arange(count).astype(stash))
     if delta.value is None or delta.value.item() != 1:
         scaled = lowering.temp(stash, output.shape)
-        lowering.emit(Eltwise(f"{node.name}//steps", "mul", [steps, delta], scaled, lowering.device))
+        emit_arithmetic(f"{node.name}//steps", "mul", [steps, delta], scaled, lowering)
         steps = scaled
-    lowering.emit(Eltwise(node.name, "add", [steps, start], numbers, lowering.device))
+    emit_arithmetic(node.name, "add", [steps, start], numbers, lowering)
     if numbers is not output:
         emit_converted(f"{node.name}//narrow", numbers, output, lowering)

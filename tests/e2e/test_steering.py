@@ -53,6 +53,7 @@ GIVEN: list[tuple[str, list[dict[str, Array]], dict[str, Any]]] = [
         {"x": X, "pads": ints(3, -2), "v": np.float32(5), "axes": ints(-1)},
     ], {}),
     ("Tile", [{"x": X, "repeats": ints(1, 3)}, {"x": X, "repeats": ints(2, 1)}], {}),
+    ("Trilu", [{"x": X, "k": np.int64(1)}, {"x": X, "k": np.int64(-2)}], {"upper": 0}),
     ("ConstantOfShape", [{"shape": ints(3, 5)}, {"shape": ints(5, 3)}], {}),
     ("Range", [
         {name: np.array(n, np.int32) for name, n in zip(("start", "limit", "delta"), row, strict=True)}

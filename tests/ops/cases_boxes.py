@@ -107,7 +107,18 @@ def tiles() -> list[Case]:
     ]
 
 
-CASES = [*slices(), *splits(), *pads(), *crops(), *blocks(), *tiles()]
+def triangles() -> list[Case]:
+    return [
+        case("Trilu", f32(5, 7)),
+        case("Trilu", f32(3, 37, 64, kind="special"), value(-2, "int64"), upper=0, note="-2"),
+        case("Trilu", f32(2, 3, 5, 5), value(1, "int64"), note="1"),
+        case("Trilu", f32(4, 4), value(99, "int64"), upper=0, note="all"),
+        case("Trilu", integers("int64", 7, 5), value(-1, "int64"), upper=1, note="-1"),
+        case("Trilu", Input((5, 9), "bool"), upper=0, device="npu2_1col"),
+    ]
+
+
+CASES = [*slices(), *splits(), *pads(), *crops(), *blocks(), *tiles(), *triangles()]
 
 
 @st.composite

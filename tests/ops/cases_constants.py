@@ -42,6 +42,7 @@ CASES = [
     ranged("int32", -7, 1000, 13),
     ranged("int32", 5, 105, 1, const=True),
     ranged("int16", 9, 0, -2),
+    ranged("int64", 1 << 40, (1 << 40) + 90, 7),
     ranged("float32", 5, 5, 1),
     case("Shape", f32(2, 3, 5)),
     case("Shape", f32(2, 3, 5), start=-2, end=9),
@@ -57,7 +58,7 @@ def range_case(draw: st.DrawFn) -> Case:
     delta = draw(st.sampled_from([1, 2, 7, -1, -3]))
     start, count = draw(st.integers(-50, 50)), draw(st.sampled_from([1, 2, 3, 31, 64, 257, 1009]))
     limit = start + delta * count - draw(st.integers(0, abs(delta) - 1)) * (1 if delta > 0 else -1)
-    dtype = draw(st.sampled_from(["float32", "int16", "int32"]))
+    dtype = draw(st.sampled_from(["float32", "int16", "int32", "int64"]))
     return replace(ranged(dtype, start, limit, delta, draw(st.booleans())), device=draw(DEVICES))
 
 

@@ -138,6 +138,7 @@ INVALID: list[tuple[str, tuple[Array, ...], dict[str, Any], str]] = [
     ("DepthToSpace", (f(1, 4, 2, 2),), {"blocksize": 0}, "'blocksize'"),
     ("SpaceToDepth", (f(1, 4, 2, 3),), {"blocksize": 2}, r"\[2, 3\]"),
     ("SpaceToDepth", (f(4, 2, 3),), {"blocksize": 2}, "rank 4"),
+    ("Trilu", (f(3),), {}, "rank 2 or more"),
     ("EyeLike", (f(3),), {}, "a matrix|rank"),
     ("ConstantOfShape", (ints(3, -1),), {"opset": 9}, "0 or more"),
     ("Range", tuple(np.array(n, np.float32) for n in (0, 3, 0)), {}, "step other than 0"),
