@@ -14,8 +14,9 @@ from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.select import SEARCH
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.transactions import Device
+from tests.host_nodes import on_host
 
-UNARY = ("Relu", "Sigmoid", "Tanh", "Abs", "Neg", "Identity", "LeakyRelu", "Sin")  # the last is the host's
+UNARY = ("Relu", "Sigmoid", "Tanh", "Abs", "Neg", "Identity", "LeakyRelu", "host")
 BINARY = ("Add", "Mul", "Sub", "Max")
 CHANNELS = 8
 
@@ -41,11 +42,17 @@ def random_model(seed: int, batch: int) -> onnx.ModelProto:
         recent = names[-3:] if rng.random() < 0.6 else names
         first, second = (str(rng.choice(recent)) for _ in range(2))
         made, kind = f"t{i}", rng.random()
-        if nodes and kind < 0.1:
-            node = onnx.NodeProto.FromString(nodes[int(rng.integers(len(nodes)))].SerializeToString())
+        whole = [node for node in nodes if node.op_type != "Cast"]  # of those there are two in a row
+        if whole and kind < 0.1:
+            node = onnx.NodeProto.FromString(whole[int(rng.integers(len(whole)))].SerializeToString())
             node.name, node.output[0] = f"n{i}", made
         elif kind < 0.55:
-            node = helper.make_node(str(rng.choice(UNARY)), [first], [made], f"n{i}")
+            op_type = str(rng.choice(UNARY))
+            if op_type == "host":
+                wide, node = on_host(first, made, f"n{i}")
+                nodes.append(wide)
+            else:
+                node = helper.make_node(op_type, [first], [made], f"n{i}")
         elif kind < 0.75:
             node = helper.make_node(str(rng.choice(BINARY)), [first, second], [made], f"n{i}")
         elif kind < 0.9:

@@ -22,6 +22,7 @@ from onedispatch.dispatch.cli import app
 from onedispatch.dispatch.cli.output import parse_inputs, parse_shapes, print_json, visible
 from onedispatch.dispatch.cli.txn import _parse_sizes, _parse_tile
 from onedispatch.dispatch.runtime.report import OpReport, RunReport
+from tests.host_nodes import on_host
 
 COMMANDS = (["run"], ["compile"], ["inspect"], ["bench"], ["ops"], ["devices"], ["txn"])
 COMMANDS += (["kernel"], ["kernel", "list"], ["kernel", "show"])
@@ -162,7 +163,7 @@ def test_inspect_tells_of_a_name_that_means_two_sizes(tmp_path: Path) -> None:
 
 def test_inspect_names_the_host_engine(tmp_path: Path) -> None:
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [3, 3]) for n in ("x", "y")]
-    graph = helper.make_graph([helper.make_node("Sin", ["x"], ["y"], name="sine")], "g", ends[:1], ends[1:])
+    graph = helper.make_graph(on_host("x", "y"), "g", ends[:1], ends[1:])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
     invoke("compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.od"))
     for name in ("m.onnx", "m.od"):

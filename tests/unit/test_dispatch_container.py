@@ -25,6 +25,7 @@ from onedispatch.dispatch.artifact.model import compile_model
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.transactions.base.errors import CompiledModelError, InputError
 from tests.fuzz.mutate import compiled_joined, compiled_parts
+from tests.host_nodes import on_host
 
 
 def small(batch: int | str = 2) -> onnx.ModelProto:
@@ -106,8 +107,8 @@ def test_one_changed_byte_is_an_error(saved: bytes, tmp_path: Path, at: int, cha
 def mixed_model() -> onnx.ModelProto:
     """Device, host, device."""
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4]) for n in ("x", "y")]
-    nodes = [helper.make_node(op, [i], [o]) for op, i, o in (("Relu", "x", "a"), ("Sin", "a", "b"))]
-    nodes.append(helper.make_node("Neg", ["b"], ["y"]))
+    ends_of = helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["b"], ["y"])
+    nodes = [ends_of[0], *on_host("a", "b"), ends_of[1]]
     graph = helper.make_graph(nodes, "mixed", ends[:1], ends[1:])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
