@@ -14,27 +14,14 @@ import numpy as np
 
 from onedispatch.dispatch.frontend.attention_rules import ATTENTION
 from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
+from onedispatch.dispatch.frontend.index_rules import INDEXED
 from onedispatch.dispatch.frontend.movement_rules import MOVEMENT, split_sizes
 from onedispatch.dispatch.frontend.sequence_rules import SEQUENCES
+from onedispatch.dispatch.frontend.shared_rules import axis_in_range, one_of
 from onedispatch.operators.declarations.einsum import EquationError, check_sizes, parse
 from onedispatch.transactions.base.phrases import counted, span
 
 # -- axes ---------------------------------------------------------------------------------------
-
-
-def axis_in_range(default: int, *, end: bool = False) -> Rule:
-    """Attribute ``axis`` names a dimension of the first input; ``end``: or the place behind the last."""
-
-    def rule(facts: Facts) -> None:
-        axis, shape = facts.attr("axis", default), facts.shape(0)
-        if shape is None:
-            return
-        rank = len(shape)
-        most = rank if end else rank - 1
-        if not -rank <= axis <= most and not (rank == 0 and axis in (-1, 0)):
-            facts.refuse("attribute 'axis'", axis, f"{span(-rank, most)} for rank {rank}")
-
-    return rule
 
 
 def softmax_axis(facts: Facts) -> None:
@@ -151,17 +138,6 @@ def padding_mode(facts: Facts) -> None:
     mode = facts.attr("auto_pad", "")
     if mode and mode not in AUTO_PADS:
         facts.refuse("attribute 'auto_pad'", repr(mode), ", ".join(AUTO_PADS))
-
-
-def one_of(name: str, *accepted: str) -> Rule:
-    """Attribute ``name`` is one of ``accepted``; left out, it is the first."""
-
-    def rule(facts: Facts) -> None:
-        given = facts.attr(name, accepted[0])
-        if given not in accepted:
-            facts.refuse(f"attribute {name!r}", repr(given), ", ".join(map(repr, accepted)))
-
-    return rule
 
 
 def flags(*names: str) -> Rule:
@@ -532,6 +508,7 @@ _GLOBAL = (least_rank(3, "N, C, and what is pooled"), pooled_whole)
 
 RULES: dict[str, tuple[Rule, ...]] = {
     **ATTENTION,
+    **INDEXED,
     **MOVEMENT,
     **SEQUENCES,
     "ArgMax": (axis_in_range(0),),
@@ -552,7 +529,6 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Dropout": (scalars(1, 2), dropout_ratio),
     "Einsum": (equation,),
     "Flatten": (axis_in_range(1, end=True),),
-    "Gather": (axis_in_range(0),),
     "Gelu": (one_of("approximate", "none", "tanh"),),
     "Gemm": (matrix_product,),
     "GlobalAveragePool": _GLOBAL,

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX's rules for operators whose data decides addresses: axes, batches, what is done with equal places."""
+
+from __future__ import annotations
+
+from onedispatch.dispatch.frontend.facts import Facts, Rule
+from onedispatch.dispatch.frontend.shared_rules import axis_in_range, one_of
+from onedispatch.transactions.base.phrases import span
+
+_REDUCTION = one_of("reduction", "none", "add", "mul", "max", "min")
+
+
+def batches(facts: Facts) -> None:
+    """GatherND: the dimensions in front that data and indices share are fewer than either has."""
+    given, ranks = facts.attr("batch_dims", 0), [facts.shape(i) for i in (0, 1)]
+    known = [len(shape) for shape in ranks if shape is not None]
+    least = min(known, default=given + 1)
+    if not 0 <= given < least:
+        facts.refuse("attribute 'batch_dims'", given, f"{span(0, least - 1)} for these ranks")
+
+
+def one_hot_axis(facts: Facts) -> None:
+    """OneHot: a place for the new dimension among those of the indices."""
+    shape, axis = facts.shape(0), facts.attr("axis", -1)
+    if shape is not None and not -len(shape) - 1 <= axis <= len(shape):
+        accepted = f"{span(-len(shape) - 1, len(shape))} for indices of rank {len(shape)}"
+        facts.refuse("attribute 'axis'", axis, accepted)
+
+
+def reversed_axes(facts: Facts) -> None:
+    """ReverseSequence: batches along one of the first two dimensions, time along the other."""
+    batch, time = facts.attr("batch_axis", 1), facts.attr("time_axis", 0)
+    for name, given in (("batch_axis", batch), ("time_axis", time)):
+        if given not in (0, 1):
+            facts.refuse(f"attribute {name!r}", given, "0 or 1")
+    if batch == time:
+        facts.refuse("attribute 'time_axis'", time, f"{1 - batch}, where batch_axis is {batch}")
+
+
+INDEXED: dict[str, tuple[Rule, ...]] = {
+    "Gather": (axis_in_range(0),),
+    "GatherElements": (axis_in_range(0),),
+    "GatherND": (batches,),
+    "OneHot": (one_hot_axis,),
+    "ReverseSequence": (reversed_axes,),
+    "Scatter": (axis_in_range(0),),
+    "ScatterElements": (axis_in_range(0), _REDUCTION),
+    "ScatterND": (_REDUCTION,),
+    "TensorScatter": (axis_in_range(-2), one_of("mode", "linear", "circular")),
+    "TopK": (axis_in_range(-1),),
+}
