@@ -99,7 +99,7 @@ INVALID: list[tuple[str, tuple[Array, ...], dict[str, Any], str]] = [
     ("GRU", (f(3, 2, 5), f(1, 12, 5), f(1, 12, 4)), {"hidden_size": 5}, "given 5; accepted: 4, as R says"),
     ("RNN", (f(3, 2, 5), f(1, 4, 5), f(1, 4, 4)), {"activations": ["Sine"]}, "'Sine'; accepted: Relu"),
     ("RNN", (f(3, 2, 5), f(1, 4, 5), f(1, 4, 4)), {"activations": ["Relu"] * 2}, "accepted: 1 of them"),
-    ("Resize", (f(1, 3), f(0), f(2)), {"mode": "BOGUS"}, "'BOGUS'; accepted: nearest, linear, cubic"),
+    ("Resize", (f(1, 3), f(0), f(2)), {"mode": "BOGUS"}, "'BOGUS'; accepted: 'nearest', 'linear', 'cubic'"),
     ("Gemm", (f(3, 5), f(6, 4)), {}, "5 rows"),
     ("Transpose", (f(2, 3),), {"perm": [0]}, r"\[0\]; accepted: a permutation of 0 to 1"),
     ("Transpose", (f(2, 3),), {"perm": [1, 1]}, "a permutation"),
