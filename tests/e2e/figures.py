@@ -53,6 +53,8 @@ NETWORKS: list[tuple[str, int | None, int | None]] = [
     ("light_inception_v2", 2, None),
     ("light_densenet121", None, None),
 ]
+# What models/export wrote of published architectures, weights taken out.
+EXPORTED = [(str(path), None, None) for path in sorted((ROOT / "models" / "light").glob("*.onnx"))]
 DEVICES = ("npu1", "npu2", "npu2_2col")
 OPERATORS: dict[str, Case] = {
     "MatMul 256 x 512 x 384": case("MatMul", f32(256, 512), weight(512, 384)),
@@ -93,8 +95,8 @@ class Example:
 
 
 def network_name(name: str, batch: int | None, image: int | None) -> str:
-    """How the table names one of ``NETWORKS``."""
-    parts = [name, f"batch {batch}" if batch else "", f"{image} x {image}" if image else ""]
+    """How the table names one of ``NETWORKS`` or of ``EXPORTED``."""
+    parts = [Path(name).stem, f"batch {batch}" if batch else "", f"{image} x {image}" if image else ""]
     return ", ".join(part for part in parts if part)
 
 
@@ -125,7 +127,7 @@ def _operator(name: str, one: Case, device: str) -> Example:
     return Example(name, device, lambda: _run(one.model, one.feed, device))
 
 
-SLOW = [_network(*network, "npu2") for network in NETWORKS]
+SLOW = [_network(*network, "npu2") for network in (*NETWORKS, *EXPORTED)]
 QUICK = [
     *(_network("light_squeezenet", None, None, device) for device in DEVICES if device != "npu2"),
     *(_digits(images, device) for images in (1, 197) for device in DEVICES),
