@@ -13,7 +13,7 @@ import pytest
 from onnx import numpy_helper
 
 from onedispatch import UnsupportedModelError, backend
-from tests.onnx_node.expected import AT_LEAST, by_body, refusal
+from tests.onnx_node.expected import AT_LEAST, by_body, refusal, rounding_of
 from tests.ops.case import OPERATORS
 
 
@@ -67,7 +67,7 @@ def test_is_refused_with_the_listed_reason(name: str) -> None:
 
 
 def run_data_sets(test: Any, model: onnx.ModelProto, data_sets: Sequence[Any]) -> None:
-    """Runs the model on each data set and compares by the test's own tolerances."""
+    """Runs the model on each data set and compares by the test's own tolerances (see ``rounding_of``)."""
     prepared = backend.prepare(model, "CPU", fallback="error")
     assert data_sets
     for inputs, expected in data_sets:
@@ -79,7 +79,8 @@ def run_data_sets(test: Any, model: onnx.ModelProto, data_sets: Sequence[Any]) -
         for actual, wanted in zip(outputs, expected, strict=True):
             wanted = _array(wanted)
             assert actual.dtype == wanted.dtype and actual.shape == wanted.shape
-            np.testing.assert_allclose(actual, wanted, rtol=test.rtol, atol=test.atol)
+            rtol = max(test.rtol, rounding_of(model))
+            np.testing.assert_allclose(actual, wanted, rtol=rtol, atol=test.atol)
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:

@@ -201,9 +201,16 @@ class OperatorCase {
     const Tensor actual = run();
     ASSERT_EQ(actual.shape, expected.shape);
     double largest = 0;
-    for (const double value : expected.values) largest = std::max(largest, std::abs(value));
+    for (const double value : expected.values) {
+      if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+    }
     for (size_t i = 0; i < expected.values.size(); ++i) {
       const double wanted = expected.values[i];
+      if (!std::isfinite(wanted)) {  // the same infinity, or a NaN as well
+        const bool same = actual.values[i] == wanted || (std::isnan(wanted) && std::isnan(actual.values[i]));
+        ASSERT_TRUE(same) << "element " << i << ": " << actual.values[i] << ", expected " << wanted;
+        continue;
+      }
       const double spacing = std::max(std::abs(wanted) * 0x1p-23, 0x1p-149);
       const double allowed = std::max({absolute_, scale_ * largest, ulp_ * spacing});
       // Half a spacing of rounding the expected value itself to float32.
