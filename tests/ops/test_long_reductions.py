@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,45 +107,99 @@ REDUCTIONS = [
     for dtype in mapping.dtypes
     if dtype in NARROW
 ]
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[..., Array]] = {
     "ReduceMean": np.mean,
     "ReduceMax": np.max,
     "ReduceMin": np.min,
     "ReduceProd": np.prod,
 }
+# What is added up in place of the elements.
+ADDED: dict[str, Callable[[Array], Array]] = {
+    "ReduceL1": np.abs,
+    "ReduceL2": np.square,
+    "ReduceSumSquare": np.square,
+    "ReduceLogSumExp": np.exp,
+}
+# What is done to the sum, and the slope there: by how much of a deviation of the sum the result is off.
+FINISHES: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
+    "ReduceL2": (np.sqrt, lambda total: 0.5 / np.sqrt(total)),
+    "ReduceLogSum": (np.log, lambda total: 1 / total),
+    "ReduceLogSumExp": (np.log, lambda total: 1 / total),
+}
+
+
+def exactly(op_type: str, wide: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    """What is to come of elements in a type that holds it, and the terms whose roundings are seen in it."""
+    added = ADDED.get(op_type, np.asarray)(wide)
+    exact = np.asarray(FUNCTIONS.get(op_type, np.sum)(added, axis=axes, keepdims=True))
+    mean = np.mean(np.abs(added), axis=axes, keepdims=True)
+    count = added.size // exact.size
+    terms = {"ReduceMean": mean, "ReduceProd": np.abs(exact)}.get(op_type, count * mean)
+    if op_type not in FINISHES:
+        return exact, terms
+    finish, slope = FINISHES[op_type]
+    return finish(exact), slope(exact) * terms
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("op_type", "dtype"), REDUCTIONS)
 def test_long_axes(op_type: str, dtype: str, device: str, folder: Path) -> None:
     for axis, shape in ((0, (AXIS, 3)), (1, (3, AXIS))):
-        one = long_axis(op_type, dtype, shape, axis)
-        (x,) = one.feed.values()
-        actual = on_device(one.model, one.feed, device, folder)
-        assert actual.dtype == x.dtype
-        rounded = dtype in SHORT and op_type not in ("ReduceMax", "ReduceMin")
-        wide = x.astype(np.float64 if dtype in SHORT else np.int64)
-        wide = wide**2 if op_type == "ReduceSumSquare" else wide
-        exact = FUNCTIONS.get(op_type, np.sum)(wide, axis=axis, keepdims=True)
-        if not rounded:
-            np.testing.assert_array_equal(actual.astype(wide.dtype), exact)
-            continue
-        with np.errstate(over="ignore"):
-            fits = np.isfinite(exact.astype(x.dtype))
-        np.testing.assert_array_equal(np.isfinite(actual), fits)
-        mean = np.mean(np.abs(wide), axis=axis, keepdims=True)
-        terms = {"ReduceMean": mean, "ReduceProd": np.abs(exact)}.get(op_type, AXIS * mean)
-        roundings = AXIS if op_type == "ReduceProd" else AXIS**0.5
-        check_rounded(actual[fits], exact[fits], terms[fits], roundings)
+        check_reduction(reduction(op_type, dtype, shape, (axis,)), (axis,), device, folder)
 
 
-def long_axis(op_type: str, dtype: str, shape: tuple[int, int], axis: int) -> Case:
+# Axes that are reduced in two steps: even ones by twice as many cores as there are results, others by rows,
+# which end within words, or apart. Few partial results and many results: roundings between would be seen.
+IN_STEPS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "parted rows": ((16, 32_768), (1,)),
+    "parted columns": ((32_768, 16), (0,)),
+    "padded rows": ((64, 3, 333), (1, 2)),
+    "apart": ((2, 64, 334), (0, 2)),
+    "apart and padded": ((2, 64, 333), (0, 2)),
+}
+
+
+@pytest.mark.parametrize("steps", IN_STEPS)
+@pytest.mark.parametrize(("op_type", "dtype"), [row for row in REDUCTIONS if row[1] in SHORT])
+def test_reductions_in_steps(op_type: str, dtype: str, steps: str, folder: Path) -> None:
+    """What lies between two steps is not rounded to the type of the results, nor beyond it."""
+    shape, axes = IN_STEPS[steps]
+    check_reduction(reduction(op_type, dtype, shape, axes), axes, "npu2", folder)
+
+
+def check_reduction(one: Case, axes: tuple[int, ...], device: str, folder: Path) -> None:
+    (x,) = one.feed.values()
+    actual = on_device(one.model, one.feed, device, folder)
+    assert actual.dtype == x.dtype
+    short = str(x.dtype) in SHORT
+    wide = x.astype(np.float64 if short else np.int64)
+    exact, terms = exactly(one.op_type, wide, axes)
+    if not short or one.op_type in ("ReduceMax", "ReduceMin"):
+        np.testing.assert_array_equal(actual.astype(wide.dtype), exact)
+        return
+    with np.errstate(over="ignore"):
+        fits = np.isfinite(exact.astype(x.dtype))
+    np.testing.assert_array_equal(np.isfinite(actual), fits)
+    count = x.size // exact.size
+    roundings = count if one.op_type == "ReduceProd" else count**0.5
+    check_rounded(actual[fits], exact[fits], terms[fits], roundings)
+
+
+# Results that float16 has, of sums that it has not where they are finished.
+SCALES = {"ReduceL1": 0.5, "ReduceL2": 4.0, "ReduceLogSum": 8.0}
+
+
+def reduction(op_type: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> Case:
     opset = 22 if dtype == "bfloat16" else 21
-    one = case(op_type, Input(shape, dtype), value([axis], "int64"), opset=opset)
+    one = case(op_type, Input(shape, dtype), value(axes, "int64"), opset=opset)
     if op_type == "ReduceMin":  # the least of so many unsigned numbers would be 0, whatever is done
         few = (np.random.default_rng(2).random(shape) > 1 / AXIS).tolist()
         x = Input(shape, dtype, "value", value=few) if dtype == "bool" else Input(shape, dtype, "positive")
         one = replace(one, inputs=(x, one.inputs[1]))
+    if op_type in SCALES:
+        drawn = SCALES[op_type] * np.random.default_rng(3).standard_normal(shape)
+        drawn = np.abs(drawn) if op_type == "ReduceLogSum" else drawn  # its sums have logarithms
+        one = replace(one, inputs=(Input(shape, dtype, "value", value=drawn), one.inputs[1]))
     if op_type == "ReduceProd":  # factors close to 1, so that something is left of so many
         near = 1 + 2.0**-7 * np.sign(np.random.default_rng(1).standard_normal(shape))
         one = replace(one, inputs=(Input(shape, dtype, "value", value=near), one.inputs[1]))
