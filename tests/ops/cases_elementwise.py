@@ -133,8 +133,14 @@ def powers() -> list[Case]:
     """Exponents that the model says, of one kind each, and computed ones."""
     base = f32(37, 11, kind="positive")
     cases = [
-        *(case("Pow", base, value(e)) for e in (0.0, 0.5, 1.0, 2.0, 3.0, -1.0, -0.5, 2.7, 40.0)),
-        *(case("Pow", f32(9, 31, kind="special"), value(e)) for e in (0.5, 2.0, 3.0, 5.0, -2.0, 0.3)),
+        *(
+            case("Pow", base, value(e), note=f"to {e}")
+            for e in (0.0, 0.5, 1.0, 2.0, 3.0, -1.0, -0.5, 2.7, 40.0)
+        ),
+        *(
+            case("Pow", f32(9, 31, kind="special"), value(e), note=f"to {e}")
+            for e in (0.5, 2.0, 3.0, 5.0, -2.0, 0.3)
+        ),
         case("Pow", base, value(2, "int64")),
         case("Pow", base, value([[3]], "int32")),
         case("Pow", base, value(0.5, "float64")),

@@ -75,7 +75,9 @@ def weighted() -> list[Case]:
     return [
         *cases,
         resized(x, sizes=[1, 2, 3, 4], mode="linear"),
-        resized(x, sizes=[1, 2, 1, 1], mode="cubic", coordinate_transformation_mode="pytorch_half_pixel"),
+        resized(
+            f32(1, 2, 6, 7), sizes=[1, 2, 1, 1], mode="cubic", coordinate_transformation_mode=COORDINATES[1]
+        ),
         resized(x, sizes=[1, 2, 9, 4], mode="cubic", cubic_coeff_a=-0.5, exclude_outside=1),
         resized(x, sizes=[1, 2, 3, 3], mode="linear", roi=[0, 0, 0.4, 0.6, 1, 1, 1.2, 1.7], **crop),
         resized(x, sizes=[1, 2, 4, 8], mode="cubic", roi=[0, 0, -0.4, 0.1, 1, 1, 0.9, 0.8], **crop),

@@ -34,9 +34,10 @@ PARTS = parted()
 
 
 def kinds_of(op_type: str) -> set[str]:
-    """Kinds of the device operators that the cases become, where each becomes several."""
-    made = [[op.kind for _, op in lower(case).ops] for case in CASES if case.op_type == op_type]
-    return {kind for kinds in made for kind in kinds} if min(map(len, made)) > 1 else {"one"}
+    """Kinds of the device operators that the cases become, where each becomes several, aliases counted."""
+    made = [lower(case) for case in CASES if case.op_type == op_type]
+    several = min(len(one.ops) + len(one.aliases) for one in made) > 1
+    return {op.kind for one in made for _, op in one.ops} if several else {"one"}
 
 
 @pytest.mark.parametrize("op_type", sorted(OPERATORS))
