@@ -129,7 +129,7 @@ static void binary_func(uint32_t func, uint32_t dtype, const void* a, int sa, co
     if constexpr (std::is_same_v<T, float>) {
       const auto map = [&](auto f) { map_elements<float>(a, sa, b, sb, static_cast<float*>(y), n, f); };
       if (func == fn::float_fmod_) map([](float p, float q) { return __builtin_fmodf(p, q); });
-      if (func == fn::float_mod_) map(floor_remainder);
+      if (func == fn::float_mod_) map([](float p, float q) { return floor_remainder(p, q); });
     } else {
       using Bits = std::make_unsigned_t<T>;
       constexpr Bits kWidth = 8 * sizeof(T);
