@@ -72,7 +72,15 @@ class Arg final : public Kernel {
         for (; k < count; ++k) across(x + k * x_k_.stride, static_cast<int32_t>(call.k_first + k), better, values, places);
       }
     }
-    if (call.k_last) std::copy(at, at + results, reinterpret_cast<int64_t*>(call.out));
+    if (call.k_last) put(at, results, call.out);
+  }
+
+  // Results are two words each, and chunks begin at any word.
+  static void put(const int32_t* at, int64_t count, uint8_t* out) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t wide = at[i];
+      std::memcpy(out + i * static_cast<int64_t>(sizeof wide), &wide, sizeof wide);
+    }
   }
 
   template <class Word, class Better>
