@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import numpy as np
+
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node
 from onedispatch.dispatch.frontend.shape_operands import shape_operands
 from onedispatch.transactions.base.errors import ModelError
@@ -22,6 +24,7 @@ class Facts:
     opset: int
     shapes: tuple[Shape | None, ...]
     values: tuple[Array | None, ...]
+    dtypes: tuple[np.dtype[Any] | None, ...]
 
     @classmethod
     def of(cls, graph: Graph, node: Node) -> Facts:
@@ -33,6 +36,7 @@ class Facts:
             node.opset or graph.opsets.get(node.domain, graph.opsets.get("", 1)),
             tuple(v.concrete_shape if v is not None and v.is_concrete else None for v in known),
             tuple(graph.constants.get(name, decided.get(name)) for name in node.inputs),
+            tuple(v.dtype if v is not None else None for v in known),
         )
 
     def shape(self, index: int) -> Shape | None:
@@ -40,6 +44,9 @@ class Facts:
 
     def value(self, index: int) -> Array | None:
         return self.values[index] if index < len(self.values) else None
+
+    def dtype(self, index: int) -> np.dtype[Any] | None:
+        return self.dtypes[index] if index < len(self.dtypes) else None
 
     def has(self, index: int) -> bool:
         return index < len(self.node.inputs) and bool(self.node.inputs[index])

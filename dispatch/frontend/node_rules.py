@@ -17,7 +17,7 @@ from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
 from onedispatch.dispatch.frontend.index_rules import INDEXED
 from onedispatch.dispatch.frontend.movement_rules import MOVEMENT, split_sizes
 from onedispatch.dispatch.frontend.sequence_rules import SEQUENCES
-from onedispatch.dispatch.frontend.shared_rules import axis_in_range, one_of
+from onedispatch.dispatch.frontend.shared_rules import axis_in_range, fits_first, one_of
 from onedispatch.operators.declarations.einsum import EquationError, check_sizes, parse
 from onedispatch.transactions.base.phrases import counted, span
 
@@ -61,6 +61,13 @@ def reduced_axes(facts: Facts) -> None:
     shape = facts.shape(0)
     if shape is not None:
         _check_axes(facts, len(shape), once=False)
+
+
+def channel_axes(facts: Facts) -> None:
+    """MeanVarianceNormalization: axes that are left out are all but that of the channels, of rank 4."""
+    shape = facts.shape(0)
+    if shape is not None and len(shape) < 4 and facts.attr("axes") is None:
+        facts.refuse(facts.input_name(0), f"rank {len(shape)}", "rank 4 or more: the axes are 0, 2 and 3")
 
 
 def squeezed_axes(facts: Facts) -> None:
@@ -151,14 +158,11 @@ def flags(*names: str) -> Rule:
     return rule
 
 
-def slope_fits(facts: Facts) -> None:
-    """The second input broadcasts to the first, not the other way round."""
-    shape, slope = facts.shape(0), facts.shape(1)
-    if shape is None or slope is None or facts.opset < 7:
-        return
-    ends = shape[len(shape) - len(slope) :] if len(slope) <= len(shape) else None
-    if ends is None or any(own not in (1, size) for own, size in zip(slope, ends, strict=True)):
-        facts.refuse(facts.input_name(1), list(slope), f"a shape that broadcasts to {list(shape)}")
+def remainder_of_floats(facts: Facts) -> None:
+    """Mod: until opset 28 the remainder with the divisor's sign is one of integers."""
+    dtype = facts.dtype(0)
+    if facts.opset < 28 and dtype is not None and dtype.kind not in "iu" and not facts.attr("fmod", 0):
+        facts.refuse("attribute 'fmod'", 0, f"1 for {dtype}, before opset 28")
 
 
 def rounding_mode(facts: Facts) -> None:
@@ -511,8 +515,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
     **INDEXED,
     **MOVEMENT,
     **SEQUENCES,
-    "ArgMax": (axis_in_range(0),),
-    "ArgMin": (axis_in_range(0),),
+    "ArgMax": (axis_in_range(0, of_scalars=False),),
+    "ArgMin": (axis_in_range(0, of_scalars=False),),
     "AveragePool": (*_WINDOWED, pooled),
     "BatchNormalization": (channel_parameters(1, 4),),
     "BitShift": (one_of("direction", "LEFT", "RIGHT"),),
@@ -539,7 +543,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "InstanceNormalization": (channel_parameters(1, 2), least_rank(3, "N, C, D1, ...")),
     "IsInf": (),  # whatever is not 0 stands for 1
     "LRN": (window_size, least_rank(2, "N, C")),
-    "LayerNormalization": (axis_in_range(-1),),
+    "LayerNormalization": (axis_in_range(-1), fits_first(1, 2)),
     "LogSoftmax": (softmax_axis,),
     "LpNormalization": (axis_in_range(-1), order_of_length),
     "LpPool": (*_WINDOWED, pooled),
@@ -547,14 +551,14 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "MatMulInteger": (no_scalar_operands, zero_points),
     "Max": (equal_shapes_before(8),),
     "MaxPool": (*_WINDOWED, pooled),
-    "MeanVarianceNormalization": (reduced_axes,),
+    "MeanVarianceNormalization": (reduced_axes, channel_axes),
     "MaxUnpool": (pooled_back,),
     "Mean": (equal_shapes_before(8),),
     "Min": (equal_shapes_before(8),),
-    "Mod": (flags("fmod"),),
-    "PRelu": (slope_fits,),
+    "Mod": (flags("fmod"), remainder_of_floats),
+    "PRelu": (fits_first(1, since=7),),
     "QLinearConv": (padding_mode,),
-    "RMSNormalization": (axis_in_range(-1),),
+    "RMSNormalization": (axis_in_range(-1), fits_first(1)),
     "Reshape": (second_is_a_list, reshaped_size),
     "Resize": _INTERPOLATED,
     "Softmax": (softmax_axis,),

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from onedispatch.dispatch.frontend.facts import Facts, Rule
+from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
 from onedispatch.transactions.base.phrases import span
 
 
-def axis_in_range(default: int, *, end: bool = False) -> Rule:
-    """Attribute ``axis`` names a dimension of the first input; ``end``: or the place behind the last."""
+def axis_in_range(default: int, *, end: bool = False, of_scalars: bool = True) -> Rule:
+    """Attribute ``axis`` names a dimension of the first input; ``end``: or the place behind the last.
+
+    ``of_scalars``: -1 and 0 name the one element of a scalar, as if it were a list.
+    """
 
     def rule(facts: Facts) -> None:
         axis, shape = facts.attr("axis", default), facts.shape(0)
@@ -16,10 +19,32 @@ def axis_in_range(default: int, *, end: bool = False) -> Rule:
             return
         rank = len(shape)
         most = rank if end else rank - 1
+        if rank == 0 and not of_scalars:
+            facts.refuse(facts.input_name(0), "a scalar", "rank 1 or more, with a dimension for the axis")
         if not -rank <= axis <= most and not (rank == 0 and axis in (-1, 0)):
             facts.refuse("attribute 'axis'", axis, f"{span(-rank, most)} for rank {rank}")
 
     return rule
+
+
+def fits_first(*indices: int, since: int = 1) -> Rule:
+    """These inputs broadcast to the first, not the other way round; older operator sets say it otherwise."""
+
+    def rule(facts: Facts) -> None:
+        shape = facts.shape(0)
+        for index in indices if shape is not None and facts.opset >= since else ():
+            given = facts.shape(index)
+            if given is not None and shape is not None and not _broadcasts(given, shape):
+                facts.refuse(
+                    facts.input_name(index), list(given), f"a shape that broadcasts to {list(shape)}"
+                )
+
+    return rule
+
+
+def _broadcasts(given: Shape, shape: Shape) -> bool:
+    ends = shape[len(shape) - len(given) :] if len(given) <= len(shape) else None
+    return ends is not None and all(own in (1, size) for own, size in zip(given, ends, strict=True))
 
 
 def one_of(name: str, *accepted: str) -> Rule:

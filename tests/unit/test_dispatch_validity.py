@@ -81,6 +81,11 @@ INVALID: list[tuple[str, tuple[Array, ...], dict[str, Any], str]] = [
     ("ReverseSequence", (f(3, 4), ints(1, 2, 3)), {"batch_axis": 0}, "'time_axis': given 0; accepted: 1"),
     ("BitShift", (ints(1).astype(np.uint8),) * 2, {"direction": "UP"}, "'UP'; accepted: 'LEFT', 'RIGHT'"),
     ("Mod", (f(3), f(3)), {"fmod": 2}, "'fmod': given 2; accepted: 0, 1"),
+    ("Mod", (f(3), f(3)), {}, "'fmod': given 0; accepted: 1 for float32, before opset 28"),
+    ("ArgMin", (f(),), {}, "rank 1 or more|axis"),
+    ("ArgMax", (f(),), {"axis": -1, "opset": 12}, "rank 1 or more|axis"),
+    ("RMSNormalization", (f(3), f(7, 2, 3)), {"opset": 23}, r"'x1'.*\[7, 2, 3\]; accepted: a shape that"),
+    ("LayerNormalization", (f(2, 3), f(3), f(2)), {}, r"'x2'.*\[2\]; accepted: a shape that broadcasts"),
     ("ConvTranspose", (f(1, 3, 4, 4), f(2, 3, 3, 3)), {}, "3 channels; accepted: 2"),
     ("ConvTranspose", (f(1, 3, 4, 4), f(3, 2, 3, 3), f(3)), {}, r"'x2'.*\[3\]; accepted: \[2\]"),
     ("ConvTranspose", (f(1, 4, 4), f(4, 2, 3)), {"group": 3}, "a divisor of 4"),
@@ -182,6 +187,18 @@ def test_no_runtime_takes_it_and_neither_do_we(
     with pytest.raises(ModelError, match=said) as caught:
         onedispatch.InferenceSession(proto, fallback=fallback).run(None, feed)
     assert "n (" in str(caught.value) or "node name: n" in str(caught.value)
+
+
+def test_channels_are_those_of_rank_4() -> None:
+    """onnxruntime leaves those of the axes out that the data has not."""
+    with pytest.raises(ModelError, match="rank 2; accepted: rank 4 or more: the axes are 0, 2 and 3"):
+        onedispatch.compile(model("MeanVarianceNormalization", f(2, 3)))
+
+
+def test_remainders_of_floats_have_either_sign_since_opset_28() -> None:
+    x, y = np.array([-3.5, 3.5], np.float32), np.array([2, -2], np.float32)
+    (z,) = onedispatch.InferenceSession(model("Mod", x, y, opset=28)).run(None, {"x0": x, "x1": y})
+    np.testing.assert_array_equal(z, [0.5, -0.5])
 
 
 def test_range_takes_lists_of_one_value() -> None:
