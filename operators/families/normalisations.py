@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.convert import emit_converted, in_float32
 from onedispatch.operators.families.elementwise import numpy_names, operands_of
 from onedispatch.operators.families.normalise import Steps, emit_normalised
+from onedispatch.operators.families.reduce import emit_each
 from onedispatch.operators.families.reductions import emit_reduction, groups
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 
@@ -45,18 +47,48 @@ def map_layer_normalization(node: NodeSpec, lowering: Lowering) -> None:
     rank, centre = len(x.shape), node.op_type == "LayerNormalization"
     axis = int(node.attr("axis", -1)) % max(rank, 1)
     length, epsilon = prod(x.shape[axis:]), float(node.attr("epsilon", 1e-5))
-    for tensor in parameters:
-        if tensor.size != length:
-            raise Unsupported(f"{tensor.name} of shape {tensor.shape}", f"{length} elements, one per column")
     if mean is not None or inverse is not None:
         _statistics(node, lowering, x, list(range(axis, rank)), epsilon, mean, inverse)
     if x.dtype != y.dtype:  # RMSNormalization has the type of its scale
         x = in_float32(node.name, x, lowering)
-    sizes = 1, x.size // length, length
+    given: dict[str, Any] = {"sizes": (1, x.size // length, length), "epsilon": epsilon, "centre": centre}
+    if not all(_per_column(tensor, x.shape[axis:]) for tensor in parameters):
+        _scaled_afterwards(node.name, lowering, x, parameters, y, given)
+        return
     result = y if x.dtype == y.dtype else lowering.temp(_F32, y.shape)
-    emit_normalised(node.name, x, parameters, result, lowering, sizes=sizes, epsilon=epsilon, centre=centre)
+    emit_normalised(node.name, x, parameters, result, lowering, **given)
     if result is not y:
         emit_converted(node.name, result, y, lowering)
+
+
+def _per_column(parameter: TensorSpec, normalised: tuple[int, ...]) -> bool:
+    """Whether it has one value for every element of a row: [3, 1] has none for those of [3, 3]."""
+    rank = len(normalised)
+    shape = (1,) * (rank - len(parameter.shape)) + tuple(parameter.shape)
+    return shape[len(shape) - rank :] == tuple(normalised) and prod(shape) == prod(normalised)
+
+
+def _scaled_afterwards(
+    name: str,
+    lowering: Lowering,
+    x: TensorSpec,
+    parameters: list[TensorSpec],
+    y: TensorSpec,
+    given: dict[str, Any],
+) -> None:
+    """Rows first, then scale and bias that broadcast to all of ``x`` in whatever way.
+
+    ONNX's own function of LayerNormalization would do it too, but subtracts the mean's square from the
+    squares' mean: of rows far from zero few digits are left.
+    """
+    x = in_float32(name, x, lowering)
+    normal = lowering.temp(_F32, x.shape)
+    emit_normalised(name, x, [], normal, lowering, **given)
+    result = y if y.dtype == np.float32 else lowering.temp(_F32, y.shape)
+    wide = [in_float32(name, parameter, lowering) for parameter in parameters]
+    emit_each(name, "muladd" if len(wide) == 2 else "mul", [normal, *wide], lowering, result)
+    if result is not y:
+        emit_converted(name, result, y, lowering)
 
 
 def _statistics(

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from tests.ops.case import Array, Case, Tolerance, case, f32, value, weight
+from tests.ops.case import Array, Case, Input, Tolerance, case, f32, value, weight
 from tests.ops.strategies import DEVICES, shapes
 
 CLOSE = Tolerance(scale=2e-6, absolute=2e-6)  # sums in another order, then values around zero
@@ -70,8 +70,29 @@ def layers() -> list[Case]:
         norm((2, 3, 4, 5), 0),
         case("LayerNormalization", f32(9, 31), f32(31), f32(31), tolerance=CLOSE),
         norm((3, 20011)),  # longer than a core holds
+        *(
+            spread((2, 7, 5, 3), *shapes)
+            for shapes in [
+                ((1, 1, 1),),
+                ((1,), (1,)),
+                ((7, 1, 3), (3,)),
+                ((), (2, 1, 1, 1)),
+                ((1, 3), (5, 1)),
+            ]
+        ),
+        spread((3, 3), (3, 1), axis=-1),  # as many elements as a row has, one for each row
+        spread((4, 3, 5), (3, 1), (5,), axis=1),
+        spread((4, 3, 5), (5,), dtype="float16"),
+        spread((4, 3, 5), (1,), dtype="float16"),
         *norm((37, 61)).on("npu1", "npu2_1col"),
     ]
+
+
+def spread(shape: tuple[int, ...], *parameters: tuple[int, ...], axis: int = -1, dtype: str = "") -> Case:
+    """Scale and bias that broadcast."""
+    given = [Input(p, dtype or "float32") for p in (shape, *parameters)]
+    allowed = Tolerance(scale=1e-3) if dtype else CLOSE
+    return case("LayerNormalization", *given, axis=axis, tolerance=allowed)
 
 
 def root_mean_squares() -> list[Case]:
