@@ -139,17 +139,19 @@ class _Node:
         added = np.ones(self.columns, np.float32)
         if scaled:
             added[2 * self.hidden :] = 0
-        if bias is not None and bias.value is not None:
-            halves = bias.value.reshape(self.directions, 2, self.columns)
+        # Products add a bias to weights that are packed with it, which only constants are.
+        packed = bias.value if bias is not None and weights.value is not None else None
+        if packed is not None:
+            halves = packed.reshape(self.directions, 2, self.columns)
             constant = (halves[:, 0] + halves[:, 1] * added).reshape(-1)
         x = in_float32(self.node.name, self.x, self.lowering)
         self.lowering.emit(MatMul(self.node.name, x, weights, result, self.lowering.device, bias=constant))
-        if bias is not None and bias.value is None:
+        if bias is not None and packed is None:
             result = self.with_bias(result, bias, added)
         return result, bias if scaled else None
 
     def with_bias(self, product: TensorSpec, bias: TensorSpec, added: Array) -> TensorSpec:
-        """The same with a bias that is computed at run time; ``added``: what of the second half counts."""
+        """The same plus a bias that is not packed; ``added``: what of the second half counts."""
         d, c = self.directions, self.columns
         total = self.temp(d, c)
         views = [View((2 * c, 1), c), View((0, 1)), View((2 * c, 1))]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,10 @@ def layer(
     initial: bool = False,
     peepholes: bool = False,
     const: bool = True,
+    const_bias: bool | None = None,
     **attributes: Any,
 ) -> Case:
-    """``sizes``: steps, batch, inputs, hidden."""
+    """``sizes``: steps, batch, inputs, hidden. ``const_bias``: where it is otherwise than the weights."""
     (t, b, i, h), gates = sizes, GATES[op]
     random = np.random.default_rng(5)
     d = 2 if attributes.get("direction") == "bidirectional" else 1
@@ -41,6 +43,9 @@ def layer(
     x = f32(b, t, i) if attributes.get("layout") else f32(t, b, i)
     inputs: list[Input | None] = [x, given(d, gates * h, i), given(d, gates * h, h)]
     inputs += [given(d, 2 * gates * h) if bias else None]
+    if inputs[3] is not None and const_bias is not None:
+        inputs[3] = replace(inputs[3], const=const_bias)
+        attributes["note"] = "constant bias" if const_bias else "computed bias"
     inputs += [None if lengths is None else value(lengths, "int32", const=const)]
     inputs += [f32(*first) if initial else None]
     if op == "LSTM":
@@ -58,6 +63,10 @@ def shared(op: str) -> list[Case]:
         layer(op, (5, 3, 4, 6), direction="reverse", initial=True),
         layer(op, (4, 2, 5, 9), direction="bidirectional", lengths=[4, 2], initial=True),
         layer(op, (4, 2, 5, 9), direction="bidirectional", lengths=[1, 3], const=False),
+        *(
+            layer(op, (3, 2, 4, 5), direction="bidirectional", const=not c, const_bias=c)
+            for c in (True, False)
+        ),
         layer(op, (3, 2, 5, 4), direction="bidirectional", initial=True, const=False, clip=0.5),
         layer(op, (12, 1, 40, 72)),
         *layer(op, (3, 5, 17, 33)).on("npu1", "npu2_1col"),
