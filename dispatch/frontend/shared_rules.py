@@ -7,10 +7,10 @@ from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
 from onedispatch.transactions.base.phrases import span
 
 
-def axis_in_range(default: int, *, end: bool = False, of_scalars: bool = True) -> Rule:
+def axis_in_range(default: int, *, end: bool = False, no_scalars: int | None = None) -> Rule:
     """Attribute ``axis`` names a dimension of the first input; ``end``: or the place behind the last.
 
-    ``of_scalars``: -1 and 0 name the one element of a scalar, as if it were a list.
+    -1 and 0 name the one element of a scalar, as if it were a list, until the opset ``no_scalars``.
     """
 
     def rule(facts: Facts) -> None:
@@ -19,7 +19,7 @@ def axis_in_range(default: int, *, end: bool = False, of_scalars: bool = True) -
             return
         rank = len(shape)
         most = rank if end else rank - 1
-        if rank == 0 and not of_scalars:
+        if rank == 0 and no_scalars is not None and facts.opset >= no_scalars:
             facts.refuse(facts.input_name(0), "a scalar", "rank 1 or more, with a dimension for the axis")
         if not -rank <= axis <= most and not (rank == 0 and axis in (-1, 0)):
             facts.refuse("attribute 'axis'", axis, f"{span(-rank, most)} for rank {rank}")
