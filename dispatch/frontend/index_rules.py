@@ -35,6 +35,9 @@ def reversed_axes(facts: Facts) -> None:
             facts.refuse(f"attribute {name!r}", given, "0 or 1")
     if batch == time:
         facts.refuse("attribute 'time_axis'", time, f"{1 - batch}, where batch_axis is {batch}")
+    shape, lengths = facts.shape(0), facts.shape(1)
+    if shape is not None and lengths is not None and len(shape) > 1 and lengths != (shape[batch],):
+        facts.refuse(facts.input_name(1), list(lengths), f"[{shape[batch]}], one length per batch")
 
 
 INDEXED: dict[str, tuple[Rule, ...]] = {
