@@ -19,7 +19,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 import onedispatch
 from onedispatch import OneDispatchError, UnsupportedModelError
-from tests.fuzz.models import NEWEST, Array, Model
+from tests.fuzz.maker import NEWEST, Array
+from tests.fuzz.models import Model
 from tests.ops import cases_grid_sample, cases_normalise, cases_recurrent, cases_reductions
 from tests.ops.case import SUMS, TOLERANCES, Tolerance, check
 
@@ -64,6 +65,11 @@ ANSWERED = (
     Deviation(r"X_shape.NumDimensions\(\) == 4", "ONNX's LRN has any number of spatial dimensions"),
     Deviation(r"lrn.h:\d+ .*alpha_ > 0", "ONNX's LRN has any alpha"),
     Deviation(r"lrn.h:\d+ .*size_ % 2 == 1", "ONNX's LRN has even sizes too"),
+    Deviation(
+        r"Size of X.shape\[axis:\] must be at least 1",
+        "rows of nothing are empty, and ONNX has empty tensors",
+    ),
+    Deviation("Can broadcast 0 by 0 or 1", "it has kept the dimensions of an empty tensor that was reduced"),
     Deviation("ratio must be in the range", "at inference a ratio that is computed is never read"),
     Deviation("Integer division by zero", "ONNX says nothing of it, and its reference evaluator computes"),
     Deviation("Axes input is null", "an input without a name is one that is left out"),
@@ -82,6 +88,7 @@ REFUSED = (
         r"\(MeanVarianceNormalization\).*the axes are 0, 2 and 3",
         "onnxruntime leaves out axes that are not there",
     ),
+    Deviation(r"\(CenterCropPad\), shape", "onnxruntime reads as many sizes as there are, and none below 0"),
     Deviation(r"\(PRelu\).*a shape that broadcasts to", "onnxruntime broadcasts to the slope as well"),
     Deviation("the window along spatial dimension", "a window beyond the data: rounded in several ways"),
 )
