@@ -42,14 +42,15 @@ def evaluate(
 
     ``wanted`` are the names to keep; None keeps all. Nodes that give no tensor, cannot be run, or
     have results of unknown size are left out, and so is what reads these. ``Shape`` and
-    ``Size`` take shapes from ``graph``, which must know them.
+    ``Size`` take shapes from ``graph`` where it knows them, else from what is computed.
 
     Raises:
         ModelError: the results are beyond ``limits``.
     """
-    done = [node for node in nodes if asks_shape(node)]
+    done = [node for node in nodes if asks_shape(node) and graph.value(node.inputs[0]).is_concrete]
     made = {node.outputs[0]: _shape_value(graph, node) for node in done}
-    pending = [node for node in nodes if not asks_shape(node)]
+    given = {id(node) for node in done}
+    pending = [node for node in nodes if id(node) not in given]
     budget = _Budget(graph)
     while pending:
         wave = _bounded(graph, pending, {**known, **made}, budget)

@@ -8,6 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import onedispatch
 from onedispatch.dispatch.compiler.fold import deciding_inputs, fold_constants, specialise
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.frontend.importer import import_model
@@ -120,3 +121,14 @@ def test_shapes_that_contradict_are_a_model_error() -> None:
     )
     with pytest.raises(ModelError, match="inference"):
         specialise(graph, {"x": (1, 4)}, {})
+
+
+@pytest.mark.parametrize(("op_type", "expected"), [("Shape", [2, 3]), ("Size", 6)])
+def test_shapes_of_what_folds_with_them(op_type: str, expected: list[int] | int) -> None:
+    """The operand has no shape yet: it is computed in the same go."""
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node(op_type, ["a"], ["y"])]
+    constants = [onnx.numpy_helper.from_array(np.ones((2, 3), np.float32), "x")]
+    graph = helper.make_graph(nodes, "g", [], [onnx.ValueInfoProto(name="y")], constants)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (y,) = onedispatch.InferenceSession(proto).run(None, {})
+    np.testing.assert_array_equal(y, expected)
