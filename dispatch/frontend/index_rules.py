@@ -40,12 +40,22 @@ def reversed_axes(facts: Facts) -> None:
         facts.refuse(facts.input_name(1), list(lengths), f"[{shape[batch]}], one length per batch")
 
 
+def reversed_lengths(facts: Facts) -> None:
+    """ReverseSequence: what is turned round lies within the axis; computed lengths say so in the run."""
+    shape, lengths, time = facts.shape(0), facts.value(1), facts.attr("time_axis", 0)
+    if shape is None or lengths is None or len(shape) < 2:
+        return
+    wrong = lengths[(lengths < 0) | (lengths > shape[time])]
+    if wrong.size:
+        facts.refuse(facts.input_name(1), wrong.flat[0], f"lengths in {span(0, shape[time])}")
+
+
 INDEXED: dict[str, tuple[Rule, ...]] = {
     "Gather": (axis_in_range(0),),
     "GatherElements": (axis_in_range(0),),
     "GatherND": (batches,),
     "OneHot": (one_hot_axis,),
-    "ReverseSequence": (reversed_axes,),
+    "ReverseSequence": (reversed_axes, reversed_lengths),
     "Scatter": (axis_in_range(0),),
     "ScatterElements": (axis_in_range(0), _REDUCTION),
     "ScatterND": (_REDUCTION,),

@@ -156,11 +156,12 @@ def fuzz(name: str, seconds: int, runs: int) -> Outcome:
     options = [*bound, *LIMITS, f"-artifact_prefix={findings}/{name}-"]
     if name in CPP:
         options.append("-max_len=16384")
-    before = set(findings.iterdir())
+    mine = f"{name}-*"  # targets run side by side
+    before = set(findings.glob(mine))
     with log.open("w") as out:
         arguments = [*command(name), *options, str(corpus), str(given)]
         code = RUNNING.run(arguments, out, bool(runs), 2 * (runs or seconds) + 120)
-    return outcome(name, log, code, sorted(set(findings.iterdir()) - before))
+    return outcome(name, log, code, sorted(set(findings.glob(mine)) - before))
 
 
 def outcome(name: str, log: Path, code: int, found: Sequence[Path]) -> Outcome:

@@ -119,6 +119,8 @@ LIKE_THEIR_CASES = {
     "Einsum": SUMS,
     "ReduceL1": cases_reductions.CLOSE,
     "ReduceL2": cases_reductions.CLOSE,
+    # 64 numbers of both signs: what their sum is off by, 64 units of the largest, over what is left of it.
+    "ReduceLogSum": replace(cases_reductions.LOGARITHM, absolute=1e-4),
     "GridSample": cases_grid_sample.NEAR,
     **dict.fromkeys(("GRU", "LSTM", "RNN"), cases_recurrent.NEAR),
     **dict.fromkeys(

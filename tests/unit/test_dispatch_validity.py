@@ -79,6 +79,18 @@ INVALID: list[tuple[str, tuple[Array, ...], dict[str, Any], str]] = [
         "'batch_axis': given 2; accepted: 0 or 1",
     ),
     ("ReverseSequence", (f(3, 4), ints(1, 2, 3)), {}, r"'x1'.*\[3\]; accepted: \[4\], one length per batch"),
+    (
+        "ReverseSequence",
+        (f(3, 4), ints(1, 2, 3, 4)),
+        {"const": (1,)},
+        r"'x1'\): given 4; accepted: lengths in",
+    ),
+    (
+        "ReverseSequence",
+        (f(3, 4), ints(1, -2, 3, 0)),
+        {"const": (1,)},
+        r"'x1'\): given -2; accepted: lengths in",
+    ),
     ("ReverseSequence", (f(3, 4), ints(1, 2, 3)), {"batch_axis": 0}, "'time_axis': given 0; accepted: 1"),
     ("BitShift", (ints(1).astype(np.uint8),) * 2, {"direction": "UP"}, "'UP'; accepted: 'LEFT', 'RIGHT'"),
     ("Mod", (f(3), f(3)), {"fmod": 2}, "'fmod': given 2; accepted: 0, 1"),
