@@ -538,7 +538,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "GlobalAveragePool": _GLOBAL,
     "GlobalLpPool": _GLOBAL,
     "GlobalMaxPool": _GLOBAL,
-    "GroupNormalization": (grouped_channels, least_rank(3, "N, C, D1, ...")),
+    "GroupNormalization": (grouped_channels, least_rank(2, "N, C, D1, ...")),
     "Hardmax": (softmax_axis,),
     "InstanceNormalization": (channel_parameters(1, 2), least_rank(3, "N, C, D1, ...")),
     "IsInf": (),  # whatever is not 0 stands for 1

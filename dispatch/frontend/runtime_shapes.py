@@ -8,6 +8,9 @@
 - Squeeze with an empty list of axes squeezes all that can be, as without a list.
 - MaxUnpool with ``output_shape`` has that shape; inference says nothing. It sees a Resize to those sizes.
 - The length of a Range follows from its operands in every type; onnx knows it of words and longer ones only.
+- Of a GatherND whose result is a scalar inference says nothing: it sees one more dimension come and go.
+- A ConvTranspose may have any ``output_shape``; inference stops at lengths below the data's. And what
+  ``auto_pad`` cuts off includes ``output_padding``, which inference adds afterwards.
 - Of some normalisations onnx infers nothing: they have the type and the shape of their first input.
 """
 
@@ -72,11 +75,14 @@ def infer_as_computed(model: ModelProto) -> None:
             node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output[:1], name=node.name))
         if node.op_type == "MaxUnpool" and node.domain in ("", "ai.onnx") and opset >= _RESIZE_TAKES_SIZES:
             _resize(node)
+        if node.op_type == "ConvTranspose" and node.domain in ("", "ai.onnx"):
+            _pad_as_said(node, model)
         since, concerned = _MENDED.get(node.op_type, (0, _rounds_up))
         if opset < since and node.domain in ("", "ai.onnx") and concerned(node):
             _wrap(model, node, f"node{index}", since)
     if short:
         _widen(model, short)
+    _expand(model, opset)
 
 
 _RESIZE_TAKES_SIZES = 13  # and no region of interest
@@ -115,6 +121,76 @@ def _widen(model: ModelProto, ranges: list[int]) -> None:
         widened.append(helper.make_node("Cast", names[:1], node.output, to=operands[0].data_type))
     del model.graph.node[:]
     model.graph.node.extend(widened)
+
+
+def _shape_of(model: ModelProto, name: str) -> list[int]:
+    """As far as graph inputs and initializers say; [] where they do not."""
+    for tensor in model.graph.initializer:
+        if tensor.name == name:
+            return list(tensor.dims)
+    for info in model.graph.input:
+        if info.name == name:
+            return [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+    return []
+
+
+def _pad_as_said(node: NodeProto, model: ModelProto) -> None:
+    """Explicit pads for ``auto_pad``: as much as makes the data's length times the stride of the output's."""
+    mode = next((a.s for a in node.attribute if a.name == "auto_pad"), b"")
+    further, kernel = _attribute(node, "output_padding"), _shape_of(model, node.input[1])[2:]
+    if not mode.startswith(b"SAME") or not any(further) or not all(kernel) or len(further) != len(kernel):
+        return
+    strides, dilations = (_attribute(node, name) or [1] * len(kernel) for name in ("strides", "dilations"))
+    cut = [
+        max(more + (k - 1) * d + 1 - s, 0)
+        for more, k, d, s in zip(further, kernel, dilations, strides, strict=True)
+    ]
+    _drop(node, "auto_pad", "pads")
+    node.attribute.append(helper.make_attribute("pads", [*cut, *[0] * len(cut)]))
+
+
+def _expand(model: ModelProto, opset: int) -> None:
+    """Nodes that inference gets through only as several others."""
+    nodes = list(model.graph.node)
+    spread = [_several(node, model, opset) for node in nodes]
+    if any(len(several) > 1 for several in spread):
+        del model.graph.node[:]
+        model.graph.node.extend(node for several in spread for node in several)
+
+
+def _several(node: NodeProto, model: ModelProto, opset: int) -> list[NodeProto]:
+    if node.domain not in ("", "ai.onnx") or not node.output:
+        return [node]
+    first, second, sizes = (f"{node.output[0]}//{i}" for i in range(3))
+    shape = _attribute(node, "output_shape") if node.op_type == "ConvTranspose" else []
+    if shape:
+        own = NodeProto()
+        own.CopyFrom(node)
+        own.output[0] = first
+        _drop(own, "output_shape", "output_padding", "auto_pad", "pads")
+        model.graph.initializer.append(numpy_helper.from_array(np.array([1, 1, *shape]), sizes))
+        channels = helper.make_node("GlobalMaxPool", [first], [second])
+        return [own, channels, helper.make_node("Expand", [second, sizes], list(node.output))]
+    if node.op_type == "GatherND" and not any(_attribute(node, "batch_dims")):
+        axes = [sizes] if opset >= _AXES_ARE_AN_INPUT else []
+        if axes:
+            model.graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.int64), sizes))
+        more = {} if axes else {"axes": [0]}
+        return [
+            helper.make_node("Unsqueeze", [node.input[1], *axes], [first], **more),
+            helper.make_node("GatherND", [node.input[0], first], [second], name=node.name),
+            helper.make_node("Squeeze", [second, *axes], list(node.output), **more),
+        ]
+    return [node]
+
+
+_AXES_ARE_AN_INPUT = 13  # of Squeeze and Unsqueeze
+
+
+def _drop(node: NodeProto, *names: str) -> None:
+    kept = [a for a in node.attribute if a.name not in names]
+    del node.attribute[:]
+    node.attribute.extend(kept)
 
 
 def _wrap(model: ModelProto, node: NodeProto, name: str, opset: int) -> None:

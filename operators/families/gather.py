@@ -131,8 +131,8 @@ def map_reverse_sequence(node: NodeSpec, lowering: Lowering) -> None:
         strides = {"x": {"k": lines * wide, **own}, "index": index, "out": {"j": lines * wide, **own}}
         if batch == 0:
             sizes |= {"o": lines, "i": 1}
-            own, index = {"o": steps * wide, "w": 1}, {"o": steps, "j": 1}
-            strides = {"x": {**own, "k": wide}, "index": index, "out": {**own, "j": wide}}
+            own, index = {"o": steps * wide}, {"o": steps, "j": 1}
+            strides = {"x": {**own, "k": wide, "w": 1}, "index": index, "out": {**own, "j": wide, "w": 1}}
         walk = Walk(sizes, strides, {"w": max(row.per_word, count)}, extent=steps)
     lowering.emit(Take(node.name, (x, at), output, walk, lowering.device))
 

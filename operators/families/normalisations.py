@@ -126,10 +126,10 @@ def map_group_normalization(node: NodeSpec, lowering: Lowering) -> None:
     _need_elements(node, x)
     _need_float32_statistics(node)
     number = int(node.attr("num_groups", 0))
-    channels = x.shape[1] if len(x.shape) > 2 else 0
+    channels = x.shape[1] if len(x.shape) > 1 else 0
     if number < 1 or channels % number or not channels:
         given = f"GroupNormalization of {list(x.shape)} in {number} groups"
-        raise Unsupported(given, "[N, C, D1, ...] and groups that C is a multiple of")
+        raise Unsupported(given, "[N, C, ...] and groups that C is a multiple of")
     wanted = number if node.opset < 21 else channels
     for tensor in parameters:
         if tensor.size != wanted:

@@ -286,7 +286,7 @@ def map_recurrent(node: NodeSpec, lowering: Lowering) -> None:
     reverse = DIRECTIONS.get(node.attr("direction", "forward"))
     if reverse is None:
         raise Unsupported(f"{node.op_type} with direction {node.attr('direction')}", ", ".join(DIRECTIONS))
-    calls = len(reverse) * max(x.shape[:2])
+    calls = len(reverse) * x.shape[1 if node.attr("layout", 0) else 0]
     if 0 in x.shape or calls > MOST_CALLS:
         accepted = f"up to {MOST_CALLS} steps, and no empty extent"
         raise Unsupported(f"{node.op_type} of shape {list(x.shape)}", accepted)

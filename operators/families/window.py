@@ -162,7 +162,7 @@ def along_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: Tenso
     if mode == "VALID":
         pads = [0] * (2 * rank)
     elif mode in ("SAME_UPPER", "SAME_LOWER"):
-        pads = _same_pads(x, output, kernel, strides, dilations, upper=mode == "SAME_UPPER")
+        pads = _same_pads(node, x, output, kernel, strides, dilations)
     kernel = [int(v) for v in kernel]
     for d, (made, size) in enumerate(zip(output.shape[2:], x.shape[2:], strict=True)):
         whole = 1 + max(size + pads[d] + pads[d + rank] - 1, 0) // dilations[d]
@@ -190,17 +190,25 @@ def check_steps(
 
 
 def _same_pads(
+    node: NodeSpec,
     x: TensorSpec,
     output: TensorSpec,
     kernel: Sequence[int],
     strides: Sequence[int],
     dilations: Sequence[int],
-    upper: bool,
 ) -> list[int]:
-    begins, ends = [], []
+    """Of SAME_UPPER and SAME_LOWER. Windows of a pool that leave out two elements or more begin behind the
+    first one in some of onnxruntime's pools, and in none of its convolutions: pools of them are refused."""
+    begins, ends, upper = [], [], node.attr("auto_pad") == "SAME_UPPER"
     for i, size in enumerate(x.shape[2:]):
         out = output.shape[2 + i]
-        total = max(0, (out - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - size)
+        total = (out - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - size
+        if int((total + (not upper)) / 2) < 0 and node.op_type != "Conv":
+            raise Unsupported(
+                f"{node.op_type} with auto_pad, whose windows leave out the last {-total} of {size} elements",
+                "explicit pads",
+            )
+        total = max(0, total)
         small, large = total // 2, total - total // 2
         begins.append(small if upper else large)
         ends.append(large if upper else small)

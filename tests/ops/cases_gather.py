@@ -96,6 +96,7 @@ def reverse_sequence() -> list[Case]:
         case("ReverseSequence", f32(3, 4, 5), lengths(4, 2, 3), time_axis=1, batch_axis=0),
         case("ReverseSequence", f32(5, 7), lengths(7, 1, 2, 3, 6), time_axis=1, batch_axis=0),
         case("ReverseSequence", f32(5, 3), lengths(5, 1, 2, const=True)),
+        case("ReverseSequence", f32(3, 4, 1), lengths(4, 2, 3), time_axis=1, batch_axis=0),  # one word each
         case("ReverseSequence", Input((4, 3, 5), "float16"), lengths(4, 1, 3)),
         case("ReverseSequence", Input((4, 3), "int8"), lengths(4, 1, 3)),
         case("ReverseSequence", Input((4, 3, 2), "int64"), lengths(4, 1, 3)),

@@ -136,6 +136,7 @@ def groups() -> list[Case]:
         *(one(21, *of) for of in [(3, 2, 6, 5, 7), (1, 2, 5, 9), (8, 1, 8, 4, 4), (2, 3, 4, 3, 2, 5)]),
         one(21, 4, 1, 32, 64, 64),  # groups longer than a core holds
         *(one(18, *of) for of in [(3, 2, 6, 5, 7), (4, 1, 32, 64, 64)]),
+        one(21, 2, 3, 8),  # no positions behind the channels
         one(21, 2, 2, 6, 3, 4, epsilon=0.1),
         case("GroupNormalization", f32(2, 6, 8), f32(6), f32(6), num_groups=2, tolerance=CLOSE),
         *one(21, 2, 3, 8, 5, 3).on("npu1"),

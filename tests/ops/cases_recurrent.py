@@ -83,6 +83,7 @@ def rnn() -> list[Case]:
         ),
         layer("RNN", (3, 2, 3, 5), activations=["ScaledTanh", "Affine"], activation_alpha=[0.5, 0.75],
               activation_beta=[2.0, 0.25], direction="bidirectional"),
+        layer("RNN", (2, 8193, 1, 1), bias=False),  # a batch is no number of steps
         layer("RNN", (4, 2, 3, 5), activations=["LeakyRelu", "Softsign"], activation_alpha=[0.3],
               direction="bidirectional"),
     ]  # fmt: skip

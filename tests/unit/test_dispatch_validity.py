@@ -286,6 +286,34 @@ def test_ceil_mode_counts_no_window_that_begins_behind_the_data(op_type: str, op
         np.testing.assert_allclose(y, expected, rtol=1e-6)
 
 
+_WEIGHTS = np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 1, 4, 4)
+_SAME = {"strides": [3, 2], "output_padding": [2, 1]}
+
+
+@pytest.mark.parametrize("opset", [11, 12, 13, 22])
+@pytest.mark.parametrize(
+    ("op_type", "second", "attributes"),
+    [
+        ("GatherND", ints(0, 0, -1, 2), {}),
+        ("ConvTranspose", _WEIGHTS, {"auto_pad": "SAME_UPPER", **_SAME}),
+        ("ConvTranspose", _WEIGHTS[..., :1], {"auto_pad": "SAME_LOWER", **_SAME}),
+        ("ConvTranspose", _WEIGHTS, {"output_shape": [3, 8]}),
+        ("ConvTranspose", _WEIGHTS, {"output_shape": [2, 3], "auto_pad": "SAME_UPPER", "strides": [1, 2]}),
+    ],
+)
+def test_shapes_are_those_that_onnxruntime_computes(
+    op_type: str, second: Array, attributes: dict[str, Any], opset: int
+) -> None:
+    x = np.linspace(-3, 2, 20, dtype=np.float32).reshape(1, 1, 4, 5)
+    proto = model(op_type, x, second, opset=opset, const=[1] * (op_type != "GatherND"), **attributes)
+    feed = {"x0": x} | ({"x1": second} if op_type == "GatherND" else {})
+    (expected,) = run_onnxruntime(proto, feed)
+    for fallback in ("cpu", "error"):
+        (y,) = onedispatch.InferenceSession(proto, fallback=fallback).run(None, feed)
+        assert y.shape == expected.shape
+        np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("opset", [7, 9, 10, 11, 12])
 @pytest.mark.parametrize(
     ("op_type", "axes"),
