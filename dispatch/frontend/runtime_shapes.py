@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -175,7 +176,7 @@ def _several(node: NodeProto, model: ModelProto, opset: int) -> list[NodeProto]:
         axes = [sizes] if opset >= _AXES_ARE_AN_INPUT else []
         if axes:
             model.graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.int64), sizes))
-        more = {} if axes else {"axes": [0]}
+        more: dict[str, Any] = {} if axes else {"axes": [0]}
         return [
             helper.make_node("Unsqueeze", [node.input[1], *axes], [first], **more),
             helper.make_node("GatherND", [node.input[0], first], [second], name=node.name),

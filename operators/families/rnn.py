@@ -177,8 +177,19 @@ class _Node:
         out = View((self.batch, 1))
         return self.each("sub", [counts, times], views, self.temp(*shape), shape, out, bounds)
 
-    def initial(self) -> TensorSpec:
-        """The state before the first step: [directions, parts, batch, hidden]."""
+    def initial(self, mask: TensorSpec | None) -> TensorSpec:
+        """The state before the first step: [directions, parts, batch, hidden]. That of a sequence of no steps
+        is what it ends with: zeros, as in onnxruntime."""
+        first, (d, b, n) = self._given_state(), (self.directions, self.batch, self.hidden)
+        empty = mask is not None and (mask.value is None or not np.all(mask.value[0]))
+        if mask is None or not empty or (first.value is not None and not np.any(first.value)):
+            return first
+        shape, whole = (d * self.cells[0].parts, b, n), View((b * n, n, 1))
+        return self.each(
+            "mul", [first, mask], [whole, View((0, 1, 0))], self.temp(*first.shape), shape, whole
+        )
+
+    def _given_state(self) -> TensorSpec:
         parts, d, b, n = self.cells[0].parts, self.directions, self.batch, self.hidden
         shape = (b, d, n) if self.layout else (d, b, n)
         zeros = np.zeros(shape, np.float32)
@@ -195,7 +206,8 @@ class _Node:
 
     def layer(self) -> tuple[TensorSpec, recurrent.View, TensorSpec | None]:
         """Emits all steps: the states, where they lie, and the mask."""
-        (x, bias), mask, first = self.product(), self.mask(), self.initial()
+        (x, bias), mask = self.product(), self.mask()
+        first = self.initial(mask)
         cell, d, b, n, c = self.cells[0], self.directions, self.batch, self.hidden, self.columns
         tensors = [x, self.transposed(2, joined=False), first]
         numbers = {}

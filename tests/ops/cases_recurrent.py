@@ -63,6 +63,8 @@ def shared(op: str) -> list[Case]:
         layer(op, (5, 3, 4, 6), direction="reverse", initial=True),
         layer(op, (4, 2, 5, 9), direction="bidirectional", lengths=[4, 2], initial=True),
         layer(op, (4, 2, 5, 9), direction="bidirectional", lengths=[1, 3], const=False),
+        layer(op, (3, 3, 2, 4), lengths=[0, 3, 1], initial=True),  # what had no step ends with zeros
+        layer(op, (3, 2, 2, 4), lengths=[2, 0], initial=True, const=False, direction="bidirectional"),
         *(
             layer(op, (3, 2, 4, 5), direction="bidirectional", const=not c, const_bias=c)
             for c in (True, False)
