@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX's rules for operators whose data decides addresses: axes, batches, what is done with equal places."""
+"""ONNX's rules for operators whose data decides addresses: axes, batches, ranks, equal places."""
 
 from __future__ import annotations
 
 from onedispatch.dispatch.frontend.facts import Facts, Rule
 from onedispatch.dispatch.frontend.shared_rules import axis_in_range, one_of
-from onedispatch.transactions.base.phrases import span
+from onedispatch.transactions.base.phrases import counted, span
 
 _REDUCTION = one_of("reduction", "none", "add", "mul", "max", "min")
 
@@ -17,6 +17,45 @@ def batches(facts: Facts) -> None:
     least = min(known, default=given + 1)
     if not 0 <= given < least:
         facts.refuse("attribute 'batch_dims'", given, f"{span(0, least - 1)} for these ranks")
+
+
+def as_many_dimensions(facts: Facts) -> None:
+    """GatherElements, ScatterElements: an index for an element of the data, an update for an index."""
+    shape, indices, updates = (facts.shape(i) for i in range(3))
+    if shape is not None and indices is not None and len(indices) != len(shape):
+        facts.refuse(facts.input_name(1), f"rank {len(indices)}", f"rank {len(shape)}, that of the data")
+    if indices is not None and updates is not None and updates != indices:
+        facts.refuse(facts.input_name(2), list(updates), f"{list(indices)}, an update for each index")
+
+
+def gathered_tuples(facts: Facts) -> None:
+    """GatherND: batches that data and indices share, and tuples no longer than the dimensions behind."""
+    shape, indices, batches = facts.shape(0), facts.shape(1), facts.attr("batch_dims", 0)
+    if shape is None or indices is None:
+        return
+    if indices[:batches] != shape[:batches]:
+        accepted = f"{list(shape[:batches])} in front, the batches of the data"
+        facts.refuse(facts.input_name(1), list(indices), accepted)
+    _tuples(facts, len(shape) - batches)
+
+
+def scattered_tuples(facts: Facts) -> None:
+    """ScatterND: tuples no longer than the rank, and for each an update of what is behind them."""
+    shape, indices, updates = (facts.shape(i) for i in range(3))
+    if shape is None or indices is None:
+        return
+    _tuples(facts, len(shape))
+    wanted = indices[:-1] + shape[indices[-1] :]
+    if updates is not None and updates != wanted:
+        facts.refuse(facts.input_name(2), list(updates), f"{list(wanted)}, an update for each index")
+
+
+def _tuples(facts: Facts, most: int) -> None:
+    """The last dimension of the indices is the length of a tuple."""
+    indices = facts.shape(1)
+    if indices is not None and (not indices or indices[-1] > most):
+        given = list(indices) if indices else "a scalar"
+        facts.refuse(facts.input_name(1), given, f"{counted(most, 'number')} in a tuple at most")
 
 
 def one_hot_axis(facts: Facts) -> None:
@@ -52,13 +91,13 @@ def reversed_lengths(facts: Facts) -> None:
 
 INDEXED: dict[str, tuple[Rule, ...]] = {
     "Gather": (axis_in_range(0),),
-    "GatherElements": (axis_in_range(0),),
-    "GatherND": (batches,),
+    "GatherElements": (axis_in_range(0, no_scalars=1), as_many_dimensions),
+    "GatherND": (batches, gathered_tuples),
     "OneHot": (one_hot_axis,),
     "ReverseSequence": (reversed_axes, reversed_lengths),
-    "Scatter": (axis_in_range(0),),
-    "ScatterElements": (axis_in_range(0), _REDUCTION),
-    "ScatterND": (_REDUCTION,),
+    "Scatter": (axis_in_range(0, no_scalars=1), as_many_dimensions),
+    "ScatterElements": (axis_in_range(0, no_scalars=1), as_many_dimensions, _REDUCTION),
+    "ScatterND": (scattered_tuples, _REDUCTION),
     "TensorScatter": (axis_in_range(-2), one_of("mode", "linear", "circular")),
     "TopK": (axis_in_range(-1),),
 }

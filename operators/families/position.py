@@ -103,6 +103,8 @@ def emit_positions(
     terms = len(bounds)
     many = prod(indices.shape[:-1])
     factors = [prod(pitches[d + 1 :]) for d in range(terms)]
+    if not terms:  # tuples of no indices: each points at all of it
+        return lowering.const(np.zeros(many, np.int32))
     if indices.value is not None:
         columns = np.asarray(indices.value).reshape(many, terms)
         at = np.zeros(many, np.int64)

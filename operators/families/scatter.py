@@ -265,7 +265,7 @@ def _lies_in_a_row(name: str, tensor: TensorSpec, lowering: Lowering) -> TensorS
 def map_scatter_nd(node: NodeSpec, lowering: Lowering) -> None:
     x, indices, output = indexed(node)
     updates, mode = _updates(node, x), _mode(node, x)
-    if not indices.size or not updates.size:
+    if not updates.size:
         lowering.emit(Copy(node.name, [x], output, lowering.device))
         return
     deep = indices.shape[-1]
@@ -354,7 +354,7 @@ def map_one_hot(node: NodeSpec, lowering: Lowering) -> None:
         lowering.emit(Copy(node.name, [values], output, lowering.device))
         return
     if indices.dtype == np.float32:
-        whole = lowering.temp(np.dtype(np.int32), indices.shape)
+        whole = lowering.temp(np.dtype(np.int64), indices.shape)  # int32 would wrap some of them into range
         indices = emit_converted(node.name, indices, whole, lowering)
     axis = int(node.attr("axis", -1)) % len(output.shape)
     walk = _one_hot_walk(values, indices, axis, output)

@@ -81,6 +81,7 @@ def nd() -> list[Case]:
         case("GatherND", x, tuples((6,), 4, 5), batch_dims=2),
         case("GatherND", Input((4, 5, 6), "int64"), tuples((5, 6), 4, 3), batch_dims=1),
         case("GatherND", narrow, tuples((4, 5, 3), 2, 5)),
+        case("GatherND", narrow, Input((3, 0), "int64")),  # tuples of nothing: all of it, each time
         case("GatherND", narrow, tuples((4, 5), 3)),
         case("GatherND", Input((4, 5, 3), "int8"), tuples((3,), 4, 5), batch_dims=2),
         *case("GatherND", f32(30, 50, 7), tuples((30, 50), 61)).on("npu1", "npu2_1col"),

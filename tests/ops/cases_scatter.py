@@ -68,6 +68,7 @@ def nd() -> list[Case]:
             value([[[0, 2], [1, 1], [2, 0]], [[3, 0], [3, 1], [3, 2]]], "int64", False),
         ),
         of(Input((4, 3), "int64"), value([[2], [0]], "int64", False)),
+        of(f32(4, 3), Input((2, 0), "int64"), reduction="max"),  # tuples of nothing: all of it, each time
         *of(f32(60, 33), tuples((60,), 20), reduction="max").on(*SMALL_DEVICES),
     ]
 
@@ -120,6 +121,7 @@ def one_hot() -> list[Case]:
     pair = value([2.0, 5.0])
     return [
         of(value([1, 7, -2, 0, 12, -30], "int64", False), 9, pair),
+        of(value([2.0**32, -1.0, 2.0, -(2.0**32)], const=False), 4, pair, "float32"),  # int32 would wrap
         of(indices(5, 3, 4), 5, f32(2), axis=1),
         of(indices(5, 3, 3, dtype="int32"), 5, pair, "int32", axis=0),
         of(indices(3, 4, 5), 3, value([2, 7], "int64", False), axis=-2),
