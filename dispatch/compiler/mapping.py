@@ -16,6 +16,7 @@ from typing import Literal
 from onedispatch.dispatch.compiler.copies import device_copy
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.frontend.shape_operands import data_positions, shape_positions
+from onedispatch.dispatch.rules.words import an_output, did_not_fire, read_elsewhere
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Alias, Lowering, Operator
@@ -50,6 +51,8 @@ class Unit:
     alias: Alias | None = None
     refusal: Refusal | None = None
     parts: tuple[Unit, ...] = ()  # of a merged operator: what it falls apart into
+    merges: tuple[str, ...] = ()  # that made it, in order
+    missed: tuple[str, ...] = ()  # that nearly took it, each with the condition that failed
 
 
 @dataclass
@@ -231,22 +234,25 @@ def absorb(units: Sequence[Unit], outputs: frozenset[str]) -> list[Unit]:
 
     A producer may absorb its reader when nobody else needs the value between them; the
     merged operator takes the reader's place, where all its inputs exist. What would not fit the device
-    is not merged.
+    is not merged. Units say which merges made them, and which nearly took them.
     """
     live: list[Unit | None] = list(units)
     while True:
         before = sum(unit is not None for unit in live)
-        _absorb_once(live, outputs)
+        missed = _absorb_once(live, outputs)
         if sum(unit is not None for unit in live) == before:
-            return [unit for unit in live if unit is not None]
+            told = ((unit, tuple(missed.get(i, ()))) for i, unit in enumerate(live) if unit is not None)
+            return [replace(unit, missed=missed) if missed else unit for unit, missed in told]
 
 
-def _absorb_once(live: list[Unit | None], outputs: frozenset[str]) -> None:
-    readers: dict[str, int] = {}
+def _absorb_once(live: list[Unit | None], outputs: frozenset[str]) -> dict[int, list[str]]:
+    """Merges what can be; by place in ``live``, the merges that nearly took a unit that stays."""
+    readers: dict[str, list[Unit]] = {}
     for unit in live:
         for name in unit.reads if unit else ():
-            readers[name] = readers.get(name, 0) + 1
+            readers.setdefault(name, []).append(unit)  # type: ignore[arg-type]
     made_at: dict[str, int] = {}
+    missed: dict[int, list[str]] = {}
     for index, unit in enumerate(live):
         if unit is None:
             continue
@@ -255,34 +261,61 @@ def _absorb_once(live: list[Unit | None], outputs: frozenset[str]) -> None:
         for source in sources:
             producer = live[source]
             merged = _merge(producer, unit, readers, outputs) if producer else None
-            if merged is not None:
+            if isinstance(merged, str) and producer is not None:
+                if producer.nodes[-1] is not unit.nodes[0]:  # within a node it is nobody's concern
+                    missed.setdefault(index, []).append(merged)
+            elif isinstance(merged, Unit):
                 live[source] = None
                 live[index] = unit = merged
+                missed.pop(index, None)
                 break
         made_at.update(dict.fromkeys(unit.writes, index))
+    return missed
 
 
 def _merge(
-    producer: Unit, consumer: Unit, readers: Mapping[str, int], outputs: frozenset[str]
-) -> Unit | None:
-    if producer.operator is None or consumer.operator is None or producer.operator.further_outputs:
+    producer: Unit, consumer: Unit, readers: Mapping[str, Sequence[Unit]], outputs: frozenset[str]
+) -> Unit | str | None:
+    """What both become; a merge that nearly took them, with what failed; None where there is none."""
+    first, second = producer.operator, consumer.operator
+    if first is None or second is None or first.further_outputs:
         return None
-    between = producer.operator.output.name
-    uses = sum(t.name == between for t in consumer.operator.inputs)
-    if readers.get(between, 0) != 1 or between in outputs or uses != 1:
+    between = first.output.name
+    if sum(t.name == between for t in second.inputs) != 1:
         return None
     about = f"nodes {producer.nodes[0].name} and {consumer.nodes[0].name}"
+    with blamed_on(type(first), about, Unsupported):
+        merge = next((one for one in first.merges if one.concerns(first, second)), None)
+    if merge is None:
+        return None
+    name = f"merge {first.kind or type(first).__name__}_{merge.name}"
+    reason = _needed_elsewhere(producer, consumer, readers, outputs)
+    if reason:
+        return did_not_fire(name, reason)
     try:
-        with blamed_on(type(producer.operator), about, Unsupported):
-            operator = producer.operator.absorb(consumer.operator)
-            if operator is not None:
-                operator.check_fits()
-    except Unsupported:  # together they do not fit
-        return None
-    if operator is None:
-        return None
+        with blamed_on(type(first), about, Unsupported):
+            operator = merge.make(first, second)
+            operator.check_fits()
+    except Unsupported as error:  # together they do not fit, say
+        return did_not_fire(name, str(error))
     merged = _op_unit(tuple(dict.fromkeys((*producer.nodes, *consumer.nodes))), operator)
-    return replace(merged, parts=(*(producer.parts or (producer,)), *(consumer.parts or (consumer,))))
+    parts = (*(producer.parts or (producer,)), *(consumer.parts or (consumer,)))
+    return replace(merged, parts=parts, merges=(*producer.merges, *consumer.merges, name))
+
+
+def _needed_elsewhere(
+    producer: Unit, consumer: Unit, readers: Mapping[str, Sequence[Unit]], outputs: frozenset[str]
+) -> str:
+    """Who else needs the one value that ``producer`` makes; "" where nobody does."""
+    (between,), node = producer.writes, producer.nodes[-1].name
+    if between in outputs:
+        return an_output(between, node)
+    given = readers.get(between, ())
+    if len(given) == 1:
+        return ""
+    mine = {one.name for one in consumer.nodes}
+    other = next((unit.nodes[0].name for unit in given if unit.nodes[0].name not in mine), "")
+    return read_elsewhere(between, node, other or consumer.nodes[0].name)
 
 
 def to_host(unit: Unit, refusal: Refusal) -> Unit:

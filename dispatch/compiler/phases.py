@@ -32,6 +32,7 @@ from onedispatch.dispatch.compiler.phase_rules import (
     fault,
 )
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node
+from onedispatch.dispatch.rules.words import did_not_fire
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.emission.image import EMPTY, link
 from onedispatch.operators.interface.operator import Operator
@@ -180,9 +181,17 @@ def _or_parts(unit: Unit, prepare: _Prepare, prepare_part: _Prepare) -> list[Uni
     except Unsupported as error:
         refusal = Refusal.of(error)
     if unit.parts:
-        return [ready for part in unit.parts for ready in _or_parts(part, prepare_part, prepare_part)]
+        parts = _apart(unit, refusal)
+        return [ready for part in parts for ready in _or_parts(part, prepare_part, prepare_part)]
     (node,) = unit.nodes
     return [Unit("host", unit.nodes, node.reads, node.writes, refusal=refusal)]
+
+
+def _apart(unit: Unit, refusal: Refusal) -> list[Unit]:
+    """What a merged unit falls apart into, all but the first of which say why."""
+    said = tuple(did_not_fire(merge, str(refusal)) for merge in dict.fromkeys(unit.merges))
+    first, *others = unit.parts
+    return [first, *(replace(part, missed=(*part.missed, *said)) for part in others)]
 
 
 def _whole_nodes(units: Sequence[Unit], prepare_part: _Prepare) -> list[Unit]:

@@ -10,6 +10,7 @@ from onedispatch.dispatch.compiler.executable import NodePlacement
 from onedispatch.dispatch.compiler.mapping import Unit
 from onedispatch.dispatch.compiler.partition import Region
 from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.dispatch.rules.words import took
 from onedispatch.transactions.base.phrases import counted
 
 
@@ -46,7 +47,7 @@ def host_reason(graph: Graph, node: Node, unit: Unit) -> str:
 
 
 def _row(graph: Graph, node: Node, unit: Unit) -> NodePlacement:
-    row = replace(_placed(graph, node, unit), remark=graph.remarks.get(node.name, ""))
+    row = replace(_placed(graph, node, unit), remark=_remark(graph, node, unit))
     inserted = graph.inserted.get(node.name)
     return replace(row, reason=f"{inserted}; {row.reason}") if inserted else row
 
@@ -57,17 +58,29 @@ def _placed(graph: Graph, node: Node, unit: Unit) -> NodePlacement:
         return NodePlacement(node.name, node.op_type, "cpu", host_reason(graph, node, unit), nearest)
     if unit.operator is None:
         return NodePlacement(node.name, node.op_type, "npu", "no data moves: another name for the same bytes")
-    reason = f"as {_kind(unit)}"
-    if len(unit.nodes) > 1:
-        reason += " together with " + ", ".join(n.name for n in unit.nodes if n is not node)
-    return NodePlacement(node.name, node.op_type, "npu", reason)
+    others = [one.name for one in unit.nodes if one is not node]
+    return NodePlacement(node.name, node.op_type, "npu", f"as {_kind(unit)}{_together(unit, others)}")
+
+
+def _together(unit: Unit, others: Sequence[str]) -> str:
+    """The other nodes that a unit stands for, and the merges that took them."""
+    if not others:
+        return ""
+    merges = ", then ".join(dict.fromkeys(unit.merges))
+    return f" together with {', '.join(others)}: {merges}"
+
+
+def _remark(graph: Graph, node: Node, unit: Unit) -> str:
+    """What was tried beside: rules that nearly took the node; merges that nearly took the unit it begins."""
+    missed = unit.missed if node is unit.nodes[0] else ()
+    return "; ".join(filter(None, (graph.remarks.get(node.name, ""), *missed)))
 
 
 def _joined(graph: Graph, model: Node, pieces: Sequence[tuple[Node, Unit]]) -> NodePlacement:
     """The row of a node of the model by those that stand for it."""
     origin = graph.origins[pieces[0][0].name]
     others = [node.name for node in origin.nodes if node is not model]
-    how = f"{origin.how}, with {', '.join(others)}" if others else origin.how
+    how = took(origin.how, others)
     hosts = [(node, unit) for node, unit in pieces if unit.kind == "host"]
     if hosts:
         said = "; ".join(f"{node.op_type}: {host_reason(graph, node, unit)}" for node, unit in hosts)
@@ -75,8 +88,13 @@ def _joined(graph: Graph, model: Node, pieces: Sequence[tuple[Node, Unit]]) -> N
     nodes = list(dict.fromkeys(node for node, _ in pieces))
     kinds = dict.fromkeys(_kind(unit) for _, unit in pieces if unit.operator is not None)
     what = nodes[0].op_type if len(nodes) == 1 else counted(len(nodes), "node")
-    reason = f"{how}: {what} as {_listed(kinds)}"
-    return NodePlacement(model.name, model.op_type, "npu", reason, remark=graph.remarks.get(model.name, ""))
+    reason, remarks = f"{how}: {what} as {_listed(kinds)}", [graph.remarks.get(model.name, "")]
+    if len(pieces) == 1:  # the standard node of a rule: merges took it as they take any other
+        ((node, unit),) = pieces
+        reason += _together(unit, [one.name for one in unit.nodes if one is not node])
+        remarks.append(_remark(graph, node, unit))
+    said = "; ".join(filter(None, remarks))
+    return NodePlacement(model.name, model.op_type, "npu", reason, remark=said)
 
 
 def _listed(kinds: Iterable[str]) -> str:

@@ -16,6 +16,7 @@ from onedispatch.dispatch.rules.match import Index, Match, Miss, matches, neares
 from onedispatch.dispatch.rules.pattern import Either, Op, Pattern, Rule
 from onedispatch.dispatch.rules.replacement import failed, replacement
 from onedispatch.dispatch.rules.table import RULES
+from onedispatch.dispatch.rules.words import did_not_fire
 from onedispatch.operators.declarations import registry
 from onedispatch.transactions import Device
 
@@ -90,7 +91,7 @@ def _told(graph: Graph, rules: Sequence[Rule], failures: dict[tuple[str, str], s
                 miss = misses.get(node.name)
                 reason = miss.reason if miss is not None and miss.score * 2 >= _size(rule) else ""
             if reason:
-                splice.remark(node, f"rule {rule.name} did not fire: {reason}")
+                splice.remark(node, did_not_fire(f"rule {rule.name}", reason))
     return splice.result()
 
 

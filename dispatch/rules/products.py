@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows a convolution and belongs to it.
+"""What follows a convolution and belongs to it: a bias, a batch normalisation.
 
-Bias and activation behind products are merged when operators are absorbed (``compiler.mapping.absorb``),
-BatchNormalization behind a convolution too.
+Where one operator becomes another of the same family there is no node to write: bias behind a product,
+batch normalisation behind a convolution and functions behind either are merged when operators are absorbed
+(``compiler.mapping.absorb``). A transposed convolution may become several operators: its weights are scaled
+here, before that.
 """
 
 from __future__ import annotations
@@ -10,8 +12,14 @@ from __future__ import annotations
 import numpy as np
 
 from onedispatch.dispatch.frontend.graph import Array
-from onedispatch.dispatch.rules.match import Match
+from onedispatch.dispatch.rules.match import Match, attribute
 from onedispatch.dispatch.rules.pattern import Condition, Rule
+
+# -- bias ------------------------------------------------------------------------------------------------
+
+
+def _constant(match: Match) -> bool:
+    return match.constant("bias") is not None
 
 
 def _by_channel(match: Match) -> bool:
@@ -27,15 +35,86 @@ def _flat(match: Match) -> Array:
     return np.ascontiguousarray(np.asarray(match.constant("bias")).reshape(-1))
 
 
-PRODUCTS = (
-    Rule(
-        "conv_bias",
-        "Conv",
-        ("Add((made := Conv(x, w)), bias)",),
-        "Conv(x, w, flat)",
+def _bias(name: str, op_type: str) -> Rule:
+    return Rule(
+        name,
+        op_type,
+        (f"Add((made := {op_type}(x, w)), bias)",),
+        f"{op_type}(x, w, flat)",
         1,
-        where=(Condition("a constant with one value for each channel", _by_channel),),
+        where=(
+            Condition(
+                "a constant: a convolution would get a residual again with every step of its reduction",
+                _constant,
+            ),
+            Condition("a constant with one value for each channel", _by_channel),
+        ),
         derive={"flat": _flat},
+        like="made",
+    )
+
+
+# -- batch normalisation -------------------------------------------------------------------------------
+
+_PARAMETERS = ("scale", "shift", "mean", "variance")
+
+
+def _inference(match: Match) -> bool:
+    graph, node = match.graph, match.maker("normed")
+    opset = node.opset or graph.opsets.get("", 1)
+    old = opset < 7 and not attribute(graph, node, "is_test")
+    return not old and not attribute(graph, node, "training_mode")
+
+
+def _known(match: Match) -> bool:
+    given = ("given",) if "given" in match.values else ()
+    arrays = [match.constant(name) for name in ("w", *_PARAMETERS, *given)]
+    return all(array is not None and array.dtype == np.float32 for array in arrays)
+
+
+def _each_channel(match: Match) -> bool:
+    made = match.shape("made")
+    return len(made) >= 3 and all(match.shape(name) == (made[1],) for name in _PARAMETERS)
+
+
+def _affine(match: Match) -> tuple[Array, Array]:
+    """What the normalisation multiplies each channel by, and what it adds then: float64 [M]."""
+    scale, shift, mean, variance = (np.asarray(match.constant(name), np.float64) for name in _PARAMETERS)
+    factor = scale / np.sqrt(variance + float(attribute(match.graph, match.maker("normed"), "epsilon")))
+    return factor, shift - mean * factor
+
+
+def _scaled(match: Match) -> Array:
+    """The weights [C, M/groups, ...]: each group of the channels C makes channels of M of its own."""
+    weights = np.asarray(match.constant("w"))
+    groups = int(attribute(match.graph, match.maker("made"), "group"))
+    apart = weights.reshape(groups, weights.shape[0] // groups, *weights.shape[1:])
+    factor = _affine(match)[0].reshape(groups, 1, weights.shape[1], *[1] * (weights.ndim - 2))
+    return np.ascontiguousarray((apart * factor).astype(np.float32).reshape(weights.shape))
+
+
+def _shifted(match: Match) -> Array:
+    factor, added = _affine(match)
+    given = match.constant("given")
+    return (added if given is None else added + np.asarray(given, np.float64) * factor).astype(np.float32)
+
+
+PRODUCTS = (
+    _bias("conv_bias", "Conv"),
+    _bias("conv_transpose_bias", "ConvTranspose"),
+    Rule(
+        "conv_transpose_batch_norm",
+        "ConvTranspose",
+        ("(normed := BatchNormalization(MADE, scale, shift, mean, variance))",),
+        "ConvTranspose(x, scaled, shifted)",
+        1,
+        {"MADE": "(made := ConvTranspose(x, w) | ConvTranspose(x, w, given))"},
+        where=(
+            Condition("a batch normalisation for inference", _inference),
+            Condition("weights, bias and parameters that are float32 constants", _known),
+            Condition("parameters with one value for each channel", _each_channel),
+        ),
+        derive={"scaled": _scaled, "shifted": _shifted},
         like="made",
     ),
 )

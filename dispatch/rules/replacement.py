@@ -16,6 +16,7 @@ from onedispatch.dispatch.frontend.graph import Array, Graph, Node
 from onedispatch.dispatch.frontend.importer import read_node
 from onedispatch.dispatch.rules.match import Match
 from onedispatch.dispatch.rules.pattern import Call
+from onedispatch.dispatch.rules.words import an_output, read_elsewhere
 from onedispatch.transactions.base.errors import ModelError
 
 
@@ -25,10 +26,10 @@ def failed(match: Match) -> str:
     for node in match.nodes[:-1]:
         for name in node.writes:
             if name in graph.output_names:
-                return f"{name} (of {node.name}) is an output of the model"
+                return an_output(name, node.name)
             others = [one.name for one in match.index.readers.get(name, ()) if id(one) not in inside]
             if others:
-                return f"{name} (of {node.name}) is read by {others[0]} too"
+                return read_elsewhere(name, node.name, others[0])
     if not match.graph.value(match.root.outputs[0]).is_concrete or not match.value("x").is_concrete:
         return "shapes that are known"
     return next((one.name for one in match.rule.where if not one.holds(match)), "")

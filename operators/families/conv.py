@@ -24,7 +24,7 @@ from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
 from onedispatch.operators.families.elementwise import ACTIVATION_SCALARS
 from onedispatch.operators.families.matmul import finished
-from onedispatch.operators.families.norm import ChannelAffine
+from onedispatch.operators.families.merges import BATCH_NORM
 from onedispatch.operators.families.window import (
     TAPS,
     WINDOW_SCALARS,
@@ -36,6 +36,7 @@ from onedispatch.operators.families.window import (
     split_planes,
     windows,
 )
+from onedispatch.operators.interface.merge import ACTIVATION
 from onedispatch.operators.interface.operator import Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import (
     F32,
@@ -175,6 +176,7 @@ class Conv(Operator):
     """
 
     kind = "conv"
+    merges = (BATCH_NORM, ACTIVATION)
 
     def __init__(
         self,
@@ -352,25 +354,7 @@ class Conv(Operator):
             chunks[slot, : values.size] = values
             chunks[slot, -4 * tile :] = _bytes(self.bias_values[at : at + tile])
 
-    # -- fusion, reference ----------------------------------------------------------------------
-
-    def absorb(self, consumer: Operator) -> Operator | None:
-        whole = self.x.element.per_word == 1  # scaled weights would be rounded once more
-        scaled = isinstance(consumer, ChannelAffine) and self.packs and self.takes_activation and whole
-        if not scaled or not isinstance(consumer, ChannelAffine):
-            return super().absorb(consumer)
-        scale = consumer.scale.reshape(-1, *[1] * (len(self.weights.shape) - 1))
-        value = (np.asarray(self.weights.value, np.float32) * scale).astype(self.x.dtype)
-        shift = (self.bias_values * consumer.scale + consumer.shift).astype(np.float32)
-        weights = TensorSpec(self.weights.name, value.dtype, value.shape, value)
-        bias = TensorSpec(f"{self.output.name}//bias", shift.dtype, shift.shape, shift)
-        return self.replaced(
-            inputs=(self.x, weights, bias),
-            weights=weights,
-            bias=bias,
-            output=consumer.output,
-            activation=consumer.activation,
-        )
+    # -- reference ------------------------------------------------------------------------------
 
     def reference(self, *arrays: Array) -> Array:
         x, weights = (array.astype(np.float32) for array in arrays[:2])

@@ -37,6 +37,8 @@ from onedispatch.operators.families.elementwise import (
     operands_of,
     peel,
 )
+from onedispatch.operators.families.merges import BIAS, FACTOR
+from onedispatch.operators.interface.merge import ACTIVATION
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import (
     OUTPUT,
@@ -179,6 +181,7 @@ class MatMul(Operator):
     """
 
     kind = "matmul"
+    merges = (FACTOR, BIAS, ACTIVATION)
 
     def __init__(
         self,
@@ -353,32 +356,7 @@ class MatMul(Operator):
                 words = bias.astype(np.float32 if self.is_float else np.int32)
                 chunks[slots, -4 * n_tile :] = words.view(np.uint8)
 
-    # -- fusion, reference -----------------------------------------------------------------
-
-    def absorb(self, consumer: Operator) -> Operator | None:
-        if not self.is_float:
-            return None
-        bias = self._bias_of(consumer) if self.takes_activation else None
-        if bias is None:
-            return super().absorb(consumer)
-        return self.replaced(output=consumer.output, activation=consumer.activation, bias=bias)
-
-    def _bias_of(self, consumer: Operator) -> Array | None:
-        """The constant [N] that ``consumer`` adds to this product, if that is all it does."""
-        plain = isinstance(consumer, Eltwise) and consumer.func == "add" and len(consumer.inputs) == 2
-        if not plain or not self.packs_b or self.bias is not None or not isinstance(consumer, Eltwise):
-            return None
-        if consumer.output.shape != self.output.shape or (consumer.alpha, consumer.beta) != (1.0, 1.0):
-            return None
-        n = self.output.shape[-1] if self.output.shape else 1
-        if self.matrices is not None and self.matrices[2].shape[-1] != n:
-            return None
-        for i, other in enumerate(consumer.inputs):
-            mine = consumer.inputs[1 - i]
-            row = other.value is not None and other.size == n and (other.shape or (1,))[-1] == n
-            if row and other.value is not None and mine.name == self.output.name:
-                return np.asarray(other.value, np.float32).reshape(-1)
-        return None
+    # -- reference -------------------------------------------------------------------------
 
     def reference(self, *arrays: Array) -> Array:
         given = iter(arrays[2:])
@@ -411,7 +389,8 @@ class MatMul(Operator):
         tensors = zip((self.a.laid(a), self.b.laid(b)), matrices, strict=False)
         a, b = (View(m.strides).of(x, m.shape) for x, m in tensors)
         wide = np.float32 if self.is_float else a.dtype
-        y = self.activation.apply(np.matmul(a.astype(wide), b.astype(wide)))
+        y = np.float32(self.alpha) * np.matmul(a.astype(wide), b.astype(wide)) if self.is_float else a @ b
+        y = self.activation.apply(y if self.bias is None else y + self.bias)
         image = np.zeros(self.output.size, self.output.dtype)
         View(matrices[2].strides).of(image, matrices[2].shape)[...] = y
         return self.output.gathered(image)

@@ -19,6 +19,7 @@ from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.emission.emitter import BoundNest, Emitted, emit_nests
 from onedispatch.operators.emission.image import Image, merged
+from onedispatch.operators.interface.merge import ACTIVATION, Merge
 from onedispatch.operators.scheduling.candidates import check_fits
 from onedispatch.operators.scheduling.index_space import AUX
 from onedispatch.operators.scheduling.nest import Nest
@@ -45,6 +46,7 @@ class Operator:
 
     kind: ClassVar[str] = ""
     applies_activation: ClassVar[bool] = True  # the kernel has activation arguments
+    merges: ClassVar[tuple[Merge, ...]] = (ACTIVATION,)  # how it takes in its only reader
 
     def __init__(
         self,
@@ -75,16 +77,6 @@ class Operator:
     def references(self, *arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
         """``reference`` of every output: operators with several override it."""
         return [self.reference(*arrays)]
-
-    def absorb(self, consumer: Operator) -> Operator | None:
-        """This operator with ``consumer`` (its only reader) merged in, or None.
-
-        The merged operator writes the consumer's output and may take more inputs. By default
-        an activation is applied while the kernel still holds its result.
-        """
-        if not consumer.is_activation or not self.takes_activation:
-            return None
-        return self.replaced(output=consumer.output, activation=consumer.activation)
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:

@@ -102,6 +102,8 @@ class Builder:
                 return self._weight("w", np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4, 1, 1))
             case p.Value("bias") if len(self.shape) == 4:
                 return self._weight("bias", np.arange(1, 5, dtype=np.float32).reshape(4, 1, 1))
+            case p.Value("given" | "scale" | "shift" | "mean" | "variance" as name) if len(self.shape) == 4:
+                return self._weight(name, np.linspace(0.5, 1.5, 4, dtype=np.float32))
             case p.Value("mask"):
                 mask = np.linspace(-1, 1, self.shape[2], dtype=np.float32).reshape(1, -1)
                 return self._weight("mask", mask)

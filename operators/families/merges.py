@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What products and convolutions take in beside functions: a factor, a bias, a scale and a shift."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
+from onedispatch.operators.families.elementwise import Eltwise
+from onedispatch.operators.families.norm import ChannelAffine
+from onedispatch.operators.interface.merge import Merge
+
+Array = np.ndarray[Any, Any]
+_SMALLEST = 1e-30
+
+
+def _free_of_functions(producer: Any) -> None:
+    given = producer.activation.code
+    if given != "none":
+        raise Unsupported(f"{given} is applied to the result of {producer.kind} already", "none before it")
+
+
+# -- a factor behind a product -------------------------------------------------------------------
+
+
+def _multiplies(product: Any, reader: Any) -> bool:
+    """Whether ``reader`` is the product times or over one number, known or not."""
+    if not isinstance(reader, Eltwise) or len(reader.inputs) != 2 or not product.is_float:
+        return False
+    first = reader.inputs[0].name == product.output.name
+    return (reader.func == "mul" or (reader.func == "div" and first)) and _other(product, reader).size == 1
+
+
+def _other(product: Any, reader: Any) -> TensorSpec:
+    others: list[TensorSpec] = [t for t in reader.inputs if t.name != product.output.name]
+    return others[0]
+
+
+def _with_factor(product: Any, reader: Any) -> Any:
+    """``product`` (a ``MatMul``) times or over the constant number that ``reader`` brings."""
+    other = _other(product, reader)
+    if other.value is None:
+        raise Unsupported(f"{other.name} is no constant", "a constant number")
+    _free_of_functions(product)
+    if reader.output.shape != product.output.shape:
+        raise Unsupported(f"{other} adds dimensions", "a number of as many as the product has, or fewer")
+    number = float(np.asarray(other.value).reshape(-1)[0])
+    factor = number if reader.func == "mul" else 1 / number if number else np.inf
+    alpha = product.alpha * factor
+    if not _SMALLEST <= abs(alpha) <= 1 / _SMALLEST:  # in float32 it would be 0, or no number
+        raise Unsupported(f"{other.name} is {number:g}", f"factors of {_SMALLEST:g} to {1 / _SMALLEST:g}")
+    bias = None if product.bias is None else np.float32(factor) * np.asarray(product.bias, np.float32)
+    return product.replaced(output=reader.output, activation=reader.activation, alpha=alpha, bias=bias)
+
+
+FACTOR = Merge("factor", _multiplies, _with_factor)
+
+
+# -- a bias behind a product ---------------------------------------------------------------------
+
+
+def _adds(product: Any, reader: Any) -> bool:
+    """Whether ``reader`` is the sum of the product and one other value, and no more."""
+    plain = isinstance(reader, Eltwise) and reader.func == "add" and len(reader.inputs) == 2
+    return plain and product.is_float and (reader.alpha, reader.beta) == (1.0, 1.0)
+
+
+def _with_bias(product: Any, reader: Any) -> Any:
+    """``product`` (a ``MatMul``) with the constant [N] that ``reader`` adds to it."""
+    other = _other(product, reader)
+    if other.value is None:
+        raise Unsupported(
+            f"{other.name} is no constant: a product would get a residual again with every step of its "
+            "reduction",
+            "a constant bias",
+        )
+    _free_of_functions(product)
+    if product.bias is not None:
+        raise Unsupported(f"{product.name} has a bias already", "one")
+    if not product.packs_b:
+        raise Unsupported(f"{product.b.name} is no constant matrix, with which a bias is packed", "one")
+    n = product.output.shape[-1] if product.output.shape else 1
+    laid = product.matrices is None or product.matrices[2].shape[-1] == n
+    row = other.size == n and (other.shape or (1,))[-1] == n
+    if not laid or not row or reader.output.shape != product.output.shape:
+        raise Unsupported(f"{other} beside columns of {product.output}", f"[{n}], a value for each column")
+    bias = np.asarray(other.value, np.float32).reshape(-1)
+    return product.replaced(output=reader.output, activation=reader.activation, bias=bias)
+
+
+BIAS = Merge("bias", _adds, _with_bias)
+
+
+# -- a scale and a shift behind a convolution ----------------------------------------------------
+
+
+def _scales(_: Any, reader: Any) -> bool:
+    return isinstance(reader, ChannelAffine)
+
+
+def _scaled(conv: Any, reader: Any) -> Any:
+    """``conv`` (a ``Conv``) with weights and bias that do what ``reader`` does to their channels."""
+    _free_of_functions(conv)
+    if not conv.packs:
+        raise Unsupported(f"weights or bias of {conv.name} are no constants", "constants")
+    if conv.x.element.per_word > 1:
+        raise Unsupported(f"weights of {conv.x.dtype}, which a scale would round once more", "float32")
+    scale = reader.scale.reshape(-1, *[1] * (len(conv.weights.shape) - 1))
+    value = (np.asarray(conv.weights.value, np.float32) * scale).astype(conv.x.dtype)
+    shift: Array = (conv.bias_values * reader.scale + reader.shift).astype(np.float32)
+    weights = TensorSpec(conv.weights.name, value.dtype, value.shape, value)
+    bias = TensorSpec(f"{conv.output.name}//bias", shift.dtype, shift.shape, shift)
+    return conv.replaced(
+        inputs=(conv.x, weights, bias),
+        weights=weights,
+        bias=bias,
+        output=reader.output,
+        activation=reader.activation,
+    )
+
+
+BATCH_NORM = Merge("batch_norm", _scales, _scaled)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How an operator takes in its only reader: merges, as data that has names and conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from onedispatch.operators.declarations.tensor import Unsupported
+
+
+@dataclass(frozen=True)
+class Merge:
+    """One way in which a producer takes in its reader; it is told as ``<kind of the producer>_<name>``.
+
+    ``concerns(producer, reader)`` says whether it is about the two; ``make`` gives the operator that both
+    become, which writes what the reader wrote and may take more inputs. It raises ``Unsupported`` with the
+    condition that failed. That nobody else reads the value between them is seen to by who asks.
+    """
+
+    name: str
+    concerns: Callable[[Any, Any], bool]
+    make: Callable[[Any, Any], Any]
+
+
+def _applies(producer: Any, reader: Any) -> bool:
+    return bool(producer.applies_activation and reader.is_activation)
+
+
+def _with_activation(producer: Any, reader: Any) -> Any:
+    given = producer.activation.code
+    if given != "none":
+        raise Unsupported(f"{given} is applied to the result of {producer.kind} already", "one function")
+    if not producer.takes_activation:
+        raise Unsupported(f"results of {producer.output.dtype}", "floats")
+    return producer.replaced(output=reader.output, activation=reader.activation)
+
+
+# A function of every element, applied while the kernel still holds its result.
+ACTIVATION = Merge("activation", _applies, _with_activation)

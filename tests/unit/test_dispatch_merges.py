@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every merge fires, and does not where it must not; ``inspect`` says which took a node, or what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import onedispatch as od
+from onedispatch.dispatch.compiler import mapping
+from onedispatch.operators.families.conv import Conv
+from onedispatch.operators.families.matmul import MatMul
+from onedispatch.operators.interface.operator import Operator
+
+pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
+
+# Operands: x, r, m of the run; w, k and the like are constants.
+SHAPES = {
+    "x": (4, 8), "r": (4, 8), "m": (8, 8), "w": (8, 8), "b": (8,), "o": (4, 1), "c": (), "z": (),
+    "u": (1, 1, 1), "image": (1, 4, 6, 6), "kernel": (3, 4, 3, 3), "filters": (3, 4, 3, 3), "s": (3,),
+}  # fmt: skip
+OF_THE_RUN = ("x", "r", "m", "image", "filters")
+
+# By merge: nodes that it takes, and nodes that it does not, with the condition that fails.
+FIRES = {
+    "matmul_bias": ["p = MatMul(x, w)\n y = Add(p, b)", "p = MatMul(x, w)\n y = Add(b, p)"],
+    "matmul_factor": [
+        "p = MatMul(x, m)\n y = Mul(p, c)",
+        "p = MatMul(x, w)\n y = Div(p, c)",
+        "p = MatMul(x, w)\n q = Add(p, b)\n y = Mul(c, q)",
+    ],
+    "matmul_activation": ["p = MatMul(x, m)\n y = Relu(p)", "p = MatMul(x, w)\n q = Add(p, b)\n y = Tanh(q)"],
+    "conv_batch_norm": ["p = Conv(image, kernel)\n y = BatchNormalization(p, s, s, s, s)"],
+    "conv_activation": [
+        "p = Conv(image, filters)\n y = Sigmoid(p)",
+        "p = Conv(image, kernel)\n q = BatchNormalization(p, s, s, s, s)\n y = Relu(q)",
+    ],
+    "eltwise_activation": ["p = Add(x, r)\n y = Relu(p)"],
+}
+STOPS = [
+    ("matmul_bias", "p = MatMul(x, w)\n y = Add(p, r)", "r is no constant: a product would get a residual"),
+    ("matmul_bias", "p = MatMul(x, m)\n y = Add(p, b)", "m is no constant matrix"),
+    ("matmul_bias", "p = MatMul(x, w)\n y = Add(p, o)", "o: float32[4, 1] beside columns of p"),
+    ("matmul_bias", "p = MatMul(x, w)\n q = Add(p, b)\n y = Add(q, b)", "MatMul_0 has a bias already"),
+    ("matmul_bias", "p = MatMul(x, w)\n q = Relu(p)\n y = Add(q, b)", "relu is applied to the result"),
+    ("matmul_bias", "p = MatMul(x, w)\n q = Add(p, b)\n y = Add(q, p)", "(of MatMul_0) is read by Add_2 too"),
+    ("matmul_factor", "p = MatMul(x, w)\n y = Div(p, z)", "z is 0 (nearest: factors of 1e-30 to 1e+30)"),
+    ("matmul_factor", "p = MatMul(x, w)\n q = Relu(p)\n y = Mul(q, c)", "relu is applied to the result"),
+    ("matmul_activation", "p = MatMul(x, w)\n q = Relu(p)\n y = Tanh(q)", "relu is applied to the result"),
+    ("matmul_activation", "p = MatMul(x, w)\n q = Relu(p)\n y = Add(q, p)", "(of MatMul_0) is read by Add_2"),
+    ("conv_batch_norm", "p = Conv(image, filters)\n y = BatchNormalization(p, s, s, s, s)", "no constants"),
+    ("matmul_factor", "p = MatMul(x, w)\n y = Mul(p, u)", "u: float32[1, 1, 1] adds dimensions"),
+    (
+        "conv_activation",
+        "p = Conv(image, kernel)\n q = Relu(p)\n y = Tanh(q)",
+        "relu is applied to the result of conv already",
+    ),
+    (
+        "conv_batch_norm",
+        "p = Conv(image, kernel)\n q = Relu(p)\n y = BatchNormalization(q, s, s, s, s)",
+        "relu is applied to the result of conv already",
+    ),
+    ("eltwise_activation", "p = Add(x, r)\n q = Relu(p)\n y = Tanh(q)", "relu is applied to the result"),
+]  # fmt: skip
+
+
+def model(nodes: str, *outputs: str) -> onnx.ModelProto:
+    """``nodes`` make y; ``outputs`` are values that leave too."""
+    proto = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[1] x) => (float[1] y) {{ {nodes} }}'
+    )
+    del proto.graph.input[:], proto.graph.output[:]
+    made = {name for node in proto.graph.node for name in node.output}
+    rng = np.random.default_rng(7)
+    for name in dict.fromkeys(n for node in proto.graph.node for n in node.input if n not in made):
+        if name in OF_THE_RUN:
+            info = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, SHAPES[name])
+            proto.graph.input.append(info)
+        else:
+            array = rng.random(SHAPES[name]) + 0.5 if name != "z" else np.zeros(())
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(np.float32), name))
+    proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in ("y", *outputs))
+    return proto
+
+
+def compared(proto: onnx.ModelProto) -> list[od.NodePlacement]:
+    """The placement of a model whose results are those of onnxruntime."""
+    session = od.InferenceSession(proto, fallback="error")
+    rng = np.random.default_rng(8)
+    feed = {one.name: rng.standard_normal(one.shape).astype(np.float32) for one in session.get_inputs()}
+    theirs = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, feed)
+    for mine, other in zip(session.run(None, feed), theirs, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=2e-5, atol=2e-5)
+    return list(session.placement)
+
+
+@pytest.mark.parametrize(("merge", "nodes"), [(name, one) for name, some in FIRES.items() for one in some])
+def test_a_merge_takes_nodes_and_is_named(merge: str, nodes: str) -> None:
+    rows = compared(model(nodes))
+    names = [row.node for row in rows]
+    for row in rows:
+        others = ", ".join(name for name in names if name != row.node)
+        kind = merge.rpartition("_")[0].removesuffix("_batch")
+        assert row.reason.startswith(f"as {kind} together with {others}: merge ")
+        assert row.reason.endswith(f"merge {merge}") and not row.remark
+
+
+@pytest.mark.parametrize(("merge", "nodes", "condition"), STOPS)
+def test_a_merge_says_what_failed(merge: str, nodes: str, condition: str) -> None:
+    rows = compared(model(nodes))
+    (told,) = (
+        row for row in rows if f"merge {merge} did not fire: " in row.remark and condition in row.remark
+    )
+    assert f"merge {merge}" not in told.reason
+
+
+@pytest.mark.parametrize("merge", sorted(FIRES))
+def test_a_value_that_leaves_the_model_is_not_merged(merge: str) -> None:
+    nodes = FIRES[merge][0]
+    rows = compared(model(nodes, "p"))
+    assert f"merge {merge} did not fire: p (of {rows[0].node}) is an output of the model" in rows[1].remark
+
+
+def classes(one: type[Operator]) -> Iterator[type[Operator]]:
+    yield one
+    for other in one.__subclasses__():
+        yield from classes(other)
+
+
+def test_every_merge_has_nodes_that_it_takes_and_nodes_that_it_does_not() -> None:
+    own = {f"{one.kind}_{merge.name}" for one in (MatMul, Conv) for merge in one.merges}
+    others = {merge.name for one in classes(Operator) for merge in one.merges} - {
+        merge.name for one in (MatMul, Conv) for merge in one.merges
+    }
+    assert not others and own | {"eltwise_activation"} == set(FIRES) == {name for name, *_ in STOPS}
+
+
+def test_a_rule_and_a_merge_are_told_together() -> None:
+    rows = {
+        row.op_type: row.reason
+        for row in compared(model("p = MatMul(x, w)\n q = Sigmoid(p)\n y = Mul(p, q)"))
+    }
+    told = "rule silu, with Mul_2: Swish as matmul together with MatMul_0: merge matmul_activation"
+    assert rows["Sigmoid"] == told
+
+
+def test_what_does_not_fit_together_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = Operator.check_fits
+
+    def check(self: Operator) -> None:
+        if self.activation.code == "relu" and self.kind == "matmul":
+            raise mapping.Unsupported("together they are too large")
+        fits(self)
+
+    monkeypatch.setattr(Operator, "check_fits", check)
+    *_, row = compared(model("p = MatMul(x, w)\n y = Relu(p)"))
+    assert row.remark == "merge matmul_activation did not fire: together they are too large"
+
+
+def test_what_refuses_late_says_that_it_was_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    transaction = Operator.transaction
+
+    def late(self: Operator) -> bytes:
+        if self.activation.code == "relu" and self.kind == "matmul":
+            raise mapping.Unsupported("too much of it")
+        return transaction(self)
+
+    monkeypatch.setattr(Operator, "transaction", late)
+    first, row = compared(model("p = MatMul(x, w)\n y = Relu(p)"))
+    assert first.reason == "as matmul" and not first.remark
+    assert row.remark == "merge matmul_activation did not fire: too much of it"
+
+
+def test_one_value_of_many_readers_is_told_quickly() -> None:
+    """Each reader names one other, not all of them."""
+    readers = "\n ".join(f"y{i} = Relu(p)" for i in range(40))
+    rows = compared(model(f"p = MatMul(x, w)\n y = Abs(p)\n {readers}", *(f"y{i}" for i in range(40))))
+    assert all(row.remark.count(" is read by ") == 1 for row in rows[1:])
