@@ -85,6 +85,7 @@ figures: $(STAMPS)/dev
 bench: $(STAMPS)/dev
 	@$(BIN)/pytest tests/bench -m bench --benchmark-only --benchmark-columns=median,iqr,rounds
 	@$(BIN)/onedispatch bench light_resnet50
+	@$(BIN)/python -m tests.bench.operators
 
 clean:
 	rm -rf .venv build dist cpp_ext/_core.*.so transactions/format/_native.*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis .benchmarks

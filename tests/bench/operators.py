@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every operator on a million elements or a 512-cube, beside onnxruntime.
+
+``python -m tests.bench.operators`` prints the table, ``... Reduce Tile`` that of operators whose names
+contain one of these. One thread both, medians of this process's CPU time, so that a busy machine disturbs
+little; ``modelled`` is the device's own time.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+import onedispatch as od
+from tests.bench.operator_cases import cases
+from tests.ops.case import Case
+
+SECONDS, LEAST, MOST = 0.15, 3, 21  # of each side: as many runs as that takes, between these
+
+
+@dataclass(frozen=True)
+class Row:
+    """Milliseconds of one run."""
+
+    name: str
+    ours: float
+    theirs: float | None
+    modelled: float
+    note: str = ""
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.theirs if self.theirs else 0.0
+
+    def __str__(self) -> str:
+        theirs = "–" if self.theirs is None else f"{self.theirs:.3f}"
+        ratio = f"{self.ratio:.1f}" if self.theirs else "–"
+        return f"| {self.name} | {self.ours:.2f} | {theirs} | {ratio} | {self.modelled:.3f} | {self.note} |"
+
+
+def median_ms(once: Callable[[], object]) -> float:
+    """CPU milliseconds of a call; the first two warm up and are not counted."""
+    once(), once()
+    taken: list[float] = []
+    while len(taken) < LEAST or (sum(taken) < SECONDS and len(taken) < MOST):
+        start = time.process_time()
+        once()
+        taken.append(time.process_time() - start)
+    return 1e3 * statistics.median(taken)
+
+
+def measure(case: Case) -> Row:
+    session = od.InferenceSession(case.model, case.device, fallback="error", threads=1)
+    ours = median_ms(lambda: session.run(None, case.feed))
+    report = session.last_run
+    modelled = report.seconds * 1e3 if report else 0.0
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    try:
+        reference = onnxruntime.InferenceSession(
+            case.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except (state.NotImplemented, state.Fail, state.InvalidGraph):
+        return Row(case.id, ours, None, modelled, "onnxruntime has no such kernel")
+    return Row(case.id, ours, median_ms(lambda: reference.run(None, case.feed)), modelled)
+
+
+def main(wanted: list[str]) -> None:
+    """Prints the table as it is measured, then the worst ratios."""
+    print("| case | ours, ms | onnxruntime, ms | ratio | modelled, ms | |\n|---|---|---|---|---|---|")
+    rows = []
+    for case in cases():
+        if wanted and not any(part in case.op_type for part in wanted):
+            continue
+        try:
+            rows.append(measure(case))
+        except od.OneDispatchError as error:
+            print(f"| {case.id} | – | – | – | – | {str(error).splitlines()[0]} |", flush=True)
+            continue
+        print(rows[-1], flush=True)
+    known = sorted((row for row in rows if row.theirs), key=lambda row: -row.ratio)
+    print("\nworst: " + ", ".join(f"{row.name} {row.ratio:.0f} x" for row in known[:15]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
