@@ -36,14 +36,14 @@ def axes_of(graph: Graph, node: Node) -> tuple[int, ...] | None:
 
 
 def _trailing(match: Match, names: tuple[str, ...]) -> bool:
-    found = {axes_of(match.graph, match.maker(name)) for name in names}
+    found = {axes_of(match.graph, match.maker(name)) for name in names if name in match.values}
     rank = len(match.shape("x"))
     axes = found.pop() if len(found) == 1 else None
     return not found and axes is not None and axes == tuple(range(rank - len(axes), rank))
 
 
 def trailing(*names: str) -> Condition:
-    """The reductions that make these values are over the same last axes of x."""
+    """The reductions that make these values, where a form has them, are over the same last axes of x."""
     return Condition(
         f"reductions ({', '.join(names)}) over the same last axes", lambda match: _trailing(match, names)
     )
@@ -67,10 +67,12 @@ def first_axis(name: str) -> Callable[[Match], int]:
 
 
 def kept(*names: str) -> Condition:
-    """Reduced axes stay as 1."""
+    """Reduced axes stay as 1, in those of these values that a form has."""
     return Condition(
         f"keepdims=1 of {', '.join(names)}",
-        lambda match: all(attribute(match.graph, match.maker(name), "keepdims") for name in names),
+        lambda match: all(
+            attribute(match.graph, match.maker(name), "keepdims") for name in names if name in match.values
+        ),
     )
 
 

@@ -25,9 +25,9 @@ _CENTRED = {
 }
 _TWICE = {
     **_CENTRED,
-    "Q": "Pow(Sub(x, ReduceMean(x)), 2) | Pow(Sub(x, m), 2)",
+    "Q": "Pow(Sub(x, (again := ReduceMean(x))), 2) | Pow(Sub(x, m), 2)",
 }
-_LAYER = (trailing("m", "v"), kept("m", "v"), positive("eps"))
+_LAYER = (trailing("m", "v", "again"), kept("m", "v", "again"), positive("eps"))
 _AFFINE = (row_shaped("scale", "m"), row_shaped("bias", "m"))
 _EPS = {"epsilon": scalar("eps"), "axis": first_axis("m")}
 _OWN = {"scale": unpadded("scale", "m"), "bias": unpadded("bias", "m")}

@@ -118,6 +118,25 @@ def test_norms_do_not_fire_where_reduced_axes_go(rule: p.Rule, form: p.Op) -> No
     assert not graph.origins
 
 
+REDUCED = [one for one in FORMS if "Reduce" in str(one.values[1])]
+
+
+@pytest.mark.usefixtures("all_maps")
+@pytest.mark.parametrize("attribute", [{"axes": [1]}, {"keepdims": 0}], ids=str)
+@pytest.mark.parametrize(("rule", "form"), REDUCED)
+def test_every_reduction_of_a_rule_is_looked_at(rule: p.Rule, form: p.Op, attribute: dict[str, Any]) -> None:
+    model = Builder(shape=(8, 8, 8), opset=12).model(form)
+    for number, node in enumerate(model.graph.node):
+        if not node.op_type.startswith("Reduce"):
+            continue
+        other = onnx.ModelProto.FromString(model.SerializeToString())
+        kept = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        other.graph.node[number].CopyFrom(
+            onnx.helper.make_node(node.op_type, node.input, node.output, node.name, **{**kept, **attribute})
+        )
+        assert not rewritten(other, rule, shape=(8, 8, 8)).origins, f"another {attribute} of {node.name}"
+
+
 @pytest.mark.usefixtures("all_maps")
 def test_constants_that_add_axes_stop_a_rule() -> None:
     (rule,) = (rule for rule in RULES if rule.name == "gelu_erf")
