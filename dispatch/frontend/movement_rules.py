@@ -6,6 +6,7 @@ from __future__ import annotations
 from math import prod
 
 from onedispatch.dispatch.frontend.facts import Facts, Rule
+from onedispatch.dispatch.frontend.runtime_shapes import range_count
 from onedispatch.transactions.base.phrases import counted, span
 
 PADDINGS = ("constant", "reflect", "edge")
@@ -177,6 +178,10 @@ def counted_range(facts: Facts) -> None:
     delta = facts.value(2)
     if delta is not None and delta.size == 1 and not delta.any():
         facts.refuse(facts.input_name(2), 0, "a step other than 0")
+    numbers = [one.reshape(-1)[0] for one in map(facts.value, range(3)) if one is not None and one.size == 1]
+    if len(numbers) == 3 and range_count(*numbers) is None:
+        given = [one.item() for one in numbers]
+        facts.refuse("start, limit and delta", given, "finite numbers, and a length below 2^63")
 
 
 def matrix(facts: Facts) -> None:

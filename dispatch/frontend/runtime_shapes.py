@@ -7,7 +7,8 @@
   function that imports the newer operator set.
 - Squeeze with an empty list of axes squeezes all that can be, as without a list.
 - MaxUnpool with ``output_shape`` has that shape; inference says nothing. It sees a Resize to those sizes.
-- The length of a Range follows from its operands in every type; onnx knows it of words and longer ones only.
+- The length of a Range follows from its operands in every type; onnx knows it of words and longer ones only,
+  whose differences overflow, and rounds those of floats before it divides.
 - Of a GatherND whose result is a scalar inference says nothing: it sees one more dimension come and go.
 - A ConvTranspose may have any ``output_shape``; inference stops at lengths below the data's. And what
   ``auto_pad`` cuts off includes ``output_padding``, which inference adds afterwards.
@@ -17,6 +18,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil, isfinite
 from typing import Any
 
 import numpy as np
@@ -63,7 +65,7 @@ def infer_as_computed(model: ModelProto) -> None:
         for t in model.graph.initializer
         if list(t.dims) == [0] and t.data_type == onnx.TensorProto.INT64
     }
-    short: list[int] = []
+    counts: dict[int, int] = {}
     for index, node in enumerate(model.graph.node):
         for attribute in node.attribute:
             if attribute.name == "ceil_mode" and attribute.i:  # any flag but 0 is one
@@ -71,7 +73,8 @@ def infer_as_computed(model: ModelProto) -> None:
         if node.op_type == "Squeeze" and node.domain in ("", "ai.onnx"):
             _drop_empty_axes(node, empty)
         if node.op_type == "Range" and node.domain in ("", "ai.onnx"):
-            short += [index] * _is_short(node, model)
+            count = _count(node, model)
+            counts |= {} if count is None else {index: count}
         if node.op_type in _ALIKE and node.domain in ("", "ai.onnx") and node.input and node.output:
             node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output[:1], name=node.name))
         if node.op_type == "MaxUnpool" and node.domain in ("", "ai.onnx") and opset >= _RESIZE_TAKES_SIZES:
@@ -81,8 +84,8 @@ def infer_as_computed(model: ModelProto) -> None:
         since, concerned = _MENDED.get(node.op_type, (0, _rounds_up))
         if opset < since and node.domain in ("", "ai.onnx") and concerned(node):
             _wrap(model, node, f"node{index}", since)
-    if short:
-        _widen(model, short)
+    if counts:
+        _say_counts(model, counts)
     _expand(model, opset)
 
 
@@ -96,32 +99,46 @@ def _resize(node: NodeProto) -> None:
         node.CopyFrom(helper.make_node("Resize", inputs, list(node.output), name=node.name))
 
 
-_SHORT = (onnx.TensorProto.INT16, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+_TOO_MANY = 1 << 63  # for a size
 
 
-def _is_short(node: NodeProto, model: ModelProto) -> bool:
-    """Whether its operands are known numbers of types that inference does not count in."""
-    known = {t.name for t in model.graph.initializer if t.data_type in _SHORT}
-    return known.issuperset(node.input)
+def range_count(start: Any, limit: Any, delta: Any) -> int | None:
+    """How many numbers a Range of these arrays of one element has; None where that is no number.
+
+    Of integers exactly; of floats in float64, their difference too, as onnxruntime counts them.
+    """
+    first, last, step = (np.asarray(one).reshape(-1)[0].item() for one in (start, limit, delta))
+    if not step:
+        return None
+    if isinstance(step, float):
+        exact = (last - first) / step
+        count = ceil(exact) if isfinite(exact) else _TOO_MANY
+    else:
+        count = -((first - last) // step)
+    return max(count, 0) if count < _TOO_MANY else None
 
 
-def _widen(model: ModelProto, ranges: list[int]) -> None:
-    """The nodes ``ranges`` in float32, in which all their numbers are exact, cast back."""
-    nodes, known = list(model.graph.node), {t.name: t for t in model.graph.initializer}
-    widened: list[NodeProto] = []
-    for index, node in enumerate(nodes):
-        if index not in ranges:
-            widened.append(node)
-            continue
-        operands = [known[name] for name in node.input]
-        names = [f"{node.output[0]}//{i}" for i in range(len(operands) + 1)]
-        for name, tensor in zip(names[1:], operands, strict=True):
-            array = numpy_helper.to_array(tensor).astype(np.float32)
-            model.graph.initializer.append(numpy_helper.from_array(array, name))
-        widened.append(helper.make_node("Range", names[1:], names[:1]))
-        widened.append(helper.make_node("Cast", names[:1], node.output, to=operands[0].data_type))
+def _count(node: NodeProto, model: ModelProto) -> int | None:
+    """The length of a Range whose operands are known."""
+    known = {t.name: t for t in model.graph.initializer}
+    if not known.keys() >= set(node.input):
+        return None
+    operands = [numpy_helper.to_array(known[name]) for name in node.input]
+    return range_count(*operands) if all(one.size == 1 for one in operands) else None
+
+
+def _say_counts(model: ModelProto, counts: dict[int, int]) -> None:
+    """The Ranges at these indices as nodes of so many elements and of their type."""
+    nodes, types = list(model.graph.node), {t.name: t.data_type for t in model.graph.initializer}
     del model.graph.node[:]
-    model.graph.node.extend(widened)
+    for index, node in enumerate(nodes):
+        if index not in counts:
+            model.graph.node.append(node)
+            continue
+        count, filled = (f"{node.output[0]}//{name}" for name in ("count", "filled"))
+        model.graph.initializer.append(numpy_helper.from_array(np.array([counts[index]]), count))
+        model.graph.node.append(helper.make_node("ConstantOfShape", [count], [filled]))
+        model.graph.node.append(helper.make_node("Cast", [filled], node.output, to=types[node.input[0]]))
 
 
 def _shape_of(model: ModelProto, name: str) -> list[int]:

@@ -44,6 +44,9 @@ CASES = [
     ranged("int16", 9, 0, -2),
     ranged("int64", 1 << 40, (1 << 40) + 90, 7),
     ranged("float32", 5, 5, 1),
+    ranged("float32", 1.4, 10.33, 0.47),  # one more, if the difference were rounded
+    ranged("float32", -0.7, 9.3, 0.5),  # one less
+    ranged("int32", -(1 << 31), (1 << 31) - 1, 1 << 30),
     case("Shape", f32(2, 3, 5)),
     case("Shape", f32(2, 3, 5), start=-2, end=9),
     case("Shape", integers("int8", 2, 3, 5), opset=13),

@@ -188,6 +188,8 @@ INVALID: list[tuple[str, tuple[Array, ...], dict[str, Any], str]] = [
     ("EyeLike", (f(3),), {}, "a matrix|rank"),
     ("ConstantOfShape", (ints(3, -1),), {"opset": 9}, "0 or more"),
     ("Range", tuple(np.array(n, np.float32) for n in (0, 3, 0)), {}, "step other than 0"),
+    ("Range", tuple(np.array(n, np.float32) for n in (0, np.inf, 1)), {}, "accepted: finite numbers"),
+    ("Range", tuple(np.array(n) for n in (-(2**62), 2**62, 1)), {}, r"a length below 2\^63"),
     ("MatMul", (f(), f(2)), {}, "rank 1 or more|rank"),
     ("MatMul", (f(2, 3), f(2, 3)), {}, "hape"),
     ("Sum", (f(2, 3), f(3)), {"opset": 7}, "nothing is broadcast"),
