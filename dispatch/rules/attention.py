@@ -7,7 +7,9 @@ as in Attention.
 
 from __future__ import annotations
 
-from math import prod
+from math import nan, prod
+
+import numpy as np
 
 from onedispatch.dispatch.rules.match import Match, attribute
 from onedispatch.dispatch.rules.pattern import Condition, Rule
@@ -28,7 +30,17 @@ def _scale(match: Match) -> float:
     scale = 1.0
     for name in ("factor", "of_q", "of_k"):
         scale *= match.scalar(name) if name in match.values else 1.0
-    return scale / match.scalar("divisor") if "divisor" in match.values else scale
+    if "divisor" in match.values:
+        divisor = match.scalar("divisor")
+        scale = scale / divisor if divisor else nan
+    return scale
+
+
+def _scales(match: Match) -> bool:
+    """Attention takes 0 for no scale given."""
+    with np.errstate(over="ignore", under="ignore"):
+        scale = np.float32(_scale(match))
+    return bool(np.isfinite(scale) and scale != 0)
 
 
 def _keys(match: Match) -> tuple[int, ...]:
@@ -80,6 +92,7 @@ def _worth_it(match: Match) -> bool:
 
 
 _WHERE = (
+    Condition("a scale that is a number other than 0", _scales),
     Condition("queries, keys and values of 4 dimensions, one batch and heads that go together", _heads),
     Condition(
         "Softmax over the last axis",

@@ -27,7 +27,7 @@ def _same_halves(match: Match) -> bool:
     shape = match.shape("x")
     for name in ("c", "s"):
         table = match.constant(name)
-        if table is None or len(shape) != 4 or table.shape[-1] != shape[3] or shape[3] % 2:
+        if table is None or len(shape) != 4 or table.shape[-1:] != shape[3:] or shape[3] % 2:
             return False
         if len(table.shape) > 4 or (len(table.shape) > 2 and table.shape[-3] != 1):
             return False

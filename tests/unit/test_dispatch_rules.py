@@ -184,6 +184,15 @@ def test_attention_wants_the_last_axis() -> None:
 
 
 @pytest.mark.usefixtures("all_maps")
+@pytest.mark.parametrize("divisor", [0.0, np.inf, np.nan, 1e-39])
+def test_attention_wants_a_scale(divisor: float) -> None:
+    rule, model = attention()
+    (tensor,) = (tensor for tensor in model.graph.initializer if tensor.name == "divisor")
+    tensor.CopyFrom(onnx.numpy_helper.from_array(np.array(divisor, np.float32), "divisor"))
+    stops(rule, model, "a scale that is a number other than 0")
+
+
+@pytest.mark.usefixtures("all_maps")
 @pytest.mark.parametrize(("opset", "fires"), [(12, False), (13, True)])
 def test_an_axis_that_is_left_out_means_what_it_does_in_its_operator_set(opset: int, fires: bool) -> None:
     rule, model = attention(opset=opset)
@@ -213,6 +222,7 @@ def test_attention_with_a_computed_mask_wants_many_scores() -> None:
             np.arange(32, dtype=np.float32).reshape(1, 1, 4, 8),
             "constant tables whose halves are the same",
         ),
+        ("c", np.array(2, np.float32), "constant tables whose halves are the same"),
         ("high_start", np.array([0]), "the second half of the last axis"),
     ],
 )
