@@ -1,18 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
 """RotaryEmbedding of ONNX: pairs of elements turned by an angle, by element-wise functions over views.
 
-Halves, or every second element, are views of the input: nothing is cut out of it first.
+Halves, or every second element, are views of the input: nothing is cut out of it first. Two operators do it:
+the other element of each pair times a sine, then each element times its cosine and that added.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
+from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.registry import mapping_for, maps
-from onedispatch.operators.families.elementwise import Eltwise, View
-from onedispatch.operators.families.movement import Move, Part
+from onedispatch.operators.families.elementwise import Array, Eltwise, View
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import contiguous_strides
+from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.transactions import Device
+
+
+@dataclass(frozen=True)
+class Piece:
+    """``act(func(inputs))`` over ``shape``: of inputs (by number) through views, to a view of the output."""
+
+    func: str
+    tensors: tuple[int, ...]
+    views: tuple[View, ...]
+    out_view: View
+    shape: tuple[int, ...]
+    act: str = "none"
+
+
+class Pieces(Eltwise):
+    """Element-wise functions that write parts of one output, one after the other; all of words."""
+
+    kind = "rotary"
+    applies_activation = False
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[TensorSpec],
+        output: TensorSpec,
+        device: Device,
+        pieces: Sequence[Piece],
+    ) -> None:
+        self.pieces = pieces
+        super().__init__(name, pieces[0].func, inputs, output, device, views=[])
+
+    def _check(self) -> None:
+        self._check_types()
+
+    def nests(self) -> list[Nest]:
+        return [nest for piece in self.pieces if 0 not in piece.shape for nest in self._nests_of(piece)]
+
+    def _nests_of(self, piece: Piece) -> list[Nest]:
+        one = self.replaced(func=piece.func, activation=Activation(piece.act))
+        assert isinstance(one, Eltwise)
+        return one.part_nests(piece.shape, piece.views, piece.out_view, piece.tensors)
+
+    def reference(self, *arrays: Array) -> Array:
+        images = [t.laid(x) for t, x in zip(self.inputs, arrays, strict=True)]
+        out = np.zeros(self.output.size, self.output.dtype)
+        for piece in self.pieces:
+            seen = [v.of(images[t], piece.shape) for t, v in zip(piece.tensors, piece.views, strict=True)]
+            function: Any = self.functions[piece.func].reference
+            made = Activation(piece.act).apply(function(*self.numbers, *seen))
+            piece.out_view.of(out, piece.shape)[...] = made
+        return self.output.gathered(out)
 
 
 class _Rotary:
@@ -30,8 +88,8 @@ class _Rotary:
         if size % 2 or size > self.shape[3]:
             raise Unsupported(f"rotary_embedding_dim {size}", f"an even number up to {self.shape[3]}")
         self.turned = size
-        apart, step = (1, 2) if node.attr("interleaved", 0) else (size // 2, 1)
-        self.halves = [View((*self.strides[:3], step), at) for at in (0, apart)]
+        # Sizes and strides of a pair, then of the two in it.
+        self.apart, self.step = (1, 2) if node.attr("interleaved", 0) else (size // 2, 1)
         self.pairs = (*self.shape[:3], size // 2)
 
     def _seen(self, x: TensorSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -47,33 +105,23 @@ class _Rotary:
         return (batch, heads, places, size), (places * width, size, width, 1)
 
     def emit(self) -> None:
-        tables = [self._table(1), self._table(2)]
-        first = self._turned("sub", tables)
-        second = self._turned("add", tables[::-1])
-        whole = View(contiguous_strides(self.pairs))
-        parts = [Part(i, self.pairs, whole, view) for i, view in enumerate(self.halves)]
+        (cosines, cosine), (sines, sine) = self._table(1), self._table(2)
+        other = self.lowering.temp(self.x.dtype, self.x.shape)
+        first, second = (View((*self.strides[:3], self.step), at) for at in (0, self.apart))
+        crossed = [
+            Piece("mul", (0, 1), (second, sine), first, self.pairs, "neg"),
+            Piece("mul", (0, 1), (first, sine), second, self.pairs),
+        ]
+        name, device = self.node.name, self.lowering.device
+        self.lowering.emit(Pieces(name, [self.x, sines], other, device, crossed))
+        both = View((*self.strides[:3], self.step, self.apart))
+        views = (both, View((*cosine.strides, 0)), both)
+        turned = [Piece("muladd", (0, 1, 2), views, both, (*self.pairs, 2))]
         rest = self.shape[3] - self.turned
         if rest:
             view = View(self.strides, self.turned)
-            parts.append(Part(2, (*self.shape[:3], rest), view, view))
-        sources = [first, second, *([self.x] if rest else [])]
-        self.lowering.emit(Move(self.node.name, sources, self.y, self.lowering.device, parts))
-
-    def _turned(self, func: str, tables: list[tuple[TensorSpec, View]]) -> TensorSpec:
-        """The first elements times the first table, less or plus the second ones times the other."""
-        products = []
-        for half, (table, view) in zip(self.halves, tables, strict=True):
-            product = self.lowering.temp(self.x.dtype, self.pairs)
-            self._each("mul", [self.x, table], [half, view], product)
-            products.append(product)
-        result, whole = self.lowering.temp(self.x.dtype, self.pairs), View(contiguous_strides(self.pairs))
-        self._each(func, products, [whole, whole], result)
-        return result
-
-    def _each(self, func: str, tensors: list[TensorSpec], views: list[View], to: TensorSpec) -> None:
-        name, device, out = self.node.name, self.lowering.device, View(contiguous_strides(self.pairs))
-        op = Eltwise(name, func, tensors, to, device, views=views, shape=self.pairs, out_view=out)
-        self.lowering.emit(op)
+            turned.append(Piece("copy", (0,), (view,), view, (*self.shape[:3], rest)))
+        self.lowering.emit(Pieces(name, [self.x, cosines, other], self.y, device, turned))
 
     def _table(self, index: int) -> tuple[TensorSpec, View]:
         """Cosines or sines, and where they lie by batch, head, place and pair."""
