@@ -13,10 +13,11 @@ import onnx
 
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.rules import pattern as p
+from onedispatch.transactions.base.phrases import counted
 
 _COMMUTE = frozenset("Add Mul Max Min".split())
 # Operands beyond those that a rule names are axes and the like: conditions look at them.
-_STRUCTURED = frozenset("ReduceMean ReduceMax ReduceSum Slice Reshape Expand Unsqueeze".split())
+_STRUCTURED = frozenset("ReduceMean ReduceMax ReduceSum Slice Split Reshape Expand Unsqueeze".split())
 # How far a constant may be from the number that a rule names: exporters round it to the model's type, and
 # some write six digits.
 _PRECISION = {"float64": 1e-6, "float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
@@ -109,7 +110,7 @@ def _fit(state: _State, pattern: p.Pattern, name: str) -> Iterator[_State]:
 
 def _fit_op(state: _State, pattern: p.Op, name: str) -> Iterator[_State]:
     node = state.index.makers.get(name)
-    if node is None or refuses_op(state.index.graph, pattern, node):
+    if node is None or refuses_op(state.index.graph, pattern, node, name):
         return
     values = {**state.values, pattern.name: name} if pattern.name else dict(state.values)
     if pattern.name and state.values.get(pattern.name, name) != name:
@@ -132,12 +133,16 @@ def orders(pattern: p.Op) -> list[tuple[p.Pattern, ...]]:
     return list(dict.fromkeys(permutations(pattern.operands)))
 
 
-def refuses_op(graph: Graph, pattern: p.Op, node: Node) -> str:
-    """Why a node is not the one of the pattern, its operands aside; "" where it is."""
+def refuses_op(graph: Graph, pattern: p.Op, node: Node, made: str) -> str:
+    """Why a node that makes ``made`` is not the one of the pattern, its operands aside; "" where it is."""
     if node.domain or node.op_type != pattern.op_type:
         return f"{node.name} is {node.op_type}, not {pattern.op_type}"
     given = [name for name in node.inputs if name]
-    if len(given) < len(pattern.operands) or len(node.writes) != 1:
+    if pattern.output >= 0 and node.outputs.index(made) != pattern.output:
+        return f"{made} is output {node.outputs.index(made)} of {node.name}, not {pattern.output}"
+    if pattern.output < 0 and len(node.writes) != 1:
+        return f"{node.name} ({node.op_type}) makes {counted(len(node.writes), 'value')}, not 1"
+    if len(given) < len(pattern.operands):
         return f"{node.name} ({node.op_type}) has {len(given)} operands, not {len(pattern.operands)}"
     if len(given) > len(pattern.operands) and node.op_type not in _STRUCTURED:
         return f"{node.name} ({node.op_type}) has {len(given)} operands, not {len(pattern.operands)}"
@@ -167,6 +172,11 @@ def attribute(graph: Graph, node: Node, name: str) -> Any:
 def _single(graph: Graph, name: str) -> Array | None:
     constant = graph.constants.get(name)
     return constant if constant is not None and constant.size == 1 and constant.dtype.kind != "O" else None
+
+
+def is_single(graph: Graph, name: str) -> bool:
+    """Whether a value is a constant of one element."""
+    return _single(graph, name) is not None
 
 
 def is_number(graph: Graph, name: str, number: float) -> bool:
@@ -214,7 +224,7 @@ def _miss(index: Index, pattern: p.Pattern, name: str) -> Miss:
             return Miss((), "" if fits else f"{name} is not a constant of one element")
     node = index.makers.get(name)
     reason = f"{name} is made by no {pattern.op_type}" if node is None else ""
-    reason = reason or refuses_op(index.graph, pattern, node)  # type: ignore[arg-type]
+    reason = reason or refuses_op(index.graph, pattern, node, name)  # type: ignore[arg-type]
     if reason or node is None:
         return Miss((), reason)
     tries = []

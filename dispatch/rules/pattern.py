@@ -9,6 +9,7 @@ A pattern is text in the form of an expression, whose root is the value that is 
   a default that is so. Operands of Add, Mul, Max and Min stand in any order.
 - A name is a value, the same one wherever it stands again; ``const(c)`` one element that is constant.
 - A number is a constant of one element of that value, to the precision of its type.
+- ``Split(x)[1]`` is one of several values that a node makes, counted from 0.
 - ``(d := Sub(x, y))`` names the value of a node; ``P | Q`` is either; a name of ``parts`` its pattern.
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,12 +39,16 @@ class Number:
 
 @dataclass(frozen=True)
 class Op:
-    """A node; ``name`` is that of the value that it makes, "" where the rule names none."""
+    """A node; ``name`` is that of the value that it makes, "" where the rule names none.
+
+    ``output`` says which of several values it is (from 0); -1 is the only one.
+    """
 
     op_type: str
     operands: tuple[Pattern, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
     name: str = ""
+    output: int = -1
 
 
 @dataclass(frozen=True)
@@ -139,10 +144,13 @@ class _Reader:
             case ast.NamedExpr(target=ast.Name(id=name), value=value):
                 inner = self._of(value)
                 if isinstance(inner, Op):
-                    return Op(inner.op_type, inner.operands, inner.attributes, name)
+                    return replace(inner, name=name)
                 if isinstance(inner, Either):
-                    named = (Op(o.op_type, o.operands, o.attributes, name) for o in inner.choices)  # type: ignore[union-attr]
-                    return Either(tuple(named))
+                    return Either(tuple(replace(one, name=name) for one in inner.choices))  # type: ignore[arg-type]
+            case ast.Subscript(value=value, slice=ast.Constant(value=int(output))):
+                inner = self._of(value)
+                if isinstance(inner, Op):
+                    return replace(inner, output=output)
             case ast.BinOp(op=ast.BitOr(), left=left, right=right):
                 one, other = self._of(left), self._of(right)
                 return Either((*_choices(one), *_choices(other)))

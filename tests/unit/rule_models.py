@@ -45,7 +45,10 @@ def numbers(pattern: p.Pattern) -> int:
 
 @dataclass
 class Builder:
-    """``flip`` turns operands that commute; the number at position ``wrong`` is off by a percent."""
+    """``flip`` turns operands that commute; the number at position ``wrong`` is off by a percent.
+
+    ``table`` is how wide tables of angles are; ``computed`` ones are made of angles that are an input.
+    """
 
     axes: tuple[int, ...] = (-1,)
     flip: bool = False
@@ -53,6 +56,9 @@ class Builder:
     keepdims: int = 1
     opset: int = 17
     shape: tuple[int, ...] = SHAPE
+    table: int = 0
+    computed: bool = False
+    tables: list[onnx.NodeProto] = field(default_factory=list)  # they are not the rule's
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     inputs: list[str] = field(default_factory=lambda: ["x"])
     weights: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
@@ -68,10 +74,12 @@ class Builder:
         grouped = "more_k" in self._named
         few = (self.shape[0], self.shape[1] // 2, *self.shape[2:])
         shapes = {name: few if grouped and name != "q" else self.shape for name in self.inputs}
+        angles = (self.shape[0], *self.shape[-2:-1], self.shape[-1] // 2)
+        shapes |= {"angles": angles} if self.tables else {}
         ins = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in shapes.items()]
         outs = [helper.make_empty_tensor_value_info(name) for name in ("y", *outputs)]
         tensors = [numpy_helper.from_array(a, n) for n, a in self.weights.items()]
-        graph = helper.make_graph(self.nodes, "g", ins, outs, tensors)
+        graph = helper.make_graph([*self.tables, *self.nodes], "g", ins, outs, tensors)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
 
     def _name(self, pattern: p.Pattern) -> None:
@@ -94,10 +102,8 @@ class Builder:
             case p.Value("q" | "v" as name):
                 self.inputs += [name] if name not in self.inputs else []
                 return name
-            case p.Value("c" | "s" as name, False):  # a table of angles: both halves alike
-                half = np.linspace(0, 1, self.shape[2] * self.shape[3] // 2, dtype=np.float32)
-                half = half.reshape(1, 1, self.shape[2], -1) + np.float32(name == "s")
-                return self._weight(name, np.concatenate([half, half], axis=-1))
+            case p.Value("c" | "s" as name, False):
+                return self._table(name)
             case p.Value("w"):
                 return self._weight("w", np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4, 1, 1))
             case p.Value("bias") if len(self.shape) == 4:
@@ -107,6 +113,11 @@ class Builder:
             case p.Value("mask"):
                 mask = np.linspace(-1, 1, self.shape[2], dtype=np.float32).reshape(1, -1)
                 return self._weight("mask", mask)
+            case p.Value("shown" | "hidden" as name):  # causal order
+                seen = np.tri(self.shape[2], dtype=bool)
+                return self._weight(name, seen if name == "shown" else ~seen)
+            case p.Value("low"):
+                return self._weight("low", np.array(np.finfo(np.float32).min))
             case p.Value(name, constant):
                 size = 1 if constant else self.shape[-1]
                 start = {"eps": 1e-3, "a": 0.25, "b": 0.5}.get(name, 0.5)
@@ -114,6 +125,29 @@ class Builder:
                 return self._weight(name, values.reshape(()) if constant else values)
         assert isinstance(pattern, p.Op)
         return self._op(pattern)
+
+    def _table(self, name: str) -> str:
+        """Cosines or sines of angles for each place: both halves alike, or one half."""
+        places, half = self.shape[-2], self.shape[-1] // 2
+        if not self.computed:
+            table = np.linspace(0, 1, places * half, dtype=np.float32).reshape(1, places, half)
+            table = np.concatenate([table] * ((self.table or 2 * half) // half), axis=-1) + np.float32(
+                name == "s"
+            )
+            return self._weight(name, table.reshape((1,) * (len(self.shape) - 3) + table.shape))
+        function, both = ("Cos", "Sin")[name == "s"], "angles"
+        make = helper.make_node
+        if name not in self._made:
+            if self.table == 2 * half:
+                both = f"table_both_{name}"
+                self.tables.append(make("Concat", ["angles"] * 2, [both], name=both, axis=-1))
+            axes = self._weight("table_axes", np.arange(1, len(self.shape) - 2))
+            nodes = (function, [both]), ("Unsqueeze", [f"table_{function}", axes])
+            for op_type, inputs in nodes:
+                made = f"table_{op_type}" if op_type == function else f"table_{name}"
+                self.tables.append(make(op_type, inputs, [made], name=made))
+            self._made[name] = f"table_{name}"
+        return self._made[name]
 
     def _weight(self, name: str, array: np.ndarray[Any, Any]) -> str:
         self.weights[name] = array
@@ -143,10 +177,19 @@ class Builder:
         attributes |= {"axis": -1} if pattern.op_type in ("Concat", "Softmax") else {}
         name = pattern.name or f"v{len(self.nodes)}"
         output = f"{name}_{pattern.op_type}"
+        if pattern.op_type == "Split":
+            return self._halves(pattern, inputs)
         self.nodes.append(helper.make_node(pattern.op_type, inputs, [output], name=output, **attributes))
         if pattern.name:
             self._made[pattern.name] = output
         return output
+
+    def _halves(self, pattern: p.Op, inputs: list[str]) -> str:
+        """An output of the one Split of ``inputs``."""
+        outputs = ["split_0", "split_1"]
+        if not any(node.op_type == "Split" for node in self.nodes):
+            self.nodes.append(helper.make_node("Split", inputs, outputs, name="split", axis=-1))
+        return outputs[pattern.output]
 
     def _structure(self, pattern: p.Op) -> dict[str, list[int]]:
         """Operands of nodes around attention that patterns leave out."""
@@ -161,6 +204,16 @@ class Builder:
                 shapes = {"rows": [-1, places, size], "turned": [batch, heads, size, places]}
                 return {"shape": shapes.get(pattern.name, [batch, heads, places, size])}
         return {}
+
+
+def builder(rule: p.Rule, form: p.Op, **changes: Any) -> Builder:
+    """One that writes what exporters write for a form of a rule."""
+    given: dict[str, Any] = {"shape": shape_for(rule), "opset": opset_for(form)}
+    if rule.name.startswith("rotary"):
+        size = given["shape"][-1]
+        given["table"] = size if rule.name.startswith("rotary_embedding") else size // 2
+        given["computed"] = rule.name.endswith("_computed")
+    return Builder(**(given | changes))
 
 
 def shape_for(rule: p.Rule) -> tuple[int, ...]:
