@@ -28,6 +28,7 @@ from onedispatch.dispatch.frontend.graph import (
     prune,
     sort_nodes,
 )
+from onedispatch.dispatch.frontend.local_functions import inlined
 from onedispatch.dispatch.frontend.model_limits import check_model
 from onedispatch.dispatch.frontend.validity import check_valid, domain_of
 from onedispatch.dispatch.frontend.walk import bodies_of
@@ -47,7 +48,7 @@ def import_model(model: ModelLike) -> Graph:
     check_model(proto)
     embed(proto, folder)  # a given ModelProto has no folder: its references are refused, not replaced
     if proto.functions:
-        proto = _inline(proto)
+        proto = inlined(proto)
     try:
         return _Importer(proto, folder).graph()
     except ModelError:
@@ -97,15 +98,6 @@ def _whole(proto: ModelProto, where: str) -> ModelProto:
             "check that the file is complete",
         )
     return proto
-
-
-def _inline(proto: ModelProto) -> ModelProto:
-    from onnx import inliner
-
-    try:
-        return inliner.inline_local_functions(proto)
-    except Exception as error:  # the C++ inliner raises RuntimeError and its own kinds
-        raise ModelError("the model's functions", str(error), "functions that can be inlined") from error
 
 
 def read_node(proto: NodeProto, opsets: Mapping[str, int], ir_version: int) -> Node | Array:

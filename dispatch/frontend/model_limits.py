@@ -99,6 +99,9 @@ def _check_calls(model: ModelProto) -> None:
     costs: dict[_Key, _Cost] = {}
     for key in _callees_first(functions):
         costs[key] = _cost(functions[key], functions, costs)
+        costs[key].size += sum(
+            one.ByteSize() for one in functions[key].attribute_proto
+        )  # each call says them
     whole = _cost(model.graph, functions, costs)
     arguments = [
         attribute.ByteSize()
@@ -107,6 +110,7 @@ def _check_calls(model: ModelProto) -> None:
         if _key(node) in functions
         for attribute in node.attribute
     ]
+    arguments += [one.ByteSize() for function in model.functions for one in function.attribute_proto]
     where = "the model with its functions inlined"
     limits.NODES.check(where, whole.nodes)
     limits.EXPANDED_BYTES.check(where, whole.size + whole.references * max(arguments, default=0))
