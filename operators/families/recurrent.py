@@ -15,9 +15,9 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.formulas import (
+    ROW,
     accumulated,
     comparisons,
-    many,
     operations,
     packed,
     parts_bytes,
@@ -50,10 +50,10 @@ def _cost() -> e.Expr:
     product = packed("h", b * k) + packed("r", k * columns) + products(b, k, columns, "h", "r")
     rows = e.named("vectors", b * vectors(n, "out"))
     op, mul = operations("out"), e.device("mul_cycles", "out")
-    sums = _GATES * (op + many(e.scalar("clip")) * 2 * comparisons("out"))
+    sums = _GATES * (op + e.differs(e.scalar("clip"), 0) * 2 * comparisons("out"))
     gates = (_GATES - 1) * e.work("f", "out") + e.work("g", "out") + e.work("h_act", "out")
     more = e.present("more") * e.count("more", "*rows") * (mul + op)
-    cell = rows * (sums + gates + e.work("cell", "out") + more)
+    cell = b * ROW + rows * (sums + gates + e.work("cell", "out") + more)
     return product + accumulated(b, columns, "h", "out") + e.named("last step", e.LAST * cell)
 
 

@@ -2698,13 +2698,13 @@ static const od_scalar_spec od_recurrent_scalars[] = {
     {"clip", 124, OD_SCALAR_F32, 0.0, INFINITY, 0, 5, 0},
 };
 /* pack(h) + pack(r) + products + accumulators + last step
- * last step: last * vectors * (count(r, *gates) * (out's op_cycles + (max(clip, 1) != 1) * 2 * out's compare_cycles) + (count(r, *gates) - 1) * work(f, out) + work(g, out) + work(h_act, out) + work(cell, out) + present(more) * count(more, *rows) * (out's mul_cycles + out's op_cycles))
+ * last step: last * (tile(b) * row_cycles + vectors * (count(r, *gates) * (out's op_cycles + (clip != 0) * 2 * out's compare_cycles) + (count(r, *gates) - 1) * work(f, out) + work(g, out) + work(h_act, out) + work(cell, out) + present(more) * count(more, *rows) * (out's mul_cycles + out's op_cycles)))
  * accumulators: kept * (h's and its sums' product_call_cycles + ceil(tile(b) / h's native_m) * h's native_m * ceil(columns / h's native_n) * h's native_n * h's and its sums' output_cycles + last * (h's and out's product_call_cycles + ceil(tile(b) / h's native_m) * h's native_m * ceil(columns / h's native_n) * h's native_n * h's and out's output_cycles)) + (1 - kept) * (h's and out's product_call_cycles + ceil(tile(b) / h's native_m) * h's native_m * ceil(columns / h's native_n) * h's native_n * h's and out's output_cycles)
  * products: ceil(tile(b) / h's native_m) * h's native_m * ceil(k / h's native_k) * h's native_k * ceil(columns / h's native_n) * h's native_n / h's and r's macs_per_cycle
- * vectors: tile(b) * ceil(tile(n) / out's lanes)
  * pack(h): tile(b) * k / run(h) * ceil(run(h) / h's lanes) * h's pack_cycles + (max(step(h), 1) != 1) * ceil(tile(b) * k * bytes(h) / vector_bytes) * gather_cycles
  * pack(r): k * columns / run(r) * ceil(run(r) / r's lanes) * r's pack_cycles + (max(step(r), 1) != 1) * ceil(k * columns * bytes(r) / vector_bytes) * gather_cycles
  * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
+ * vectors: tile(b) * ceil(tile(n) / out's lanes)
  * columns: count(r, *gates) * tile(n)
  */
 static const od_step od_recurrent_cost[] = {
@@ -2882,21 +2882,22 @@ static const od_step od_recurrent_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_LAST, 0, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE, 10, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
     {OD_OP_TILE, 2, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 0, 5, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_COUNT, 1, 1, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 10, 5, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 11, 5, 255, 0.0},
     {OD_OP_SCALAR, 10, 0, 0, 0.0},
-    {OD_OP_NUMBER, 0, 0, 0, 1.0},
-    {OD_OP_MAX, 0, 0, 0, 0.0},
-    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 2.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 11, 5, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 12, 5, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -2915,12 +2916,13 @@ static const od_step od_recurrent_cost[] = {
     {OD_OP_PRESENT, 4, 0, 0, 0.0},
     {OD_OP_COUNT, 4, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 12, 5, 255, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 10, 5, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 13, 5, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 11, 5, 255, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
@@ -2942,7 +2944,7 @@ static const od_step od_recurrent_scratch[] = {
     {OD_OP_TILE, 1, 0, 0, 0.0},
     {OD_OP_COUNT, 0, 1, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 13, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 14, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
@@ -2954,17 +2956,17 @@ static const od_step od_recurrent_scratch[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_COUNT, 1, 1, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 13, 1, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 14, 1, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
 static const char* const od_recurrent_dims[] = {"part", "b", "n"};
-static const char* const od_recurrent_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "op_cycles", "compare_cycles", "mul_cycles", "part_bytes"};
+static const char* const od_recurrent_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "row_cycles", "op_cycles", "compare_cycles", "mul_cycles", "part_bytes"};
 enum { OD_RECURRENT_PART = 0, OD_RECURRENT_B = 1, OD_RECURRENT_N = 2 };
 enum { OD_RECURRENT_H = 0, OD_RECURRENT_R = 1, OD_RECURRENT_X = 2, OD_RECURRENT_PREV = 3, OD_RECURRENT_MORE = 4, OD_RECURRENT_OUT = 5 };
 enum { OD_RECURRENT_CELL = 0, OD_RECURRENT_F = 1, OD_RECURRENT_F_ALPHA = 2, OD_RECURRENT_F_BETA = 3, OD_RECURRENT_G = 4, OD_RECURRENT_G_ALPHA = 5, OD_RECURRENT_G_BETA = 6, OD_RECURRENT_H_ACT = 7, OD_RECURRENT_H_ALPHA = 8, OD_RECURRENT_H_BETA = 9, OD_RECURRENT_CLIP = 10 };
-static const od_kernel_spec od_recurrent_spec = {"od::recurrent@1", 0x95F05F69u, od_recurrent_dims, 3, 1, 0, od_recurrent_operands, 6, 0, 0, od_recurrent_scalars, 11, od_recurrent_cost, 215, od_recurrent_scratch, 29, 1, od_recurrent_constants, 14, 125, 128, 4096, OD_PRINT_NO};
+static const od_kernel_spec od_recurrent_spec = {"od::recurrent@1", 0x95F05F69u, od_recurrent_dims, 3, 1, 0, od_recurrent_operands, 6, 0, 0, od_recurrent_scalars, 11, od_recurrent_cost, 217, od_recurrent_scratch, 29, 1, od_recurrent_constants, 15, 125, 128, 4096, OD_PRINT_NO};
 static const od_axis_spec od_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
 static const od_axis_spec od_reduce_out[] = {{"r", 0}, {"i", 1}};
 static const od_operand_spec od_reduce_operands[] = {

@@ -17,21 +17,11 @@ OD_INLINE void with_integer(uint32_t dtype, Body body) {
   }
 }
 
-// The unsigned type of T's width: sums and products are the same, and wrap.
-template <class T>
-struct Unsigned;
-template <> struct Unsigned<int8_t> { using type = uint8_t; };
-template <> struct Unsigned<uint8_t> { using type = uint8_t; };
-template <> struct Unsigned<int16_t> { using type = uint16_t; };
-template <> struct Unsigned<uint16_t> { using type = uint16_t; };
-template <> struct Unsigned<int32_t> { using type = uint32_t; };
-template <> struct Unsigned<uint32_t> { using type = uint32_t; };
-
-template <class T, class Fn>
-static void map_integers(const void* a, int sa, const void* b, int sb, void* y, size_t n, Fn f) {
+// y[i] = f(a[i], b[i]); where sa or sb is 0, one value for all.
+template <class T, class To, class Fn>
+static void map_elements(const void* a, int sa, const void* b, int sb, To* out, size_t n, Fn f) {
   const T* p = static_cast<const T*>(a);
   const T* q = static_cast<const T*>(b);
-  T* out = static_cast<T*>(y);
   if (n == 0) return;
   const T p0 = p[0], q0 = q[0];
   if (sa != 0 && sb != 0) {
@@ -41,7 +31,7 @@ static void map_integers(const void* a, int sa, const void* b, int sb, void* y, 
   } else if (sb != 0) {
     for (size_t i = 0; i < n; ++i) out[i] = f(p0, q[i]);
   } else {
-    const T value = f(p0, q0);
+    const To value = f(p0, q0);
     for (size_t i = 0; i < n; ++i) out[i] = value;
   }
 }
@@ -51,7 +41,7 @@ template <class T>
 OD_INLINE T quotient(T p, T q) {
   if (q == 0) return 0;
   if constexpr (static_cast<T>(-1) < 0) {
-    if (q == -1) return static_cast<T>(typename Unsigned<T>::type{0} - static_cast<typename Unsigned<T>::type>(p));
+    if (q == -1) return static_cast<T>(std::make_unsigned_t<T>{0} - static_cast<std::make_unsigned_t<T>>(p));
   }
   return static_cast<T>(p / q);
 }
@@ -72,19 +62,20 @@ static void binary_int(uint32_t func, uint32_t dtype, const void* a, int sa, con
   namespace fn = params::eltwise_func;
   with_integer(dtype, [&](auto element) {
     using T = decltype(element);
-    using Bits = typename Unsigned<T>::type;
+    using Bits = std::make_unsigned_t<T>;
+    const auto map = [&](auto f) { map_elements<T>(a, sa, b, sb, static_cast<T*>(y), n, f); };
     const auto wrapping = [&](auto f) {
-      map_integers<Bits>(a, sa, b, sb, y, n, [&](Bits p, Bits q) { return static_cast<Bits>(f(uint32_t{p}, uint32_t{q})); });
+      map_elements<Bits>(a, sa, b, sb, static_cast<Bits*>(y), n, [&](Bits p, Bits q) { return static_cast<Bits>(f(uint32_t{p}, uint32_t{q})); });
     };
     switch (static_cast<fn::Code>(func)) {
       case fn::add_: wrapping([](uint32_t p, uint32_t q) { return p + q; }); break;
       case fn::sub_: wrapping([](uint32_t p, uint32_t q) { return p - q; }); break;
       case fn::mul_: wrapping([](uint32_t p, uint32_t q) { return p * q; }); break;
-      case fn::div_: map_integers<T>(a, sa, b, sb, y, n, [](T p, T q) { return quotient(p, q); }); break;
-      case fn::max_: map_integers<T>(a, sa, b, sb, y, n, [](T p, T q) { return p < q ? q : p; }); break;
-      case fn::min_: map_integers<T>(a, sa, b, sb, y, n, [](T p, T q) { return q < p ? q : p; }); break;
-      case fn::prelu_: map_integers<T>(a, sa, b, sb, y, n, [](T p, T q) { return p < 0 ? static_cast<T>(uint32_t(p) * uint32_t(q)) : p; }); break;
-      case fn::ipow_: map_integers<T>(a, sa, b, sb, y, n, [](T p, T q) { return power(p, q); }); break;
+      case fn::div_: map([](T p, T q) { return quotient(p, q); }); break;
+      case fn::max_: map([](T p, T q) { return p < q ? q : p; }); break;
+      case fn::min_: map([](T p, T q) { return q < p ? q : p; }); break;
+      case fn::prelu_: map([](T p, T q) { return p < 0 ? static_cast<T>(uint32_t(p) * uint32_t(q)) : p; }); break;
+      case fn::ipow_: map([](T p, T q) { return power(p, q); }); break;
       case fn::copy_:
       case fn::muladd_:
       case fn::fill_:
@@ -104,7 +95,7 @@ static void unary_int(uint32_t code, float alpha, float beta, uint32_t dtype, co
   namespace act = params::activation;
   with_integer(dtype, [&](auto element) {
     using T = decltype(element);
-    using Bits = typename Unsigned<T>::type;
+    using Bits = std::make_unsigned_t<T>;
     const auto map = [&](auto f) {
       const T* from = static_cast<const T*>(x);
       T* to = static_cast<T*>(y);

@@ -14,25 +14,6 @@ OD_INLINE void with_element(uint32_t dtype, Body body) {
   }
 }
 
-// y[i] = f(a[i], b[i]); where sa or sb is 0, one value for all.
-template <class T, class To, class Fn>
-static void map_elements(const void* a, int sa, const void* b, int sb, To* out, size_t n, Fn f) {
-  const T* p = static_cast<const T*>(a);
-  const T* q = static_cast<const T*>(b);
-  if (n == 0) return;
-  const T p0 = p[0], q0 = q[0];
-  if (sa != 0 && sb != 0) {
-    for (size_t i = 0; i < n; ++i) out[i] = f(p[i], q[i]);
-  } else if (sa != 0) {
-    for (size_t i = 0; i < n; ++i) out[i] = f(p[i], q0);
-  } else if (sb != 0) {
-    for (size_t i = 0; i < n; ++i) out[i] = f(p0, q[i]);
-  } else {
-    const To value = f(p0, q0);
-    for (size_t i = 0; i < n; ++i) out[i] = value;
-  }
-}
-
 // What floats are, of one operand.
 static void classify(uint32_t func, const float* x, int sx, uint8_t* y, size_t n) {
   namespace fn = params::comparison;
@@ -115,13 +96,6 @@ OD_INLINE float floor_remainder(float p, float q) {
   return (rest < 0) != (q < 0) && rest == rest ? rest + q : rest;
 }
 
-// Towards zero. What has no quotient gives zero, and the least number by -1 wraps to itself.
-OD_INLINE int64_t quotient_of(int64_t p, int64_t q) {
-  if (q == 0) return 0;
-  if (q == -1) return static_cast<int64_t>(uint64_t{0} - static_cast<uint64_t>(p));
-  return p / q;
-}
-
 static void binary_func(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, void* y, size_t n) {
   namespace fn = params::binary_func;
   with_element(dtype, [&](auto element) {
@@ -159,7 +133,7 @@ static void binary_func(uint32_t func, uint32_t dtype, const void* a, int sa, co
         case fn::sub_: bits([](uint64_t p, uint64_t q) { return p - q; }); break;
         case fn::mul_: bits([](uint64_t p, uint64_t q) { return p * q; }); break;
         case fn::div_:
-          if constexpr (sizeof(T) == 8) map([](T p, T q) { return quotient_of(p, q); });
+          if constexpr (sizeof(T) == 8) map([](T p, T q) { return quotient(p, q); });
           break;
         case fn::max_: map([](T p, T q) { return p < q ? q : p; }); break;
         case fn::min_: map([](T p, T q) { return q < p ? q : p; }); break;
