@@ -8,7 +8,7 @@ source): cycles per vector, by element type and, where it matters, by function.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.expressions import Expr
@@ -62,6 +62,22 @@ def read(rows: Expr, run: Expr, operand: str, step: Expr | None = None) -> Expr:
 def busiest(loads: Expr, stores: Expr, operations: Expr) -> Expr:
     """Cycles of pipelined loops: the units work side by side."""
     return e.largest(e.largest(loads, stores), operations)
+
+
+def mapped(inputs: Iterable[str], operations: Callable[[Expr, Expr], Expr]) -> Expr:
+    """Cycles of a function of neighbours over a box: rows are as long as all operands go with one step each.
+
+    ``operations``: cycles of so many rows of so many members.
+    """
+    names, run = list(inputs), e.run("out")
+    for name in names:
+        run = e.smallest(run, e.run(name))
+    run = e.named("run", run)
+    rows = e.named("rows", e.ELEMENTS / run)
+    loads: Expr = e.as_expr(0)
+    for name in names:
+        loads = loads + e.present(name) * read(rows, run, name)
+    return ENTRY + rows * ROW + busiest(loads, rows * accesses(run, "out"), operations(rows, run))
 
 
 def packed(operand: str, members: Expr) -> Expr:

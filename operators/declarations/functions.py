@@ -8,6 +8,7 @@ and ``sealed`` stays what it is: kernels keep their digests, and what was compil
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import erf
 from typing import Any
@@ -33,6 +34,11 @@ def _quotient(a: float, b: float, x: Array, y: Array) -> Any:
     wide, divisor = x.astype(np.int64), y.astype(np.int64)
     quotient = np.abs(wide) // np.maximum(np.abs(divisor), 1) * np.sign(wide) * np.sign(divisor)
     return quotient.astype(x.dtype)
+
+
+def _floats(name: str, function: Callable[[Array], Any], onnx: str = "", **more: Any) -> Function:
+    """A function of floats without parameters."""
+    return Function(name, lambda x, a, b: function(x), onnx=onnx, dtypes=FLOATS, **more)
 
 
 # act(x, alpha, beta): what a kernel applies to its results.
@@ -64,13 +70,13 @@ ACTIVATIONS = FunctionTable(
             dtypes=FLOATS,
             work=work(exp=1, div=1, op=4),
         ),
-        Function("tanh", lambda x, a, b: np.tanh(x), onnx="Tanh", dtypes=FLOATS, work=work(tanh=1)),
-        Function("exp", lambda x, a, b: np.exp(x), onnx="Exp", dtypes=FLOATS, work=work(exp=1)),
-        Function("sqrt", lambda x, a, b: np.sqrt(x), onnx="Sqrt", dtypes=FLOATS, work=work(sqrt=1)),
-        Function("erf", lambda x, a, b: _erf(x), onnx="Erf", dtypes=FLOATS, work=work(erf=1)),
+        _floats("tanh", np.tanh, "Tanh", work=work(tanh=1)),
+        _floats("exp", np.exp, "Exp", work=work(exp=1)),
+        _floats("sqrt", np.sqrt, "Sqrt", work=work(sqrt=1)),
+        _floats("erf", lambda x: _erf(x), "Erf", work=work(erf=1)),
         Function("abs", lambda x, a, b: np.abs(x), onnx="Abs", dtypes=NUMBERS, work=MOVE),
         Function("neg", lambda x, a, b: -x, onnx="Neg", dtypes=_SIGNED, work=MOVE),
-        Function("log", lambda x, a, b: np.log(x), onnx="Log", dtypes=FLOATS, work=work(log=1)),
+        _floats("log", np.log, "Log", work=work(log=1)),
         Function("reciprocal", lambda x, a, b: 1 / x, onnx="Reciprocal", dtypes=FLOATS, work=work(div=1)),
         Function(
             "softsign",
@@ -81,9 +87,9 @@ ACTIVATIONS = FunctionTable(
             work=work(div=1, op=1, move=1),
         ),
         # Whole numbers: what the exponent says is no fraction is kept, the rest rounded, by shifts and masks.
-        Function("ceil", lambda x, a, b: np.ceil(x), onnx="Ceil", dtypes=FLOATS, work=work(move=8)),
-        Function("floor", lambda x, a, b: np.floor(x), onnx="Floor", dtypes=FLOATS, work=work(move=8)),
-        Function("round", lambda x, a, b: np.rint(x), onnx="Round", dtypes=FLOATS, work=work(move=9)),
+        _floats("ceil", np.ceil, "Ceil", work=work(move=8)),
+        _floats("floor", np.floor, "Floor", work=work(move=8)),
+        _floats("round", np.rint, "Round", work=work(move=9)),
         Function("sign", lambda x, a, b: np.sign(x), onnx="Sign", dtypes=NUMBERS, work=work(move=3)),
         # exp(x) - 1 is exp with its 1 taken off before the last product.
         Function(
@@ -223,108 +229,22 @@ ACTIVATIONS = FunctionTable(
             work=work(log=1, exp=1, mul=4, op=8),
             code_bytes=1024,
         ),
-        Function(
-            "sin",
-            lambda x, a, b: np.sin(x),
-            onnx="Sin",
-            dtypes=FLOATS,
-            ulp=2,
-            work=work(sin=1),
-            code_bytes=768,
-        ),
-        Function(
-            "cos",
-            lambda x, a, b: np.cos(x),
-            onnx="Cos",
-            dtypes=FLOATS,
-            ulp=2,
-            work=work(sin=1),
-            code_bytes=768,
-        ),
-        Function(
-            "tan",
-            lambda x, a, b: np.tan(x),
-            onnx="Tan",
-            dtypes=FLOATS,
-            ulp=4,
-            work=work(tan=1),
-            code_bytes=896,
-        ),
+        _floats("sin", np.sin, "Sin", ulp=2, work=work(sin=1), code_bytes=768),
+        _floats("cos", np.cos, "Cos", ulp=2, work=work(sin=1), code_bytes=768),
+        _floats("tan", np.tan, "Tan", ulp=4, work=work(tan=1), code_bytes=896),
         # From 0.5 on by the root of (1 - x) / 2; five coefficients.
-        Function(
-            "asin",
-            lambda x, a, b: np.arcsin(x),
-            onnx="Asin",
-            dtypes=FLOATS,
-            ulp=4,
-            work=work(sqrt=1, mul=8, op=8),
-            code_bytes=512,
-        ),
-        Function(
-            "acos",
-            lambda x, a, b: np.arccos(x),
-            onnx="Acos",
-            dtypes=FLOATS,
-            ulp=4,
-            work=work(sqrt=1, mul=8, op=8),
-            code_bytes=512,
-        ),
-        Function(
-            "atan",
-            lambda x, a, b: np.arctan(x),
-            onnx="Atan",
-            dtypes=FLOATS,
-            ulp=2,
-            work=work(atan=1),
-            code_bytes=512,
-        ),
+        _floats("asin", np.arcsin, "Asin", ulp=4, work=work(sqrt=1, mul=8, op=8), code_bytes=512),
+        _floats("acos", np.arccos, "Acos", ulp=4, work=work(sqrt=1, mul=8, op=8), code_bytes=512),
+        _floats("atan", np.arctan, "Atan", ulp=2, work=work(atan=1), code_bytes=512),
         # (e - 1/e) / 2 with e = exp(|x|), or a series of four below 1.
-        Function(
-            "sinh",
-            lambda x, a, b: np.sinh(x),
-            onnx="Sinh",
-            dtypes=FLOATS,
-            ulp=4,
-            work=work(exp=1, div=1, mul=5, op=6),
-            code_bytes=512,
-        ),
-        Function(
-            "cosh",
-            lambda x, a, b: np.cosh(x),
-            onnx="Cosh",
-            dtypes=FLOATS,
-            ulp=4,
-            work=work(exp=1, div=1, mul=1, op=2),
-            code_bytes=512,
-        ),
+        _floats("sinh", np.sinh, "Sinh", ulp=4, work=work(exp=1, div=1, mul=5, op=6), code_bytes=512),
+        _floats("cosh", np.cosh, "Cosh", ulp=4, work=work(exp=1, div=1, mul=1, op=2), code_bytes=512),
         # log(1 + t), t from what does not cancel: a quotient, or a sum of roots.
-        Function(
-            "asinh",
-            lambda x, a, b: np.arcsinh(x),
-            onnx="Asinh",
-            dtypes=FLOATS,
-            ulp=4,
-            work=work(log=1, sqrt=1, div=1, mul=3, op=8),
-            code_bytes=768,
+        _floats(
+            "asinh", np.arcsinh, "Asinh", ulp=4, work=work(log=1, sqrt=1, div=1, mul=3, op=8), code_bytes=768
         ),
-        Function(
-            "acosh",
-            lambda x, a, b: np.arccosh(x),
-            onnx="Acosh",
-            dtypes=FLOATS,
-            ulp=4,
-            work=work(log=1, sqrt=1, mul=3, op=8),
-            code_bytes=768,
-        ),
-        Function(
-            "atanh",
-            lambda x, a, b: np.arctanh(x),
-            onnx="Atanh",
-            dtypes=FLOATS,
-            ulp=4,
-            work=work(log=1, div=1, mul=1, op=8),
-            code_bytes=768,
-        ),
+        _floats("acosh", np.arccosh, "Acosh", ulp=4, work=work(log=1, sqrt=1, mul=3, op=8), code_bytes=768),
+        _floats("atanh", np.arctanh, "Atanh", ulp=4, work=work(log=1, div=1, mul=1, op=8), code_bytes=768),
         # What recurrent layers know beside.
         Function(
             "affine", lambda x, a, b: np.float32(a) * x + np.float32(b), dtypes=FLOATS, work=work(mul=1, op=1)

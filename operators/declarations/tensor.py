@@ -124,6 +124,11 @@ class TensorSpec:
         """Bytes in device memory, row padding included."""
         return self.rows * self.row_pitch * self.dtype.itemsize
 
+    def reshaped(self, shape: Sequence[int]) -> TensorSpec:
+        """The same bytes under the same name as a tensor of another ``shape``; rows keep their padding."""
+        value = None if self.value is None else np.asarray(self.value).reshape(shape)
+        return TensorSpec(self.name, self.dtype, tuple(shape), value)
+
     def lies_as(self, other: TensorSpec) -> bool:
         """Whether the elements of ``other``, in the same order, are the same bytes of device memory."""
         return self.device_bytes == other.device_bytes and self.lies_in(other, 0)

@@ -29,6 +29,7 @@ from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.convert import emit_converted, in_float32
 from onedispatch.operators.families.elementwise import Array, Eltwise, numpy_names, operands_of
 from onedispatch.operators.families.reduce import Reduce, emit_each, reshaped, word_of
+from onedispatch.operators.families.rows import normalised_axes
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import Dim, K, Operand
 from onedispatch.operators.scheduling.nest import Nest
@@ -148,10 +149,7 @@ def map_arg(node: NodeSpec, lowering: Lowering) -> None:
 def map_hardmax(node: NodeSpec, lowering: Lowering) -> None:
     """One where the place is that of the first largest: 1 - |place - its own|, cut at 0."""
     (x,), output = operands_of(node, numpy_names(FLOATS))
-    rank, flat = len(x.shape), node.opset < 13  # before opset 13 everything from the axis on
-    axis = int(node.attr("axis", 1 if flat else -1))
-    axis += rank if axis < 0 else 0
-    stop = rank if flat else axis + 1
+    axis, stop = normalised_axes(node, len(x.shape))
     name, f32 = node.name, np.dtype(np.float32)
     sizes = outer, length, inner = prod(x.shape[:axis]), prod(x.shape[axis:stop]), prod(x.shape[stop:])
     if not x.size:

@@ -27,7 +27,7 @@ from onedispatch.operators.families.transposed import (
     selected_taps,
     union,
 )
-from onedispatch.operators.families.window import Along, check_steps, reshaped, spatial, window
+from onedispatch.operators.families.window import Along, check_steps, spatial, window
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 
@@ -102,7 +102,7 @@ def _emit(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: L
     if all(len(some) == 1 for some in found):  # strides of one: a convolution with its taps turned round
         chosen = [some[0] for some in found]
         weights = _plain_weights(name, one, [chosen], lowering)
-        seen = reshaped(weights, _plain_shape(one, chosen))
+        seen = weights.reshaped(_plain_shape(one, chosen))
         plain = Filter(seen, one.bias, tuple(p.along for p in chosen), one.groups)
         emit_conv(name, x, plain, output, lowering)
     elif len(found) == 3:
@@ -292,7 +292,7 @@ def _emit_frames(
         target = lowering.temp(output.dtype, (n * count, made, *output.shape[3:]))
         if phase.taps:
             stacked = emit_stacked(name, x, phase.along, count, lowering)
-            seen = reshaped(stacked, (n * count, c * len(phase.taps), *x.shape[3:]))
+            seen = stacked.reshaped((n * count, c * len(phase.taps), *x.shape[3:]))
             flat = replace(one, weights=_frame_weights(name, one, phase, lowering), along=one.along[1:])
             emit_transposed(name, seen, flat, target, lowering)
         else:
@@ -344,10 +344,10 @@ def map_col2im(node: NodeSpec, lowering: Lowering) -> None:
         (size + a.begin + a.end - (a.kernel - 1) * a.dilation - 1) // a.stride + 1
         for size, a in zip(output.shape[2:], along, strict=True)
     ]
-    seen = reshaped(x, (x.shape[0], channels * taps, *steps))
+    seen = x.reshaped((x.shape[0], channels * taps, *steps))
     if not seen.lies_as(x):
         wide = in_float32(node.name, x, lowering)
-        sums, seen = lowering.temp(F32, output.shape), reshaped(wide, seen.shape)
+        sums, seen = lowering.temp(F32, output.shape), wide.reshaped(seen.shape)
         weights = lowering.const(np.asarray(weights.value, np.float32))
         emit_transposed(node.name, seen, Filter(weights, None, along, channels), sums, lowering)
         emit_converted(node.name, sums, output, lowering)

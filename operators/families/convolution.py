@@ -17,7 +17,7 @@ from onedispatch.operators.families.convert import emit_converted, in_float32
 from onedispatch.operators.families.elementwise import Eltwise, View, numpy_names, operands_of
 from onedispatch.operators.families.movement import Move, Part
 from onedispatch.operators.families.norm import channel_view
-from onedispatch.operators.families.window import Along, along_of, reshaped, window
+from onedispatch.operators.families.window import Along, along_of, window
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 
@@ -101,7 +101,7 @@ def _emit_nothing(name: str, output: TensorSpec, lowering: Lowering) -> None:
 def _flat(one: Filter, along: Sequence[Along]) -> Filter:
     """The filter over other dimensions, which have as many taps."""
     shape = (*one.weights.shape[:2], *(a.kernel for a in along))
-    return Filter(reshaped(one.weights, shape), one.bias, tuple(along), one.groups)
+    return Filter(one.weights.reshaped(shape), one.bias, tuple(along), one.groups)
 
 
 def _joined(x: TensorSpec, one: Filter, output: TensorSpec) -> tuple[Filter, Planes] | None:
@@ -142,18 +142,18 @@ def _emit_frames(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowe
     made, inside = one.weights.shape[:2]
     depth, *rest = one.along
     stacked = emit_stacked(name, x, depth, frames, lowering)
-    weights = reshaped(one.weights, (made, inside * depth.kernel, *one.weights.shape[3:]))
+    weights = one.weights.reshaped((made, inside * depth.kernel, *one.weights.shape[3:]))
     flat = Filter(weights, one.bias, tuple(rest), one.groups)
     channels = c * depth.kernel
     if 1 in (n, frames, one.groups):
         steps = (frames * channels, channels, 1)
         planes = _planes_of(x, output, channels, steps, frames)
-        seen = reshaped(stacked, (n, frames * channels, *x.shape[3:]))
+        seen = stacked.reshaped((n, frames * channels, *x.shape[3:]))
         args = seen, weights, one.bias, output, window(rest), one.groups, lowering.device
         lowering.emit(Conv(name, *args, planes=planes))
         return
     apart = lowering.temp(output.dtype, (n * frames, made, *output.shape[3:]))
-    seen = reshaped(stacked, (n * frames, channels, *x.shape[3:]))
+    seen = stacked.reshaped((n * frames, channels, *x.shape[3:]))
     _emit(name, seen, flat, apart, lowering)
     plane = prod(output.device_shape[3:])
     shape, view = (n, made, frames, plane), View((frames * made * plane, plane, made * plane, 1))

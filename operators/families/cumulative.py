@@ -25,6 +25,7 @@ from onedispatch.operators.families.elementwise import Array, Eltwise, View, num
 from onedispatch.operators.families.movement import Move, Part
 from onedispatch.operators.families.reduce import Reduce, reshaped, word_of
 from onedispatch.operators.families.rows import LENGTH, ROW_TENSOR, SIDEWAYS, middle_axis_nest
+from onedispatch.operators.families.segments import emit_extended
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 from onedispatch.operators.scheduling.nest import Nest
@@ -135,13 +136,7 @@ def _padded(
         wide = np.full(made.shape, neutral, x.dtype)
         wide[:, :length] = x.value.reshape(sizes)
         return lowering.const(wide)
-    rest = lowering.const(np.full(1, neutral, x.dtype))
-    steps = contiguous_strides(made.shape)
-    parts = [
-        Part(0, sizes, View(contiguous_strides(sizes)), View(steps)),
-        Part(1, (outer, whole - length, inner), View((0, 0, 0)), View(steps, length * inner)),
-    ]
-    lowering.emit(Move(name, [x, rest], made, lowering.device, parts))
+    emit_extended(name, x.reshaped(sizes), lowering.const(np.full((), neutral, x.dtype)), made, lowering)
     return made
 
 

@@ -15,7 +15,6 @@ from onedispatch.operators.families.elementwise import Eltwise, View, operands_o
 from onedispatch.operators.families.matmul import PRODUCTS, MatMul, Matrix, emit_product
 from onedispatch.operators.families.movement import Move, Part, emit_narrow, emit_wide
 from onedispatch.operators.families.reduce import emit_reduce
-from onedispatch.operators.families.window import reshaped
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 
@@ -167,7 +166,7 @@ class _Steps:
 
     def seen(self, x: TensorSpec, shape: Sequence[int]) -> TensorSpec:
         """The same elements in another shape."""
-        other = reshaped(x, shape)
+        other = x.reshaped(shape)
         if other.lies_as(x):
             return other
         made = self.lowering.temp(x.dtype, shape)

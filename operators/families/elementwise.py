@@ -12,7 +12,7 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import DTYPES, EVERY, DType
-from onedispatch.operators.declarations.formulas import ENTRY, ROW, accesses, busiest, read, vectors
+from onedispatch.operators.declarations.formulas import mapped, vectors
 from onedispatch.operators.declarations.functions import ACTIVATIONS, ELTWISE, Activation
 from onedispatch.operators.declarations.kernel import (
     MAX_DIMS,
@@ -42,20 +42,10 @@ ACTIVATION_SCALARS = (
 
 def _cost() -> e.Expr:
     """Rows are as long as all operands go with one step each; a loop over vectors for each."""
-    operands = ("x0", "x1", "x2", "out")
-    run = e.run("out")
-    for name in operands[:3]:
-        run = e.smallest(run, e.run(name))
-    run = e.named("run", run)
-    rows = e.named("rows", e.ELEMENTS / run)
-    loads: e.Expr = e.as_expr(0)
-    for name in operands[:3]:
-        loads = loads + e.present(name) * read(rows, run, name)
     scales = e.differs(e.scalar("alpha"), 1) + e.differs(e.scalar("beta"), 1)  # of sums
     scaled = e.present("x1") * scales * e.device("mul_cycles", "out")
     function = e.work("func", "out") + scaled + e.work("act", "out")
-    stores = rows * accesses(run, "out")
-    return ENTRY + rows * ROW + busiest(loads, stores, rows * vectors(run, "out") * function)
+    return mapped(("x0", "x1", "x2"), lambda rows, run: rows * vectors(run, "out") * function)
 
 
 KERNEL = declare(

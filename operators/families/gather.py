@@ -12,7 +12,7 @@ from onedispatch.operators.families.arithmetic import emit_arithmetic
 from onedispatch.operators.families.elementwise import Eltwise, View
 from onedispatch.operators.families.movement import MOVED, Move, Part, carried
 from onedispatch.operators.families.position import emit_positions
-from onedispatch.operators.families.take import Take, Walk, checked, emit_take, reshaped, rows_walk
+from onedispatch.operators.families.take import Take, Walk, checked, emit_take, rows_walk
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 
@@ -69,7 +69,7 @@ def _elements_walk(x: TensorSpec, indices: TensorSpec, axis: int) -> Walk:
     outer, inner = x.shape[:axis], x.shape[axis + 1 :]
     many = prod(outer)
     if not inner:
-        lines = reshaped(indices, (*outer, length))
+        lines = indices.reshaped((*outer, length))
         return rows_walk(x, outer, extent, None, lines, True, TensorSpec("", x.dtype, indices.shape))
     last, rows, wide = inner[-1], prod(inner[:-1]), x.row_pitch
     sizes = {"o": many, "k": extent, "j": length, "i": rows, "w": wide}
@@ -96,7 +96,7 @@ def map_gather_nd(node: NodeSpec, lowering: Lowering) -> None:
         lowering.emit(Move(node.name, [x], output, lowering.device, []))
         return
     at = emit_positions(node.name, indices, x.shape[first:stop], x.device_shape[first:stop], lowering)
-    at = reshaped(at, indices.shape[:-1])
+    at = at.reshaped(indices.shape[:-1])
     ends = stop == len(x.shape)
     inner = None if ends else prod(x.device_shape[stop:])
     extent = prod(x.device_shape[first:stop])
@@ -123,7 +123,7 @@ def map_reverse_sequence(node: NodeSpec, lowering: Lowering) -> None:
     steps, lines = x.shape[time], x.shape[batch]
     at = _reversed(node.name, lengths, (x.shape[0], x.shape[1]), time, lowering)
     if len(x.shape) == 2:
-        walk = _elements_walk(x, reshaped(at, x.shape), time)
+        walk = _elements_walk(x, at.reshaped(x.shape), time)
     else:
         wide = prod(x.device_shape[2:]) * count
         sizes = {"o": 1, "k": steps, "j": steps, "i": lines, "w": wide}
@@ -145,7 +145,7 @@ def _bounded(name: str, lengths: TensorSpec, steps: int, lowering: Lowering) -> 
         emit_arithmetic(name, func, [lengths, limit], inside, lowering)
         lengths = inside
     most = (steps + 3,)  # -1 counts from there
-    return emit_positions(name, reshaped(lengths, (lengths.size, 1)), most, most, lowering, True)
+    return emit_positions(name, lengths.reshaped((lengths.size, 1)), most, most, lowering, True)
 
 
 def _reversed(

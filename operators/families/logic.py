@@ -13,7 +13,7 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import DTYPES, EVERY, FLOATS, INTEGERS, WIDE, DType
-from onedispatch.operators.declarations.formulas import ENTRY, ROW, accesses, busiest, moves, read, vectors
+from onedispatch.operators.declarations.formulas import mapped, moves, vectors
 from onedispatch.operators.declarations.function_sets import BINARIES, COMPARISONS
 from onedispatch.operators.declarations.kernel import FunctionTable, Kernel, Tensor, chooses, declare
 from onedispatch.operators.declarations.registry import maps
@@ -31,17 +31,8 @@ from onedispatch.transactions import Device
 
 
 def _cost(inputs: int, operations: Callable[[e.Expr], e.Expr]) -> e.Expr:
-    """Rows are as long as all operands go with one step each; ``operations``: cycles of a row of so many."""
-    names = [f"x{i}" for i in range(inputs)]
-    run = e.run("out")
-    for name in names:
-        run = e.smallest(run, e.run(name))
-    run = e.named("run", run)
-    rows = e.named("rows", e.ELEMENTS / run)
-    loads: e.Expr = e.as_expr(0)
-    for name in names:
-        loads = loads + e.present(name) * read(rows, run, name)
-    return ENTRY + rows * ROW + busiest(loads, rows * accesses(run, "out"), rows * operations(run))
+    """``operations``: cycles of a row of so many."""
+    return mapped((f"x{i}" for i in range(inputs)), lambda rows, run: rows * operations(run))
 
 
 COMPARE = declare(

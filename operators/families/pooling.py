@@ -13,7 +13,7 @@ from onedispatch.operators.families.elementwise import Eltwise, View, numpy_name
 from onedispatch.operators.families.pool import Pool
 from onedispatch.operators.families.pool_index import PoolIndex
 from onedispatch.operators.families.reduce import emit_reduce, word_of
-from onedispatch.operators.families.window import Along, along_of, reshaped, window
+from onedispatch.operators.families.window import Along, along_of, window
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 
 # ONNX has no averages of integers, and of those the largest of bytes alone.
@@ -62,10 +62,10 @@ def _emit_pool(
         return
     (n, c, depth, h, w), (frames, oh, ow) = x.shape, output.shape[2:]
     planes = lowering.temp(x.dtype, (n, c * depth, oh, ow))
-    inside = reshaped(x, (n, c * depth, h, w))
+    inside = x.reshaped((n, c * depth, h, w))
     lowering.emit(Pool(name, mode, inside, planes, window(along[1:]), lowering.device))
-    made, across = reshaped(output, (n, c, frames, oh * ow)), window([along[0], Along(1)])
-    ends = reshaped(planes, (n, c, depth, oh * ow)), output, across, lowering.device
+    made, across = output.reshaped((n, c, frames, oh * ow)), window([along[0], Along(1)])
+    ends = planes.reshaped((n, c, depth, oh * ow)), output, across, lowering.device
     lowering.emit(Pool(name, mode, *ends, made=made))
 
 

@@ -19,7 +19,7 @@ from onedispatch.operators.declarations.formulas import (
     vectors,
 )
 from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
-from onedispatch.operators.families.take import INDICES, checked, reshaped, turned
+from onedispatch.operators.families.take import INDICES, checked, turned
 from onedispatch.operators.interface.operator import Lowering, Operator, TensorSpec
 from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim, Operand
 from onedispatch.operators.scheduling.nest import Nest
@@ -113,7 +113,7 @@ def emit_positions(
             at += checked(column, bounds[d], name) * factors[d]
         return lowering.const(at.astype(np.int32))
     if terms == 1 and not always and tuple(bounds) == tuple(pitches):
-        return reshaped(indices, (many,))
+        return indices.reshaped((many,))
     constants = [lowering.const(np.array(values, np.int32)) for values in (bounds, factors)]
     found = lowering.temp(np.dtype(np.int32), (many,))
     lowering.emit(Position(name, [indices, *constants], found, lowering.device))

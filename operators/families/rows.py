@@ -145,14 +145,19 @@ class Softmax(Operator):
 # -- ONNX --------------------------------------------------------------------------------------
 
 
+def normalised_axes(node: NodeSpec, rank: int) -> tuple[int, int]:
+    """First and stop of the axes of Softmax and its kin: before opset 13 everything from one on."""
+    flat = node.opset < 13
+    axis = int(node.attr("axis", 1 if flat else -1))
+    axis += rank if axis < 0 else 0
+    return axis, rank if flat else axis + 1
+
+
 @maps("Softmax", "LogSoftmax", dtypes=numpy_names(FLOATS), notes="any axis, any length")
 def map_softmax(node: NodeSpec, lowering: Lowering) -> None:
     (x,), output = operands_of(node, numpy_names(FLOATS))
-    rank, flat = len(x.shape), node.opset < 13  # before opset 13 everything from the axis on
-    axis = int(node.attr("axis", 1 if flat else -1))
-    axis += rank if axis < 0 else 0
-    axes = axis, rank if flat else axis + 1
-    log = node.op_type == "LogSoftmax"
+    rank, log = len(x.shape), node.op_type == "LogSoftmax"
+    axes = normalised_axes(node, rank)
     narrow = x.element.per_word > 1
     whole = axes[1] < rank or axes[0] == rank - 1 or x.row_pitch == x.row
     try:

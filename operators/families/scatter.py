@@ -32,7 +32,7 @@ from onedispatch.operators.families.movement import (
     emit_wide,
 )
 from onedispatch.operators.families.position import emit_positions
-from onedispatch.operators.families.take import INDICES, Walk, checked, inside_words, reshaped, scanned
+from onedispatch.operators.families.take import INDICES, Walk, checked, inside_words, scanned
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import OUTPUT, contiguous_strides
 from onedispatch.operators.scheduling.nest import Nest
@@ -210,8 +210,8 @@ def map_scatter_elements(node: NodeSpec, lowering: Lowering) -> None:
 
 def _looked_at(name: str, indices: TensorSpec, extent: int, lowering: Lowering) -> TensorSpec:
     """The same indices, none below zero; one outside ends the run before others are put beside them."""
-    found = emit_positions(name, reshaped(indices, (indices.size, 1)), (extent,), (extent,), lowering, True)
-    return reshaped(found, indices.shape)
+    found = emit_positions(name, indices.reshaped((indices.size, 1)), (extent,), (extent,), lowering, True)
+    return found.reshaped(indices.shape)
 
 
 def _filled_up(
@@ -256,7 +256,7 @@ def _lies_in_a_row(name: str, tensor: TensorSpec, lowering: Lowering) -> TensorS
     """All elements of ``tensor`` as one row."""
     flat = lowering.temp(tensor.dtype, (tensor.size,))
     if tensor.lies_as(flat):
-        return reshaped(tensor, flat.shape)
+        return tensor.reshaped(flat.shape)
     emit_narrow(name, emit_wide(name, tensor, lowering), flat, lowering)
     return flat
 
@@ -326,7 +326,7 @@ def _write_places(
         at = np.broadcast_to(at % extent if circular else at, shape)
         return lowering.const(checked(replace(given, shape=shape, value=at), extent, name).astype(np.int32))
     # A write index is a position of the axis: another one ends the run.
-    begin = emit_positions(name, reshaped(first, (shape[0], 1)), (extent,), (extent,), lowering, True)
+    begin = emit_positions(name, first.reshaped((shape[0], 1)), (extent,), (extent,), lowering, True)
     steps = lowering.const(np.arange(shape[2], dtype=np.int32))
     views = [View((1, 0, 0)), View((0, 0, 1))]
     where = lowering.temp(made, shape)

@@ -88,6 +88,15 @@ def emit_segments(
         own = _whole(x.shape)
 
 
+def emit_extended(name: str, x: TensorSpec, fill: TensorSpec, output: TensorSpec, lowering: Lowering) -> None:
+    """``output``: ``x`` in its first corner, the scalar ``fill`` elsewhere."""
+    cuts = [
+        [Segment(0, own, 0), *([Segment(own, whole - own)] if whole > own else [])]
+        for own, whole in zip(x.shape, output.shape, strict=True)
+    ]
+    emit_segments(name, [x, fill], cuts, output, lowering)
+
+
 def _joined(
     name: str,
     x: TensorSpec,

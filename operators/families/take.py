@@ -9,7 +9,7 @@ element of the axis is read from device memory once for the columns that need it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -255,12 +255,6 @@ def _emit_steps(
     part = Part(0, (outer, flat.size, inner), view, View((flat.size * inner, inner, 1)))
     lowering.emit(Move(name, [x], output, lowering.device, [part]))
     return True
-
-
-def reshaped(tensor: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
-    """The same bytes in another shape, of elements whose rows have no padding."""
-    value = None if tensor.value is None else np.asarray(tensor.value).reshape(shape)
-    return replace(tensor, shape=shape, value=value, quantisation=None)
 
 
 def _walk(x: TensorSpec, indices: TensorSpec, axis: int, output: TensorSpec) -> Walk:

@@ -11,12 +11,10 @@ import numpy as np
 from onedispatch.operators.declarations.dtypes import FLOATS
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.convert import emit_converted, in_float32
-from onedispatch.operators.families.elementwise import View, numpy_names
-from onedispatch.operators.families.movement import Move, Part
+from onedispatch.operators.families.elementwise import numpy_names
 from onedispatch.operators.families.scatter import map_scatter_elements
-from onedispatch.operators.families.window import reshaped
+from onedispatch.operators.families.segments import emit_extended
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.scheduling.index_space import contiguous_strides
 
 
 @maps(
@@ -35,15 +33,17 @@ def map_max_unpool(node: NodeSpec, lowering: Lowering) -> None:
     whole = output.dtype == np.float32 and tuple(pooled) == output.shape
     zeros = lowering.const(np.zeros(prod(pooled), np.float32))
     filled = lowering.temp(np.dtype(np.float32), zeros.shape)
-    inputs = [zeros, reshaped(places, (places.size,)), reshaped(wide, (wide.size,))]
+    inputs = [zeros, places.reshaped((places.size,)), wide.reshaped((wide.size,))]
     spread = replace(node, op_type="ScatterElements", inputs=inputs, outputs=[filled], attributes={"axis": 0})
     map_scatter_elements(spread, lowering)
     if whole:
         lowering.alias(output, filled)
         return
-    made = reshaped(filled, pooled)
+    made = filled.reshaped(pooled)
     if tuple(pooled) != output.shape:
-        made = _in_corner(node.name, made, output, lowering)
+        target = output if output.dtype == made.dtype else lowering.temp(made.dtype, output.shape)
+        emit_extended(node.name, made, lowering.const(np.zeros((), made.dtype)), target, lowering)
+        made = target
     if made.dtype != output.dtype:
         emit_converted(node.name, made, output, lowering)
 
@@ -59,16 +59,3 @@ def _pooled_shape(node: NodeSpec, x: TensorSpec) -> list[int]:
         for d, (n, s, k) in enumerate(zip(x.shape[2:], strides, kernel, strict=True))
     ]
     return [*x.shape[:2], *sizes]
-
-
-def _in_corner(name: str, made: TensorSpec, output: TensorSpec, lowering: Lowering) -> TensorSpec:
-    """``made`` in the first corner of a tensor of the output's shape, zeros behind it."""
-    target = output if output.dtype == made.dtype else lowering.temp(made.dtype, output.shape)
-    zero, shape = lowering.const(np.zeros(1, made.dtype)), made.shape
-    strides = contiguous_strides(output.shape)
-    parts = [Part(0, shape, View(contiguous_strides(shape)), View(strides))]
-    for d, (size, whole) in enumerate(zip(shape, output.shape, strict=True)):
-        rest = (*shape[:d], whole - size, *output.shape[d + 1 :])
-        parts.append(Part(1, rest, View([0] * len(rest)), View(strides, size * strides[d])))
-    lowering.emit(Move(name, [made, zero], target, lowering.device, parts))
-    return target

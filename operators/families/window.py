@@ -172,12 +172,6 @@ def along_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: Tenso
     return [Along(*one) for one in zip(kernel, strides, dilations, pads[:rank], pads[rank:], strict=True)]
 
 
-def reshaped(tensor: TensorSpec, shape: Sequence[int]) -> TensorSpec:
-    """The same bytes under the same name as a tensor of another shape; rows keep their padding."""
-    value = None if tensor.value is None else tensor.value.reshape(shape)
-    return TensorSpec(tensor.name, tensor.dtype, tuple(shape), value)
-
-
 def check_steps(
     node: NodeSpec, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> None:
