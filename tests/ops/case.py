@@ -50,7 +50,10 @@ class Input:
     def data(self, rng: np.random.Generator) -> Array:
         dtype = np.dtype(self.dtype)
         if self.kind == "value":
-            return np.asarray(self.value, dtype).reshape(self.shape)
+            values = np.asarray(self.value).reshape(-1).tolist()
+            if dtype.kind in "iu":  # of a case in a narrower type: the number nearest to it
+                values = [min(max(v, np.iinfo(dtype).min), np.iinfo(dtype).max) for v in values]
+            return np.asarray(values, dtype).reshape(self.shape)
         if dtype.kind in "iu":
             info = np.iinfo(dtype)
             if self.kind == "small":
