@@ -187,15 +187,25 @@ def movements() -> list[Case]:
     ]
 
 
-NAMED = [*products(), *windows(), *elements(), *logic(), *movements()]
+def resampled() -> list[Case]:
+    """By weights along one axis, rows and their elements."""
+    along = case("Resize", f32(2, 5, 7), None, value([1, 1, 2.5]), mode="linear", tolerance=SUMS)
+    return [
+        *along.on("npu2", *SMALL),
+        case("Resize", f32(2, 9, 7), None, value([1, 3, 1]), mode="linear", tolerance=SUMS),
+        case("Resize", f32(1, 33, 70), None, value([1, 0.5, 1]), mode="linear", tolerance=SUMS),
+    ]
+
+
+NAMED = [*products(), *windows(), *elements(), *logic(), *movements(), *resampled()]
 MOST = 6
 
 
 def registered() -> list[Case]:
-    """The first cases of the table of every operator that has no row above: those that are one device
-    operator, with finite answers. Their values and onnxruntime's answers go with them."""
+    """The first cases of the table of every operator that has no row above (of Resize only some): those that
+    are one device operator, with finite answers. Their values and onnxruntime's answers go with them."""
     found: dict[str, list[Case]] = {}
-    named = {one.op_type for one in NAMED}
+    named = {one.op_type for one in NAMED} - {one.op_type for one in resampled()}
     for one in TABLE:
         cases = found.setdefault(one.op_type, [])
         if one.op_type in named or len(cases) == MOST or not np.isfinite(one.expected[0]).all():
@@ -264,11 +274,16 @@ def steps() -> list[Step]:
 
 
 def parted() -> list[Step]:
-    """The device operators of the first cases of every operator that always takes several of them."""
+    """The device operators of the first cases of every operator that always takes several of them, or does
+    for its further results."""
     found: dict[str, list[Step]] = {}
     for one in TABLE:
         kept = found.setdefault(one.op_type, [])
-        if one.op_type in ALONE or len(kept) >= MOST or not np.isfinite(one.expected[0]).all():
+        if (
+            (one.op_type in ALONE and one.outputs == 1)
+            or len(kept) >= MOST
+            or not np.isfinite(one.expected[0]).all()
+        ):
             continue
         known = {type(step.op) for step in kept}
         kept += [step for step in steps_of(one) if step.answer.size and type(step.op) not in known]
@@ -292,6 +307,9 @@ def steps_of(one: Case) -> Iterator[Step]:
     for _, op in lowering.ops:
         given = [of(tensor) for tensor in op.inputs]
         values[op.output.name] = reference(op, given).reshape(op.output.shape)
+        if op.further_outputs:
+            made = op.references(*given)[1:]
+            values |= {t.name: y for t, y in zip(op.further_outputs, made, strict=True)}
         yield Step(one, op, given, values[op.output.name])
 
 

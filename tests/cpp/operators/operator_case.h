@@ -169,6 +169,11 @@ class OperatorCase {
     return static_cast<double>(static_cast<float>(found == floats_.end() ? otherwise : found->second));
   }
 
+  std::string text(const std::string& key, const std::string& otherwise) const {
+    const auto found = texts_.find(key);
+    return found == texts_.end() ? otherwise : found->second;
+  }
+
   // What the array computes: one kernel run of the operator's transaction.
   Tensor run() const {
     xrt::device device(0, device_);
@@ -317,6 +322,7 @@ class OperatorCase {
       ints_[attribute] = Shape(std::istream_iterator<int64_t>(words), {});
     }
     if (key == "float") words >> attribute >> floats_[attribute];
+    if (key == "text") words >> attribute >> texts_[attribute];
   }
 
   static Shape read_shape(std::istream& words) {
@@ -370,6 +376,7 @@ class OperatorCase {
   Tensor answer_;
   std::map<std::string, Shape> ints_;
   std::map<std::string, double> floats_;
+  std::map<std::string, std::string> texts_;
   std::vector<uint8_t> weights_;
 };
 
