@@ -43,8 +43,10 @@ CPP = {
     "cpp-xclbin": "containers",
 }
 """C++ target -> folder of seeds; the program is ``fuzz_NAME``."""
-# An input has 16 KB at most. One allocation of 64 MB, or an input of ten seconds, is a finding.
-LIMITS = ["-timeout=10", "-rss_limit_mb=1024", "-malloc_limit_mb=64", "-print_final_stats=1"]
+# An input has 16 KB at most. One allocation of 64 MB, or an input of ten seconds, is a finding; half a minute
+# where an input is compiled and run, since other work may have the machine.
+SECONDS, SLOW_SECONDS = 10, 30
+LIMITS = ["-rss_limit_mb=1024", "-malloc_limit_mb=64", "-print_final_stats=1"]
 SANITIZERS = {
     "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:quarantine_size_mb=32",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
@@ -149,11 +151,12 @@ def fuzz(name: str, seconds: int, runs: int) -> Outcome:
         shutil.rmtree(corpus, ignore_errors=True)
     for folder in (corpus, findings, log.parent):
         folder.mkdir(parents=True, exist_ok=True)
-    if name in TARGETS:
-        runs = -(-runs // TARGETS[name].slow)
+    slow = TARGETS[name].slow if name in TARGETS else 1
+    runs = -(-runs // slow)
     given = WORK / "seeds" / (CPP.get(name) or TARGETS[name].seeds)
     bound = [f"-runs={runs}", "-seed=1"] if runs else [f"-max_total_time={seconds}"]
-    options = [*bound, *LIMITS, f"-artifact_prefix={findings}/{name}-"]
+    limit = f"-timeout={SECONDS if slow == 1 else SLOW_SECONDS}"
+    options = [*bound, limit, *LIMITS, f"-artifact_prefix={findings}/{name}-"]
     if name in CPP:
         options.append("-max_len=16384")
     mine = f"{name}-*"  # targets run side by side
