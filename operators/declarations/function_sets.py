@@ -96,6 +96,7 @@ BINARIES = FunctionTable(
             inputs=2,
             dtypes=_ALL_INTEGERS,
             work=work(div=1, mul=1, op=2, compare=1),
+            code_bytes=512,
         ),
         Function(
             "fmod",
@@ -103,20 +104,30 @@ BINARIES = FunctionTable(
             inputs=2,
             dtypes=_ALL_INTEGERS,
             work=work(div=1, mul=1, op=1),
+            code_bytes=512,
         ),
         # ASSUMPTION: in two steps, for quotients up to 2^46; greater ones are not charged for.
-        Function("float_mod", np.mod, inputs=2, dtypes=FLOATS, work=work(div=2, mul=2, op=4, move=2)),
-        Function("float_fmod", np.fmod, inputs=2, dtypes=FLOATS, work=work(div=2, mul=2, op=3)),
+        Function(
+            "float_mod",
+            np.mod,
+            inputs=2,
+            dtypes=FLOATS,
+            work=work(div=2, mul=2, op=4, move=2),
+            code_bytes=512,
+        ),
+        Function(
+            "float_fmod", np.fmod, inputs=2, dtypes=FLOATS, work=work(div=2, mul=2, op=3), code_bytes=512
+        ),
         Function("add", np.add, inputs=2, onnx="Add", dtypes=WIDE),
         Function("sub", np.subtract, inputs=2, onnx="Sub", dtypes=WIDE),
         Function("mul", np.multiply, inputs=2, onnx="Mul", dtypes=WIDE, work=work(mul=1)),
-        Function("div", _quotient, inputs=2, onnx="Div", dtypes=WIDE, work=work(div=1)),
+        Function("div", _quotient, inputs=2, onnx="Div", dtypes=WIDE, work=work(div=1), code_bytes=512),
         Function("max", np.maximum, inputs=2, dtypes=WIDE, work=_COMPARISON),
         Function("min", np.minimum, inputs=2, dtypes=WIDE, work=_COMPARISON),
         Function("neg", np.negative, onnx="Neg", dtypes=WIDE),
         Function("abs", np.abs, onnx="Abs", dtypes=WIDE, work=work(op=1, move=1)),
     ),
-    sealed=18,
+    sealed=4,
 )
 
 # Every table of functions that a kernel of ours has.

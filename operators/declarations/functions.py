@@ -69,14 +69,15 @@ ACTIVATIONS = FunctionTable(
             onnx="Sigmoid",
             dtypes=FLOATS,
             work=work(exp=1, div=1, op=4),
+            code_bytes=512,
         ),
-        _floats("tanh", np.tanh, "Tanh", work=work(tanh=1)),
-        _floats("exp", np.exp, "Exp", work=work(exp=1)),
+        _floats("tanh", np.tanh, "Tanh", work=work(tanh=1), code_bytes=512),
+        _floats("exp", np.exp, "Exp", work=work(exp=1), code_bytes=384),
         _floats("sqrt", np.sqrt, "Sqrt", work=work(sqrt=1)),
-        _floats("erf", lambda x: _erf(x), "Erf", work=work(erf=1)),
-        Function("abs", lambda x, a, b: np.abs(x), onnx="Abs", dtypes=NUMBERS, work=MOVE),
-        Function("neg", lambda x, a, b: -x, onnx="Neg", dtypes=_SIGNED, work=MOVE),
-        _floats("log", np.log, "Log", work=work(log=1)),
+        _floats("erf", lambda x: _erf(x), "Erf", work=work(erf=1), code_bytes=512),
+        Function("abs", lambda x, a, b: np.abs(x), onnx="Abs", dtypes=NUMBERS, work=MOVE, code_bytes=64),
+        Function("neg", lambda x, a, b: -x, onnx="Neg", dtypes=_SIGNED, work=MOVE, code_bytes=64),
+        _floats("log", np.log, "Log", work=work(log=1), code_bytes=512),
         Function("reciprocal", lambda x, a, b: 1 / x, onnx="Reciprocal", dtypes=FLOATS, work=work(div=1)),
         Function(
             "softsign",
@@ -257,7 +258,7 @@ ACTIVATIONS = FunctionTable(
             code_bytes=512,
         ),
     ),
-    sealed=14,
+    sealed=4,
 )
 
 # func(alpha, beta, inputs ...): what the element-wise kernel computes.
@@ -270,9 +271,23 @@ ELTWISE = FunctionTable(
         Function("mul", lambda a, b, x, y: x * y, inputs=2, onnx="Mul", dtypes=NUMBERS, work=work(mul=1)),
         Function("div", _quotient, inputs=2, onnx="Div", dtypes=NUMBERS, work=work(div=1)),
         Function("muladd", lambda a, b, x, y, z: x * y + z, inputs=3, dtypes=FLOATS, work=work(mul=1, op=1)),
-        Function("fill", lambda a, b: np.float32(a), inputs=0, work=FREE),
-        Function("max", lambda a, b, x, y: np.maximum(x, y), inputs=2, dtypes=NUMBERS, work=COMPARISON),
-        Function("min", lambda a, b, x, y: np.minimum(x, y), inputs=2, dtypes=NUMBERS, work=COMPARISON),
+        Function("fill", lambda a, b: np.float32(a), inputs=0, work=FREE, code_bytes=64),
+        Function(
+            "max",
+            lambda a, b, x, y: np.maximum(x, y),
+            inputs=2,
+            dtypes=NUMBERS,
+            work=COMPARISON,
+            code_bytes=128,
+        ),
+        Function(
+            "min",
+            lambda a, b, x, y: np.minimum(x, y),
+            inputs=2,
+            dtypes=NUMBERS,
+            work=COMPARISON,
+            code_bytes=128,
+        ),
         # The logarithm is carried in two parts, or its error would grow with the exponent.
         Function(
             "pow",
@@ -280,6 +295,7 @@ ELTWISE = FunctionTable(
             inputs=2,
             dtypes=FLOATS,
             work=work(log=1, exp=1, mul=4, op=8),
+            code_bytes=768,
         ),
         Function(
             "prelu",
@@ -294,7 +310,7 @@ ELTWISE = FunctionTable(
             "ipow", lambda a, b, x, y: _whole_power(x, y), inputs=2, dtypes="i32", work=work(mul=62, move=62)
         ),
     ),
-    sealed=10,
+    sealed=4,
 )
 
 

@@ -121,8 +121,8 @@ CONV = declare(
         cost=_conv_cost(),
         scratch=_conv_scratch(),
         keeps_scratch=True,
-        # ASSUMPTION: 192 instructions: unrolled products with ramps, im2col, packing, bias, activations.
-        code_bytes=3072,
+        # ASSUMPTION: 144 instructions: unrolled products with ramps, im2col, packing, bias, sealed activations.
+        code_bytes=2304,
         summary="convolution of a tile: weights times windows, accumulated over channels",
     )
 )
@@ -139,8 +139,8 @@ DWCONV = declare(
         scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS),
         cost=_depthwise_cost(),
         scratch=split_bytes(e.tile("c"), e.tile("c") * TAPS),
-        # ASSUMPTION: 128 instructions: an unrolled loop of windows, edges, bias, activations.
-        code_bytes=2048,
+        # ASSUMPTION: 96 instructions: an unrolled loop of windows, edges, bias, sealed activations.
+        code_bytes=1536,
         summary="convolution of every channel with its own window",
     )
 )

@@ -62,8 +62,8 @@ KERNEL = declare(
             *ACTIVATION_SCALARS,
         ),
         cost=_cost(),
-        # ASSUMPTION: 256 instructions: a loop and its edges, about 4 per function, exp, log, tanh, erf.
-        code_bytes=4096,
+        # ASSUMPTION: 112 instructions: a loop and its edges, about 4 per sealed function.
+        code_bytes=1792,
         summary="act(func(inputs)) over a box of up to five dimensions; inputs are strided or broadcast",
     )
 )

@@ -82,8 +82,8 @@ BINARY = declare(
         outputs=(Tensor("out", "...", f"{EVERY} {WIDE}", walk="affine"),),
         scalars=(chooses("func", BINARIES),),
         cost=_cost(2, lambda run: vectors(run, "out") * e.work("func", "out")),
-        # ASSUMPTION: 192 instructions: a loop and its edges, about 8 per function.
-        code_bytes=3072,
+        # ASSUMPTION: 80 instructions: a loop and its edges, about 8 per sealed function.
+        code_bytes=1280,
         summary="functions of bits and of integers, remainders; integers of 64 bits too, which wrap",
     )
 )

@@ -151,8 +151,8 @@ GEMM = declare(
         cost=_cost(),
         scratch=_scratch(),
         keeps_scratch=True,
-        # ASSUMPTION: 160 instructions: unrolled products, packing, bias, functions, requantisation.
-        code_bytes=2560,
+        # ASSUMPTION: 128 instructions: unrolled products, packing, bias, sealed functions, requantisation.
+        code_bytes=2048,
         summary=(
             "sum_k (a - a_zero)[m][k] * (b - b_zero)[k][n], over the steps in f32 or int32, which wraps; "
             "floats end as act(alpha * sum + bias[n]), integers as sum + bias[n], where there is a scale as "

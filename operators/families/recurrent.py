@@ -94,8 +94,8 @@ RECURRENT = declare(
         cost=_cost(),
         scratch=_scratch(),
         keeps_scratch=True,
-        # ASSUMPTION: 256 instructions: a product as gemm's, and the gates of six cells.
-        code_bytes=4096,
+        # ASSUMPTION: 224 instructions: a product as gemm's, and the gates of six cells.
+        code_bytes=3584,
         summary=(
             "one step of a recurrent layer: cell(x[b][g][n] + sum_k h[b][k] * r[k][g][n]); the last gate is "
             "g's, those before f's"

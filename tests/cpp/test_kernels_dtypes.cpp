@@ -98,7 +98,7 @@ void reduce_case(uint32_t seed) {
   for (Axis* axis : order) axis->stride = stride, stride *= axis->chunk;
   const Typed x(random, dtype, static_cast<size_t>(R * K * I));
   block.types = {{arg::x, dtype}, {arg::out, dtype}};
-  block.put(arg::mode, mode | od_reduce_mode[mode].digest >> OD_MARK_SHIFT << OD_MARK_SHIFT);
+  block.put(arg::mode, named(od_reduce_mode[mode], mode));
   block.put(arg::dim_i, 4);
   block.axis(arg::x_r, r);
   block.axis(arg::x_k, k);

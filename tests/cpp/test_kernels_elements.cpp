@@ -78,7 +78,7 @@ void eltwise_case(uint32_t seed) {
     elements *= dim.tile;
   }
   const float alpha = random.chance(50) ? 1.0f : 0.5f, beta = random.chance(50) ? 1.0f : -2.0f;
-  block.put(arg::func, func);
+  block.put(arg::func, named(od_eltwise_func[func], func));
   block.put(arg::alpha, bits(alpha));
   block.put(arg::beta, bits(beta));
   std::vector<float> data[3];
@@ -187,7 +187,7 @@ void reduce_case(uint32_t seed) {
   std::array<uint32_t, kDims> origin{};
   origin[0] = tile_origin(r, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(r)) - 1)));
   origin[4] = tile_origin(i, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(i)) - 1)));
-  block.put(arg::mode, m | od_reduce_mode[m].digest >> OD_MARK_SHIFT << OD_MARK_SHIFT);
+  block.put(arg::mode, named(od_reduce_mode[m], m));
   block.put(arg::dim_i, 4);
   block.axis(arg::x_r, x_r);
   block.axis(arg::x_k, x_k);
@@ -234,7 +234,7 @@ TEST(Reduce, EmptyReductionGivesTheIdentity) {
       Block block;
       block.setup.dims[1] = {3, 3};
       block.reduction(0, 0);
-      block.put(arg::mode, m | od_reduce_mode[m].digest >> OD_MARK_SHIFT << OD_MARK_SHIFT);
+      block.put(arg::mode, named(od_reduce_mode[m], m));
       block.put(arg::dim_i, 1);
       block.put(arg::x, params::kAbsent);
       Axis empty;

@@ -59,6 +59,10 @@ inline uint32_t bits(float x) {
   std::memcpy(&word, &x, 4);
   return word;
 }
+// What a block calls row `code` of a table by: its mark stands above the code.
+inline uint32_t named(const od_function_spec& row, uint32_t code) {
+  return code | row.digest >> OD_MARK_SHIFT << OD_MARK_SHIFT;
+}
 inline uint32_t port(uint32_t number, uint32_t offset) { return number << 24 | offset; }
 
 struct Block : Operation {

@@ -188,7 +188,7 @@ constexpr uint32_t last = 1;
 }  // namespace scalar
 }  // namespace arg
 namespace binary {
-constexpr uint32_t digest = 0x9BBA9A23;
+constexpr uint32_t digest = 0x378A0E53;
 constexpr uint32_t x0 = 40;
 constexpr uint32_t x0_d0 = 41;
 constexpr uint32_t x0_d1 = 46;
@@ -260,7 +260,7 @@ constexpr uint32_t func = 0;
 }  // namespace scalar
 }  // namespace compare
 namespace conv {
-constexpr uint32_t digest = 0xB38410E0;
+constexpr uint32_t digest = 0x51080DE6;
 constexpr uint32_t dim_co = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -338,7 +338,7 @@ constexpr uint32_t length = 3;
 }  // namespace scalar
 }  // namespace cumulative
 namespace dwconv {
-constexpr uint32_t digest = 0x2CF48A3A;
+constexpr uint32_t digest = 0x08F535E4;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -387,7 +387,7 @@ constexpr uint32_t act_beta = 9;
 }  // namespace scalar
 }  // namespace dwconv
 namespace eltwise {
-constexpr uint32_t digest = 0xED438786;
+constexpr uint32_t digest = 0xC5E22957;
 constexpr uint32_t x0 = 40;
 constexpr uint32_t x0_d0 = 41;
 constexpr uint32_t x0_d1 = 46;
@@ -431,7 +431,7 @@ constexpr uint32_t act_beta = 5;
 }  // namespace scalar
 }  // namespace eltwise
 namespace gemm {
-constexpr uint32_t digest = 0x6F8CC5AF;
+constexpr uint32_t digest = 0x4B766B38;
 constexpr uint32_t dim_m = 40;
 constexpr uint32_t dim_n = 41;
 constexpr uint32_t a = 42;
@@ -579,7 +579,7 @@ constexpr uint32_t length = 3;
 }  // namespace scalar
 }  // namespace normalise
 namespace pool {
-constexpr uint32_t digest = 0xBE7E4D18;
+constexpr uint32_t digest = 0xEEA53C01;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -698,7 +698,7 @@ namespace scalar {
 }  // namespace scalar
 }  // namespace position
 namespace recurrent {
-constexpr uint32_t digest = 0x95F05F69;
+constexpr uint32_t digest = 0xDE5D7DA0;
 constexpr uint32_t dim_part = 40;
 constexpr uint32_t dim_b = 41;
 constexpr uint32_t dim_n = 42;
@@ -760,7 +760,7 @@ constexpr uint32_t clip = 10;
 }  // namespace scalar
 }  // namespace recurrent
 namespace reduce {
-constexpr uint32_t digest = 0xD404DE58;
+constexpr uint32_t digest = 0xEBCBE122;
 constexpr uint32_t dim_r = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;
