@@ -121,7 +121,7 @@ CONV = declare(
         cost=_conv_cost(),
         scratch=_conv_scratch(),
         keeps_scratch=True,
-        # ASSUMPTION: 144 instructions: unrolled products with ramps, im2col, packing, bias, sealed activations.
+        # ASSUMPTION: 144 instructions: unrolled products with ramps, im2col, packing, bias, activations.
         code_bytes=2304,
         summary="convolution of a tile: weights times windows, accumulated over channels",
     )
