@@ -17,7 +17,7 @@ from onnx import ModelProto, NodeProto, TypeProto, helper, numpy_helper
 from onedispatch.dispatch.frontend.external_data import refuse_external
 from onedispatch.dispatch.frontend.graph import Array, Dimension, Graph, Node, Value, dtype_of, type_name_of
 from onedispatch.dispatch.frontend.importer import value_of
-from onedispatch.dispatch.frontend.runtime_shapes import infer_as_computed
+from onedispatch.dispatch.frontend.runtime_shapes import infer_as_computed, mend_resized
 from onedispatch.dispatch.frontend.validity import check_nodes
 from onedispatch.transactions.base.errors import ModelError
 
@@ -224,6 +224,8 @@ def _infer_onnx(
     model = sub_model(graph, nodes, inputs, outputs, small)
     infer_as_computed(model)
     inferred = inferred_graph(model, graph, nodes, propagate)
+    while mend_resized(model, inferred):
+        inferred = inferred_graph(model, graph, nodes, propagate)
     found: dict[str, Value] = {
         name: Value(name, value.type) for name, value in graph.values.items() if value.type
     }

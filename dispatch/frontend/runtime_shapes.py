@@ -10,6 +10,7 @@
 - The length of a Range follows from its operands in every type; onnx knows it of words and longer ones only,
   whose differences overflow, and rounds those of floats before it divides.
 - Of a GatherND whose result is a scalar inference says nothing: it sees one more dimension come and go.
+- Resized lengths are products of float32; inference does not round them, and cuts off what is left.
 - A ConvTranspose may have any ``output_shape``; inference stops at lengths below the data's. And what
   ``auto_pad`` cuts off includes ``output_padding``, which inference adds afterwards.
 - Of some normalisations onnx infers nothing: they have the type and the shape of their first input.
@@ -229,3 +230,55 @@ def _drop_empty_axes(node: NodeProto, empty: set[str]) -> None:
         if attribute.name == "axes" and not attribute.ints:
             del node.attribute[index]
             break
+
+
+_EXACT = 1 << 22  # lengths of which float32 has all halves
+_ONNX = ("", "ai.onnx")  # both names of its domain
+
+
+def mend_resized(model: ModelProto, inferred: onnx.GraphProto) -> bool:
+    """Says another scale to inference where it makes another length of one than onnxruntime: of the first
+    such Resize or Upsample, since others may follow from it. Whether there was one."""
+    resized = [n for n in model.graph.node if n.op_type in ("Resize", "Upsample") and n.domain in _ONNX]
+    known: dict[str, list[int]] = {}
+    for info in (*inferred.input, *inferred.value_info, *inferred.output) if resized else ():
+        known[info.name] = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+    for node in resized:
+        x, y, scales = known.get(node.input[0], []), known.get(node.output[0], []), _scales(node, model)
+        axes = _attribute(node, "axes") or list(range(len(x)))
+        if scales is None or len(scales) != len(axes) or len(x) != len(y) or not set(axes) <= _places(x):
+            continue
+        said: dict[int, float] = {}
+        for i, axis in enumerate(axes):
+            length = float(scales[i] * np.float32(x[axis]))
+            if 0 <= length < _EXACT and 0 < x[axis] < _EXACT and 0 < y[axis] != int(length):
+                said[i] = (int(length) + 0.5) / x[axis]
+        if said:
+            _say_scales(node, model, np.array([said.get(i, v) for i, v in enumerate(scales)], np.float32))
+            return True
+    return False
+
+
+def _places(shape: list[int]) -> set[int]:
+    """What may name a dimension."""
+    return set(range(-len(shape), len(shape)))
+
+
+def _scales(node: NodeProto, model: ModelProto) -> np.ndarray[Any, Any] | None:
+    """float32, where they are known."""
+    for attribute in node.attribute:
+        if attribute.name == "scales":
+            return np.asarray(attribute.floats, np.float32)
+    name = node.input[1 if len(node.input) < 3 else 2] if len(node.input) > 1 else ""
+    found = [t for t in model.graph.initializer if t.name == name and t.data_type == onnx.TensorProto.FLOAT]
+    return numpy_helper.to_array(found[0]).reshape(-1) if found else None
+
+
+def _say_scales(node: NodeProto, model: ModelProto, scales: np.ndarray[Any, Any]) -> None:
+    for attribute in node.attribute:
+        if attribute.name == "scales":
+            attribute.floats[:] = scales.tolist()
+            return
+    name = f"{node.output[0]}//scales"
+    model.graph.initializer.append(numpy_helper.from_array(scales, name))
+    node.input[1 if len(node.input) < 3 else 2] = name

@@ -306,6 +306,37 @@ def test_ceil_mode_counts_no_window_that_begins_behind_the_data(op_type: str, op
         np.testing.assert_allclose(y, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("opset", [7, 9, 10, 13, 19])
+@pytest.mark.parametrize(("scale", "length"), [(0.7, 10), (2.3, 30), (3.3, 11), (1.1, 90), (0.9, 10)])
+def test_resized_lengths_are_products_of_float32(scale: float, length: int, opset: int) -> None:
+    """Of two resizings, where the second one's length follows from that of the first."""
+    x = np.arange(2 * length, dtype=np.float32).reshape(1, 1, 2, length)
+    scales = np.array([1, 1, 1, max(scale, 1.0) if opset < 10 else scale], np.float32)
+    op_type = "Upsample" if opset < 10 else "Resize"
+    names = {7: (), 9: ("s",), 10: ("s",)}.get(opset, ("", "s"))
+    more = {"scales": scales.tolist()} if opset == 7 else {}
+    nodes = [
+        helper.make_node(op_type, [a, *names], [b], mode="nearest", **more)
+        for a, b in (("x", "half"), ("half", "y"))
+    ]
+    ends = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape), onnx.ValueInfoProto(name="y")
+    constants = [onnx.numpy_helper.from_array(scales, "s")] if names else []
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], constants)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    (expected,) = run_onnxruntime(proto, {"x": x})
+    for fallback in ("cpu", "error"):
+        (y,) = onedispatch.InferenceSession(proto, fallback=fallback).run(None, {"x": x})
+        np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), -2.0, 1e30])
+def test_scales_that_make_no_length_are_refused(scale: float) -> None:
+    x = np.zeros((1, 1, 2, 3), np.float32)
+    proto = model("Resize", x, np.zeros(0, np.float32), np.array([1, 1, 1, scale], np.float32), const=[1, 2])
+    with pytest.raises((ModelError, onedispatch.UnsupportedModelError)):
+        onedispatch.InferenceSession(proto, fallback="error")
+
+
 _WEIGHTS = np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 1, 4, 4)
 _SAME = {"strides": [3, 2], "output_padding": [2, 1]}
 
