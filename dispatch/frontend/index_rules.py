@@ -24,6 +24,11 @@ def as_many_dimensions(facts: Facts) -> None:
     shape, indices, updates = (facts.shape(i) for i in range(3))
     if shape is not None and indices is not None and len(indices) != len(shape):
         facts.refuse(facts.input_name(1), f"rank {len(indices)}", f"rank {len(shape)}, that of the data")
+    if shape is not None and indices is not None:
+        axis = facts.attr("axis", 0) % len(shape)
+        if any(d != axis and own > size for d, (own, size) in enumerate(zip(indices, shape, strict=True))):
+            accepted = f"{list(shape)} at most, but for axis {axis}"
+            facts.refuse(facts.input_name(1), list(indices), accepted)
     if indices is not None and updates is not None and updates != indices:
         facts.refuse(facts.input_name(2), list(updates), f"{list(indices)}, an update for each index")
 

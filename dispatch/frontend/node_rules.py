@@ -17,7 +17,7 @@ from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
 from onedispatch.dispatch.frontend.index_rules import INDEXED
 from onedispatch.dispatch.frontend.movement_rules import MOVEMENT, split_sizes
 from onedispatch.dispatch.frontend.sequence_rules import SEQUENCES
-from onedispatch.dispatch.frontend.shared_rules import axis_in_range, fits_first, one_of
+from onedispatch.dispatch.frontend.shared_rules import axis_in_range, fits_first, flags, one_of
 from onedispatch.operators.declarations.einsum import EquationError, check_sizes, parse
 from onedispatch.transactions.base.phrases import counted, span
 
@@ -145,17 +145,6 @@ def padding_mode(facts: Facts) -> None:
     mode = facts.attr("auto_pad", "")
     if mode and mode not in AUTO_PADS:
         facts.refuse("attribute 'auto_pad'", repr(mode), ", ".join(AUTO_PADS))
-
-
-def flags(*names: str) -> Rule:
-    """Attributes that are 0 or 1."""
-
-    def rule(facts: Facts) -> None:
-        for name in names:
-            if facts.attr(name, 0) not in (0, 1):
-                facts.refuse(f"attribute {name!r}", facts.attr(name, 0), "0, 1")
-
-    return rule
 
 
 def remainder_of_floats(facts: Facts) -> None:
@@ -507,7 +496,7 @@ _INTERPOLATED = (
     one_of("nearest_mode", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
 )
 _WINDOWED = (padding_mode, least_rank(3, "N, C, and what the window runs over"))
-_REDUCED = (second_is_a_list, reduced_axes)
+_REDUCED = (second_is_a_list, reduced_axes, flags("noop_with_empty_axes"))
 _GLOBAL = (least_rank(3, "N, C, and what is pooled"), pooled_whole)
 
 RULES: dict[str, tuple[Rule, ...]] = {
@@ -545,12 +534,12 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "LRN": (window_size, least_rank(2, "N, C")),
     "LayerNormalization": (axis_in_range(-1), fits_first(1, 2)),
     "LogSoftmax": (softmax_axis,),
-    "LpNormalization": (axis_in_range(-1), order_of_length),
+    "LpNormalization": (axis_in_range(-1, no_scalars=1), order_of_length),
     "LpPool": (*_WINDOWED, pooled),
     "MatMul": (no_scalar_operands,),
     "MatMulInteger": (no_scalar_operands, zero_points),
     "Max": (equal_shapes_before(8),),
-    "MaxPool": (*_WINDOWED, pooled),
+    "MaxPool": (*_WINDOWED, pooled, flags("storage_order")),
     "MeanVarianceNormalization": (reduced_axes, channel_axes),
     "MaxUnpool": (pooled_back,),
     "Mean": (equal_shapes_before(8),),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
+from onedispatch.transactions.base.phrases import span
 
 # operator -> attribute -> the values that ONNX knows
 CHOICES: dict[str, dict[str, tuple[str | int, ...]]] = {
@@ -59,6 +60,9 @@ def recurrent_layer(facts: Facts) -> None:
         given = facts.shape(index)
         if given is not None and given != accepted:
             facts.refuse(facts.input_name(index), list(given), str(list(accepted)))
+    steps, lengths = (second if facts.attr("layout", 0) else first), facts.value(4)
+    if lengths is not None and ((lengths < 0) | (lengths > steps)).any():
+        facts.refuse(facts.input_name(4), lengths.tolist(), f"lengths in {span(0, steps)}")
 
 
 def _activations(facts: Facts, directions: int) -> None:

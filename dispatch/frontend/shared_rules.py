@@ -56,3 +56,14 @@ def one_of(name: str, *accepted: str) -> Rule:
             facts.refuse(f"attribute {name!r}", repr(given), ", ".join(map(repr, accepted)))
 
     return rule
+
+
+def flags(*names: str) -> Rule:
+    """Attributes that are 0 or 1."""
+
+    def rule(facts: Facts) -> None:
+        for name in names:
+            if facts.attr(name, 0) not in (0, 1):
+                facts.refuse(f"attribute {name!r}", facts.attr(name, 0), "0, 1")
+
+    return rule

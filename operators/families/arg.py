@@ -141,7 +141,7 @@ def map_arg(node: NodeSpec, lowering: Lowering) -> None:
         raise Unsupported(f"{node.op_type} over an empty extent", "at least one element")
     if not x.shape:
         x = TensorSpec(x.name, x.dtype, (1,), x.value)
-    flags = {"least": int(node.op_type == "ArgMin"), "last": int(node.attr("select_last_index", 0))}
+    flags = {"least": int(node.op_type == "ArgMin"), "last": int(node.attr("select_last_index", 0) != 0)}
     emit_arg(node.name, x, output, axis, lowering, **flags)
 
 

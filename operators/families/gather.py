@@ -8,10 +8,9 @@ from math import prod
 import numpy as np
 
 from onedispatch.operators.declarations.registry import maps
-from onedispatch.operators.families.arithmetic import emit_arithmetic
 from onedispatch.operators.families.elementwise import Eltwise, View
 from onedispatch.operators.families.movement import MOVED, Move, Part, carried
-from onedispatch.operators.families.position import emit_positions
+from onedispatch.operators.families.position import emit_counts, emit_positions
 from onedispatch.operators.families.take import Take, Walk, checked, emit_take, rows_walk
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import contiguous_strides
@@ -137,23 +136,12 @@ def map_reverse_sequence(node: NodeSpec, lowering: Lowering) -> None:
     lowering.emit(Take(node.name, (x, at), output, walk, lowering.device))
 
 
-def _bounded(name: str, lengths: TensorSpec, steps: int, lowering: Lowering) -> TensorSpec:
-    """Lengths as int32: those below 0 or above ``steps`` are some number above it, whatever they wrap to."""
-    for func, bound in (("max", -1), ("min", steps + 1)):
-        inside = lowering.temp(lengths.dtype, lengths.shape)
-        limit = lowering.const(np.full(1, bound, lengths.dtype))
-        emit_arithmetic(name, func, [lengths, limit], inside, lowering)
-        lengths = inside
-    most = (steps + 3,)  # -1 counts from there
-    return emit_positions(name, lengths.reshaped((lengths.size, 1)), most, most, lowering, True)
-
-
 def _reversed(
     name: str, lengths: TensorSpec, shape: tuple[int, int], time: int, lowering: Lowering
 ) -> TensorSpec:
     """Where each element comes from along time, int32: length - 1 - t below its length, t behind.
 
-    A length that the axis has not asks for an element that there is none of: the run ends.
+    A computed length outside of the axis ends the run.
     """
     made, device, steps = np.dtype(np.int32), lowering.device, shape[time]
     along = View((1, 0) if time == 0 else (0, 1))
@@ -165,7 +153,7 @@ def _reversed(
         each = np.asarray(lengths.value).astype(np.int64)
         at, n = (np.arange(steps)[:, None], each) if time == 0 else (np.arange(steps), each[:, None])
         return lowering.const(np.where(at < n, n - 1 - at, at + 0 * n).astype(np.int32))
-    lengths = _bounded(name, lengths, steps, lowering)
+    lengths = emit_counts(name, lengths, steps, lowering)
     t = lowering.const(np.arange(steps, dtype=np.int32))
     ends = lowering.const(np.arange(steps, dtype=np.int32) * 2 + 1)
     zero, one = (lowering.const(np.full(1, v, np.int32)) for v in (0, 1))

@@ -19,6 +19,7 @@ from onedispatch.operators.declarations.formulas import (
     vectors,
 )
 from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
+from onedispatch.operators.families.arithmetic import emit_arithmetic
 from onedispatch.operators.families.take import INDICES, checked, turned
 from onedispatch.operators.interface.operator import Lowering, Operator, TensorSpec
 from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim, Operand
@@ -118,3 +119,17 @@ def emit_positions(
     found = lowering.temp(np.dtype(np.int32), (many,))
     lowering.emit(Position(name, [indices, *constants], found, lowering.device))
     return found
+
+
+def emit_counts(name: str, counts: TensorSpec, most: int, lowering: Lowering) -> TensorSpec:
+    """Computed ``counts`` [n] as int32, of int32 or int64: one outside of [0, ``most``] ends the run.
+
+    Indices below zero count from the end, but no count does: all of them become -1, that becomes the number
+    behind ``most``, and that is outside.
+    """
+    bounded = lowering.temp(counts.dtype, counts.shape)
+    emit_arithmetic(name, "max", [counts, lowering.const(np.full(1, -1, counts.dtype))], bounded, lowering)
+    for bound in (most + 2, most + 1):
+        tuples = bounded.reshaped((counts.size, 1))
+        bounded = emit_positions(name, tuples, (bound,), (bound,), lowering, True)
+    return bounded

@@ -18,6 +18,7 @@ from onedispatch.operators.families.convert import emit_converted, in_float32
 from onedispatch.operators.families.elementwise import Eltwise, View, numpy_names
 from onedispatch.operators.families.matmul import MatMul
 from onedispatch.operators.families.movement import Move, Part
+from onedispatch.operators.families.position import emit_counts
 from onedispatch.operators.families.recurrent import SLOTS, Cell, Layer, Recurrent
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 
@@ -168,7 +169,8 @@ class _Node:
         if lengths.value is not None:
             inside = steps[:, None] < lengths.value.reshape(1, -1)
             return None if inside.all() else self.lowering.const(inside.astype(np.float32))
-        counts, times = in_float32(self.node.name, lengths, self.lowering), self.lowering.const(steps)
+        whole = emit_counts(self.node.name, lengths, self.steps, self.lowering)
+        counts, times = in_float32(self.node.name, whole, self.lowering), self.lowering.const(steps)
         shape, views, bounds = (
             (self.steps, self.batch),
             [View((0, 1)), View((1, 0))],

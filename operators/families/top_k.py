@@ -146,7 +146,7 @@ def map_top_k(node: NodeSpec, lowering: Lowering) -> None:
     wide = x if x.dtype == word else emit_converted(name, x, lowering.temp(word, x.shape), lowering)
     best = values if values is not None and x.dtype == word else lowering.temp(word, made.shape)
     places = indices or lowering.temp(np.dtype(np.int64), made.shape)
-    largest = bool(node.attr("largest", 1))
+    largest = node.attr("largest", 1) == 1  # what else it is, onnxruntime takes the smallest
     lowering.emit(TopK(name, wide, best, places, axis, largest, lowering.device))
     if values is not None and best is not values:
         emit_converted(name, best, values, lowering)

@@ -54,6 +54,18 @@ WRONG = [
     case("ReverseSequence", f32(4, 2), numbers([4, 5])),
     case("ReverseSequence", f32(4, 2, 3), numbers([4, -1])),
     case("ReverseSequence", f32(2, 4), numbers([2**32 + 1, 1]), batch_axis=0, time_axis=1),
+    *(
+        case(
+            "RNN",
+            f32(4, 2, 3),
+            f32(1, 5, 3),
+            f32(1, 5, 5),
+            None,
+            value(lengths, "int32", False),
+            hidden_size=5,
+        )
+        for lengths in ([4, 5], [-1, 4], [4, -(2**31)])
+    ),
     case("ScatterElements", f32(2, 3), numbers([[0, 3], [1, 1]]), f32(2, 2), axis=1),
     case("ScatterElements", f32(2, 3), numbers([[0, -4]]), f32(1, 2), axis=1),
     case("ScatterND", f32(2, 3), numbers([[0, 2], [2, 0]]), f32(2)),
