@@ -80,10 +80,10 @@ def _pads(node: NodeSpec, rank: int) -> list[tuple[int, int]]:
 
 
 def _value(node: NodeSpec, x: TensorSpec, lowering: Lowering) -> TensorSpec:
-    """What is put where there is no data: a scalar, constant or computed."""
+    """What is put where there is no data: a scalar, constant or computed; lists of one are taken too."""
     given = node.input(2)
     if given is not None:
-        return given
+        return given.reshaped(())
     return lowering.const(np.asarray(node.attr("value", 0), x.dtype))
 
 

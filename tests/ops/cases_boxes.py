@@ -64,6 +64,7 @@ def pads() -> list[Case]:
         case("Pad", f32(2, 5, 7), numbers(1, 12, 0, -1, 9, 3), mode="wrap"),
         case("Pad", f32(5, 7), opset=10, pads=[1, 0, 2, 3], value=1.5),
         case("Pad", integers("int8", 5, 7), numbers(1, 2, 0, 3), value(7, "int8")),
+        case("Pad", integers("int8", 5, 7), numbers(1, 2, 0, 3), value([7], "int8", False), note="list"),
         case("Pad", integers("uint8", 5, 7), numbers(0, 2, 1, 3), mode="reflect"),
         case("Pad", integers("int64", 5, 7), numbers(1, 2, 0, -3), value(1 << 40, "int64"), device="npu1"),
     ]  # fmt: skip
