@@ -101,7 +101,7 @@ def spec_of(call: Call, graph: Graph, quantised: Mapping[str, Any]) -> NodeSpec:
         known = bool(name) and value.is_concrete and value.dtype is not None
         outputs.append(TensorSpec(name, value.dtype, value.concrete_shape) if known and value.dtype else None)
     node = call.node
-    opset = graph.opsets.get(node.domain, graph.opsets.get("", 1))
+    opset = graph.opset_of(node)
     return NodeSpec(node.name, node.op_type, node.domain, opset, inputs, outputs, node.attributes)
 
 

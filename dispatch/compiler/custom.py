@@ -154,7 +154,7 @@ class CustomNodes:
     ) -> NodeSpec:
         tensors = [None if value is None else self._tensor(value, constants) for value in inputs]
         told = [self._tensor(v, constants) if v.name and v.is_concrete else None for v in outputs]
-        opset = self.graph.opsets.get(node.domain, self.graph.opsets.get("", 1))
+        opset = self.graph.opset_of(node)
         return NodeSpec(node.name, node.op_type, node.domain, opset, tensors, told, node.attributes)
 
     def _tensor(self, value: Value, constants: Mapping[str, Array]) -> TensorSpec:

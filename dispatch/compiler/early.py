@@ -10,7 +10,7 @@ from onedispatch.dispatch.compiler.compiler import refused_model
 from onedispatch.dispatch.compiler.custom import is_unmapped, missing_operators
 from onedispatch.dispatch.compiler.fold import may_fold
 from onedispatch.dispatch.compiler.rewrite import anchored
-from onedispatch.dispatch.frontend.function_bodies import has_body, opset_of
+from onedispatch.dispatch.frontend.function_bodies import has_body
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.host.bodies import RUN_HERE
 from onedispatch.dispatch.plugins import discovery
@@ -27,7 +27,7 @@ def refuse_early(graph: Graph, deciding: Collection[str]) -> None:
         for node in graph.nodes
         if node.name not in foldable
         and registry.mapping_for(node.domain, node.op_type) is None
-        and not has_body(node, opset_of(graph, node))
+        and not has_body(node, graph.opset_of(node))
         and not anchored(node)
     ]
     if lines:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from onedispatch.dispatch.compiler.fold import specialise
 from onedispatch.dispatch.compiler.mapping import refusals_of
 from onedispatch.dispatch.compiler.splice import Splice
-from onedispatch.dispatch.frontend.function_bodies import body_of, has_body, opset_of
+from onedispatch.dispatch.frontend.function_bodies import body_of, has_body
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.frontend.shape_operands import shape_operands
 from onedispatch.transactions import Device
@@ -27,10 +27,10 @@ def expand_bodies(graph: Graph, device: Device) -> Graph:
     ``origins`` of the result says which nodes stand for which; ``remarks`` why a body does not do.
     """
     splice = Splice(graph)
-    candidates = [node for node in graph.nodes if has_body(node, opset_of(graph, node))]
-    refused = refusals_of(graph, candidates, device)
+    candidates = [node for node in graph.nodes if has_body(node, graph.opset_of(node))]
+    refused, wanted = refusals_of(graph, candidates, device), _wanted(graph)
     for node in (node for node in candidates if node.name in refused):
-        body = _mapped_body(graph, node, device, _DEPTH)
+        body = _mapped_body(graph, node, wanted, device, _DEPTH)
         if isinstance(body, Graph):
             splice.put([node], body, BY_BODY)
         else:
@@ -38,11 +38,18 @@ def expand_bodies(graph: Graph, device: Device) -> Graph:
     return splice.result()
 
 
-def _mapped_body(graph: Graph, node: Node, device: Device, depth: int) -> Graph | str:
-    """The body of ``node``, whose nodes all map, bodies in it expanded; or the first node that does not."""
-    read = {name for one in graph.nodes for name in one.reads} | graph.output_names
+def _wanted(graph: Graph) -> frozenset[str]:
+    """Values that somebody reads, or that leave."""
+    return graph.output_names.union(name for one in graph.nodes for name in one.reads)
+
+
+def _mapped_body(graph: Graph, node: Node, wanted: frozenset[str], device: Device, depth: int) -> Graph | str:
+    """The body of ``node``, whose nodes all map, bodies in it expanded; or the first node that does not.
+
+    ``wanted`` are the values of ``graph`` that are read.
+    """
     try:
-        body = body_of(graph, node, read)
+        body = body_of(graph, node, wanted)
         if body is None:
             return "ONNX has none for these types in this operator set"
         shapes = {v.name: v.concrete_shape for v in body.inputs if v.is_concrete}
@@ -51,11 +58,11 @@ def _mapped_body(graph: Graph, node: Node, device: Device, depth: int) -> Graph 
     except ModelError as error:
         return str(error)
     splice = Splice(body)
-    refused = refusals_of(body, body.nodes, device)
+    refused, inside = refusals_of(body, body.nodes, device), _wanted(body)
     for inner in (inner for inner in body.nodes if inner.name in refused):
         deeper: Graph | str = ""
-        if depth and has_body(inner, opset_of(body, inner)):
-            deeper = _mapped_body(body, inner, device, depth - 1)
+        if depth and has_body(inner, body.opset_of(inner)):
+            deeper = _mapped_body(body, inner, inside, device, depth - 1)
         if not isinstance(deeper, Graph):
             reason = f"{inner.op_type}: {refused[inner.name]}"
             return f"{reason}; its function body: {deeper}" if deeper else reason

@@ -95,14 +95,13 @@ class Specs:
         return TensorSpec(f"{name}//decided", value.dtype, value.shape, value)
 
     def node(self, node: Node) -> NodeSpec:
-        opset = node.opset or self.graph.opsets.get(node.domain, self.graph.opsets.get("", 1))
         # What is data as well is an operand of the transaction: its value may not be compiled in.
         deciding = set(shape_positions(node)).difference(data_positions(node))
         return NodeSpec(
             node.name,
             node.op_type,
             node.domain,
-            opset,
+            self.graph.opset_of(node),
             [
                 (self.decided if i in deciding else self.of)(name) if name else None
                 for i, name in enumerate(node.inputs)

@@ -23,6 +23,7 @@ def placement_of(graph: Graph, regions: Sequence[Region]) -> tuple[NodePlacement
     }
     pieces: dict[str, list[tuple[Node, Unit]]] = {}  # by node of the model that gave way to them
     models: dict[str, Node] = {}
+    moved: set[str] = set()
     for unit in (unit for region in regions for unit in region.units):
         for node in unit.nodes:
             origin = graph.origins.get(node.name)
@@ -31,9 +32,10 @@ def placement_of(graph: Graph, regions: Sequence[Region]) -> tuple[NodePlacement
                 pieces.setdefault(model.name, []).append((node, unit))
             if origin is not None:
                 continue
-            known = rows.get(node.name)
-            if known is None or known.reason.startswith("no data"):
+            if node.name not in moved:  # what moves data says more than what renames it
                 rows[node.name] = _row(graph, node, unit)
+            if unit.kind != "alias":
+                moved.add(node.name)
     for name, given in pieces.items():
         rows[name] = _joined(graph, models[name], given)
     order = {name: index for index, name in enumerate(graph.order)}

@@ -33,7 +33,7 @@ class Facts:
         decided = {name: array for name, array in graph.decided.items() if name in steering}
         return cls(
             node,
-            node.opset or graph.opsets.get(node.domain, graph.opsets.get("", 1)),
+            graph.opset_of(node),
             tuple(v.concrete_shape if v is not None and v.is_concrete else None for v in known),
             tuple(graph.constants.get(name, decided.get(name)) for name in node.inputs),
             tuple(v.dtype if v is not None else None for v in known),

@@ -40,10 +40,6 @@ def has_operator_body(op_type: str, domain: str, opset: int) -> bool:
     return any(getattr(schema, kind) for kind in kinds)
 
 
-def opset_of(graph: Graph, node: Node) -> int:
-    return node.opset or graph.opsets.get(node.domain, graph.opsets.get("", 1))
-
-
 def body_of(graph: Graph, node: Node, wanted: Iterable[str]) -> Graph | None:
     """The nodes that ``node`` is by definition, between its inputs and those of its outputs in ``wanted``.
 
@@ -54,7 +50,7 @@ def body_of(graph: Graph, node: Node, wanted: Iterable[str]) -> Graph | None:
     given = [graph.value(name) for name in node.reads]
     outputs = [graph.value(name) for name in node.writes if name in wanted]
     model = sub_model(graph, [node], given, outputs, {})
-    _take_defaults(model.graph.node[0], opset_of(graph, node))
+    _take_defaults(model.graph.node[0], graph.opset_of(node))
     try:
         inlined = inliner.inline_selected_functions(
             model, [(node.domain, node.op_type)], exclude=False, inline_schema_functions=True

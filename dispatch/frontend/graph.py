@@ -213,6 +213,10 @@ class Graph:
             return Value(name, type_name_of(constant.dtype), constant.shape)
         return self.values.get(name, Value(name))
 
+    def opset_of(self, node: Node) -> int:
+        """The version of the operator set that a node is of: its own, or that of its domain."""
+        return node.opset or self.opsets.get(node.domain, self.opsets.get("", 1))
+
     @property
     def output_names(self) -> frozenset[str]:
         return frozenset(v.name for v in self.outputs)

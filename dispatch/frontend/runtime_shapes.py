@@ -18,13 +18,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import ceil, isfinite
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 _DOMAIN = "onedispatch.newer"
 
@@ -67,6 +67,7 @@ def infer_as_computed(model: ModelProto) -> None:
         if list(t.dims) == [0] and t.data_type == onnx.TensorProto.INT64
     }
     counts: dict[int, int] = {}
+    known = {tensor.name: tensor for tensor in model.graph.initializer}
     for index, node in enumerate(model.graph.node):
         for attribute in node.attribute:
             if attribute.name == "ceil_mode" and attribute.i:  # any flag but 0 is one
@@ -74,14 +75,14 @@ def infer_as_computed(model: ModelProto) -> None:
         if node.op_type == "Squeeze" and node.domain in ("", "ai.onnx"):
             _drop_empty_axes(node, empty)
         if node.op_type == "Range" and node.domain in ("", "ai.onnx"):
-            count = _count(node, model)
+            count = _count(node, known)
             counts |= {} if count is None else {index: count}
         if node.op_type in _ALIKE and node.domain in ("", "ai.onnx") and node.input and node.output:
             node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output[:1], name=node.name))
         if node.op_type == "MaxUnpool" and node.domain in ("", "ai.onnx") and opset >= _RESIZE_TAKES_SIZES:
             _resize(node)
         if node.op_type == "ConvTranspose" and node.domain in ("", "ai.onnx"):
-            _pad_as_said(node, model)
+            _pad_as_said(node, model, known)
         since, concerned = _MENDED.get(node.op_type, (0, _rounds_up))
         if opset < since and node.domain in ("", "ai.onnx") and concerned(node):
             _wrap(model, node, f"node{index}", since)
@@ -119,9 +120,8 @@ def range_count(start: Any, limit: Any, delta: Any) -> int | None:
     return max(count, 0) if count < _TOO_MANY else None
 
 
-def _count(node: NodeProto, model: ModelProto) -> int | None:
+def _count(node: NodeProto, known: Mapping[str, TensorProto]) -> int | None:
     """The length of a Range whose operands are known."""
-    known = {t.name: t for t in model.graph.initializer}
     if not known.keys() >= set(node.input):
         return None
     operands = [numpy_helper.to_array(known[name]) for name in node.input]
@@ -142,22 +142,24 @@ def _say_counts(model: ModelProto, counts: dict[int, int]) -> None:
         model.graph.node.append(helper.make_node("Cast", [filled], node.output, to=types[node.input[0]]))
 
 
-def _shape_of(model: ModelProto, name: str) -> list[int]:
-    """As far as graph inputs and initializers say; [] where they do not."""
-    for tensor in model.graph.initializer:
-        if tensor.name == name:
-            return list(tensor.dims)
+def _shape_of(model: ModelProto, known: Mapping[str, TensorProto], name: str) -> list[int]:
+    """As far as graph inputs and initializers (``known``) say; [] where they do not."""
+    if name in known:
+        return list(known[name].dims)
     for info in model.graph.input:
         if info.name == name:
             return [dim.dim_value for dim in info.type.tensor_type.shape.dim]
     return []
 
 
-def _pad_as_said(node: NodeProto, model: ModelProto) -> None:
+def _pad_as_said(node: NodeProto, model: ModelProto, known: Mapping[str, TensorProto]) -> None:
     """Explicit pads for ``auto_pad``: as much as makes the data's length times the stride of the output's."""
     mode = next((a.s for a in node.attribute if a.name == "auto_pad"), b"")
-    further, kernel = _attribute(node, "output_padding"), _shape_of(model, node.input[1])[2:]
-    if not mode.startswith(b"SAME") or not any(further) or not all(kernel) or len(further) != len(kernel):
+    further = _attribute(node, "output_padding")
+    if not mode.startswith(b"SAME") or not any(further):
+        return
+    kernel = _shape_of(model, known, node.input[1])[2:]
+    if not all(kernel) or len(further) != len(kernel):
         return
     strides, dilations = (_attribute(node, name) or [1] * len(kernel) for name in ("strides", "dilations"))
     cut = [

@@ -159,7 +159,7 @@ def attribute(graph: Graph, node: Node, name: str) -> Any:
     if name in node.attributes:
         return node.attributes[name]
     try:
-        schema = onnx.defs.get_schema(node.op_type, node.opset or graph.opsets.get("", 1), node.domain)
+        schema = onnx.defs.get_schema(node.op_type, graph.opset_of(node), node.domain)
     except onnx.defs.SchemaError:
         return None
     known = schema.attributes.get(name)

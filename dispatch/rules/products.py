@@ -61,8 +61,7 @@ _PARAMETERS = ("scale", "shift", "mean", "variance")
 
 def _inference(match: Match) -> bool:
     graph, node = match.graph, match.maker("normed")
-    opset = node.opset or graph.opsets.get("", 1)
-    old = opset < 7 and not attribute(graph, node, "is_test")
+    old = graph.opset_of(node) < 7 and not attribute(graph, node, "is_test")
     return not old and not attribute(graph, node, "training_mode")
 
 

@@ -23,9 +23,10 @@ from onedispatch.transactions.base.errors import ModelError
 def failed(match: Match) -> str:
     """The condition of the rule that a match does not meet; "" where it meets all."""
     graph, inside = match.graph, {id(node) for node in match.nodes}
+    outputs = graph.output_names
     for node in match.nodes[:-1]:
         for name in node.writes:
-            if name in graph.output_names:
+            if name in outputs:
                 return an_output(name, node.name)
             others = [one.name for one in match.index.readers.get(name, ()) if id(one) not in inside]
             if others:

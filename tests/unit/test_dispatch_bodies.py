@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,21 @@ def test_a_node_without_a_mapping_runs_by_its_body(hide: Any) -> None:
     assert list(rows) == ["m"] and rows["m"].op_type == "Mish" and rows["m"].device == "npu"
     assert rows["m"].reason.startswith("by its function body: ")
     assert report.dispatches == 1 and report.host_seconds == 0
+
+
+def test_what_is_read_is_looked_up_once_for_all_nodes(hide: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each of them: that would take the square of their number."""
+    hide("Mish")
+    looked_up, wanted = [], expand._wanted
+
+    def counting(graph: Any) -> Any:
+        looked_up.append(len(graph.nodes))
+        return wanted(graph)
+
+    monkeypatch.setattr(expand, "_wanted", counting)
+    names = ["x", *(f"t{i}" for i in range(11)), "y"]
+    run(model([mish(a, b, f"m{i}") for i, (a, b) in enumerate(pairwise(names))]))
+    assert looked_up.count(12) < 4
 
 
 def test_bodies_in_bodies(hide: Any) -> None:
