@@ -138,6 +138,39 @@ TEST(LaterFunctions, IntegersAreRaisedBySquares) {
   });
 }
 
+// Indices of either width at odd addresses: in the part, elsewhere on the axis, from its end on, outside of it.
+template <class Index>
+void expect_places(int64_t extent, int64_t first, int64_t size) {
+  constexpr size_t kCount = 83;
+  std::vector<uint8_t> bytes(1 + kCount * sizeof(Index));
+  const auto given = [&](size_t i) { return static_cast<Index>((static_cast<int64_t>(i) - 41) * extent / 37); };
+  for (size_t i = 0; i < kCount; ++i) {
+    const Index index = given(i);
+    std::memcpy(bytes.data() + 1 + i * sizeof index, &index, sizeof index);
+  }
+  std::vector<int32_t> at(kCount);
+  const uint32_t seen = simd().places(sizeof(Index), bytes.data() + 1, extent, first, size, at.data(), kCount);
+  uint32_t expected = 0;
+  for (size_t i = 0; i < kCount; ++i) {
+    const int64_t member = given(i) < 0 ? given(i) + extent : given(i);
+    const bool outside = member < 0 || member >= extent, found = !outside && member >= first && member < first + size;
+    ASSERT_EQ(at[i], found ? member - first : int64_t{outside ? kOutside : kElsewhere}) << given(i);
+    expected |= (outside ? kSomeOutside : 0u) | (found ? kSomeFound : 0u);
+  }
+  EXPECT_EQ(seen, expected);
+  EXPECT_EQ(simd().places(sizeof(Index), bytes.data() + 1, extent, first, size, at.data(), 0), 0u);
+}
+
+TEST(LaterFunctions, IndicesFallIntoAPartOfTheirAxis) {
+  on_every_level([&] {
+    expect_places<int32_t>(1000, 100, 300);
+    expect_places<int64_t>(1000, 0, 1000);
+    expect_places<int32_t>(INT32_MAX - 40, 5, INT32_MAX - 50);
+    expect_places<int64_t>(int64_t{1} << 40, 1 << 20, INT32_MAX);
+    expect_places<int64_t>(1000, 100, 0);
+  });
+}
+
 TEST(LaterFunctions, IntegersShrinkAndHaveSigns) {
   on_every_level([] {
     const int8_t x[] = {-128, -3, -1, 0, 1, 3, 127};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::grid_sample: out chunk [T_n][T_c][T_p], rows of the image a chunk at a time. Places and weights of all taps
-// of a tile are computed once for its channels; a tap whose row is not in the chunk adds nothing in this step.
+// of a tile are computed once for its channels; a tap whose row is not in the chunk adds nothing in this step. So
+// of a block of places the rows come first, and only those that have one in the chunk are looked at further.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,7 +17,8 @@ namespace operand = params::grid_sample::operand;
 namespace scalar = params::grid_sample::scalar;
 
 enum { kZeros, kBorder, kReflection };  // PADDINGS in grid_sample.py
-constexpr int kMostDimensions = 3, kMostTaps = 4;
+constexpr int kMostDimensions = 3, kMostTaps = 4, kMostLines = kMostTaps * kMostTaps;
+constexpr int64_t kBlock = 128;  // places whose rows are looked for at a time
 constexpr float kFar = 1 << 24;  // beyond it floats have no fractions, and further lies nothing
 
 class GridSample final : public Kernel {
@@ -43,6 +45,7 @@ class GridSample final : public Kernel {
     if (rows % height != 0 || (spatial_ < 2 && rows != 1) || (spatial_ == 2 && rows != height)) {
       reject(setup, params::grid_sample::height, "height", "accepted: what divides the rows of the image");
     }
+    if (rows > INT32_MAX) reject(setup, params::header::k_extent, "rows", "accepted: fewer than 2^31");
     if (x_.axes[3].chunk != x_.axes[3].extent) reject(setup, setup.spec->operands[operand::x].at + 1 + 3 * params::kAxisWords, "row", "accepted: whole rows");
     sizes_[0] = x_.axes[3].extent;
     sizes_[1] = height;
@@ -63,84 +66,161 @@ class GridSample final : public Kernel {
     const float* x = x_.f32_in(call) + begin(x_.axes[0], call, 0) + begin(x_.axes[1], call, 1) +
                      x_.axes[2].local(call.k_first, call.k_first, call.k_count, "grid_sample: x along k");
     const float* grid = grid_.f32_in(call) + begin(grid_.axes[0], call, 0) + begin(grid_.axes[1], call, 2);
-    const auto count = static_cast<size_t>(places * points_);
-    auto* at = static_cast<int32_t*>(scratch(kScratchPlan, count * sizeof(int32_t)));
-    auto* weight = static_cast<float*>(scratch(kScratchColumns, count * sizeof(float)));
+    const auto taps = static_cast<size_t>(places * points_);
+    Plan plan{static_cast<int32_t*>(scratch(kScratchRow, static_cast<size_t>(places) * sizeof(int32_t))),
+              static_cast<int32_t*>(scratch(kScratchPlan, taps * sizeof(int32_t))),
+              static_cast<float*>(scratch(kScratchColumns, taps * sizeof(float)))};
     for (int64_t n = 0; n < tile_[0]; ++n) {
-      for (int64_t p = 0; p < places; ++p) place(call, grid + n * grid_.axes[0].stride + p * grid_.axes[1].stride, at + p * points_, weight + p * points_);
-      for (int64_t c = 0; c < tile_[1]; ++c, out += places) {
-        gather(x + n * x_.axes[0].stride + c * x_.axes[1].stride, at, weight, out);
-      }
+      plan.count = 0;
+      for (int64_t p = 0; p < places; p += kBlock) place(call, grid + n * grid_.axes[0].stride, p, std::min(kBlock, places - p), plan);
+      for (int64_t c = 0; c < tile_[1]; ++c, out += places) gather(x + n * x_.axes[0].stride + c * x_.axes[1].stride, plan, out);
     }
   }
 
  private:
+  // Places that have taps in the chunk; where these lie in it, -1 where not, and what they weigh.
+  struct Plan {
+    int32_t* place;
+    int32_t* at;
+    float* weight;
+    int64_t count = 0;
+  };
+  // What the taps of a block have along one dimension.
+  struct Taps {
+    int32_t at[kMostTaps][kBlock];
+    float share[kMostTaps][kBlock];
+  };
+
   int64_t begin(const Axis& axis, const Call& call, uint32_t d) const {
     const int64_t at = call.origin[dim_[d]];
     return axis.local(at, at, tile_[d], "grid_sample");
   }
 
-  void gather(const float* x, const int32_t* at, const float* weight, float* out) const {
-    for (int64_t p = 0; p < tile_[2]; ++p, at += points_, weight += points_) {
-      float sum = out[p];
+  void gather(const float* x, const Plan& plan, float* out) const {
+    const int32_t* at = plan.at;
+    const float* weight = plan.weight;
+    for (int64_t i = 0; i < plan.count; ++i, at += points_, weight += points_) {
+      float sum = out[plan.place[i]];
       for (int t = 0; t < points_; ++t) {
         if (at[t] < 0) continue;
         sum = taps_ == 1 ? x[at[t]] : sum + weight[t] * x[at[t]];
       }
-      out[p] = sum;
+      out[plan.place[i]] = sum;
     }
   }
 
-  // Where the taps of a place lie in the chunk, -1 where not, and what they weigh.
-  void place(const Call& call, const float* coordinates, int32_t* at, float* weight) const {
-    int64_t along[kMostDimensions][kMostTaps] = {};
-    float share[kMostDimensions][kMostTaps] = {};
-    for (int d = 0; d < spatial_; ++d) split(coordinates[d * grid_.axes[2].stride], sizes_[d], along[d], share[d]);
-    for (int t = 0; t < points_; ++t) {
-      int64_t row = 0, step = 1;
-      bool inside = along[0][t % taps_] >= 0;
-      float product = share[0][t % taps_];
-      for (int d = 1, rest = t / taps_; d < spatial_; ++d, rest /= taps_) {
-        const int64_t line = along[d][rest % taps_];
-        inside = inside && line >= 0;
-        row += line * step;
-        step *= sizes_[d];
-        product *= share[d][rest % taps_];
-      }
-      inside = inside && row >= call.k_first && row < int64_t{call.k_first} + call.k_count;
-      at[t] = inside ? static_cast<int32_t>((row - call.k_first) * x_.axes[2].stride + along[0][t % taps_] * x_.axes[3].stride) : -1;
-      weight[t] = product;
+  // Adds what `count` places from `first` on have in the chunk.
+  void place(const Call& call, const float* grid, int64_t first, int64_t count, Plan& plan) const {
+    const int64_t step = grid_.axes[1].stride, along = grid_.axes[2].stride;
+    const int lines = points_ / taps_;  // rows of the image that a place has taps in
+    Taps taps[kMostDimensions];
+    float x[kBlock];
+    grid += first * step;
+    for (int d = 1; d < spatial_; ++d) {
+      for (int64_t i = 0; i < count; ++i) x[i] = grid[i * step + d * along];
+      split(x, count, sizes_[d], taps[d]);
     }
+    int32_t row[kMostLines][kBlock], whose[kBlock];
+    const int64_t held = look_for(call, taps, lines, count, row, whose);
+    for (int64_t i = 0; i < held; ++i) x[i] = grid[whose[i] * step];
+    split(x, held, sizes_[0], taps[0]);
+    for (int64_t i = 0; i < held; ++i) {
+      const int32_t p = whose[i];
+      plan.place[plan.count] = static_cast<int32_t>(first) + p;
+      int32_t* at = plan.at + plan.count * points_;
+      float* weight = plan.weight + plan.count * points_;
+      ++plan.count;
+      for (int line = 0; line < lines; ++line) {
+        for (int t = 0; t < taps_; ++t) {
+          const int32_t column = taps[0].at[t][i];
+          float product = taps[0].share[t][i];
+          for (int d = 1, rest = line; d < spatial_; ++d, rest /= taps_) product *= taps[d].share[rest % taps_][p];
+          *at++ = row[line][p] < 0 || column < 0 ? -1 : row[line][p] + column * static_cast<int32_t>(x_.axes[3].stride);
+          *weight++ = product;
+        }
+      }
+    }
+  }
+
+  // Where the rows of a block's places begin in the chunk, -1 where they are not in it; returns how many places
+  // have one, and puts these into `whose`.
+  int64_t look_for(const Call& call, const Taps* taps, int lines, int64_t count, int32_t (*row)[kBlock], int32_t* whose) const {
+    int32_t any[kBlock];
+    std::fill_n(any, count, -1);
+    const auto first = static_cast<int32_t>(call.k_first), end = static_cast<int32_t>(call.k_first + call.k_count);
+    const auto pitch = static_cast<uint32_t>(x_.axes[2].stride);
+    for (int line = 0; line < lines; ++line) {
+      int32_t* own = row[line];
+      std::fill_n(own, count, 0);
+      int32_t step = 1;
+      for (int d = 1, rest = line; d < spatial_; ++d, rest /= taps_) {
+        const int32_t* at = taps[d].at[rest % taps_];
+        for (int64_t i = 0; i < count; ++i) own[i] = (own[i] < 0) | (at[i] < 0) ? -1 : own[i] + at[i] * step;
+        step *= static_cast<int32_t>(sizes_[d]);
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        const auto begins = static_cast<int32_t>(static_cast<uint32_t>(own[i] - first) * pitch);
+        own[i] = (own[i] >= first) & (own[i] < end) ? begins : -1;
+        any[i] &= own[i];  // its sign stays where no row was found
+      }
+    }
+    int64_t held = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      whose[held] = static_cast<int32_t>(i);
+      held += any[i] >= 0 ? 1 : 0;
+    }
+    return held;
   }
 
   float low() const { return corners_ ? 0.0f : -0.5f; }
   float high(int64_t size) const { return static_cast<float>(size) - (corners_ ? 1.0f : 0.5f); }
 
-  // The taps along one dimension: places (-1 outside) and weights. Borders are kept to tap by tap: what is
-  // beyond them reads the last element with any weight.
-  void split(float coordinate, int64_t size, int64_t* along, float* share) const {
+  // The taps along one dimension: places (-1 outside) and weights of `count` coordinates, which are used up. Borders
+  // are kept to tap by tap: what is beyond them reads the last element with any weight.
+  void split(float* x, int64_t count, int64_t size, Taps& taps) const {
     const auto n = static_cast<float>(size);
-    float x = corners_ ? (coordinate + 1) / 2 * (n - 1) : ((coordinate + 1) * n - 1) / 2;
-    if (taps_ == 1) x = std::nearbyint(x);
-    x = std::isnan(x) ? -kFar : std::min(std::max(x, -kFar), kFar);
-    if (padding_ == kReflection) x = reflected(x, low(), high(size));
-    const float base = std::floor(x), part = x - base;
-    if (taps_ == 1) {
-      share[0] = 1;
-    } else if (taps_ == 2) {
-      share[0] = 1 - part;
-      share[1] = part;
+    if (corners_) {
+      for (int64_t i = 0; i < count; ++i) x[i] = (x[i] + 1) / 2 * (n - 1);
     } else {
-      for (int t = 0; t < 4; ++t) share[t] = cubic(std::abs(part - static_cast<float>(t - 1)));
+      for (int64_t i = 0; i < count; ++i) x[i] = ((x[i] + 1) * n - 1) / 2;
     }
-    const int64_t first = static_cast<int64_t>(base) - (taps_ == 4 ? 1 : 0);
-    for (int t = 0; t < taps_; ++t) along[t] = inside(first + t, size);
+    if (taps_ == 1) {
+      for (int64_t i = 0; i < count; ++i) x[i] = std::nearbyint(x[i]);
+    }
+    for (int64_t i = 0; i < count; ++i) x[i] = x[i] >= -kFar ? (x[i] < kFar ? x[i] : kFar) : -kFar;  // a NaN lies outside
+    if (padding_ == kReflection) {
+      for (int64_t i = 0; i < count; ++i) x[i] = reflected(x[i], low(), high(size));
+    }
+    int32_t base[kBlock];
+    for (int64_t i = 0; i < count; ++i) {
+      const auto cut = static_cast<int32_t>(x[i]);
+      base[i] = cut - (static_cast<float>(cut) > x[i] ? 1 : 0);
+      x[i] -= static_cast<float>(base[i]);
+    }
+    for (int t = 0; t < taps_; ++t) {
+      const int32_t ahead = t - (taps_ == 4 ? 1 : 0);
+      float* share = taps.share[t];
+      if (taps_ == 1) {
+        std::fill_n(share, count, 1.0f);
+      } else if (taps_ == 2) {
+        for (int64_t i = 0; i < count; ++i) share[i] = t == 0 ? 1 - x[i] : x[i];
+      } else {
+        for (int64_t i = 0; i < count; ++i) share[i] = cubic(std::abs(x[i] - static_cast<float>(ahead)));
+      }
+      keep_inside(base, ahead, count, static_cast<int32_t>(size), taps.at[t]);
+    }
   }
 
-  int64_t inside(int64_t at, int64_t size) const {
-    if (padding_ == kZeros) return at < 0 || at >= size ? -1 : at;
-    if (padding_ == kReflection) at = static_cast<int64_t>(reflected(static_cast<float>(at), low(), high(size)));
-    return std::min(std::max<int64_t>(at, 0), size - 1);
+  void keep_inside(const int32_t* base, int32_t ahead, int64_t count, int32_t size, int32_t* to) const {
+    if (padding_ == kZeros) {
+      for (int64_t i = 0; i < count; ++i) to[i] = (base[i] + ahead < 0) | (base[i] + ahead >= size) ? -1 : base[i] + ahead;
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      int32_t at = base[i] + ahead;
+      if (padding_ == kReflection) at = static_cast<int32_t>(reflected(static_cast<float>(at), low(), high(size)));
+      to[i] = std::min(std::max(at, 0), size - 1);
+    }
   }
 
   static float reflected(float x, float low, float high) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernel.h"
+#include "simd/simd.h"
 #include "words.h"
 
 namespace onedispatch::kernels {
@@ -27,6 +28,11 @@ void with_index(const Operand& operand, Use use) {
   } else {
     use(int32_t{});
   }
+}
+
+// An index of 4 or 8 bytes.
+inline int64_t index_at(uint32_t bytes, const uint8_t* chunk, int64_t element) {
+  return bytes == 8 ? index_at<int64_t>(chunk, element) : index_at<int32_t>(chunk, element);
 }
 
 // Ends the run: `given` is no coordinate along an axis of `extent`.

@@ -39,6 +39,7 @@ class Scatter final : public Kernel {
         extent_(setup.scalars[scalar::extent]),
         lenient_(setup.scalars[scalar::lenient] != 0),
         dtype_(setup.operands[operand::out].dtype),
+        index_bytes_(element_bytes(index_.dtype)),
         roles_(setup.roles) {
     for (uint32_t d = 0; d < 4; ++d) tile_[d] = setup.tile(d);
   }
@@ -50,20 +51,17 @@ class Scatter final : public Kernel {
   }
 
   void run(const Call& call) const override {
-    with_index(index_, [&](auto index) {
-      using Index = decltype(index);
-      if (mode_ == mode::none_) return by_width<Index>(call);
-      switch (dtype_) {
-        case params::dtype::i8: run_as<int8_t, Index>(call); break;
-        case params::dtype::u8: run_as<uint8_t, Index>(call); break;
-        case params::dtype::i16: run_as<int16_t, Index>(call); break;
-        case params::dtype::u16: run_as<uint16_t, Index>(call); break;
-        case params::dtype::i32: run_as<int32_t, Index>(call); break;
-        case params::dtype::u32: run_as<uint32_t, Index>(call); break;
-        case params::dtype::f32: run_as<float, Index>(call); break;
-        default: run_as<Half, Index>(call); break;
-      }
-    });
+    if (mode_ == mode::none_) return by_width(call);
+    switch (dtype_) {
+      case params::dtype::i8: run_as<int8_t>(call); break;
+      case params::dtype::u8: run_as<uint8_t>(call); break;
+      case params::dtype::i16: run_as<int16_t>(call); break;
+      case params::dtype::u16: run_as<uint16_t>(call); break;
+      case params::dtype::i32: run_as<int32_t>(call); break;
+      case params::dtype::u32: run_as<uint32_t>(call); break;
+      case params::dtype::f32: run_as<float>(call); break;
+      default: run_as<Half>(call); break;
+    }
   }
 
  private:
@@ -71,12 +69,11 @@ class Scatter final : public Kernel {
     uint16_t bits;
   };
 
-  template <class Index>
   void by_width(const Call& call) const {
     switch (element_bytes(dtype_)) {
-      case 1: run_as<uint8_t, Index>(call); break;
-      case 2: run_as<uint16_t, Index>(call); break;
-      default: run_as<uint32_t, Index>(call); break;
+      case 1: run_as<uint8_t>(call); break;
+      case 2: run_as<uint16_t>(call); break;
+      default: run_as<uint32_t>(call); break;
     }
   }
 
@@ -107,8 +104,9 @@ class Scatter final : public Kernel {
 
   template <class T>
   void copy(const Call& call) const;
-  template <class T, class Index>
+  template <class T>
   void run_as(const Call& call) const;
+  void look_outside(const Call& call, const uint8_t* indices, int64_t held, const int32_t* at) const;
   template <class T>
   void apply(T& old, T update) const {
     if constexpr (std::is_same_v<T, Half>) {  // as onnxruntime: every result is rounded
@@ -132,7 +130,7 @@ class Scatter final : public Kernel {
   uint32_t mode_;
   int64_t extent_;
   bool lenient_;
-  uint32_t dtype_;
+  uint32_t dtype_, index_bytes_;
   std::array<uint32_t, kDims> roles_;
   std::array<int64_t, 4> tile_{};
 };
@@ -152,33 +150,44 @@ void Scatter::copy(const Call& call) const {
   }
 }
 
-template <class T, class Index>
+// Ends the run where an index is outside.
+void Scatter::look_outside(const Call& call, const uint8_t* indices, int64_t held, const int32_t* at) const {
+  const int64_t by_w = index_.axes[kW].stride, each = by_w == 0 ? std::min<int64_t>(held, 1) : held;
+  for (int64_t o = 0; o < tile_[kO]; ++o) {
+    for (int64_t k = 0; k < call.k_count; ++k) {
+      for (int64_t i = 0; i < tile_[kI]; ++i) {
+        for (int64_t w = 0; w < each; ++w) {
+          const int64_t element = o * index_.axes[kO].stride + k * index_.axes[kA].stride + i * index_.axes[kI].stride + w * by_w;
+          if (at[element] == kOutside) outside(index_at(index_bytes_, indices, element), extent_, " of update " + std::to_string(call.k_first + k));
+        }
+      }
+    }
+  }
+}
+
+template <class T>
 void Scatter::run_as(const Call& call) const {
   if (call.k_index == 0) copy<T>(call);
-  const int64_t held = held_of(call), first = call.origin[roles_[kA]];
-  if (call.k_count == 0) return;
-  const uint8_t* indices = index_.in(call) + at(index_, call, kA, call.k_first, call.k_count, held) * static_cast<int64_t>(sizeof(Index));
+  const int64_t held = held_of(call);
+  if (call.k_count == 0 || held == 0) return;
+  const uint8_t* indices = index_.in(call) + at(index_, call, kA, call.k_first, call.k_count, held) * index_bytes_;
   const T* updates = reinterpret_cast<const T*>(updates_.in(call)) + at(updates_, call, kA, call.k_first, call.k_count, held);
   T* out = reinterpret_cast<T*>(call.out);
   const int64_t rows = tile_[kI] * tile_[kW], by_w = index_.axes[kW].stride, step = updates_.axes[kW].stride;
-  // Where an element, or a row that one index names, lies in the tile; -1 where it does not.
-  const auto found = [&](int64_t element, int64_t k) -> int64_t {
-    const int64_t given = index_at<Index>(indices, element), a = given < 0 ? given + extent_ : given;
-    if (a < 0 || a >= extent_) {
-      if (lenient_) return -1;
-      outside(given, extent_, " of update " + std::to_string(call.k_first + k));
-    }
-    return a >= first && a < first + tile_[kA] ? a - first : -1;
-  };
+  const int64_t span = 1 + (tile_[kO] - 1) * index_.axes[kO].stride + (call.k_count - 1) * index_.axes[kA].stride +
+                       (tile_[kI] - 1) * index_.axes[kI].stride + (held - 1) * by_w;
+  auto* place = static_cast<int32_t*>(scratch(kScratchPlan, static_cast<size_t>(span) * sizeof(int32_t)));
+  const uint32_t seen = simd().places(index_bytes_, indices, extent_, call.origin[roles_[kA]], tile_[kA], place, static_cast<size_t>(span));
+  if (!lenient_ && (seen & kSomeOutside) != 0) look_outside(call, indices, held, place);
+  if ((seen & kSomeFound) == 0) return;
   for (int64_t o = 0; o < tile_[kO]; ++o, out += tile_[kA] * rows) {
     for (int64_t k = 0; k < call.k_count; ++k) {
       for (int64_t i = 0; i < tile_[kI]; ++i) {
-        const int64_t element = o * index_.axes[kO].stride + k * index_.axes[kA].stride + i * index_.axes[kI].stride;
+        const int32_t* own = place + o * index_.axes[kO].stride + k * index_.axes[kA].stride + i * index_.axes[kI].stride;
         const T* from = updates + o * updates_.axes[kO].stride + k * updates_.axes[kA].stride + i * updates_.axes[kI].stride;
-        int64_t a = found(element, k);
+        if (by_w == 0 && *own < 0) continue;
         for (int64_t w = 0; w < held; ++w) {
-          if (by_w != 0 && w > 0) a = found(element + w * by_w, k);
-          if (by_w == 0 && a < 0) break;
+          const int64_t a = own[w * by_w];
           if (a >= 0) apply(out[a * rows + i * tile_[kW] + w], from[w * step]);
         }
       }

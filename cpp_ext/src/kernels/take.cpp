@@ -24,7 +24,8 @@ class Take final : public Kernel {
         filled_(setup.scalars[scalar::filled] != 0),
         fill_{setup.scalars[scalar::fill_low], setup.scalars[scalar::fill_high]},
         roles_(setup.roles),
-        bytes_(element_bytes(setup.operands[operand::out].dtype)) {
+        bytes_(element_bytes(setup.operands[operand::out].dtype)),
+        index_bytes_(element_bytes(index_.dtype)) {
     for (uint32_t d = 0; d < 4; ++d) tile_[d] = setup.tile(d);
     if (filled_ && bytes_ == 4 && fill_[0] != fill_[1] && tile_[kW] % 2 != 0) {
       reject(setup, params::take::fill_high, "fill_high", "where elements are halves, tiles of w are even");
@@ -38,13 +39,11 @@ class Take final : public Kernel {
   }
 
   void run(const Call& call) const override {
-    with_index(index_, [&](auto index) {
-      switch (bytes_) {
-        case 1: run_as<uint8_t, decltype(index)>(call); break;
-        case 2: run_as<uint16_t, decltype(index)>(call); break;
-        default: run_as<uint32_t, decltype(index)>(call); break;
-      }
-    });
+    switch (bytes_) {
+      case 1: run_as<uint8_t>(call); break;
+      case 2: run_as<uint16_t>(call); break;
+      default: run_as<uint32_t>(call); break;
+    }
   }
 
  private:
@@ -72,8 +71,19 @@ class Take final : public Kernel {
            index_.axes[2].local(i, i, tile_[kI], "take: index along i") + index_.axes[3].local(w, w, held, "take: index along w");
   }
 
-  template <class T, class Index>
+  // The indices of a line along w that find something in this step, or nothing at all.
+  struct Line {
+    const int32_t* at;
+    int32_t* found;
+    int64_t count = -1;  // of `found`; -1: not looked for
+  };
+
+  template <class T>
   void run_as(const Call& call) const;
+  void look_for(Line& line, int64_t held) const;
+  template <class T>
+  void move(const Line& line, const T* from, T* out) const;
+  void look_outside(const Call& call, int64_t held, const int32_t* at) const;
   template <class T>
   void put_fill(T* out, int64_t first, int64_t count) const;
 
@@ -82,7 +92,7 @@ class Take final : public Kernel {
   bool filled_;
   uint32_t fill_[2];
   std::array<uint32_t, kDims> roles_;
-  uint32_t bytes_;
+  uint32_t bytes_, index_bytes_;
   std::array<int64_t, 4> tile_{};
 };
 
@@ -92,39 +102,81 @@ void Take::put_fill(T* out, int64_t first, int64_t count) const {
   for (int64_t n = 0; n < count; ++n) std::memcpy(out + n, &fill_[(first + n) % 2], sizeof(T));
 }
 
-template <class T, class Index>
+// Ends the run where an index is outside and stands for no fill.
+void Take::look_outside(const Call& call, int64_t held, const int32_t* at) const {
+  const uint8_t* indices = index_.in(call) + at_index(call, held) * index_bytes_;
+  const int64_t by_w = index_.axes[3].stride, each = by_w == 0 ? std::min<int64_t>(held, 1) : held;
+  for (int64_t o = 0; o < tile_[kO]; ++o) {
+    for (int64_t j = 0; j < tile_[kJ]; ++j) {
+      for (int64_t i = 0; i < tile_[kI]; ++i) {
+        for (int64_t w = 0; w < each; ++w) {
+          const int64_t element = o * index_.axes[0].stride + j * index_.axes[1].stride + i * index_.axes[2].stride + w * by_w;
+          const int64_t given = index_at(index_bytes_, indices, element);
+          if (at[element] != kOutside || (filled_ && given == extent_)) continue;
+          outside(given, extent_, " at [" + std::to_string(origin(call, kO) + o) + ", " + std::to_string(origin(call, kJ) + j) + ", " +
+                                      std::to_string(origin(call, kI) + i) + ", " + std::to_string(origin(call, kW) + w) + "] of the indices as they are walked");
+        }
+      }
+    }
+  }
+}
+
+void Take::look_for(Line& line, int64_t held) const {
+  const int64_t by_w = index_.axes[3].stride;
+  int64_t n = 0;
+  for (int64_t w = 0; w < held; ++w) {
+    line.found[n] = static_cast<int32_t>(w);
+    n += line.at[w * by_w] != kElsewhere ? 1 : 0;
+  }
+  line.count = n;
+}
+
+template <class T>
+void Take::move(const Line& line, const T* from, T* out) const {
+  const int64_t x_k = x_.axes[1].stride, x_w = x_.axes[3].stride, by_w = index_.axes[3].stride;
+  for (int64_t n = 0; n < line.count; ++n) {
+    const int64_t w = line.found[n], k = line.at[w * by_w];
+    if (k < 0) {
+      put_fill(out + w, w, 1);
+    } else {
+      out[w] = from[k * x_k + w * x_w];
+    }
+  }
+}
+
+template <class T>
 void Take::run_as(const Call& call) const {
-  const int64_t held = held_of(call), first = call.k_first, count = call.k_count;
+  const int64_t held = held_of(call);
   const T* x = reinterpret_cast<const T*>(x_.in(call)) + at_x(call, held);
-  const uint8_t* indices = index_.in(call) + at_index(call, held) * static_cast<int64_t>(sizeof(Index));
   T* out = reinterpret_cast<T*>(call.out);
   if (held < tile_[kW] && call.k_index == 0) std::memset(out, 0, static_cast<size_t>(tile_[kO] * tile_[kJ] * tile_[kI] * tile_[kW]) * sizeof(T));
+  if (held == 0) return;
+  // Where every index of the tile lies along k in this step, if it does.
   const int64_t x_k = x_.axes[1].stride, x_w = x_.axes[3].stride, by_w = index_.axes[3].stride;
-  // Of an element, or of a row that one index names: where it lies along k in this step, if it does.
-  const auto found = [&](int64_t element, int64_t o, int64_t j, int64_t i, int64_t w) -> int64_t {
-    const int64_t given = index_at<Index>(indices, element), k = given < 0 ? given + extent_ : given;
-    if (k >= 0 && k < extent_) return k - first;
-    if (filled_ && given == extent_) return -1 - extent_;
-    outside(given, extent_, " at [" + std::to_string(origin(call, kO) + o) + ", " + std::to_string(origin(call, kJ) + j) + ", " +
-                                std::to_string(origin(call, kI) + i) + ", " + std::to_string(origin(call, kW) + w) + "] of the indices as they are walked");
-  };
+  int64_t span = 1 + (held - 1) * by_w;
+  for (uint32_t d = 0; d < 3; ++d) span += (tile_[d] - 1) * index_.axes[d].stride;
+  auto* at = static_cast<int32_t*>(scratch(kScratchPlan, static_cast<size_t>(span) * sizeof(int32_t)));
+  const uint32_t seen = simd().places(index_bytes_, index_.in(call) + at_index(call, held) * index_bytes_, extent_, call.k_first,
+                                      call.k_count, at, static_cast<size_t>(span));
+  if ((seen & kSomeOutside) != 0) look_outside(call, held, at);
+  if (seen == 0) return;
+  Line line{nullptr, static_cast<int32_t*>(scratch(kScratchColumns, static_cast<size_t>(held) * sizeof(int32_t)))};
   for (int64_t o = 0; o < tile_[kO]; ++o) {
     for (int64_t j = 0; j < tile_[kJ]; ++j) {
       for (int64_t i = 0; i < tile_[kI]; ++i, out += tile_[kW]) {
-        const int64_t element = o * index_.axes[0].stride + j * index_.axes[1].stride + i * index_.axes[2].stride;
+        const int32_t* own = at + o * index_.axes[0].stride + j * index_.axes[1].stride + i * index_.axes[2].stride;
         const T* from = x + o * x_.axes[0].stride + i * x_.axes[2].stride;
         if (by_w != 0) {
-          for (int64_t w = 0; w < held; ++w) {
-            const int64_t k = found(element + w * by_w, o, j, i, w);
-            if (k >= 0 && k < count) out[w] = from[k * x_k + w * x_w];
-            if (k < -extent_) put_fill(out + w, w, 1);
+          if (own != line.at) {
+            line.at = own;
+            look_for(line, held);
           }
+          move(line, from, out);
           continue;
         }
-        const int64_t k = found(element, o, j, i, 0);
-        if (k < -extent_) put_fill(out, 0, held);
-        if (k < 0 || k >= count) continue;
-        from += k * x_k;
+        if (*own == kOutside) put_fill(out, 0, held);
+        if (*own < 0) continue;
+        from += *own * x_k;
         if (x_w == 1) {
           std::memcpy(out, from, static_cast<size_t>(held) * sizeof(T));
         } else {

@@ -14,6 +14,26 @@ OD_INLINE void with_element(uint32_t dtype, Body body) {
   }
 }
 
+template <class Index>
+static uint32_t places_as(const uint8_t* indices, int64_t extent, int64_t first, int64_t size, int32_t* at, size_t n) {
+  int32_t highest = kOutside, lowest = 0;
+  for (size_t i = 0; i < n; ++i) {
+    Index given;
+    __builtin_memcpy(&given, indices + i * sizeof given, sizeof given);
+    const int64_t member = given < 0 ? given + extent : int64_t{given}, behind = member - first;
+    const int32_t elsewhere = (member < 0) | (member >= extent) ? kOutside : kElsewhere;
+    const int32_t place = (behind >= 0) & (behind < size) ? static_cast<int32_t>(behind) : elsewhere;
+    at[i] = place;
+    highest = place > highest ? place : highest;
+    lowest = place < lowest ? place : lowest;
+  }
+  return (highest >= 0 ? kSomeFound : 0u) | (lowest == kOutside ? kSomeOutside : 0u);
+}
+
+static uint32_t places(uint32_t bytes, const uint8_t* indices, int64_t extent, int64_t first, int64_t size, int32_t* at, size_t n) {
+  return bytes == 8 ? places_as<int64_t>(indices, extent, first, size, at, n) : places_as<int32_t>(indices, extent, first, size, at, n);
+}
+
 // What floats are, of one operand.
 static void classify(uint32_t func, const float* x, int sx, uint8_t* y, size_t n) {
   namespace fn = params::comparison;

@@ -81,6 +81,9 @@ struct Reduction {
   bool accumulate;
 };
 
+enum Places : int32_t { kElsewhere = -1, kOutside = -2 };
+enum PlacesSeen : uint32_t { kSomeFound = 1, kSomeOutside = 2 };
+
 constexpr int kOverrun = 16;  // widest vector in f32 lanes
 
 // What is the same for every type of 32-bit words: float, int32_t, uint32_t.
@@ -128,6 +131,9 @@ struct SimdLevel {
   void (*compare)(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, uint8_t* y, size_t n);
   // y[i] = c[i] ? a[i] : b[i], of elements of 1, 2, 4 or 8 bytes at multiples of their size.
   void (*select_elements)(uint32_t bytes, const uint8_t* c, int sc, const void* a, int sa, const void* b, int sb, void* y, size_t n);
+  // Where indices of 4 or 8 bytes, at any address, count to: at[i] is the member behind `first` of `size`, kElsewhere
+  // on the axis of `extent`, or kOutside of it. Below zero they count from its end. Returns PlacesSeen.
+  uint32_t (*places)(uint32_t bytes, const uint8_t* indices, int64_t extent, int64_t first, int64_t size, int32_t* at, size_t n);
   // Functions of params::binary_func; floats as f32.
   void (*binary_func)(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, void* y, size_t n);
 
