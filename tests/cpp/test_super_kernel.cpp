@@ -142,7 +142,7 @@ class FakeCore {
     writes.insert(writes.end(), action.writes.begin(), action.writes.end());
     cycles += action.cycles;
     ++jobs;
-    action.job();
+    action.job->run();
     results.push_back(f32(action.writes[0].offset));
   }
   std::vector<uint8_t> memory_;

@@ -6,9 +6,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <vector>
 
 #include "onedispatch/device_description.h"
 #include "onedispatch/kernel_codes.h"
@@ -22,6 +20,9 @@ constexpr uint32_t kCoreMemoryBytes = reg::CORE_VIEW_END - reg::CORE_VIEW_MEMORY
 
 constexpr uint64_t kMaxCycles = OD_MAX_CYCLES;  // of an action, and of the clock
 
+class Remembered;  // what the programs of an array's cores have read before (program/remembered.h)
+std::shared_ptr<Remembered> make_remembered(const DeviceDescription& device);
+
 // The only things of the array that a program may touch.
 struct CoreView {
   uint8_t* memory = nullptr;  // this core's data memory, as large as the device says
@@ -29,6 +30,7 @@ struct CoreView {
   uint32_t row = 0;           // core row, 0 = tile row 2
   uint32_t limit_ms = host::KERNEL_MILLISECONDS;  // of the host, for a call of a kernel from outside
   PrintLog* prints = nullptr;  // of this core; nobody reads where there is none
+  std::shared_ptr<Remembered> remembered = nullptr;  // of the array, for one thread at a time; null: the program has its own
 };
 
 struct MemoryRange {
@@ -51,6 +53,15 @@ class MemoryRanges {
   uint32_t count_ = 0;
 };
 
+// A kernel call, on local memory only. The program keeps it, and all that it needs, until it is resumed.
+class Work {
+ public:
+  virtual void run() = 0;
+
+ protected:
+  ~Work() = default;
+};
+
 // The next thing that a program does.
 struct Action {
   enum class Kind { kAcquire, kRelease, kCompute, kHalt };
@@ -58,9 +69,9 @@ struct Action {
   uint32_t lock = 0;   // core view (48 + own lock id)
   int32_t value = 1;   // acquire: wait until lock >= value, then subtract; release: add
   uint64_t cycles = 0; // kCompute: core cycles that pass, known before the job runs
-  // kCompute: the work, on local memory only. The simulator may run it on another thread at any
-  // moment before the cycles have passed, so it must own all that it captures.
-  std::function<void()> job;
+  // kCompute: the work, where there is any. The simulator runs it once, perhaps on another thread, at any
+  // moment before the cycles have passed.
+  Work* job = nullptr;
   uint32_t kernel = 0;  // kCompute: digest of the kernel that it is a call of; 0: of none
   MemoryRanges reads, writes;  // what the job touches, for overlap checks
 };
@@ -68,9 +79,9 @@ struct Action {
 class CoreProgram {
  public:
   virtual ~CoreProgram() = default;
-  // Called once at the start and again each time the last action is complete.
+  // Called once at the start and again each time the last action is complete, until when it stands.
   // Throws ProgramError (core_program.h) when local memory holds nonsense.
-  virtual Action resume() = 0;
+  virtual const Action& resume() = 0;
 };
 
 // Ctrl-C ended a kernel call that went on for too long: whoever simulates asks its interrupt check.

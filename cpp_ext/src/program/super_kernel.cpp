@@ -7,7 +7,6 @@
 
 #include "onedispatch/kernel_tables.h"
 #include "onedispatch/phrases.h"
-#include "print_host.h"
 
 namespace onedispatch {
 
@@ -19,26 +18,19 @@ constexpr uint32_t kCoreView = params::kCoreViewMemory;  // own data memory as t
 constexpr uint32_t kOut = kOutPort;
 constexpr uint32_t kMaskWords = at::row_mask + 1;  // what a core reads of a block that leaves its row out
 
-Action acquire(uint32_t lock) {
+Action of_lock(Action::Kind kind, uint32_t lock) {
   Action action;
-  action.kind = Action::Kind::kAcquire;
+  action.kind = kind;
   action.lock = lock;
   return action;
 }
 
 // The first words of the parameter block are read, and perhaps a kernel is set up by them.
-Action read_block(uint32_t words, uint64_t cycles) {
+Action reading(uint32_t words, uint64_t cycles) {
   Action action;
   action.kind = Action::Kind::kCompute;
   action.cycles = cycles;
   action.reads.push_back({0, 4 * words});
-  return action;
-}
-
-Action release(uint32_t lock) {
-  Action action;
-  action.kind = Action::Kind::kRelease;
-  action.lock = lock;
   return action;
 }
 
@@ -48,194 +40,223 @@ SuperKernel::SuperKernel(CoreView core, const DeviceDescription& device, std::ve
     : core_(core),
       data_bytes_(device.geometry.core_memory),
       memory_bytes_(device.geometry.core_memory - std::min(device.geometry.core_memory, device.geometry.core_stack)),
-      carried_(std::move(carried)),
-      constants_(device) {}
+      carried_(std::move(carried)) {
+  if (core_.remembered == nullptr) core_.remembered = make_remembered(device);
+}
 
-Action SuperKernel::resume() {
+const Action& SuperKernel::resume() {
   while (head_ == queue_.size()) {
     queue_.clear();
     head_ = 0;
     switch (state_) {
       case State::kWaiting:
-        queue_.push_back(acquire(params::kParametersFull));
+        op_.reset();
+        guard_.reset();
+        queue_.push_back(of_lock(Action::Kind::kAcquire, params::kParametersFull));
         state_ = State::kBeginning;
         break;
       case State::kBeginning: begin_op(); break;
       case State::kRunning: queue_step(); break;
     }
   }
-  return std::move(queue_[head_++]);
+  return queue_[head_++];
 }
 
 void SuperKernel::begin_op() {
   std::memcpy(words_.data(), core_.memory, sizeof words_);  // both little-endian
-  operation_ = {};
-  operation_.setup.words = words_.data();
-  if (words_[at::magic] != params::kMagic)
-    reject(operation_.setup, at::magic, "magic", "accepted: " + std::to_string(params::kMagic) + " alone: was the block written?");
+  if (words_[at::magic] != params::kMagic) {
+    od_setup setup{};
+    setup.words = words_.data();
+    reject(setup, at::magic, "magic", "accepted: " + std::to_string(params::kMagic) + " alone: was the block written?");
+  }
   const Carried& carried = named_kernel();
-  const od_kernel& kernel = *carried.kernel;
-  operation_.setup.spec = kernel.spec;
+  const od_kernel_spec& spec = *carried.kernel->spec;
   if ((words_[at::row_mask] >> core_.row & 1) == 0) {
-    queue_.push_back(read_block(kMaskWords, word_cycles(operation_.setup, constants_, kMaskWords)));
+    od_setup setup{};
+    setup.spec = &spec;
+    queue_.push_back(reading(kMaskWords, word_cycles(setup, core_.remembered->constants, kMaskWords)));
     finish_op();
     return;
   }
-  for (uint32_t i = 0; i < ports_.size(); ++i) read_port(i);
-  read_dims();
-  read_reduction();
-  read_operation(operation_);
-  check_linked(carried);
-  read_scratch(operation_, constants_, memory_bytes_);
-  check_apart();
-  const BodyLimit limit(core_.limit_ms);
-  try {
-    plan_ = std::make_shared<const Plan>(carried.kernel, operation_.setup);
-  } catch (const KernelError& error) {
-    reject(error.what, error.status, error.cause);
+  op_ = core_.remembered->find(spec, words_.data());
+  if (op_ == nullptr) {
+    op_ = read_block(carried);
+    core_.remembered->add(op_);
+  } else {
+    check_linked(*op_, carried);
   }
-  guard_.reset();
-  if (plan_->origin() != Origin::kOwn) guard_ = std::make_shared<const Guard>(plan_, operation_.setup, core_, data_bytes_);
-  fills_ = fills_of(operation_.setup);
-  queue_.push_back(read_block(kernel.spec->words, op_cycles(operation_.setup, constants_)));
-  if (kernel.spec->prints != 0 && core_.prints != nullptr) core_.prints->begin(kernel.spec->digest);
-  charges_ = {};
+  if (op_->plan->origin() != Origin::kOwn) guard_ = std::make_shared<const Guard>(op_->plan, setup(), core_, data_bytes_);
+  ports_ = op_->ports;
+  queue_.push_back(reading(spec.words, op_->setup_cycles));
+  if (spec.prints != 0 && core_.prints != nullptr) core_.prints->begin(spec.digest);
   outer_ = {};
   step_ = 0;
   locate_tile();
   state_ = State::kRunning;
 }
 
+std::shared_ptr<ReadOperation> SuperKernel::read_block(const Carried& carried) const {
+  auto read = std::make_shared<ReadOperation>();
+  read->words = words_;
+  Operation& operation = read->operation;
+  operation.setup.words = read->words.data();
+  operation.setup.spec = carried.kernel->spec;
+  for (uint32_t i = 0; i < kPorts; ++i) read_port(*read, i);
+  read_dims(*read);
+  read_reduction(*read);
+  read_operation(operation);
+  check_linked(*read, carried);
+  const Constants& constants = core_.remembered->constants;
+  read_scratch(operation, constants, memory_bytes_);
+  check_apart(*read);
+  const BodyLimit limit(core_.limit_ms);
+  try {
+    read->plan = std::make_shared<const Plan>(carried.kernel, operation.setup);
+  } catch (const KernelError& error) {
+    reject(error.what, error.status, error.cause);
+  }
+  read->fills = fills_of(operation.setup);
+  read->setup_cycles = op_cycles(operation.setup, constants);
+  return read;
+}
+
 const Carried& SuperKernel::named_kernel() const {
   const uint32_t digest = words_[at::kernel];
   if (const Carried* carried = find(carried_, digest); carried != nullptr && carried->function == nullptr) return *carried;
-  reject(operation_.setup, at::kernel, "kernel digest " + digest_text(digest) + " (" + known_name(digest) + ")",
+  od_setup setup{};
+  setup.words = words_.data();
+  reject(setup, at::kernel, "kernel digest " + digest_text(digest) + " (" + known_name(digest) + ")",
          "the program image carries: " + names_of(carried_));
 }
 
 // Code is linked for each element type of the first output, functions that came later for those that they see.
-void SuperKernel::check_linked(const Carried& carried) const {
+void SuperKernel::check_linked(const ReadOperation& read, const Carried& carried) const {
+  const od_setup& setup = read.operation.setup;
   const od_kernel_spec& spec = *carried.kernel->spec;
   const uint32_t i = first_output(spec);
-  if ((carried.types >> operation_.setup.operands[i].dtype & 1) == 0) {
-    reject(operation_.setup, spec.operands[i].at, std::string("element type of ") + spec.operands[i].name,
+  if ((carried.types >> setup.operands[i].dtype & 1) == 0) {
+    reject(setup, spec.operands[i].at, std::string("element type of ") + spec.operands[i].name,
            std::string("the program image carries ") + spec.name + " for element types of the mask " + std::to_string(carried.types) + " alone");
   }
   for (uint32_t k = 0; k < spec.n_scalars; ++k) {
     const od_scalar_spec& scalar = spec.scalars[k];
-    const od_function_spec* const function = later_function(scalar, operation_.setup.words[scalar.at]);
-    const od_operand& seen = operation_.setup.operands[scalar.of];
+    const od_function_spec* const function = later_function(scalar, setup.words[scalar.at]);
+    const od_operand& seen = setup.operands[scalar.of];
     if (seen.present != 0 && !carries(carried_, function, seen.dtype)) {
-      reject(operation_.setup, scalar.at, std::string(scalar.name) + ": " + function->name + " of " + od_dtypes[seen.dtype].name,
+      reject(setup, scalar.at, std::string(scalar.name) + ": " + function->name + " of " + od_dtypes[seen.dtype].name,
              "the program image carries: " + names_of(carried_));
     }
   }
 }
 
-void SuperKernel::read_port(uint32_t index) {
+void SuperKernel::read_port(ReadOperation& read, uint32_t index) const {
+  const od_setup& setup = read.operation.setup;
   namespace field = params::port;
   const uint32_t word = at::port_in0 + field::kWords * index;
   const std::string name = std::string("port ") + params::kPortNames[index];
-  const auto given = [&](const Field& part) { return field_of(operation_.setup, word, part); };
-  Port& port = ports_[index];
-  port = {};
+  const auto given = [&](const Field& part) { return field_of(setup, word, part); };
+  Port& port = read.ports[index];
   port.cadence = given(field::cadence);
-  if (port.cadence > params::cadence::once) reject(operation_.setup, word + field::cadence.word, name + " cadence" + bits_of(field::cadence), "accepted: 0 to 3");
+  if (port.cadence > params::cadence::once) reject(setup, word + field::cadence.word, name + " cadence" + bits_of(field::cadence), "accepted: 0 to 3");
   if (port.cadence == params::cadence::none) {
-    if (index == kOut) reject(operation_.setup, word + field::cadence.word, name + " cadence" + bits_of(field::cadence), "the out port must be used");
+    if (index == kOut) reject(setup, word + field::cadence.word, name + " cadence" + bits_of(field::cadence), "the out port must be used");
     return;
   }
-  if (index == kOut && port.cadence == params::cadence::step && words_[at::inner_steps] > 1) {
-    reject(operation_.setup, word + field::cadence.word, name + " cadence" + bits_of(field::cadence), "with inner steps the out port accepts 2 or 3");
+  if (index == kOut && port.cadence == params::cadence::step && setup.words[at::inner_steps] > 1) {
+    reject(setup, word + field::cadence.word, name + " cadence" + bits_of(field::cadence), "with inner steps the out port accepts 2 or 3");
   }
   port.depth = given(field::depth);
   port.acquire = given(field::acquire);
   port.release = given(field::release);
-  if (port.depth == 0) reject(operation_.setup, word + field::depth.word, name + " depth" + bits_of(field::depth), "accepted: 1 or more");
+  if (port.depth == 0) reject(setup, word + field::depth.word, name + " depth" + bits_of(field::depth), "accepted: 1 or more");
   for (const uint32_t lock : {port.acquire, port.release}) {
     if (lock < params::kLockBase || lock >= params::kParametersEmpty) {
-      reject(operation_.setup, word + field::acquire.word, name + " locks (bits 8..23)",
+      reject(setup, word + field::acquire.word, name + " locks (bits 8..23)",
              "accepted: own locks " + std::to_string(params::kLockBase) + " to " + std::to_string(params::kParametersEmpty - 1) + " in core view");
     }
   }
   port.slot_bytes = given(field::slot_bytes);
   port.chunk_bytes = given(field::chunk_bytes);
-  const uint32_t address = given(field::address), lowest = kCoreView + 4 * operation_.setup.spec->block_words;
+  const uint32_t address = given(field::address), lowest = kCoreView + 4 * setup.spec->block_words;
   if (address % 4 != 0 || address < lowest || address >= kCoreView + memory_bytes_) {
-    reject(operation_.setup, word, name + " address",
+    reject(setup, word, name + " address",
            "accepted: multiples of 4 from " + std::to_string(lowest) + " (behind the parameter block) to " +
                std::to_string(kCoreView + memory_bytes_ - 1));
   }
   port.offset = address - kCoreView;
   if (port.slot_bytes % 4 != 0 || (port.depth > 1 && port.slot_bytes < port.chunk_bytes)) {
-    reject(operation_.setup, word + field::slot_bytes.word, name + " slot bytes", "accepted: a multiple of 4, at least the chunk bytes");
+    reject(setup, word + field::slot_bytes.word, name + " slot bytes", "accepted: a multiple of 4, at least the chunk bytes");
   }
   const uint64_t end = port.offset + uint64_t{port.depth - 1} * port.slot_bytes + port.chunk_bytes;
   if (port.chunk_bytes == 0 || end > memory_bytes_) {
-    reject(operation_.setup, word + field::chunk_bytes.word, name + " chunk bytes",
+    reject(setup, word + field::chunk_bytes.word, name + " chunk bytes",
            "the slots must not be empty and must end inside " + counted(memory_bytes_, "byte") + " (stack and tables follow), not at " + std::to_string(end));
   }
-  operation_.chunk_bytes[index] = port.chunk_bytes;
+  read.operation.chunk_bytes[index] = port.chunk_bytes;
 }
 
 // What a kernel writes into its scratch is nobody else's.
-void SuperKernel::check_apart() {
-  const uint64_t first = operation_.scratch_at, bytes = operation_.setup.scratch_bytes;
+void SuperKernel::check_apart(const ReadOperation& read) const {
+  const uint64_t first = read.operation.scratch_at, bytes = read.operation.setup.scratch_bytes;
   for (uint32_t i = 0; bytes != 0 && i < kPorts; ++i) {
-    const Port& port = ports_[i];
+    const Port& port = read.ports[i];
     if (port.cadence == params::cadence::none) continue;
     const uint64_t end = port.offset + uint64_t{port.depth - 1} * port.slot_bytes + port.chunk_bytes;
     if (first < end && port.offset < first + bytes) {
-      reject(operation_.setup, at::scratch, "scratch", std::string("accepted: apart from the slots of port ") + params::kPortNames[i]);
+      reject(read.operation.setup, at::scratch, "scratch", std::string("accepted: apart from the slots of port ") + params::kPortNames[i]);
     }
   }
 }
 
-void SuperKernel::read_dims() {
+void SuperKernel::read_dims(ReadOperation& read) const {
+  od_setup& setup = read.operation.setup;
   for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
     namespace field = params::dim;
     const uint32_t word = at::dims + field::kWords * d;
     const auto named = [d](const char* what) { return [=] { return "dimension " + std::to_string(d) + what; }; };
-    const uint32_t extent = word_in(operation_.setup, word + field::extent.word, named(" extent"), 1, INT32_MAX);
-    const uint32_t tile = word_in(operation_.setup, word + field::tile.word, named(" tile"), 1, extent);
-    outer_count_[d] = word_in(operation_.setup, word + field::count.word, named(" outer count"), 1, params::kMaxCount);
-    operation_.setup.dims[d] = {extent, tile};
+    const uint32_t extent = word_in(setup, word + field::extent.word, named(" extent"), 1, INT32_MAX);
+    const uint32_t tile = word_in(setup, word + field::tile.word, named(" tile"), 1, extent);
+    read.outer_count[d] = word_in(setup, word + field::count.word, named(" outer count"), 1, params::kMaxCount);
+    setup.dims[d] = {extent, tile};
   }
-  const uint32_t order = words_[at::loop_order];
+  const uint32_t order = setup.words[at::loop_order];
   std::array<bool, OD_MAX_DIMS> seen{};
   for (uint32_t level = 0; level < OD_MAX_DIMS; ++level) {
     const uint32_t d = order >> (4 * level) & 0xF;
     if (d >= OD_MAX_DIMS || seen[d]) {
-      reject(operation_.setup, at::loop_order, "loop order", "accepted: the dimensions 0 to 4, each in one of the five low nibbles");
+      reject(setup, at::loop_order, "loop order", "accepted: the dimensions 0 to 4, each in one of the five low nibbles");
     }
     seen[d] = true;
-    loop_order_[level] = d;
+    read.loop_order[level] = d;
   }
 }
 
-void SuperKernel::read_reduction() {
-  const uint32_t steps = word_in(operation_.setup, at::inner_steps, "inner steps", 1, params::kMaxCount);
-  const uint32_t extent = word_in(operation_.setup, at::k_extent, "reduction extent", 0, INT32_MAX);
+void SuperKernel::read_reduction(ReadOperation& read) const {
+  od_setup& setup = read.operation.setup;
+  const uint32_t steps = word_in(setup, at::inner_steps, "inner steps", 1, params::kMaxCount);
+  const uint32_t extent = word_in(setup, at::k_extent, "reduction extent", 0, INT32_MAX);
   uint32_t tile = 1, expected = 1;
   if (extent != 0) {
-    tile = word_in(operation_.setup, at::k_tile, "reduction tile", 1, extent);
+    tile = word_in(setup, at::k_tile, "reduction tile", 1, extent);
     expected = extent / tile + (extent % tile != 0);
   }
   if (steps != expected) {
-    reject(operation_.setup, at::inner_steps, "inner steps",
+    reject(setup, at::inner_steps, "inner steps",
            "the reduction of " + std::to_string(extent) + " by " + std::to_string(tile) + " takes " + std::to_string(expected));
   }
-  operation_.setup.k_extent = extent;
-  operation_.setup.k_tile = tile;
-  operation_.setup.inner_steps = steps;
+  setup.k_extent = extent;
+  setup.k_tile = tile;
+  setup.inner_steps = steps;
 }
 
 // Where the current outer counters put this core's tile; edge tiles are shifted back.
 void SuperKernel::locate_tile() {
   for (uint32_t d = 0; d < OD_MAX_DIMS; ++d) {
     namespace field = params::dim;
-    const auto factor = [&](const Field& part) -> uint64_t { return field_of(operation_.setup, at::dims + field::kWords * d, part); };
-    const uint64_t extent = operation_.setup.dims[d].extent, tile = operation_.setup.dims[d].tile;
+    const auto factor = [&](const Field& part) -> uint64_t { return field_of(setup(), at::dims + field::kWords * d, part); };
+    const uint64_t extent = setup().dims[d].extent, tile = setup().dims[d].tile;
+    origin_[d] = 0;
+    if (tile == extent) continue;
     const uint64_t wanted = core_.column * factor(field::per_column) + core_.row * factor(field::per_row) + outer_[d] * factor(field::per_step);
     const uint64_t index = std::min(wanted, (extent + tile - 1) / tile - 1);
     origin_[d] = static_cast<uint32_t>(std::min(index * tile, extent - tile));
@@ -243,23 +264,23 @@ void SuperKernel::locate_tile() {
 }
 
 void SuperKernel::queue_acquire(Port& port) {
-  queue_.push_back(acquire(port.acquire));
+  queue_.push_back(of_lock(Action::Kind::kAcquire, port.acquire));
   port.held = true;
 }
 
 void SuperKernel::queue_release(Port& port) {
-  queue_.push_back(release(port.release));
+  queue_.push_back(of_lock(Action::Kind::kRelease, port.release));
   port.held = false;
   port.slot = (port.slot + 1) % port.depth;
 }
 
 void SuperKernel::queue_step() {
-  const bool first = step_ == 0, last = step_ + 1 == operation_.setup.inner_steps;
+  const bool first = step_ == 0, last = step_ + 1 == setup().inner_steps;
   for (const uint32_t i : {kOut, 0u, 1u}) {
     if (ports_[i].cadence != params::cadence::none && !ports_[i].held) queue_acquire(ports_[i]);
   }
   queue_call(first, last);
-  if (last && operation_.setup.spec->prints != 0 && is_last_tile()) queue_print_out();
+  if (last && setup().spec->prints != 0 && is_last_tile()) queue_print_out();
   for (Port& port : ports_) {  // in0, in1, out
     const bool every_step = port.cadence == params::cadence::step;
     if (every_step || (last && port.cadence == params::cadence::tile)) queue_release(port);
@@ -275,14 +296,14 @@ void SuperKernel::queue_step() {
 }
 
 void SuperKernel::queue_call(bool first, bool last) {
-  const od_setup& setup = operation_.setup;
-  od_call call{};
+  const od_setup& setup = this->setup();
+  od_call& call = call_.given = {};
   std::copy(origin_.begin(), origin_.end(), call.origin);
   call.k_index = step_;
   call.k_first = step_ * setup.k_tile;
   call.k_count = std::min(setup.k_tile, setup.k_extent - std::min(call.k_first, setup.k_extent));
   call.k_last = last ? 1 : 0;
-  Action action;
+  Action& action = queue_.emplace_back();
   action.kind = Action::Kind::kCompute;
   std::array<uint8_t*, kPorts> chunks{};
   for (uint32_t i = 0; i < kPorts; ++i) {
@@ -292,67 +313,67 @@ void SuperKernel::queue_call(bool first, bool last) {
     if (i != kOut || !first) action.reads.push_back(range);
     if (i == kOut) action.writes.push_back(range);
   }
-  place_operands(operation_, chunks, call);
+  place_operands(op_->operation, chunks, call);
   if (setup.spec->members != 0) count_members(setup, call);
   if (setup.scratch_bytes != 0) {
-    const MemoryRange range{operation_.scratch_at, setup.scratch_bytes};
+    const MemoryRange range{op_->operation.scratch_at, setup.scratch_bytes};
     call.scratch = core_.memory + range.offset;
     if (setup.spec->keeps_scratch != 0 && !first) action.reads.push_back(range);
     action.writes.push_back(range);
   }
   const BodyLimit limit(core_.limit_ms);
   try {
-    plan_->check(call);
+    op_->plan->check(call);
   } catch (const KernelError& error) {
     reject(error.what + (setup.spec->members != 0 ? "; in " + members_of(setup, call) : ""), error.status, error.cause);
   }
   action.cycles = cycles_of(call);
   action.kernel = setup.spec->digest;
-  PrintLog* const log = setup.spec->prints != 0 && core_.prints != nullptr && core_.prints->capacity() != 0 ? core_.prints : nullptr;
-  action.job = [plan = plan_, guard = guard_, fills = fills_, given = call, log, first = first_of(setup, call), reads = action.reads, writes = action.writes] {
-    const PrintHost host(log, first);
-    od_call call = given;
-    if (log != nullptr) call.host = host.host();
-    for (size_t i = 0; fills != nullptr && i < fills->size(); ++i) (*fills)[i](call);
-    try {
-      if (guard == nullptr) plan->run(call);
-      else guard->run(call, reads, writes);
-    } catch (const KernelError& error) {
-      reject(error.what, error.status, error.cause);
-    }
-  };
-  queue_.push_back(std::move(action));
+  action.job = &call_;
+  call_.log = setup.spec->prints != 0 && core_.prints != nullptr && core_.prints->capacity() != 0 ? core_.prints : nullptr;
+  call_.reads = action.reads;
+  call_.writes = action.writes;
+}
+
+void SuperKernel::Call::run() {
+  const ReadOperation& op = *of_.op_;
+  const PrintHost host(log, first_of(op.operation.setup, given));
+  if (log != nullptr) given.host = host.host();
+  for (size_t i = 0; op.fills != nullptr && i < op.fills->size(); ++i) (*op.fills)[i](given);
+  try {
+    if (of_.guard_ == nullptr) op.plan->run(given);
+    else of_.guard_->run(given, reads, writes);
+  } catch (const KernelError& error) {
+    reject(error.what, error.status, error.cause);
+  }
 }
 
 uint64_t SuperKernel::cycles_of(const od_call& call) {
-  Charge& charge = charges_[call.k_last];
-  if (charge.cycles == 0 || charge.k_count != call.k_count) {
-    const bool last = call.k_last != 0;
-    charge = {call.k_count, last, call_cycles(operation_.setup, constants_, call.k_count, last)};
-  }
+  ReadOperation::Charge& charge = op_->charges[call.k_last];
+  if (charge.cycles == 0 || charge.k_count != call.k_count)
+    charge = {call.k_count, call_cycles(setup(), core_.remembered->constants, call.k_count, call.k_last != 0)};
   return charge.cycles;
 }
 
 bool SuperKernel::is_last_tile() const {
   for (uint32_t d = 0; d < OD_MAX_DIMS; ++d)
-    if (outer_[d] + 1 != outer_count_[d]) return false;
+    if (outer_[d] + 1 != op_->outer_count[d]) return false;
   return true;
 }
 
 // The ring leaves the core before the operation's last results do. All of it is charged, whatever was printed:
 // time does not depend on values.
 void SuperKernel::queue_print_out() {
-  Action action;
+  Action& action = queue_.emplace_back();
   action.kind = Action::Kind::kCompute;
-  action.cycles = print_cycles(operation_.setup, constants_, core_.prints == nullptr ? kPrintBytes : core_.prints->capacity());
-  queue_.push_back(std::move(action));
+  action.cycles = print_cycles(setup(), core_.remembered->constants, core_.prints == nullptr ? kPrintBytes : core_.prints->capacity());
 }
 
 // Counts the outer loops, the last of the loop order innermost; false after the last tile.
 bool SuperKernel::next_outer() {
   for (uint32_t level = OD_MAX_DIMS; level-- > 0;) {
-    const uint32_t d = loop_order_[level];
-    if (++outer_[d] < outer_count_[d]) return true;
+    const uint32_t d = op_->loop_order[level];
+    if (++outer_[d] < op_->outer_count[d]) return true;
     outer_[d] = 0;
   }
   return false;
@@ -362,10 +383,7 @@ void SuperKernel::finish_op() {
   for (Port& port : ports_) {
     if (port.held) queue_release(port);
   }
-  plan_.reset();
-  guard_.reset();
-  fills_.reset();
-  queue_.push_back(release(params::kParametersEmpty));
+  queue_.push_back(of_lock(Action::Kind::kRelease, params::kParametersEmpty));
   state_ = State::kWaiting;
 }
 

@@ -21,6 +21,7 @@ Array::Array(const DeviceDescription& device, const Options& options)
       timing_(device),
       options_(options),
       rows_(reg::FIRST_CORE_ROW + device.core_rows),
+      remembered_(make_remembered(device)),
       ddr_(timing_.ddr_bytes_per_cycle) {
   build();
 }

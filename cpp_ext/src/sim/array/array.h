@@ -189,8 +189,8 @@ struct Core {
   uint32_t generation = 0;
   std::unique_ptr<CoreProgram> program;
   enum class State : uint8_t { kStopped, kRunning, kAcquire, kCompute, kHalted } state = State::kStopped;
-  Action action;
-  std::shared_ptr<Job> job;  // in flight
+  const Action* action = nullptr;  // of the program; there is one where something waits for it
+  std::shared_ptr<Job> job;        // in flight, on another thread
   bool woken_while_disabled = false;
   uint32_t home_lock = kNone;  // that its program acquires first: where it waits between operators
   uint64_t owed_cycles = 0;   // of lock operations, paid with the next compute
@@ -414,7 +414,9 @@ class Array {
   void end_acquire(Core& core);
   void begin_compute(Core& core);
   void check_ranges(const Core& core) const;
+  void run_job(Core& core);
   void join(Core& core);
+  [[noreturn]] void fail_job(const Core& core, const std::exception_ptr& thrown) const;
   void join_overlapping(uint32_t tile, uint64_t first_byte, uint64_t bytes, bool writing);
   [[noreturn]] void fail(const Core& core, const std::string& given, const std::string& accepted) const;
   [[noreturn]] void fail(const Core& core, const ProgramError& error, const std::string& accepted) const;
@@ -469,6 +471,7 @@ class Array {
   std::vector<Channel> channels_;
   std::vector<Core> cores_;
   std::vector<PrintLog> prints_;  // per core; they outlast its programs
+  std::shared_ptr<Remembered> remembered_;  // by their programs
   Trace trace_;
   std::vector<uint8_t> changed_;  // per tile
   DdrRegions regions_;

@@ -65,6 +65,7 @@ void Array::stop_core(Core& core) {
                            lock.waiters.end());
   }
   core.program.reset();
+  core.action = nullptr;
   core.state = Core::State::kStopped;
   core.woken_while_disabled = false;
   core.home_lock = kNone;
@@ -74,7 +75,7 @@ void Array::stop_core(Core& core) {
 
 void Array::start_core(Core& core) {
   Tile& tile = tiles_[core.tile];
-  const CoreView view{tile.memory.data(), tile.column, tile.row - reg::FIRST_CORE_ROW, options_.kernel_limit, &prints_[core.index]};
+  const CoreView view{tile.memory.data(), tile.column, tile.row - reg::FIRST_CORE_ROW, options_.kernel_limit, &prints_[core.index], remembered_};
   try {
     core.program =
         start_program(tile.program.data(), static_cast<uint32_t>(tile.program.size()), view, device_);
@@ -94,7 +95,7 @@ void Array::resume_core(Core& core) {
   }
   for (unsigned i = 0; i < kActionsAtOnce; ++i) {
     try {
-      core.action = core.program->resume();
+      core.action = &core.program->resume();
     } catch (const CallInterrupted& left) {
       check_interrupt();
       fail(core, left.what, "a run that nobody interrupts");
@@ -110,7 +111,7 @@ void Array::resume_core(Core& core) {
 
 // True when the action is complete and no time passes.
 bool Array::perform(Core& core) {
-  Action& action = core.action;
+  const Action& action = *core.action;
   uint32_t id = 0;
   switch (action.kind) {
     case Action::Kind::kAcquire: {
@@ -152,36 +153,50 @@ void Array::end_acquire(Core& core) {
 }
 
 void Array::begin_compute(Core& core) {
+  const Action& action = *core.action;
   check_ranges(core);
   ++core.calls;
-  core.busy += core.action.cycles;
+  core.busy += action.cycles;
   core.state = Core::State::kCompute;
-  const uint64_t cycles = std::max<uint64_t>(1, core.action.cycles + core.owed_cycles);
+  const uint64_t cycles = std::max<uint64_t>(1, action.cycles + core.owed_cycles);
   core.owed_cycles = 0;
   if (now + cycles > kMaxCycles) {
     fail(core, "a kernel call of " + std::to_string(cycles) + " cycles at cycle " + std::to_string(now),
          "what ends before cycle " + std::to_string(kMaxCycles));
   }
   prints_[core.index].note(now);
-  if (options_.trace) trace_.begin(core.index, tiles_[core.tile].column, tiles_[core.tile].row, core.action.kernel);
-  if (core.action.job) {
-    core.job = std::make_shared<Job>();
-    core.job->work = std::move(core.action.job);
-    if (options_.threads == 1 || job_nanoseconds_ < kWorthAThread) {
-      join(core);
-    } else {
-      WorkerPool::shared().submit(core.job);
-    }
-  }
+  if (options_.trace) trace_.begin(core.index, tiles_[core.tile].column, tiles_[core.tile].row, action.kernel);
+  if (action.job != nullptr) run_job(core);
   events.push(now + cycles, EventKind::kCore, core.index, core.generation);
+}
+
+// Here at once, or on another thread. Nobody wants to know how long calls take that no other thread may make.
+void Array::run_job(Core& core) {
+  Work* const work = core.action->job;
+  if (options_.threads == 1 && !options_.trace) {
+    try {
+      work->run();
+    } catch (...) {
+      fail_job(core, std::current_exception());
+    }
+    return;
+  }
+  core.job = std::make_shared<Job>();
+  core.job->work = [work] { work->run(); };
+  if (options_.threads == 1 || job_nanoseconds_ < kWorthAThread) {
+    join(core);
+  } else {
+    WorkerPool::shared().submit(core.job);
+  }
 }
 
 void Array::finish_compute(Core& core) {
   join(core);
+  const Action& action = *core.action;
   prints_[core.index].note(now);
-  if (options_.trace) trace_.end(core.index, now, core.action.cycles, core.job_nanoseconds);
+  if (options_.trace) trace_.end(core.index, now, action.cycles, core.job_nanoseconds);
   const MemoryPart& memory = tiles_[core.tile].memory;
-  for (const MemoryRange& range : core.action.writes)
+  for (const MemoryRange& range : action.writes)
     if (range.bytes > 0)
       memory.mark(range.offset / 4, (uint64_t{range.offset} % 4 + range.bytes + 3) / 4);
   core.state = Core::State::kRunning;
@@ -196,9 +211,12 @@ void Array::join(Core& core) {
   core.job_nanoseconds = job->nanoseconds;
   job_nanoseconds_ += job->nanoseconds / 16;
   job_nanoseconds_ -= job_nanoseconds_ / 16;
-  if (!job->error) return;
+  if (job->error) fail_job(core, job->error);
+}
+
+void Array::fail_job(const Core& core, const std::exception_ptr& thrown) const {
   try {
-    std::rethrow_exception(job->error);
+    std::rethrow_exception(thrown);
   } catch (const ProgramError& error) {
     fail(core, error, "a kernel call that its memory can serve");
   } catch (const CallInterrupted& left) {
@@ -207,6 +225,7 @@ void Array::join(Core& core) {
   } catch (const std::exception& error) {
     fail(core, error.what(), "a kernel call that its memory can serve");
   }
+  std::rethrow_exception(thrown);
 }
 
 void Array::join_overlapping(uint32_t tile, uint64_t first_byte, uint64_t bytes, bool writing) {
@@ -214,8 +233,8 @@ void Array::join_overlapping(uint32_t tile, uint64_t first_byte, uint64_t bytes,
   if (index == kNone || !cores_[index].job) return;
   Core& core = cores_[index];
   const auto touches = [&](const MemoryRange& range) { return overlap(range, first_byte, bytes); };
-  const auto& writes = core.action.writes;
-  const auto& reads = core.action.reads;
+  const auto& writes = core.action->writes;
+  const auto& reads = core.action->reads;
   if (std::any_of(writes.begin(), writes.end(), touches) ||
       (writing && std::any_of(reads.begin(), reads.end(), touches)))
     join(core);
@@ -228,8 +247,8 @@ void Array::check_ranges(const Core& core) const {
       fail(core, "bytes " + hex(range.offset) + " +" + std::to_string(range.bytes),
            "own data memory, 0x0 to " + hex(memory.bytes - 1));
   };
-  for (const MemoryRange& range : core.action.writes) check_bounds(range);
-  for (const MemoryRange& range : core.action.reads) {
+  for (const MemoryRange& range : core.action->writes) check_bounds(range);
+  for (const MemoryRange& range : core.action->reads) {
     check_bounds(range);
     if (range.bytes == 0) continue;
     const uint64_t first = range.offset / 4;

@@ -81,9 +81,9 @@ std::string Array::explain_channel(const Channel& c) const {
 std::string Array::explain_core(const Core& core) const {
   if (core.state != Core::State::kAcquire)
     return core.state == Core::State::kCompute ? tile_name(core.tile) + ": computes" : "";
-  const uint32_t id = core.action.lock % reg::core::kLocks;
+  const uint32_t id = core.action->lock % reg::core::kLocks;
   return tile_name(core.tile) + ": its program waits for lock " + std::to_string(id) +
-         explain_lock(tiles_[core.tile].locks[id], -core.action.value);
+         explain_lock(tiles_[core.tile].locks[id], -core.action->value);
 }
 
 // --- Who waits because of whom ---------------------------------------------------------------------
@@ -179,7 +179,7 @@ Waiting Array::waiting_of(const Core& core) const {
   one.stands = core.state == Core::State::kAcquire;
   one.rests = left_in(core).empty();
   if (one.stands)
-    find_lock_servers(tiles_[core.tile], core.action.lock % reg::core::kLocks, -core.action.value,
+    find_lock_servers(tiles_[core.tile], core.action->lock % reg::core::kLocks, -core.action->value,
                       core_node(core.index), one);
   return one;
 }

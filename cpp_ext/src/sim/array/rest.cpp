@@ -24,7 +24,7 @@ bool Array::at_rest(const Channel& c) const {
 std::string Array::left_in(const Core& core) const {
   if (core.state == Core::State::kStopped || core.state == Core::State::kHalted) return "";
   if (core.state == Core::State::kAcquire) {
-    if (core.action.lock == core.home_lock) return "";
+    if (core.action->lock == core.home_lock) return "";
     return explain_core(core) + ", inside an operator";
   }
   return tile_name(core.tile) + ": its program was stopped inside an operator, or never ends";

@@ -384,7 +384,7 @@ void Array::wake(Lock& lock, uint32_t tile) {
   for (size_t i = 0; i < lock.waiters.size();) {
     const Waiter waiter = lock.waiters[i];
     const int32_t wanted = waiter.kind == Waiter::Kind::kChannel ? channels_[waiter.index].bd.acquire_value
-                                                                 : -cores_[waiter.index].action.value;
+                                                                 : -cores_[waiter.index].action->value;
     if (!can_acquire(lock, wanted)) {
       ++i;
       continue;

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations that were read before: the cores of an array and its runs come to the same blocks again and again.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "cost.h"
+#include "fill.h"
+#include "onedispatch/kernel_library.h"
+#include "operation.h"
+
+namespace onedispatch {
+
+// A buffer of the core and its two locks, from four words of the block.
+struct Port {
+  uint32_t offset = 0, slot_bytes = 0, chunk_bytes = 0;
+  uint32_t depth = 1, acquire = 0, release = 0, cadence = 0;
+  uint32_t slot = 0;
+  bool held = false;
+
+  uint32_t address() const { return offset + slot * slot_bytes; }
+};
+
+// What a parameter block says, whichever core reads it.
+struct ReadOperation {
+  std::array<uint32_t, params::kMaxWords> words{};  // of the block; what the kernel does not read may be anything
+  Operation operation;
+  std::shared_ptr<const Plan> plan;
+  std::shared_ptr<const std::vector<Fill>> fills;
+  std::array<Port, kPorts> ports;
+  std::array<uint32_t, OD_MAX_DIMS> outer_count{}, loop_order{};
+  uint64_t setup_cycles = 0;
+  struct Charge {
+    uint32_t k_count = 0;
+    uint64_t cycles = 0;  // 0: nothing known yet
+  };
+  std::array<Charge, 2> charges{};  // of a full step and of the last one, as most calls are
+};
+
+// For one thread at a time, and one device.
+class Remembered {
+ public:
+  explicit Remembered(const DeviceDescription& device) : constants(device) {}
+  // The operation of a block that begins with the words which `spec` reads; null: it was not read before.
+  std::shared_ptr<ReadOperation> find(const od_kernel_spec& spec, const uint32_t* words) const;
+  // Plans of our own kernels alone serve any number of cores; what others make of a block is theirs to count.
+  void add(std::shared_ptr<ReadOperation> read);
+
+  const Constants constants;  // of section [kernel] of the device
+
+ private:
+  std::unordered_multimap<uint64_t, std::shared_ptr<ReadOperation>> read_;
+};
+
+}  // namespace onedispatch
