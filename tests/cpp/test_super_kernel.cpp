@@ -10,6 +10,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "onedispatch/core_program.h"
@@ -91,9 +92,16 @@ constexpr uint32_t kPlainAccess = 1 | 1 << 16 | 1 << 24;  // a, denominator and 
 class FakeCore {
  public:
   explicit FakeCore(uint32_t column = 0, uint32_t row = 0) : FakeCore(column, row, image()) {}
-  FakeCore(uint32_t column, uint32_t row, const std::vector<uint32_t>& words) : memory_(kCoreMemoryBytes) {
-    static const DeviceDescription device = find_device("npu2");
-    program_ = start_program(words.data(), static_cast<uint32_t>(words.size()), {memory_.data(), column, row}, device);
+  // `remembered`: by other cores of the array, too.
+  FakeCore(uint32_t column, uint32_t row, const std::vector<uint32_t>& words, std::shared_ptr<Remembered> remembered = nullptr)
+      : memory_(kCoreMemoryBytes) {
+    CoreView view{memory_.data(), column, row};
+    view.remembered = std::move(remembered);
+    program_ = start_program(words.data(), static_cast<uint32_t>(words.size()), view, device());
+  }
+  static const DeviceDescription& device() {
+    static const DeviceDescription npu2 = find_device("npu2");
+    return npu2;
   }
   uint8_t* memory() { return memory_.data(); }
   void load(const Words& words) { std::memcpy(memory_.data(), words.data(), params::kWords * 4); }
@@ -231,6 +239,32 @@ TEST(SuperKernel, MaskedRowOnlyHandsTheBlockBack) {
   working.load(w);
   working.run();
   EXPECT_GT(working.block_cycles, core.block_cycles);  // it reads more of the block, and sets a kernel up
+}
+
+TEST(SuperKernel, CoresThatShareWhatTheyReadDoAsTheyWouldAlone) {
+  const auto remembered = make_remembered(FakeCore::device());
+  const auto ran = [](FakeCore& core, const Words& block) {
+    core.load(block);
+    for (uint32_t i = 0; i < 64; ++i) {
+      const float value = static_cast<float>(i % 7);
+      std::memcpy(core.memory() + 0x1000 + 4 * i, &value, sizeof value);
+    }
+    const std::string trace = core.run();
+    return trace + " " + std::to_string(core.cycles) + " " + std::to_string(core.block_cycles) + " " + std::to_string(core.f32(0x3000));
+  };
+  Words other = reduction_block();  // one word apart: another input slot
+  other[at::port_in0] += 64;
+  for (const Words& block : {reduction_block(), other, reduction_block()}) {
+    for (uint32_t row = 0; row < 3; ++row) {
+      FakeCore sharing(0, row, image(), remembered), alone(0, row);
+      EXPECT_EQ(ran(sharing, block), ran(alone, block));
+    }
+  }
+  // What one image carries, the next one may not.
+  const Entry whole = entry_of(params::reduce::digest);
+  FakeCore lacking(0, 0, image({whole.digest, whole.types & ~1u, whole.code_bytes}), remembered);
+  lacking.load(reduction_block());
+  EXPECT_THROW(lacking.run(), ProgramError);
 }
 
 // reduction_block() with a chunk that holds both rows (ones and twos) and one step of K = 4: the
