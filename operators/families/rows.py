@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -25,13 +25,8 @@ from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.convert import emit_converted, in_float32
-from onedispatch.operators.families.elementwise import (
-    Eltwise,
-    View,
-    numpy_names,
-    operands_of,
-)
-from onedispatch.operators.families.reduce import Reduce
+from onedispatch.operators.families.elementwise import numpy_names, operands_of
+from onedispatch.operators.families.reduce import Reduce, emit_each, reshaped
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import (
     OUTPUT,
@@ -106,8 +101,10 @@ SOFTMAX = declare(
 
 
 class Softmax(Operator):
-    """Softmax (or its logarithm) over axes ``first`` to before ``stop``, computed in f32.
+    """Softmax (or its logarithm) over axes ``first`` to before ``stop``.
 
+    Computed in f32. Softmax rounds each step to the type, as ONNX's function body and its reference do, and
+    as Attention says in words (``softmax_precision``); its logarithm is rounded once, since digits cancel.
     Several axes with the rows among them need rows without padding.
     """
 
@@ -135,11 +132,15 @@ class Softmax(Operator):
         return [middle_axis_nest(SOFTMAX, self.inputs[0], self.axes, scalars)]
 
     def reference(self, *arrays: Array) -> Array:
+        def step(result: Array) -> Array:
+            return result if self.log else result.astype(self.output.dtype).astype(np.float32)
+
         x = arrays[0].astype(np.float32).reshape(self.sizes)
-        shifted = x - x.max(axis=1, keepdims=True)
-        total = np.exp(shifted).sum(axis=1, keepdims=True)
-        y = shifted - np.log(total) if self.log else np.exp(shifted) / total
-        return np.asarray(y, np.float32).astype(self.output.dtype).reshape(self.output.shape)
+        shifted = step(x - x.max(axis=1, keepdims=True))
+        powers = step(np.exp(shifted))
+        total = step(powers.sum(axis=1, keepdims=True))
+        y = np.asarray(shifted - np.log(total) if self.log else powers / total, np.float32)
+        return y.astype(self.output.dtype).reshape(self.output.shape)
 
 
 # -- ONNX --------------------------------------------------------------------------------------
@@ -156,65 +157,54 @@ def normalised_axes(node: NodeSpec, rank: int) -> tuple[int, int]:
 @maps("Softmax", "LogSoftmax", dtypes=numpy_names(FLOATS), notes="any axis, any length")
 def map_softmax(node: NodeSpec, lowering: Lowering) -> None:
     (x,), output = operands_of(node, numpy_names(FLOATS))
-    rank, log = len(x.shape), node.op_type == "LogSoftmax"
+    rank = len(x.shape)
     axes = normalised_axes(node, rank)
-    narrow = x.element.per_word > 1
-    whole = axes[1] < rank or axes[0] == rank - 1 or x.row_pitch == x.row
-    try:
-        if whole:
+    log = node.op_type == "LogSoftmax"
+    if axes[1] < rank or axes[0] == rank - 1 or x.row_pitch == x.row:
+        try:
             lowering.emit(Softmax(node.name, x, output, axes, lowering.device, log))
             return
-    except Unsupported:
-        if not narrow:
-            _softmax_in_steps(node, lowering, x, output, axes, log)
-            return
-    # In float32, whose rows have no padding, and of any length.
-    result = lowering.temp(np.dtype(np.float32), x.shape)
-    wide = in_float32(node.name, x, lowering)
-    try:
-        lowering.emit(Softmax(node.name, wide, result, axes, lowering.device, log))
-    except Unsupported:
-        _softmax_in_steps(node, lowering, wide, result, axes, log)
-    emit_converted(node.name, result, output, lowering)
+        except Unsupported:
+            pass  # rows longer than a core holds
+    _softmax_in_steps(node.name, x, output, axes, log, lowering)
 
 
 def _softmax_in_steps(
-    node: NodeSpec,
-    lowering: Lowering,
-    x: TensorSpec,
-    output: TensorSpec,
-    axes: tuple[int, int],
-    log: bool,
+    name: str, x: TensorSpec, output: TensorSpec, axes: tuple[int, int], log: bool, lowering: Lowering
 ) -> None:
-    """For rows longer than a core holds: max, exp(x - max), sum, and the quotient."""
-    device, name, dtype = lowering.device, node.name, x.dtype
-    first, stop = axes
+    """Where no core holds a row, or padding lies inside: max, exp(x - max), sum, and the quotient.
+
+    In float32, whose rows have no padding; of half types what ``Softmax`` rounds is rounded in between.
+    """
+    f32, dtype, (first, stop) = np.dtype(np.float32), x.dtype, axes
     sizes = outer, _, inner = prod(x.shape[:first]), prod(x.shape[first:stop]), prod(x.shape[stop:])
-    whole, column = View(contiguous_strides(sizes)), View((inner, 0, 1))
 
-    def step(func: str, tensors: Sequence[TensorSpec], target: TensorSpec, act: str = "none") -> None:
-        op = Eltwise(
-            name,
-            func,
-            tensors,
-            target,
-            device,
-            activation=Activation(act),
-            views=[whole, column],
-            shape=sizes,
-            out_view=whole,
-        )
-        lowering.emit(op)
+    def each(func: str, *tensors: TensorSpec, act: str = "none") -> TensorSpec:
+        return emit_each(name, func, tensors, lowering, activation=Activation(act))
 
-    largest, total = (lowering.temp(dtype, (outer, inner)) for _ in range(2))
-    shifted, powers = lowering.temp(dtype, x.shape), lowering.temp(dtype, x.shape)
-    lowering.emit(Reduce(name, "max", x, largest, axes, device))
+    def of_rows(mode: str, tensor: TensorSpec, act: str = "none") -> TensorSpec:
+        target = lowering.temp(f32, (outer, 1, inner))
+        lowering.emit(Reduce(name, mode, tensor, target, (1, 2), lowering.device, Activation(act)))
+        return target
+
+    def rounded(tensor: TensorSpec) -> TensorSpec:
+        flat = reshaped(tensor, (tensor.size,), lowering)
+        narrow = emit_converted(name, flat, lowering.temp(dtype, flat.shape), lowering)
+        return reshaped(in_float32(name, narrow, lowering), tensor.shape, lowering)
+
+    wide = reshaped(in_float32(name, x, lowering), sizes, lowering)
+    largest = of_rows("max", wide)
     if log:
-        step("sub", [x, largest], shifted)
-        step("sub", [x, largest], powers, "exp")
-        lowering.emit(Reduce(name, "sum", powers, total, axes, device, Activation("log")))
-        step("sub", [shifted, total], output)
+        shifted = each("sub", wide, largest)
+        powers = each("sub", wide, largest, act="exp")
+        last = "sub", shifted, of_rows("sum", powers, "log")
+    elif dtype == f32:
+        powers = each("sub", wide, largest, act="exp")
+        last = "div", powers, of_rows("sum", powers)
     else:
-        step("sub", [x, largest], powers, "exp")
-        lowering.emit(Reduce(name, "sum", powers, total, axes, device))
-        step("div", [powers, total], output)
+        powers = rounded(each("copy", rounded(each("sub", wide, largest)), act="exp"))
+        last = "div", powers, rounded(of_rows("sum", powers))
+    result = output if dtype == f32 else lowering.temp(f32, output.shape)
+    emit_each(name, last[0], last[1:], lowering, result)
+    if result is not output:
+        emit_converted(name, result, output, lowering)

@@ -294,6 +294,52 @@ void softmax_case(uint32_t seed) {
   }
 }
 
+// The same rows as one and as columns: each step is what bfloat16 holds of it.
+TEST(Softmax, RoundsStepsToHalfTypes) {
+  namespace arg = params::softmax;
+  const auto rounded = [](float x) {
+    const uint32_t word = (bits(x) + 0x7FFFu + (bits(x) >> 16 & 1u)) & 0xFFFF0000u;
+    float half;
+    std::memcpy(&half, &word, 4);
+    return half;
+  };
+  on_every_level([&] {
+    for (const int I : {1, 19}) {
+      Random random(static_cast<uint32_t>(I));
+      Block block;
+      const int O = 3, L = 37;
+      auto X = random.values(static_cast<size_t>(O * L * I));
+      std::vector<uint16_t> narrow;
+      for (float& x : X) narrow.push_back(static_cast<uint16_t>(bits(x = rounded(x)) >> 16));
+      block.setup.dims[0] = {static_cast<uint32_t>(O), static_cast<uint32_t>(O)};
+      block.setup.dims[3] = {static_cast<uint32_t>(I), static_cast<uint32_t>(I)};
+      block.put(arg::log, 0);
+      block.put(arg::dim_i, 3);
+      put_rows(block, arg::x_o, O, L, I);
+      block.put(arg::x, block.append(0, narrow));
+      block.types = {{arg::x, params::dtype::bf16}, {arg::out, params::dtype::bf16}};
+      block.out.resize((X.size() * 2 + 3) / 4 * 4);
+      block.run(*block.prepare(arg::digest), {});
+      int wrong = 0;
+      for (int o = 0; o < O; ++o) {
+        for (int i = 0; i < I; ++i) {
+          const auto at = [&](int k) { return static_cast<size_t>((o * L + k) * I + i); };
+          float top = -kInfinity, sum = 0;
+          for (int k = 0; k < L; ++k) top = std::max(top, X[at(k)]);
+          const auto power = [&](int k) { return rounded(std::exp(rounded(X[at(k)] - top))); };
+          for (int k = 0; k < L; ++k) sum += power(k);
+          for (int k = 0; k < L; ++k) {
+            uint16_t found;
+            std::memcpy(&found, block.out.data() + 2 * at(k), 2);
+            wrong += found != bits(rounded(power(k) / rounded(sum))) >> 16;
+          }
+        }
+      }
+      EXPECT_LE(wrong, O * L * I / 200) << "a sum in another order may round otherwise, and so may a tie";
+    }
+  });
+}
+
 TEST(Softmax, MatchesScalarLoop) {
   on_every_level([] {
     for (uint32_t seed = 0; seed < 300 && !::testing::Test::HasFailure(); ++seed) {

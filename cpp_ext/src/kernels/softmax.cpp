@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::softmax and od::lrn: x and out chunk [T_o][length][T_i], the middle dimension whole in the chunk.
-// Computed in f32, rounded once.
+// Computed in f32, and rounded once; softmax without a logarithm rounds every step of ONNX's function body to the type
+// of its result, which is the precision that Attention asks for. Logarithms would lose the digits that cancel.
 #include <algorithm>
 #include <cstring>
 
@@ -38,7 +39,7 @@ struct Lines {
 
 class Softmax final : public Kernel {
  public:
-  explicit Softmax(const Setup& setup) : lines_(setup), log_(setup.scalars[params::softmax::scalar::log] != 0) {
+  explicit Softmax(const Setup& setup) : lines_(setup), log_(setup.scalars[params::softmax::scalar::log] != 0), steps_(log_ ? params::dtype::f32 : lines_.dtype) {
     const uint32_t given = setup.scalars[params::softmax::scalar::length];
     length_ = given == 0 ? lines_.length : static_cast<int>(given);
     if (given > static_cast<uint32_t>(lines_.length) || (length_ < lines_.length && lines_.inner != 1)) {
@@ -52,10 +53,10 @@ class Softmax final : public Kernel {
     float* out = result.words;
     for (int o = 0; o < lines_.outer; ++o, x += lines_.block(), out += lines_.block()) {
       if (lines_.inner == 1) {
-        simd().softmax_row(log_, x, out, length_);
+        simd().softmax_row(steps_, log_, x, out, length_);
         std::fill(out + length_, out + lines_.length, 0.0f);
       } else {
-        simd().softmax_columns(log_, x, out, lines_.length, lines_.inner, lines_.inner);
+        simd().softmax_columns(steps_, log_, x, out, lines_.length, lines_.inner, lines_.inner);
       }
     }
     result.finish();
@@ -64,6 +65,7 @@ class Softmax final : public Kernel {
  private:
   Lines lines_;
   bool log_;
+  uint32_t steps_;  // the type that they are rounded to
   int length_;  // of a row; what its chunk has beyond is row padding
 };
 

@@ -134,47 +134,76 @@ static Word reduce_row(uint32_t m, const Word* x, int n) {
   return reduce_row_as<mode::sum_>(x, n);
 }
 
-static void softmax_row(bool log, const float* x, float* y, int n) {
+// What steps of a softmax give, as tensors of their type hold it; words of f32 hold all of it.
+struct Kept {
+  OD_INLINE F step(F x) { return x; }
+};
+template <class Type>
+struct Rounded {
+  OD_INLINE F step(F x) { return Type::widen(Type::narrow(x)); }
+};
+
+template <class Use>
+OD_INLINE void for_steps(uint32_t dtype, Use use) {
+  switch (dtype) {
+    case params::dtype::bf16: use(Rounded<Bf16>{}); break;
+    case params::dtype::f16: use(Rounded<F16>{}); break;
+    default: use(Kept{});
+  }
+}
+
+template <class Steps>
+static void softmax_row_as(bool log, const float* x, float* y, int n) {
   const float top = reduce_row_as<params::reduce_mode::max_>(x, n);
   const F shift = splat(top);
   F sums{};
   int i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    const F e = exp_f(load(x + i) - shift);
+    const F e = Steps::step(exp_f(Steps::step(load(x + i) - shift)));
     sums = sums + e;
     store(y + i, e);
   }
   if (i < n) {
-    const F e = exp_f(load_part(x + i, n - i) - shift);
+    const F e = Steps::step(exp_f(Steps::step(load_part(x + i, n - i) - shift)));
     store_part(y + i, e, n - i);
     sums = sums + select(lane_index() < splat_i(n - i), e, F{});
   }
-  const float total = across<params::reduce_mode::sum_>(sums);
+  const F total = Steps::step(splat(across<params::reduce_mode::sum_>(sums)));
   if (log) {
-    const F log_total = log_f(splat(total));
+    const F log_total = log_f(total);
     map_one(x, y, static_cast<size_t>(n), [&](F v) { return (v - shift) - log_total; });
   } else {
-    const F scale = splat(1.0f / total);
+    const F scale = splat(1.0f) / total;
     map_one(y, y, static_cast<size_t>(n), [&](F v) { return v * scale; });
   }
 }
 
-static void softmax_columns(bool log, const float* x, float* y, int length, ptrdiff_t stride, int n) {
+static void softmax_row(uint32_t dtype, bool log, const float* x, float* y, int n) {
+  for_steps(dtype, [&](auto steps) { softmax_row_as<decltype(steps)>(log, x, y, n); });
+}
+
+template <class Steps>
+static void softmax_columns_as(bool log, const float* x, float* y, int length, ptrdiff_t stride, int n) {
   for (int i = 0; i < n; i += kLanes) {
     const int part = n - i < kLanes ? n - i : kLanes;
     F top = splat(-kInf), sum{};
     for (int k = 0; k < length; ++k) top = max_nan(top, load_part(x + k * stride + i, part));
     for (int k = 0; k < length; ++k) {
-      const F e = exp_f(load_part(x + k * stride + i, part) - top);
+      const F e = Steps::step(exp_f(Steps::step(load_part(x + k * stride + i, part) - top)));
       sum = sum + e;
       store_part(y + k * stride + i, e, part);
     }
+    sum = Steps::step(sum);
     const F rest = log ? log_f(sum) : splat(1.0f) / sum;
     for (int k = 0; k < length; ++k) {
       float* to = y + k * stride + i;
       store_part(to, log ? (load_part(x + k * stride + i, part) - top) - rest : load_part(to, part) * rest, part);
     }
   }
+}
+
+static void softmax_columns(uint32_t dtype, bool log, const float* x, float* y, int length, ptrdiff_t stride, int n) {
+  for_steps(dtype, [&](auto steps) { softmax_columns_as<decltype(steps)>(log, x, y, length, stride, n); });
 }
 
 // s^-beta; the exponents that networks use need no logarithm.

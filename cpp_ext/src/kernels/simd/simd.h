@@ -122,8 +122,9 @@ struct SimdLevel {
   void (*copy_rows)(const float* x, ptrdiff_t x_row, ptrdiff_t stride, float* y, ptrdiff_t y_row, int rows, int n);
   void (*im2col)(const Taps&);
   void (*taps_mac)(const Taps&, const float* weights, float bias);
-  void (*softmax_row)(bool log, const float* x, float* y, int n);
-  void (*softmax_columns)(bool log, const float* x, float* y, int length, ptrdiff_t stride, int n);
+  // Differences, exponentials and their sums are rounded to `steps`, a float type of params::dtype.
+  void (*softmax_row)(uint32_t steps, bool log, const float* x, float* y, int n);
+  void (*softmax_columns)(uint32_t steps, bool log, const float* x, float* y, int length, ptrdiff_t stride, int n);
   // y[i] = x[i] / (bias + scale * sum_{t < taps} squares[t * stride + i]^2) ^ beta
   void (*lrn_row)(const float* x, const float* squares, int taps, ptrdiff_t stride, float scale, float bias,
                   float beta, float* y, int n);
