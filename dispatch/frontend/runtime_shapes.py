@@ -13,6 +13,7 @@
 - Resized lengths are products of float32; inference does not round them, and cuts off what is left.
 - A ConvTranspose may have any ``output_shape``; inference stops at lengths below the data's. And what
   ``auto_pad`` cuts off includes ``output_padding``, which inference adds afterwards.
+- STFT gives half of its frequencies unless ``onesided`` says otherwise; inference takes that to be 0.
 - Of some normalisations onnx infers nothing: they have the type and the shape of their first input.
 """
 
@@ -74,6 +75,8 @@ def infer_as_computed(model: ModelProto) -> None:
                 attribute.i = 1
         if node.op_type == "Squeeze" and node.domain in ("", "ai.onnx"):
             _drop_empty_axes(node, empty)
+        if node.op_type == "STFT" and node.domain in ("", "ai.onnx") and not _attribute(node, "onesided"):
+            node.attribute.append(helper.make_attribute("onesided", 1))
         if node.op_type == "Range" and node.domain in ("", "ai.onnx"):
             count = _count(node, known)
             counts |= {} if count is None else {index: count}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of If and Loop that hold nodes of kernels from outside: onnx's reference evaluator runs them, with
-classes of ours for what it lacks. onnxruntime takes no such bodies."""
+"""Bodies of If and Loop that onnx's reference evaluator runs, with classes of ours for what it lacks.
+
+Those that hold nodes of kernels from outside are among them: onnxruntime takes no such bodies."""
 
 from __future__ import annotations
 
@@ -17,12 +18,16 @@ from onedispatch.transactions import Device
 RUN_HERE = ("If", "Loop")
 
 
-def body_operators(graph: Graph, node: Node, device: Device, seconds: float | None) -> list[Any]:
-    """For onnx's reference evaluator: classes for the operators in bodies of ``node`` that kernels from
-    outside compute."""
+def body_operators(graph: Graph, node: Node, device: Device | None, seconds: float | None) -> list[Any]:
+    """For onnx's reference evaluator of a node with bodies: Loop, and classes for the operators in these that
+    kernels from outside compute on ``device``."""
+    if not node.has_subgraph:
+        return []
     mapped = [
         (domain, op) for domain, op in node.inner if (row := registry.mapping_for(domain, op)) and row.plugin
     ]
+    if device is None:
+        return [_loop()]
     return [_loop(), *(_operator(graph, domain, op_type, device, seconds) for domain, op_type in mapped)]
 
 

@@ -22,6 +22,7 @@ from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.frontend.validity import check_nodes
 from onedispatch.dispatch.host.bodies import body_operators
 from onedispatch.dispatch.host.engines import (
+    PREFERRED,
     REFERENCE,
     RUNTIME,
     Engine,
@@ -88,7 +89,7 @@ class HostRegion:
         self._seconds = kernel_seconds
         self._types: dict[str, str] = {}  # of values whose type onnxruntime alone infers
         # Node -> why it is not on onnxruntime, which has no kernels from outside to begin with.
-        self._why = {} if device is None else {n.name: "" for n in self._nodes if plugin_of(n) is not None}
+        self._why = {node.name: why for node in nodes if (why := self._apart(node)) is not None}
         self.moved: list[str] = []  # what runs have moved to another engine, for the session to tell
         self._pieces = self._cut()
         self._process = os.getpid()
@@ -124,6 +125,17 @@ class HostRegion:
                 self._rescue(piece, known, error)
                 return self.run(values)
         return {name: known[name] for name in self.outputs}
+
+    def _apart(self, node: Node) -> str | None:
+        """Why the node is not even tried on onnxruntime, "" where that goes without saying; None: it is."""
+        if plugin_of(node) is not None:
+            return None if self._device is None else ""
+        # Without a third input Dropout is not in training mode, and of the device.
+        return (
+            None
+            if node.domain or (node.op_type == "Dropout" and len(node.inputs) < 3)
+            else PREFERRED.get(node.op_type)
+        )
 
     # -- cutting ---------------------------------------------------------------------------
 
@@ -238,9 +250,7 @@ class HostRegion:
             # The evaluator has an answer for much that is no ONNX.
             check_nodes(self._graph, [node])
             inferred_graph(model, self._graph, [node])
-            inside: list[Any] = []
-            if self._device is not None and node.inner:
-                inside = body_operators(self._graph, node, self._device, self._seconds)
+            inside = body_operators(self._graph, node, self._device, self._seconds)
             engine: Engine = Reference(model, node, outputs, inside)
         except ModelError as error:
             engine = Nobody(error)

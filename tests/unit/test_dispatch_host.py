@@ -54,6 +54,44 @@ def test_a_type_without_kernel_goes_to_the_reference() -> None:
     np.testing.assert_array_equal(y, X)
 
 
+def test_results_of_the_reference_have_their_declared_type() -> None:
+    """NumPy makes float32 of float16 times a float32 scale."""
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT16, [64]),
+        helper.make_tensor_value_info("training", TensorProto.BOOL, []),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT16, [64])]
+    half = helper.make_tensor("ratio", TensorProto.FLOAT, [], [0.5])
+    node = helper.make_node("Dropout", ["x", "ratio", "training"], ["y"], seed=7)
+    graph = helper.make_graph([node], "g", inputs, outputs, [half])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    session = od.InferenceSession(proto)
+    feed = {"x": np.ones(64, np.float16), "training": np.array(True)}
+    first, again = (session.run(None, feed)[0] for _ in range(2))
+    assert first.dtype == np.float16 and set(first.tolist()) == {0.0, 2.0}
+    np.testing.assert_array_equal(first, again)  # the seed says which
+
+
+def test_transforms_go_to_the_reference_between_nodes_of_onnxruntime() -> None:
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"]),
+        helper.make_node("Unsqueeze", ["a", "axes"], ["b"]),
+        helper.make_node("DFT", ["b"], ["c"], name="transform", axis=1),
+        helper.make_node("Identity", ["c"], ["y"]),
+    ]
+    axes = helper.make_tensor("axes", TensorProto.INT64, [1], [2])
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [2, 3]), ("y", None))]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [axes])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    session = od.InferenceSession(proto)
+    (y,) = session.run(None, {"x": X})
+    wanted = np.fft.fft(-X)
+    np.testing.assert_array_equal(y, np.stack([wanted.real, wanted.imag], -1).astype(np.float32))
+    told = {p.node: p.engine for p in session.placement}
+    assert told["transform"] == f"on {engines.REFERENCE}: {engines.PREFERRED['DFT']}"
+    assert [told[name] for name in told if name != "transform"] == ["on onnxruntime"] * 3
+
+
 def test_host_sessions_report_no_dispatch() -> None:
     session = od.InferenceSession(model(helper.make_node("Relu", ["x"], ["y"])))
     session.run(None, {"x": X})
