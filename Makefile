@@ -18,7 +18,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PIP_NO_INPUT := 1
 export PYTHON
 
-.PHONY: help demo test quick sanitize tsan fuzz fuzz-one lint format generate generated figures bench clean
+.PHONY: help demo test quick sanitize tsan fuzz fuzz-one lint format generate generated figures conformance bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo 'make lint       ruff and mypy        make format     apply ruff'
 	@echo 'make generate   rewrite the generated C++ headers and pages'
 	@echo 'make figures    rewrite models/figures/costs.md: modelled cycles and bytes of the examples'
+	@echo 'make conformance  rewrite operators/CONFORMANCE.md: ONNX'"'"'s backend tests, by operator and type'
 	@echo 'make bench      our time beside onnxruntime'"'"'s'
 	@echo 'make clean      remove .venv and build'
 
@@ -81,6 +82,10 @@ generated: $(STAMPS)/dev
 # What the examples cost on the modelled devices; ONLY=part of a name leaves the other rows.
 figures: $(STAMPS)/dev
 	@$(BIN)/python -m tests.e2e.figures $(ONLY)
+
+# Where ONNX's backend tests run, and which pass.
+conformance: $(STAMPS)/dev
+	@$(BIN)/python -m tests.onnx_node.conformance
 
 bench: $(STAMPS)/dev
 	@$(BIN)/pytest tests/bench -m bench --benchmark-only --benchmark-columns=median,iqr,rounds

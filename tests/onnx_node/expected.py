@@ -64,20 +64,6 @@ def _of_node(node: onnx.NodeProto, types: dict[str, onnx.TypeProto], test: Any) 
     return None
 
 
-def rounding_of(model: onnx.ModelProto) -> float:
-    """How far, relatively, softmaxes of half types may be off: two units in the last place.
-
-    What onnx expects of these comes from its evaluator, which rounds differences, exponentials, each step
-    of their sum and quotients to the half type. The kernel computes in float32 and rounds once; onnxruntime
-    does so too, and fails such a test (test_attention_4d_causal_fp16) as well.
-    """
-    if not any(node.op_type in ("Softmax", "Attention") for node in model.graph.node):
-        return 0.0
-    kinds = {value.type.tensor_type.elem_type for value in model.graph.output}
-    halves = {onnx.TensorProto.BFLOAT16: 2.0**-7, onnx.TensorProto.FLOAT16: 2.0**-10}
-    return 2 * max((eps for kind, eps in halves.items() if kind in kinds), default=0.0)
-
-
 def _dtype(tensor: onnx.TypeProto) -> str:
     return str(helper.tensor_dtype_to_np_dtype(tensor.tensor_type.elem_type))
 
