@@ -22,6 +22,7 @@ _PROTOS = {
     "sequence_type": onnx.SequenceProto,
     "optional_type": onnx.OptionalProto,
 }
+_DRAWN = ("Bernoulli", "RandomUniformLike")  # every run gives other numbers
 Run = Callable[[list[Any]], Sequence[Any]]
 
 
@@ -84,7 +85,9 @@ def failure(name: str, run: Run) -> str:
 
 
 def others_fail(name: str) -> bool:
-    """Whether neither onnxruntime nor onnx's reference evaluator passes the test."""
+    """Whether neither onnxruntime nor onnx's reference evaluator passes the test, but by chance."""
+    if any(node.op_type in _DRAWN for node in model_of(name).graph.node):
+        return True
     for make in (_onnxruntime, _reference):
         try:
             if not failure(name, make(model_of(name))):
