@@ -30,8 +30,9 @@ BOUNDED = settings(
 @given(data=st.data())
 def test_random_case(family: str, data: st.DataObject) -> None:
     case: Case = data.draw(FAMILIES[family])
-    check(evaluate(case, reference), case.expected[0], case.allowed)
-    for _, op in lower(case).ops:
+    lowered = lower(case)
+    check(evaluate(case, reference, lowered), case.expected[0], case.allowed)
+    for _, op in lowered.ops:
         for schedule in op.schedules:
             check_schedule(schedule)
     session = onedispatch.InferenceSession(case.model, device=case.device, fallback="error")
