@@ -21,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 REPORTS = BUILD / "reports"
+SLOW_FIRST = ("tests/sim", "tests/e2e")  # few tests that take long: at the end one worker would wait for them
 QUICK = ("tests/arch", "tests/unit")
 
 
@@ -110,8 +111,9 @@ def pytest_stage(name: str, arguments: Sequence[str], jobs: int) -> Stage:
             "-n",
             str(jobs),
             "--dist",
-            "loadfile",
-        ]  # a file keeps what its cases share
+            "loadfile",  # a file keeps what its cases share
+            "--no-loadscope-reorder",
+        ]
     code = run(command)
     stage = count(Stage(f"Python, {name}"), report)
     stage.ok = stage.ok and code == 0
@@ -126,7 +128,9 @@ def quick_stage(jobs: int) -> Stage:
 def rest_stage(jobs: int) -> Stage:
     # Benchmarks never pass or fail: they have `make bench`.
     left_out = (*QUICK, "tests/bench")
-    return pytest_stage("rest", ["tests", *(f"--ignore={path}" for path in left_out)], jobs)
+    folders = sorted({f"tests/{path.parent.name}" for path in (ROOT / "tests").glob("*/test_*.py")})
+    wanted = [folder for folder in folders if folder not in left_out]
+    return pytest_stage("rest", sorted(wanted, key=lambda folder: folder not in SLOW_FIRST), jobs)
 
 
 def googletest_prefix() -> str:
@@ -147,6 +151,12 @@ def make_cases() -> dict[str, str]:
     return {"ONEDISPATCH_CASES": str(cases)}
 
 
+def built_libraries(which: str) -> list[str]:
+    """In CI the C++ tests take the libraries that the package was just built from, by the same flags."""
+    found = sorted(BUILD.glob("cp3*/libonedispatch_sim.a")) if which == "cpp" and os.environ.get("CI") else []
+    return [f"-DONEDISPATCH_LIBRARIES={path.parent}" for path in found[:1]]
+
+
 def cpp_stage(jobs: int, which: str) -> Stage:
     """Builds and runs the C++ tests in one of the ways of ``CPP_BUILDS``."""
     chosen = CPP_BUILDS[which]
@@ -155,6 +165,7 @@ def cpp_stage(jobs: int, which: str) -> Stage:
     stage = Stage(chosen.name)
     configure = ["cmake", "-S", "cpp_ext", "-B", str(build), "-G", "Ninja"]
     configure += ["-DONEDISPATCH_TESTS=ON", "-DONEDISPATCH_PYTHON=OFF"]
+    configure += built_libraries(which)
     configure += [f"-DCMAKE_BUILD_TYPE={chosen.kind}", *(f"-D{option}" for option in chosen.options)]
     ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error"]
     ctest += ["--timeout", "300", "-j", str(jobs), "--output-junit", str(report)]
