@@ -7,19 +7,11 @@ from math import prod
 
 from onedispatch.dispatch.frontend.facts import Facts, Rule
 from onedispatch.dispatch.frontend.runtime_shapes import range_count
+from onedispatch.dispatch.frontend.shared_rules import listed
 from onedispatch.transactions.base.phrases import counted, span
 
 PADDINGS = ("constant", "reflect", "edge")
 BLOCKS = ("DCR", "CRD")
-
-
-def _listed(facts: Facts, name: str, index: int) -> list[int] | None:
-    """The integers of an attribute, or of an operand whose value is known."""
-    value = facts.value(index)
-    if value is not None:
-        return [int(v) for v in value.reshape(-1)]
-    given = facts.attr(name)
-    return None if given is None else [int(v) for v in given]
 
 
 def _are_lists(facts: Facts, *indices: int) -> None:
@@ -31,7 +23,7 @@ def _are_lists(facts: Facts, *indices: int) -> None:
 
 def _axes(facts: Facts, index: int, rank: int) -> list[int] | None:
     """The axes that are named; each is there, and once."""
-    axes = _listed(facts, "axes", index)
+    axes = listed(facts, "axes", index)
     if axes is None:
         return None
     if any(not -rank <= axis < rank for axis in axes):
@@ -47,7 +39,7 @@ def slice_bounds(facts: Facts) -> None:
     """As many starts as ends, axes and steps; no step of 0."""
     _are_lists(facts, 1, 2, 3, 4)
     names = ("starts", "ends", "axes", "steps")
-    lists = {name: _listed(facts, name, i + 1) for i, name in enumerate(names)}
+    lists = {name: listed(facts, name, i + 1) for i, name in enumerate(names)}
     starts, steps = lists["starts"], lists["steps"]
     if starts is None:
         return
@@ -67,7 +59,7 @@ def split_sizes(facts: Facts) -> None:
     """Split: sizes that are the axis's together, one per output; or a number of parts."""
     _are_lists(facts, 1)
     shape, parts = facts.shape(0), len(facts.node.outputs)
-    sizes, wanted = _listed(facts, "split", 1), facts.attr("num_outputs")
+    sizes, wanted = listed(facts, "split", 1), facts.attr("num_outputs")
     if wanted is not None and wanted != parts:
         facts.refuse("attribute 'num_outputs'", wanted, f"{parts}, the outputs that the node has")
     if wanted is not None and facts.has(1):
@@ -93,7 +85,7 @@ def pads(facts: Facts) -> None:
     value, shape = facts.shape(2), facts.shape(0)
     if value is not None and prod(value) != 1:
         facts.refuse(facts.input_name(2), list(value), "a scalar")
-    given = _listed(facts, "pads" if facts.opset >= 2 else "paddings", 1)
+    given = listed(facts, "pads" if facts.opset >= 2 else "paddings", 1)
     if given is None or shape is None:
         return
     axes = _axes(facts, 3, len(shape))
@@ -117,7 +109,7 @@ def pads(facts: Facts) -> None:
 
 def repeats(facts: Facts) -> None:
     _are_lists(facts, 1)
-    given, shape = _listed(facts, "repeats", 1), facts.shape(0)
+    given, shape = listed(facts, "repeats", 1), facts.shape(0)
     if facts.opset < 6 or given is None or shape is None:
         return
     if len(given) != len(shape) or any(times < 0 for times in given):
@@ -151,7 +143,7 @@ def space_blocks(facts: Facts) -> None:
 
 def centred(facts: Facts) -> None:
     _are_lists(facts, 1)
-    sizes, shape = _listed(facts, "shape", 1), facts.shape(0)
+    sizes, shape = listed(facts, "shape", 1), facts.shape(0)
     if shape is None:
         return
     axes = _axes(facts, len(facts.values), len(shape))
@@ -162,7 +154,7 @@ def centred(facts: Facts) -> None:
 
 def filled_shape(facts: Facts) -> None:
     _are_lists(facts, 0)
-    value, sizes = facts.attr("value"), _listed(facts, "shape", 0)
+    value, sizes = facts.attr("value"), listed(facts, "shape", 0)
     if value is not None and value.size != 1:
         facts.refuse("attribute 'value'", f"shape {list(value.shape)}", "one element")
     if sizes is not None and any(size < 0 for size in sizes):

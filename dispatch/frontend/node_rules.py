@@ -17,7 +17,14 @@ from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
 from onedispatch.dispatch.frontend.index_rules import INDEXED
 from onedispatch.dispatch.frontend.movement_rules import MOVEMENT, split_sizes
 from onedispatch.dispatch.frontend.sequence_rules import SEQUENCES
-from onedispatch.dispatch.frontend.shared_rules import axis_in_range, fits_first, flags, one_of
+from onedispatch.dispatch.frontend.shared_rules import (
+    axis_in_range,
+    broadcasts,
+    fits_first,
+    flags,
+    listed,
+    one_of,
+)
 from onedispatch.operators.declarations.einsum import EquationError, check_sizes, parse
 from onedispatch.transactions.base.phrases import counted, span
 
@@ -29,17 +36,8 @@ def softmax_axis(facts: Facts) -> None:
     axis_in_range(1 if facts.opset < 13 else -1)(facts)
 
 
-def _axes(facts: Facts) -> list[int] | None:
-    """The attribute or the constant second input."""
-    value = facts.value(1)
-    if value is not None:
-        return [int(v) for v in value.reshape(-1)]
-    given = facts.attr("axes")
-    return None if given is None else [int(v) for v in given]
-
-
 def _check_axes(facts: Facts, rank: int, *, once: bool) -> list[int]:
-    axes = _axes(facts) or []
+    axes = listed(facts, "axes", 1) or []
     for axis in axes:
         if not -rank <= axis < rank and not (rank == 0 and axis in (-1, 0)):
             accepted = f"{span(-rank, rank - 1)} for rank {rank}" if rank else "none for a scalar"
@@ -76,11 +74,11 @@ def squeezed_axes(facts: Facts) -> None:
         return
     for axis in _check_axes(facts, len(shape), once=False):
         if shape and shape[axis] != 1:
-            facts.refuse("axes", _axes(facts), f"axes of size 1 of the shape {list(shape)}")
+            facts.refuse("axes", listed(facts, "axes", 1), f"axes of size 1 of the shape {list(shape)}")
 
 
 def unsqueezed_axes(facts: Facts) -> None:
-    shape, axes = facts.shape(0), _axes(facts)
+    shape, axes = facts.shape(0), listed(facts, "axes", 1)
     if shape is not None and axes is not None:
         _check_axes(facts, len(shape) + len(axes), once=True)
 
@@ -364,7 +362,7 @@ def matrix_product(facts: Facts) -> None:
         return
     if facts.opset < 7 and not facts.attr("broadcast", 0) and c != (m, n):
         facts.refuse(facts.input_name(2), list(c), f"[{m}, {n}], or broadcast=1")
-    if len(c) > 2 or any(size not in (1, full) for size, full in zip(reversed(c), (n, m), strict=False)):
+    if not broadcasts(c, (m, n)):
         facts.refuse(facts.input_name(2), list(c), f"a shape that broadcasts to [{m}, {n}]")
 
 

@@ -7,6 +7,15 @@ from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
 from onedispatch.transactions.base.phrases import span
 
 
+def listed(facts: Facts, name: str, index: int) -> list[int] | None:
+    """The integers of an attribute, or of an operand whose value is known."""
+    value = facts.value(index)
+    if value is not None:
+        return [int(v) for v in value.reshape(-1)]
+    given = facts.attr(name)
+    return None if given is None else [int(v) for v in given]
+
+
 def axis_in_range(default: int, *, end: bool = False, no_scalars: int | None = None) -> Rule:
     """Attribute ``axis`` names a dimension of the first input; ``end``: or the place behind the last.
 
@@ -34,7 +43,7 @@ def fits_first(*indices: int, since: int = 1) -> Rule:
         shape = facts.shape(0)
         for index in indices if shape is not None and facts.opset >= since else ():
             given = facts.shape(index)
-            if given is not None and shape is not None and not _broadcasts(given, shape):
+            if given is not None and shape is not None and not broadcasts(given, shape):
                 facts.refuse(
                     facts.input_name(index), list(given), f"a shape that broadcasts to {list(shape)}"
                 )
@@ -42,7 +51,8 @@ def fits_first(*indices: int, since: int = 1) -> Rule:
     return rule
 
 
-def _broadcasts(given: Shape, shape: Shape) -> bool:
+def broadcasts(given: Shape, shape: Shape) -> bool:
+    """Whether an operand of shape ``given`` broadcasts to ``shape``, which stays as it is."""
     ends = shape[len(shape) - len(given) :] if len(given) <= len(shape) else None
     return ends is not None and all(own in (1, size) for own, size in zip(given, ends, strict=True))
 
