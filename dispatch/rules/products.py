@@ -14,6 +14,7 @@ import numpy as np
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.rules.match import Match, attribute
 from onedispatch.dispatch.rules.pattern import Condition, Rule
+from onedispatch.operators.families.norm import scale_and_shift
 
 # -- bias ------------------------------------------------------------------------------------------------
 
@@ -78,9 +79,8 @@ def _each_channel(match: Match) -> bool:
 
 def _affine(match: Match) -> tuple[Array, Array]:
     """What the normalisation multiplies each channel by, and what it adds then: float64 [M]."""
-    scale, shift, mean, variance = (np.asarray(match.constant(name), np.float64) for name in _PARAMETERS)
-    factor = scale / np.sqrt(variance + float(attribute(match.graph, match.maker("normed"), "epsilon")))
-    return factor, shift - mean * factor
+    epsilon = float(attribute(match.graph, match.maker("normed"), "epsilon"))
+    return scale_and_shift([match.constant(name) for name in _PARAMETERS], epsilon)
 
 
 def _scaled(match: Match) -> Array:

@@ -10,16 +10,11 @@ import numpy as np
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.families.elementwise import Eltwise
 from onedispatch.operators.families.norm import ChannelAffine
-from onedispatch.operators.interface.merge import Merge
+from onedispatch.operators.interface.merge import Merge, refuse_applied
 
 Array = np.ndarray[Any, Any]
 _SMALLEST = 1e-30
-
-
-def _free_of_functions(producer: Any) -> None:
-    given = producer.activation.code
-    if given != "none":
-        raise Unsupported(f"{given} is applied to the result of {producer.kind} already", "none before it")
+_FIRST = "none before it"  # functions that the producer applies
 
 
 # -- a factor behind a product -------------------------------------------------------------------
@@ -43,7 +38,7 @@ def _with_factor(product: Any, reader: Any) -> Any:
     other = _other(product, reader)
     if other.value is None:
         raise Unsupported(f"{other.name} is no constant", "a constant number")
-    _free_of_functions(product)
+    refuse_applied(product, _FIRST)
     if reader.output.shape != product.output.shape:
         raise Unsupported(f"{other} adds dimensions", "a number of as many as the product has, or fewer")
     number = float(np.asarray(other.value).reshape(-1)[0])
@@ -76,7 +71,7 @@ def _with_bias(product: Any, reader: Any) -> Any:
             "reduction",
             "a constant bias",
         )
-    _free_of_functions(product)
+    refuse_applied(product, _FIRST)
     if product.bias is not None:
         raise Unsupported(f"{product.name} has a bias already", "one")
     if not product.packs_b:
@@ -102,7 +97,7 @@ def _scales(_: Any, reader: Any) -> bool:
 
 def _scaled(conv: Any, reader: Any) -> Any:
     """``conv`` (a ``Conv``) with weights and bias that do what ``reader`` does to their channels."""
-    _free_of_functions(conv)
+    refuse_applied(conv, _FIRST)
     if not conv.packs:
         raise Unsupported(f"weights or bias of {conv.name} are no constants", "constants")
     if conv.x.element.per_word > 1:

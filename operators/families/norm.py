@@ -125,6 +125,16 @@ class Lrn(Operator):
         return y
 
 
+def scale_and_shift(parameters: Sequence[Any], epsilon: float) -> tuple[Array, Array]:
+    """What a batch normalisation multiplies by, and what it adds then: float64, shaped as its parameters.
+
+    ``parameters`` are scale, bias, mean and variance, in ONNX's order.
+    """
+    scale, offset, mean, variance = (np.asarray(p, np.float64) for p in parameters)
+    factor = scale / np.sqrt(variance + epsilon)
+    return factor, offset - mean * factor
+
+
 @maps("BatchNormalization", notes="inference form")
 def map_batch_normalization(node: NodeSpec, lowering: Lowering) -> None:
     inputs, output = tensors_of(node)
@@ -136,13 +146,11 @@ def map_batch_normalization(node: NodeSpec, lowering: Lowering) -> None:
     x, parameters = inputs[0], inputs[1:5]
     values = [p.value for p in parameters]
     if all(v is not None for v in values):
-        scale, offset, mean, variance = (np.asarray(v, np.float64) for v in values)
-        factor = scale / np.sqrt(variance + epsilon)
-        constants = factor.astype(np.float32), (offset - mean * factor).astype(np.float32)
+        factor, added = (v.astype(np.float32) for v in scale_and_shift(values, epsilon))
         if factor.ndim == 1:
-            lowering.emit(ChannelAffine(node.name, x, *constants, output, lowering.device))
+            lowering.emit(ChannelAffine(node.name, x, factor, added, output, lowering.device))
         else:
-            operands = [x, *(lowering.const(c) for c in constants)]
+            operands = [x, lowering.const(factor), lowering.const(added)]
             lowering.emit(Eltwise(node.name, "muladd", operands, output, lowering.device))
         return
     _computed_parameters(node, lowering, inputs, output, epsilon)

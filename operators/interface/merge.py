@@ -28,10 +28,15 @@ def _applies(producer: Any, reader: Any) -> bool:
     return bool(producer.applies_activation and reader.is_activation)
 
 
-def _with_activation(producer: Any, reader: Any) -> Any:
+def refuse_applied(producer: Any, accepted: str) -> None:
+    """Raises ``Unsupported`` where ``producer`` applies a function to its results already."""
     given = producer.activation.code
     if given != "none":
-        raise Unsupported(f"{given} is applied to the result of {producer.kind} already", "one function")
+        raise Unsupported(f"{given} is applied to the result of {producer.kind} already", accepted)
+
+
+def _with_activation(producer: Any, reader: Any) -> Any:
+    refuse_applied(producer, "one function")
     if not producer.takes_activation:
         raise Unsupported(f"results of {producer.output.dtype}", "floats")
     return producer.replaced(output=reader.output, activation=reader.activation)
