@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../cpp_ext/src/program/super_kernel.h"
 #include "onedispatch/core_program.h"
 #include "onedispatch/kernel_library.h"
 #include "onedispatch/kernel_params.h"
@@ -98,6 +99,12 @@ class FakeCore {
     CoreView view{memory_.data(), column, row};
     view.remembered = std::move(remembered);
     program_ = start_program(words.data(), static_cast<uint32_t>(words.size()), view, device());
+  }
+  // A kernel that no registry has.
+  FakeCore(const od_kernel& kernel, std::shared_ptr<Remembered> remembered) : memory_(kCoreMemoryBytes) {
+    CoreView view{memory_.data(), 0, 0};
+    view.remembered = std::move(remembered);
+    program_ = std::make_unique<SuperKernel>(view, device(), std::vector<Carried>{{KernelPtr(KernelPtr(), &kernel), ~0u, nullptr}});
   }
   static const DeviceDescription& device() {
     static const DeviceDescription npu2 = find_device("npu2");
@@ -265,6 +272,25 @@ TEST(SuperKernel, CoresThatShareWhatTheyReadDoAsTheyWouldAlone) {
   FakeCore lacking(0, 0, image({whole.digest, whole.types & ~1u, whole.code_bytes}), remembered);
   lacking.load(reduction_block());
   EXPECT_THROW(lacking.run(), ProgramError);
+}
+
+TEST(SuperKernel, KernelsFromOutsideLeaveNoFormulaBehind) {
+  const auto remembered = make_remembered(FakeCore::device());
+  const KernelPtr ours = registry().find(params::reduce::digest);
+  od_step cost{};
+  cost.op = OD_OP_NUMBER;
+  od_kernel_spec spec = *ours->spec;
+  spec.cost = &cost;
+  spec.n_cost = 1;
+  od_kernel outside = *ours;
+  outside.spec = &spec;
+  for (const double each : {100.0, 250.0}) {
+    cost.value = each;  // another declaration, where the last one lay
+    FakeCore core(outside, remembered);
+    core.load(reduction_block());
+    core.run();
+    EXPECT_EQ(core.cycles, static_cast<uint64_t>(each) * 18);
+  }
 }
 
 // reduction_block() with a chunk that holds both rows (ones and twos) and one step of K = 4: the

@@ -23,6 +23,9 @@ class Constants {
   // The formula with numbers in place of all that constants, element types and functions settle.
   const std::vector<od_step>& settled(const od_step* steps, uint32_t count, const od_setup& setup) const;
 
+  // Formulas are known by where a declaration lies: what was made of them goes with the declaration.
+  void forget_formulas() const { settled_.clear(); }
+
  private:
   using Key = std::pair<const od_step*, std::vector<uint32_t>>;  // types of the operands, functions
 

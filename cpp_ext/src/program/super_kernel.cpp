@@ -44,6 +44,12 @@ SuperKernel::SuperKernel(CoreView core, const DeviceDescription& device, std::ve
   if (core_.remembered == nullptr) core_.remembered = make_remembered(device);
 }
 
+// A kernel from outside may be gone after its last program, and another one's declaration lie where its own lay.
+SuperKernel::~SuperKernel() {
+  const auto outside = [](const Carried& one) { return one.function == nullptr && origin_of(*one.kernel) != Origin::kOwn; };
+  if (std::any_of(carried_.begin(), carried_.end(), outside)) core_.remembered->constants.forget_formulas();
+}
+
 const Action& SuperKernel::resume() {
   while (head_ == queue_.size()) {
     queue_.clear();

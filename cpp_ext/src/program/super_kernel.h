@@ -21,6 +21,7 @@ class SuperKernel final : public CoreProgram {
  public:
   // `carried`: the kernels in program memory. A block that names another is refused.
   SuperKernel(CoreView core, const DeviceDescription& device, std::vector<Carried> carried);
+  ~SuperKernel() override;
   const Action& resume() override;
 
  private:
