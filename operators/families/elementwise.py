@@ -24,6 +24,7 @@ from onedispatch.operators.declarations.kernel import (
     declare,
 )
 from onedispatch.operators.declarations.registry import maps
+from onedispatch.operators.interface.merge import ACTIVATION, RESIDUAL
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim, Operand, contiguous_strides
 from onedispatch.operators.scheduling.nest import Nest
@@ -151,6 +152,7 @@ class Eltwise(Operator):
     """
 
     kind = "eltwise"
+    merges = (RESIDUAL, ACTIVATION)
     kernel: ClassVar[Kernel] = KERNEL
     functions: ClassVar[FunctionTable] = ELTWISE
 
@@ -284,6 +286,19 @@ class Eltwise(Operator):
                 if n > 1
             )
         )
+
+    @property
+    def summands(self) -> tuple[TensorSpec, ...]:
+        """What it adds up, element by element, where it does nothing else but an activation."""
+        if self.func != "add" or len(self.inputs) != 2 or (self.alpha, self.beta) != (1.0, 1.0):
+            return ()
+        usual = [*(broadcast(t, self.output) for t in self.inputs), View(contiguous_strides(self.shape))]
+        seen = [*self.views, self.out_view]
+        plain = all(
+            (one.strides, one.offset) == (other.strides, other.offset)
+            for one, other in zip(seen, usual, strict=True)
+        )
+        return self.inputs if plain and self.shape == self.output.device_shape else ()
 
     def reference(self, *arrays: Array) -> Array:
         images = [t.laid(x) for t, x in zip(self.inputs, arrays, strict=True)]

@@ -5,7 +5,7 @@ normalisation have in common. Statistics are float32 for every element type."""
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -29,10 +29,11 @@ _ROWS, _PARAMETERS = f"b o {LENGTH}", f"o {SECTIONS}"
 
 
 def _cost() -> e.Expr:
-    """Walks of every row: its sum and centring, the squares' sum, scaling; scale with bias, where every
-    element has its own. Where sections have theirs, it is one walk with the scaling."""
+    """Walks of every row: the residual, its sum and centring, the squares' sum, scaling; scale with bias,
+    where every element has its own. Where sections have theirs, it is one walk with the scaling."""
     length, op, mul = e.count("x", LENGTH), operations("x"), e.device("mul_cycles", "x")
     centre, scale, bias = e.scalar("centre"), e.present("scale"), e.present("bias")
+    residual = e.present("residual")
     sections = e.scalar("sections")
     line = e.named("line", vectors(length, "x"))
     parted = e.named("parted", e.differs(sections, 0))
@@ -43,8 +44,8 @@ def _cost() -> e.Expr:
         (2 + centre) * e.device("div_cycles", "x") + e.device("sqrt_cycles", "x") + parted * section * mul
     )
     across = (1 + centre) * combined(length, "x", op)
-    loops = (1 + 2 * centre + scaled + either(parted, section, 1)) * ROW
-    walks = line * ((1 + 2 * centre + bias) * op + (1 + scaled) * mul)
+    loops = (1 + residual + 2 * centre + scaled + either(parted, section, 1)) * ROW
+    walks = line * ((1 + residual + 2 * centre + bias) * op + (1 + scaled) * mul)
     return ENTRY + e.tile("b") * e.tile("o") * (loops + walks + last + per_row + across)
 
 
@@ -56,6 +57,7 @@ NORMALISE = declare(
             Tensor("x", _ROWS, FLOATS, like="out"),
             Tensor("scale", _PARAMETERS, optional=True),
             Tensor("bias", _PARAMETERS, optional=True),
+            Tensor("residual", _ROWS, optional=True),
         ),
         outputs=(Tensor("out", _ROWS, FLOATS),),
         scalars=(
@@ -67,7 +69,10 @@ NORMALISE = declare(
         cost=_cost(),
         # ASSUMPTION: 128 instructions: two sums, a root, scale and bias by element and by section.
         code_bytes=2048,
-        summary="(x - mean) / sqrt(variance + epsilon) * scale[o] + bias[o] of every row [b][o]",
+        summary=(
+            "(x - mean) / sqrt(variance + epsilon) * scale[o] + bias[o] of every row [b][o], "
+            "with the residual added to x first"
+        ),
     )
 )
 
@@ -76,10 +81,12 @@ class Normalise(Operator):
     """Rows of [batches, rows, length]; ``scale`` and the optional ``bias`` are float32 [length], or
     [rows, sections].
 
-    ``length`` may be several dimensions of ``x`` where its rows have no padding.
+    ``length`` may be several dimensions of ``x`` where its rows have no padding. With ``residual``, the last
+    input is as ``x`` and added to it first, both float32.
     """
 
     kind = "normalise"
+    adds_residual = True
     applies_activation = False
 
     def __init__(
@@ -93,9 +100,18 @@ class Normalise(Operator):
         epsilon: float,
         centre: bool = True,
         sections: int = 0,
+        residual: bool = False,
     ) -> None:
         super().__init__(name, inputs, output, device)
         self.sizes, self.epsilon, self.centre, self.sections = sizes, epsilon, centre, sections
+        self.residual = residual
+
+    def with_residual(self, x: TensorSpec, residual: TensorSpec) -> Normalise:
+        if self.residual:
+            raise Unsupported(f"{self.name} adds a residual already", "one")
+        if self.output.dtype != np.float32:
+            raise Unsupported(f"{self.name} of {self.output.dtype}", "float32")
+        return cast(Normalise, self.replaced(inputs=(x, *self.inputs[1:], residual), residual=True))
 
     def nests(self) -> list[Nest]:
         if not self.output.size:
@@ -109,8 +125,10 @@ class Normalise(Operator):
             laid = (rows, self.sections), (self.sections, 1), (Access(1), Access(None))
         else:
             laid = (length,), (1,), (Access(None),)  # type: ignore[assignment]
-        names = ("scale", "bias")[: len(self.inputs) - 1]
+        names = ("scale", "bias")[: len(self.inputs) - 1 - self.residual]
         parameters = [Operand(name, i, F32, *laid) for i, name in enumerate(names, 1)]
+        if self.residual:
+            parameters.append(Operand("residual", len(self.inputs) - 1, F32, sizes, strides, access))
         scalars = {
             "epsilon": self.epsilon,
             "centre": int(self.centre),
@@ -123,6 +141,8 @@ class Normalise(Operator):
     def reference(self, *arrays: Array) -> Array:
         batches, rows, length = self.sizes
         x = arrays[0].astype(np.float32).reshape(batches, rows, 1, length)
+        if self.residual:
+            arrays, x = arrays[:-1], x + arrays[-1].reshape(x.shape)
         if self.centre:
             x = x - x.mean(axis=-1, keepdims=True)
         variance = (x * x).mean(axis=-1, keepdims=True)

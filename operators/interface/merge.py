@@ -44,3 +44,21 @@ def _with_activation(producer: Any, reader: Any) -> Any:
 
 # A function of every element, applied while the kernel still holds its result.
 ACTIVATION = Merge("activation", _applies, _with_activation)
+
+
+def _summed(producer: Any, reader: Any) -> bool:
+    return bool(reader.adds_residual and producer.summands and reader.inputs[0].name == producer.output.name)
+
+
+def _with_residual(producer: Any, reader: Any) -> Any:
+    given = producer.activation.code
+    if given != "none":
+        raise Unsupported(f"{given} is applied to the sum first", "none before it")
+    x, residual = producer.summands
+    if {x.shape, residual.shape} != {producer.output.shape}:
+        raise Unsupported(f"a sum of {x} and {residual}", "two of one shape")
+    return reader.with_residual(x, residual)
+
+
+# A sum whose only reader adds up while it holds both.
+RESIDUAL = Merge("residual", _summed, _with_residual)

@@ -384,10 +384,80 @@ TEST(Lrn, MatchesScalarLoop) {
   });
 }
 
+// Rows with any of what may be beside them; the last of a row's elements may be padding.
+void normalise_case(uint32_t seed) {
+  namespace arg = params::normalise;
+  Random random(seed);
+  Block block;
+  const int B = random.in(1, 3), O = random.in(1, 5), W = random.in(1, 70);
+  const int L = random.chance(50) ? W : random.in(1, W), sections = L % 2 == 0 && random.chance(40) ? 2 : 0;
+  const bool centre = random.chance(60), scaled = random.chance(70), moved = scaled && random.chance(70), added = random.chance(60);
+  const float epsilon = 0.125f;
+  const auto X = random.values(static_cast<size_t>(B * O * W)), R = random.values(X.size());
+  const auto per_row = static_cast<size_t>(sections == 0 ? L : sections), count = sections == 0 ? per_row : per_row * static_cast<size_t>(O);
+  const auto S = random.values(count), Y = random.values(count);
+  block.setup.dims[1] = {static_cast<uint32_t>(B), static_cast<uint32_t>(B)};
+  block.setup.dims[2] = {static_cast<uint32_t>(O), static_cast<uint32_t>(O)};
+  block.put(arg::dim_b, 1);
+  block.put(arg::dim_o, 2);
+  block.put(arg::epsilon, bits(epsilon));
+  block.put(arg::centre, centre);
+  block.put(arg::sections, static_cast<uint32_t>(sections));
+  block.put(arg::length, static_cast<uint32_t>(L));
+  put_rows(block, arg::x_b, B, O, W);
+  block.put(arg::x, block.append(0, X));
+  const auto parameter = [&](uint32_t word, const std::vector<float>& values) {
+    Axis along;
+    along.a = 1;
+    along.extent = along.chunk = O;
+    along.stride = sections;
+    block.axis(word + 1, along);
+    along.extent = along.chunk = static_cast<int>(per_row);
+    along.stride = 1;
+    block.axis(word + 6, along);
+    block.put(word, block.append(1, values));
+  };
+  if (scaled) parameter(arg::scale, S);
+  if (moved) parameter(arg::bias, Y);
+  if (added) {
+    put_rows(block, arg::residual_b, B, O, W);
+    block.put(arg::residual, block.append(1, R));
+  }
+  block.out.resize(X.size() * 4);
+  block.run(*block.prepare(arg::digest), {});
+  for (size_t row = 0; row < static_cast<size_t>(B * O); ++row) {
+    const auto x = [&](int i) {
+      const size_t at = row * static_cast<size_t>(W) + static_cast<size_t>(i);
+      return double{X[at]} + (added ? double{R[at]} : 0.0);
+    };
+    double sum = 0, squares = 0;
+    for (int i = 0; i < L; ++i) sum += x(i);
+    const double mean = centre ? sum / L : 0;
+    for (int i = 0; i < L; ++i) squares += (x(i) - mean) * (x(i) - mean);
+    for (int i = 0; i < W; ++i) {
+      const size_t o = row % static_cast<size_t>(O), part = static_cast<size_t>(sections == 0 ? 0 : i * sections / L);
+      const size_t of = sections == 0 ? static_cast<size_t>(i) : o * per_row + part;
+      double want = (x(i) - mean) / std::sqrt(squares / L + double{epsilon});
+      want = i >= L ? 0 : want * (scaled ? double{S[of]} : 1) + (moved ? double{Y[of]} : 0);
+      expect_close(block.f32_out(row * static_cast<size_t>(W) + static_cast<size_t>(i)), want, 1e-5 * (1 + std::abs(want)), "normalise");
+    }
+  }
+}
+
+TEST(Normalise, MatchesScalarLoop) {
+  on_every_level([] {
+    for (uint32_t seed = 0; seed < 300 && !::testing::Test::HasFailure(); ++seed) {
+      SCOPED_TRACE(seed);
+      normalise_case(seed);
+    }
+  });
+}
+
 TEST(Hostile, Elements) {
   run_hostile(eltwise_case);
   run_hostile(reduce_case);
   run_hostile(softmax_case);
+  run_hostile(normalise_case);
 }
 
 }  // namespace

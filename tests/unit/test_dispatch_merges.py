@@ -13,6 +13,7 @@ import pytest
 import onedispatch as od
 from onedispatch.dispatch.compiler import mapping
 from onedispatch.operators.families.conv import Conv
+from onedispatch.operators.families.elementwise import Eltwise
 from onedispatch.operators.families.matmul import MatMul
 from onedispatch.operators.interface.operator import Operator
 
@@ -20,7 +21,7 @@ pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is no
 
 # Operands: x, r, m of the run; w, k and the like are constants.
 SHAPES = {
-    "x": (4, 8), "r": (4, 8), "m": (8, 8), "w": (8, 8), "b": (8,), "o": (4, 1), "c": (), "z": (),
+    "x": (4, 8), "r": (4, 8), "m": (8, 8), "w": (8, 8), "k": (4, 8), "b": (8,), "o": (4, 1), "c": (), "z": (),
     "u": (1, 1, 1), "image": (1, 4, 6, 6), "kernel": (3, 4, 3, 3), "filters": (3, 4, 3, 3), "s": (3,),
 }  # fmt: skip
 OF_THE_RUN = ("x", "r", "m", "image", "filters")
@@ -40,7 +41,12 @@ FIRES = {
         "p = Conv(image, kernel)\n q = BatchNormalization(p, s, s, s, s)\n y = Relu(q)",
     ],
     "eltwise_activation": ["p = Add(x, r)\n y = Relu(p)"],
+    "eltwise_residual": [
+        "p = Add(x, r)\n y = LayerNormalization(p, b, b)",
+        "p = Add(x, k)\n y = LayerNormalization(p, b)",
+    ],
 }
+KINDS = {"eltwise_residual": "normalise"}  # what both become, where it is not of the producer's kind
 STOPS = [
     ("matmul_bias", "p = MatMul(x, w)\n y = Add(p, r)", "r is no constant: a product would get a residual"),
     ("matmul_bias", "p = MatMul(x, m)\n y = Add(p, b)", "m is no constant matrix"),
@@ -63,6 +69,17 @@ STOPS = [
         "conv_batch_norm",
         "p = Conv(image, kernel)\n q = Relu(p)\n y = BatchNormalization(q, s, s, s, s)",
         "relu is applied to the result of conv already",
+    ),
+    ("eltwise_residual", "p = Add(x, b)\n y = LayerNormalization(p, b)", "two of one shape"),
+    (
+        "eltwise_residual",
+        "p = Add(x, r)\n q = Relu(p)\n y = LayerNormalization(q, b)",
+        "relu is applied to the sum first",
+    ),
+    (
+        "eltwise_residual",
+        "p = Add(x, r)\n q = LayerNormalization(p, b, b)\n y = Add(q, p)",
+        "p (of Add_0) is read by Add_2 too",
     ),
     ("eltwise_activation", "p = Add(x, r)\n q = Relu(p)\n y = Tanh(q)", "relu is applied to the result"),
 ]  # fmt: skip
@@ -104,7 +121,7 @@ def test_a_merge_takes_nodes_and_is_named(merge: str, nodes: str) -> None:
     names = [row.node for row in rows]
     for row in rows:
         others = ", ".join(name for name in names if name != row.node)
-        kind = merge.rpartition("_")[0].removesuffix("_batch")
+        kind = KINDS.get(merge, merge.partition("_")[0])
         assert row.reason.startswith(f"as {kind} together with {others}: merge ")
         assert row.reason.endswith(f"merge {merge}") and not row.remark
 
@@ -132,11 +149,11 @@ def classes(one: type[Operator]) -> Iterator[type[Operator]]:
 
 
 def test_every_merge_has_nodes_that_it_takes_and_nodes_that_it_does_not() -> None:
-    own = {f"{one.kind}_{merge.name}" for one in (MatMul, Conv) for merge in one.merges}
+    own = {f"{one.kind}_{merge.name}" for one in (Eltwise, MatMul, Conv) for merge in one.merges}
     others = {merge.name for one in classes(Operator) for merge in one.merges} - {
-        merge.name for one in (MatMul, Conv) for merge in one.merges
+        merge.name for one in (Eltwise, MatMul, Conv) for merge in one.merges
     }
-    assert not others and own | {"eltwise_activation"} == set(FIRES) == {name for name, *_ in STOPS}
+    assert not others and own == set(FIRES) == {name for name, *_ in STOPS}
 
 
 def test_a_rule_and_a_merge_are_told_together() -> None:

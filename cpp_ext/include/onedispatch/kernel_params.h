@@ -543,7 +543,7 @@ constexpr uint32_t bias = 3;
 }  // namespace scalar
 }  // namespace lrn
 namespace normalise {
-constexpr uint32_t digest = 0xF92FA37B;
+constexpr uint32_t digest = 0x126126F8;
 constexpr uint32_t dim_b = 40;
 constexpr uint32_t dim_o = 41;
 constexpr uint32_t x = 42;
@@ -556,11 +556,15 @@ constexpr uint32_t scale_sections = 64;
 constexpr uint32_t bias = 69;
 constexpr uint32_t bias_o = 70;
 constexpr uint32_t bias_sections = 75;
-constexpr uint32_t out = 80;
-constexpr uint32_t epsilon = 81;
-constexpr uint32_t centre = 82;
-constexpr uint32_t sections = 83;
-constexpr uint32_t length = 84;
+constexpr uint32_t residual = 80;
+constexpr uint32_t residual_b = 81;
+constexpr uint32_t residual_o = 86;
+constexpr uint32_t residual_length = 91;
+constexpr uint32_t out = 96;
+constexpr uint32_t epsilon = 97;
+constexpr uint32_t centre = 98;
+constexpr uint32_t sections = 99;
+constexpr uint32_t length = 100;
 namespace dim {
 constexpr uint32_t b = 0;
 constexpr uint32_t o = 1;
@@ -569,7 +573,8 @@ namespace operand {
 constexpr uint32_t x = 0;
 constexpr uint32_t scale = 1;
 constexpr uint32_t bias = 2;
-constexpr uint32_t out = 3;
+constexpr uint32_t residual = 3;
+constexpr uint32_t out = 4;
 }  // namespace operand
 namespace scalar {
 constexpr uint32_t epsilon = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::normalise: x and out chunk [T_b][T_o][length], scale and bias [T_o][sections] or [length], rows whole in
-// their chunks. Computed in f32, rounded once.
+// their chunks; the residual as x. Computed in f32, rounded once.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -22,6 +22,7 @@ class Normalise final : public Kernel {
       : x_(setup.operands[operand::x]),
         scale_(setup.operands[operand::scale]),
         bias_(setup.operands[operand::bias]),
+        residual_(setup.operands[operand::residual]),
         out_(setup.operands[operand::out].dtype),
         dim_o_(setup.roles[1]),
         epsilon_(setup.f32(scalar::epsilon)),
@@ -31,10 +32,7 @@ class Normalise final : public Kernel {
     batches_ = static_cast<int>(out[0].chunk);
     rows_ = static_cast<int>(out[1].chunk);
     width_ = static_cast<int>(out[2].chunk);
-    for (uint32_t i = 0; i < 3; ++i) {
-      const bool same = x_.axes[i].chunk == out[i].chunk && (x_.axes[i].stride == out[i].stride || out[i].chunk == 1);
-      if (!same) reject(setup, setup.spec->operands[operand::x].at + 1 + params::kAxisWords * i, "x", "accepted: the same chunk as out has");
-    }
+    for (const uint32_t which : {operand::x, operand::residual}) check_rows(setup, which);
     const uint32_t given = setup.scalars[scalar::length];
     length_ = given == 0 ? width_ : static_cast<int>(given);
     if (given > static_cast<uint32_t>(width_) || width_ == 0) {
@@ -56,6 +54,10 @@ class Normalise final : public Kernel {
     const size_t elements = static_cast<size_t>(batches_) * static_cast<size_t>(rows_) * static_cast<size_t>(width_);
     const float* x = words_in<float>(x_, call, 0, static_cast<int64_t>(elements), kScratchWords);
     const Result<float> result(out_, call, elements);
+    if (residual_.present) {
+      simd().binary(params::eltwise_func::add_, x, 1, residual_.f32_in(call), 1, result.words, elements);
+      x = result.words;
+    }
     const float* scale = place(scale_, call);
     const float* bias = place(bias_, call);
     float* out = result.words;
@@ -69,6 +71,17 @@ class Normalise final : public Kernel {
   }
 
  private:
+  // The same rows as those of out.
+  static void check_rows(const Setup& setup, uint32_t which) {
+    const Operand& given = setup.operands[which];
+    if (!given.present) return;
+    const auto& out = setup.operands[operand::out].axes;
+    for (uint32_t i = 0; i < 3; ++i) {
+      const bool same = given.axes[i].chunk == out[i].chunk && (given.axes[i].stride == out[i].stride || out[i].chunk == 1);
+      if (!same) reject(setup, setup.spec->operands[which].at + 1 + params::kAxisWords * i, setup.spec->operands[which].name, "accepted: the same chunk as out has");
+    }
+  }
+
   // A value for every element of a row, or for every section of each row.
   void check_parameter(const Setup& setup, uint32_t which) const {
     const Operand& given = setup.operands[which];
@@ -118,7 +131,7 @@ class Normalise final : public Kernel {
     std::fill(out + length_, out + width_, 0.0f);
   }
 
-  Operand x_, scale_, bias_;
+  Operand x_, scale_, bias_, residual_;
   uint32_t out_, dim_o_;
   float epsilon_;
   bool centre_;
