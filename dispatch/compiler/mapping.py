@@ -16,7 +16,7 @@ from typing import Literal
 from onedispatch.dispatch.compiler.copies import device_copy
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.frontend.shape_operands import data_positions, shape_positions
-from onedispatch.dispatch.rules.words import an_output, did_not_fire, read_elsewhere
+from onedispatch.dispatch.rules.words import an_output, did_not_fire, read_earlier, read_elsewhere
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Alias, Lowering, Operator
@@ -231,8 +231,9 @@ def in_order(units: Sequence[Unit]) -> list[Unit]:
 def absorb(units: Sequence[Unit], outputs: frozenset[str]) -> list[Unit]:
     """Merges operators into the producer of one of their inputs until nothing changes.
 
-    A producer may absorb its reader when nobody else needs the value between them; the
-    merged operator takes the reader's place, where all its inputs exist. What would not fit the device
+    A producer may absorb its reader when nobody else needs the value between them, or when the merged
+    operator writes it too; it takes the reader's place, where all its inputs exist, so that nobody may need
+    the value before. What would not fit the device
     is not merged. Units say which merges made them, and which nearly took them.
     """
     live: list[Unit | None] = list(units)
@@ -288,12 +289,14 @@ def _merge(
     if merge is None:
         return None
     name = f"merge {first.kind or type(first).__name__}_{merge.name}"
-    reason = _needed_elsewhere(producer, consumer, readers, outputs)
+    reason, make = _needed_elsewhere(producer, consumer, readers, outputs), merge.make
+    if reason and merge.keep is not None:
+        reason, make = _needed_before(producer, consumer, readers), merge.keep
     if reason:
         return did_not_fire(name, reason)
     try:
         with blamed_on(type(first), about, Unsupported):
-            operator = merge.make(first, second)
+            operator = make(first, second)
             operator.check_fits()
     except Unsupported as error:  # together they do not fit, say
         return did_not_fire(name, str(error))
@@ -315,6 +318,15 @@ def _needed_elsewhere(
     mine = {one.name for one in consumer.nodes}
     other = next((unit.nodes[0].name for unit in given if unit.nodes[0].name not in mine), "")
     return read_elsewhere(between, node, other or consumer.nodes[0].name)
+
+
+def _needed_before(producer: Unit, consumer: Unit, readers: Mapping[str, Sequence[Unit]]) -> str:
+    """Who needs the one value that ``producer`` makes before ``consumer`` does; "" where nobody does."""
+    (between,) = producer.writes
+    earliest, *_ = readers[between]  # in the order in which they run
+    if earliest.writes[0] == consumer.writes[0]:  # it may have taken in another producer by now
+        return ""
+    return read_earlier(between, producer.nodes[-1].name, earliest.nodes[0].name)
 
 
 def to_host(unit: Unit, refusal: Refusal) -> Unit:

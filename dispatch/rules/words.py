@@ -22,3 +22,7 @@ def an_output(value: str, node: str) -> str:
 
 def read_elsewhere(value: str, node: str, reader: str) -> str:
     return f"{value} (of {node}) is read by {reader} too"
+
+
+def read_earlier(value: str, node: str, reader: str) -> str:
+    return f"{value} (of {node}) is read by {reader} before"

@@ -30,7 +30,8 @@ _ROWS, _PARAMETERS = f"b o {LENGTH}", f"o {SECTIONS}"
 
 def _cost() -> e.Expr:
     """Walks of every row: the residual, its sum and centring, the squares' sum, scaling; scale with bias,
-    where every element has its own. Where sections have theirs, it is one walk with the scaling."""
+    where every element has its own. Where sections have theirs, it is one walk with the scaling. What is
+    added up first is stored once, into ``out`` or as ``total``: the walk is the same."""
     length, op, mul = e.count("x", LENGTH), operations("x"), e.device("mul_cycles", "x")
     centre, scale, bias = e.scalar("centre"), e.present("scale"), e.present("bias")
     residual = e.present("residual")
@@ -59,7 +60,7 @@ NORMALISE = declare(
             Tensor("bias", _PARAMETERS, optional=True),
             Tensor("residual", _ROWS, optional=True),
         ),
-        outputs=(Tensor("out", _ROWS, FLOATS),),
+        outputs=(Tensor("out", _ROWS, FLOATS), Tensor("total", _ROWS, optional=True)),
         scalars=(
             Scalar("epsilon", "f32", low=0.0),
             Scalar("centre", high=1, default=1),  # 0: divided by the root mean square as they are
@@ -71,7 +72,7 @@ NORMALISE = declare(
         code_bytes=2048,
         summary=(
             "(x - mean) / sqrt(variance + epsilon) * scale[o] + bias[o] of every row [b][o], "
-            "with the residual added to x first"
+            "with the residual added to x first; total is that sum"
         ),
     )
 )
@@ -82,7 +83,7 @@ class Normalise(Operator):
     [rows, sections].
 
     ``length`` may be several dimensions of ``x`` where its rows have no padding. With ``residual``, the last
-    input is as ``x`` and added to it first, both float32.
+    input is as ``x`` and added to it first, both float32; a further output is that sum.
     """
 
     kind = "normalise"
@@ -106,12 +107,16 @@ class Normalise(Operator):
         self.sizes, self.epsilon, self.centre, self.sections = sizes, epsilon, centre, sections
         self.residual = residual
 
-    def with_residual(self, x: TensorSpec, residual: TensorSpec) -> Normalise:
+    def with_residual(
+        self, x: TensorSpec, residual: TensorSpec, total: TensorSpec | None = None
+    ) -> Normalise:
+        """What normalises the sum of both, and writes it too where ``total`` is given."""
         if self.residual:
             raise Unsupported(f"{self.name} adds a residual already", "one")
         if self.output.dtype != np.float32:
             raise Unsupported(f"{self.name} of {self.output.dtype}", "float32")
-        return cast(Normalise, self.replaced(inputs=(x, *self.inputs[1:], residual), residual=True))
+        inputs, written = (x, *self.inputs[1:], residual), () if total is None else (total,)
+        return cast(Normalise, self.replaced(inputs=inputs, residual=True, further_outputs=written))
 
     def nests(self) -> list[Nest]:
         if not self.output.size:
@@ -121,6 +126,7 @@ class Normalise(Operator):
         sizes, strides = (batches, rows, width), (rows * width, width, 1)
         access = Access(0), Access(1), Access(None)
         x, out = (Operand(name, n, row, sizes, strides, access) for name, n in (("x", 0), ("out", OUTPUT)))
+        total = [Operand("total", OUTPUT - 1, F32, sizes, strides, access) for _ in self.further_outputs]
         if self.sections:
             laid = (rows, self.sections), (self.sections, 1), (Access(1), Access(None))
         else:
@@ -136,13 +142,17 @@ class Normalise(Operator):
             "length": length,
         }
         dims = Dim("b", batches), Dim("o", rows)
-        return [Nest(NORMALISE, dims, (x, *parameters), (out,), {"b": 0, "o": 1}, scalars)]
+        return [Nest(NORMALISE, dims, (x, *parameters), (out, *total), {"b": 0, "o": 1}, scalars)]
 
     def reference(self, *arrays: Array) -> Array:
+        return self.references(*arrays)[0]
+
+    def references(self, *arrays: Array) -> list[Array]:
         batches, rows, length = self.sizes
         x = arrays[0].astype(np.float32).reshape(batches, rows, 1, length)
         if self.residual:
             arrays, x = arrays[:-1], x + arrays[-1].reshape(x.shape)
+        total = [x.reshape(t.shape) for t in self.further_outputs]
         if self.centre:
             x = x - x.mean(axis=-1, keepdims=True)
         variance = (x * x).mean(axis=-1, keepdims=True)
@@ -152,7 +162,7 @@ class Normalise(Operator):
         shape = (rows, self.sections, 1) if self.sections else (length,)
         for parameter, function in zip(arrays[1:], (np.multiply, np.add), strict=False):
             y = function(y, parameter.reshape(shape))
-        return np.asarray(y, np.float32).astype(self.output.dtype).reshape(self.output.shape)
+        return [np.asarray(y, np.float32).astype(self.output.dtype).reshape(self.output.shape), *total]
 
 
 class Steps:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from onedispatch.operators.declarations.tensor import Unsupported
+from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,14 @@ class Merge:
 
     ``concerns(producer, reader)`` says whether it is about the two; ``make`` gives the operator that both
     become, which writes what the reader wrote and may take more inputs. It raises ``Unsupported`` with the
-    condition that failed. That nobody else reads the value between them is seen to by who asks.
+    condition that failed. That nobody else reads the value between them is seen to by who asks; where
+    somebody does, ``keep`` gives the operator that writes it too, if there is one.
     """
 
     name: str
     concerns: Callable[[Any, Any], bool]
     make: Callable[[Any, Any], Any]
+    keep: Callable[[Any, Any], Any] | None = None
 
 
 def _applies(producer: Any, reader: Any) -> bool:
@@ -50,15 +52,19 @@ def _summed(producer: Any, reader: Any) -> bool:
     return bool(reader.adds_residual and producer.summands and reader.inputs[0].name == producer.output.name)
 
 
-def _with_residual(producer: Any, reader: Any) -> Any:
+def _with_residual(producer: Any, reader: Any, total: TensorSpec | None = None) -> Any:
     given = producer.activation.code
     if given != "none":
         raise Unsupported(f"{given} is applied to the sum first", "none before it")
     x, residual = producer.summands
     if {x.shape, residual.shape} != {producer.output.shape}:
         raise Unsupported(f"a sum of {x} and {residual}", "two of one shape")
-    return reader.with_residual(x, residual)
+    return reader.with_residual(x, residual, total)
 
 
-# A sum whose only reader adds up while it holds both.
-RESIDUAL = Merge("residual", _summed, _with_residual)
+def _with_total(producer: Any, reader: Any) -> Any:
+    return _with_residual(producer, reader, producer.output)
+
+
+# A sum whose reader adds up while it holds both.
+RESIDUAL = Merge("residual", _summed, _with_residual, _with_total)

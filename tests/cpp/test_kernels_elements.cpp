@@ -423,8 +423,11 @@ void normalise_case(uint32_t seed) {
     put_rows(block, arg::residual_b, B, O, W);
     block.put(arg::residual, block.append(1, R));
   }
-  block.out.resize(X.size() * 4);
+  const bool total = added && random.chance(50);
+  block.put(arg::total, total ? port(kOutPort, static_cast<uint32_t>(X.size() * 4)) : params::kAbsent);
+  block.out.resize(X.size() * (total ? 8 : 4));
   block.run(*block.prepare(arg::digest), {});
+  for (size_t i = 0; total && i < X.size(); ++i) EXPECT_EQ(block.f32_out(X.size() + i), X[i] + R[i]) << "total " << i;
   for (size_t row = 0; row < static_cast<size_t>(B * O); ++row) {
     const auto x = [&](int i) {
       const size_t at = row * static_cast<size_t>(W) + static_cast<size_t>(i);
@@ -451,6 +454,19 @@ TEST(Normalise, MatchesScalarLoop) {
       normalise_case(seed);
     }
   });
+}
+
+TEST(Normalise, HasNoTotalWithoutAResidual) {
+  namespace arg = params::normalise;
+  Block block;
+  block.setup.dims[1] = block.setup.dims[2] = {1, 1};
+  block.put(arg::dim_b, 1);
+  block.put(arg::dim_o, 2);
+  put_rows(block, arg::x_b, 1, 1, 4);
+  block.put(arg::x, block.append(0, std::vector<float>(4)));
+  block.put(arg::total, port(kOutPort, 16));
+  block.out.resize(32);
+  EXPECT_THROW(block.prepare(arg::digest), KernelError);
 }
 
 TEST(Hostile, Elements) {

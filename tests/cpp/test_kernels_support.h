@@ -106,7 +106,7 @@ struct Block : Operation {
         if (given.count(operand.at) == 0) words[operand.at] = params::kAbsent;
         continue;
       }
-      words[operand.at] = port(kOutPort, 0);
+      if (given.count(operand.at) == 0) words[operand.at] = port(kOutPort, 0);
     }
     for (const auto& [at, type] : types) {
       if (words[at] != params::kAbsent) words[at] |= type << params::kDtypeShift;

@@ -304,6 +304,8 @@ def test_a_residual_is_one_more_walk_of_every_row(device: Device) -> None:
     summed = cycles(alone.with_residual(x, r), device)
     assert summed == 100 + 8 * row
     assert summed - cycles(alone, device) == 8 * (10 + np.ceil(250 / lanes))
+    # Where the sum is a result, it is stored there instead of where the rows are held.
+    assert cycles(alone.with_residual(x, r, tensor("t", (8, 250))), device) == summed
 
 
 def product(device: Device, m: int, k: int, n: int, dtype: Any = np.int8, out: Any = np.int32) -> float:

@@ -46,6 +46,15 @@ FIRES = {
         "p = Add(x, k)\n y = LayerNormalization(p, b)",
     ],
 }
+# Merges after which others may have the value between them, and nodes that need it.
+KEEPS = {
+    "eltwise_residual": [
+        "p = Add(x, r)\n q = LayerNormalization(p, b, b)\n y = Add(q, p)",
+        "p = Add(x, r)\n q = LayerNormalization(p, b)\n s = Relu(p)\n y = Add(q, s)",
+        "p = Add(x, r)\n q = LayerNormalization(p, b)\n s = LayerNormalization(p, b, b)\n y = Add(s, q)",
+        "p = Add(x, r)\n q = LayerNormalization(p, b)\n s = Add(q, p)\n y = LayerNormalization(s, b)",
+    ],
+}
 KINDS = {"eltwise_residual": "normalise"}  # what both become, where it is not of the producer's kind
 STOPS = [
     ("matmul_bias", "p = MatMul(x, w)\n y = Add(p, r)", "r is no constant: a product would get a residual"),
@@ -78,8 +87,8 @@ STOPS = [
     ),
     (
         "eltwise_residual",
-        "p = Add(x, r)\n q = LayerNormalization(p, b, b)\n y = Add(q, p)",
-        "p (of Add_0) is read by Add_2 too",
+        "p = Add(x, r)\n q = Relu(p)\n s = LayerNormalization(p, b, b)\n y = Add(q, s)",
+        "p (of Add_0) is read by Relu_1 before",
     ),
     ("eltwise_activation", "p = Add(x, r)\n q = Relu(p)\n y = Tanh(q)", "relu is applied to the result"),
 ]  # fmt: skip
@@ -136,10 +145,21 @@ def test_a_merge_says_what_failed(merge: str, nodes: str, condition: str) -> Non
 
 
 @pytest.mark.parametrize("merge", sorted(FIRES))
-def test_a_value_that_leaves_the_model_is_not_merged(merge: str) -> None:
-    nodes = FIRES[merge][0]
-    rows = compared(model(nodes, "p"))
-    assert f"merge {merge} did not fire: p (of {rows[0].node}) is an output of the model" in rows[1].remark
+def test_a_value_that_leaves_the_model_is_not_merged_away(merge: str) -> None:
+    rows = compared(model(FIRES[merge][0], "p"))
+    told = f"merge {merge} did not fire: p (of {rows[0].node}) is an output of the model"
+    assert (told in rows[1].remark) == (merge not in KEEPS)
+    assert (f"merge {merge}" in rows[1].reason) == (merge in KEEPS)
+
+
+@pytest.mark.parametrize(("merge", "nodes"), [(name, one) for name, some in KEEPS.items() for one in some])
+@pytest.mark.parametrize("outputs", [(), ("p",)], ids=["inside", "leaves"])
+def test_a_value_that_others_need_is_written_too(merge: str, nodes: str, outputs: tuple[str, ...]) -> None:
+    first, second, *others = compared(model(nodes, *outputs))
+    kind = KINDS[merge]
+    assert first.reason == f"as {kind} together with {second.node}: merge {merge}"
+    assert second.reason == f"as {kind} together with {first.node}: merge {merge}"
+    assert not any(first.node in row.reason for row in others)
 
 
 def classes(one: type[Operator]) -> Iterator[type[Operator]]:
@@ -154,6 +174,10 @@ def test_every_merge_has_nodes_that_it_takes_and_nodes_that_it_does_not() -> Non
         merge.name for one in (Eltwise, MatMul, Conv) for merge in one.merges
     }
     assert not others and own == set(FIRES) == {name for name, *_ in STOPS}
+    keeping = (
+        f"{one.kind}_{merge.name}" for one in (Eltwise, MatMul, Conv) for merge in one.merges if merge.keep
+    )
+    assert set(keeping) == set(KEEPS)
 
 
 def test_a_rule_and_a_merge_are_told_together() -> None:

@@ -543,7 +543,7 @@ constexpr uint32_t bias = 3;
 }  // namespace scalar
 }  // namespace lrn
 namespace normalise {
-constexpr uint32_t digest = 0x126126F8;
+constexpr uint32_t digest = 0xF4C0D576;
 constexpr uint32_t dim_b = 40;
 constexpr uint32_t dim_o = 41;
 constexpr uint32_t x = 42;
@@ -561,10 +561,11 @@ constexpr uint32_t residual_b = 81;
 constexpr uint32_t residual_o = 86;
 constexpr uint32_t residual_length = 91;
 constexpr uint32_t out = 96;
-constexpr uint32_t epsilon = 97;
-constexpr uint32_t centre = 98;
-constexpr uint32_t sections = 99;
-constexpr uint32_t length = 100;
+constexpr uint32_t total = 97;
+constexpr uint32_t epsilon = 98;
+constexpr uint32_t centre = 99;
+constexpr uint32_t sections = 100;
+constexpr uint32_t length = 101;
 namespace dim {
 constexpr uint32_t b = 0;
 constexpr uint32_t o = 1;
@@ -575,6 +576,7 @@ constexpr uint32_t scale = 1;
 constexpr uint32_t bias = 2;
 constexpr uint32_t residual = 3;
 constexpr uint32_t out = 4;
+constexpr uint32_t total = 5;
 }  // namespace operand
 namespace scalar {
 constexpr uint32_t epsilon = 0;

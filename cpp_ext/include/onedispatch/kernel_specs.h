@@ -2211,18 +2211,20 @@ static const od_axis_spec od_normalise_scale[] = {{"o", 1}, {"sections", 255}};
 static const od_axis_spec od_normalise_bias[] = {{"o", 1}, {"sections", 255}};
 static const od_axis_spec od_normalise_residual[] = {{"b", 0}, {"o", 1}, {"length", 255}};
 static const od_axis_spec od_normalise_out[] = {{"b", 0}, {"o", 1}, {"length", 255}};
+static const od_axis_spec od_normalise_total[] = {{"b", 0}, {"o", 1}, {"length", 255}};
 static const od_operand_spec od_normalise_operands[] = {
     {"x", 42, 7u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 4, 0, od_normalise_x, 3},
     {"scale", 58, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_normalise_scale, 2},
     {"bias", 69, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_normalise_bias, 2},
     {"residual", 80, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_normalise_residual, 3},
     {"out", 96, 7u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 4, 0, od_normalise_out, 3},
+    {"total", 97, 1u, OD_ROLE_OUTPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_normalise_total, 3},
 };
 static const od_scalar_spec od_normalise_scalars[] = {
-    {"epsilon", 97, OD_SCALAR_F32, 0.0, INFINITY, 0, 4, 0},
-    {"centre", 98, OD_SCALAR_U32, 0.0, 1.0, 0, 4, 0},
-    {"sections", 99, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 4, 0},
-    {"length", 100, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 4, 0},
+    {"epsilon", 98, OD_SCALAR_F32, 0.0, INFINITY, 0, 4, 0},
+    {"centre", 99, OD_SCALAR_U32, 0.0, 1.0, 0, 4, 0},
+    {"sections", 100, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 4, 0},
+    {"length", 101, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 4, 0},
 };
 /* call_cycles + tile(b) * tile(o) * ((1 + present(residual) + 2 * centre + (1 - parted) * present(scale) + parted * max(sections, 1) + (1 - parted) * 1) * row_cycles + line * ((1 + present(residual) + 2 * centre + present(bias)) * x's op_cycles + (1 + (1 - parted) * present(scale)) * x's mul_cycles) + (parted * max(sections, 1) * ceil(count(x, *length) / max(sections, 1) / x's lanes) + (1 - parted) * line) * x's mul_cycles + (2 + centre) * x's div_cycles + x's sqrt_cycles + parted * max(sections, 1) * x's mul_cycles + (1 + centre) * halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + x's op_cycles))
  * line: ceil(count(x, *length) / x's lanes)
@@ -2362,9 +2364,9 @@ static const od_step od_normalise_cost[] = {
 static const char* const od_normalise_dims[] = {"b", "o"};
 static const char* const od_normalise_constants[] = {"call_cycles", "row_cycles", "lanes", "op_cycles", "mul_cycles", "div_cycles", "sqrt_cycles", "move_cycles"};
 enum { OD_NORMALISE_B = 0, OD_NORMALISE_O = 1 };
-enum { OD_NORMALISE_X = 0, OD_NORMALISE_SCALE = 1, OD_NORMALISE_BIAS = 2, OD_NORMALISE_RESIDUAL = 3, OD_NORMALISE_OUT = 4 };
+enum { OD_NORMALISE_X = 0, OD_NORMALISE_SCALE = 1, OD_NORMALISE_BIAS = 2, OD_NORMALISE_RESIDUAL = 3, OD_NORMALISE_OUT = 4, OD_NORMALISE_TOTAL = 5 };
 enum { OD_NORMALISE_EPSILON = 0, OD_NORMALISE_CENTRE = 1, OD_NORMALISE_SECTIONS = 2, OD_NORMALISE_LENGTH = 3 };
-static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0x126126F8u, od_normalise_dims, 2, 0, 0, od_normalise_operands, 5, 0, 0, od_normalise_scalars, 4, od_normalise_cost, 129, 0, 0, 0, od_normalise_constants, 8, 101, 128, 2048, OD_PRINT_NO};
+static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0xF4C0D576u, od_normalise_dims, 2, 0, 0, od_normalise_operands, 6, 0, 0, od_normalise_scalars, 4, od_normalise_cost, 129, 0, 0, 0, od_normalise_constants, 8, 102, 128, 2048, OD_PRINT_NO};
 static const od_axis_spec od_pool_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_pool_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_operands[] = {

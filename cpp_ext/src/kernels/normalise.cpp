@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::normalise: x and out chunk [T_b][T_o][length], scale and bias [T_o][sections] or [length], rows whole in
-// their chunks; the residual as x. Computed in f32, rounded once.
+// their chunks; the residual and the total as x. Computed in f32, rounded once.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -23,6 +23,7 @@ class Normalise final : public Kernel {
         scale_(setup.operands[operand::scale]),
         bias_(setup.operands[operand::bias]),
         residual_(setup.operands[operand::residual]),
+        writes_total_(setup.operands[operand::total].present != 0),
         out_(setup.operands[operand::out].dtype),
         dim_o_(setup.roles[1]),
         epsilon_(setup.f32(scalar::epsilon)),
@@ -41,6 +42,7 @@ class Normalise final : public Kernel {
     if (sections_ != 0 && (sections_ < 0 || length_ % sections_ != 0)) {
       reject(setup, params::normalise::sections, "sections", "accepted: 0, or what the length " + std::to_string(length_) + " is a multiple of");
     }
+    if (writes_total_ && !residual_.present) reject(setup, setup.spec->operands[operand::total].at, "total", "accepted: one beside a residual");
     if (bias_.present && !scale_.present) reject(setup, setup.spec->operands[operand::bias].at, "bias", "accepted: one beside a scale");
     for (const uint32_t which : {operand::scale, operand::bias}) check_parameter(setup, which);
   }
@@ -55,8 +57,9 @@ class Normalise final : public Kernel {
     const float* x = words_in<float>(x_, call, 0, static_cast<int64_t>(elements), kScratchWords);
     const Result<float> result(out_, call, elements);
     if (residual_.present) {
-      simd().binary(params::eltwise_func::add_, x, 1, residual_.f32_in(call), 1, result.words, elements);
-      x = result.words;
+      float* total = writes_total_ ? reinterpret_cast<float*>(call.operand[operand::total]) : result.words;
+      simd().binary(params::eltwise_func::add_, x, 1, residual_.f32_in(call), 1, total, elements);
+      x = total;
     }
     const float* scale = place(scale_, call);
     const float* bias = place(bias_, call);
@@ -132,6 +135,7 @@ class Normalise final : public Kernel {
   }
 
   Operand x_, scale_, bias_, residual_;
+  bool writes_total_;
   uint32_t out_, dim_o_;
   float epsilon_;
   bool centre_;
