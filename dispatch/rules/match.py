@@ -17,7 +17,7 @@ from onedispatch.transactions.base.phrases import counted
 
 _COMMUTE = frozenset("Add Mul Max Min".split())
 # Operands beyond those that a rule names are axes and the like: conditions look at them.
-_STRUCTURED = frozenset("ReduceMean ReduceMax ReduceSum Slice Split Reshape Expand Unsqueeze".split())
+_STRUCTURED = frozenset("ReduceMean ReduceMax ReduceSum Slice Split Reshape Expand Squeeze Unsqueeze".split())
 # How far a constant may be from the number that a rule names: exporters round it to the model's type, and
 # some write six digits.
 _PRECISION = {"float64": 1e-6, "float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}

@@ -47,7 +47,8 @@ def numbers(pattern: p.Pattern) -> int:
 class Builder:
     """``flip`` turns operands that commute; the number at position ``wrong`` is off by a percent.
 
-    ``table`` is how wide tables of angles are; ``computed`` ones are made of angles that are an input.
+    ``table`` is how wide tables of angles are; ``computed`` ones are made of angles that are an input, and
+    where ``heads_behind`` they are for x [batch, places, heads, size].
     """
 
     axes: tuple[int, ...] = (-1,)
@@ -58,6 +59,7 @@ class Builder:
     shape: tuple[int, ...] = SHAPE
     table: int = 0
     computed: bool = False
+    heads_behind: bool = False
     tables: list[onnx.NodeProto] = field(default_factory=list)  # they are not the rule's
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     inputs: list[str] = field(default_factory=lambda: ["x"])
@@ -118,6 +120,8 @@ class Builder:
                 return self._weight(name, seen if name == "shown" else ~seen)
             case p.Value("low"):
                 return self._weight("low", np.array(np.finfo(np.float32).min))
+            case p.Value("first_of_pair" | "second_of_pair" as name):
+                return self._weight(name, np.array(name == "second_of_pair", np.int64))
             case p.Value(name, constant):
                 size = 1 if constant else self.shape[-1]
                 start = {"eps": 1e-3, "a": 0.25, "b": 0.5}.get(name, 0.5)
@@ -129,25 +133,43 @@ class Builder:
     def _table(self, name: str) -> str:
         """Cosines or sines of angles for each place: both halves alike, or one half."""
         places, half = self.shape[-2], self.shape[-1] // 2
+        heads = [2] if self.heads_behind else list(range(1, len(self.shape) - 2))
         if not self.computed:
             table = np.linspace(0, 1, places * half, dtype=np.float32).reshape(1, places, half)
-            table = np.concatenate([table] * ((self.table or 2 * half) // half), axis=-1) + np.float32(
-                name == "s"
-            )
-            return self._weight(name, table.reshape((1,) * (len(self.shape) - 3) + table.shape))
+            times = (self.table or 2 * half) // half
+            table = np.repeat(table, times, -1) if self.in_pairs else np.concatenate([table] * times, axis=-1)
+            return self._weight(name, np.expand_dims(table + np.float32(name == "s"), tuple(heads)))
         function, both = ("Cos", "Sin")[name == "s"], "angles"
         make = helper.make_node
         if name not in self._made:
             if self.table == 2 * half:
                 both = f"table_both_{name}"
-                self.tables.append(make("Concat", ["angles"] * 2, [both], name=both, axis=-1))
-            axes = self._weight("table_axes", np.arange(1, len(self.shape) - 2))
+                self.tables += self._doubled(both)
+            axes = self._weight("table_axes", np.array(heads))
             nodes = (function, [both]), ("Unsqueeze", [f"table_{function}", axes])
             for op_type, inputs in nodes:
                 made = f"table_{op_type}" if op_type == function else f"table_{name}"
                 self.tables.append(make(op_type, inputs, [made], name=made))
             self._made[name] = f"table_{name}"
         return self._made[name]
+
+    @property
+    def in_pairs(self) -> bool:
+        """Whether halves are every second element."""
+        return "pairs" in self._named
+
+    def _doubled(self, name: str) -> list[onnx.NodeProto]:
+        """Each angle for both halves."""
+        if not self.in_pairs:
+            return [helper.make_node("Concat", ["angles"] * 2, [name], name=name, axis=-1)]
+        last = self._weight("table_last", np.array([-1]))
+        whole = self._weight("table_whole", np.array([*self.shape[:1], self.shape[-2], self.shape[-1]]))
+        single, pair = f"{name}_single", f"{name}_pair"
+        return [
+            helper.make_node("Unsqueeze", ["angles", last], [single], name=single),
+            helper.make_node("Concat", [single] * 2, [pair], name=pair, axis=-1),
+            helper.make_node("Reshape", [pair, whole], [name], name=name),
+        ]
 
     def _weight(self, name: str, array: np.ndarray[Any, Any]) -> str:
         self.weights[name] = array
@@ -159,6 +181,8 @@ class Builder:
         operands = list(pattern.operands)
         if self.flip and pattern.op_type in _COMMUTE:
             operands.reverse()
+        if pattern.op_type == "Split" and "split" in self._made:
+            return f"split_{pattern.output}"
         inputs = [self._build(one) for one in operands]
         attributes = dict(pattern.attributes)
         if pattern.op_type in _REDUCTIONS:
@@ -168,13 +192,16 @@ class Builder:
             else:
                 attributes["axes"] = list(self.axes)
         if pattern.op_type == "Slice":
-            half, last = self.shape[-1] // 2, len(self.shape) - 1
-            ends = {"high": (half, self.shape[-1]), "low": (0, half)}[pattern.name]
-            for kind, number in zip(("start", "end", "axis"), (*ends, last), strict=True):
+            size, last = self.shape[-1], len(self.shape) - 1
+            ends = {"high": (size // 2, size), "low": (0, size // 2)}[pattern.name]
+            said: tuple[int, ...] = (*ends, last)
+            if self.in_pairs:
+                said = int(pattern.name == "high"), size, last, 2
+            for kind, number in zip(("start", "end", "axis", "step"), said, strict=False):
                 inputs.append(self._weight(f"{pattern.name}_{kind}", np.array([number], np.int64)))
         for kind, given in self._structure(pattern).items():
             inputs.append(self._weight(f"{pattern.name}_{kind}", np.array(given, np.int64)))
-        attributes |= {"axis": -1} if pattern.op_type in ("Concat", "Softmax") else {}
+        attributes |= {"axis": -1} if pattern.op_type in ("Concat", "Gather", "Softmax") else {}
         name = pattern.name or f"v{len(self.nodes)}"
         output = f"{name}_{pattern.op_type}"
         if pattern.op_type == "Split":
@@ -187,8 +214,8 @@ class Builder:
     def _halves(self, pattern: p.Op, inputs: list[str]) -> str:
         """An output of the one Split of ``inputs``."""
         outputs = ["split_0", "split_1"]
-        if not any(node.op_type == "Split" for node in self.nodes):
-            self.nodes.append(helper.make_node("Split", inputs, outputs, name="split", axis=-1))
+        self.nodes.append(helper.make_node("Split", inputs, outputs, name="split", axis=-1))
+        self._made["split"] = outputs[0]
         return outputs[pattern.output]
 
     def _structure(self, pattern: p.Op) -> dict[str, list[int]]:
@@ -196,6 +223,10 @@ class Builder:
         batch, heads, places, size = (*self.shape, 0, 0, 0)[:4]
         more = pattern.name in ("more_k", "more_v")
         match pattern.op_type:
+            case "Unsqueeze" | "Squeeze" if self.in_pairs:
+                return {"axes": [-1]}
+            case "Reshape" if self.in_pairs and not pattern.name:
+                return {"shape": [batch, heads, places, size // 2, 2]}
             case "Unsqueeze":
                 return {"axes": [2]}
             case "Expand" if more:
@@ -213,6 +244,7 @@ def builder(rule: p.Rule, form: p.Op, **changes: Any) -> Builder:
         size = given["shape"][-1]
         given["table"] = size if rule.name.startswith("rotary_embedding") else size // 2
         given["computed"] = rule.name.endswith("_computed")
+        given["heads_behind"] = "heads_behind" in rule.name
     return Builder(**(given | changes))
 
 

@@ -24,7 +24,7 @@ REST = """ w = Softmax<axis=-1>(masked)  y = MatMul(w, values) """
 INPUTS = {
     "q": (2, 4, 3, 8), "k": (2, 4, 3, 8), "v": (2, 4, 3, 8), "past_k": (2, 4, 5, 8), "past_v": (2, 4, 5, 8),
     "few_k": (2, 2, 8, 8), "few_v": (2, 2, 8, 8), "x": (2, 4, 3, 8), "angles": (2, 3, 4), "others": (2, 3, 4),
-    "rows": (2, 3, 8), "one": (1, 3, 4), "mask": (3, 8),
+    "rows": (2, 3, 8), "one": (1, 3, 4), "mask": (3, 8), "late": (2, 3, 4, 8),
 }  # fmt: skip
 TABLE = np.tile(np.linspace(0, 3, 24, dtype=np.float32).reshape(6, 4), 2)
 EACH = np.arange(4, dtype=np.float32).reshape(1, 4, 1, 1) + TABLE[:3]
@@ -177,3 +177,82 @@ def test_rotary_embedding_stays_apart(tables: str, constants: dict[str, Any], co
     rows = placed(tables + TURN, "y", **constants)
     (row,) = (row for row in rows if row.node.startswith("Concat") and "rotary" in row.remark)
     assert "did not fire: " in row.remark and condition in row.remark
+
+
+# Every second element, as GPT-J has it, and its heads behind the places.
+SECOND = {"even": [0], "odd": [1], "all": [2**62], "axis": [3], "two": [2], "end": [-1], "behind": [2]}
+SHAPES = {
+    "like": [2, 3, 4, 8],
+    "halves": [2, 3, 4, 4, 2],
+    "row": [2, 3, 8],
+    "twice": [1, 1, 1, 2],
+    "i": 0,
+    "j": 1,
+}
+EVERY = np.repeat(TABLE[:3, :4], 2, -1).reshape(1, 3, 1, 8)
+EVEN_ODD = "low_half = Slice(late, even, all, axis, two)  high_half = Slice(late, odd, all, axis, two)"
+STACK = "{a}_ = Unsqueeze({a}, end)  {b}_ = Unsqueeze({b}, end)  both_ = Concat<axis=-1>({a}_, {b}_)"
+TURN_PAIRS = f"""{EVEN_ODD}  n = Neg(high_half)  {STACK.format(a="n", b="low_half")}
+    turned = Reshape(both_, like)  a = Mul(late, c)  b = Mul(turned, s)  y = Add(a, b) """
+TURN_APART = f"""p = Mul(low_half, c)  r = Mul(high_half, s)  first_ = Sub(p, r)
+    t = Mul(low_half, s)  u = Mul(high_half, c)  second_ = Add(t, u)
+    {STACK.format(a="first_", b="second_")}  y = Reshape(both_, like) """
+PAIRS = (
+    """ x2 = Reshape(late, halves)  low_half = Gather<axis=-1>(x2, i)  high_half = Gather<axis=-1>(x2, j) """
+)
+# Angles that are repeated side by side, in the ways in which exporters write it.
+SIDE_BY_SIDE = {
+    "expanded": "single = Unsqueeze(angles, end)  pair = Expand(single, twice)",
+    "tiled": "single = Unsqueeze(angles, end)  pair = Tile(single, twice)",
+    "stacked": "single = Unsqueeze(angles, end)  pair = Concat<axis=-1>(single, single)",
+}
+COMPUTED = """ both = Reshape(pair, row)  cosines = Cos(both)  sines = Sin(both)
+    c = Unsqueeze(cosines, behind)  s = Unsqueeze(sines, behind) """
+
+
+def test_every_second_element_behind_known_tables() -> None:
+    rows = placed(TURN_PAIRS, "y", c=EVERY, s=EVERY + 1, **SECOND, **SHAPES)
+    assert took(rows, "rotary_embedding_heads_behind", "Neg")
+    assert {row.reason.partition(", with ")[0] for row in rows} == {"rule rotary_embedding_heads_behind"}
+
+
+@pytest.mark.parametrize("repeated", SIDE_BY_SIDE)
+def test_every_second_element_behind_computed_tables(repeated: str) -> None:
+    rows = placed(SIDE_BY_SIDE[repeated] + COMPUTED + TURN_PAIRS, "y", **SECOND, **SHAPES)
+    assert took(rows, "rotary_embedding_heads_behind_computed", "Neg")
+
+
+def test_pairs_that_are_turned_apart() -> None:
+    table = EVERY[..., ::2]
+    rows = placed(PAIRS + TURN_APART, "y", c=table, s=table + 1, **SECOND, **SHAPES)
+    assert took(rows, "rotary_halves_heads_behind", "Concat")
+
+
+def test_halves_of_heads_behind_places() -> None:
+    turn = TURN.replace("(x, ", "(late, ")
+    table = TABLE[:3].reshape(3, 1, 8)
+    assert took(placed(turn, "y", c=table, s=table + 1), "rotary_embedding_heads_behind", "Neg")
+    computed = ANGLES.format(other="angles").replace("one_axis", "behind")
+    assert took(placed(computed + turn, "y", behind=[2]), "rotary_embedding_heads_behind_computed", "Neg")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "condition"),
+    [
+        (TURN_PAIRS, {"c": np.tile(EVERY[..., ::2], 2), "s": EVERY}, "tables whose halves are the same"),
+        (TURN_PAIRS.replace("odd", "even"), {"c": EVERY, "s": EVERY}, "the second half of the last axis"),
+        (TURN_PAIRS, {"c": EVERY + np.ones((4, 1), np.float32), "s": EVERY}, "which lie behind places"),
+        (PAIRS + TURN_APART, {"c": EVERY[..., ::2], "s": EVERY[..., ::2], "j": 0}, "the second half"),
+        (
+            PAIRS.replace("axis=-1", "axis=-2") + TURN_APART,
+            {"c": EVERY[..., ::2], "s": EVERY[..., ::2], "halves": [2, 3, 4, 2, 4]},
+            "the second half of the last axis",
+        ),
+    ],
+    ids=["tables", "one twice", "heads", "element twice", "halves"],
+)
+def test_every_second_element_stays_apart(nodes: str, constants: dict[str, Any], condition: str) -> None:
+    rows = placed(nodes, "y", **{**SECOND, **SHAPES, **constants})
+    (row,) = (row for row in rows if row.op_type == "Concat")
+    assert not row.reason.startswith("rule ")
+    assert "rule rotary_" in row.remark and "did not fire: " in row.remark and condition in row.remark
