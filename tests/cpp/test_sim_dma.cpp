@@ -82,6 +82,27 @@ TEST(Dma, IterationMovesTheBaseAndStaysInTheRegister) {
   EXPECT_EQ(bd::mem::iteration_current.get(word), 4);
 }
 
+TEST(Dma, ABdIsReadWhenItIsLoadedAndAnewWhenItWasWritten) {
+  const BdList gives = {{bd::mem::release_lock, 65}, {bd::mem::release_value, 1}};
+  const auto takes = [](uint32_t byte) {
+    return mem_bd(byte, 8, {{bd::mem::acquire_enable, 1}, {bd::mem::acquire_lock, 65}, {bd::mem::acquire_value, -1}});
+  };
+  Builder b = feed(8);
+  b.block(mem_bd_at(0), mem_bd(0x100, 8, gives)).block(mem_bd_at(24), takes(0x100));
+  b.block(shim_bd_at(1), shim_bd({{bd::shim::length, 8}})).patch(0, 1, 1, 0);
+  for (uint32_t i = 0; i < 3; ++i) {
+    b.patch(0, 1, 1, 32 * i).write(kShimWrite, task(1, 1, true));
+    b.write(kMemOut, task(24));  // loads BD 24, and waits for its lock
+    b.block(mem_bd_at(24), takes(0x100 + 0x100 * (i + 1)));
+    b.block(mem_bd_at(0), mem_bd(0x100 + 0x100 * i, 8, gives)).write(kMemIn, task(0));
+    b.patch(0, 0, 0, 32 * i).write(kShimRead, task(0)).token(0, 0, false, 0);
+  }
+  Rig rig;
+  rig.buffers[0]->count_up();
+  rig.run(b);
+  for (uint32_t i = 0; i < 24; ++i) EXPECT_EQ(rig.buffers[1]->get(i), 1000 + i) << i;
+}
+
 TEST(Dma, PaddingAndItsValue) {
   Rig rig;
   rig.buffers[0]->count_up();

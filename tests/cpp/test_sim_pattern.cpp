@@ -138,6 +138,53 @@ TEST(ValidMap, RangesAcrossGroups) {
   EXPECT_TRUE(map.all_written(299, 0));
 }
 
+TEST(ValidMap, IsWhatWasMarked) {
+  constexpr uint64_t kWords = 64 * 70 + 11;  // more groups than a word has bits, the last one not whole
+  std::mt19937 random(11);
+  for (int round = 0; round < 8; ++round) {
+    ValidMap map(kWords);
+    std::vector<bool> model(kWords);
+    for (int step = 0; step < 200; ++step) {
+      const uint64_t first = random() % kWords, most = random() % 4 == 0 ? kWords : 200;
+      const uint64_t count = random() % (std::min(most, kWords - first) + 1);
+      if (step % 2 == 0) {
+        map.mark(first, count);
+        std::fill_n(model.begin() + static_cast<std::ptrdiff_t>(first), count, true);
+      }
+      const auto begin = model.begin() + static_cast<std::ptrdiff_t>(first), end = begin + static_cast<std::ptrdiff_t>(count);
+      const auto expected = static_cast<uint64_t>(std::find(begin, end, false) - model.begin());
+      ASSERT_EQ(map.first_unwritten(first, count), expected);
+      ASSERT_EQ(map.all_written(first, count), expected == first + count);
+    }
+    map.forget();
+    EXPECT_EQ(map.first_unwritten(0, kWords), 0u);
+  }
+}
+
+TEST(Bd, WhatWasDecodedCountsWithItsWords) {
+  std::mt19937 random(5);
+  for (const TileKind kind : {TileKind::kShim, TileKind::kMem, TileKind::kCore}) {
+    for (int round = 0; round < 50; ++round) {
+      BdWords words{};  // any, but for a counter that wraps soon
+      for (uint32_t& word : words) word = random();
+      const Field wrap = kind == TileKind::kShim  ? bd::shim::iteration_wrap
+                         : kind == TileKind::kMem ? bd::mem::iteration_wrap
+                                                  : bd::core::iteration_wrap;
+      words[wrap.word] = wrap.set(words[wrap.word], 1 + random() % 4);
+      Bd bd = decode_bd(kind, words);
+      for (int step = 0; step < 9; ++step) {
+        const BdWords before = words;
+        EXPECT_EQ(counts_iterations(bd), (step_iteration(kind, words), words != before));
+        step_iteration(kind, bd);
+        const Bd anew = decode_bd(kind, words);
+        ASSERT_EQ(bd.shape.base, anew.shape.base);
+        ASSERT_EQ(bd.byte_address, anew.byte_address);
+        ASSERT_EQ(bd.iteration, anew.iteration);
+      }
+    }
+  }
+}
+
 TEST(Bd, IterationCounterWrapsInItsOwnRegister) {
   BdWords words{};
   words[bd::core::iteration_wrap.word] = bd::core::iteration_wrap.set(0, 3);

@@ -56,10 +56,10 @@ struct Axis : od_axis {
   Axis(const od_axis& axis) : od_axis(axis) {}  // NOLINT(google-explicit-constructor): the same thing
 
   // What member `tile_origin` of the index dimension touches first.
-  int64_t first(int64_t tile_origin) const { return a * tile_origin / den + b; }
+  int64_t first(int64_t tile_origin) const { return (den == 1 ? a * tile_origin : a * tile_origin / den) + b; }
   int64_t origin(int64_t tile_origin) const {
     int64_t wanted = first(tile_origin);
-    const int64_t rest = wanted % align;
+    const int64_t rest = align == 1 ? 0 : wanted % align;  // a division takes as long as all the rest
     wanted -= rest < 0 ? rest + align : rest;
     return std::min(std::max<int64_t>(wanted, 0), extent - chunk);
   }

@@ -86,6 +86,7 @@ void Array::build() {
     tile.program.assign(size.program, 0);
     tile.locks.resize(size.locks);
     tile.bds.assign(size.bds, BdWords{});
+    tile.known_bds.assign(size.bds, KnownBd{});
     tile.bd_writers.resize(size.bds);
     tile.channels = size.channels;
     tile.switches.masters.assign(port_count(tile.kind, true), 0);
@@ -97,6 +98,7 @@ void Array::build() {
         Channel channel;
         channel.index = static_cast<uint32_t>(channels_.size());
         channel.tile = index;
+        channel.kind = tile.kind;
         channel.number = number;
         channel.mm2s = mm2s;
         channels_.push_back(std::move(channel));
@@ -114,6 +116,7 @@ void Array::build() {
     Channel channel;
     channel.index = tile.answers;
     channel.tile = tile.index;
+    channel.kind = tile.kind;
     channel.number = tile.channels;
     channel.mm2s = channel.reply = true;
     channels_.push_back(std::move(channel));
@@ -129,6 +132,7 @@ void Array::build() {
   routes_known_ = false;
   arbiter_owner_.assign(tiles_.size() * reg::ARBITERS, kNone);
   arbiter_queue_.clear();
+  jobs_ = 0;
   ddr_ = DdrServer(timing_.ddr_bytes_per_cycle);  // a run that was cut off had requests of later times
   answers = 0;
   packets = 0;

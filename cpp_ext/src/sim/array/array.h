@@ -85,54 +85,68 @@ enum class ChannelState : uint8_t {
   kDelay,    // a BD without data passes
 };
 
-struct Channel {
+// What a BD of a core or of a memory tile touches, and a cursor at its first word.
+struct BdPlace {
+  const Memory* memory = nullptr;                          // null: DDR or none
+  uint32_t memory_tile = kNone, last_memory_tile = kNone;  // from west to east
+  uint64_t first_byte = 0, span_bytes = 0;                 // and where in their memory
+  Cursor cursor;                                           // also of a shim's BD
+};
+
+// What the words of a BD mean, kept until they are written: most BDs run many times.
+struct KnownBd {
+  uint64_t stamp = 0;  // another one whenever the words were read anew; 0: they have been written since
+  struct Side {
+    Lock* lock = nullptr;  // once it was looked for
+    uint32_t tile = 0;
+  } acquire, release;
+  Bd bd;  // counts with its words
+  bool placed = false;
+  BdPlace place;            // where placed; of a shim the pattern alone
+  uint64_t place_base = 0;  // of the shape that was placed: other counts lie as much further on
+};
+
+// What each event needs comes first.
+struct Channel : BdPlace {
   uint32_t index = 0, tile = 0, number = 0;
+  TileKind kind = TileKind::kCore;  // of the tile
   bool mm2s = false;
   bool reply = false;  // no DMA: what leaves by the tile's control port, answers to reads and tokens
-  uint32_t control = 0;
-
-  std::array<Task, kMostQueued> queue{};
-  uint32_t queued = 0;
   bool running = false;
-  Task task;
-  uint32_t repeats_left = 0;
-
   ChannelState state = ChannelState::kIdle;
-  uint32_t bd_id = 0;
-  Bd bd;
-  Cursor cursor;
-  uint64_t words_left = 0;  // on the stream
-  uint64_t ready_time = 0;  // data may not flow before
-  uint32_t generation = 0;  // changes on reset; older events are dropped
-  const Memory* memory = nullptr;                          // that the BD touches; null: DDR or none
-  uint32_t memory_tile = kNone, last_memory_tile = kNone;  // from west to east, what the BD touches
-  uint64_t first_byte = 0, span_bytes = 0;                 // and where in their memory
-  std::shared_ptr<DdrRegion> region;        // shim: the buffer of this BD
-  Cursor bursts;                            // shim: walks ahead of the data, for the cost in DDR
-
-  // MM2S only.
-  const Route* route = nullptr;  // found when the data of a packet, or of a BD, starts
-  bool packet_open = false;      // between a header and its TLAST; arbiters are held
-  bool header_due = false;       // the header of the open packet has not been sent
-  uint32_t header_word = 0;      // that header
-  std::vector<uint32_t> packet_words;  // of a control packet that is not complete yet
+  bool packet_open = false;  // MM2S: between a header and its TLAST; arbiters are held
+  bool header_due = false;   // MM2S: the header of the open packet has not been sent
+  bool header_segment = false;
   bool queued_for_arbiter = false;
+  uint32_t control = 0;
+  uint32_t generation = 0;  // changes on reset; older events are dropped
+  uint32_t bd_id = 0;
+  uint32_t repeats_left = 0;
+  uint32_t walked = 0;       // BDs of the chain since the task, or its repeat, began
+  uint64_t bd_stamp = 0;     // of what is known of the BD that it loaded; 0: of nothing
+  uint64_t words_left = 0;   // on the stream
+  uint64_t ready_time = 0;   // data may not flow before
+  const Route* route = nullptr;  // MM2S: found when the data of a packet, or of a BD, starts
   uint64_t segment_words = 0;
   uint64_t segment_start = 0;
-  bool header_segment = false;
   uint64_t last_end = 0;  // of the previous segment
-
+  std::shared_ptr<DdrRegion> region;     // shim: the buffer of this BD
+  std::vector<uint32_t> packet_words;    // MM2S: of a control packet that is not complete yet
   // S2MM only: sources that found this channel not ready. The buffer is kept between uses.
   std::vector<uint32_t> waiting_sources;
-
-  uint32_t walked = 0;    // BDs of the chain since the task, or its repeat, began
-  bool given_up = false;  // replay: a write that took something from its task waited in vain
-  bool open = false;      // replay: some of its data went nowhere, or came from nowhere
-  uint64_t open_words = 0;  // replay: words of the pattern that an open source supplied
-
-  uint32_t tokens = 0;          // of its tasks, that have reached the controller
-  uint32_t token_of = kNone;    // reply only: the channel whose token is under way
   uint64_t bytes = 0, busy = 0, active = 0, active_since = 0;
+  uint32_t token_of = kNone;  // reply only: the channel whose token is under way
+  uint32_t tokens = 0;        // of its tasks, that have reached the controller
+  uint32_t queued = 0;
+  uint32_t header_word = 0;  // MM2S: of the open packet
+  Bd bd;
+  Task task;
+  std::array<Task, kMostQueued> queue{};
+  Cursor bursts;  // shim: walks ahead of the data, for the cost in DDR
+
+  bool given_up = false;    // replay: a write that took something from its task waited in vain
+  bool open = false;        // replay: some of its data went nowhere, or came from nowhere
+  uint64_t open_words = 0;  // replay: words of the pattern that an open source supplied
 };
 
 // Who adds to a lock: a channel, a core, or else the controller. For messages.
@@ -168,18 +182,19 @@ struct Switch {
 struct Tile {
   TileKind kind = TileKind::kCore;
   uint32_t index = 0, column = 0, row = 0;
+  uint32_t core = kNone;
   MemoryPart memory;
-  std::vector<uint32_t> program;  // core: program memory, in words
   std::vector<Lock> locks;
   std::vector<BdWords> bds;
+  std::vector<KnownBd> known_bds;  // what the words of `bds` mean
   std::vector<OpRef> bd_writers;
+  std::vector<uint32_t> program;  // core: program memory, in words
   std::map<uint32_t, uint32_t> absent_bds;  // replay: queued without having been written, how often
   uint32_t first_s2mm = 0, first_mm2s = 0, channels = 0;
   uint32_t answers = 0;  // channel of its control port
   std::array<uint32_t, 6> pad_values{};
   Switch switches;
   uint32_t mux = 0, demux = 0;
-  uint32_t core = kNone;
   std::map<uint32_t, uint32_t> inert;  // registers that are accepted but do nothing
 };
 
@@ -318,7 +333,13 @@ class Array {
   void push_task(Channel& channel, uint32_t value, OpRef op);
   void start_task(Channel& channel, const Task& task, bool cold);
   void begin_bd(Channel& channel, uint32_t bd, uint64_t delay);
+  KnownBd& know_bd(Tile& tile, uint32_t bd);
+  // What is known of the BD that the channel loaded; null when its words have changed since.
+  KnownBd* known_to(const Channel& channel);
   void activate(Channel& channel);
+  void place_bd(Channel& channel);
+  void place_known(Channel& channel, const KnownBd& known);
+  void keep_place(KnownBd& known, const Channel& channel) const;
   void finish_bd(Channel& channel);
   void next_task(Channel& channel);
   void reset_channel(Channel& channel);
@@ -337,8 +358,9 @@ class Array {
   uint64_t mem_pitch() const;  // bytes from one memory tile's memory to the next one's
   std::string describe_view(const Tile& tile) const;
   void bind_memory(Channel& channel, Shape shape);
-  void bind_ddr(Channel& channel, Shape shape);
+  void bind_ddr(Channel& channel, const Cursor& pattern, uint64_t bytes);
   Lock* lock_of_bd(const Channel& channel, uint32_t id, uint32_t* tile);
+  KnownBd::Side lock_side(const Channel& channel, uint32_t id, KnownBd::Side* known);
   static bool can_acquire(const Lock& lock, int32_t value);
   void take_lock(Lock& lock, uint32_t tile, int32_t value);
   void add_to_lock(Lock& lock, uint32_t tile, uint32_t id, int32_t value, const Releaser& who);
@@ -486,6 +508,8 @@ class Array {
   };
   std::vector<ArbiterRequest> arbiter_queue_;  // by time, then channel
   uint64_t job_nanoseconds_ = 0;  // moving average of host time per kernel call
+  size_t jobs_ = 0;               // kernel calls that were begun and not joined
+  uint64_t bd_stamps_ = 0;        // handed out
   std::vector<uint8_t> scratch_;               // of copy_segment
   std::vector<AnswerPort> answer_ports_;       // per tile
 };

@@ -182,6 +182,7 @@ void Array::run_job(Core& core) {
     return;
   }
   core.job = std::make_shared<Job>();
+  ++jobs_;
   core.job->work = [work] { work->run(); };
   if (options_.threads == 1 || job_nanoseconds_ < kWorthAThread) {
     join(core);
@@ -207,6 +208,7 @@ void Array::join(Core& core) {
   if (!core.job) return;
   const std::shared_ptr<Job> job = std::move(core.job);
   core.job.reset();
+  --jobs_;
   WorkerPool::shared().wait(*job);
   core.job_nanoseconds = job->nanoseconds;
   job_nanoseconds_ += job->nanoseconds / 16;

@@ -15,35 +15,53 @@ uint64_t group_mask(uint64_t low, uint64_t count) {
 // Threads may write to disjoint parts of one buffer whose words share a group. On x86 these are the
 // plain instructions, but for the rare group that changes.
 uint64_t load(const uint64_t& group) { return __atomic_load_n(&group, __ATOMIC_RELAXED); }
-void add(uint64_t& group, uint64_t mask) {
-  if ((load(group) & mask) != mask) __atomic_fetch_or(&group, mask, __ATOMIC_RELAXED);
+bool holds(const uint64_t& group, uint64_t mask) { return (load(group) & mask) == mask; }
+
+// The bits [first, first + count) of a bit map: calls use(group, mask) for each of its groups, until it is false.
+template <typename Use>
+bool for_groups(uint64_t first, uint64_t count, Use use) {
+  const uint64_t low = first & 63;
+  uint64_t group = first >> 6;
+  if (low + count <= 64) return count == 0 || use(group, group_mask(low, count));
+  if (!use(group++, group_mask(low, 64 - low))) return false;
+  for (count -= 64 - low; count >= 64; count -= 64)
+    if (!use(group++, ~uint64_t{0})) return false;
+  return count == 0 || use(group, group_mask(0, count));
+}
+
+// The same of a bit map with another over it: edge(group, mask) for the groups at both ends, and
+// inside(group, mask) for the map of the groups between them.
+template <typename Edge, typename Inside>
+bool for_parts(uint64_t first, uint64_t count, Edge edge, Inside inside) {
+  const uint64_t low = first & 63, end = first + count;
+  if (low + count <= 128) return for_groups(first, count, edge);
+  const uint64_t after = (first >> 6) + 1;
+  return edge(after - 1, group_mask(low, 64 - low)) && for_groups(after, (end >> 6) - after, inside) &&
+         ((end & 63) == 0 || edge(end >> 6, group_mask(0, end & 63)));
 }
 
 }  // namespace
 
+void ValidMap::add(uint64_t group, uint64_t mask) {
+  if (holds(bits_[group], mask)) return;
+  const uint64_t before = __atomic_fetch_or(&bits_[group], mask, __ATOMIC_RELAXED);
+  if ((before | mask) == ~uint64_t{0}) __atomic_fetch_or(&full_[group >> 6], uint64_t{1} << (group & 63), __ATOMIC_RELAXED);
+}
+
 void ValidMap::mark(uint64_t first, uint64_t count) {
-  uint64_t* group = bits_.data() + (first >> 6);
-  const uint64_t low = first & 63;
-  if (low + count <= 64) {
-    if (count > 0) add(*group, group_mask(low, count));
-    return;
-  }
-  add(*group++, group_mask(low, 64 - low));
-  count -= 64 - low;
-  for (uint64_t i = 0; i < count / 64; ++i) __atomic_store_n(group + i, ~0ull, __ATOMIC_RELAXED);
-  if (count % 64 != 0) add(group[count / 64], group_mask(0, count % 64));
+  const auto edge = [this](uint64_t group, uint64_t mask) { return add(group, mask), true; };
+  const auto inside = [&](uint64_t group, uint64_t mask) {
+    for (uint64_t missing = mask & ~load(full_[group]); missing != 0; missing &= missing - 1)
+      add(group * 64 + static_cast<uint64_t>(__builtin_ctzll(missing)), ~uint64_t{0});
+    return true;
+  };
+  for_parts(first, count, edge, inside);
 }
 
 bool ValidMap::all_written(uint64_t first, uint64_t count) const {
-  const uint64_t* group = bits_.data() + (first >> 6);
-  const uint64_t low = first & 63;
-  const auto holds = [](const uint64_t& of, uint64_t mask) { return (load(of) & mask) == mask; };
-  if (low + count <= 64) return count == 0 || holds(*group, group_mask(low, count));
-  if (!holds(*group++, group_mask(low, 64 - low))) return false;
-  count -= 64 - low;
-  uint64_t missing = 0;  // no early exit: data is nearly always there
-  for (uint64_t i = 0; i < count / 64; ++i) missing |= ~load(group[i]);
-  return missing == 0 && (count % 64 == 0 || holds(group[count / 64], group_mask(0, count % 64)));
+  const auto edge = [this](uint64_t group, uint64_t mask) { return holds(bits_[group], mask); };
+  const auto inside = [this](uint64_t group, uint64_t mask) { return holds(full_[group], mask); };
+  return for_parts(first, count, edge, inside);
 }
 
 uint64_t ValidMap::first_unwritten(uint64_t first, uint64_t count) const {

@@ -6,20 +6,26 @@
 
 namespace onedispatch::sim {
 
-// One bit per 32-bit word. Ranges are word indices [first, first + count).
+// One bit per 32-bit word, in groups of 64, and one per group that is complete. Ranges are word indices
+// [first, first + count).
 class ValidMap {
  public:
-  explicit ValidMap(uint64_t words = 0) : bits_((words + 63) / 64), words_(words) {}
+  explicit ValidMap(uint64_t words = 0) : bits_((words + 63) / 64), full_((bits_.size() + 63) / 64), words_(words) {}
 
   void mark(uint64_t first, uint64_t count);
-  void forget() { bits_.assign(bits_.size(), 0); }
+  void forget() {
+    bits_.assign(bits_.size(), 0);
+    full_.assign(full_.size(), 0);
+  }
   // The first word of the range that nobody wrote, or first + count when all were.
   uint64_t first_unwritten(uint64_t first, uint64_t count) const;
   bool all_written(uint64_t first, uint64_t count) const;
   uint64_t words() const { return words_; }
 
  private:
-  std::vector<uint64_t> bits_;
+  void add(uint64_t group, uint64_t mask);
+
+  std::vector<uint64_t> bits_, full_;
   uint64_t words_;
 };
 

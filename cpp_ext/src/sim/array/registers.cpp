@@ -143,6 +143,7 @@ void Array::write_register(const Access& access, uint32_t value, OpRef op) {
       return;
     case Treatment::kBd:
       tile.bds[index][info.block.byte(access.offset) / 4] = value;
+      tile.known_bds[index].stamp = 0;
       tile.bd_writers[index] = op;
       return;
     case Treatment::kQueue: return push_task(channel(tile.index, info.mm2s, index), value, op);

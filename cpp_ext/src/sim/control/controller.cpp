@@ -184,7 +184,7 @@ void Simulator::step() {
     if (must_catch_up(op) || !execute(op)) return;
     const uint64_t resume = array_.now + cost_of(op) + extra_cost_;
     ++next_;
-    if (!array_.events.empty() && array_.events.top().time <= resume) {
+    if (!array_.events.empty() && array_.events.next_time() <= resume) {
       array_.events.push(resume, EventKind::kController, 0, 0);
       return;
     }

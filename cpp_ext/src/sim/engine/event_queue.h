@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The discrete-event queue: a binary heap on (time, sequence), so that equal times keep the
-// order in which they were scheduled and every run is the same.
+// The discrete-event queue, by time; equal times keep the order in which they were scheduled, so that every
+// run is the same. The cycles that come next have a list each: nearly all events go there and come from there
+// without a comparison. What lies further ahead waits in a binary heap until its cycle is among them.
 #pragma once
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -19,52 +23,146 @@ struct Event {
 
 class EventQueue {
  public:
-  bool empty() const { return heap_.empty(); }
-  const Event& top() const { return heap_.front(); }
+  bool empty() const { return listed_ == 0 && far_.empty(); }
+  uint64_t next_time() const { return takes_far() ? far_.front().time : first_listed(); }
   uint64_t scheduled() const { return sequence_; }
 
   void push(uint64_t time, EventKind kind, uint32_t subject, uint32_t generation) {
-    heap_.push_back(Event{time, sequence_++, subject, generation, kind});
-    size_t child = heap_.size() - 1;
-    const Event added = heap_[child];
-    while (child > 0) {
-      const size_t parent = (child - 1) / 2;
-      if (!before(added, heap_[parent])) break;
-      heap_[child] = heap_[parent];
-      child = parent;
+    const Event event{time, sequence_++, subject, generation, kind};
+    if (time - base_ < kSpan) {
+      append(event);
+    } else {
+      push_far(event);
     }
-    heap_[child] = added;
   }
 
   Event pop() {
-    const Event first = heap_.front();
-    const Event last = heap_.back();
-    heap_.pop_back();
-    if (!heap_.empty()) sift_down(last);
+    const Event first = takes_far() ? pop_far() : take(first_listed());
+    base_ = std::max(base_, first.time);
+    // Before anything else is scheduled for their cycles: the order in a list is that of scheduling.
+    while (!far_.empty() && far_.front().time - base_ < kSpan) append(pop_far());
     return first;
   }
 
-  void clear() { heap_.clear(); }
+  void clear() {
+    far_.clear();
+    nodes_.clear();
+    free_ = kEnd;
+    listed_ = 0;
+    used_ = {};
+    used_groups_ = 0;
+  }
 
  private:
+  static constexpr uint64_t kGroup = 64, kSpan = kGroup * kGroup;  // cycles
+  static constexpr uint32_t kEnd = ~0u;
+
+  struct Node {
+    Event event;
+    uint32_t next;
+  };
+  struct List {
+    uint32_t first, last;
+  };
+
   static bool before(const Event& a, const Event& b) {
     return a.time != b.time ? a.time < b.time : a.sequence < b.sequence;
   }
+  static uint64_t lowest(uint64_t bits) { return static_cast<uint64_t>(__builtin_ctzll(bits)); }
+
+  bool takes_far() const { return listed_ == 0 || (!far_.empty() && far_.front().time < base_); }
+
+  // The cycle of the first event in a list, where there is one: from base_ on, and around.
+  uint64_t first_listed() const {
+    const uint64_t at = base_ % kSpan, group = at / kGroup;
+    const uint64_t here = used_[group] >> (at % kGroup);
+    if (here != 0) return base_ + lowest(here);
+    const uint64_t later = group + 1 == kGroup ? 0 : used_groups_ >> (group + 1) << (group + 1);
+    const uint64_t found = lowest(later != 0 ? later : used_groups_);  // perhaps the same group, a turn later
+    return base_ + (found * kGroup + lowest(used_[found]) - at) % kSpan;
+  }
+
+  void append(const Event& event) {
+    uint32_t node = free_;
+    if (node == kEnd) {
+      node = static_cast<uint32_t>(nodes_.size());
+      nodes_.emplace_back();
+    } else {
+      free_ = nodes_[node].next;
+    }
+    nodes_[node] = {event, kEnd};
+    const uint64_t slot = event.time % kSpan, bit = uint64_t{1} << (slot % kGroup);
+    uint64_t& group = used_[slot / kGroup];
+    List& list = lists_[slot];
+    if ((group & bit) != 0) {
+      nodes_[list.last].next = node;
+    } else {
+      group |= bit;
+      used_groups_ |= uint64_t{1} << (slot / kGroup);
+      list.first = node;
+    }
+    list.last = node;
+    ++listed_;
+  }
+
+  Event take(uint64_t time) {
+    const uint64_t slot = time % kSpan;
+    List& list = lists_[slot];
+    const uint32_t node = list.first;
+    const Event event = nodes_[node].event;
+    list.first = nodes_[node].next;
+    nodes_[node].next = free_;
+    free_ = node;
+    --listed_;
+    if (list.first != kEnd) return event;
+    uint64_t& group = used_[slot / kGroup];
+    group &= ~(uint64_t{1} << (slot % kGroup));
+    if (group == 0) used_groups_ &= ~(uint64_t{1} << (slot / kGroup));
+    return event;
+  }
+
+  void push_far(const Event& added) {
+    far_.push_back(added);
+    size_t child = far_.size() - 1;
+    while (child > 0) {
+      const size_t parent = (child - 1) / 2;
+      if (!before(added, far_[parent])) break;
+      far_[child] = far_[parent];
+      child = parent;
+    }
+    far_[child] = added;
+  }
+
+  Event pop_far() {
+    const Event first = far_.front();
+    const Event last = far_.back();
+    far_.pop_back();
+    if (!far_.empty()) sift_down(last);
+    return first;
+  }
+
   void sift_down(const Event& moved) {
     size_t parent = 0;
-    const size_t size = heap_.size();
+    const size_t size = far_.size();
     for (;;) {
       size_t child = 2 * parent + 1;
       if (child >= size) break;
-      if (child + 1 < size && before(heap_[child + 1], heap_[child])) ++child;
-      if (!before(heap_[child], moved)) break;
-      heap_[parent] = heap_[child];
+      if (child + 1 < size && before(far_[child + 1], far_[child])) ++child;
+      if (!before(far_[child], moved)) break;
+      far_[parent] = far_[child];
       parent = child;
     }
-    heap_[parent] = moved;
+    far_[parent] = moved;
   }
 
-  std::vector<Event> heap_;
+  uint64_t base_ = 0;  // the time of the event that was taken last
+  std::array<List, kSpan> lists_{};          // of cycle t at t % kSpan, where its bit below is set
+  std::array<uint64_t, kGroup> used_{};      // a bit for each list
+  uint64_t used_groups_ = 0;                 // a bit for each word of them
+  std::vector<Node> nodes_;
+  uint32_t free_ = kEnd;
+  size_t listed_ = 0;
+  std::vector<Event> far_;
   uint64_t sequence_ = 0;
 };
 

@@ -31,7 +31,10 @@ Number get(const Field& field, const BdWords& words) {
   bd.packet_id = get(ns::packet_id, w);                  \
   bd.packet_type = get(ns::packet_type, w);              \
   bd.suppress_tlast = get(ns::suppress_tlast, w) != 0;   \
-  const uint64_t iteration = get<uint64_t>(ns::iteration_current, w) * get<uint64_t>(ns::iteration_step, w)
+  bd.iteration_step = get<uint64_t>(ns::iteration_step, w); \
+  bd.iteration = get(ns::iteration_current, w);          \
+  bd.iterations = get(ns::iteration_wrap, w);            \
+  const uint64_t iteration = bd.iteration * bd.iteration_step
 
 Bd decode_shim(const BdWords& w) {
   Bd bd;
@@ -92,6 +95,17 @@ void step_iteration(TileKind kind, BdWords& words) {
     case TileKind::kShim: return advance(bd::shim::iteration_current, bd::shim::iteration_wrap, words);
     case TileKind::kMem: return advance(bd::mem::iteration_current, bd::mem::iteration_wrap, words);
     case TileKind::kCore: return advance(bd::core::iteration_current, bd::core::iteration_wrap, words);
+  }
+}
+
+void step_iteration(TileKind kind, Bd& bd) {
+  const uint32_t next = bd.iteration + 1 >= bd.iterations ? 0 : bd.iteration + 1;
+  const uint64_t moved = bd.iteration_step * (uint64_t{next} - bd.iteration);  // perhaps back, modulo 2^64
+  bd.iteration = next;
+  if (kind == TileKind::kShim) {
+    bd.byte_address += 4 * moved;
+  } else {
+    bd.shape.base += moved;
   }
 }
 

@@ -15,7 +15,9 @@ using BdWords = std::array<uint32_t, 8>;
 
 struct Bd {
   Shape shape;                // base in words of the BD's own address view, iteration applied
-  uint64_t byte_address = 0;  // shim only: where the pattern starts
+  uint64_t byte_address = 0;  // shim only: where the pattern starts, iteration applied
+  uint64_t iteration_step = 0;  // words
+  uint32_t iteration = 0, iterations = 1;  // the counter and where it wraps
   bool valid = false;
   bool acquire = false;
   uint32_t acquire_lock = 0;  // in the BD's lock view
@@ -33,5 +35,8 @@ struct Bd {
 Bd decode_bd(TileKind kind, const BdWords& words);
 // Counts one execution: the iteration counter lives in the BD's own register.
 void step_iteration(TileKind kind, BdWords& words);
+// The same of what was decoded from it.
+void step_iteration(TileKind kind, Bd& bd);
+inline bool counts_iterations(const Bd& bd) { return bd.iterations > 1 || bd.iteration != 0; }
 
 }  // namespace onedispatch::sim

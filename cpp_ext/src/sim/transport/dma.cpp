@@ -25,7 +25,7 @@ void Array::push_task(Channel& c, uint32_t value, OpRef op) {
   task.token = reg::queue::token.get(value) != 0;
   task.resident = loading;
   task.op = op;
-  if (tiles_[c.tile].kind != TileKind::kShim && reg::channel::reset.get(c.control))
+  if (c.kind != TileKind::kShim && reg::channel::reset.get(c.control))
     fail(c, "queue",
          {channel_name(c), "a task pushed while the channel is held in reset",
           "tasks after the reset bit is cleared", "Write 0 to the reset bit first."});
@@ -54,13 +54,28 @@ void Array::start_task(Channel& c, const Task& task, bool cold) {
   c.given_up = false;
   changed(c.tile);
   uint64_t delay = timing_.bd_setup + timing_.channel_start;
-  if (tiles_[c.tile].kind == TileKind::kShim)
+  if (c.kind == TileKind::kShim)
     delay += cold ? timing_.shim_first[c.mm2s] : timing_.shim_next[c.mm2s];
   begin_bd(c, task.start_bd, delay);
 }
 
+KnownBd& Array::know_bd(Tile& tile, uint32_t bd_id) {
+  KnownBd& known = tile.known_bds[bd_id];
+  if (known.stamp != 0) return known;
+  known.stamp = ++bd_stamps_;
+  known.bd = decode_bd(tile.kind, tile.bds[bd_id]);
+  known.placed = false;
+  known.acquire = known.release = {};
+  return known;
+}
+
+KnownBd* Array::known_to(const Channel& c) {
+  KnownBd& known = tiles_[c.tile].known_bds[c.bd_id];
+  return c.bd_stamp != 0 && known.stamp == c.bd_stamp ? &known : nullptr;
+}
+
 void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
-  const Tile& tile = tiles_[c.tile];
+  Tile& tile = tiles_[c.tile];
   c.bd_id = bd_id;
   if (bd_id >= tile.bds.size())
     fail(c, "bd",
@@ -72,7 +87,9 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
          {channel_name(c), "BD " + std::to_string(bd_id),
           (c.number & 1) ? "BD " + span(half, bds - 1) + " on odd channels" : "BD " + span(0, half - 1) + " on even channels",
           "Move the BD into the channel's half."});
-  c.bd = decode_bd(tile.kind, tile.bds[bd_id]);
+  KnownBd& known = know_bd(tile, bd_id);
+  c.bd = known.bd;
+  c.bd_stamp = options_.replay ? 0 : known.stamp;  // a replay may take a BD for another one
   if (options_.replay && !c.bd.valid) assume_bd(c);
   if (!c.bd.valid)
     fail(c, "bd",
@@ -84,8 +101,7 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
           "Clear the bit."});
   c.ready_time = now + delay;
   if (c.bd.acquire) {
-    uint32_t lock_tile = 0;
-    Lock* lock = lock_of_bd(c, c.bd.acquire_lock, &lock_tile);
+    const auto [lock, lock_tile] = lock_side(c, c.bd.acquire_lock, &known.acquire);
     if (!lock->waiters.empty() || !can_acquire(*lock, c.bd.acquire_value)) {
       c.state = ChannelState::kAcquire;
       lock->waiters.push_back(Waiter{Waiter::Kind::kChannel, c.index});
@@ -102,6 +118,30 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
 void Array::activate(Channel& c) {
   changed(c.tile);
   c.ready_time = std::max(c.ready_time, now);
+  KnownBd* const known = known_to(c);
+  if (known != nullptr && known->placed && (c.mm2s || !known->place.cursor.padded())) {
+    place_known(c, *known);
+  } else {
+    place_bd(c);
+    if (c.words_left == 0) {
+      // A BD without data only takes and gives locks.
+      c.state = ChannelState::kDelay;
+      events.push(std::max(now + 1, c.ready_time), EventKind::kBdDone, c.index, c.generation);
+      return;
+    }
+    if (known != nullptr) keep_place(*known, c);
+  }
+  if (c.mm2s && !c.packet_open) {
+    c.route = nullptr;  // found again when the data starts: the switches may have changed
+    c.header_due = c.bd.packet;
+    if (c.header_due) c.header_word = make_packet_header(c.bd.packet_id, c.bd.packet_type, tiles_[c.tile]);
+  }
+  c.state = ChannelState::kReady;
+  ready(c);
+}
+
+// Finds how much data the channel's BD moves, and where it lies.
+void Array::place_bd(Channel& c) {
   if (options_.replay) drop_idle_padding(c);
   const bool padded = has_padding(c.bd.shape);
   Shape shape = padded ? resolve_padded(c.bd.shape) : resolve(c.bd.shape);
@@ -121,24 +161,37 @@ void Array::activate(Channel& c) {
             "Give the dimension a wrap."});
   }
   c.words_left = c.bd.shape.length;
-  if (c.words_left == 0) {
-    // A BD without data only takes and gives locks.
-    c.state = ChannelState::kDelay;
-    events.push(std::max(now + 1, c.ready_time), EventKind::kBdDone, c.index, c.generation);
-    return;
-  }
-  if (tiles_[c.tile].kind == TileKind::kShim) {
-    bind_ddr(c, shape);
+  if (c.words_left == 0) return;
+  if (c.kind == TileKind::kShim) {
+    bind_ddr(c, Cursor(shape, nullptr, nullptr, 0), furthest_word(shape) * 4 + 4);
   } else {
     bind_memory(c, shape);
   }
-  if (c.mm2s && !c.packet_open) {
-    c.route = nullptr;  // found again when the data starts: the switches may have changed
-    c.header_due = c.bd.packet;
-    if (c.header_due) c.header_word = make_packet_header(c.bd.packet_id, c.bd.packet_type, tiles_[c.tile]);
+}
+
+// The same from what place_bd() found for an earlier run of the BD.
+void Array::place_known(Channel& c, const KnownBd& known) {
+  c.words_left = c.bd.shape.length;
+  if (c.kind == TileKind::kShim) return bind_ddr(c, known.place.cursor, known.place.span_bytes);
+  static_cast<BdPlace&>(c) = known.place;
+  const uint64_t further = c.bd.shape.base - known.place_base;
+  c.cursor.shift(further);
+  c.first_byte += 4 * further;
+  if (c.kind == TileKind::kMem) c.cursor.pad_with(tiles_[c.tile].pad_values[c.number]);
+}
+
+// Where the place holds for all counts of the BD: its words lie in the tile's own memory whatever it counts.
+void Array::keep_place(KnownBd& known, const Channel& c) const {
+  const Bd& bd = c.bd;
+  if (c.kind != TileKind::kShim && counts_iterations(bd)) {
+    const View view = view_of(tiles_[c.tile]);
+    const uint64_t first = bd.shape.base - bd.iteration * bd.iteration_step;
+    const uint64_t last = first + std::max(bd.iteration, bd.iterations - 1) * bd.iteration_step + (c.span_bytes - 4) / 4;
+    if (first < view.own || last >= view.own + view.part) return;
   }
-  c.state = ChannelState::kReady;
-  ready(c);
+  known.place = c;
+  known.place_base = bd.shape.base;
+  known.placed = true;
 }
 
 // The words that BDs of a tile may name: of a core its own, of a memory tile those of its west
@@ -184,9 +237,9 @@ void Array::bind_memory(Channel& c, Shape shape) {
   c.cursor = Cursor(shape, own.memory.whole->bytes.data(), &own.memory.whole->valid, pad);
 }
 
-void Array::bind_ddr(Channel& c, Shape shape) {
+// `pattern` reaches over so many bytes, wherever it begins.
+void Array::bind_ddr(Channel& c, const Cursor& pattern, uint64_t bytes) {
   const Tile& own = tiles_[c.tile];
-  const uint64_t bytes = furthest_word(shape) * 4 + 4;
   const uint64_t seen = c.bd.byte_address;
   std::string buffers;
   if (seen >= txn::DDR_APERTURE) {
@@ -200,12 +253,13 @@ void Array::bind_ddr(Channel& c, Shape shape) {
                   " that it starts in, at offset " + std::to_string(address - region->address);
         break;
       }
-      shape.base = (address - region->origin) / 4;
       region->first = std::min(region->first, address - region->address);
       region->end = std::max(region->end, address - region->address + bytes);
       c.region = region;
-      c.cursor = Cursor(shape, region->data, region->valid, 0);
+      c.cursor = pattern;
+      c.cursor.move_to((address - region->origin) / 4, region->data, region->valid);
       c.bursts = c.cursor;
+      c.span_bytes = bytes;
       return;
     }
   }
@@ -235,7 +289,9 @@ void forget_memory(Channel& c) {
 void Array::finish_bd(Channel& c) {
   if (c.reply) return finish_answer(c);
   Tile& tile = tiles_[c.tile];
+  KnownBd* const known = known_to(c);
   step_iteration(tile.kind, tile.bds[c.bd_id]);
+  if (KnownBd& present = tile.known_bds[c.bd_id]; present.stamp != 0) step_iteration(tile.kind, present.bd);
   c.region.reset();
   forget_memory(c);
   if (c.mm2s && c.packet_open && !c.bd.suppress_tlast && c.words_left == 0 && c.route) release_arbiters(c);
@@ -243,8 +299,7 @@ void Array::finish_bd(Channel& c) {
   if (options_.replay) note_progress(c);
   ++c.walked;
   if (c.bd.release_value != 0) {
-    uint32_t lock_tile = 0;
-    Lock* lock = lock_of_bd(c, c.bd.release_lock, &lock_tile);
+    const auto [lock, lock_tile] = lock_side(c, c.bd.release_lock, known != nullptr ? &known->release : nullptr);
     add_to_lock(*lock, lock_tile, c.bd.release_lock, c.bd.release_value, Releaser{&c, nullptr});
   }
   if (c.bd.use_next) {
@@ -336,6 +391,15 @@ Lock* Array::lock_of_bd(const Channel& c, uint32_t id, uint32_t* tile) {
           "Own locks of a memory tile count from 64 in its BDs."});
   *tile = target->index;
   return &tiles_[target->index].locks[local];
+}
+
+// The same, looked for once where the BD is known.
+KnownBd::Side Array::lock_side(const Channel& c, uint32_t id, KnownBd::Side* known) {
+  if (known != nullptr && known->lock != nullptr) return *known;
+  KnownBd::Side side;
+  side.lock = lock_of_bd(c, id, &side.tile);
+  if (known != nullptr) *known = side;
+  return side;
 }
 
 bool Array::can_acquire(const Lock& lock, int32_t value) {

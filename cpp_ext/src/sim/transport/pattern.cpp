@@ -99,7 +99,8 @@ Cursor::Cursor(const Shape& resolved, uint8_t* memory, ValidMap* valid, uint32_t
       padded_(has_padding(resolved)),
       pad_value_(pad_value) {
   if (padded_) {
-    shape_ = resolved;
+    outer_ = resolved.dims;
+    outer_count_ = resolved.count;
     run_ = resolved.dims[0].size;
     return;
   }
@@ -204,7 +205,7 @@ uint64_t Cursor::walk(Byte* data, uint64_t words) {
 
 // Padded rows are produced one at a time, from the position in the padded stream.
 uint64_t Cursor::gather_padded(uint8_t* out, uint64_t words) {
-  const Dimension& d0 = shape_.dims[0];
+  const Dimension& d0 = outer_[0];
   const uint64_t row_words = d0.before + d0.size + d0.after;
   uint64_t unwritten = kAllWritten;
   while (words > 0) {
@@ -212,8 +213,8 @@ uint64_t Cursor::gather_padded(uint8_t* out, uint64_t words) {
     const uint64_t in_row = padded_position_ % row_words;
     uint64_t row = origin_;
     bool inside = true;
-    for (unsigned d = 1; d < shape_.count; ++d) {
-      const Dimension& dim = shape_.dims[d];
+    for (unsigned d = 1; d < outer_count_; ++d) {
+      const Dimension& dim = outer_[d];
       const uint64_t extent = dim.before + dim.size + dim.after;
       const uint64_t i = rest % extent;
       rest /= extent;

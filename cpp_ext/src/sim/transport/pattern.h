@@ -57,6 +57,14 @@ class Cursor {
   // address `first`. A run that goes on where the one before it ended shares its last burst. Advances.
   uint64_t bursts(uint64_t words, uint64_t first, unsigned shift);
   bool padded() const { return padded_; }
+  void pad_with(uint32_t value) { pad_value_ = value; }
+  // The same pattern elsewhere, before anything was moved: so many words on, or from word `base` of another memory.
+  void shift(uint64_t words) { origin_ += words; }
+  void move_to(uint64_t base, uint8_t* memory, ValidMap* valid) {
+    origin_ = base;
+    memory_ = memory;
+    valid_ = valid;
+  }
 
  private:
   // Byte is uint8_t to gather into, const uint8_t to scatter from.
@@ -78,10 +86,9 @@ class Cursor {
   unsigned outer_count_ = 0;
   std::array<Dimension, kMaxDimensions> outer_{};  // size and step of runs, innermost first
   std::array<uint64_t, kMaxDimensions> index_{};
-  bool padded_ = false;
-  uint64_t padded_position_ = 0;  // words of the padded stream already produced
-  Shape shape_;                   // padded shapes only
+  bool padded_ = false;             // then outer_ has all dimensions, as the shape states them
   uint32_t pad_value_ = 0;
+  uint64_t padded_position_ = 0;  // words of the padded stream already produced
 };
 
 }  // namespace onedispatch::sim

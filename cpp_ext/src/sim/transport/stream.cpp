@@ -10,7 +10,7 @@
 namespace onedispatch::sim {
 
 bool Array::paused(const Channel& c) const {
-  return tiles_[c.tile].kind == TileKind::kShim &&
+  return c.kind == TileKind::kShim &&
          (reg::channel::pause_memory.get(c.control) || reg::channel::pause_stream.get(c.control));
 }
 
@@ -65,7 +65,7 @@ uint64_t Array::serve_ddr(Channel& c, uint64_t words) {
 
 void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t start) {
   const Route& route = *s.route;
-  bool shim = tiles_[s.tile].kind == TileKind::kShim;
+  bool shim = s.kind == TileKind::kShim;
   for (const Destination& d : route.destinations) shim = shim || channels_[d.channel].region != nullptr;
   if (shim) words = std::min(words, timing_.ddr_segment_words);
 
@@ -155,7 +155,7 @@ void Array::deliver_header(Channel& s, const Route& route) {
 
 // Waits for compute jobs that touch what the channel's BD touches.
 void Array::settle_jobs(const Channel& c) {
-  if (c.memory_tile != kNone && tiles_[c.memory_tile].core != kNone)
+  if (jobs_ != 0 && c.memory_tile != kNone && tiles_[c.memory_tile].core != kNone)
     join_overlapping(c.memory_tile, c.first_byte, c.span_bytes, !c.mm2s);
 }
 
