@@ -7,6 +7,7 @@ falls into the tile is applied, in their order, so that of several for one eleme
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -42,12 +43,14 @@ Array = np.ndarray[Any, Any]
 
 
 def _cost() -> e.Expr:
-    """The tile is copied in, once; every index is looked at; a part of the updates is applied.
+    """The tile is copied in (or filled with zeros) once; all indices are looked at; some updates are applied.
 
     ASSUMPTION: updates fall evenly over the axis and over the steps: over all tiles the sum is exact.
     """
     w, gather, work = e.tile("w"), e.device("gather_cycles"), e.work("mode", "out")
-    copied = e.named("copied", e.ELEMENTS / w * (ROW / e.tile("a") + accesses(w, "out")) / e.STEPS)
+    rows_in = e.ELEMENTS / w * (ROW / e.tile("a") + accesses(w, "out"))
+    zeros = ROW + accesses(e.ELEMENTS, "out")
+    copied = e.named("copied", either(e.present("x"), rows_in, zeros) / e.STEPS)
     share = e.named("share", e.tile("a") / e.scalar("extent"))
     rows = e.named("rows", share * e.K_COUNT * e.tile("o") * e.tile("i"))
     apart = e.named("apart", e.differs(e.stride("index", "w"), 0) * e.differs(w, 1))
@@ -68,7 +71,7 @@ SCATTER = declare(
         dims=("o", "a", "i", "w"),
         reduces=True,
         inputs=(
-            Tensor("x", "o a i w", EVERY, like="out"),
+            Tensor("x", "o a i w", EVERY, optional=True, like="out"),  # zeros where there is none
             Tensor("index", "o k i w", INDICES),
             Tensor("updates", "o k i w", EVERY, like="out"),
         ),
@@ -89,6 +92,7 @@ SCATTER = declare(
 class Scatter(Operator):
     """``x`` with ``updates`` placed or combined where ``index`` says, as a ``Walk`` says.
 
+    ``inputs``: x, index and updates, or the latter two alone: x is zeros then.
     An index below zero counts from the end of the axis. One outside of it ends the run
     (``KernelIndexError``), or where ``lenient`` places nothing.
     """
@@ -99,7 +103,7 @@ class Scatter(Operator):
     def __init__(
         self,
         name: str,
-        inputs: tuple[TensorSpec, TensorSpec, TensorSpec],
+        inputs: Sequence[TensorSpec],
         output: TensorSpec,
         walk: Walk,
         mode: str,
@@ -119,8 +123,9 @@ class Scatter(Operator):
         dims, along = self.walk.dims(*names), {name: d for d, name in enumerate(names)}
         if 0 in (dim.extent for dim in dims):
             return []
-        x, updates = (self.walk.operand(name, n, self.row, along) for name, n in (("x", 0), ("updates", 2)))
-        index = self.walk.operand("index", 1, self.inputs[1].element, along)
+        types = {"x": self.row, "index": self.inputs[-2].element, "updates": self.row}
+        names_in = tuple(types)[-len(self.inputs) :]
+        inputs = tuple(self.walk.operand(name, n, types[name], along) for n, name in enumerate(names_in))
         out = self.walk.operand("out", OUTPUT, self.row, along)
         scalars: dict[str, float | str] = {
             "mode": self.mode,
@@ -129,22 +134,20 @@ class Scatter(Operator):
         }
         return [
             Nest(
-                SCATTER, dims, (x, index, updates), (out,), along, scalars,
-                k_extent=self.walk.sizes["k"], k_multiple=inside_words(updates),
+                SCATTER, dims, inputs, (out,), along, scalars,
+                k_extent=self.walk.sizes["k"], k_multiple=inside_words(inputs[-1]),
             )
         ]  # fmt: skip
 
     def reference(self, *arrays: Array) -> Array:
         row = self.row.numpy
         images = [t.laid(a) for t, a in zip(self.inputs, arrays, strict=True)]
-        x, updates = (
-            self.walk.seen(n, i.view(row), names)
-            for n, i, names in (("x", images[0], "oaiw"), ("updates", images[2], "okiw"))
-        )
-        index = self.walk.seen("index", images[1], "okiw")
+        updates = self.walk.seen("updates", images[-1].view(row), "okiw")
+        index = self.walk.seen("index", images[-2], "okiw")
         out = np.zeros(self.output.device_bytes // row.itemsize, row)
         whole = self.walk.seen("out", out, "oaiw")
-        whole[...] = x
+        if len(images) == 3:
+            whole[...] = self.walk.seen("x", images[0].view(row), "oaiw")
         held = updates.shape[-1]
         o, i, w = np.ogrid[: updates.shape[0], : updates.shape[2], :held]
         function = SCATTERS[self.mode].reference
@@ -206,6 +209,25 @@ def map_scatter_elements(node: NodeSpec, lowering: Lowering) -> None:
     walk = _elements_walk(x, indices, axis, updates)
     inputs = (x, indices, updates)
     lowering.emit(Scatter(node.name, inputs, output, walk, mode, lowering.device, lenient))
+
+
+def emit_placed(
+    name: str, indices: TensorSpec, updates: TensorSpec, output: TensorSpec, lowering: Lowering
+) -> None:
+    """``output`` [n]: ``updates`` [k] where ``indices`` [k] say, zeros elsewhere.
+
+    All indices stream by every tile of the result, so they are made narrow before.
+    """
+    if not indices.size:
+        zeros = lowering.const(np.zeros(output.shape, output.dtype))
+        lowering.emit(Copy(name, [zeros], output, lowering.device))
+        return
+    extent = output.size
+    indices = _looked_at(name, indices, extent, lowering)
+    sizes = {"o": 1, "a": output.row_pitch, "k": indices.size, "i": 1, "w": 1}
+    strides = {"index": {"k": 1}, "updates": {"k": 1}, "out": {"a": 1}}
+    walk = Walk(sizes, strides, {"a": output.element.per_word}, extent=extent)
+    lowering.emit(Scatter(name, (indices, updates), output, walk, "none", lowering.device))
 
 
 def _looked_at(name: str, indices: TensorSpec, extent: int, lowering: Lowering) -> TensorSpec:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -12,7 +11,7 @@ from onedispatch.operators.declarations.dtypes import FLOATS
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.convert import emit_converted, in_float32
 from onedispatch.operators.families.elementwise import numpy_names
-from onedispatch.operators.families.scatter import map_scatter_elements
+from onedispatch.operators.families.scatter import emit_placed
 from onedispatch.operators.families.segments import emit_extended
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 
@@ -31,11 +30,8 @@ def map_max_unpool(node: NodeSpec, lowering: Lowering) -> None:
     if any(a > b for a, b in zip(pooled, output.shape, strict=True)):
         raise Unsupported(f"output_shape {list(output.shape)}", f"{list(pooled)} or more")
     whole = output.dtype == np.float32 and tuple(pooled) == output.shape
-    zeros = lowering.const(np.zeros(prod(pooled), np.float32))
-    filled = lowering.temp(np.dtype(np.float32), zeros.shape)
-    inputs = [zeros, places.reshaped((places.size,)), wide.reshaped((wide.size,))]
-    spread = replace(node, op_type="ScatterElements", inputs=inputs, outputs=[filled], attributes={"axis": 0})
-    map_scatter_elements(spread, lowering)
+    filled = lowering.temp(np.dtype(np.float32), (prod(pooled),))
+    emit_placed(node.name, places.reshaped((places.size,)), wide.reshaped((wide.size,)), filled, lowering)
     if whole:
         lowering.alias(output, filled)
         return

@@ -159,6 +159,16 @@ void expect_places(int64_t extent, int64_t first, int64_t size) {
   }
   EXPECT_EQ(seen, expected);
   EXPECT_EQ(simd().places(sizeof(Index), bytes.data() + 1, extent, first, size, at.data(), 0), 0u);
+  std::vector<int32_t> which(kCount), where(kCount);
+  size_t count = 0, next = 0;
+  EXPECT_EQ(simd().found_places(sizeof(Index), bytes.data() + 1, extent, first, size, which.data(), where.data(), kCount, &count), expected);
+  for (size_t i = 0; i < kCount; ++i) {
+    if (at[i] < 0) continue;
+    ASSERT_LT(next, count);
+    EXPECT_EQ(which[next], static_cast<int32_t>(i));
+    EXPECT_EQ(where[next++], at[i]);
+  }
+  EXPECT_EQ(next, count);
 }
 
 TEST(LaterFunctions, IndicesFallIntoAPartOfTheirAxis) {
@@ -168,6 +178,7 @@ TEST(LaterFunctions, IndicesFallIntoAPartOfTheirAxis) {
     expect_places<int32_t>(INT32_MAX - 40, 5, INT32_MAX - 50);
     expect_places<int64_t>(int64_t{1} << 40, 1 << 20, INT32_MAX);
     expect_places<int64_t>(1000, 100, 0);
+    expect_places<int32_t>(1000, 900, 120);  // a part that ends behind the axis holds none of what is there
   });
 }
 

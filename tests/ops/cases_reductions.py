@@ -116,9 +116,12 @@ def cumulative() -> list[Case]:
         case(op, integers("int32", 2, 4501), value(1, "int64"), exclusive=1),
         *case(op, f32(37, 61), value(0, "int64"), tolerance=sums).on("npu1"),
     ]
+    for flags in ({}, {"exclusive": 1}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}):  # by blocks of lines
+        x = f32(2, 670, 32) if len(flags) == 1 else integers("int32", 2, 670, 32)
+        cases.append(case(op, x, value(1, "int64"), tolerance=long, device="npu1_1col", **flags))
     for shape, axis, flags in [
         ((7,), 0, {}), ((37, 10), 1, {"exclusive": 1}), ((3, 5, 7), 1, {"reverse": 1}), ((2, 4501), 1, {}),
-        ((3, 5, 8), -1, {"exclusive": 1, "reverse": 1}),
+        ((3, 5, 8), -1, {"exclusive": 1, "reverse": 1}), ((700, 512), 0, {"exclusive": 1, "reverse": 1}),
     ]:  # fmt: skip
         cases.append(product(shape, axis, flags))
     return cases

@@ -310,25 +310,29 @@ constexpr uint32_t act_beta = 9;
 }  // namespace scalar
 }  // namespace conv
 namespace cumulative {
-constexpr uint32_t digest = 0x66E9126B;
+constexpr uint32_t digest = 0x1D2DEF01;
 constexpr uint32_t dim_o = 40;
 constexpr uint32_t dim_i = 41;
 constexpr uint32_t x = 42;
 constexpr uint32_t x_o = 43;
 constexpr uint32_t x_length = 48;
 constexpr uint32_t x_i = 53;
-constexpr uint32_t out = 58;
-constexpr uint32_t product = 59;
-constexpr uint32_t exclusive = 60;
-constexpr uint32_t reverse = 61;
-constexpr uint32_t length = 62;
+constexpr uint32_t before = 58;
+constexpr uint32_t before_o = 59;
+constexpr uint32_t before_i = 64;
+constexpr uint32_t out = 69;
+constexpr uint32_t product = 70;
+constexpr uint32_t exclusive = 71;
+constexpr uint32_t reverse = 72;
+constexpr uint32_t length = 73;
 namespace dim {
 constexpr uint32_t o = 0;
 constexpr uint32_t i = 1;
 }  // namespace dim
 namespace operand {
 constexpr uint32_t x = 0;
-constexpr uint32_t out = 1;
+constexpr uint32_t before = 1;
+constexpr uint32_t out = 2;
 }  // namespace operand
 namespace scalar {
 constexpr uint32_t product = 0;
@@ -827,7 +831,7 @@ constexpr uint32_t outside = 0;
 }  // namespace scalar
 }  // namespace resample
 namespace scatter {
-constexpr uint32_t digest = 0x0E03B309;
+constexpr uint32_t digest = 0x7F56E462;
 constexpr uint32_t dim_o = 40;
 constexpr uint32_t dim_a = 41;
 constexpr uint32_t dim_i = 42;

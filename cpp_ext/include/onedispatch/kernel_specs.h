@@ -1097,40 +1097,55 @@ enum { OD_CONV_X = 0, OD_CONV_W = 1, OD_CONV_BIAS = 2, OD_CONV_OUT = 3 };
 enum { OD_CONV_KH = 0, OD_CONV_KW = 1, OD_CONV_SH = 2, OD_CONV_SW = 3, OD_CONV_DH = 4, OD_CONV_DW = 5, OD_CONV_WIDTH = 6, OD_CONV_ACT = 7, OD_CONV_ACT_ALPHA = 8, OD_CONV_ACT_BETA = 9 };
 static const od_kernel_spec od_conv_spec = {"od::conv@1", 0x51080DE6u, od_conv_dims, 3, 1, 0, od_conv_operands, 4, 0, 0, od_conv_scalars, 10, od_conv_cost, 229, od_conv_scratch, 59, 1, od_conv_constants, 14, 92, 128, 2304, OD_PRINT_NO};
 static const od_axis_spec od_cumulative_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
+static const od_axis_spec od_cumulative_before[] = {{"o", 0}, {"i", 1}};
 static const od_axis_spec od_cumulative_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_operand_spec od_cumulative_operands[] = {
-    {"x", 42, 391u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_cumulative_x, 3},
-    {"out", 58, 391u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_cumulative_out, 3},
+    {"x", 42, 391u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_x, 3},
+    {"before", 58, 391u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_before, 2},
+    {"out", 69, 391u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_cumulative_out, 3},
 };
 static const od_scalar_spec od_cumulative_scalars[] = {
-    {"product", 59, OD_SCALAR_U32, 0.0, 1.0, 0, 1, 0},
-    {"exclusive", 60, OD_SCALAR_U32, 0.0, 1.0, 0, 1, 0},
-    {"reverse", 61, OD_SCALAR_U32, 0.0, 1.0, 0, 1, 0},
-    {"length", 62, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 1, 0},
+    {"product", 70, OD_SCALAR_U32, 0.0, 1.0, 0, 2, 0},
+    {"exclusive", 71, OD_SCALAR_U32, 0.0, 1.0, 0, 2, 0},
+    {"reverse", 72, OD_SCALAR_U32, 0.0, 1.0, 0, 2, 0},
+    {"length", 73, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 2, 0},
 };
-/* call_cycles + tile(o) * (row_cycles + sideways * ceil(tile(i) / x's lanes) * count(x, *length) * (product * x's mul_cycles + (1 - product) * x's op_cycles) + (1 - sideways) * ceil(count(x, *length) / x's lanes) * (halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + product * x's mul_cycles + (1 - product) * x's op_cycles) + x's move_cycles + product * x's mul_cycles + (1 - product) * x's op_cycles))
+/* call_cycles + present(before) * tile(o) * (row_cycles + ceil(tile(i) * bytes(before) / vector_bytes)) + tile(o) * (row_cycles + sideways * ceil(tile(i) / x's lanes) * count(x, *length) * (product * x's mul_cycles + (1 - product) * x's op_cycles) + (1 - sideways) * ceil(count(x, *length) / x's lanes) * (halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + product * x's mul_cycles + (1 - product) * x's op_cycles) + x's move_cycles + product * x's mul_cycles + (1 - product) * x's op_cycles))
  * sideways: tile(i) != 1
  */
 static const od_step od_cumulative_cost[] = {
     {OD_OP_DEVICE, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 1, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_BYTES, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 2, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_DEVICE, 1, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_COUNT, 0, 1, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_SCALAR, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_SCALAR, 0, 0, 0, 0.0},
     {OD_OP_SUB, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -1141,34 +1156,34 @@ static const od_step od_cumulative_cost[] = {
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_SUB, 0, 0, 0, 0.0},
     {OD_OP_COUNT, 0, 1, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_COUNT, 0, 1, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
     {OD_OP_MIN, 0, 0, 0, 0.0},
     {OD_OP_HALVINGS, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
     {OD_OP_SCALAR, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_SCALAR, 0, 0, 0, 0.0},
     {OD_OP_SUB, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
-    {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_SCALAR, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_SCALAR, 0, 0, 0, 0.0},
     {OD_OP_SUB, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
@@ -1180,11 +1195,11 @@ static const od_step od_cumulative_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
 static const char* const od_cumulative_dims[] = {"o", "i"};
-static const char* const od_cumulative_constants[] = {"call_cycles", "row_cycles", "lanes", "mul_cycles", "op_cycles", "move_cycles"};
+static const char* const od_cumulative_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "lanes", "mul_cycles", "op_cycles", "move_cycles"};
 enum { OD_CUMULATIVE_O = 0, OD_CUMULATIVE_I = 1 };
-enum { OD_CUMULATIVE_X = 0, OD_CUMULATIVE_OUT = 1 };
+enum { OD_CUMULATIVE_X = 0, OD_CUMULATIVE_BEFORE = 1, OD_CUMULATIVE_OUT = 2 };
 enum { OD_CUMULATIVE_PRODUCT = 0, OD_CUMULATIVE_EXCLUSIVE = 1, OD_CUMULATIVE_REVERSE = 2, OD_CUMULATIVE_LENGTH = 3 };
-static const od_kernel_spec od_cumulative_spec = {"od::cumulative@1", 0x66E9126Bu, od_cumulative_dims, 2, 0, 0, od_cumulative_operands, 2, 0, 0, od_cumulative_scalars, 4, od_cumulative_cost, 66, 0, 0, 0, od_cumulative_constants, 6, 63, 128, 1536, OD_PRINT_NO};
+static const od_kernel_spec od_cumulative_spec = {"od::cumulative@1", 0x1D2DEF01u, od_cumulative_dims, 2, 0, 0, od_cumulative_operands, 3, 0, 0, od_cumulative_scalars, 4, od_cumulative_cost, 79, 0, 0, 0, od_cumulative_constants, 7, 74, 128, 1536, OD_PRINT_NO};
 static const od_axis_spec od_dwconv_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_dwconv_w[] = {{"c", 0}, {"tap", 255}};
 static const od_axis_spec od_dwconv_bias[] = {{"c", 0}};
@@ -3728,7 +3743,7 @@ static const od_axis_spec od_scatter_index[] = {{"o", 0}, {"k", 254}, {"i", 2}, 
 static const od_axis_spec od_scatter_updates[] = {{"o", 0}, {"k", 254}, {"i", 2}, {"w", 3}};
 static const od_axis_spec od_scatter_out[] = {{"o", 0}, {"a", 1}, {"i", 2}, {"w", 3}};
 static const od_operand_spec od_scatter_operands[] = {
-    {"x", 44, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_scatter_x, 4},
+    {"x", 44, 1023u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_scatter_x, 4},
     {"index", 65, 1152u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_scatter_index, 4},
     {"updates", 86, 1023u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_scatter_updates, 4},
     {"out", 107, 1023u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_scatter_out, 4},
@@ -3742,7 +3757,7 @@ static const od_scalar_spec od_scatter_scalars[] = {
  * applied: rows * (apart * tile(w) * (3 * gather_cycles + work(mode, out)) + (1 - apart) * (row_cycles + 2 * ceil(tile(w) * bytes(out) / vector_bytes) + ceil(tile(w) / out's lanes) * work(mode, out)))
  * scanned: ceil(count(index, o) * count(index, k) * count(index, i) * count(index, w) / index's lanes) * index's convert_cycles + ceil(count(index, o) * count(index, k) * count(index, i) * count(index, w) / i32_lanes) * (i32_compare_cycles + i32_op_cycles) + ceil(count(index, o) * count(index, k) * count(index, i) * count(index, w) / i32_lanes) * i32_compare_cycles
  * rows: share * k * tile(o) * tile(i)
- * copied: elements / tile(w) * (row_cycles / tile(a) + ceil(tile(w) * bytes(out) / vector_bytes)) / steps
+ * copied: (present(x) * elements / tile(w) * (row_cycles / tile(a) + ceil(tile(w) * bytes(out) / vector_bytes)) + (1 - present(x)) * (row_cycles + ceil(elements * bytes(out) / vector_bytes))) / steps
  * apart: (stride(index, w) != 0) * (tile(w) != 1)
  * share: tile(a) / extent
  */
@@ -3750,6 +3765,7 @@ static const od_step od_scatter_cost[] = {
     {OD_OP_DEVICE, 0, 0, 0, 0.0},
     {OD_OP_DEVICE, 1, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 0, 0, 0, 0.0},
     {OD_OP_ELEMENTS, 0, 0, 0, 0.0},
     {OD_OP_TILE, 3, 0, 0, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
@@ -3764,6 +3780,20 @@ static const od_step od_scatter_cost[] = {
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_PRESENT, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_ELEMENTS, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 3, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 2, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_STEPS, 0, 0, 0, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
@@ -3868,7 +3898,7 @@ static const char* const od_scatter_constants[] = {"call_cycles", "row_cycles", 
 enum { OD_SCATTER_O = 0, OD_SCATTER_A = 1, OD_SCATTER_I = 2, OD_SCATTER_W = 3 };
 enum { OD_SCATTER_X = 0, OD_SCATTER_INDEX = 1, OD_SCATTER_UPDATES = 2, OD_SCATTER_OUT = 3 };
 enum { OD_SCATTER_MODE = 0, OD_SCATTER_EXTENT = 1, OD_SCATTER_LENIENT = 2 };
-static const od_kernel_spec od_scatter_spec = {"od::scatter@1", 0x0E03B309u, od_scatter_dims, 4, 1, 0, od_scatter_operands, 4, 0, 0, od_scatter_scalars, 3, od_scatter_cost, 115, 0, 0, 0, od_scatter_constants, 9, 111, 128, 2048, OD_PRINT_NO};
+static const od_kernel_spec od_scatter_spec = {"od::scatter@1", 0x7F56E462u, od_scatter_dims, 4, 1, 0, od_scatter_operands, 4, 0, 0, od_scatter_scalars, 3, od_scatter_cost, 130, 0, 0, 0, od_scatter_constants, 9, 111, 128, 2048, OD_PRINT_NO};
 static const od_axis_spec od_select_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_select_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_select_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};

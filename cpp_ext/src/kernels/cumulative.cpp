@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// od::cumulative: out[o][n][i] = sum or product of x[o][0..n][i], rows whole in their chunks. Floats are
+// od::cumulative: out[o][n][i] = sum or product of before[o][i] and x[o][0..n][i], rows whole in their chunks. Floats are
 // computed in f32 and rounded once per element, integers in words, which wrap.
 #include <algorithm>
 #include <string>
@@ -19,6 +19,7 @@ class Cumulative final : public Kernel {
  public:
   explicit Cumulative(const Setup& setup)
       : x_(setup.operands[operand::x]),
+        before_(setup.operands[operand::before]),
         out_(setup.operands[operand::out].dtype),
         product_(setup.scalars[scalar::product] != 0),
         exclusive_(setup.scalars[scalar::exclusive] != 0),
@@ -30,6 +31,10 @@ class Cumulative final : public Kernel {
     for (uint32_t i = 0; i < 3; ++i) {
       const bool same = x_.axes[i].chunk == out[i].chunk && (x_.axes[i].stride == out[i].stride || out[i].chunk == 1);
       if (!same) reject(setup, setup.spec->operands[operand::x].at + 1 + params::kAxisWords * i, "x", "accepted: the same chunk as out has");
+    }
+    const bool fits = before_.axes[0].chunk == outer_ && before_.axes[1].chunk == inner_ && (before_.axes[1].stride == 1 || inner_ == 1);
+    if (before_.present && (exclusive_ || !fits)) {
+      reject(setup, setup.spec->operands[operand::before].at + 1, "before", "accepted: a line for each of o, of sums that are not exclusive");
     }
     const uint32_t given = setup.scalars[scalar::length];
     length_ = given == 0 ? width_ : given;
@@ -48,33 +53,38 @@ class Cumulative final : public Kernel {
     const int64_t block = width_ * inner_;
     const auto elements = static_cast<size_t>(outer_ * block);
     const Word* x = words_in<Word>(x_, call, 0, outer_ * block, kScratchWords);
+    const int64_t by_line = before_.axes[0].stride;
+    const Word* before = before_.present ? words_in<Word>(before_, call, 0, (outer_ - 1) * by_line + inner_, kScratchOtherWords) : nullptr;
     const Result<Word> result(out_, call, elements);
     for (int64_t o = 0; o < outer_; ++o) {
       Word* out = result.words + o * block;
+      const Word* line = before == nullptr ? nullptr : before + o * by_line;
       if (product_) {
-        lines(x + o * block, out, Word{1}, [](Word a, Word b) { return times(a, b); });
+        lines(x + o * block, line, out, Word{1}, [](Word a, Word b) { return times(a, b); });
       } else {
-        lines(x + o * block, out, Word{0}, [](Word a, Word b) { return plus(a, b); });
+        lines(x + o * block, line, out, Word{0}, [](Word a, Word b) { return plus(a, b); });
       }
       std::fill(out + length_ * inner_, out + block, Word{0});
     }
     result.finish();
   }
 
-  // One line after the other from whichever end; the line before is what came together so far.
+  // One line after the other from whichever end; the line `before` is what came together so far.
   template <class Word, class Combine>
-  void lines(const Word* x, Word* out, Word neutral, Combine combine) const {
+  void lines(const Word* x, const Word* before, Word* out, Word neutral, Combine combine) const {
     const int64_t step = reverse_ ? -inner_ : inner_;
     if (reverse_) {
       x += (length_ - 1) * inner_;
       out += (length_ - 1) * inner_;
     }
-    const Word* before = nullptr;
     for (int64_t n = 0; n < length_; ++n, x += step, out += step) {
       const Word* added = exclusive_ ? (n == 0 ? nullptr : x - step) : x;
-      for (int64_t i = 0; i < inner_; ++i) {
-        const Word own = added == nullptr ? neutral : added[i];
-        out[i] = before == nullptr ? own : combine(before[i], own);
+      if (added == nullptr) {
+        std::fill_n(out, inner_, neutral);
+      } else if (before == nullptr) {
+        std::copy_n(added, inner_, out);
+      } else {
+        for (int64_t i = 0; i < inner_; ++i) out[i] = combine(before[i], added[i]);
       }
       before = out;
     }
@@ -91,7 +101,7 @@ class Cumulative final : public Kernel {
     return static_cast<Integer>(static_cast<uint32_t>(a) * static_cast<uint32_t>(b));
   }
 
-  Operand x_;
+  Operand x_, before_;
   uint32_t out_;
   bool product_, exclusive_, reverse_;
   int64_t outer_ = 0, width_ = 0, inner_ = 0, length_ = 0;

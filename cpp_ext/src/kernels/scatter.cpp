@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// od::scatter: out = x, then out[o][index[o][k][i][w]][i][w] becomes, or is combined with, updates[o][k][i][w], in
+// od::scatter: out = x, or zeros, then out[o][index[o][k][i][w]][i][w] becomes, or is combined with, updates[o][k][i][w], in
 // the order of k. A tile keeps its part of the result while indices and updates stream by.
 #include <algorithm>
 #include <cstring>
@@ -45,7 +45,7 @@ class Scatter final : public Kernel {
   }
 
   void check(const Call& call) const override {
-    at(x_, call, kA, call.origin[roles_[kA]], tile_[kA], tile_[kW]);
+    if (x_.present) at(x_, call, kA, call.origin[roles_[kA]], tile_[kA], tile_[kW]);
     at(index_, call, kA, call.k_first, call.k_count, held_of(call));
     at(updates_, call, kA, call.k_first, call.k_count, held_of(call));
   }
@@ -106,6 +106,8 @@ class Scatter final : public Kernel {
   void copy(const Call& call) const;
   template <class T>
   void run_as(const Call& call) const;
+  template <class T>
+  bool run_rows(const Call& call, const uint8_t* indices, const T* updates, int64_t held, T* out) const;
   void look_outside(const Call& call, const uint8_t* indices, int64_t held, const int32_t* at) const;
   template <class T>
   void apply(T& old, T update) const {
@@ -137,6 +139,10 @@ class Scatter final : public Kernel {
 
 template <class T>
 void Scatter::copy(const Call& call) const {
+  if (!x_.present) {
+    std::memset(call.out, 0, static_cast<size_t>(tile_[kO] * tile_[kA] * tile_[kI] * tile_[kW]) * sizeof(T));
+    return;
+  }
   const T* x = reinterpret_cast<const T*>(x_.in(call)) + at(x_, call, kA, call.origin[roles_[kA]], tile_[kA], tile_[kW]);
   T* out = reinterpret_cast<T*>(call.out);
   const int64_t step = x_.axes[kW].stride;
@@ -165,6 +171,27 @@ void Scatter::look_outside(const Call& call, const uint8_t* indices, int64_t hel
   }
 }
 
+// Where one index after the other names an element, or a row of them: only those that fall into the tile are looked at
+// again. False where indices lie otherwise, or one is outside that must not be.
+template <class T>
+bool Scatter::run_rows(const Call& call, const uint8_t* indices, const T* updates, int64_t held, T* out) const {
+  const bool rows = tile_[kW] == 1 || index_.axes[kW].stride == 0;
+  if (tile_[kO] != 1 || tile_[kI] != 1 || !rows || index_.axes[kA].stride != 1) return false;
+  const auto n = static_cast<size_t>(call.k_count);
+  auto* which = static_cast<int32_t*>(scratch(kScratchColumns, n * sizeof(int32_t)));
+  auto* place = static_cast<int32_t*>(scratch(kScratchPlan, n * sizeof(int32_t)));
+  size_t found = 0;
+  const uint32_t seen = simd().found_places(index_bytes_, indices, extent_, call.origin[roles_[kA]], tile_[kA], which, place, n, &found);
+  if (!lenient_ && (seen & kSomeOutside) != 0) return false;
+  const int64_t by_k = updates_.axes[kA].stride, step = updates_.axes[kW].stride;
+  for (size_t i = 0; i < found; ++i) {
+    const T* from = updates + which[i] * by_k;
+    T* to = out + place[i] * tile_[kW];
+    for (int64_t w = 0; w < held; ++w) apply(to[w], from[w * step]);
+  }
+  return true;
+}
+
 template <class T>
 void Scatter::run_as(const Call& call) const {
   if (call.k_index == 0) copy<T>(call);
@@ -173,6 +200,7 @@ void Scatter::run_as(const Call& call) const {
   const uint8_t* indices = index_.in(call) + at(index_, call, kA, call.k_first, call.k_count, held) * index_bytes_;
   const T* updates = reinterpret_cast<const T*>(updates_.in(call)) + at(updates_, call, kA, call.k_first, call.k_count, held);
   T* out = reinterpret_cast<T*>(call.out);
+  if (run_rows(call, indices, updates, held, out)) return;
   const int64_t rows = tile_[kI] * tile_[kW], by_w = index_.axes[kW].stride, step = updates_.axes[kW].stride;
   const int64_t span = 1 + (tile_[kO] - 1) * index_.axes[kO].stride + (call.k_count - 1) * index_.axes[kA].stride +
                        (tile_[kI] - 1) * index_.axes[kI].stride + (held - 1) * by_w;

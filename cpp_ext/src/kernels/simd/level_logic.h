@@ -14,24 +14,102 @@ OD_INLINE void with_element(uint32_t dtype, Body body) {
   }
 }
 
-template <class Index>
-static uint32_t places_as(const uint8_t* indices, int64_t extent, int64_t first, int64_t size, int32_t* at, size_t n) {
-  int32_t highest = kOutside, lowest = 0;
-  for (size_t i = 0; i < n; ++i) {
+// Where an index counts to: how far behind `first` along the axis, and whether that is outside of it. Wide: the words
+// that are counted in; those of the index itself do where the axis ends within them.
+template <class Index, class Wide>
+struct Counted {
+  using Bits = std::make_unsigned_t<Wide>;
+  Bits extent, first;
+  Counted(int64_t extent, int64_t first) : extent(static_cast<Bits>(extent)), first(static_cast<Bits>(first)) {}
+  OD_INLINE Bits member(const uint8_t* indices, size_t i, Bits extent) {
     Index given;
     __builtin_memcpy(&given, indices + i * sizeof given, sizeof given);
-    const int64_t member = given < 0 ? given + extent : int64_t{given}, behind = member - first;
-    const int32_t elsewhere = (member < 0) | (member >= extent) ? kOutside : kElsewhere;
-    const int32_t place = (behind >= 0) & (behind < size) ? static_cast<int32_t>(behind) : elsewhere;
-    at[i] = place;
-    highest = place > highest ? place : highest;
-    lowest = place < lowest ? place : lowest;
+    return static_cast<Bits>(given) + (given < 0 ? extent : 0);
   }
-  return (highest >= 0 ? kSomeFound : 0u) | (lowest == kOutside ? kSomeOutside : 0u);
+};
+
+// Calls use(Counted) for indices of `bytes` along an axis of `extent` members.
+template <class Use>
+OD_INLINE void with_counted(uint32_t bytes, int64_t extent, int64_t first, Use use) {
+  if (bytes == 8) return use(Counted<int64_t, int64_t>(extent, first));
+  if (extent > INT32_MAX) return use(Counted<int32_t, int64_t>(extent, first));
+  use(Counted<int32_t, int32_t>(extent, first));
 }
 
 static uint32_t places(uint32_t bytes, const uint8_t* indices, int64_t extent, int64_t first, int64_t size, int32_t* at, size_t n) {
-  return bytes == 8 ? places_as<int64_t>(indices, extent, first, size, at, n) : places_as<int32_t>(indices, extent, first, size, at, n);
+  int32_t highest = kOutside, lowest = 0;
+  with_counted(bytes, extent, first, [&](auto c) {
+    using Bits = typename decltype(c)::Bits;
+    const auto room = static_cast<Bits>(size);
+    for (size_t i = 0; i < n; ++i) {
+      const Bits member = c.member(indices, i, c.extent), behind = member - c.first;
+      const int32_t inside = behind < room ? static_cast<int32_t>(behind) : kElsewhere;
+      const int32_t place = member < c.extent ? inside : kOutside;
+      at[i] = place;
+      highest = place > highest ? place : highest;
+      lowest = place < lowest ? place : lowest;
+    }
+  });
+  return (highest >= 0 ? kSomeFound : 0u) | (lowest == kOutside ? kSomeOutside : 0u);
+}
+
+OD_INLINE bool any(U mask) {
+  uint64_t parts[sizeof(U) / 8], all = 0;
+  __builtin_memcpy(parts, &mask, sizeof mask);
+  for (const uint64_t part : parts) all |= part;
+  return all != 0;
+}
+
+// Those of 32 bits by vectors, few of which hold one that is found, as a rule. Returns how many were looked at.
+static size_t found_words(const uint8_t* indices, Counted<int32_t, int32_t> c, uint32_t room, int32_t* which, int32_t* at, size_t n, size_t* count, bool* outside) {
+  constexpr int kGroup = 4;
+  const U extent = splat_as<uint32_t>(c.extent), first = splat_as<uint32_t>(c.first), size = splat_as<uint32_t>(room);
+  U beyond{};
+  size_t found = 0, i = 0;
+  for (; i + kGroup * kLanes <= n; i += kGroup * kLanes) {
+    U behind[kGroup], hit[kGroup], hits{};
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroup; ++g) {
+      const I given = load_i(indices + 4 * (i + static_cast<size_t>(g * kLanes)));
+      const U member = (U)given + (given < 0 ? extent : U{}), wrong = (U)(member >= extent);
+      behind[g] = member - first;
+      hit[g] = (U)(behind[g] < size) & ~wrong;
+      hits |= hit[g];
+      beyond |= wrong;
+    }
+    if (!any(hits)) continue;
+    for (int g = 0; g < kGroup; ++g) {
+      if (!any(hit[g])) continue;
+      for (int l = 0; l < kLanes; ++l) {
+        which[found] = static_cast<int32_t>(i) + g * kLanes + l;
+        at[found] = static_cast<int32_t>(behind[g][l]);
+        found += hit[g][l] & 1;
+      }
+    }
+  }
+  *count = found;
+  *outside = any(beyond);
+  return i;
+}
+
+static uint32_t found_places(uint32_t bytes, const uint8_t* indices, int64_t extent, int64_t first, int64_t size, int32_t* which, int32_t* at, size_t n, size_t* count) {
+  size_t found = 0;
+  bool outside = false;
+  with_counted(bytes, extent, first, [&](auto c) {
+    using Bits = typename decltype(c)::Bits;
+    const auto room = static_cast<Bits>(size);
+    size_t i = 0;
+    if constexpr (sizeof(Bits) == 4) i = found_words(indices, c, room, which, at, n, &found, &outside);
+    for (; i < n; ++i) {
+      const Bits member = c.member(indices, i, c.extent), behind = member - c.first;
+      which[found] = static_cast<int32_t>(i);
+      at[found] = static_cast<int32_t>(behind);
+      found += member < c.extent && behind < room ? 1 : 0;
+      outside |= member >= c.extent;
+    }
+  });
+  *count = found;
+  return (found != 0 ? kSomeFound : 0u) | (outside ? kSomeOutside : 0u);
 }
 
 // What floats are, of one operand.

@@ -135,6 +135,8 @@ struct SimdLevel {
   // Where indices of 4 or 8 bytes, at any address, count to: at[i] is the member behind `first` of `size`, kElsewhere
   // on the axis of `extent`, or kOutside of it. Below zero they count from its end. Returns PlacesSeen.
   uint32_t (*places)(uint32_t bytes, const uint8_t* indices, int64_t extent, int64_t first, int64_t size, int32_t* at, size_t n);
+  // The same of those that lie behind `first` alone, `count` of the n: which they are, and where. Both have room for n.
+  uint32_t (*found_places)(uint32_t bytes, const uint8_t* indices, int64_t extent, int64_t first, int64_t size, int32_t* which, int32_t* at, size_t n, size_t* count);
   // Functions of params::binary_func; floats as f32.
   void (*binary_func)(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, void* y, size_t n);
 
