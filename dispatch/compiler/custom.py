@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that kernels from outside compute: their shapes and types, and the casts that they need.
+"""Nodes of other domains than ONNX's: their shapes and types, and the casts that they need.
 
 ONNX has no schema for them, so their kernel is asked: its ``infer``, or else what the model declares of
-their outputs. Where a kernel lacks an element type, ``cast_policy="f32"`` has it compute in f32.
+their outputs; of what we map ourselves, the row in the table of mappings. Where a kernel lacks an element
+type, ``cast_policy="f32"`` has it compute in f32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
@@ -111,8 +112,8 @@ class CustomNodes:
         inputs = [known(name) if name else None for name in node.inputs]
         sizes = self._named_sizes(known)
         outputs = [_resolved(self.declared.get(name, Value(name)), sizes) for name in node.outputs]
-        if plugin_of(node) is None:  # mapped to a function: what the model declares is all there is
-            return [value for value in outputs if value.name]
+        if plugin_of(node) is None:  # mapped to a function, which says it, or the model does
+            return _as_input(node, inputs) or [value for value in outputs if value.name]
         if any(value is not None and not value.is_concrete for value in inputs):
             return self._types(node, known)
         plugin = plugin_of(node)
@@ -262,6 +263,15 @@ def infer_outputs(
     with blamed_on(type(plugin.kernel), f"node {node.name} ({node.op_type})"):
         made = plugin.kernel.infer(plugin.node(spec, device))
     return [tuple(made[one.name]) for one in plugin.kernel.declared.outputs]
+
+
+def _as_input(node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+    """The outputs, of which the mapping says that they are as one of the inputs; else nothing."""
+    mapping = registry.mapping_for(node.domain, node.op_type)
+    like = None if mapping is None or not 0 <= mapping.like < len(inputs) else inputs[mapping.like]
+    if like is None or not like.type:
+        return []
+    return [replace(like, name=name) for name in node.outputs if name]
 
 
 def _resolved(value: Value, sizes: Mapping[str, int]) -> Value:

@@ -28,6 +28,7 @@ class Mapping:
     function: MapFunction
     origin: str = ""  # the plug-in that brought it; "": ours
     plugin: Any = None  # of a kernel from outside: what operators/plugin knows of it
+    like: int = -1  # of a domain whose shapes ONNX does not infer: the input that the outputs are as
 
 
 _MAPPINGS: dict[tuple[str, str], Mapping] = {}
@@ -38,11 +39,13 @@ def maps(
     dtypes: tuple[str, ...] | dict[str, tuple[str, ...]] = ("float32",),
     notes: str = "",
     domain: str = "",
+    like: int = -1,
 ) -> Callable[[MapFunction], MapFunction]:
     """Register the decorated function as the mapping of ONNX ``op_types``.
 
     ``dtypes`` are NumPy's names of what the data inputs may be, from the kernel's declaration; where
-    they differ, per operator. The function gets a ``NodeSpec`` and a ``Lowering``; it emits device
+    they differ, per operator. Of a ``domain`` that is not ONNX's, results have shape and type of input
+    ``like``, or what the model says. The function gets a ``NodeSpec`` and a ``Lowering``; it emits device
     operators or raises ``Unsupported``. Registering an operator twice is a ``ValueError`` that names
     both.
     """
@@ -57,7 +60,7 @@ def maps(
                     f"and by {function.__module__}.{function.__name__}; remove one"
                 )
             own = dtypes[op_type] if isinstance(dtypes, dict) else dtypes
-            _MAPPINGS[key] = Mapping(domain, op_type, own, notes, function)
+            _MAPPINGS[key] = Mapping(domain, op_type, own, notes, function, like=like)
         return function
 
     return register

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RotaryEmbedding of ONNX: pairs of elements turned by an angle, by element-wise functions over views.
+"""RotaryEmbedding of ONNX and of onnxruntime: pairs of elements turned by an angle.
 
-Halves, or every second element, are views of the input: nothing is cut out of it first. Two operators do it:
-the other element of each pair times a sine, then each element times its cosine and that added.
+Halves, or every second element, are views of the input: nothing is cut out of it first. Two operators of
+element-wise functions over views do it: the other element of each pair times a sine, then each element times
+its cosine and that added.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.registry import mapping_for, maps
+from onedispatch.operators.families.convert import emit_converted
 from onedispatch.operators.families.elementwise import Array, Eltwise, View
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import contiguous_strides
@@ -145,3 +147,56 @@ class _Rotary:
 @maps("RotaryEmbedding", notes="4 dimensions or 3 with num_heads, halves or interleaved, position_ids")
 def map_rotary(node: NodeSpec, lowering: Lowering) -> None:
     _Rotary(node, lowering).emit()
+
+
+# -- onnxruntime's, which came before ONNX's -----------------------------------------------------------
+
+
+@maps(
+    "RotaryEmbedding",
+    domain="com.microsoft",
+    like=0,
+    notes="as ONNX's; position_ids for every place or of the first one; scale 1, no packed batching",
+)
+def map_own_rotary(node: NodeSpec, lowering: Lowering) -> None:
+    """(x, position_ids, cos_cache, sin_cache), as docs/ContribOperators.md of onnxruntime has it."""
+    x, places, cosines, sines = (node.input(i) for i in range(4))
+    if x is None or places is None or cosines is None or sines is None:
+        raise Unsupported(
+            "RotaryEmbedding without one of its inputs", "x, position_ids, cos_cache, sin_cache"
+        )
+    for name, accepted in (("scale", 1.0), ("is_packed_batching", 0)):
+        if node.attr(name, accepted) != accepted:
+            raise Unsupported(f"{name} {node.attr(name)}", str(accepted))
+    if len(x.shape) not in (3, 4) or len(cosines.shape) != 2:
+        given = f"an input of shape {list(x.shape)} with tables of {list(cosines.shape)}"
+        raise Unsupported(given, "3 or 4 dimensions, and 2")
+    attributes = dict(node.attributes)
+    if len(x.shape) == 3 and not node.attr("num_heads", 0):  # a table has half of what a head has
+        attributes["num_heads"] = x.shape[2] // max(2 * cosines.shape[1], 1)
+    ids = _places(node.name, places, (x.shape[0], x.shape[-2]), cosines.shape[0], lowering)
+    inputs = [x, cosines, sines, ids]
+    map_rotary(NodeSpec(node.name, "RotaryEmbedding", "", 23, inputs, node.outputs, attributes), lowering)
+
+
+def _places(
+    name: str, places: TensorSpec, shape: tuple[int, int], rows: int, lowering: Lowering
+) -> TensorSpec:
+    """Rows of the tables for every place of every batch; one number is the first place's."""
+    first = places.shape == (1,)
+    if not first and places.shape != shape:
+        raise Unsupported(f"position_ids of shape {list(places.shape)}", f"[1] or {list(shape)}")
+    following = np.broadcast_to(np.arange(shape[1]), shape)
+    if places.value is not None:
+        known = places.value + following if first else places.value
+        if known.size and not 0 <= known.min() <= known.max() < rows:
+            raise Unsupported(f"position_ids from {known.min()} to {known.max()}", f"0 to {rows - 1}")
+        return lowering.const(np.ascontiguousarray(known, np.int64))
+    if not first:
+        return places
+    word = np.dtype(np.int32)  # which holds every row of a table
+    start = emit_converted(name, places, lowering.temp(word, (1,)), lowering)
+    found = lowering.temp(word, shape)
+    counted = lowering.const(np.ascontiguousarray(following, word))
+    lowering.emit(Eltwise(name, "add", [start, counted], found, lowering.device))
+    return found

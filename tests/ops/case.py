@@ -249,7 +249,7 @@ def single_model(
     untyped = {"GroupNormalization"}  # onnx infers nothing of them: as their first input; 18 is withdrawn
     made = [
         onnx.ValueInfoProto(name=name, type=inputs[0].type)
-        if nodes[-1].op_type in untyped
+        if nodes[-1].op_type in untyped or domain
         else onnx.ValueInfoProto(name=name)
         for name in outputs
     ]
