@@ -44,6 +44,7 @@ FIRES = {
     "eltwise_residual": [
         "p = Add(x, r)\n y = LayerNormalization(p, b, b)",
         "p = Add(x, k)\n y = LayerNormalization(p, b)",
+        "p = Add(image, image)\n y = MeanVarianceNormalization<axes=[2, 3]>(p)",
     ],
 }
 # Merges after which others may have the value between them, and nodes that need it.
