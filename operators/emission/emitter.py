@@ -21,7 +21,6 @@ import numpy as np
 
 from onedispatch.operators.declarations.kernel import MAX_DIMS
 from onedispatch.operators.declarations.params import (
-    CADENCE_STEP,
     CADENCE_TILE,
     DIM_FIELDS,
     DIM_WORDS,
@@ -34,9 +33,10 @@ from onedispatch.operators.declarations.params import (
     packed,
 )
 from onedispatch.operators.emission import overlay
-from onedispatch.operators.emission.access_pattern import MAX_REPEAT, ChunkTask, Dims, Pattern, chunk_tasks
 from onedispatch.operators.emission.mem_tile import MemTile
-from onedispatch.operators.scheduling.index_space import K, Operand, Packed
+from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT, ChunkTask, Dims, Pattern
+from onedispatch.operators.scheduling.feeds import Feeds
+from onedispatch.operators.scheduling.index_space import Operand, Packed
 from onedispatch.operators.scheduling.members import Members
 from onedispatch.operators.scheduling.resources import MM2S, S2MM, Resources, resources
 from onedispatch.operators.scheduling.schedule import Schedule
@@ -87,97 +87,26 @@ class BoundNest:
         self, schedule: Schedule, argument: Mapping[int, int], const_argument: int, const_at: int
     ) -> None:
         self.schedule = schedule
+        self.feeds = Feeds(schedule, const_at)
         self.argument = argument
         self.const_argument = const_argument
-        self.packed: list[tuple[str, int, int]] = []
-        self._packed_at: dict[str, int] = {}
-        self._axes: dict[str, list[Axis]] = {}
-        at = const_at
-        for operand in schedule.nest.inputs:
-            if isinstance(operand, Packed):
-                size = schedule.words(operand) * 4 * schedule.slot_count(operand)
-                self.packed.append((operand.name, at, size))
-                self._packed_at[operand.name] = at
-                at += size
-        self.const_bytes = at - const_at
 
-    # -- addresses -------------------------------------------------------------------------
-
-    def box(self, operand: Operand | Packed) -> Dims:
-        """A chunk as (count, stride) in words, innermost first."""
-        if isinstance(operand, Packed):
-            return ((self.schedule.words(operand), 1),)
-        s = self.schedule
-        shape = [int(n) for n in operand.chunk_shape(s.nest, s.tiles, s.k_tile)]
-        unit, words = operand.dtype.per_word, operand.dtype.words
-        dims = list(zip(shape, operand.strides, strict=True))
-        if unit > 1:
-            dims[-1] = (dims[-1][0] // unit, unit)  # neighbours, word by word
-        element = ((words, 1),) if words > 1 else ()
-        return (*element, *((count, stride * words // unit) for count, stride in reversed(dims)))
-
-    def offsets(self, operand: Operand | Packed, origins: Array, steps: Array) -> Array:
-        """Word offsets of the chunks for tile ``origins`` [..., dims] and reduction ``steps`` [...]."""
-        s = self.schedule
-        if isinstance(operand, Packed):
-            tiles = [-(-origins[..., d] // s.tiles[d]) for d in operand.dims if d != K]
-            slots = s.slot(operand, tiles, steps if K in operand.dims else 0)
-            at: Array = np.zeros(origins.shape[:-1], np.int64) + slots
-            at = self._packed_at[operand.name] // 4 + at * s.words(operand)
-            return at
-        if operand.name not in self._axes:
-            self._axes[operand.name] = operand.axes(s.nest, s.tiles, s.k_tile)
-        total = np.full(origins.shape[:-1], operand.offset, np.int64)
-        for access, axis, stride in zip(
-            operand.access, self._axes[operand.name], operand.strides, strict=True
-        ):
-            if access.dim is None:
-                continue
-            at = steps * s.k_tile if access.dim == K else origins[..., access.dim]
-            total += axis.origin(at) * stride
-        return total * operand.dtype.words // operand.dtype.per_word
+    def _arguments(self, operands: Sequence[Operand | Packed]) -> list[int]:
+        """Where each of a chain's operands lies."""
+        return [self._argument(x) for x in operands]
 
     def _argument(self, operand: Operand | Packed) -> int:
         if isinstance(operand, Packed):
             return self.const_argument
         return self.argument[operand.tensor] if operand.output is None else operand.output
 
-    # -- feeds -----------------------------------------------------------------------------
-
-    def rows_served(self, column: int) -> list[int]:
-        """Core rows that a column's in0 feed serves."""
-        s = self.schedule
-        if not s.mapping.rowcast:
-            return list(range(s.active_rows))
-        columns, rows = s.device.columns, s.device.core_rows
-        return [r for r in range(s.active_rows) if r * columns // rows == column]  # others take nothing
-
     def feed(self, port: int, column: int, rows: list[int]) -> tuple[list[ChunkTask], list[int]]:
         """Shim tasks of a port's chunks in the order of use, and the arguments of the chain."""
-        s = self.schedule
-        operands = s.ports[port]
-        inner = s.inner_steps if s.cadence(port) == CADENCE_STEP else 1
-        outer = s.outer_steps if s.cadence(port) in (CADENCE_STEP, CADENCE_TILE) else 1
-        origins = s.origins_of([column] * len(rows), rows)[:, 0 : outer : s.holds[port].repeat, None]
-        steps = np.arange(inner)
-        origins = np.broadcast_to(origins, (*origins.shape[:2], inner, origins.shape[-1]))
-        offsets = np.stack([self.offsets(x, origins, steps) for x in operands], axis=-1)
-        # A memory tile takes a panel for one row, then one for the next.
-        group = s.holds[port].chunks
-        panels = offsets.reshape(len(rows), -1, group, len(operands))
-        sequence = panels.transpose(1, 0, 2, 3).reshape(-1, len(operands))
-        tasks = chunk_tasks(sequence, [self.box(x) for x in operands], len(s.room.shim_bds[MM2S, port]))
-        return tasks, [self._argument(x) for x in operands]
+        return self.feeds.feed(port, column, rows), self._arguments(self.schedule.ports[port])
 
     def drain(self, column: int) -> tuple[list[ChunkTask], list[int]]:
         """Shim tasks that write the out chunks of a column's active rows, and their arguments."""
-        s = self.schedule
-        outputs, rows = s.nest.outputs, range(s.active_rows)
-        origins = s.origins_of([column] * len(rows), rows)
-        offsets = np.stack([self.offsets(x, origins, np.zeros(1, np.int64)) for x in outputs], axis=-1)
-        sequence = offsets.transpose(1, 0, 2).reshape(-1, len(outputs))
-        tasks = chunk_tasks(sequence, [self.box(x) for x in outputs], len(s.room.shim_bds[S2MM, 0]))
-        return tasks, [self._argument(x) for x in outputs]
+        return self.feeds.drain(column), self._arguments(self.schedule.nest.outputs)
 
     # -- the parameter block -----------------------------------------------------------------
 
@@ -359,7 +288,7 @@ class _Emitter:
         return overlay.core_bd(at, words, full, empty, depth, overlay.OUT_PACKET)
 
     def _mem_tile(self, column: int) -> None:
-        served = tuple(self.bound.rows_served(column))
+        served = tuple(self.bound.feeds.rows_served(column))
         tile = self._mem_tiles.get(served)
         if tile is None:
             tile = self._mem_tiles[served] = MemTile(self.bound.schedule, served)
@@ -374,7 +303,7 @@ class _Emitter:
 
     def _shim(self, column: int) -> None:
         bound, s = self.bound, self.bound.schedule
-        rows = bound.rows_served(column)
+        rows = bound.feeds.rows_served(column)
         for port, served in ((0, rows), (1, [0])):
             if not s.chunks(port) or not served:
                 continue

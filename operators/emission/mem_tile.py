@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 
 from onedispatch.operators.emission import overlay
-from onedispatch.operators.emission.access_pattern import MAX_REPEAT
+from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT
 from onedispatch.operators.scheduling.resources import MM2S, ROW_LANES, S2MM, resources
 from onedispatch.operators.scheduling.schedule import Hold, Schedule
 from onedispatch.transactions.base.errors import SolutionError

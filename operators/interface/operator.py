@@ -175,13 +175,13 @@ class Operator:
     @cached_property
     def const_bytes(self) -> int:
         """Size of the formatted constants, known without formatting them."""
-        return sum(bound.const_bytes for bound in self._bound)
+        return sum(bound.feeds.const_bytes for bound in self._bound)
 
     def format_const_params(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """The constant blob in device layout, ``const_bytes`` of uint8; in ``out`` (zeroed) where given."""
         blob = np.zeros(self.const_bytes, np.uint8) if out is None else out
         for bound in self._bound:
-            for operand, at, size in bound.packed:
+            for operand, at, size in bound.feeds.packed:
                 if operand == AUX:
                     _pack_aux(bound.schedule, blob[at : at + size])
                 else:
@@ -224,7 +224,7 @@ class Operator:
         argument = {i: first + n for n, i in enumerate(sorted(self._read_inputs))}
         for schedule in self.schedules:
             bound = BoundNest(schedule, argument, const_argument=first + len(argument), const_at=const_at)
-            const_at += bound.const_bytes
+            const_at += bound.feeds.const_bytes
             nests.append(bound)
         return nests
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,19 +26,22 @@ from onedispatch.operators.scheduling.schedule import (
     MAX_PANEL_WORDS,
     PANEL_PARTS,
 )
-from onedispatch.operators.scheduling.solution import Mapping
+from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device
+from onedispatch.transactions.machine import registers as reg
 
 Array = np.ndarray[Any, Any]
 
 # Rough controller cycles; only their proportion to the work matters for choosing.
-COLUMN_SETUP_CYCLES = 2800
-CORE_SETUP_CYCLES = 900
+COLUMN_SETUP_CYCLES = 2000
+CORE_SETUP_CYCLES = 1900
 TASK_CYCLES = 600
 MANY_STEPS = 16384
+LONGEST_CHAIN = reg.SHIM.bd_field["iteration_wrap"].maximum  # chunks of one task of several operands
 OTHERS_WEIGHT = 0.1
 IDLE_WEIGHT = 0.3  # an idle core is a chance missed where the estimate of compute is too low
 FIRST_JUDGED, MANY_JUDGED = 64, 1024  # candidates of one mapping
+FEWER_CALLS = 0.7  # makes a candidate another choice
 
 
 class Judge:
@@ -84,6 +87,7 @@ class Judge:
         self.per_group = np.where(self.ragged, 1.5, 0.25)  # shim tasks
         rate = device.constant("ddr.gigabytes_per_second") * 1e3 / device.constant("clock.array_mhz")
         self.cycles_per_word = 4 / rate
+        self.descriptor_cycles = device.constant("dma.shim_mm2s_bd_cycles")
         deep = [self.words[x.name] for x in nest.inputs if K in x.depends_on()]
         self.streamed = np.where(self.inner > 1, self.inner * sum(deep), 0) if deep else 0
         self._axes = tiles
@@ -108,6 +112,33 @@ class Judge:
         cost = self.cost(mapping, kept)
         at = int(np.argmin(cost))
         return float(cost[at]), int(kept[at])
+
+    def near(self, mapping: Mapping, limit: float) -> list[int]:
+        """The cheapest candidate of ``mapping``, and others up to ``limit`` with ever fewer calls."""
+        kept = np.flatnonzero(self._bound(mapping) <= limit)
+        cost = self.cost(mapping, kept)
+        order = np.argsort(cost, kind="stable")
+        order = order[cost[order] <= limit]
+        calls = self.calls(mapping, kept[order])
+        found: list[int] = []
+        fewest = np.inf
+        for at, count in zip(kept[order], calls, strict=True):
+            if count < FEWER_CALLS * fewest:
+                found.append(int(at))
+                fewest = count
+        return found
+
+    def calls(self, mapping: Mapping, at: Array) -> Array:
+        """Kernel calls of a core, for the candidates ``at``."""
+        calls = self.inner[at]
+        for d in range(len(self.nest.dims)):
+            calls = calls * self._count(d, mapping.cores_along(d, self.room.rows))[at]
+        return calls
+
+    def solution(self, mapping: Mapping, at: int) -> Solution:
+        return Solution(
+            self.nest.kernel.name, mapping, tuple(int(t[at]) for t in self.tiles), int(self.k_tile[at])
+        )
 
     # -- bounds ----------------------------------------------------------------------------
 
@@ -186,7 +217,24 @@ class Judge:
     # -- cost ------------------------------------------------------------------------------
 
     def cost(self, mapping: Mapping, at: Array) -> Array:
-        """Modelled cycles of the candidates ``at``."""
+        """Modelled cycles of the candidates ``at``; commands are guessed from what ports carry."""
+        load = self._load(mapping, at)
+        slowest: Array = np.maximum.reduce(load.resources)
+        # Resources contend: what is not the slowest still costs a little.
+        contention = OTHERS_WEIGHT * (sum(load.resources) - slowest)
+        idle = slowest * IDLE_WEIGHT * self._idle(mapping)
+        cost: Array = slowest + contention + idle + load.beside + self._commands(mapping, load, at)
+        return np.where(load.fits, cost, np.inf)
+
+    def counted_cost(self, mapping: Mapping, at: int, command_cycles: float) -> float:
+        """Modelled cycles of one candidate whose shim tasks take the controller ``command_cycles``."""
+        load = self._load(mapping, np.array([at]))
+        resources = [*(float(cycles[0]) for cycles in load.resources), command_cycles]
+        slowest = max(resources)
+        contention = OTHERS_WEIGHT * (sum(resources) - slowest)
+        return slowest + contention + float(load.beside[0]) + mapping.columns * self._setup(mapping)
+
+    def _load(self, mapping: Mapping, at: Array) -> _Load:
         nest, out = self.nest, self.out[at]
         rows = self._rows(mapping)
         counts = [self._count(d, mapping.cores_along(d, self.room.rows))[at] for d in range(len(nest.dims))]
@@ -204,27 +252,21 @@ class Judge:
         total = ports[0].taken * ports[0].fetched * sources + mapping.columns * (
             ports[1].taken * ports[1].fetched + drain * self.out_factor[at]
         )
-        loads = [
+        resources = [
             outer * self.cycles[at],
-            ports[0].taken * ports[0].words * served,
-            ports[1].taken * ports[1].words,
+            ports[0].taken * ports[0].words * served + ports[0].turns(served) * self.descriptor_cycles,
+            ports[1].taken * ports[1].words + ports[1].turns(1) * self.descriptor_cycles,
             np.maximum(
                 ports[0].chunks * ports[0].words * -(-served // ROW_LANES), ports[1].chunks * ports[1].words
             ),
             drain,
             np.floor(total * self.cycles_per_word),
         ]
-        slowest: Array = np.maximum.reduce(loads)
-        # Resources contend: what is not the slowest still costs a little.
-        contention = OTHERS_WEIGHT * (sum(loads) - slowest)
-        idle = slowest * IDLE_WEIGHT * self._idle(mapping)
         # A single out buffer stops the core, and with it its inputs, while it drains.
         slots = 2 * (ports[0].words + ports[1].words + out) + self.nest.longer_block
         stalls = np.where(self.room.core_holds(slots, self.scratch[at]), 0, outer * out)
         fill = ports[0].words * served + ports[1].words + out + self.op_cycles
-        commands = self._commands(mapping, ports, served, outer * rows, at)
-        cost: Array = slowest + stalls + contention + idle + fill + commands
-        return np.where(fits, cost, np.inf)
+        return _Load(resources, stalls + fill, fits, ports, served, outer * rows)
 
     def _port(
         self, port: int, mapping: Mapping, counts: Sequence[IntArray], outer: Array, at: Array
@@ -238,6 +280,7 @@ class Judge:
         for d in along - {K}:
             looped = looped | (counts[d] > 1)
         inner = self.inner[at]
+        result.operands = len(operands)
         result.words = sum(self.words[x.name][at] for x in operands)
         result.fetched = sum(self.fetched[x.name][at] for x in operands)
         result.panel = np.where((inner > 1) & (K in along), inner, 1)
@@ -250,28 +293,54 @@ class Judge:
         result.taken = result.chunks
         return result
 
-    def _commands(
-        self, mapping: Mapping, ports: Sequence[_Port], served: int, outputs: Array, at: Array
-    ) -> Array:
+    def _commands(self, mapping: Mapping, load: _Load, at: Array) -> Array:
         """Controller cycles, seen from the array: set-up, shim tasks, and far too many steps."""
-        groups = [p.taken / np.maximum(p.panel, 1) for p in ports]
-        tasks = (groups[0] * served + groups[1]) * self.per_group[at] + outputs / 8
-        steps = np.maximum(ports[0].chunks, ports[1].chunks)
+        in0, in1 = load.ports
+        per_group = self.per_group[at]
+        tasks = in0.tasks(load.served, per_group) + in1.tasks(1, per_group) + load.outputs / 8
+        steps = np.maximum(in0.chunks, in1.chunks)
         too_many = np.where(steps > MANY_STEPS, 1e6 * steps / MANY_STEPS, 0)
         commands: Array = mapping.columns * (self._setup(mapping) + TASK_CYCLES * tasks) + too_many
         return commands
+
+
+class _Load(NamedTuple):
+    """What candidates ask of each resource, in cycles, and of ports."""
+
+    resources: list[Array]
+    beside: Array  # cycles in which nothing else goes on
+    fits: Array
+    ports: list[_Port]
+    served: int  # core rows by one in0 feed
+    outputs: Array  # out chunks of a column
 
 
 class _Port:
     """What a port carries, for all candidates at once."""
 
     def __init__(self, zero: Array) -> None:
+        self.operands = 0
         self.words: IntArray = zero  # per chunk
         self.fetched: IntArray = zero  # the same as device memory sees it
         self.chunks: IntArray = zero  # that a core takes
         self.taken: IntArray = zero  # that the memory tile takes from device memory
         self.panel: IntArray = zero  # chunks per reduction
         self.repeats: IntArray = zero + 1  # of a panel by the innermost loops
+
+    def turns(self, rows: int) -> IntArray:
+        """Descriptors that a shim channel runs for ``rows`` core rows where operands take turns.
+
+        Of one operand alone chunk follows chunk within a descriptor.
+        """
+        return self.taken * rows * self.operands if self.operands > 1 else 0 * self.taken
+
+    def tasks(self, rows: int, per_group: IntArray) -> IntArray:
+        """Descriptors that the controller writes for a shim's tasks."""
+        alone = self.taken / np.maximum(self.panel, 1) * rows * per_group
+        if self.operands < 2:
+            return alone
+        # A chain of descriptors walks one progression: that of the rows, or of chunks.
+        return np.maximum(self.taken / (1 if rows > 1 else LONGEST_CHAIN), alone) * self.operands
 
 
 def _hold(room: Resources, ports: Sequence[_Port], rows: Sequence[int], out_words: IntArray) -> Array:

@@ -12,16 +12,20 @@ from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from math import isfinite
+from math import inf, isfinite
 
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.candidates import candidates
-from onedispatch.operators.scheduling.judge import Judge
+from onedispatch.operators.scheduling.commands import shim_command_cycles
+from onedispatch.operators.scheduling.judge import FEWER_CALLS, Judge
 from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device
 
 ORDERED_MAPPINGS = 6
+COUNTED_MAPPINGS, COUNTED_EACH, COUNTED_UP_TO = 12, 3, 1.25  # of the least cost that is only estimated
+FEWEST_CALLS_UP_TO = 1.04  # of the least cost: what costs about as much takes the fewest kernel calls
 
 
 def search(nest: Nest, device: Device) -> Solution:
@@ -29,6 +33,18 @@ def search(nest: Nest, device: Device) -> Solution:
 
     Raises ``Unsupported`` where no tile fits a core, or none of those that do a memory tile.
     """
+    judged = shortlist(nest, device)
+    cost, _, _ = judged.best
+    if not isfinite(cost):
+        raise Unsupported(
+            "of no tile that fits a core do memory tiles hold two chunks of each operand for a column",
+            "smaller innermost extents or windows, or a device with larger memory tiles",
+        )
+    return counted_best(judged)
+
+
+def shortlist(nest: Nest, device: Device) -> Judged:
+    """The best mappings of ``nest``, each with its best tiles, as the judge estimates them."""
     tiles, k_tile = candidates(nest)
     judge = Judge(nest, device, tiles, k_tile)
     judged = Judged(judge, list(_mappings(nest, device)))
@@ -36,13 +52,27 @@ def search(nest: Nest, device: Device) -> Solution:
     for mapping in judged.leaders(ORDERED_MAPPINGS):
         for order in _orders(nest):
             judged.try_order(mapping, order)
-    cost, mapping, at = judged.best
-    if not isfinite(cost):
-        raise Unsupported(
-            "of no tile that fits a core do memory tiles hold two chunks of each operand for a column",
-            "smaller innermost extents or windows, or a device with larger memory tiles",
-        )
-    return Solution(nest.kernel.name, mapping, tuple(int(t[at]) for t in judge.tiles), int(judge.k_tile[at]))
+    return judged
+
+
+def counted_best(judged: Judged) -> Solution:
+    """Of the first of the shortlist the one that costs least when its commands are counted.
+
+    Of several that cost about the same it takes the one with the fewest kernel calls: each is work for
+    cores, locks and DMAs that no estimate sees whole, and for whoever simulates them.
+    """
+    judge = judged.judge
+    limit = judged.best[0] * COUNTED_UP_TO
+    counted: list[tuple[float, int, Solution]] = []
+    for mapping in judged.leaders(COUNTED_MAPPINGS, limit):
+        for at in judge.near(mapping, limit)[:COUNTED_EACH]:
+            schedule = Schedule(judge.nest, judge.device, judge.solution(mapping, at))
+            cost = judge.counted_cost(mapping, at, shim_command_cycles(schedule))
+            counted.append((cost, schedule.outer_steps * schedule.inner_steps, schedule.solution))
+    least = min(cost for cost, _, _ in counted)
+    close = [one for one in counted if one[0] <= least * FEWEST_CALLS_UP_TO]
+    cheapest, fewest = min(close, key=lambda one: one[0]), min(close, key=lambda one: (one[1], one[0]))
+    return (fewest if fewest[1] < FEWER_CALLS * cheapest[1] else cheapest)[2]
 
 
 class Judged:
@@ -65,16 +95,16 @@ class Judged:
 
     def _limit(self, places: int) -> float:
         """The cost that a mapping must not exceed to be among the best ``places``."""
-        return self.found[places - 1][0] if len(self.found) >= places else float("inf")
+        return self.found[places - 1][0] if len(self.found) >= places else inf
 
     def _judge(self, number: int, mapping: Mapping, limit: float) -> None:
         cost, at = self.judge.best(mapping, limit)
         if at is not None:
             insort(self.found, (cost, number, mapping, at), key=lambda found: found[:2])
 
-    def leaders(self, places: int) -> list[Mapping]:
-        """The best mappings, best first."""
-        return [mapping for _, _, mapping, _ in self.found[:places]]
+    def leaders(self, places: int, limit: float = inf) -> list[Mapping]:
+        """The best mappings, best first, up to a cost of ``limit``."""
+        return [mapping for cost, _, mapping, _ in self.found[:places] if cost <= limit]
 
     def try_order(self, mapping: Mapping, order: tuple[int, ...]) -> None:
         self._judge(self.tried, replace(mapping, order=order), self._limit(1))

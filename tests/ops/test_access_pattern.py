@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onedispatch.operators.emission.access_pattern import Dims, Pattern, addresses, chunk_tasks
 from onedispatch.operators.emission.emitter import _shim_words
+from onedispatch.operators.scheduling.access_pattern import Dims, Pattern, addresses, chunk_tasks
 from onedispatch.transactions import ShimBd
 from tests.ops.case import Array
 

@@ -12,7 +12,7 @@ from onedispatch.operators.scheduling import search
 from onedispatch.operators.scheduling.candidates import candidates
 from onedispatch.operators.scheduling.judge import Judge
 from onedispatch.operators.scheduling.nest import Nest
-from onedispatch.operators.scheduling.solution import Mapping, Solution
+from onedispatch.operators.scheduling.solution import Mapping
 from onedispatch.transactions import Device, find_device
 from tests.ops.cases import CASES
 from tests.ops.lowered import lower
@@ -21,8 +21,8 @@ DEVICES = ("npu2", "npu1", "npu1_1col")
 MOST_CANDIDATES = 20_000  # of a nest that is judged in full here
 
 
-def _exhaustive(nest: Nest, device: Device, judge: Judge) -> Solution:
-    """The choice when every mapping is judged for every candidate; checks each bound on the way."""
+def _exhaustive(nest: Nest, device: Device, judge: Judge) -> tuple[float, Mapping, int]:
+    """The first of the shortlist when all is judged for every mapping, each bound checked on the way."""
     everything = np.arange(len(judge.k_tile))
     judged = []
 
@@ -37,8 +37,7 @@ def _exhaustive(nest: Nest, device: Device, judge: Judge) -> Solution:
     for _, mapping, _ in sorted(judged, key=lambda j: j[0])[: search.ORDERED_MAPPINGS]:
         for order in search._orders(nest):
             judge_all(replace(mapping, order=order))
-    _, mapping, at = min(judged, key=lambda j: j[0])
-    return Solution(nest.kernel.name, mapping, tuple(int(t[at]) for t in judge.tiles), int(judge.k_tile[at]))
+    return min(judged, key=lambda j: j[0])
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[case.id for case in CASES])
@@ -48,4 +47,4 @@ def test_what_is_left_out_would_not_be_chosen(number: int) -> None:
         for nest in op._nests:
             judge = Judge(nest, device, *candidates(nest))
             if len(judge.k_tile) <= MOST_CANDIDATES:
-                assert search.search(nest, device) == _exhaustive(nest, device, judge)
+                assert search.shortlist(nest, device).best == _exhaustive(nest, device, judge)

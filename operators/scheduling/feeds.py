@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What passes between device memory and the array: the chunks of every port, as shim DMA tasks.
+
+Which kernel arguments they lie in is nothing that this knows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations.params import CADENCE_STEP, CADENCE_TILE, Axis
+from onedispatch.operators.scheduling.access_pattern import ChunkTask, Dims, chunk_tasks
+from onedispatch.operators.scheduling.index_space import K, Operand, Packed
+from onedispatch.operators.scheduling.resources import MM2S, S2MM
+from onedispatch.operators.scheduling.schedule import Schedule
+
+Array = np.ndarray[Any, Any]
+
+
+class Feeds:
+    """Shim tasks of a schedule whose packed constants lie from byte ``const_at`` of their argument on.
+
+    Attributes:
+        packed: (name, byte, size in bytes) of each packed operand.
+        const_bytes: what they take together.
+    """
+
+    def __init__(self, schedule: Schedule, const_at: int = 0) -> None:
+        self.schedule = schedule
+        self.packed: list[tuple[str, int, int]] = []
+        self._packed_at: dict[str, int] = {}
+        self._axes: dict[str, list[Axis]] = {}
+        at = const_at
+        for operand in schedule.nest.inputs:
+            if isinstance(operand, Packed):
+                size = schedule.words(operand) * 4 * schedule.slot_count(operand)
+                self.packed.append((operand.name, at, size))
+                self._packed_at[operand.name] = at
+                at += size
+        self.const_bytes = at - const_at
+
+    # -- addresses -------------------------------------------------------------------------
+
+    def _box(self, operand: Operand | Packed) -> Dims:
+        """A chunk as (count, stride) in words, innermost first."""
+        if isinstance(operand, Packed):
+            return ((self.schedule.words(operand), 1),)
+        s = self.schedule
+        shape = [int(n) for n in operand.chunk_shape(s.nest, s.tiles, s.k_tile)]
+        unit, words = operand.dtype.per_word, operand.dtype.words
+        dims = list(zip(shape, operand.strides, strict=True))
+        if unit > 1:
+            dims[-1] = (dims[-1][0] // unit, unit)  # neighbours, word by word
+        element = ((words, 1),) if words > 1 else ()
+        return (*element, *((count, stride * words // unit) for count, stride in reversed(dims)))
+
+    def _offsets(self, operand: Operand | Packed, origins: Array, steps: Array) -> Array:
+        """Word offsets of the chunks for tile ``origins`` [..., dims] and reduction ``steps`` [...]."""
+        s = self.schedule
+        if isinstance(operand, Packed):
+            tiles = [-(-origins[..., d] // s.tiles[d]) for d in operand.dims if d != K]
+            slots = s.slot(operand, tiles, steps if K in operand.dims else 0)
+            at: Array = np.zeros(origins.shape[:-1], np.int64) + slots
+            at = self._packed_at[operand.name] // 4 + at * s.words(operand)
+            return at
+        if operand.name not in self._axes:
+            self._axes[operand.name] = operand.axes(s.nest, s.tiles, s.k_tile)
+        total = np.full(origins.shape[:-1], operand.offset, np.int64)
+        for access, axis, stride in zip(
+            operand.access, self._axes[operand.name], operand.strides, strict=True
+        ):
+            if access.dim is None:
+                continue
+            at = steps * s.k_tile if access.dim == K else origins[..., access.dim]
+            total += axis.origin(at) * stride
+        return total * operand.dtype.words // operand.dtype.per_word
+
+    # -- tasks -----------------------------------------------------------------------------
+
+    def rows_served(self, column: int) -> list[int]:
+        """Core rows that a column's in0 feed serves."""
+        s = self.schedule
+        if not s.mapping.rowcast:
+            return list(range(s.active_rows))
+        columns, rows = s.device.columns, s.device.core_rows
+        return [r for r in range(s.active_rows) if r * columns // rows == column]  # others take nothing
+
+    def feed(self, port: int, column: int, rows: list[int]) -> list[ChunkTask]:
+        """Shim tasks of a port's chunks in the order of use."""
+        s = self.schedule
+        operands = s.ports[port]
+        inner = s.inner_steps if s.cadence(port) == CADENCE_STEP else 1
+        outer = s.outer_steps if s.cadence(port) in (CADENCE_STEP, CADENCE_TILE) else 1
+        origins = s.origins_of([column] * len(rows), rows)[:, 0 : outer : s.holds[port].repeat, None]
+        steps = np.arange(inner)
+        origins = np.broadcast_to(origins, (*origins.shape[:2], inner, origins.shape[-1]))
+        offsets = np.stack([self._offsets(x, origins, steps) for x in operands], axis=-1)
+        # A memory tile takes a panel for one row, then one for the next.
+        group = s.holds[port].chunks
+        panels = offsets.reshape(len(rows), -1, group, len(operands))
+        sequence = panels.transpose(1, 0, 2, 3).reshape(-1, len(operands))
+        return chunk_tasks(sequence, [self._box(x) for x in operands], len(s.room.shim_bds[MM2S, port]))
+
+    def drain(self, column: int) -> list[ChunkTask]:
+        """Shim tasks that write the out chunks of a column's active rows."""
+        s = self.schedule
+        outputs, rows = s.nest.outputs, range(s.active_rows)
+        origins = s.origins_of([column] * len(rows), rows)
+        offsets = np.stack([self._offsets(x, origins, np.zeros(1, np.int64)) for x in outputs], axis=-1)
+        sequence = offsets.transpose(1, 0, 2).reshape(-1, len(outputs))
+        return chunk_tasks(sequence, [self._box(x) for x in outputs], len(s.room.shim_bds[S2MM, 0]))

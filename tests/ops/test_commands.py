@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the search counts of commands is what is emitted, and counting them pays."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import onedispatch as od
+from onedispatch.operators.emission.emitter import BoundNest, emit_nests
+from onedispatch.operators.scheduling.commands import shim_command_cycles
+from onedispatch.operators.scheduling.problem import Problem
+from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.operators.scheduling.search import search, shortlist
+from onedispatch.operators.scheduling.solution import Solution
+from onedispatch.transactions import Device, Transaction, find_device
+from tests.ops.cases import CASES
+from tests.ops.lowered import lower
+
+DEVICE = find_device("npu2")
+EVERY = 29  # of the operator cases, one of so many
+
+
+def _emitted(schedule: Schedule) -> tuple[int, int]:
+    """(descriptors, tasks) of the shim that stands for all, less those of the parameters."""
+    bound = BoundNest(schedule, dict.fromkeys(range(8), 0), 0, 0)
+    column = min(1, schedule.mapping.columns - 1)
+    found: Counter[str] = Counter()
+    for op in Transaction.from_bytes(emit_nests([bound], DEVICE, 0).transaction).ops:
+        found[" ".join(str(op).split()[:4]).split("[")[0]] += 1
+    tile = f"c{column} r0"
+    queues = (f"WRITE {tile} DMA_MM2S_QUEUE", f"WRITE {tile} DMA_S2MM_QUEUE")
+    return found[f"DDR_PATCH {tile} DMA_BD"] - 1, sum(found[queue] for queue in queues) - 1
+
+
+@pytest.mark.parametrize("number", range(0, len(CASES), EVERY), ids=lambda n: CASES[n].id)
+def test_as_many_are_counted_as_are_emitted(number: int) -> None:
+    constant = DEVICE.constant
+    scale = constant("clock.array_mhz") / constant("controller.clock_mhz")
+    written = constant("controller.blockwrite_cycles") + 8 * constant("controller.blockwrite_word_cycles")
+    other = constant("controller.other_cycles")
+    for _, op in lower(CASES[number]).ops:
+        for nest in op._nests:
+            schedule = Schedule(nest, DEVICE, search(nest, DEVICE))
+            if schedule.mapping.rowcast:
+                continue  # columns differ: four of them feed the rows
+            descriptors, tasks = _emitted(schedule)
+            cycles = descriptors * (written + other) + tasks * (constant("controller.write_cycles") + other)
+            expected = schedule.mapping.columns * scale * cycles
+            assert shim_command_cycles(schedule) == pytest.approx(expected), schedule.explain()
+
+
+class _Estimated:
+    """A selector that goes by the estimate alone."""
+
+    def select(self, problem: Problem, device: Device) -> Solution:
+        judged = shortlist(problem.nest, device)
+        _, mapping, at = judged.best
+        return judged.judge.solution(mapping, at)
+
+
+def test_counting_finds_what_the_estimate_does_not_see() -> None:
+    """Rows of a tensor with a halo break the progressions of descriptors."""
+    weights = np.random.default_rng(5).standard_normal((128, 1, 3, 3)).astype(np.float32)
+    shape = [1, 128, 128, 128]
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in "xy")
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4, group=128)
+    graph = helper.make_graph([node], "depthwise", [x], [y], [numpy_helper.from_array(weights, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    feed = {"x": np.random.default_rng(6).standard_normal(shape).astype(np.float32)}
+    cycles = []
+    for selector in (None, _Estimated()):
+        session = od.InferenceSession(od.compile(model, device="npu2", selector=selector))
+        session.run(None, feed)
+        cycles.append(session.last_run.cycles)
+    assert cycles[0] < 0.8 * cycles[1]
