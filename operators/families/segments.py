@@ -9,7 +9,7 @@ their own, and where these are many, indices for a kernel.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -24,6 +24,7 @@ from onedispatch.operators.interface.operator import Lowering
 # where there are many, and along a dimension that has many, a kernel takes them by index.
 _MOST_BOXES = 9
 _MOST_PIECES = 3
+_LARGE = 1 << 21  # bytes of a result worth some twenty nests, so that most of it is moved but once
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,9 @@ def emit_segments(
         emit_boxes(name, inputs, list(_boxes(cuts)), output, lowering)
         return
     x = inputs[0]
+    if _lies_around(cuts, output):
+        _emit_around(name, x, cuts, output, lowering)
+        return
     several = [d for d, cut in enumerate(cuts) if len(cut) > 1]
     several.sort(key=lambda d: output.shape[d] / max(x.shape[d], 1))  # what makes the data less comes first
     own = [cut if len(cut) == 1 else whole for cut, whole in zip(cuts, _whole(x.shape), strict=True)]
@@ -95,6 +99,68 @@ def emit_extended(name: str, x: TensorSpec, fill: TensorSpec, output: TensorSpec
         for own, whole in zip(x.shape, output.shape, strict=True)
     ]
     emit_segments(name, [x, fill], cuts, output, lowering)
+
+
+Group = tuple[Segment, ...]  # segments of a dimension that come from one tensor
+
+
+def _grouped(cut: Sequence[Segment]) -> list[Group]:
+    """What lies before the longest segment of a dimension, that one, and what lies behind it."""
+    longest = max(range(len(cut)), key=lambda i: cut[i].count)
+    groups = cut[:longest], cut[longest : longest + 1], cut[longest + 1 :]
+    return [tuple(group) for group in groups if group]
+
+
+def _lies_around(cuts: Sequence[Sequence[Segment]], output: TensorSpec) -> bool:
+    """Whether a large result is a box of the input and, around it, little that a kernel must take by index.
+
+    Along one dimension alone the kernel moves what is between as well as any.
+    """
+    if sum(len(_grouped(cut)) < len(cut) for cut in cuts) < 2:
+        return False
+    if output.device_bytes < _LARGE or output.element.per_word > 1:
+        return False
+    boxes = prod(len(_grouped(cut)) for cut in cuts)
+    inside = prod(max(segment.count for segment in cut) for cut in cuts)
+    return boxes <= _MOST_BOXES and 2 * inside >= output.size
+
+
+def _emit_around(
+    name: str, x: TensorSpec, cuts: Sequence[Sequence[Segment]], output: TensorSpec, lowering: Lowering
+) -> None:
+    """``output`` of boxes: a group of several segments along a dimension is taken by index before, of no
+    more members of ``x`` than it has."""
+    tensors: dict[tuple[tuple[int, Group], ...], TensorSpec] = {(): x}
+
+    def taken(groups: tuple[tuple[int, Group], ...]) -> TensorSpec:
+        if groups not in tensors:
+            axis, group = groups[0]  # the first dimension comes last: its members lie one behind another
+            label = f"{name}//{'.'.join(f'{d}@{g[0].at}' for d, g in groups)}"
+            tensors[groups] = _taken_nearby(label, taken(groups[1:]), axis, group, lowering)
+        return tensors[groups]
+
+    boxes = []
+    for choice in product(*map(_grouped, cuts)):
+        several = tuple((d, group) for d, group in enumerate(choice) if len(group) > 1)
+        taken(several)
+        begin = [group[0].source or 0 if len(group) == 1 else 0 for group in choice]
+        steps = [group[0].step if len(group) == 1 else 1 for group in choice]
+        shape = tuple(sum(segment.count for segment in group) for group in choice)
+        target = along([group[0].at for group in choice])
+        boxes.append(Box(list(tensors).index(several), shape, along(begin, steps), target))
+    emit_boxes(name, list(tensors.values()), boxes, output, lowering)
+
+
+def _taken_nearby(name: str, x: TensorSpec, axis: int, group: Group, lowering: Lowering) -> TensorSpec:
+    """The members of ``group`` along ``axis``, of those of ``x`` from the first to the last of them."""
+    ends = [at for s in group for at in (s.source or 0, (s.source or 0) + s.step * (s.count - 1))]
+    first, last = min(ends), max(ends)
+    near = lowering.temp(x.dtype, [last + 1 - first if d == axis else n for d, n in enumerate(x.shape)])
+    begin = [first if d == axis else 0 for d in range(len(x.shape))]
+    slab = Box(0, near.shape, along(begin), along([0] * len(begin)))
+    emit_slab(f"{name}//near", x, slab, near, lowering)
+    own = [replace(s, source=(s.source or 0) - first) for s in group]
+    return _taken(name, near, axis, own, None, lowering)
 
 
 def _joined(

@@ -60,6 +60,7 @@ def pads() -> list[Case]:
         case("Pad", f32(5, 7), numbers(2, 3), value(1.0), numbers(-1), note="axes"),
         case("Pad", f32(2, 5, 7), numbers(0, 4, 3, 0, 2, 6), mode="reflect"),
         case("Pad", f32(5, 40), numbers(0, 37, 0, 38), mode="reflect", note="far"),
+        case("Pad", f32(2, 400, 700), numbers(0, 2, 0, 1, 3, 4), mode="reflect"),  # around a large one
         case("Pad", f32(2, 5, 7), numbers(1, 2, 0, 0, 9, 2), mode="edge"),
         case("Pad", f32(2, 5, 7), numbers(1, 12, 0, -1, 9, 3), mode="wrap"),
         case("Pad", f32(5, 7), opset=10, pads=[1, 0, 2, 3], value=1.5),
