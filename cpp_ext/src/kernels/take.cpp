@@ -80,6 +80,8 @@ class Take final : public Kernel {
 
   template <class T>
   void run_as(const Call& call) const;
+  template <class T>
+  bool take_rows(const Call& call, const uint8_t* indices, int64_t held, const T* x, T* out) const;
   void look_for(Line& line, int64_t held) const;
   template <class T>
   void move(const Line& line, const T* from, T* out) const;
@@ -144,6 +146,23 @@ void Take::move(const Line& line, const T* from, T* out) const {
   }
 }
 
+// Where one index after the other names a row: only those are looked at again that find it in this step. False where
+// indices lie otherwise, or one is outside.
+template <class T>
+bool Take::take_rows(const Call& call, const uint8_t* indices, int64_t held, const T* x, T* out) const {
+  const bool rows = index_.axes[3].stride == 0 && x_.axes[3].stride == 1;
+  if (tile_[kO] != 1 || tile_[kI] != 1 || !rows || (tile_[kJ] != 1 && index_.axes[1].stride != 1)) return false;
+  const auto n = static_cast<size_t>(tile_[kJ]);
+  auto* which = static_cast<int32_t*>(scratch(kScratchColumns, n * sizeof(int32_t)));
+  auto* at = static_cast<int32_t*>(scratch(kScratchPlan, n * sizeof(int32_t)));
+  size_t found = 0;
+  const uint32_t seen = simd().found_places(index_bytes_, indices, extent_, call.k_first, call.k_count, which, at, n, &found);
+  if ((seen & kSomeOutside) != 0) return false;
+  const int64_t x_k = x_.axes[1].stride;
+  for (size_t i = 0; i < found; ++i) std::memcpy(out + which[i] * tile_[kW], x + at[i] * x_k, static_cast<size_t>(held) * sizeof(T));
+  return true;
+}
+
 template <class T>
 void Take::run_as(const Call& call) const {
   const int64_t held = held_of(call);
@@ -151,13 +170,14 @@ void Take::run_as(const Call& call) const {
   T* out = reinterpret_cast<T*>(call.out);
   if (held < tile_[kW] && call.k_index == 0) std::memset(out, 0, static_cast<size_t>(tile_[kO] * tile_[kJ] * tile_[kI] * tile_[kW]) * sizeof(T));
   if (held == 0) return;
+  const uint8_t* indices = index_.in(call) + at_index(call, held) * index_bytes_;
+  if (take_rows(call, indices, held, x, out)) return;
   // Where every index of the tile lies along k in this step, if it does.
   const int64_t x_k = x_.axes[1].stride, x_w = x_.axes[3].stride, by_w = index_.axes[3].stride;
   int64_t span = 1 + (held - 1) * by_w;
   for (uint32_t d = 0; d < 3; ++d) span += (tile_[d] - 1) * index_.axes[d].stride;
   auto* at = static_cast<int32_t*>(scratch(kScratchPlan, static_cast<size_t>(span) * sizeof(int32_t)));
-  const uint32_t seen = simd().places(index_bytes_, index_.in(call) + at_index(call, held) * index_bytes_, extent_, call.k_first,
-                                      call.k_count, at, static_cast<size_t>(span));
+  const uint32_t seen = simd().places(index_bytes_, indices, extent_, call.k_first, call.k_count, at, static_cast<size_t>(span));
   if ((seen & kSomeOutside) != 0) look_outside(call, held, at);
   if (seen == 0) return;
   Line line{nullptr, static_cast<int32_t*>(scratch(kScratchColumns, static_cast<size_t>(held) * sizeof(int32_t)))};
