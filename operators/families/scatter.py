@@ -37,6 +37,7 @@ from onedispatch.operators.families.take import INDICES, Walk, checked, inside_w
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import OUTPUT, contiguous_strides
 from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.operators.scheduling.resources import resources
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
@@ -211,12 +212,16 @@ def map_scatter_elements(node: NodeSpec, lowering: Lowering) -> None:
     lowering.emit(Scatter(node.name, inputs, output, walk, mode, lowering.device, lenient))
 
 
+STREAMED = 1024  # indices at a time: fewer are not worth a call
+
+
 def emit_placed(
     name: str, indices: TensorSpec, updates: TensorSpec, output: TensorSpec, lowering: Lowering
 ) -> None:
     """``output`` [n]: ``updates`` [k] where ``indices`` [k] say, zeros elsewhere.
 
-    All indices stream by every tile of the result, so they are made narrow before.
+    All indices stream by every tile of the result, so they are made narrow before, and tiles of a large
+    result are as large as a core holds beside its streams.
     """
     if not indices.size:
         zeros = lowering.const(np.zeros(output.shape, output.dtype))
@@ -226,8 +231,21 @@ def emit_placed(
     indices = _looked_at(name, indices, extent, lowering)
     sizes = {"o": 1, "a": output.row_pitch, "k": indices.size, "i": 1, "w": 1}
     strides = {"index": {"k": 1}, "updates": {"k": 1}, "out": {"a": 1}}
-    walk = Walk(sizes, strides, {"a": output.element.per_word}, extent=extent)
+    walk = Walk(sizes, strides, {"a": _largest_tile(output, lowering.device)}, extent=extent)
     lowering.emit(Scatter(name, (indices, updates), output, walk, "none", lowering.device))
+
+
+def _largest_tile(output: TensorSpec, device: Device) -> int:
+    """Elements of the largest equal tiles of a result; of a word where no core needs more than one."""
+    words = resources(device).slot_bytes // 4
+    beside = 2 * 2 * STREAMED  # two chunks of indices and two of updates
+    cores, unit = device.columns * device.core_rows, output.element.per_word
+    room = max(words - beside, words // 2) * unit
+    passes = -(-output.row_pitch // (cores * room))
+    if passes <= 1:
+        return unit
+    tile = -(-output.row_pitch // (cores * passes))
+    return -(-tile // unit) * unit
 
 
 def _looked_at(name: str, indices: TensorSpec, extent: int, lowering: Lowering) -> TensorSpec:

@@ -89,6 +89,7 @@ def unpooled() -> list[Case]:
     half: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
     return [
         *one((2, 3, 4, 5), 2 * 3 * 8 * 10, **half).on("npu2", *SMALL_DEVICES),
+        *one((1, 1, 128, 128), 256 * 256, **half).on("npu1_1col"),  # two tiles for a core
         one((1, 2, 7), 42, kernel_shape=[3], strides=[3]),
         one((1, 2, 3, 3), 50, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
     ]
