@@ -1,43 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RotaryEmbedding of ONNX and of onnxruntime: pairs of elements turned by an angle.
-
-Halves, or every second element, are views of the input: nothing is cut out of it first. Two operators of
-element-wise functions over views do it: the other element of each pair times a sine, then each element times
-its cosine and that added.
-"""
+"""RotaryEmbedding of ONNX and of onnxruntime: pairs of elements turned by an angle, row by row."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
-from onedispatch.operators.declarations.functions import Activation
+from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.formulas import (
+    ENTRY,
+    ROW,
+    accesses,
+    busiest,
+    many,
+    moves,
+    operations,
+    read,
+    vectors,
+)
+from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.registry import mapping_for, maps
 from onedispatch.operators.families.convert import emit_converted
-from onedispatch.operators.families.elementwise import Array, Eltwise, View
-from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.scheduling.index_space import contiguous_strides
+from onedispatch.operators.families.elementwise import Array, Eltwise
+from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
+from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand, contiguous_strides
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
 
-
-@dataclass(frozen=True)
-class Piece:
-    """``act(func(inputs))`` over ``shape``: of inputs (by number) through views, to a view of the output."""
-
-    func: str
-    tensors: tuple[int, ...]
-    views: tuple[View, ...]
-    out_view: View
-    shape: tuple[int, ...]
-    act: str = "none"
+_ROWS = "batch head place *size"
+_ANGLES = "batch place *half"
 
 
-class Pieces(Eltwise):
-    """Element-wise functions that write parts of one output, one after the other; all of words."""
+def _cost() -> e.Expr:
+    """Of every row: both elements of its pairs and their angles loaded, two products and a sum for each of
+    the two, what is not turned copied. Pairs of neighbours are taken apart and put together again by shuffles."""
+    size, half = e.count("x", "*size"), e.count("cos", "*half")
+    rows = e.named("rows", e.tile("batch") * e.tile("head") * e.tile("place"))
+    step = 1 + e.scalar("interleaved")
+    rest = e.named("rest", size - 2 * half)
+    loads = read(2 * rows, half, "x", step) + read(rows, half, "cos") + read(rows, half, "sin")
+    loads = loads + rows * accesses(rest, "x") / e.device("loads_per_cycle")
+    pairs = vectors(half, "x")
+    sums = pairs * (4 * e.device("mul_cycles", "x") + 2 * operations("x"))
+    shuffles = many(step) * 2 * pairs * moves("x")
+    loops = (1 + e.differs(rest, 0)) * ROW
+    return ENTRY + rows * loops + busiest(loads, rows * accesses(size, "out"), rows * (sums + shuffles))
+
+
+ROTATE = declare(
+    Kernel(
+        "od::rotate@1",
+        dims=("batch", "head", "place"),
+        inputs=(Tensor("x", _ROWS), Tensor("cos", _ANGLES), Tensor("sin", _ANGLES)),
+        outputs=(Tensor("out", _ROWS),),
+        scalars=(Scalar("interleaved", high=1, default=0),),  # pairs are neighbours, not a half apart
+        cost=_cost(),
+        # ASSUMPTION: 64 instructions: a loop over pairs of each kind, and one that copies.
+        code_bytes=1024,
+        summary="pairs of every row turned: first * cos - second * sin, then second * cos + first * sin",
+    )
+)
+
+
+class Rotate(Operator):
+    """Pairs of the first elements of rows turned by angles; the rest of each row stays. All float32.
+
+    Inputs are x, seen as [batch, heads, places, size] through element ``strides``, then cosines and sines
+    [batch, places, half] of half as many angles as elements are turned. The output lies as x does.
+    """
 
     kind = "rotary"
     applies_activation = False
@@ -45,34 +74,45 @@ class Pieces(Eltwise):
     def __init__(
         self,
         name: str,
-        inputs: Sequence[TensorSpec],
+        inputs: list[TensorSpec],
         output: TensorSpec,
         device: Device,
-        pieces: Sequence[Piece],
+        *,
+        sizes: tuple[int, ...],
+        strides: tuple[int, ...],
+        interleaved: bool,
     ) -> None:
-        self.pieces = pieces
-        super().__init__(name, pieces[0].func, inputs, output, device, views=[])
-
-    def _check(self) -> None:
-        self._check_types()
+        super().__init__(name, inputs, output, device)
+        self.sizes, self.strides, self.interleaved = sizes, strides, interleaved
 
     def nests(self) -> list[Nest]:
-        return [nest for piece in self.pieces if 0 not in piece.shape for nest in self._nests_of(piece)]
-
-    def _nests_of(self, piece: Piece) -> list[Nest]:
-        one = self.replaced(func=piece.func, activation=Activation(piece.act))
-        assert isinstance(one, Eltwise)
-        return one.part_nests(piece.shape, piece.views, piece.out_view, piece.tensors)
+        if not self.output.size:
+            return []
+        batch, heads, places, _ = self.sizes
+        half = self.inputs[1].shape[-1]
+        along = (Access(0), Access(1), Access(2), Access(None))
+        walked = sorted(zip(self.sizes, self.strides, along, strict=True), key=lambda one: -one[1])
+        x = Operand("x", 0, F32, *(tuple(values) for values in zip(*walked, strict=True)))  # type: ignore[arg-type]
+        out = Operand("out", OUTPUT, F32, self.sizes, self.strides, along)
+        laid = (batch, places, half), (places * half, half, 1), (Access(0), Access(2), Access(None))
+        angles = [Operand(name, i, F32, *laid) for i, name in ((1, "cos"), (2, "sin"))]
+        dims = Dim("batch", batch), Dim("head", heads), Dim("place", places)
+        roles = {dim.name: d for d, dim in enumerate(dims)}
+        scalars = {"interleaved": int(self.interleaved)}
+        return [Nest(ROTATE, dims, (x, *angles), (out,), roles, scalars)]
 
     def reference(self, *arrays: Array) -> Array:
-        images = [t.laid(x) for t, x in zip(self.inputs, arrays, strict=True)]
-        out = np.zeros(self.output.size, self.output.dtype)
-        for piece in self.pieces:
-            seen = [v.of(images[t], piece.shape) for t, v in zip(piece.tensors, piece.views, strict=True)]
-            function: Any = self.functions[piece.func].reference
-            made = Activation(piece.act).apply(function(*self.numbers, *seen))
-            piece.out_view.of(out, piece.shape)[...] = made
-        return self.output.gathered(out)
+        x = np.lib.stride_tricks.as_strided(arrays[0].reshape(-1), self.sizes, [4 * s for s in self.strides])
+        cos, sin = (np.expand_dims(table, 1) for table in arrays[1:])
+        half = cos.shape[-1]
+        first, second = slice(0, half), slice(half, 2 * half)
+        if self.interleaved:
+            first, second = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+        flat = np.array(arrays[0], np.float32).reshape(-1)
+        out = np.lib.stride_tricks.as_strided(flat, x.shape, x.strides)
+        out[..., first] = x[..., first] * cos - x[..., second] * sin
+        out[..., second] = x[..., second] * cos + x[..., first] * sin
+        return flat.reshape(self.output.shape)
 
 
 class _Rotary:
@@ -89,10 +129,7 @@ class _Rotary:
         size = int(node.attr("rotary_embedding_dim", 0)) or self.shape[3]
         if size % 2 or size > self.shape[3]:
             raise Unsupported(f"rotary_embedding_dim {size}", f"an even number up to {self.shape[3]}")
-        self.turned = size
-        # Sizes and strides of a pair, then of the two in it.
-        self.apart, self.step = (1, 2) if node.attr("interleaved", 0) else (size // 2, 1)
-        self.pairs = (*self.shape[:3], size // 2)
+        self.half = size // 2
 
     def _seen(self, x: TensorSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Sizes and strides of x by batch, head, place and element."""
@@ -107,30 +144,21 @@ class _Rotary:
         return (batch, heads, places, size), (places * width, size, width, 1)
 
     def emit(self) -> None:
-        (cosines, cosine), (sines, sine) = self._table(1), self._table(2)
-        other = self.lowering.temp(self.x.dtype, self.x.shape)
-        first, second = (View((*self.strides[:3], self.step), at) for at in (0, self.apart))
-        crossed = [
-            Piece("mul", (0, 1), (second, sine), first, self.pairs, "neg"),
-            Piece("mul", (0, 1), (first, sine), second, self.pairs),
-        ]
-        name, device = self.node.name, self.lowering.device
-        self.lowering.emit(Pieces(name, [self.x, sines], other, device, crossed))
-        both = View((*self.strides[:3], self.step, self.apart))
-        views = (both, View((*cosine.strides, 0)), both)
-        turned = [Piece("muladd", (0, 1, 2), views, both, (*self.pairs, 2))]
-        rest = self.shape[3] - self.turned
-        if rest:
-            view = View(self.strides, self.turned)
-            turned.append(Piece("copy", (0,), (view,), view, (*self.shape[:3], rest)))
-        self.lowering.emit(Pieces(name, [self.x, cosines, other], self.y, device, turned))
+        x, cosines, sines = self.x, self._table(1), self._table(2)
+        interleaved = bool(self.node.attr("interleaved", 0))
+        self.lowering.emit(
+            Rotate(
+                self.node.name, [x, cosines, sines], self.y, self.lowering.device,
+                sizes=self.shape, strides=self.strides, interleaved=interleaved,
+            )
+        )  # fmt: skip
 
-    def _table(self, index: int) -> tuple[TensorSpec, View]:
-        """Cosines or sines, and where they lie by batch, head, place and pair."""
+    def _table(self, index: int) -> TensorSpec:
+        """Cosines or sines by batch, place and pair."""
         table, places = self.node.input(index), self.node.input(3)
         if table is None:
             raise Unsupported("RotaryEmbedding without its tables", "cos_cache and sin_cache")
-        batch, _, length, half = self.pairs
+        (batch, _, length, _), half = self.shape, self.half
         if places is not None:  # rows of the table, by place
             found = self.lowering.temp(table.dtype, (batch, length, half))
             gather = mapping_for("", "Gather")
@@ -141,7 +169,7 @@ class _Rotary:
             table = found
         if table.shape != (batch, length, half):
             raise Unsupported(f"a table of shape {list(table.shape)}", f"{[batch, length, half]}")
-        return table, View((length * half, 0, half, 1))
+        return table
 
 
 @maps("RotaryEmbedding", notes="4 dimensions or 3 with num_heads, halves or interleaved, position_ids")

@@ -830,6 +830,41 @@ namespace scalar {
 constexpr uint32_t outside = 0;
 }  // namespace scalar
 }  // namespace resample
+namespace rotate {
+constexpr uint32_t digest = 0x882F7C96;
+constexpr uint32_t dim_batch = 40;
+constexpr uint32_t dim_head = 41;
+constexpr uint32_t dim_place = 42;
+constexpr uint32_t x = 43;
+constexpr uint32_t x_batch = 44;
+constexpr uint32_t x_head = 49;
+constexpr uint32_t x_place = 54;
+constexpr uint32_t x_size = 59;
+constexpr uint32_t cos = 64;
+constexpr uint32_t cos_batch = 65;
+constexpr uint32_t cos_place = 70;
+constexpr uint32_t cos_half = 75;
+constexpr uint32_t sin = 80;
+constexpr uint32_t sin_batch = 81;
+constexpr uint32_t sin_place = 86;
+constexpr uint32_t sin_half = 91;
+constexpr uint32_t out = 96;
+constexpr uint32_t interleaved = 97;
+namespace dim {
+constexpr uint32_t batch = 0;
+constexpr uint32_t head = 1;
+constexpr uint32_t place = 2;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x = 0;
+constexpr uint32_t cos = 1;
+constexpr uint32_t sin = 2;
+constexpr uint32_t out = 3;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t interleaved = 0;
+}  // namespace scalar
+}  // namespace rotate
 namespace scatter {
 constexpr uint32_t digest = 0x7F56E462;
 constexpr uint32_t dim_o = 40;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions, softmax and LRN over rows (contiguous along the reduced dimension) and columns.
+// Reductions, softmax, LRN and rotations over rows (contiguous along the reduced dimension) and columns.
 namespace onedispatch::kernels::OD_LEVEL {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -226,6 +226,40 @@ static void lrn_row(const float* x, const float* squares, int taps, ptrdiff_t st
     const F s = fma(sum, splat(scale), splat(bias));
     store_part(y + i, load_part(x + i, part) * negative_power(s, beta), part);
   }
+}
+
+OD_INLINE void turn(F a, F b, F c, F s, F& first, F& second) {
+  first = fma(a, c, -(b * s));
+  second = fma(b, c, a * s);
+}
+
+// Pairs half a row apart.
+static void rotate_halves(const float* x, const float* cos, const float* sin, int half, float* y) {
+  F first, second;
+  for (int i = 0; i < half; i += kLanes) {
+    const int part = half - i < kLanes ? half - i : kLanes;
+    turn(load_part(x + i, part), load_part(x + half + i, part), load_part(cos + i, part), load_part(sin + i, part), first, second);
+    store_part(y + i, first, part);
+    store_part(y + half + i, second, part);
+  }
+}
+
+// Pairs of neighbours, taken apart and put together again in two vectors.
+static void rotate_neighbours(const float* x, const float* cos, const float* sin, int half, float* y) {
+  const I lane = lane_index(), low = lane / 2 + (lane % 2) * kLanes;
+  F first, second;
+  for (int i = 0; i < half; i += kLanes) {
+    const int part = half - i < kLanes ? half - i : kLanes;
+    const int here = 2 * part < kLanes ? 2 * part : kLanes, more = 2 * part - here;
+    const F v = load_part(x + 2 * i, here), w = more > 0 ? load_part(x + 2 * i + kLanes, more) : F{};
+    turn(__builtin_shuffle(v, w, lane * 2), __builtin_shuffle(v, w, lane * 2 + 1), load_part(cos + i, part), load_part(sin + i, part), first, second);
+    store_part(y + 2 * i, __builtin_shuffle(first, second, low), here);
+    if (more > 0) store_part(y + 2 * i + kLanes, __builtin_shuffle(first, second, low + kLanes / 2), more);
+  }
+}
+
+static void rotate(const float* x, const float* cos, const float* sin, int half, bool interleaved, float* y) {
+  interleaved ? rotate_neighbours(x, cos, sin, half, y) : rotate_halves(x, cos, sin, half, y);
 }
 
 }  // namespace onedispatch::kernels::OD_LEVEL

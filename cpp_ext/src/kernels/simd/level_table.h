@@ -13,7 +13,7 @@ const SimdLevel& OD_JOIN(OD_LEVEL, _level)() {
       gemm_f32,          gemm_i32,            gemm_i8,               requantise,             unary,          binary,
       muladd,            add_scaled,          affine,                binary_int,             unary_int,      transpose,
       copy_strided,      copy_rows,           im2col,                taps_mac,               softmax_row,    softmax_columns,
-      lrn_row,           compare,             select_elements,       places,                found_places,
+      lrn_row,           rotate,              compare,               select_elements,        places,         found_places,
       binary_func};
   return level;
 }

@@ -128,6 +128,9 @@ struct SimdLevel {
   // y[i] = x[i] / (bias + scale * sum_{t < taps} squares[t * stride + i]^2) ^ beta
   void (*lrn_row)(const float* x, const float* squares, int taps, ptrdiff_t stride, float scale, float bias,
                   float beta, float* y, int n);
+  // Pairs of x turned: first * cos - second * sin, then second * cos + first * sin; `half` pairs of elements that lie
+  // so far apart, or of neighbours.
+  void (*rotate)(const float* x, const float* cos, const float* sin, int half, bool interleaved, float* y);
   // Truth values of one or two operands (functions of params::comparison; floats as f32).
   void (*compare)(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, uint8_t* y, size_t n);
   // y[i] = c[i] ? a[i] : b[i], of elements of 1, 2, 4 or 8 bytes at multiples of their size.
