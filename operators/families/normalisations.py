@@ -102,7 +102,7 @@ def _statistics(
 ) -> None:
     """The outputs beside the first: the mean and 1 / sqrt(variance + epsilon)."""
     steps = Steps(node.name, lowering, in_float32(node.name, x, lowering), axes, centre=True)
-    found_mean, found_inverse, _ = steps.moments(epsilon)
+    found_mean, found_inverse = steps.moments(epsilon)
     for output, found in ((mean, found_mean), (inverse, found_inverse)):
         if output is not None and found is not None:
             steps.each("copy", [found], output)

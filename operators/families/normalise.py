@@ -16,6 +16,7 @@ from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.families.convert import emit_converted, in_float32
 from onedispatch.operators.families.elementwise import Array
+from onedispatch.operators.families.moments import emit_moments
 from onedispatch.operators.families.reduce import emit_each, reshaped
 from onedispatch.operators.families.reductions import emit_reduction
 from onedispatch.operators.families.rows import LENGTH
@@ -184,8 +185,27 @@ class Steps:
         emit_reduction(self.name, mode, tensor, target, self.axes, self.lowering)
         return target
 
-    def moments(self, epsilon: float) -> tuple[TensorSpec | None, TensorSpec, TensorSpec]:
-        """The mean, 1 / sqrt(variance + epsilon) of every row, and the centred rows."""
+    def moments(self, epsilon: float) -> tuple[TensorSpec | None, TensorSpec]:
+        """The mean and 1 / sqrt(variance + epsilon) of every row."""
+        found = self._at_once(epsilon)
+        if found is not None:
+            return found
+        mean, inverse, _ = self._one_by_one(epsilon)
+        return mean, inverse
+
+    def _at_once(self, epsilon: float) -> tuple[TensorSpec | None, TensorSpec] | None:
+        """``moments`` of rows in one piece, read once; None of others, or where they have no parts."""
+        rank = len(self.kept)
+        if self.axes != list(range(rank - len(self.axes), rank)) or not self.count:
+            return None
+        found = emit_moments(self.name, self.x, prod(self.kept), self.centre, epsilon, self.lowering)
+        if found is None:
+            return None
+        mean, inverse = (reshaped(tensor, self.kept, self.lowering) for tensor in found)
+        return mean if self.centre else None, inverse
+
+    def _one_by_one(self, epsilon: float) -> tuple[TensorSpec | None, TensorSpec, TensorSpec]:
+        """``moments``, and the centred rows."""
         mean, centred = None, self.x
         if self.centre:
             mean = self._reduced("mean", self.x)
@@ -199,15 +219,27 @@ class Steps:
 
     def rows(self, epsilon: float, parameters: list[TensorSpec], parted: bool, output: TensorSpec) -> None:
         """Rows into ``output``; ``parameters`` broadcast, with one value for many elements if ``parted``."""
-        _, factor, centred = self.moments(epsilon)
+        found = self._at_once(epsilon)
+        # Rows whose mean is still in them lose it with the bias, in the walk that scales them.
+        mean, factor, x = (*found, self.x) if found else (None, *self._one_by_one(epsilon)[1:])
         if parameters and parted:
-            factor = self.each("mul", [factor, parameters[0]])
-            func, parameters = ("muladd", parameters[1:]) if len(parameters) == 2 else ("mul", [])
-            self.each(func, [centred, factor, *parameters], output)
+            factor, parameters = self.each("mul", [factor, parameters[0]]), parameters[1:]
+            shift = self._shift(mean, factor, parameters)
+            self.each("muladd" if shift else "mul", [x, factor, *shift], output)
             return
-        normal = self.each("mul", [centred, factor], None if parameters else output)
+        shift = self._shift(mean, factor, [])
+        target = None if parameters else output
+        normal = self.each("muladd" if shift else "mul", [x, factor, *shift], target)
         if parameters:
             self.each("muladd" if len(parameters) == 2 else "mul", [normal, *parameters], output)
+
+    def _shift(self, mean: TensorSpec | None, factor: TensorSpec, bias: list[TensorSpec]) -> list[TensorSpec]:
+        """What is added to scaled rows: the bias less the scaled mean, as far as there are any."""
+        if mean is None:
+            return bias
+        if not bias:
+            return [self.each("mul", [mean, factor], activation=Activation("neg"))]
+        return [self.each("sub", [bias[0], self.each("mul", [mean, factor])])]
 
 
 def emit_normalised(

@@ -32,7 +32,7 @@ _ANGLES = "batch place *half"
 
 def _cost() -> e.Expr:
     """Of every row: both elements of its pairs and their angles loaded, two products and a sum for each of
-    the two, what is not turned copied. Pairs of neighbours are taken apart and put together again by shuffles."""
+    the two, what is not turned copied. Pairs of neighbours are taken apart and put together by shuffles."""
     size, half = e.count("x", "*size"), e.count("cos", "*half")
     rows = e.named("rows", e.tile("batch") * e.tile("head") * e.tile("place"))
     step = 1 + e.scalar("interleaved")

@@ -546,6 +546,37 @@ constexpr uint32_t beta = 2;
 constexpr uint32_t bias = 3;
 }  // namespace scalar
 }  // namespace lrn
+namespace moments {
+constexpr uint32_t digest = 0x66A1880F;
+constexpr uint32_t dim_o = 40;
+constexpr uint32_t x = 41;
+constexpr uint32_t x_o = 42;
+constexpr uint32_t x_length = 47;
+constexpr uint32_t within = 52;
+constexpr uint32_t within_o = 53;
+constexpr uint32_t within_length = 58;
+constexpr uint32_t mean = 63;
+constexpr uint32_t spread = 64;
+constexpr uint32_t count = 65;
+constexpr uint32_t epsilon = 66;
+constexpr uint32_t centre = 67;
+constexpr uint32_t finish = 68;
+namespace dim {
+constexpr uint32_t o = 0;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x = 0;
+constexpr uint32_t within = 1;
+constexpr uint32_t mean = 2;
+constexpr uint32_t spread = 3;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t count = 0;
+constexpr uint32_t epsilon = 1;
+constexpr uint32_t centre = 2;
+constexpr uint32_t finish = 3;
+}  // namespace scalar
+}  // namespace moments
 namespace normalise {
 constexpr uint32_t digest = 0xF4C0D576;
 constexpr uint32_t dim_b = 40;

@@ -2221,6 +2221,102 @@ enum { OD_LRN_O = 0, OD_LRN_I = 1 };
 enum { OD_LRN_X = 0, OD_LRN_OUT = 1 };
 enum { OD_LRN_SIZE = 0, OD_LRN_ALPHA = 1, OD_LRN_BETA = 2, OD_LRN_BIAS = 3 };
 static const od_kernel_spec od_lrn_spec = {"od::lrn@1", 0xB17051CFu, od_lrn_dims, 2, 0, 0, od_lrn_operands, 2, 0, 0, od_lrn_scalars, 4, od_lrn_cost, 32, 0, 0, 0, od_lrn_constants, 7, 63, 128, 1536, OD_PRINT_NO};
+static const od_axis_spec od_moments_x[] = {{"o", 0}, {"length", 255}};
+static const od_axis_spec od_moments_within[] = {{"o", 0}, {"length", 255}};
+static const od_axis_spec od_moments_mean[] = {{"o", 0}};
+static const od_axis_spec od_moments_spread[] = {{"o", 0}};
+static const od_operand_spec od_moments_operands[] = {
+    {"x", 41, 1u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_moments_x, 2},
+    {"within", 52, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_moments_within, 2},
+    {"mean", 63, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_moments_mean, 1},
+    {"spread", 64, 1u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_moments_spread, 1},
+};
+static const od_scalar_spec od_moments_scalars[] = {
+    {"count", 65, OD_SCALAR_F32, 1.0, INFINITY, 0, 2, 0},
+    {"epsilon", 66, OD_SCALAR_F32, 0.0, INFINITY, 0, 2, 0},
+    {"centre", 67, OD_SCALAR_U32, 0.0, 1.0, 0, 2, 0},
+    {"finish", 68, OD_SCALAR_U32, 0.0, 1.0, 0, 2, 0},
+};
+/* call_cycles + tile(o) * ((1 + centre + present(within)) * row_cycles + line * (2 * centre * x's op_cycles + x's mul_cycles + x's op_cycles + present(within) * x's op_cycles) + (1 + centre + present(within)) * halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + x's op_cycles) + (centre + 2 * finish) * x's div_cycles + finish * x's sqrt_cycles + present(within) * (x's mul_cycles + x's op_cycles) + (1 - present(within)) * 0)
+ * line: ceil(count(x, *length) / x's lanes)
+ */
+static const od_step od_moments_cost[] = {
+    {OD_OP_DEVICE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 1, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 1, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
+    {OD_OP_MIN, 0, 0, 0, 0.0},
+    {OD_OP_HALVINGS, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_SCALAR, 3, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 3, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 7, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 1, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_PRESENT, 1, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+};
+static const char* const od_moments_dims[] = {"o"};
+static const char* const od_moments_constants[] = {"call_cycles", "row_cycles", "lanes", "op_cycles", "mul_cycles", "move_cycles", "div_cycles", "sqrt_cycles"};
+enum { OD_MOMENTS_O = 0 };
+enum { OD_MOMENTS_X = 0, OD_MOMENTS_WITHIN = 1, OD_MOMENTS_MEAN = 2, OD_MOMENTS_SPREAD = 3 };
+enum { OD_MOMENTS_COUNT = 0, OD_MOMENTS_EPSILON = 1, OD_MOMENTS_CENTRE = 2, OD_MOMENTS_FINISH = 3 };
+static const od_kernel_spec od_moments_spec = {"od::moments@1", 0x66A1880Fu, od_moments_dims, 1, 0, 0, od_moments_operands, 4, 0, 0, od_moments_scalars, 4, od_moments_cost, 69, 0, 0, 0, od_moments_constants, 8, 69, 128, 1536, OD_PRINT_NO};
 static const od_axis_spec od_normalise_x[] = {{"b", 0}, {"o", 1}, {"length", 255}};
 static const od_axis_spec od_normalise_scale[] = {{"o", 1}, {"sections", 255}};
 static const od_axis_spec od_normalise_bias[] = {{"o", 1}, {"sections", 255}};
@@ -4856,6 +4952,6 @@ enum { OD_TOP_K_X = 0, OD_TOP_K_VALUES = 1, OD_TOP_K_PLACES = 2 };
 enum { OD_TOP_K_LARGEST = 0 };
 static const od_kernel_spec od_top_k_spec = {"od::top_k@1", 0x2B9BA445u, od_top_k_dims, 3, 1, 0, od_top_k_operands, 3, 0, 0, od_top_k_scalars, 1, od_top_k_cost, 135, 0, 0, 0, od_top_k_constants, 8, 62, 128, 3072, OD_PRINT_NO};
 /* Every declared kernel. */
-#define OD_KERNELS(X) X(od_arg) X(od_binary) X(od_cast) X(od_compare) X(od_conv) X(od_cumulative) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_grid_sample) X(od_lrn) X(od_normalise) X(od_pool) X(od_pool_index) X(od_position) X(od_recurrent) X(od_reduce) X(od_resample) X(od_rotate) X(od_scatter) X(od_select) X(od_softmax) X(od_take) X(od_top_k)
+#define OD_KERNELS(X) X(od_arg) X(od_binary) X(od_cast) X(od_compare) X(od_conv) X(od_cumulative) X(od_dwconv) X(od_eltwise) X(od_gemm) X(od_grid_sample) X(od_lrn) X(od_moments) X(od_normalise) X(od_pool) X(od_pool_index) X(od_position) X(od_recurrent) X(od_reduce) X(od_resample) X(od_rotate) X(od_scatter) X(od_select) X(od_softmax) X(od_take) X(od_top_k)
 
 #endif

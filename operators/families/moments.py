@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mean and spread of long rows, read once: of parts that fit a core, whose moments are then merged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.formulas import ENTRY, ROW, combined, either, operations, vectors
+from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
+from onedispatch.operators.families.elementwise import Array
+from onedispatch.operators.families.reduce import reshaped
+from onedispatch.operators.families.rows import LENGTH
+from onedispatch.operators.interface.operator import Lowering, Operator, TensorSpec
+from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand
+from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.transactions import Device
+
+# Members of a part: a quarter of a core's memory, twice. Shorter ones cost more than they save.
+MOST, LEAST = 4096, 64
+
+
+def _cost() -> e.Expr:
+    """Walks of every row: the sum where rows are centred, then the squares of what is left, and what the
+    members have within; of every row a quotient or two, and a root where it is finished."""
+    length, op, mul = e.count("x", LENGTH), operations("x"), e.device("mul_cycles", "x")
+    line, centre = e.named("line", vectors(length, "x")), e.scalar("centre")
+    spread, finish = e.present("within"), e.scalar("finish")
+    walks = line * (2 * centre * op + mul + op + spread * op)
+    across = (1 + centre + spread) * combined(length, "x", op)
+    ends = (centre + 2 * finish) * e.device("div_cycles", "x") + finish * e.device("sqrt_cycles", "x")
+    loops = (1 + centre + spread) * ROW
+    return ENTRY + e.tile("o") * (loops + walks + across + ends + either(spread, mul + op, 0))
+
+
+MOMENTS = declare(
+    Kernel(
+        "od::moments@1",
+        dims=("o",),
+        inputs=(Tensor("x", f"o {LENGTH}"), Tensor("within", f"o {LENGTH}", optional=True)),
+        outputs=(Tensor("mean", "o"), Tensor("spread", "o")),
+        scalars=(
+            Scalar("count", "f32", low=1.0, default=1.0),  # elements that every member stands for
+            Scalar("epsilon", "f32", low=0.0, default=0.0),
+            Scalar("centre", high=1, default=1),  # 0: the mean is taken to be 0
+            Scalar("finish", high=1, default=0),  # 1: the spread is 1 / sqrt(variance + epsilon)
+        ),
+        cost=_cost(),
+        # ASSUMPTION: 96 instructions: two sums, a quotient and a root.
+        code_bytes=1536,
+        summary="mean of x[o], and the squares of its deviations added up: count * (x - mean)^2 + within",
+    )
+)
+
+
+class Moments(Operator):
+    """Moments of the rows of x, float32 [rows, length], into ``mean`` and ``spread``, float32 [rows].
+
+    Members are values, or with ``count`` the means of so many of them, and a second input of x's shape says
+    what squares of deviations each has ``within``. The spread is what squares of deviations rows have in all;
+    with ``epsilon`` it is 1 / sqrt(variance + epsilon).
+    """
+
+    kind = "moments"
+    applies_activation = False
+
+    def __init__(
+        self,
+        name: str,
+        inputs: list[TensorSpec],
+        outputs: tuple[TensorSpec, TensorSpec],
+        device: Device,
+        *,
+        count: int,
+        centre: bool,
+        epsilon: float | None,
+    ) -> None:
+        super().__init__(name, inputs, outputs[0], device, further_outputs=outputs[1:])
+        self.count, self.centre, self.epsilon = count, centre, epsilon
+
+    def nests(self) -> list[Nest]:
+        rows, length = self.inputs[0].shape
+        along = (Access(0), Access(None))
+        inputs = [
+            Operand(name, i, F32, (rows, length), (length, 1), along)
+            for i, name in enumerate(("x", "within")[: len(self.inputs)])
+        ]
+        mean, spread = (
+            Operand(name, number, F32, (rows,), (1,), (Access(0),))
+            for name, number in (("mean", OUTPUT), ("spread", OUTPUT - 1))
+        )
+        scalars = {
+            "count": float(self.count),
+            "epsilon": self.epsilon or 0.0,
+            "centre": int(self.centre),
+            "finish": int(self.epsilon is not None),
+        }
+        return [Nest(MOMENTS, (Dim("o", rows),), tuple(inputs), (mean, spread), {"o": 0}, scalars)]
+
+    def reference(self, *arrays: Array) -> Array:
+        return self.references(*arrays)[0]
+
+    def references(self, *arrays: Array) -> list[Array]:
+        x = arrays[0].astype(np.float64)
+        mean = x.mean(axis=1, keepdims=True) * self.centre
+        spread = self.count * ((x - mean) ** 2).sum(axis=1) + sum(
+            y.astype(np.float64).sum(axis=1) for y in arrays[1:]
+        )
+        if self.epsilon is not None:
+            spread = 1 / np.sqrt(spread / (self.count * x.shape[1]) + self.epsilon)
+        return [mean[:, 0].astype(np.float32), spread.astype(np.float32)]
+
+
+def _part(rows: int, length: int, cores: int) -> int | None:
+    """Members of a part: the most that a core holds, of parts that keep the cores busy; None of rows that
+    fall into short ones only."""
+    divisors = [d for d in range(min(length, MOST), 0, -1) if length % d == 0]
+    if divisors[0] < min(LEAST, length):
+        return None
+    return next((d for d in divisors if d >= LEAST and rows * (length // d) >= cores), divisors[0])
+
+
+def emit_moments(
+    name: str, x: TensorSpec, rows: int, centre: bool, epsilon: float, lowering: Lowering
+) -> tuple[TensorSpec, TensorSpec] | None:
+    """The mean and 1 / sqrt(variance + epsilon) of ``rows`` of ``x``, float32 without padding; None where
+    they have no parts that fit a core."""
+    device, length, count = lowering.device, x.size // rows, 1
+    parts: list[int] = []
+    while not parts or length > 1:
+        part = _part(rows, length, device.columns * device.core_rows if not parts else 1)
+        if part is None:
+            return None
+        parts, length = [*parts, part], length // part
+    members, length = [x], x.size // rows
+    for part in parts:
+        length //= part
+        shape = (rows * length, part)
+        given: dict[str, Any] = {"count": count, "centre": centre, "epsilon": None if length > 1 else epsilon}
+        inputs = [reshaped(tensor, shape, lowering) for tensor in members]
+        mean, spread = (lowering.temp(np.dtype(np.float32), shape[:1]) for _ in range(2))
+        lowering.emit(Moments(name, inputs, (mean, spread), device, **given))
+        members, count = [mean, spread], count * part
+    return mean, spread
