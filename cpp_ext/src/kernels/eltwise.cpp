@@ -244,21 +244,30 @@ void Eltwise::walk(const Call& call, const Box& box, T* out) const {
   });
 }
 
-// Every element on its own: their distances differ.
+// Every element on its own: their distances differ. A run of the elements that the one before was made of is the same.
 template <class T>
 void Eltwise::look_up(const Call& call, T* out) const {
   const int each[kInputs] = {1, 1, 1};
-  strided_.look_up(call, [&](int64_t to, int64_t n, const std::array<std::vector<int64_t>, kInputs>& places) {
+  Bases before{};
+  const T* made = nullptr;
+  strided_.look_up(call, [&](int64_t to, int64_t n, const Bases& from, const std::array<const int64_t*, kInputs>& places) {
+    if (made != nullptr && from == before) {
+      std::memcpy(out + to, made, static_cast<size_t>(n) * sizeof(T));
+      return;
+    }
     T gathered[kInputs][kBlock];
     const T* const parts[kInputs] = {gathered[0], gathered[1], gathered[2]};
     for (int64_t at = 0; at < n; at += kBlock) {
       const int64_t count = std::min<int64_t>(kBlock, n - at);
       for (size_t i = 0; i < static_cast<size_t>(n_in_); ++i) {
-        const T* chunk = reinterpret_cast<const T*>(input_[i].in(call));
-        for (int64_t j = 0; j < count; ++j) gathered[i][j] = chunk[places[i][static_cast<size_t>(at + j)]];
+        const T* chunk = reinterpret_cast<const T*>(input_[i].in(call)) + from[i];
+        const int64_t* place = places[i] + at;
+        for (int64_t j = 0; j < count; ++j) gathered[i][j] = chunk[place[j]];
       }
       compute(parts, each, out + to + at, static_cast<size_t>(count));
     }
+    before = from;
+    made = out + to;
   });
 }
 

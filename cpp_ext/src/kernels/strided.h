@@ -43,8 +43,8 @@ class Strided {
   const Box& box(const Call& call, Box& own) const;
   // Whether members of an input lie at fractions, so that no strides lead from one to the next.
   bool fractional() const { return fractional_; }
-  // Instead of a box: calls body(first member of the output's run, members in it, where each input's elements
-  // of the run lie) run by run, and zeroes `out` first where inputs lack members.
+  // Instead of a box: calls body(first member of the output's run, members in it, where each input's run begins,
+  // where each input's elements lie in it) run by run, and zeroes `out` first where inputs lack members.
   template <class Body>
   void look_up(const Call& call, Body body) const;
 
@@ -76,18 +76,16 @@ void Strided::look_up(const Call& call, Body body) const {
   }
   // Runs go along the last dimension of more than one member; those behind it have one.
   Sizes at{};
-  std::array<std::vector<int64_t>, kInputs> run;
+  std::array<const int64_t*, kInputs> run{};
+  for (size_t i = 0; i < static_cast<size_t>(n_in_); ++i) run[i] = place[i][last_].data();
   for (;;) {
     int64_t to = 0;
     for (size_t d = 0; d < kDims; ++d) to = to * tile_[d] + at[d];
+    Bases from{};
     for (size_t i = 0; i < static_cast<size_t>(n_in_); ++i) {
-      run[i] = place[i][last_];
-      for (size_t d = 0; d < kDims; ++d) {
-        if (d == last_) continue;
-        for (int64_t& element : run[i]) element += place[i][d][static_cast<size_t>(at[d])];
-      }
+      for (size_t d = 0; d < kDims; ++d) from[i] += d == last_ ? 0 : place[i][d][static_cast<size_t>(at[d])];
     }
-    body(to, sizes[last_], run);
+    body(to, sizes[last_], from, run);
     size_t d = last_;
     while (d-- > 0 && ++at[d] == sizes[d]) at[d] = 0;
     if (d == static_cast<size_t>(-1)) return;
