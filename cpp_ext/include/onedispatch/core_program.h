@@ -53,6 +53,22 @@ class MemoryRanges {
   uint32_t count_ = 0;
 };
 
+// Ranges that somebody else keeps.
+class RangesView {
+ public:
+  RangesView() = default;
+  RangesView(const MemoryRanges& of) : begin_(of.begin()), end_(of.end()) {}  // NOLINT(google-explicit-constructor): the same thing
+  const MemoryRange* begin() const { return begin_; }
+  const MemoryRange* end() const { return end_; }
+  const MemoryRange& operator[](size_t index) const { return begin_[index]; }
+  size_t size() const { return static_cast<size_t>(end_ - begin_); }
+  bool empty() const { return begin_ == end_; }
+
+ private:
+  const MemoryRange* begin_ = nullptr;
+  const MemoryRange* end_ = nullptr;
+};
+
 // A kernel call, on local memory only. The program keeps it, and all that it needs, until it is resumed.
 class Work {
  public:
@@ -73,7 +89,7 @@ struct Action {
   // moment before the cycles have passed.
   Work* job = nullptr;
   uint32_t kernel = 0;  // kCompute: digest of the kernel that it is a call of; 0: of none
-  MemoryRanges reads, writes;  // what the job touches, for overlap checks
+  RangesView reads, writes;  // what the job touches, for overlap checks; the program keeps them as it does the job
 };
 
 class CoreProgram {

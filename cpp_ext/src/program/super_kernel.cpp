@@ -25,15 +25,6 @@ Action of_lock(Action::Kind kind, uint32_t lock) {
   return action;
 }
 
-// The first words of the parameter block are read, and perhaps a kernel is set up by them.
-Action reading(uint32_t words, uint64_t cycles) {
-  Action action;
-  action.kind = Action::Kind::kCompute;
-  action.cycles = cycles;
-  action.reads.push_back({0, 4 * words});
-  return action;
-}
-
 }  // namespace
 
 SuperKernel::SuperKernel(CoreView core, const DeviceDescription& device, std::vector<Carried> carried)
@@ -48,6 +39,16 @@ SuperKernel::SuperKernel(CoreView core, const DeviceDescription& device, std::ve
 SuperKernel::~SuperKernel() {
   const auto outside = [](const Carried& one) { return one.function == nullptr && origin_of(*one.kernel) != Origin::kOwn; };
   if (std::any_of(carried_.begin(), carried_.end(), outside)) core_.remembered->constants.forget_formulas();
+}
+
+// The first words of the parameter block are read, and perhaps a kernel is set up by them.
+void SuperKernel::queue_reading(uint32_t words, uint64_t cycles) {
+  block_ = {};
+  block_.push_back({0, 4 * words});
+  Action& action = queue_.emplace_back();
+  action.kind = Action::Kind::kCompute;
+  action.cycles = cycles;
+  action.reads = block_;
 }
 
 const Action& SuperKernel::resume() {
@@ -80,7 +81,7 @@ void SuperKernel::begin_op() {
   if ((words_[at::row_mask] >> core_.row & 1) == 0) {
     od_setup setup{};
     setup.spec = &spec;
-    queue_.push_back(reading(kMaskWords, word_cycles(setup, core_.remembered->constants, kMaskWords)));
+    queue_reading(kMaskWords, word_cycles(setup, core_.remembered->constants, kMaskWords));
     finish_op();
     return;
   }
@@ -93,7 +94,7 @@ void SuperKernel::begin_op() {
   }
   if (op_->plan->origin() != Origin::kOwn) guard_ = std::make_shared<const Guard>(op_->plan, setup(), core_, data_bytes_);
   ports_ = op_->ports;
-  queue_.push_back(reading(spec.words, op_->setup_cycles));
+  queue_reading(spec.words, op_->setup_cycles);
   if (spec.prints != 0 && core_.prints != nullptr) core_.prints->begin(spec.digest);
   outer_ = {};
   step_ = 0;
@@ -309,23 +310,22 @@ void SuperKernel::queue_call(bool first, bool last) {
   call.k_first = step_ * setup.k_tile;
   call.k_count = std::min(setup.k_tile, setup.k_extent - std::min(call.k_first, setup.k_extent));
   call.k_last = last ? 1 : 0;
-  Action& action = queue_.emplace_back();
-  action.kind = Action::Kind::kCompute;
+  MemoryRanges &reads = call_.reads = {}, &writes = call_.writes = {};
   std::array<uint8_t*, kPorts> chunks{};
   for (uint32_t i = 0; i < kPorts; ++i) {
     if (ports_[i].cadence == params::cadence::none) continue;
     const MemoryRange range{ports_[i].address(), ports_[i].chunk_bytes};
     chunks[i] = core_.memory + range.offset;
-    if (i != kOut || !first) action.reads.push_back(range);
-    if (i == kOut) action.writes.push_back(range);
+    if (i != kOut || !first) reads.push_back(range);
+    if (i == kOut) writes.push_back(range);
   }
   place_operands(op_->operation, chunks, call);
   if (setup.spec->members != 0) count_members(setup, call);
   if (setup.scratch_bytes != 0) {
     const MemoryRange range{op_->operation.scratch_at, setup.scratch_bytes};
     call.scratch = core_.memory + range.offset;
-    if (setup.spec->keeps_scratch != 0 && !first) action.reads.push_back(range);
-    action.writes.push_back(range);
+    if (setup.spec->keeps_scratch != 0 && !first) reads.push_back(range);
+    writes.push_back(range);
   }
   const BodyLimit limit(core_.limit_ms);
   try {
@@ -333,12 +333,14 @@ void SuperKernel::queue_call(bool first, bool last) {
   } catch (const KernelError& error) {
     reject(error.what + (setup.spec->members != 0 ? "; in " + members_of(setup, call) : ""), error.status, error.cause);
   }
+  Action& action = queue_.emplace_back();
+  action.kind = Action::Kind::kCompute;
   action.cycles = cycles_of(call);
   action.kernel = setup.spec->digest;
   action.job = &call_;
   call_.log = setup.spec->prints != 0 && core_.prints != nullptr && core_.prints->capacity() != 0 ? core_.prints : nullptr;
-  call_.reads = action.reads;
-  call_.writes = action.writes;
+  action.reads = reads;
+  action.writes = writes;
 }
 
 void SuperKernel::Call::run() {

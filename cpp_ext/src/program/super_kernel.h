@@ -48,6 +48,7 @@ class SuperKernel final : public CoreProgram {
   void read_dims(ReadOperation& read) const;
   void read_reduction(ReadOperation& read) const;
   void locate_tile();
+  void queue_reading(uint32_t words, uint64_t cycles);
   void queue_step();
   void queue_call(bool first, bool last);
   const Carried& named_kernel() const;
@@ -70,6 +71,7 @@ class SuperKernel final : public CoreProgram {
   size_t head_ = 0;
 
   std::array<uint32_t, params::kMaxWords> words_{};  // of the block that came last
+  MemoryRanges block_;                               // and what was read of it
 
   // The op that runs.
   std::shared_ptr<ReadOperation> op_;

@@ -118,6 +118,7 @@ struct Channel : BdPlace {
   bool header_due = false;   // MM2S: the header of the open packet has not been sent
   bool header_segment = false;
   bool queued_for_arbiter = false;
+  bool placed = false;  // what the BD touches is known since it was loaded, and of `bd` only what differs
   uint32_t control = 0;
   uint32_t generation = 0;  // changes on reset; older events are dropped
   uint32_t bd_id = 0;
@@ -249,6 +250,8 @@ class Array {
   uint32_t tile_of(uint64_t address) const;
 
   void handle(const Event& event);
+  // Begins to bring into the caches what the event will need.
+  void fetch(const Event& event) const;
 
   void set_regions(DdrRegions regions) { regions_ = std::move(regions); }
   const DdrRegions& regions() const { return regions_; }
@@ -338,7 +341,8 @@ class Array {
   KnownBd* known_to(const Channel& channel);
   void activate(Channel& channel);
   void place_bd(Channel& channel);
-  void place_known(Channel& channel, const KnownBd& known);
+  void load_bd(Channel& channel, const KnownBd& known);
+  void place_loaded(Channel& channel);
   void keep_place(KnownBd& known, const Channel& channel) const;
   void finish_bd(Channel& channel);
   void next_task(Channel& channel);
@@ -358,7 +362,7 @@ class Array {
   uint64_t mem_pitch() const;  // bytes from one memory tile's memory to the next one's
   std::string describe_view(const Tile& tile) const;
   void bind_memory(Channel& channel, Shape shape);
-  void bind_ddr(Channel& channel, const Cursor& pattern, uint64_t bytes);
+  void bind_ddr(Channel& channel);
   Lock* lock_of_bd(const Channel& channel, uint32_t id, uint32_t* tile);
   KnownBd::Side lock_side(const Channel& channel, uint32_t id, KnownBd::Side* known);
   static bool can_acquire(const Lock& lock, int32_t value);

@@ -139,6 +139,7 @@ void Simulator::loop() {
            "transactions whose waits end", "Look for the lock, stream or token that nobody serves."});
     }
     const Event event = array_.events.pop();
+    if (const Event* const next = array_.events.upcoming()) array_.fetch(*next);
     if (event.kind == EventKind::kController) {
       array_.now = event.time;
       step();

@@ -26,6 +26,8 @@ class EventQueue {
   bool empty() const { return listed_ == 0 && far_.empty(); }
   uint64_t next_time() const { return takes_far() ? far_.front().time : first_listed(); }
   uint64_t scheduled() const { return sequence_; }
+  // The event that comes next, unless it lies far ahead: to fetch what it needs meanwhile.
+  const Event* upcoming() const { return takes_far() ? nullptr : &nodes_[lists_[first_listed() % kSpan].first].event; }
 
   void push(uint64_t time, EventKind kind, uint32_t subject, uint32_t generation) {
     const Event event{time, sequence_++, subject, generation, kind};

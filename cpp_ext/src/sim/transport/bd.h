@@ -13,23 +13,27 @@ enum class TileKind : uint8_t { kShim, kMem, kCore };
 
 using BdWords = std::array<uint32_t, 8>;
 
-struct Bd {
-  Shape shape;                // base in words of the BD's own address view, iteration applied
-  uint64_t byte_address = 0;  // shim only: where the pattern starts, iteration applied
+// All of a BD but its pattern.
+struct BdControl {
+  uint64_t byte_address = 0;    // shim only: where the pattern starts, iteration applied
   uint64_t iteration_step = 0;  // words
   uint32_t iteration = 0, iterations = 1;  // the counter and where it wraps
   bool valid = false;
   bool acquire = false;
+  bool use_next = false;
+  bool packet = false;
+  bool suppress_tlast = false;
+  bool compression = false;
   uint32_t acquire_lock = 0;  // in the BD's lock view
   int32_t acquire_value = 0;
   uint32_t release_lock = 0;
   int32_t release_value = 0;
-  bool use_next = false;
   uint32_t next = 0;
-  bool packet = false;
   uint32_t packet_id = 0, packet_type = 0;
-  bool suppress_tlast = false;
-  bool compression = false;
+};
+
+struct Bd : BdControl {
+  Shape shape;  // base in words of the BD's own address view, iteration applied
 };
 
 Bd decode_bd(TileKind kind, const BdWords& words);

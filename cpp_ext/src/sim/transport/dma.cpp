@@ -74,6 +74,22 @@ KnownBd* Array::known_to(const Channel& c) {
   return c.bd_stamp != 0 && known.stamp == c.bd_stamp ? &known : nullptr;
 }
 
+// Takes what the BD says now; it may be written anew while the channel waits.
+void Array::load_bd(Channel& c, const KnownBd& known) {
+  c.bd_stamp = options_.replay ? 0 : known.stamp;  // a replay may take a BD for another one
+  c.placed = c.bd_stamp != 0 && known.placed && (c.mm2s || !known.place.cursor.padded());
+  if (!c.placed) {
+    c.bd = known.bd;
+    return;
+  }
+  static_cast<BdControl&>(c.bd) = known.bd;
+  c.bd.shape.length = known.bd.shape.length;
+  static_cast<BdPlace&>(c) = known.place;
+  const uint64_t further = known.bd.shape.base - known.place_base;
+  c.cursor.shift(further);
+  c.first_byte += 4 * further;
+}
+
 void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
   Tile& tile = tiles_[c.tile];
   c.bd_id = bd_id;
@@ -88,8 +104,7 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
           (c.number & 1) ? "BD " + span(half, bds - 1) + " on odd channels" : "BD " + span(0, half - 1) + " on even channels",
           "Move the BD into the channel's half."});
   KnownBd& known = know_bd(tile, bd_id);
-  c.bd = known.bd;
-  c.bd_stamp = options_.replay ? 0 : known.stamp;  // a replay may take a BD for another one
+  load_bd(c, known);
   if (options_.replay && !c.bd.valid) assume_bd(c);
   if (!c.bd.valid)
     fail(c, "bd",
@@ -118,9 +133,8 @@ void Array::begin_bd(Channel& c, uint32_t bd_id, uint64_t delay) {
 void Array::activate(Channel& c) {
   changed(c.tile);
   c.ready_time = std::max(c.ready_time, now);
-  KnownBd* const known = known_to(c);
-  if (known != nullptr && known->placed && (c.mm2s || !known->place.cursor.padded())) {
-    place_known(c, *known);
+  if (c.placed) {
+    place_loaded(c);
   } else {
     place_bd(c);
     if (c.words_left == 0) {
@@ -129,7 +143,7 @@ void Array::activate(Channel& c) {
       events.push(std::max(now + 1, c.ready_time), EventKind::kBdDone, c.index, c.generation);
       return;
     }
-    if (known != nullptr) keep_place(*known, c);
+    if (KnownBd* const known = known_to(c)) keep_place(*known, c);
   }
   if (c.mm2s && !c.packet_open) {
     c.route = nullptr;  // found again when the data starts: the switches may have changed
@@ -163,20 +177,18 @@ void Array::place_bd(Channel& c) {
   c.words_left = c.bd.shape.length;
   if (c.words_left == 0) return;
   if (c.kind == TileKind::kShim) {
-    bind_ddr(c, Cursor(shape, nullptr, nullptr, 0), furthest_word(shape) * 4 + 4);
+    c.cursor = Cursor(shape, nullptr, nullptr, 0);
+    c.span_bytes = furthest_word(shape) * 4 + 4;
+    bind_ddr(c);
   } else {
     bind_memory(c, shape);
   }
 }
 
-// The same from what place_bd() found for an earlier run of the BD.
-void Array::place_known(Channel& c, const KnownBd& known) {
+// The same of a BD whose place was found in an earlier run.
+void Array::place_loaded(Channel& c) {
   c.words_left = c.bd.shape.length;
-  if (c.kind == TileKind::kShim) return bind_ddr(c, known.place.cursor, known.place.span_bytes);
-  static_cast<BdPlace&>(c) = known.place;
-  const uint64_t further = c.bd.shape.base - known.place_base;
-  c.cursor.shift(further);
-  c.first_byte += 4 * further;
+  if (c.kind == TileKind::kShim) return bind_ddr(c);
   if (c.kind == TileKind::kMem) c.cursor.pad_with(tiles_[c.tile].pad_values[c.number]);
 }
 
@@ -237,9 +249,10 @@ void Array::bind_memory(Channel& c, Shape shape) {
   c.cursor = Cursor(shape, own.memory.whole->bytes.data(), &own.memory.whole->valid, pad);
 }
 
-// `pattern` reaches over so many bytes, wherever it begins.
-void Array::bind_ddr(Channel& c, const Cursor& pattern, uint64_t bytes) {
+// The cursor has the pattern, and span_bytes how far it reaches: finds where in which buffer it begins.
+void Array::bind_ddr(Channel& c) {
   const Tile& own = tiles_[c.tile];
+  const uint64_t bytes = c.span_bytes;
   const uint64_t seen = c.bd.byte_address;
   std::string buffers;
   if (seen >= txn::DDR_APERTURE) {
@@ -256,10 +269,8 @@ void Array::bind_ddr(Channel& c, const Cursor& pattern, uint64_t bytes) {
       region->first = std::min(region->first, address - region->address);
       region->end = std::max(region->end, address - region->address + bytes);
       c.region = region;
-      c.cursor = pattern;
       c.cursor.move_to((address - region->origin) / 4, region->data, region->valid);
       c.bursts = c.cursor;
-      c.span_bytes = bytes;
       return;
     }
   }

@@ -92,12 +92,12 @@ bool has_padding(const Shape& shape) {
   return false;
 }
 
-Cursor::Cursor(const Shape& resolved, uint8_t* memory, ValidMap* valid, uint32_t pad_value)
-    : memory_(memory),
-      valid_(valid),
-      origin_(resolved.base),
-      padded_(has_padding(resolved)),
-      pad_value_(pad_value) {
+Cursor::Cursor(const Shape& resolved, uint8_t* memory, ValidMap* valid, uint32_t pad_value) {
+  memory_ = memory;
+  valid_ = valid;
+  origin_ = resolved.base;
+  padded_ = has_padding(resolved);
+  pad_value_ = pad_value;
   if (padded_) {
     outer_ = resolved.dims;
     outer_count_ = resolved.count;

@@ -2,6 +2,7 @@
 // Address patterns of BDs. A pattern is collapsed to runs of consecutive words once, when its BD
 // starts; moving data then costs one memcpy per run.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -35,10 +36,33 @@ Shape resolve_padded(Shape shape);
 uint64_t furthest_word(const Shape& resolved);
 bool has_padding(const Shape& shape);
 
+// Where a cursor stands, apart from its outer dimensions.
+struct CursorState {
+  uint8_t* memory_ = nullptr;
+  ValidMap* valid_ = nullptr;
+  uint64_t origin_ = 0;    // base word
+  uint64_t run_ = 1;       // words per run
+  uint64_t position_ = 0;  // within the run
+  uint64_t offset_ = 0;    // of the run, relative to origin
+  uint64_t burst_end_ = 0;  // address behind the last byte that bursts() counted
+  uint64_t padded_position_ = 0;  // words of the padded stream already produced
+  unsigned outer_count_ = 0;
+  bool padded_ = false;  // then outer_ has all dimensions, as the shape states them
+  uint32_t pad_value_ = 0;
+};
+
 // Walks a resolved shape. `memory` is the first byte of the memory that `base` counts in.
-class Cursor {
+class Cursor : private CursorState {
  public:
   Cursor() = default;
+  Cursor(const Cursor& from) { *this = from; }
+  // Most patterns are one run: what they do not have is not copied.
+  Cursor& operator=(const Cursor& from) {
+    static_cast<CursorState&>(*this) = from;
+    std::copy_n(from.outer_.begin(), outer_count_, outer_.begin());
+    std::copy_n(from.index_.begin(), outer_count_, index_.begin());
+    return *this;
+  }
   Cursor(const Shape& resolved, uint8_t* memory, ValidMap* valid, uint32_t pad_value);
 
   // Copies the next `words` words from memory to `out`. Returns the word index of a word that
@@ -76,19 +100,8 @@ class Cursor {
   uint64_t address() const { return origin_ + offset_ + position_; }
   void next_run();
 
-  uint8_t* memory_ = nullptr;
-  ValidMap* valid_ = nullptr;
-  uint64_t origin_ = 0;    // base word
-  uint64_t run_ = 1;       // words per run
-  uint64_t position_ = 0;  // within the run
-  uint64_t offset_ = 0;    // of the run, relative to origin
-  uint64_t burst_end_ = 0;  // address behind the last byte that bursts() counted
-  unsigned outer_count_ = 0;
   std::array<Dimension, kMaxDimensions> outer_{};  // size and step of runs, innermost first
   std::array<uint64_t, kMaxDimensions> index_{};
-  bool padded_ = false;             // then outer_ has all dimensions, as the shape states them
-  uint32_t pad_value_ = 0;
-  uint64_t padded_position_ = 0;  // words of the padded stream already produced
 };
 
 }  // namespace onedispatch::sim
