@@ -93,9 +93,9 @@ def _alike(match: Match, name: str) -> bool:
         if node.op_type == "Concat":
             return not _pairs(match) and _twice(match, node)
         if node.op_type == "Gather":
-            return not attribute(match.graph, node, "axis") and _same_halves(
-                match, match.graph.constants.get(given[0])
-            )
+            table = match.graph.constants.get(given[0])
+            rows = table is not None and table.ndim > 1 and not attribute(match.graph, node, "axis")
+            return rows and _same_halves(match, table)
         if node.op_type in _SCALES:
             scaled = [one for one in given if not is_single(match.graph, one)]
             if len(scaled) != 1:

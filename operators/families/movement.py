@@ -281,6 +281,8 @@ def map_alias(node: NodeSpec, lowering: Lowering) -> None:
     if node.op_type == "Dropout" and _trains(node):
         raise Unsupported("Dropout in training mode", "training_mode false")
     carried(x)
+    if x.size != output.size:  # ONNX's body of LayerNormalization, of no elements
+        raise Unsupported(f"{x} as {output}", "as many elements")
     if x.lies_as(output):
         lowering.alias(output, x)
     else:

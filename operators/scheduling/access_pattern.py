@@ -26,6 +26,7 @@ MAX_DIMS = 3
 MAX_ITERATION = _FIELDS["iteration_wrap"].maximum
 MAX_REPEAT = reg.field_of(reg.QUEUE_FIELDS, "repeat").maximum
 MAX_CHAIN = 4  # descriptors of one task
+_FEW_ROWS = 64  # that are compared first
 
 Dims = tuple[tuple[int, int], ...]  # (count, stride in words), innermost first
 
@@ -87,6 +88,21 @@ def encodable(dims: Sequence[tuple[int, int]]) -> Dims | None:
     return tuple(result) if len(result) <= MAX_DIMS else None
 
 
+def _regular(offsets: np.ndarray[Any, Any], covered: int, stride: np.ndarray[Any, Any]) -> int:
+    """How many rows from the start on lie ``stride`` before the one ``covered`` behind them.
+
+    Looked for in ever longer parts: short progressions are found without a look at all the rest.
+    """
+    first, size, rows = 0, _FEW_ROWS, len(offsets) - covered
+    while first < rows:
+        here = offsets[first : min(first + size, rows)]
+        same = (offsets[first + covered : first + covered + len(here)] - here == stride).all(axis=1)
+        if not same.all():
+            return first + int(np.argmin(same))
+        first, size = first + len(here), 4 * size
+    return rows
+
+
 def _regular_levels(offsets: np.ndarray[Any, Any]) -> list[tuple[int, np.ndarray[Any, Any]]]:
     """Nested progressions from the start of ``offsets`` [n, m]: (count, stride per column)."""
     levels: list[tuple[int, np.ndarray[Any, Any]]] = []
@@ -95,9 +111,7 @@ def _regular_levels(offsets: np.ndarray[Any, Any]) -> list[tuple[int, np.ndarray
         stride = offsets[covered] - offsets[0]
         if (stride < 0).any():
             break
-        same = (offsets[covered:] - offsets[:-covered] == stride).all(axis=1)
-        stop = int(np.argmin(same)) if not same.all() else len(same)
-        count = 1 + stop // covered
+        count = 1 + _regular(offsets, covered, stride) // covered
         if count == 1:
             break
         levels.append((count, stride))
@@ -174,13 +188,12 @@ def chunk_tasks(
     position = 0
     while position < len(offsets):
         rest = offsets[position:]
-        levels = _regular_levels(rest)
         if len(boxes) > longest:
             found = None
         elif len(boxes) == 1:
-            found = _single(int(rest[0, 0]), boxes[0], levels)
-        else:
-            found = _chained(rest[0], boxes, levels)
+            found = _single(int(rest[0, 0]), boxes[0], _regular_levels(rest))
+        else:  # a chain cannot go on for longer
+            found = _chained(rest[0], boxes, _regular_levels(rest[:MAX_ITERATION]))
         if found is None:
             for operand, pattern in _peeled(rest[0], boxes):
                 tasks.append(ChunkTask(position, 1, (pattern,), 1, (operand,)))

@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onedispatch.operators.emission.emitter import _shim_words
+from onedispatch.operators.scheduling import access_pattern
 from onedispatch.operators.scheduling.access_pattern import Dims, Pattern, addresses, chunk_tasks
 from onedispatch.transactions import ShimBd
 from tests.ops.case import Array
@@ -120,3 +122,27 @@ def test_descriptors_mean_their_patterns(feed: tuple[Array, list[Dims]]) -> None
 def test_no_chunks_make_no_tasks() -> None:
     assert chunk_tasks(np.zeros((0, 1), np.int64), [((4, 1),)]) == []
     assert addresses([]).size == 0
+
+
+def test_a_chain_is_found_without_a_look_at_all_that_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of chunks of two operands: each chain takes some of them, and looks at as many."""
+    chunks, levels, looked = 1 << 14, access_pattern._regular_levels, []
+
+    def counted(offsets: Array) -> list[tuple[int, Array]]:
+        looked.append(len(offsets))
+        return levels(offsets)
+
+    monkeypatch.setattr(access_pattern, "_regular_levels", counted)
+    offsets = np.stack([np.arange(chunks) % 512 * 8, np.arange(chunks) * 4], axis=-1)
+    tasks = chunk_tasks(offsets, [((8, 1),), ((4, 1),)])
+    assert sum(task.chunks for task in tasks) == chunks == sum(looked)
+    parts = offsets[:, 0, None] + np.arange(8), offsets[:, 1, None] + np.arange(4)
+    np.testing.assert_array_equal(addresses(tasks), np.concatenate(parts, axis=1).reshape(-1))
+
+
+@pytest.mark.parametrize("regular", [1, 63, 64, 65, 319, 320, 321, 1500])
+def test_a_progression_ends_where_it_breaks(regular: int) -> None:
+    offsets = np.concatenate([np.arange(regular) * 8, np.arange(700) * 12 + 100_000])[:, None]
+    tasks = chunk_tasks(offsets, [((8, 1),)])
+    np.testing.assert_array_equal(addresses(tasks), (offsets + np.arange(8)).reshape(-1))
+    assert len(tasks) <= 3

@@ -156,3 +156,16 @@ def test_a_saved_model_keeps_the_rows(hide: Any, tmp_path: Any) -> None:
     compiled = od.compile(model([mish()]))
     compiled.save(tmp_path / "m.od")
     assert od.load(tmp_path / "m.od").placement == compiled.placement
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 1)], ids=str)
+def test_a_body_that_does_not_fit_its_node_is_refused(shape: tuple[int, ...]) -> None:
+    """onnx's body of LayerNormalization makes one element of none."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    scale = numpy_helper.from_array(np.zeros(shape, np.float32), "scale")
+    node = helper.make_node("LayerNormalization", ["x", "scale"], ["y"], "norm", axis=0)
+    graph = helper.make_graph([node], "g", [x], [y], [scale])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(od.UnsupportedModelError, match=r"LayerNormalization of shape .* at least one"):
+        od.InferenceSession(proto, fallback="error")

@@ -26,6 +26,7 @@ INPUTS = {
     "few_k": (2, 2, 8, 8), "few_v": (2, 2, 8, 8), "x": (2, 4, 3, 8), "angles": (2, 3, 4), "others": (2, 3, 4),
     "rows": (2, 3, 8), "one": (1, 3, 4), "mask": (3, 8), "late": (2, 3, 4, 8),
 }  # fmt: skip
+IDS = {"ids": (2, 3), "own_ids": (2, 3, 8)}
 TABLE = np.tile(np.linspace(0, 3, 24, dtype=np.float32).reshape(6, 4), 2)
 EACH = np.arange(4, dtype=np.float32).reshape(1, 4, 1, 1) + TABLE[:3]
 
@@ -42,8 +43,8 @@ def placed(nodes: str, outputs: str, **constants: Any) -> list[od.NodePlacement]
         onnx.helper.make_tensor_value_info(n, kind, shape)
         for n, shape in INPUTS.items() if n in read and n not in constants
     )  # fmt: skip
-    if "ids" in read:
-        proto.graph.input.append(onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, (2, 3)))
+    for name in sorted(read & set(IDS)):
+        proto.graph.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, IDS[name]))
     proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in outputs.split())
     for name, value in {"scale": SCALE, "low": LOWEST, "one_axis": [1], **HALF, **constants}.items():
         array = np.asarray(value)
@@ -52,7 +53,7 @@ def placed(nodes: str, outputs: str, **constants: Any) -> list[od.NodePlacement]
     session = od.InferenceSession(proto, fallback="error")
     rng = np.random.default_rng(11)
     feed = {
-        one.name: rng.integers(0, 6, one.shape) if one.name == "ids"
+        one.name: rng.integers(0, 6, one.shape) if one.name in IDS
         else rng.standard_normal(one.shape).astype(np.float32)
         for one in session.get_inputs()
     }  # fmt: skip
@@ -144,6 +145,8 @@ TURN = """ low_half = Slice(x, from, middle, last)  high_half = Slice(x, middle,
     a = Mul(x, c)  b = Mul(turned, s)  y = Add(a, b) """
 ANGLES = """ both = Concat<axis=-1>(angles, {other})  cosines = Cos(both)  sines = Sin(both)
     large = Mul(cosines, scale)  c = Unsqueeze(large, one_axis)  s = Unsqueeze(sines, one_axis) """
+ONE_BY_ONE = """ g = Gather(line, own_ids)  c = Unsqueeze(g, one_axis)
+    h = Gather(line, own_ids)  s = Unsqueeze(h, one_axis) """
 
 
 def test_tables_that_are_computed_from_positions() -> None:
@@ -167,11 +170,16 @@ def test_three_dimensions() -> None:
     ("tables", "constants", "condition"),
     [
         (ANGLES.format(other="others"), {}, "computed or constant tables whose halves are the same"),
+        (
+            ONE_BY_ONE,
+            {"line": np.tile(TABLE[1, :3], 2)},
+            "computed or constant tables whose halves are the same",
+        ),
         (ANGLES.format(other="angles").replace("angles", "one"), {}, "for every place of every batch"),
         ("", {"c": EACH, "s": EACH}, "the same for each head"),
         ("", {"c": TABLE[:3], "s": TABLE[:3], "middle": [3]}, "the second half of the last axis"),
     ],
-    ids=["halves", "batch", "heads", "cut elsewhere"],
+    ids=["halves", "no rows", "batch", "heads", "cut elsewhere"],
 )
 def test_rotary_embedding_stays_apart(tables: str, constants: dict[str, Any], condition: str) -> None:
     rows = placed(tables + TURN, "y", **constants)
