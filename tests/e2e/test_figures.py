@@ -17,3 +17,13 @@ def test_the_table_is_whole_and_as_generated() -> None:
     rows = figures.committed()
     assert list(rows) == [one.key for one in figures.EXAMPLES], figures.REMEDY
     assert figures.TABLE.read_text() == figures.text(rows), figures.REMEDY
+
+
+def test_the_demo_of_the_readme_is_the_present_one() -> None:
+    """What README pastes of ``make demo``: the cycles of one image, and of the last 197."""
+    readme = (figures.TABLE.parents[2] / "README.md").read_text()
+    pasted = readme.split("<!-- DEMO OUTPUT: begin")[1].split("<!-- DEMO OUTPUT: end")[0]
+    rows = figures.committed()
+    for batch in (1, 197):
+        cycles = rows[f"digits, batch {batch}", "npu2"].split(" | ")[2]
+        assert f" {cycles} " in pasted, "paste the output of `make demo` anew"
