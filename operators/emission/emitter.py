@@ -102,11 +102,11 @@ class BoundNest:
 
     def feed(self, port: int, column: int, rows: list[int]) -> tuple[list[ChunkTask], list[int]]:
         """Shim tasks of a port's chunks in the order of use, and the arguments of the chain."""
-        return self.feeds.feed(port, column, rows), self._arguments(self.schedule.ports[port])
+        return list(self.feeds.feed(port, column, rows)), self._arguments(self.schedule.ports[port])
 
     def drain(self, column: int) -> tuple[list[ChunkTask], list[int]]:
         """Shim tasks that write the out chunks of a column's active rows, and their arguments."""
-        return self.feeds.drain(column), self._arguments(self.schedule.nest.outputs)
+        return list(self.feeds.drain(column)), self._arguments(self.schedule.nest.outputs)
 
     # -- the parameter block -----------------------------------------------------------------
 

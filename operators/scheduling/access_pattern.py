@@ -184,7 +184,13 @@ def chunk_tasks(
 
     ``longest``: descriptors that a chain may have; more operands go one by one.
     """
-    tasks: list[ChunkTask] = []
+    return list(each_chunk_task(offsets, boxes, longest))
+
+
+def each_chunk_task(
+    offsets: np.ndarray[Any, Any], boxes: Sequence[Dims], longest: int = MAX_CHAIN
+) -> Iterator[ChunkTask]:
+    """The tasks of ``chunk_tasks`` one after the other: there may be millions."""
     position = 0
     while position < len(offsets):
         rest = offsets[position:]
@@ -196,13 +202,12 @@ def chunk_tasks(
             found = _chained(rest[0], boxes, _regular_levels(rest[:MAX_ITERATION]))
         if found is None:
             for operand, pattern in _peeled(rest[0], boxes):
-                tasks.append(ChunkTask(position, 1, (pattern,), 1, (operand,)))
+                yield ChunkTask(position, 1, (pattern,), 1, (operand,))
             position += 1
             continue
         chunks, patterns, repeat = found
-        tasks.append(ChunkTask(position, chunks, patterns, repeat, tuple(range(len(boxes)))))
+        yield ChunkTask(position, chunks, patterns, repeat, tuple(range(len(boxes))))
         position += chunks
-    return tasks
 
 
 def addresses(tasks: Sequence[ChunkTask]) -> np.ndarray[Any, Any]:

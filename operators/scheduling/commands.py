@@ -7,8 +7,11 @@ simulator's own controller.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
+from math import inf
 
+from onedispatch.operators.scheduling.access_pattern import ChunkTask
 from onedispatch.operators.scheduling.feeds import Feeds
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
@@ -16,25 +19,36 @@ from onedispatch.transactions import Device
 SHIM_BD_WORDS = 8
 
 
-def shim_command_cycles(schedule: Schedule) -> float:
+def shim_command_cycles(schedule: Schedule, limit: float = inf) -> float:
     """Array cycles that the controller spends on the shim tasks of a nest.
 
     One column stands for all: a middle one, as those at the edges of a tensor have fewer regular feeds.
+    What takes more than ``limit`` is not counted to its end: infinity.
     """
-    feeds, mapping = Feeds(schedule), schedule.mapping
-    column = min(1, mapping.columns - 1)
     descriptor, task = _costs(schedule.device)
     cycles = 0.0
+    for sources, tasks in _shims(schedule):
+        each = 0.0
+        for one in tasks:
+            each += descriptor * len(one.patterns) + task
+            if cycles + sources * each > limit:
+                return inf
+        cycles += sources * each
+    return cycles
+
+
+def _shims(schedule: Schedule) -> Iterator[tuple[int, Iterator[ChunkTask]]]:
+    """How many shims have the same tasks, and these: of each port, then of what drains."""
+    feeds, mapping = Feeds(schedule), schedule.mapping
+    column = min(1, mapping.columns - 1)
     for port in (0, 1):
         cast = port == 0 and mapping.rowcast
         rows = feeds.rows_served(0 if cast else column) if port == 0 else [0]
         if not schedule.chunks(port) or not rows:
             continue
-        tasks = feeds.feed(port, 0 if cast else column, rows)
         sources = -(-schedule.device.core_rows // len(rows)) if cast else mapping.columns
-        cycles += sources * sum(descriptor * len(t.patterns) + task for t in tasks)
-    drain = sum(descriptor * len(t.patterns) + task for t in feeds.drain(column))
-    return cycles + mapping.columns * drain
+        yield sources, feeds.feed(port, 0 if cast else column, rows)
+    yield mapping.columns, feeds.drain(column)
 
 
 @cache

@@ -6,12 +6,13 @@ Which kernel arguments they lie in is nothing that this knows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from onedispatch.operators.declarations.params import CADENCE_STEP, CADENCE_TILE, Axis
-from onedispatch.operators.scheduling.access_pattern import ChunkTask, Dims, chunk_tasks
+from onedispatch.operators.scheduling.access_pattern import ChunkTask, Dims, each_chunk_task
 from onedispatch.operators.scheduling.index_space import K, Operand, Packed
 from onedispatch.operators.scheduling.resources import MM2S, S2MM
 from onedispatch.operators.scheduling.schedule import Schedule
@@ -87,7 +88,7 @@ class Feeds:
         columns, rows = s.device.columns, s.device.core_rows
         return [r for r in range(s.active_rows) if r * columns // rows == column]  # others take nothing
 
-    def feed(self, port: int, column: int, rows: list[int]) -> list[ChunkTask]:
+    def feed(self, port: int, column: int, rows: list[int]) -> Iterator[ChunkTask]:
         """Shim tasks of a port's chunks in the order of use."""
         s = self.schedule
         operands = s.ports[port]
@@ -101,13 +102,13 @@ class Feeds:
         group = s.holds[port].chunks
         panels = offsets.reshape(len(rows), -1, group, len(operands))
         sequence = panels.transpose(1, 0, 2, 3).reshape(-1, len(operands))
-        return chunk_tasks(sequence, [self._box(x) for x in operands], len(s.room.shim_bds[MM2S, port]))
+        return each_chunk_task(sequence, [self._box(x) for x in operands], len(s.room.shim_bds[MM2S, port]))
 
-    def drain(self, column: int) -> list[ChunkTask]:
+    def drain(self, column: int) -> Iterator[ChunkTask]:
         """Shim tasks that write the out chunks of a column's active rows."""
         s = self.schedule
         outputs, rows = s.nest.outputs, range(s.active_rows)
         origins = s.origins_of([column] * len(rows), rows)
         offsets = np.stack([self._offsets(x, origins, np.zeros(1, np.int64)) for x in outputs], axis=-1)
         sequence = offsets.transpose(1, 0, 2).reshape(-1, len(outputs))
-        return chunk_tasks(sequence, [self._box(x) for x in outputs], len(s.room.shim_bds[S2MM, 0]))
+        return each_chunk_task(sequence, [self._box(x) for x in outputs], len(s.room.shim_bds[S2MM, 0]))

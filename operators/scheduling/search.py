@@ -64,12 +64,16 @@ def counted_best(judged: Judged) -> Solution:
     judge = judged.judge
     limit = judged.best[0] * COUNTED_UP_TO
     counted: list[tuple[float, int, Solution]] = []
+    least = inf
     for mapping in judged.leaders(COUNTED_MAPPINGS, limit):
         for at in judge.near(mapping, limit)[:COUNTED_EACH]:
             schedule = Schedule(judge.nest, judge.device, judge.solution(mapping, at))
-            cost = judge.counted_cost(mapping, at, shim_command_cycles(schedule))
-            counted.append((cost, schedule.outer_steps * schedule.inner_steps, schedule.solution))
-    least = min(cost for cost, _, _ in counted)
+            # Commands alone are no more than all: what takes longer for them is out.
+            commands = shim_command_cycles(schedule, least * FEWEST_CALLS_UP_TO)
+            if isfinite(commands):
+                cost = judge.counted_cost(mapping, at, commands)
+                counted.append((cost, schedule.outer_steps * schedule.inner_steps, schedule.solution))
+                least = min(least, cost)
     close = [one for one in counted if one[0] <= least * FEWEST_CALLS_UP_TO]
     cheapest, fewest = min(close, key=lambda one: one[0]), min(close, key=lambda one: (one[1], one[0]))
     return (fewest if fewest[1] < FEWER_CALLS * cheapest[1] else cheapest)[2]

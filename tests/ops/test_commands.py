@@ -54,6 +54,15 @@ def test_as_many_are_counted_as_are_emitted(number: int) -> None:
             assert shim_command_cycles(schedule) == pytest.approx(expected), schedule.explain()
 
 
+def test_counting_ends_where_it_costs_too_much() -> None:
+    (_, op), *_ = lower(CASES[0]).ops
+    for nest in op._nests:
+        schedule = Schedule(nest, DEVICE, search(nest, DEVICE))
+        cycles = shim_command_cycles(schedule)
+        assert shim_command_cycles(schedule, cycles) == cycles > 0
+        assert shim_command_cycles(schedule, cycles * (1 - 1e-9)) == np.inf
+
+
 class _Estimated:
     """A selector that goes by the estimate alone."""
 
