@@ -220,16 +220,16 @@ class Steps:
     def rows(self, epsilon: float, parameters: list[TensorSpec], parted: bool, output: TensorSpec) -> None:
         """Rows into ``output``; ``parameters`` broadcast, with one value for many elements if ``parted``."""
         found = self._at_once(epsilon)
-        # Rows whose mean is still in them lose it with the bias, in the walk that scales them.
         mean, factor, x = (*found, self.x) if found else (None, *self._one_by_one(epsilon)[1:])
         if parameters and parted:
+            # Rows whose mean is still in them lose it with the bias, in the walk that scales them.
             factor, parameters = self.each("mul", [factor, parameters[0]]), parameters[1:]
             shift = self._shift(mean, factor, parameters)
             self.each("muladd" if shift else "mul", [x, factor, *shift], output)
             return
-        shift = self._shift(mean, factor, [])
-        target = None if parameters else output
-        normal = self.each("muladd" if shift else "mul", [x, factor, *shift], target)
+        # Here they lose it first: scaled, the rounding of a large mean would remain.
+        x = x if mean is None else self.each("sub", [x, mean])
+        normal = self.each("mul", [x, factor], None if parameters else output)
         if parameters:
             self.each("muladd" if len(parameters) == 2 else "mul", [normal, *parameters], output)
 

@@ -204,3 +204,11 @@ def reduction(op_type: str, dtype: str, shape: tuple[int, ...], axes: tuple[int,
         near = 1 + 2.0**-7 * np.sign(np.random.default_rng(1).standard_normal(shape))
         one = replace(one, inputs=(Input(shape, dtype, "value", value=near), one.inputs[1]))
     return one
+
+
+@pytest.mark.parametrize("given", [1.0, 1e4])
+def test_constant_rows_are_normalised_to_nothing(given: float, folder: Path) -> None:
+    """Of a large mean no rounding remains, however small the deviation that it is divided by."""
+    x = np.full((2, K), given, np.float32)
+    one = case("LayerNormalization", value(x, const=False), value(np.ones(K, np.float32)), axis=-1)
+    assert not on_device(one.model, one.feed, "npu2", folder).any()
