@@ -19,6 +19,7 @@ from onedispatch.dispatch.artifact.serialise import (
 )
 from onedispatch.dispatch.base import arguments, limits
 from onedispatch.dispatch.base.forks import ForkLock
+from onedispatch.dispatch.base.precisions import EXACT, PRECISIONS
 from onedispatch.dispatch.compiler.executable import Executable, NodePlacement, executable_key
 from onedispatch.dispatch.compiler.used_kernels import check_host_kernels, declared_again, declared_as
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value
@@ -31,7 +32,6 @@ from onedispatch.transactions.base.errors import (
     CompiledModelError,
     InputError,
     KernelLibraryError,
-    UnsupportedModelError,
 )
 from onedispatch.transactions.base.phrases import counted
 from onedispatch.transactions.machine.device import DeviceName
@@ -45,10 +45,9 @@ if TYPE_CHECKING:
 FORMAT = "onedispatch compiled model"
 CACHE_SIZE = 8  # executables of a model with symbolic shapes that are kept
 MOST_EXECUTABLES = 1 << 20  # that may be kept
-PRECISIONS = ("fp32",)
 FALLBACKS = ("cpu", "error")
 CAST_POLICIES = ("error", "f32")
-FORM = model_form(FORMAT, PRECISIONS, FALLBACKS, CAST_POLICIES, MOST_EXECUTABLES)
+FORM = model_form(FORMAT, tuple(PRECISIONS), FALLBACKS, CAST_POLICIES, MOST_EXECUTABLES)
 
 
 @dataclass
@@ -142,7 +141,14 @@ class CompiledModel:
 
         bound = {name: array for name, array in values.items() if name in self.deciding}
         return compile_graph(
-            source, shapes, bound, self.target, self.fallback, self.selector, self.cast_policy
+            source,
+            shapes,
+            bound,
+            self.target,
+            self.fallback,
+            self.selector,
+            self.cast_policy,
+            self.precision,
         )
 
     @property
@@ -242,7 +248,7 @@ class CompiledModel:
 def compile_model(
     model: ModelLike,
     device: DeviceName = "npu2",
-    precision: str = "fp32",
+    precision: str = EXACT,
     fallback: str = "cpu",
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -255,7 +261,8 @@ def compile_model(
 
     Args:
         device: a name (see ``onedispatch.devices()``), or the path of a device file, ``my_npu.toml``.
-        precision: ``"fp32"``.
+        precision: ``"fp32"`` computes what the model says, ``"bf16"`` float32 tensors in bfloat16 and sums in
+            float32, between float32 inputs and outputs; the placement says what has no such kernel.
         fallback: ``"cpu"`` runs what does not map on the host, ``"error"`` refuses such models.
         shapes: concrete shapes of inputs with symbolic dimensions; without them executables are
             compiled on first sight of concrete ones.
@@ -372,10 +379,6 @@ def check_shape(value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def check_options(precision: str, fallback: str, cast_policy: str = "error") -> None:
-    if isinstance(precision, str) and precision in ("bf16", "bfloat16"):
-        raise UnsupportedModelError(
-            "precision", repr(precision), "'fp32'; bf16 is not there yet", "use precision='fp32'"
-        )
-    arguments.choice("precision", precision, PRECISIONS)
+    arguments.choice("precision", precision, tuple(PRECISIONS))
     arguments.choice("fallback", fallback, FALLBACKS)
     arguments.choice("cast_policy", cast_policy, CAST_POLICIES)

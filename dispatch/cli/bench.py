@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from onedispatch.dispatch.base.precisions import EXACT
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.transactions.base.errors import InputError
@@ -27,6 +28,7 @@ class Measured:
 
     model: str
     device: str
+    precision: str
     threads: int
     batch: int | None
     runs: int
@@ -51,6 +53,7 @@ def bench(
     batch: Annotated[int | None, typer.Option(help="Another batch size.")] = None,
     image: Annotated[int | None, typer.Option(help="Another height and width.")] = None,
     fallback: out.Fallback = "error",
+    precision: out.Precision = EXACT,
     seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
     json: out.Json = False,
 ) -> None:
@@ -64,7 +67,7 @@ def bench(
         raise InputError(
             "bench", f"{counted(runs, 'run')}, {counted(threads, 'thread')}", "1 or more of each"
         )
-    result = measure(model, device, threads, runs, batch, image, fallback, seed)
+    result = measure(model, device, threads, runs, batch, image, fallback, seed, precision)
     if json:
         out.print_json(asdict(result))
     else:
@@ -80,6 +83,7 @@ def measure(
     image: int | None,
     fallback: str,
     seed: int,
+    precision: str = EXACT,
 ) -> Measured:
     from onedispatch.dispatch.runtime.session import InferenceSession
     from onedispatch.dispatch.tools import zoo
@@ -90,7 +94,7 @@ def measure(
     feed = zoo.random_input(proto, seed)
     with out.working(f"compiling {name} for {device}"):
         start, cpu = time.perf_counter(), time.process_time()
-        session = InferenceSession(proto, device, fallback=fallback, threads=threads)
+        session = InferenceSession(proto, device, precision, fallback, threads)
         session.run(None, feed) if not session.placement else None
         compiled, compiled_cpu = time.perf_counter() - start, time.process_time() - cpu
     ours, mine = _time("simulating", runs, lambda: session.run(None, feed))
@@ -100,6 +104,7 @@ def measure(
     return Measured(
         model=name,
         device=session.device,
+        precision=precision,
         threads=threads,
         batch=batch,
         runs=runs,
@@ -175,4 +180,4 @@ def _show(result: Measured) -> None:
         ("peak memory", f"{result.peak_bytes / 1e6:.1f} MB"),
     ]
     sides = f"median of {counted(result.runs, 'run')}, {counted(result.threads, 'thread')} on both sides"
-    out.table(f"{result.model}: {sides}", ("what", "value"), rows, right=(1,))
+    out.table(f"{result.model} in {result.precision}: {sides}", ("what", "value"), rows, right=(1,))

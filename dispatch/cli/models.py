@@ -9,7 +9,7 @@ import zipfile
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -19,8 +19,9 @@ from onedispatch.dispatch.artifact.container import MAGIC
 from onedispatch.dispatch.artifact.loading import load
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.arguments import integer
+from onedispatch.dispatch.base.precisions import EXACT
+from onedispatch.dispatch.cli import comparison, traces
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.cli import traces
 from onedispatch.dispatch.cli.page import page
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Executable, NodePlacement
 from onedispatch.dispatch.compiler.used_kernels import notes_on
@@ -31,30 +32,55 @@ from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.base.phrases import counted
 
+if TYPE_CHECKING:
+    from onedispatch.dispatch.runtime.report import RunReport
+    from onedispatch.dispatch.tools.compare import Comparison
+
 Model = Annotated[
     str, typer.Argument(help="An .onnx file, a file of `onedispatch compile`, or a light model's name.")
 ]
 
 
 def open_model(
-    name: str, device: str, fallback: str, shapes: list[str] | None, cast_policy: str = "error"
+    name: str,
+    device: str,
+    fallback: str,
+    shapes: list[str] | None,
+    cast_policy: str = "error",
+    precision: str = EXACT,
 ) -> models.CompiledModel:
-    """A compiled model from whatever ``name`` is: our file, an ONNX file, a light model."""
+    """A compiled model from whatever ``name`` is: our file, an ONNX file, a light model.
+
+    Raises ``InputError`` for a file of ours that was compiled for another ``precision``.
+    """
     path = Path(name)
     if path.is_file():
         with path.open("rb") as file:
             ours = file.read(len(MAGIC)) == MAGIC
         if ours:
-            return load(path)
+            return _of_precision(load(path), precision)
     with out.working(f"compiling {name} for {device}"):
-        source: Any = path
-        if not path.exists():
-            from onedispatch.dispatch.tools import zoo
-
-            if name in zoo.light_models():
-                source = zoo.randomised(zoo.find_model(name))
         bound = out.parse_shapes(shapes)
-        return models.compile_model(source, device, fallback=fallback, shapes=bound, cast_policy=cast_policy)
+        return models.compile_model(
+            _onnx(path), device, precision, fallback, shapes=bound, cast_policy=cast_policy
+        )
+
+
+def _onnx(path: Path) -> Any:
+    """What ``compile_model`` takes: the path, or a light model with random weights."""
+    if not path.exists():
+        from onedispatch.dispatch.tools import zoo
+
+        if str(path) in zoo.light_models():
+            return zoo.randomised(zoo.find_model(str(path)))
+    return path
+
+
+def _of_precision(compiled: models.CompiledModel, precision: str) -> models.CompiledModel:
+    if precision not in (EXACT, compiled.precision):
+        given = f"{compiled.precision!r}, which the file was compiled for"
+        raise InputError("--precision", repr(precision), given, "compile the ONNX file again")
+    return compiled
 
 
 def random_feed(inputs: list[NodeArg], shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, Array]:
@@ -92,10 +118,13 @@ def run(
     device: out.Device = "npu2",
     fallback: out.Fallback = "cpu",
     cast_policy: out.CastPolicy = "error",
+    precision: out.Precision = EXACT,
     threads: out.Threads = None,
     kernel_seconds: out.KernelSeconds = None,
     print_bytes: traces.PrintBytes = None,
     trace: traces.Target = None,
+    compare: comparison.Compare = False,
+    threshold: comparison.Threshold = comparison.THRESHOLD,
     json: out.Json = False,
 ) -> None:
     """Run a model once and say what it cost.
@@ -103,9 +132,13 @@ def run(
     Give every input with --input, or let --random make them up. The report names the modelled
     time of each device operator and the traffic between memory and array. What kernels print comes
     first, with --json in its report.
+
+    --compare shows each node's largest error beside the same model on the host (with --precision bf16
+    beside float32, with quantised models beside onnxruntime's integers), and names the first that diverges.
     """
     traces.check_target(trace)
-    compiled = open_model(model, device, fallback, shape, cast_policy)
+    graph = comparison.graph_of(model, _onnx) if compare else None
+    compiled = open_model(model, device, fallback, shape, cast_policy, precision)
     session = InferenceSession(
         compiled,
         threads=threads,
@@ -117,12 +150,7 @@ def run(
     if random:
         missing = [info for info in session.get_inputs() if info.name not in feed]
         feed |= random_feed(missing, out.parse_shapes(shape), seed)
-    try:
-        with out.working("running"):
-            values = session.run(None, feed)
-    finally:
-        for line in session.prints if not json else ():
-            out.say(str(line))
+    values = _values(session, feed, quiet=json)
     names = [info.name for info in session.get_outputs()]
     if output is not None:
         _write_arrays(output, names, values)
@@ -130,12 +158,34 @@ def run(
     if report is not None and trace is not None and not (json and trace == traces.TABLE):
         traces.write(trace, report.trace)
     rows = [_summary(name, value) for name, value in zip(names, values, strict=True)]
+    with out.working("comparing"):
+        options = (threshold, threads, kernel_seconds)
+        beside = None if graph is None else comparison.compared(graph, feed, compiled, *options)
+    _tell(rows, report, beside, json)
+
+
+def _values(session: InferenceSession, feed: dict[str, Array], *, quiet: bool) -> list[Any]:
+    """The outputs of a run; what kernels print is printed, also where it fails, unless ``quiet``."""
+    try:
+        with out.working("running"):
+            return session.run(None, feed)
+    finally:
+        for line in session.prints if not quiet else ():
+            out.say(str(line))
+
+
+def _tell(
+    rows: list[dict[str, Any]], report: RunReport | None, beside: Comparison | None, json: bool
+) -> None:
     if json:
-        out.print_json({"outputs": rows, "report": report.as_dict() if report else None})
+        compared = {} if beside is None else {"comparison": beside.as_dict()}
+        out.print_json({"outputs": rows, "report": report.as_dict() if report else None} | compared)
         return
     for row in rows:
         out.tell(" ".join(f"{key}={item}" for key, item in row.items()))
     out.tell(f"\n{report}")
+    if beside is not None:
+        comparison.show(beside)
 
 
 def _write_arrays(path: Path, names: list[str], values: list[Any]) -> None:
@@ -166,6 +216,7 @@ def compile(
     device: out.Device = "npu2",
     fallback: out.Fallback = "cpu",
     cast_policy: out.CastPolicy = "error",
+    precision: out.Precision = EXACT,
     json: out.Json = False,
 ) -> None:
     """Compile a model into a file that runs without ONNX.
@@ -174,7 +225,7 @@ def compile(
     new shape when they run.
     """
     start = time.perf_counter()
-    compiled = open_model(model, device, fallback, shape, cast_policy)
+    compiled = open_model(model, device, fallback, shape, cast_policy, precision)
     seconds = time.perf_counter() - start
     compiled.save(output)
     counts = dict(Counter(row.device for row in compiled.placement))
@@ -192,6 +243,7 @@ def inspect(
     device: out.Device = "npu2",
     fallback: out.Fallback = "cpu",
     cast_policy: out.CastPolicy = "error",
+    precision: out.Precision = EXACT,
     full: Annotated[bool, typer.Option("--full", help="Arg maps and schedules of every operator.")] = False,
     html: Annotated[
         Path | None, typer.Option("--html", help="Write the same as one HTML page, which needs nothing else.")
@@ -204,7 +256,7 @@ def inspect(
     Of others: what they became, alone, together with others, by a rule or by their function body; and which
     rules nearly fit.
     """
-    compiled = open_model(model, device, fallback, shape, cast_policy)
+    compiled = open_model(model, device, fallback, shape, cast_policy, precision)
     if not compiled.executables:
         bound = {
             info.name: tuple(d if isinstance(d, int) else 1 for d in info.shape or ())
@@ -217,7 +269,12 @@ def inspect(
     placed = [(key, one, session.placed(key, one)) for key, one in compiled.executables.items()]
     room, notes = _program_room(compiled), list(notes_of(compiled.target))
     rows = [
-        _as_dict(*row, room) | {"dimension_names": _sizes(compiled, row[1]), "device_notes": notes}
+        _as_dict(*row, room)
+        | {
+            "precision": compiled.precision,
+            "dimension_names": _sizes(compiled, row[1]),
+            "device_notes": notes,
+        }
         for row in placed
     ]
     if html is not None:
@@ -231,7 +288,7 @@ def inspect(
     for note in notes_of(compiled.target):
         out.tell(f"{compiled.device}: {note}")
     for key, executable, placement in placed:
-        out.tell(f"{compiled.device}, {key}\n")
+        out.tell(f"{compiled.device}, {compiled.precision}, {key}\n")
         for name, sizes in _sizes(compiled, executable).items():
             text = f"the dimension name {name!r} stands for different sizes: {', '.join(map(str, sizes))}"
             out.tell(text)

@@ -42,6 +42,10 @@ CastPolicy = Annotated[
         help="f32: a kernel from outside computes in f32 what it lacks element types for. error: it refuses."
     ),
 ]
+Precision = Annotated[
+    str,
+    typer.Option(help="bf16: float32 tensors are computed in bfloat16, between float32 inputs and outputs."),
+]
 KernelSeconds = Annotated[
     float | None,
     typer.Option(help="What a call of a kernel from outside may take before the run ends; 60 by default."),

@@ -7,15 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from onedispatch.dispatch.base.precisions import EXACT
 from onedispatch.dispatch.compiler.copies import Copies
 from onedispatch.dispatch.compiler.custom import CastPolicy, CustomNodes
 from onedispatch.dispatch.compiler.executable import Executable
 from onedispatch.dispatch.compiler.expand import expand_bodies
 from onedispatch.dispatch.compiler.fold import specialise
+from onedispatch.dispatch.compiler.integers import in_integers
 from onedispatch.dispatch.compiler.mapping import Unit
 from onedispatch.dispatch.compiler.passthrough import hand_on
 from onedispatch.dispatch.compiler.phases import absorb, emit, fuse, place, select
 from onedispatch.dispatch.compiler.placement import host_reason, placement_of
+from onedispatch.dispatch.compiler.precision import in_precision
 from onedispatch.dispatch.compiler.quantised import quantisations
 from onedispatch.dispatch.compiler.rewrite import rewrite
 from onedispatch.dispatch.compiler.used_kernels import used_kernels
@@ -37,26 +40,17 @@ def compile_graph(
     fallback: Fallback = "cpu",
     selector: Selector | None = None,
     cast_policy: CastPolicy = "error",
+    precision: str = EXACT,
 ) -> Executable:
     """The executable of ``graph`` for concrete input shapes; ``selector`` chooses solutions, or the search.
 
     ``values`` are those of inputs that decide shapes; ``cast_policy`` is what happens where a kernel from
-    outside lacks an element type. Raises ``ModelError`` for nodes that break ONNX's rules,
-    ``UnsupportedModelError`` with every node that does not map when ``fallback`` is ``"error"``,
-    ``SolutionError`` for a solution that does not fit its problem, ``KernelError`` for a node that its kernel
-    refuses.
+    outside lacks an element type; ``precision`` names the type that float32 tensors are computed in. Raises
+    ``ModelError`` for nodes that break ONNX's rules, ``UnsupportedModelError`` with every node that does not
+    map when ``fallback`` is ``"error"``, ``SolutionError`` for a solution that does not fit its problem,
+    ``KernelError`` for a node that its kernel refuses.
     """
-    custom = CustomNodes(graph, device, cast_policy)
-    special = specialise(graph, shapes, values, custom)
-    check_nodes(special, special.nodes)
-    expanded = expand_bodies(special, device)
-    while _learnt(special, expanded):  # what reads the results can be inferred now
-        special = specialise(expanded, shapes, values, custom)
-        expanded = expand_bodies(special, device)
-    rewritten = rewrite(special, device)  # which bodies may hide from: they come after
-    special = custom.inserted(expanded if rewritten is special else expand_bodies(rewritten, device))
-    special = replace(special, quantised=quantisations(special))
-    check_nodes(special, special.nodes)
+    special = prepared(graph, shapes, values, device, cast_policy, precision)
     strict = fallback == "error"
     chooser = SEARCH if selector is None else selector  # an empty catalog is false, and asked all the same
     absorbed = absorb(special, device)
@@ -76,6 +70,32 @@ def compile_graph(
         {name: special.constants[name] for name in placed.sources if name in special.constants},
         used_kernels(steps),
     )
+
+
+def prepared(
+    graph: Graph,
+    shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, Array],
+    device: Device,
+    cast_policy: CastPolicy = "error",
+    precision: str = EXACT,
+) -> Graph:
+    """The graph whose nodes are mapped: shapes known, constants folded, rules applied, in its precision.
+
+    Arguments and errors as ``compile_graph`` has them.
+    """
+    custom = CustomNodes(graph, device, cast_policy)
+    special = specialise(graph, shapes, values, custom)
+    check_nodes(special, special.nodes)
+    expanded = expand_bodies(special, device)
+    while _learnt(special, expanded):  # what reads the results can be inferred now
+        special = specialise(expanded, shapes, values, custom)
+        expanded = expand_bodies(special, device)
+    rewritten = rewrite(in_integers(special, device), device)  # which bodies may hide from: they come after
+    special = custom.inserted(expanded if rewritten is special else expand_bodies(rewritten, device))
+    special = replace(special, quantised=quantisations(special))
+    check_nodes(special, special.nodes)
+    return in_precision(special, precision, device)
 
 
 def _learnt(before: Graph, after: Graph) -> bool:
@@ -112,4 +132,4 @@ def refused_model(name: str, lines: list[str]) -> UnsupportedModelError:
     )
 
 
-__all__ = ["Fallback", "compile_graph", "refused_model"]
+__all__ = ["Fallback", "compile_graph", "prepared", "refused_model"]

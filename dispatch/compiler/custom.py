@@ -19,12 +19,13 @@ import onnx
 from onedispatch.dispatch.compiler.quantised import Source, quantisation, sources
 from onedispatch.dispatch.frontend.exporter import cast_node, rewired
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_name_of
+from onedispatch.dispatch.frontend.validity import check_nodes
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.dtypes import dtype_of as row_of
 from onedispatch.operators.declarations.registry import plugin_of
 from onedispatch.operators.declarations.statuses import STATUSES, error_class
-from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
+from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import blamed_on
 from onedispatch.transactions.base.errors import KernelError
@@ -113,7 +114,8 @@ class CustomNodes:
         sizes = self._named_sizes(known)
         outputs = [_resolved(self.declared.get(name, Value(name)), sizes) for name in node.outputs]
         if plugin_of(node) is None:  # mapped to a function, which says it, or the model does
-            return _as_input(node, inputs) or [value for value in outputs if value.name]
+            mapped = self._as_mapped(node, inputs, outputs, constants) or _as_input(node, inputs)
+            return mapped or [value for value in outputs if value.name]
         if any(value is not None and not value.is_concrete for value in inputs):
             return self._types(node, known)
         plugin = plugin_of(node)
@@ -145,6 +147,35 @@ class CustomNodes:
                 if isinstance(name, str) and isinstance(size, int):
                     found.setdefault(name, set()).add(size)
         return {name: sizes.pop() for name, sizes in found.items() if len(sizes) == 1}
+
+    def _as_mapped(
+        self,
+        node: Node,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[Value],
+        constants: Mapping[str, Array],
+    ) -> list[Value]:
+        """The outputs as the mapping infers them; nothing where it does not, knows too little yet, or
+        refuses the node, as it will say itself.
+
+        Raises ``ModelError`` for a node that breaks the rules, of which nothing could be inferred.
+        """
+        mapping = registry.mapping_for(node.domain, node.op_type)
+        if mapping is None or mapping.infer is None:
+            return []
+        if any(value is not None and not value.is_concrete for value in inputs):
+            return []
+        known = {value.name: value for value in inputs if value is not None}
+        check_nodes(replace(self.graph, values={**self.graph.values, **known}), [node])
+        try:
+            made = mapping.infer(self._spec(node, inputs, outputs, constants))
+        except Unsupported:
+            return []
+        return [
+            Value(name, type_name_of(dtype), shape)
+            for name, (dtype, shape) in zip(node.outputs, made, strict=False)
+            if name
+        ]
 
     def _spec(
         self,

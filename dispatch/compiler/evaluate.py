@@ -12,7 +12,7 @@ from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.frontend.exporter import infer_values
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.host.regions import HostRegion
-from onedispatch.operators.declarations.registry import plugin_of
+from onedispatch.operators.declarations.registry import MICROSOFT, plugin_of
 from onedispatch.transactions.base.errors import InputError, ModelError
 
 _RANDOM = frozenset(
@@ -21,7 +21,7 @@ _RANDOM = frozenset(
 # Operators without an inferred shape whose results are no larger than their inputs make them.
 _BOUNDED = frozenset(
     [("", op) for op in ("Compress", "NonMaxSuppression", "NonZero", "Unique")]
-    + [("com.microsoft", op) for op in ("DequantizeLinear", "QuantizeLinear")]
+    + [(MICROSOFT, op) for op in ("DequantizeLinear", "QuantizeLinear")]
 )
 
 

@@ -8,6 +8,8 @@ here. An operator's own mapping goes first, and a node of which a part would not
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from onedispatch.dispatch.compiler.fold import specialise
 from onedispatch.dispatch.compiler.mapping import refusals_of
 from onedispatch.dispatch.compiler.splice import Splice
@@ -32,10 +34,17 @@ def expand_bodies(graph: Graph, device: Device) -> Graph:
     for node in (node for node in candidates if node.name in refused):
         body = _mapped_body(graph, node, wanted, device, _DEPTH)
         if isinstance(body, Graph):
-            splice.put([node], body, BY_BODY)
+            splice.put([node], _of_opset(body, node.opset), BY_BODY)
         else:
             splice.remark(node, f"its function body: {body}")
     return splice.result()
+
+
+def _of_opset(body: Graph, opset: int) -> Graph:
+    """The body of a node that is of an operator set of its own, which its nodes are of too."""
+    if not opset:
+        return body
+    return replace(body, nodes=tuple(one if one.domain else replace(one, opset=opset) for one in body.nodes))
 
 
 def _wanted(graph: Graph) -> frozenset[str]:

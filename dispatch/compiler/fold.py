@@ -30,8 +30,11 @@ _PROPAGATED = 1 << 20  # elements; onnx takes some fifty bytes for each
 _CONSTANT, _SHAPES = "all its inputs are constant", "shape arithmetic"
 
 
-def fold_constants(graph: Graph) -> Graph:
+def fold_constants(graph: Graph, *, dequantise: bool = False) -> Graph:
     """The graph with every node computed whose inputs are all constant, and known Ifs inlined.
+
+    Weights stay the integers that they are until ``integers`` has seen them: they become floats only where
+    ``dequantise``.
 
     Raises:
         ModelError: constants beyond ``limits``.
@@ -40,12 +43,17 @@ def fold_constants(graph: Graph) -> Graph:
         foldable: list[Node] = []
         known = set(graph.constants)
         for node in graph.nodes:
-            if may_evaluate(node) and known.issuperset(node.reads):
+            if (dequantise or _folds(node)) and may_evaluate(node) and known.issuperset(node.reads):
                 foldable.append(node)
                 known.update(node.writes)
         graph, changed = inline_branches(_fold(graph, foldable, _CONSTANT))
         if not changed:
             return prune(graph)
+
+
+def _folds(node: Node) -> bool:
+    """Whether it may before the rules of integers were tried."""
+    return node.op_type != "DequantizeLinear"
 
 
 def specialise(
@@ -114,7 +122,7 @@ def _known(graph: Graph, values: Collection[str]) -> _Known:
         tainted = not of_input and not depends.isdisjoint(node.reads)
         if tainted:
             depends.update(node.writes)
-        if not may_evaluate(node) or decided.issuperset(node.writes):
+        if not (may_evaluate(node) and _folds(node)) or decided.issuperset(node.writes):
             continue
         concrete = asks_shape(node) and graph.value(node.inputs[0]).is_concrete
         shown = not graph.output_names.isdisjoint(node.writes)  # an output is for the device to make

@@ -7,16 +7,19 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from onedispatch.dispatch.frontend.graph import Array, Graph, Value
+from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
+from onedispatch.dispatch.frontend.quantised_operands import OPERATORS, dimension
+from onedispatch.dispatch.frontend.validity import domain_of
 from onedispatch.operators.declarations.tensor import Quantisation
 
-# Operator -> (position of the tensor, of its scale, of its zero point); the tensor is an output where True.
-_SAID = {
-    "DequantizeLinear": (0, 1, 2, False),
-    "QuantizeLinear": (0, 1, 2, True),
-    "QLinearConv": (0, 6, 7, True),
-    "QLinearMatMul": (0, 6, 7, True),
-}
+# Makes scales. Those of packed weights (MatMulNBits) are of the type of its data.
+_OTHERS = {("", "DynamicQuantizeLinear")}
+
+
+def has_scales(node: Node) -> bool:
+    """Whether floats of the node say what integers of it stand for."""
+    key = (domain_of(node.domain), node.op_type)
+    return key in OPERATORS or key in _OTHERS
 
 
 Source = tuple[str, str, int]
@@ -24,20 +27,23 @@ Source = tuple[str, str, int]
 
 
 def sources(graph: Graph) -> dict[str, Source]:
-    """By tensor: of annotations, of what QuantizeLinear and quantised operators make, and of what
-    DequantizeLinear reads; who makes a tensor decides."""
-    found: dict[str, Source] = {}
+    """By tensor: of annotations, of what quantised operators make, and of what they read; who makes a
+    tensor decides."""
+    read: dict[str, Source] = {}
+    made: dict[str, Source] = {}
     for node in reversed(graph.nodes):
-        if (
-            node.op_type in _SAID
-            and node.domain in ("", "com.microsoft")
-            and "block_size" not in node.attributes
-        ):
-            tensor, scale, zero, made = _SAID[node.op_type]
-            names = [*node.inputs, "", ""]
-            edge = (node.outputs if made else node.inputs)[tensor]
-            found[edge] = (names[scale], names[zero], node.attributes.get("axis", 1))
-    return found | {name: (scale, zero, 0) for name, (scale, zero) in graph.annotations.items()}
+        operator = OPERATORS.get((domain_of(node.domain), node.op_type))
+        if operator is None or "block_size" in node.attributes:
+            continue
+        names = node.inputs
+        for one in operator.parameters(len(names)):
+            tensors = node.outputs if one.made else names
+            if one.scale is None or max(one.scale, 0 if one.made else one.tensor) >= len(names):
+                continue
+            zero = names[one.zero] if one.zero is not None and one.zero < len(names) else ""
+            axis = 0 if one.along is None else dimension(one.along, node.attributes)
+            (made if one.made else read)[tensors[one.tensor]] = (names[one.scale], zero, axis)
+    return read | made | {name: (scale, zero, 0) for name, (scale, zero) in graph.annotations.items()}
 
 
 def quantisations(graph: Graph) -> dict[str, Quantisation]:
@@ -57,9 +63,9 @@ def quantisation(
     if scales is None or dtype is None or dtype.kind not in "iu" or not value.is_concrete:
         return None
     zeros = constants.get(zero) if zero else np.zeros(scales.shape, dtype)
-    if zeros is None or zeros.shape != scales.shape or scales.ndim > 1 or not np.all(np.isfinite(scales)):
+    if zeros is None or zeros.shape != scales.shape or scales.ndim > 1 or not scales.size:
         return None
-    if not np.all(scales > 0):
+    if not np.all(np.isfinite(scales)) or not np.all(scales > 0):
         return None
     shape = value.concrete_shape
     along = None if scales.size == 1 else axis + len(shape) if axis < 0 else axis

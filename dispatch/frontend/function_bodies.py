@@ -49,7 +49,8 @@ def body_of(graph: Graph, node: Node, wanted: Iterable[str]) -> Graph | None:
     """
     given = [graph.value(name) for name in node.reads]
     outputs = [graph.value(name) for name in node.writes if name in wanted]
-    model = sub_model(graph, [node], given, outputs, {})
+    own = replace(graph, opsets={**graph.opsets, node.domain: graph.opset_of(node)})
+    model = sub_model(own, [node], given, outputs, {})
     _take_defaults(model.graph.node[0], graph.opset_of(node))
     try:
         inlined = inliner.inline_selected_functions(

@@ -71,6 +71,13 @@ def one_hot_axis(facts: Facts) -> None:
         facts.refuse("attribute 'axis'", axis, accepted)
 
 
+def not_negative(facts: Facts) -> None:
+    """OneHot's depth, TopK's k: how many there are to be, also where only the run computes it."""
+    given = facts.value(1)
+    if given is not None and given.size == 1 and given.item() < 0:
+        facts.refuse(facts.input_name(1), given.item(), "0 or more")
+
+
 def reversed_axes(facts: Facts) -> None:
     """ReverseSequence: batches along one of the first two dimensions, time along the other."""
     batch, time = facts.attr("batch_axis", 1), facts.attr("time_axis", 0)
@@ -98,11 +105,11 @@ INDEXED: dict[str, tuple[Rule, ...]] = {
     "Gather": (axis_in_range(0),),
     "GatherElements": (axis_in_range(0, no_scalars=1), as_many_dimensions),
     "GatherND": (batches, gathered_tuples),
-    "OneHot": (one_hot_axis,),
+    "OneHot": (one_hot_axis, not_negative),
     "ReverseSequence": (reversed_axes, reversed_lengths),
     "Scatter": (axis_in_range(0, no_scalars=1), as_many_dimensions),
     "ScatterElements": (axis_in_range(0, no_scalars=1), as_many_dimensions, _REDUCTION),
     "ScatterND": (scattered_tuples, _REDUCTION),
     "TensorScatter": (axis_in_range(-2), one_of("mode", "linear", "circular")),
-    "TopK": (axis_in_range(-1),),
+    "TopK": (axis_in_range(-1), not_negative),
 }

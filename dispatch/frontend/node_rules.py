@@ -16,6 +16,7 @@ from onedispatch.dispatch.frontend.attention_rules import ATTENTION
 from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
 from onedispatch.dispatch.frontend.index_rules import INDEXED
 from onedispatch.dispatch.frontend.movement_rules import MOVEMENT, split_sizes
+from onedispatch.dispatch.frontend.quantise_rules import quantised_rules
 from onedispatch.dispatch.frontend.sequence_rules import SEQUENCES
 from onedispatch.dispatch.frontend.shared_rules import (
     axis_in_range,
@@ -248,6 +249,11 @@ def convolved(facts: Facts) -> None:
     _fits(facts, x[2:], w[2:], or_misses=False)
 
 
+def convolved_of(*operands: int) -> Rule:
+    """``convolved`` of data, weights and bias among other operands."""
+    return lambda facts: convolved(facts.picked(*operands))
+
+
 def convolved_backwards(facts: Facts) -> None:
     """ConvTranspose: weights are [C, M/group, kernel], and what is added at the end is less than a step."""
     x, w = facts.shape(0), facts.shape(1)
@@ -425,18 +431,6 @@ def scalars(*indices: int) -> Rule:
     return rule
 
 
-def zero_points(facts: Facts) -> None:
-    """MatMulInteger: one zero point, one per row of A, one per column of B."""
-    for index, operand, dim, what in ((2, 0, -2, "row of A"), (3, 1, -1, "column of B")):
-        zero, matrix = facts.shape(index), facts.shape(operand)
-        if zero is None or matrix is None or (prod(zero) == 1 and len(zero) < 2):
-            continue
-        extent = matrix[dim] if len(matrix) >= -dim else 1
-        batched = (*matrix[:-2], 1, extent) if dim == -1 else (*matrix[:-2], extent, 1)
-        if zero != (extent,) and (len(matrix) < 3 or zero != batched):
-            facts.refuse(facts.input_name(index), list(zero), f"one value, or {extent}: one per {what}")
-
-
 def window_size(facts: Facts) -> None:
     """LRN: a positive number of channels."""
     size = facts.attr("size", 1)
@@ -495,12 +489,14 @@ _INTERPOLATED = (
 )
 _WINDOWED = (padding_mode, least_rank(3, "N, C, and what the window runs over"))
 _REDUCED = (second_is_a_list, reduced_axes, flags("noop_with_empty_axes"))
+_QUANTISED = quantised_rules("")
 _GLOBAL = (least_rank(3, "N, C, and what is pooled"), pooled_whole)
 
 RULES: dict[str, tuple[Rule, ...]] = {
     **ATTENTION,
     **INDEXED,
     **MOVEMENT,
+    **_QUANTISED,
     **SEQUENCES,
     "ArgMax": (axis_in_range(0, no_scalars=11),),
     "ArgMin": (axis_in_range(0, no_scalars=11),),
@@ -513,7 +509,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Col2Im": (columns_of_image,),
     "Concat": (joined_shapes,),
     "Conv": (*_WINDOWED, convolved),
-    "ConvInteger": (padding_mode,),
+    "ConvInteger": (padding_mode, convolved_of(0, 1), *_QUANTISED["ConvInteger"]),
     "ConvTranspose": (*_WINDOWED, convolved_backwards),
     "CumProd": (axis_operand,),
     "CumSum": (axis_operand,),
@@ -535,7 +531,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "LpNormalization": (axis_in_range(-1, no_scalars=1), order_of_length),
     "LpPool": (*_WINDOWED, pooled),
     "MatMul": (no_scalar_operands,),
-    "MatMulInteger": (no_scalar_operands, zero_points),
+    "MatMulInteger": (no_scalar_operands, *_QUANTISED["MatMulInteger"]),
     "Max": (equal_shapes_before(8),),
     "MaxPool": (*_WINDOWED, pooled, flags("storage_order")),
     "MeanVarianceNormalization": (reduced_axes, channel_axes),
@@ -544,7 +540,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "Min": (equal_shapes_before(8),),
     "Mod": (flags("fmod"), remainder_of_floats),
     "PRelu": (fits_first(1, since=7),),
-    "QLinearConv": (padding_mode,),
+    "QLinearConv": (padding_mode, convolved_of(0, 3, 8), *_QUANTISED["QLinearConv"]),
     "RMSNormalization": (axis_in_range(-1), fits_first(1)),
     "Reshape": (second_is_a_list, reshaped_size),
     "Resize": _INTERPOLATED,

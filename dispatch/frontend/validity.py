@@ -5,7 +5,8 @@ Three stages, each as soon as it can be decided:
 
 - ``check_valid``: versions, and every node (those of subgraphs too) against its schema, at import;
 - shape inference, strict and with types, wherever shapes become known (``exporter.infer_values``);
-- ``check_nodes``: what schemas and inference leave unsaid, from the table in ``node_rules``.
+- ``check_nodes``: what schemas and inference leave unsaid, from the tables in ``node_rules`` and, of
+  operators that ONNX has no schema for, in ``contrib_rules``.
 
 onnxruntime's answer to an invalid model is the arbiter; where ONNX allows what onnxruntime has no
 kernel for, the node is valid.
@@ -21,16 +22,19 @@ import onnx
 from onnx import AttributeProto, ModelProto, NodeProto
 from onnx.defs import OpSchema
 
+from onedispatch.dispatch.frontend.contrib_rules import CONTRIB_RULES
 from onedispatch.dispatch.frontend.facts import Facts
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.frontend.node_rules import RULES
 from onedispatch.dispatch.frontend.walk import bodies_of
+from onedispatch.operators.declarations.registry import MICROSOFT
 from onedispatch.transactions.base.errors import ModelError
 from onedispatch.transactions.base.phrases import counted, span
 
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 # onnx withdrew version 18, whose scale and bias are per group, when 21 came; onnxruntime computes it still.
+_RULES = {"": RULES, MICROSOFT: CONTRIB_RULES}
 _STILL_COMPUTED = ("GroupNormalization",)
 
 
@@ -78,7 +82,7 @@ def check_nodes(graph: Graph, nodes: Iterable[Node]) -> None:
         ModelError: a node that no ONNX runtime could compute.
     """
     for node in nodes:
-        rules = () if node.domain else RULES.get(node.op_type, ())
+        rules = _RULES.get(domain_of(node.domain), {}).get(node.op_type, ())
         if rules:
             facts = Facts.of(graph, node)
             for rule in rules:

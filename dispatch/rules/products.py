@@ -9,6 +9,8 @@ here, before that.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from onedispatch.dispatch.frontend.graph import Array
@@ -83,6 +85,12 @@ def _affine(match: Match) -> tuple[Array, Array]:
     return scale_and_shift([match.constant(name) for name in _PARAMETERS], epsilon)
 
 
+def _by_output(match: Match) -> Array:
+    """The weights [M, C/groups, ...] of a convolution, those of each channel that it makes scaled."""
+    weights = np.asarray(match.constant("w"))
+    return (weights * _affine(match)[0].reshape(-1, *[1] * (weights.ndim - 1))).astype(np.float32)
+
+
 def _scaled(match: Match) -> Array:
     """The weights [C, M/groups, ...]: each group of the channels C makes channels of M of its own."""
     weights = np.asarray(match.constant("w"))
@@ -98,22 +106,28 @@ def _shifted(match: Match) -> Array:
     return (added if given is None else added + np.asarray(given, np.float64) * factor).astype(np.float32)
 
 
-PRODUCTS = (
-    _bias("conv_bias", "Conv"),
-    _bias("conv_transpose_bias", "ConvTranspose"),
-    Rule(
-        "conv_transpose_batch_norm",
-        "ConvTranspose",
+def _batch_norm(name: str, op_type: str, scaled: Callable[[Match], Array]) -> Rule:
+    return Rule(
+        name,
+        op_type,
         ("(normed := BatchNormalization(MADE, scale, shift, mean, variance))",),
-        "ConvTranspose(x, scaled, shifted)",
+        f"{op_type}(x, scaled, shifted)",
         1,
-        {"MADE": "(made := ConvTranspose(x, w) | ConvTranspose(x, w, given))"},
+        {"MADE": f"(made := {op_type}(x, w) | {op_type}(x, w, given))"},
         where=(
             Condition("a batch normalisation for inference", _inference),
             Condition("weights, bias and parameters that are float32 constants", _known),
             Condition("parameters with one value for each channel", _each_channel),
         ),
-        derive={"scaled": _scaled, "shifted": _shifted},
+        derive={"scaled": scaled, "shifted": _shifted},
         like="made",
-    ),
+    )
+
+
+PRODUCTS = (
+    _bias("conv_bias", "Conv"),
+    _bias("conv_transpose_bias", "ConvTranspose"),
+    _batch_norm("conv_transpose_batch_norm", "ConvTranspose", _scaled),
 )
+# Before constants become narrower: their product is to be rounded once.
+NARROWED = (_batch_norm("conv_batch_norm", "Conv", _by_output),)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from onedispatch.dispatch.artifact import model as models
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.forks import ForkLock
+from onedispatch.dispatch.base.precisions import EXACT
 from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep, NodePlacement
 from onedispatch.dispatch.frontend.graph import Dimension, Graph, Value
 from onedispatch.dispatch.host.printed import listening
@@ -60,13 +61,26 @@ class _Loaded:
         self.runners: list[LoadedStep | HostRegion | None] = [None] * len(executable.steps)
 
 
+def _check_compiled_for(model: models.CompiledModel, device: DeviceName, precision: str) -> None:
+    """Raises ``InputError`` where what is asked for is neither the default nor what the model has."""
+    chosen = find_device(device)
+    if device != "npu2" and chosen != model.target:
+        raise InputError(
+            "device", repr(device), f"{model.device!r} as it was when the model was compiled for it"
+        )
+    if precision not in (EXACT, model.precision):
+        given = f"{model.precision!r}, which the model was compiled for"
+        raise InputError("precision", repr(precision), given, "compile the ONNX model again")
+
+
 class InferenceSession:
     """Runs a model on a simulated NPU.
 
     Args:
         model: a path, the bytes of an ONNX model, an onnx.ModelProto, or a CompiledModel.
         device: a name of ``onedispatch.devices()``; a CompiledModel brings its own.
-        precision: ``"fp32"`` computes what the model says.
+        precision: ``"fp32"`` computes what the model says, ``"bf16"`` its float32 tensors in bfloat16: see
+            ``compile``; a CompiledModel brings its own.
         fallback: ``"cpu"`` runs nodes that do not map on the host, ``"error"`` refuses them.
         threads: host threads for the simulation and for host regions; None lets each choose.
         shapes: concrete shapes for inputs with symbolic dimensions, to compile at once.
@@ -96,7 +110,7 @@ class InferenceSession:
         self,
         model: ModelLike | models.CompiledModel,
         device: DeviceName = "npu2",
-        precision: str = "fp32",
+        precision: str = EXACT,
         fallback: str = "cpu",
         threads: int | None = None,
         *,
@@ -118,11 +132,7 @@ class InferenceSession:
         discovery.use(plugins)
         if isinstance(model, models.CompiledModel):
             models.check_options(precision, fallback, cast_policy)
-            chosen = find_device(device)
-            if device != "npu2" and chosen != model.target:
-                raise InputError(
-                    "device", repr(device), f"{model.device!r} as it was when the model was compiled for it"
-                )
+            _check_compiled_for(model, device, precision)
             model.check_kernels("the compiled model")
             self._model = model
             self._owned = False

@@ -17,7 +17,16 @@ def head(kernel: Kernel) -> list[str]:
         f"digest 0x{kernel.digest:08X}, {counted(kernel.words_used, 'word')} of a parameter block of "
         f"{kernel.block_words}, {counted(kernel.code_bytes, 'byte')} of program memory (assumed)",
         f"index space: {kernel.index_space}; i counts members of a dimension",
+        *_exactness(kernel),
     ]
+
+
+def _exactness(kernel: Kernel) -> list[str]:
+    """Of results that are floats of two bytes, where it has such."""
+    halves = [name for name in ("bf16", "f16") if any(name in t.dtypes.split() for t in kernel.outputs)]
+    if not halves:
+        return []
+    return [f"{' and '.join(halves)}: within {kernel.ulp} ulp of exact results, rounded once"]
 
 
 def operand_row(kernel: Kernel, tensor: Tensor) -> tuple[object, ...]:

@@ -113,7 +113,7 @@ def axes(kernel: Kernel, tensor: Tensor) -> list[tuple[str, int]]:
     """(name, what of the index it follows) of every axis."""
     found = []
     for i, axis in enumerate(tensor.axis_names):
-        dim = i if not kernel.dims else ALONG_NOTHING
+        dim = ALONG_NOTHING if kernel.dims or axis.startswith(WHOLE) else i
         if kernel.members:
             dim = ALONG_BLOCK
         elif axis == K_AXIS and kernel.reduces:

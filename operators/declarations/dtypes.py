@@ -125,3 +125,9 @@ def open_dtype_of(numpy: np.dtype[Any]) -> DType | None:
     """The row of a NumPy type that kernels from outside take, None where there is none."""
     row = dtype_of(numpy)
     return row if row is not None and row.name in OPEN else None
+
+
+def saturated(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Whole numbers as integers of ``dtype``: what is beyond its ends becomes these."""
+    ends = np.iinfo(dtype)
+    return np.asarray(np.clip(values, ends.min, ends.max)).astype(dtype)

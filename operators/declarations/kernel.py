@@ -182,6 +182,9 @@ class Kernel:
     touches of every dimension of every operand, are said by the parameter block of each instance. Its
     calls take whole boxes of members, and the super kernel fills their output chunks before.
 
+    ``ulp``: how far floats of two bytes may be from exact results that are rounded once, in units of their
+    last place; where sums cancel, what float32 leaves of them counts beside it.
+
     Raises ``KernelDeclarationError`` on construction for whatever could not be run.
     """
 
@@ -201,6 +204,7 @@ class Kernel:
     prints: Prints = "no"  # "one": at most one value beside the text of a line
     summary: str = ""
     members: bool = False
+    ulp: int = 1
 
     def __post_init__(self) -> None:
         self._check_members()

@@ -10,9 +10,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from onedispatch.operators.declarations.kernel import Kernel, declared
 from onedispatch.operators.declarations.tensor import NodeSpec
 
+MICROSOFT = "com.microsoft"  # the domain of onnxruntime's own operators
+Inferred = list[tuple[np.dtype[Any], tuple[int, ...]]]
+"""type and shape of every output"""
 MapFunction = Callable[[NodeSpec, Any], None]
 """(node, ``Lowering``): emits operators into the latter, which lies above all declarations"""
 
@@ -29,6 +34,7 @@ class Mapping:
     origin: str = ""  # the plug-in that brought it; "": ours
     plugin: Any = None  # of a kernel from outside: what operators/plugin knows of it
     like: int = -1  # of a domain whose shapes ONNX does not infer: the input that the outputs are as
+    infer: Callable[[NodeSpec], Inferred] | None = None  # what they are where they are as none of them
 
 
 _MAPPINGS: dict[tuple[str, str], Mapping] = {}
@@ -40,14 +46,15 @@ def maps(
     notes: str = "",
     domain: str = "",
     like: int = -1,
+    infer: Callable[[NodeSpec], Inferred] | None = None,
 ) -> Callable[[MapFunction], MapFunction]:
     """Register the decorated function as the mapping of ONNX ``op_types``.
 
     ``dtypes`` are NumPy's names of what the data inputs may be, from the kernel's declaration; where
     they differ, per operator. Of a ``domain`` that is not ONNX's, results have shape and type of input
-    ``like``, or what the model says. The function gets a ``NodeSpec`` and a ``Lowering``; it emits device
-    operators or raises ``Unsupported``. Registering an operator twice is a ``ValueError`` that names
-    both.
+    ``like``, or what ``infer`` says of a node whose inputs have shapes, or what the model says. The
+    function gets a ``NodeSpec`` and a ``Lowering``; it emits device operators or raises ``Unsupported``.
+    Registering an operator twice is a ``ValueError`` that names both.
     """
 
     def register(function: MapFunction) -> MapFunction:
@@ -60,7 +67,7 @@ def maps(
                     f"and by {function.__module__}.{function.__name__}; remove one"
                 )
             own = dtypes[op_type] if isinstance(dtypes, dict) else dtypes
-            _MAPPINGS[key] = Mapping(domain, op_type, own, notes, function, like=like)
+            _MAPPINGS[key] = Mapping(domain, op_type, own, notes, function, like=like, infer=infer)
         return function
 
     return register

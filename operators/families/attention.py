@@ -18,6 +18,9 @@ from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorS
 
 Array = np.ndarray[Any, Any]
 _OPSET = 21  # of the nodes that one is made of
+# One of bfloat16 rounds its scores and its weights, as ONNX's body does, and nothing between: its row in the
+# table of types stays without it, where a result is rounded once.
+_TYPES = ("float32", "bfloat16")
 
 
 class Steps:
@@ -64,13 +67,15 @@ class _Attention:
         self.y = node.outputs[0]
         if q is None or k is None or v is None or self.y is None:
             raise Unsupported("Attention without query, key, value or output")
-        for tensor in (q, k, v, self.y):  # narrower ones are rounded where ONNX's own body does
-            if tensor.dtype != np.float32:
-                raise Unsupported(f"Attention of {tensor.dtype} ({tensor.name})", "float32")
+        for tensor in (q, k, v, self.y):  # float16 is rounded where ONNX's own body does
+            if tensor.dtype != q.dtype or str(q.dtype) not in _TYPES:
+                raise Unsupported(f"Attention of {tensor.dtype} ({tensor.name})", " or ".join(_TYPES))
         self.heads, self.kv_heads = self._heads(q, 0, "q_num_heads"), self._heads(k, 1, "kv_num_heads")
         if self.heads % self.kv_heads:
             raise Unsupported(f"{self.heads} heads of queries for {self.kv_heads} of keys", "a multiple")
         self.filled = node.input(6)
+        if self.filled is not None and q.dtype != np.float32:  # keys are counted in the type of scores
+            raise Unsupported(f"Attention of {q.dtype} with nonpad_kv_seqlen", "float32")
         if self.filled is not None and node.input(4) is not None:
             raise Unsupported("Attention with nonpad_kv_seqlen and past keys", "one of them")
         self.q = self._by_head(q, self.heads)
@@ -280,6 +285,9 @@ def _bias(mask: Array) -> Array:
     return np.asarray(mask, np.float32)
 
 
-@maps("Attention", notes="masks, causal, windows, grouped heads, past keys, softcap")
+@maps(
+    "Attention",
+    notes="masks, causal, windows, grouped heads, past keys, softcap; bfloat16 too, scores rounded",
+)
 def map_attention(node: NodeSpec, lowering: Lowering) -> None:
     _Attention(node, lowering).emit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,16 +14,19 @@ from onedispatch.operators.declarations.dtypes import FLOATS
 from onedispatch.operators.declarations.formulas import (
     ENTRY,
     ROW,
+    accesses,
     accumulated,
     operations,
     products,
+    summed,
     sums_bytes,
     vectors,
+    words,
 )
 from onedispatch.operators.declarations.functions import Activation
-from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
+from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.families.elementwise import ACTIVATION_SCALARS
-from onedispatch.operators.families.matmul import finished
+from onedispatch.operators.families.matmul import finished, requantised_sums
 from onedispatch.operators.families.merges import BATCH_NORM
 from onedispatch.operators.families.window import (
     TAPS,
@@ -36,7 +39,7 @@ from onedispatch.operators.families.window import (
     split_planes,
     windows,
 )
-from onedispatch.operators.interface.merge import ACTIVATION
+from onedispatch.operators.interface.merge import ACTIVATION, Merge
 from onedispatch.operators.interface.operator import Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import (
     F32,
@@ -57,7 +60,27 @@ from onedispatch.transactions import Device
 Array = np.ndarray[Any, Any]
 
 
-PRODUCT_BYTES = 2  # of what native products of floats multiply: bfloat16 parts
+PRODUCT_BYTES = e.smallest(e.item_bytes("x"), 2)  # of what native products multiply: floats as bfloat16 parts
+
+
+def _zero_points(inputs: e.Expr, outputs: e.Expr, pixels: e.Expr) -> e.Expr:
+    """Cycles of zero points for ``outputs`` channels of so many ``pixels``, each made of so many ``inputs``.
+
+    Weights are summed once for a channel, and what x has for its zero is a product of each of these sums;
+    windows are summed once for a pixel, and every channel has a zero of its own.
+    """
+    mul, op, results = e.device("i32_mul_cycles"), e.device("i32_op_cycles"), outputs * words(pixels)
+    weights = vectors(inputs * outputs, "w") * summed("w") + words(outputs) * mul + results * op
+    seen = vectors(inputs * pixels, "x") * summed("x") + results * (mul + op)
+    return e.named("zero points", e.present("x_zero") * weights + e.present("w_zero") * seen)
+
+
+def _squeezed(windows: e.Expr) -> e.Expr:
+    """Cycles of bringing ``windows`` of weights together that are filled up to whole words, as they lie."""
+    taps = e.count("w", "*tap")
+    return e.named(
+        "pack(w)", e.differs(taps, TAPS) * accesses(windows * taps, "w") * e.device("gather_cycles")
+    )
 
 
 def _conv_cost() -> e.Expr:
@@ -78,7 +101,9 @@ def _conv_cost() -> e.Expr:
         + e.named("pack(w)", weights)
         + products(co, k * TAPS, pixels, "x", "w")
         + accumulated(co, pixels, "x", "out")
-        + e.named("last step", finished(co * pixels))
+        + _squeezed(co * k)
+        + _zero_points(k * TAPS, co, pixels)
+        + e.named("last step", finished(co * pixels) + e.LAST * requantised_sums(co * words(pixels), co))
     )
 
 
@@ -98,12 +123,51 @@ def _conv_scratch() -> e.Expr:
 
 def _depthwise_cost() -> e.Expr:
     """One multiply-accumulate per tap and vector of outputs, lanes side by side along a row."""
-    rows = e.tile("c") * e.tile("oh") * vectors(e.tile("ow"), "out")
-    taps = rows * (TAPS * e.device("window_mac_cycles", "x") + ROW)
-    weights = vectors(e.tile("c") * TAPS, "w") * e.device("pack_cycles", "w")
-    results = rows * (e.present("bias") * operations("bias") + e.work("act", "out"))
-    planes = split_planes(e.tile("c")) + copied_planes(e.tile("c"), split=True)
-    return ENTRY + planes + e.named("pack(w)", weights) + e.named("taps", taps) + results
+    c, rows = e.tile("c"), e.tile("c") * e.tile("oh")
+    taps = rows * vectors(e.tile("ow"), "x") * (TAPS * e.device("window_mac_cycles", "x") + ROW)
+    weights = vectors(c * TAPS, "w") * e.device("pack_cycles", "w")
+    bias = rows * words(e.tile("ow")) * e.present("bias") * operations("bias")
+    results = rows * vectors(e.tile("ow"), "out") * e.work("act", "out")
+    narrow = requantised_sums(rows * words(e.tile("ow")), c)
+    # Zero points are taken from the weights, and what x has for its zero from one sum of these per channel.
+    op, mul = e.device("i32_op_cycles"), e.device("i32_mul_cycles")
+    x_zero = e.present("x_zero") * (c * (TAPS * op + mul) + rows * words(e.tile("ow")) * op)
+    zeros = e.named("zero points", x_zero + e.present("w_zero") * (c * words(TAPS) * op))
+    planes = split_planes(c) + copied_planes(c, split=True)
+    packs = e.named("pack(w)", weights) + _squeezed(c)
+    return ENTRY + planes + packs + e.named("taps", taps) + bias + results + zeros + narrow
+
+
+def _types() -> tuple[dict[str, str], ...]:
+    """Element types that go together: floats, and integers, whose sums a scale makes narrow."""
+    floats = ({"x": t, "w": t, "bias": "f32", "out": t} for t in FLOATS.split())
+    scaled = {"bias": "i32", "scale": "f32", "out_zero": SUMS, "out": SUMS}
+    integers = (
+        {"x": x, "w": w, "x_zero": x, "w_zero": w, **scaled} for x in BYTES.split() for w in BYTES.split()
+    )
+    return (*floats, *integers)
+
+
+def _inputs(data: str, channels: str, weights: str) -> tuple[Tensor, ...]:
+    """x of axes ``data``, and weights whose output ``channels`` have parameters each."""
+    return (
+        Tensor("x", data, f"{FLOATS} {BYTES}", walk="interval"),
+        Tensor("w", weights, f"{FLOATS} {BYTES}"),
+        Tensor("bias", channels, "f32 i32", optional=True),
+        Tensor("x_zero", channels, BYTES, optional=True, like="x"),
+        Tensor("w_zero", channels, BYTES, optional=True, like="w"),
+        Tensor("scale", channels, optional=True),
+        Tensor("out_zero", channels, SUMS, optional=True, like="out"),
+    )
+
+
+BYTES = "i8 u8"
+SUMS = f"i32 {BYTES}"  # what integer sums may become: themselves, or narrow by a scale
+PAD = Scalar("pad", "i32", default=0)  # what integers have for x's zero where no x_zero says it
+_SUMMARY = (
+    "; integers are (x - x_zero) * (w - w_zero), summed in int32, which wraps, where there is a scale "
+    "round((sum + bias) * scale) + out_zero, saturated"
+)
 
 
 CONV = declare(
@@ -111,37 +175,31 @@ CONV = declare(
         "od::conv@1",
         dims=("co", "oh", "ow"),
         reduces=True,
-        inputs=(
-            Tensor("x", "k oh ow", FLOATS, walk="interval", like="out"),
-            Tensor("w", "co k *tap", FLOATS, like="out"),
-            Tensor("bias", "co", optional=True),
-        ),
-        outputs=(Tensor("out", "co oh ow", FLOATS),),
-        scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS),
+        inputs=_inputs("k oh ow", "co", "co k *tap"),
+        outputs=(Tensor("out", "co oh ow", f"{FLOATS} {SUMS}"),),
+        types=_types(),
+        scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS, PAD),
         cost=_conv_cost(),
         scratch=_conv_scratch(),
         keeps_scratch=True,
         # ASSUMPTION: 144 instructions: unrolled products with ramps, im2col, packing, bias, activations.
         code_bytes=2304,
-        summary="convolution of a tile: weights times windows, accumulated over channels",
+        summary=f"convolution of a tile: weights times windows, accumulated over channels{_SUMMARY}",
     )
 )
 DWCONV = declare(
     Kernel(
         "od::dwconv@1",
         dims=("c", "oh", "ow"),
-        inputs=(
-            Tensor("x", "c oh ow", FLOATS, walk="interval", like="out"),
-            Tensor("w", "c *tap", FLOATS, like="out"),
-            Tensor("bias", "c", optional=True),
-        ),
-        outputs=(Tensor("out", "c oh ow", FLOATS),),
-        scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS),
+        inputs=_inputs("c oh ow", "c", "c *tap"),
+        outputs=(Tensor("out", "c oh ow", f"{FLOATS} {SUMS}"),),
+        types=_types(),
+        scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS, PAD),
         cost=_depthwise_cost(),
         scratch=split_bytes(e.tile("c"), e.tile("c") * TAPS),
         # ASSUMPTION: 96 instructions: an unrolled loop of windows, edges, bias, sealed activations.
         code_bytes=1536,
-        summary="convolution of every channel with its own window",
+        summary=f"convolution of every channel with its own window{_SUMMARY}",
     )
 )
 
@@ -176,7 +234,7 @@ class Conv(Operator):
     """
 
     kind = "conv"
-    merges = (BATCH_NORM, ACTIVATION)
+    merges: ClassVar[tuple[Merge, ...]] = (BATCH_NORM, ACTIVATION)
 
     def __init__(
         self,
@@ -197,7 +255,7 @@ class Conv(Operator):
         self.planes = planes or Planes.of(x.shape, output.shape)
         self.images, self.made = x.shape[0], weights.shape[0]
         self.packs = weights.is_const and (bias is None or bias.is_const)
-        if x.element.per_word > 1 and not self.packs:
+        if x.element.is_float and x.element.per_word > 1 and not self.packs:
             raise Unsupported(f"weights of {x.dtype} computed at run time", "constants, or float32")
 
     @property
@@ -264,9 +322,8 @@ class Conv(Operator):
         out = self._out([*((size, step) for _, size, _, step in walked), (co, planes.frames)])
         inputs: tuple[Operand | Packed, ...]
         if self.packs:
-            part = Part("w", self.x.element, ((K, 0), (None, self.window.taps), (2, 0)))
             along_w = (1, 2, K) if walked[1][0] == "g" else (2, K)
-            inputs = (Packed("w", along_w, (part, Part("bias", F32, ((2, 0),)))),)
+            inputs = self._packed(along_w, 2, ((K, 0), (None, self.window.taps), (2, 0)))
         elif walked[1][0] == "g":
             inputs = self._parameters((g, co), (1, 2), ci)
         else:
@@ -277,6 +334,13 @@ class Conv(Operator):
     @property
     def _scalars(self) -> dict[str, float | str]:
         return {**self.window.scalars_for(self._rows[0]), **self.activation.scalars}
+
+    def _packed(
+        self, dims: tuple[int, ...], outputs: int, weights: tuple[tuple[int | None, int], ...]
+    ) -> tuple[Operand | Packed, ...]:
+        """Constants of the kernel, whose output channels lie along index dimension ``outputs``."""
+        bias = Part("bias", F32, ((outputs, 0),))
+        return (Packed("w", dims, (Part("w", self.x.element, weights), bias)),)
 
     def _parameters(
         self, sizes: Sequence[int], dims: Sequence[int], channels: int
@@ -308,8 +372,7 @@ class Conv(Operator):
         out = self._out([(size, step) for _, size, _, step in walked])
         inputs = self._parameters((c,), (1,), 1)
         if self.packs:
-            part = Part("w", self.x.element, ((1, 0), (None, self.window.taps)))
-            inputs = (Packed("w", (1,), (part, Part("bias", F32, ((1, 0),)))),)
+            inputs = self._packed((1,), 1, ((1, 0), (None, self.window.taps)))
         return Nest(DWCONV, dims, (x, *inputs), (out,), {"c": 1, "oh": oh, "ow": ow}, self._scalars)
 
     # -- constants ----------------------------------------------------------------------------
@@ -336,12 +399,12 @@ class Conv(Operator):
             members = [np.arange(g)[:, None], i] if len(packed.dims) == 3 else [i]
             slots = np.atleast_2d(s.slot(packed, members, np.arange(steps)))
             part = np.ascontiguousarray(weights[:, at : at + tile].transpose(0, 2, 3, 1))  # [g, ci, taps, co]
-            full = _bytes(part[:, : whole * k_tile]).reshape(g, whole, -1)
+            full = as_bytes(part[:, : whole * k_tile]).reshape(g, whole, -1)
             chunks[slots[:, :whole], : full.shape[2]] = full
             if whole < steps:
-                rest = _bytes(part[:, whole * k_tile :]).reshape(g, -1)
+                rest = as_bytes(part[:, whole * k_tile :]).reshape(g, -1)
                 chunks[slots[:, whole], : rest.shape[1]] = rest
-            chunks[slots, -4 * tile :] = _bytes(bias[:, None, at : at + tile])
+            chunks[slots, -4 * tile :] = as_bytes(bias[:, None, at : at + tile])
 
     def _pack_depthwise(self, operand: str, s: Schedule, out: Array) -> None:
         c, taps, tile = self.groups, self.window.taps, s.tiles[1]
@@ -350,15 +413,21 @@ class Conv(Operator):
         chunks = out.reshape(s.slot_count(packed), -1)
         for i in range(s.grid[1]):
             at, slot = min(i * tile, c - tile), s.slot(packed, [i])
-            values = _bytes(weights[at : at + tile]).reshape(-1)
+            values = as_bytes(weights[at : at + tile]).reshape(-1)
             chunks[slot, : values.size] = values
-            chunks[slot, -4 * tile :] = _bytes(self.bias_values[at : at + tile])
+            chunks[slot, -4 * tile :] = as_bytes(self.bias_values[at : at + tile])
 
     # -- reference ------------------------------------------------------------------------------
 
     def reference(self, *arrays: Array) -> Array:
         x, weights = (array.astype(np.float32) for array in arrays[:2])
         bias = arrays[2].astype(np.float32) if len(arrays) > 2 else np.zeros(self.made, np.float32)
+        y = self._sums(x, weights)
+        y = self.activation.apply((y + bias.reshape(-1, 1, 1, 1)).astype(np.float32))
+        return y.astype(self.output.dtype).reshape(self.output.shape)
+
+    def _sums(self, x: Array, weights: Array) -> Array:
+        """What comes before the bias, as [images, output channels, frames, oh, ow]; zeros around x."""
         planes, out, g = self.planes, self.planes.out_plane, self.groups
         each = (range(size) for size in (self.images, planes.frames, planes.channels))
         n, f, c = (m * step for m, step in zip(np.ix_(*each), planes.steps, strict=True))
@@ -366,12 +435,11 @@ class Conv(Operator):
         seen = windows(x, self.window, out, 0.0)
         seen = seen.reshape(len(x), g, planes.channels // g, *out, *self.window.kernel)
         kernel = weights.reshape(g, -1, planes.channels // g, *self.window.kernel)
-        y = np.einsum("ngcyxhw,gochw->ngoyx", seen, kernel, optimize=True)
+        y: Array = np.einsum("ngcyxhw,gochw->ngoyx", seen, kernel, optimize=True)
         y = y.reshape(self.images, planes.frames, self.made, *out).swapaxes(1, 2)
-        y = self.activation.apply((y + bias.reshape(-1, 1, 1, 1)).astype(np.float32))
-        return y.astype(self.output.dtype).reshape(self.output.shape)
+        return y
 
 
-def _bytes(array: Array) -> Array:
+def as_bytes(array: Array) -> Array:
     """The elements as bytes along the last axis."""
     return np.ascontiguousarray(array).view(np.uint8)

@@ -291,7 +291,8 @@ def _emit_frames(
             continue
         target = lowering.temp(output.dtype, (n * count, made, *output.shape[3:]))
         if phase.taps:
-            stacked = emit_stacked(name, x, phase.along, count, lowering)
+            zero = lowering.const(np.zeros(1, x.dtype))
+            stacked = emit_stacked(name, x, phase.along, count, zero, lowering)
             seen = stacked.reshaped((n * count, c * len(phase.taps), *x.shape[3:]))
             flat = replace(one, weights=_frame_weights(name, one, phase, lowering), along=one.along[1:])
             emit_transposed(name, seen, flat, target, lowering)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -13,27 +13,60 @@ from onedispatch.operators.declarations.dtypes import FLOATS
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.arrange import Arrange
 from onedispatch.operators.families.conv import Conv, Planes
+from onedispatch.operators.families.conv_integer import IntegerConv, Meaning
 from onedispatch.operators.families.convert import emit_converted, in_float32
 from onedispatch.operators.families.elementwise import Eltwise, View, numpy_names, operands_of
-from onedispatch.operators.families.movement import Move, Part
+from onedispatch.operators.families.matmul_integer import known_zero, scale_of_sums
+from onedispatch.operators.families.movement import Move, Part, emit_narrow, emit_wide
 from onedispatch.operators.families.norm import channel_view
+from onedispatch.operators.families.qlinear import BYTES, bytes_of
 from onedispatch.operators.families.window import Along, along_of, window
-from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec
+from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 
 
 @dataclass(frozen=True)
 class Filter:
-    """What a convolution does to its data: weights [M, C/groups, *kernel], a bias [M], a window."""
+    """What a convolution does to its data: weights [M, C/groups, *kernel], a bias [M], a window; of integers,
+    what they stand for."""
 
     weights: TensorSpec
     bias: TensorSpec | None
     along: tuple[Along, ...]
     groups: int
+    meaning: Meaning | None = None
 
     @property
     def is_const(self) -> bool:
-        return self.weights.is_const and (self.bias is None or self.bias.is_const)
+        others = () if self.meaning is None else self.meaning.known_early
+        return all(t is None or t.is_const for t in (self.weights, self.bias, *others))
+
+    def operator(
+        self, name: str, x: TensorSpec, output: TensorSpec, lowering: Lowering, planes: Planes | None
+    ) -> Conv:
+        """The operator for x and output that lie as ``planes`` say, over one or two dimensions."""
+        args = output, window(self.along), self.groups, lowering.device
+        if self.meaning is None:
+            return Conv(name, x, self.weights, self.bias, *args, planes=planes)
+        weights = self.weights if self.is_const else self._in_rows(name, lowering)
+        return IntegerConv(name, x, weights, self.bias, *args, self.meaning, planes=planes)
+
+    def _in_rows(self, name: str, lowering: Lowering) -> TensorSpec:
+        """The weights as [M, C/groups, taps]: those of a window in one row of whole words."""
+        given = self.weights
+        shape = (*given.shape[:2], prod(given.shape[2:]))
+        if given.value is not None:
+            return lowering.const(given.value.reshape(shape))
+        if shape[-1] == given.shape[-1]:
+            return given.reshaped(shape)
+        rows = lowering.temp(given.dtype, shape)
+        emit_narrow(name, emit_wide(name, given, lowering), rows, lowering)
+        return rows
+
+    def outside(self, x: TensorSpec, lowering: Lowering) -> TensorSpec:
+        """What lies around x, as a tensor of one element."""
+        zero = None if self.meaning is None else self.meaning.x_zero
+        return lowering.const(np.zeros(1, x.dtype)) if zero is None else zero
 
 
 @maps(
@@ -48,6 +81,46 @@ def map_conv(node: NodeSpec, lowering: Lowering) -> None:
     along = along_of(node, x, weights.shape[2:], output)
     one = Filter(weights, node.input(2), tuple(along), int(node.attr("group", 1)))
     emit_conv(node.name, x, one, output, lowering)
+
+
+@maps(
+    "ConvInteger",
+    dtypes=BYTES,
+    notes="as Conv; zero points per tensor, of weights per output channel too; weights constant or computed",
+)
+def map_conv_integer(node: NodeSpec, lowering: Lowering) -> None:
+    x_zero, w_zero = (known_zero(node.input(i)) for i in (2, 3))
+    _emit_integers(node, lowering, (0, 1), None, Meaning(x_zero, w_zero))
+
+
+@maps(
+    "QLinearConv",
+    dtypes=BYTES,
+    notes="as Conv; scales and zero points of weights per tensor or channel; weights constant or computed",
+)
+def map_qlinear_conv(node: NodeSpec, lowering: Lowering) -> None:
+    given = [node.input(index) for index in range(8)]
+    tensors = [tensor for tensor in given if tensor is not None]
+    if len(tensors) < len(given):
+        raise Unsupported("QLinearConv without one of its tensors")
+    scale = scale_of_sums(node, lowering, *(tensors[i] for i in (1, 4, 6)))
+    x_zero, w_zero, out_zero = (known_zero(tensors[i]) for i in (2, 5, 7))
+    _emit_integers(node, lowering, (0, 3), node.input(8), Meaning(x_zero, w_zero, scale, out_zero))
+
+
+def _emit_integers(
+    node: NodeSpec, lowering: Lowering, places: tuple[int, int], bias: TensorSpec | None, meaning: Meaning
+) -> None:
+    """A convolution of integers: x and weights are inputs number ``places`` of the node."""
+    x, weights = (bytes_of(node, place) for place in places)
+    output = node.outputs[0]
+    if output is None:
+        raise Unsupported(f"{node.op_type} without output")
+    if 0 in (x.size, weights.size) and output.size:
+        raise Unsupported(f"{node.op_type} of no data: {x}, {weights}", "one channel, row and column or more")
+    along = along_of(node, x, weights.shape[2:], output)
+    one = Filter(weights, bias, tuple(along), int(node.attr("group", 1)), meaning)
+    _emit(node.name, x, one, output, lowering)
 
 
 def emit_conv(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: Lowering) -> None:
@@ -79,7 +152,9 @@ def emit_bias(name: str, bias: TensorSpec | None, output: TensorSpec, lowering: 
 
 
 def _emit(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: Lowering) -> None:
-    if len(one.along) < 3:
+    if one.meaning is not None and (flat := _flattened(x, one, output)) is not None:
+        one, planes = flat
+    elif len(one.along) < 3:
         planes = None
     elif 0 in output.shape or 0 in x.shape:
         return _emit_nothing(name, output, lowering)
@@ -89,8 +164,7 @@ def _emit(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: L
         one, planes = single
     else:
         return _emit_frames(name, x, one, output, lowering)
-    args = x, one.weights, one.bias, output, window(one.along), one.groups, lowering.device
-    lowering.emit(Conv(name, *args, planes=planes))
+    lowering.emit(one.operator(name, x, output, lowering, planes))
     return None
 
 
@@ -101,7 +175,15 @@ def _emit_nothing(name: str, output: TensorSpec, lowering: Lowering) -> None:
 def _flat(one: Filter, along: Sequence[Along]) -> Filter:
     """The filter over other dimensions, which have as many taps."""
     shape = (*one.weights.shape[:2], *(a.kernel for a in along))
-    return Filter(one.weights.reshaped(shape), one.bias, tuple(along), one.groups)
+    return replace(one, weights=one.weights.reshaped(shape), along=tuple(along))
+
+
+def _flattened(x: TensorSpec, one: Filter, output: TensorSpec) -> tuple[Filter, Planes] | None:
+    """Windows of one element see planes as one row, with the padding of both: as few runs as there are."""
+    if not all(a.plain for a in one.along) or x.row_pitch != output.row_pitch or 0 in output.shape:
+        return None
+    plane = (1, prod(x.device_shape[2:]))
+    return _flat(one, (Along(1),)), Planes(plane, plane, x.shape[1], (x.shape[1], x.shape[1], 1))
 
 
 def _joined(x: TensorSpec, one: Filter, output: TensorSpec) -> tuple[Filter, Planes] | None:
@@ -141,16 +223,15 @@ def _emit_frames(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowe
     n, c, frames = x.shape[0], x.shape[1], output.shape[2]
     made, inside = one.weights.shape[:2]
     depth, *rest = one.along
-    stacked = emit_stacked(name, x, depth, frames, lowering)
+    stacked = emit_stacked(name, x, depth, frames, one.outside(x, lowering), lowering)
     weights = one.weights.reshaped((made, inside * depth.kernel, *one.weights.shape[3:]))
-    flat = Filter(weights, one.bias, tuple(rest), one.groups)
+    flat = replace(one, weights=weights, along=tuple(rest))
     channels = c * depth.kernel
     if 1 in (n, frames, one.groups):
         steps = (frames * channels, channels, 1)
         planes = _planes_of(x, output, channels, steps, frames)
         seen = stacked.reshaped((n, frames * channels, *x.shape[3:]))
-        args = seen, weights, one.bias, output, window(rest), one.groups, lowering.device
-        lowering.emit(Conv(name, *args, planes=planes))
+        lowering.emit(flat.operator(name, seen, output, lowering, planes))
         return
     apart = lowering.temp(output.dtype, (n * frames, made, *output.shape[3:]))
     seen = stacked.reshaped((n * frames, channels, *x.shape[3:]))
@@ -161,15 +242,16 @@ def _emit_frames(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowe
     lowering.emit(Arrange(name, [apart], output, lowering.device, [part]))
 
 
-def emit_stacked(name: str, x: TensorSpec, depth: Along, frames: int, lowering: Lowering) -> TensorSpec:
+def emit_stacked(
+    name: str, x: TensorSpec, depth: Along, frames: int, outside: TensorSpec, lowering: Lowering
+) -> TensorSpec:
     """x [N, C, D, H, W] as [N, frames, C * kernel, H, W]: the planes of a frame's windows side by side.
 
-    Planes outside of x are zeros.
+    Planes outside of x are made of the one element of ``outside``.
     """
     n, c, planes = x.shape[:3]
     plane, taps = prod(x.device_shape[3:]), depth.kernel
     stacked = lowering.temp(x.dtype, (n, frames, c * taps, *x.shape[3:]))
-    zero = lowering.const(np.zeros(1, x.dtype))
     image, frame = frames * c * taps * plane, c * taps * plane
     parts = []
 
@@ -188,5 +270,5 @@ def emit_stacked(name: str, x: TensorSpec, depth: Along, frames: int, lowering: 
         part(0, first, last - first, tap, view)
         for begin, end in ((0, first), (last, frames)):
             part(1, begin, end - begin, tap, View((0, 0, 0, 0)))
-    lowering.emit(Move(name, [x, zero], stacked, lowering.device, parts))
+    lowering.emit(Move(name, [x, outside], stacked, lowering.device, parts))
     return stacked

@@ -24,7 +24,7 @@ from onedispatch.operators.declarations.kernel import (
     declare,
 )
 from onedispatch.operators.declarations.registry import maps
-from onedispatch.operators.interface.merge import ACTIVATION, RESIDUAL
+from onedispatch.operators.interface.merge import ACTIVATION, RESIDUAL, Merge
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim, Operand, contiguous_strides
 from onedispatch.operators.scheduling.nest import Nest
@@ -152,7 +152,7 @@ class Eltwise(Operator):
     """
 
     kind = "eltwise"
-    merges = (RESIDUAL, ACTIVATION)
+    merges: ClassVar[tuple[Merge, ...]] = (RESIDUAL, ACTIVATION)
     kernel: ClassVar[Kernel] = KERNEL
     functions: ClassVar[FunctionTable] = ELTWISE
 
@@ -266,7 +266,12 @@ class Eltwise(Operator):
         dims = [Dim(f"i{d}", size) for d, size in enumerate(sizes)]
         if row.per_word > 1:
             dims[-1] = replace(dims[-1], multiple=row.per_word, padding=padding)
-        return Nest(self.kernel, tuple(dims), inputs, (output,), scalars=self.scalars)
+        return Nest(self.kernel, tuple(dims), (*inputs, *self.held), (output,), scalars=self.scalars)
+
+    @property
+    def held(self) -> tuple[Operand, ...]:
+        """Operands beside those that are walked: all of each in every core."""
+        return ()
 
     @property
     def scalars(self) -> dict[str, float | str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products: MatMul, Gemm, MatMulInteger, QLinearMatMul."""
+"""Matrix products: MatMul, Gemm; those of bytes are in ``matmul_integer``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.dtypes import DTYPES, FLOATS
+from onedispatch.operators.declarations.dtypes import DTYPES, FLOATS, saturated
 from onedispatch.operators.declarations.formulas import (
     accumulated,
     either,
@@ -37,7 +37,7 @@ from onedispatch.operators.families.elementwise import (
     operands_of,
     peel,
 )
-from onedispatch.operators.families.merges import BIAS, FACTOR
+from onedispatch.operators.families.merges import AS_FLOATS, BIAS, FACTOR, SCALED, WIDENED
 from onedispatch.operators.interface.merge import ACTIVATION
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import (
@@ -65,16 +65,31 @@ def finished(results: e.Expr) -> e.Expr:
     return e.LAST * (bias + vectors(results, "out") * e.work("act", "out"))
 
 
-def _requantised(results: e.Expr) -> e.Expr:
-    """Cycles of making ``results`` sums of 32 bits narrow, in vectors of them.
+def requantised_sums(sums: e.Expr, scales: e.Expr) -> e.Expr:
+    """Cycles of making so many vectors of 32-bit ``sums`` narrow, where there is a scale: so many vectors.
 
     Converted to f32, multiplied by the scale, rounded to i32 again, the zero point added, and saturated.
+    ``scales`` are split into parts once.
     """
     conversion = e.device("i32_convert_cycles") + e.device("f32_convert_cycles")
-    narrowing = e.device("i32_convert_cycles")
+    narrowing, split = e.device("i32_convert_cycles"), e.device("f32_pack_cycles")
     zero = e.present("out_zero") * e.device("i32_op_cycles")
-    per_vector = 2 * conversion + e.device("f32_mul_cycles") + zero + narrowing
-    return e.named("requantised", e.present("scale") * words(results) * per_vector)
+    per_vector = 2 * conversion + e.device("f32_mul_cycles") - split + zero + narrowing
+    return e.named("requantised", e.present("scale") * (sums * per_vector + scales * split))
+
+
+def _finished_sums(sums: e.Expr, scales: e.Expr) -> e.Expr:
+    """Cycles of making so many vectors of 32-bit ``sums`` narrow, or f32: those are converted once, and
+    multiplied by the scale where there is one."""
+    # No type of integers multiplies at the price of f32: by it the result's type is told.
+    floats = 1 - e.differs(e.device("mul_cycles", "out"), e.device("f32_mul_cycles"))
+    of_bytes = e.named("bytes as floats", floats * (1 - e.differs(e.item_bytes("a"), 1)))
+    conversion, split = (
+        e.device("i32_convert_cycles") + e.device("f32_convert_cycles"),
+        e.device("f32_pack_cycles"),
+    )
+    scaled = e.present("scale") * (sums * (e.device("f32_mul_cycles") - split) + scales * split)
+    return either(of_bytes, sums * conversion + scaled, requantised_sums(sums, scales))
 
 
 def _corrected(m: e.Expr, k: e.Expr, n: e.Expr) -> e.Expr:
@@ -104,7 +119,7 @@ def _cost() -> e.Expr:
         + products(m, k, n, "a", "b")
         + accumulated(m, n, "a", "out")
         + _corrected(m, k, n)
-        + e.named("last step", finished(m * n) + e.LAST * (scaled + _requantised(m * n)))
+        + e.named("last step", finished(m * n) + e.LAST * (scaled + _finished_sums(words(m * n), words(n))))
     )
 
 
@@ -141,6 +156,11 @@ GEMM = declare(
                 for b in ("i8", "u8")
                 if (a, b) != ("i16", "u8")
             ),
+            *(
+                {"a": a, "b": b, "bias": "f32", "a_zero": a, "b_zero": b, "scale": "f32", "out": "f32"}
+                for a in ("i8", "u8")
+                for b in ("i8", "u8")
+            ),
             {"a": "i32", "b": "i32", "bias": "i32", "out": "i32"},
             {"a": "u32", "b": "u32", "out": "u32"},
         ),
@@ -156,7 +176,8 @@ GEMM = declare(
         summary=(
             "sum_k (a - a_zero)[m][k] * (b - b_zero)[k][n], over the steps in f32 or int32, which wraps; "
             "floats end as act(alpha * sum + bias[n]), integers as sum + bias[n], where there is a scale as "
-            "round((sum + bias[n]) * scale[n]) + out_zero[n], saturated"
+            "round((sum + bias[n]) * scale[n]) + out_zero[n], saturated; those of bytes as floats too: "
+            "act(sum * scale[n] + bias[n])"
         ),
     )
 )
@@ -176,12 +197,13 @@ class MatMul(Operator):
     A is [..., M, K], B is [..., K, N]; leading dimensions broadcast. A constant 2-D B is packed
     tile by tile; ``bias`` [N] needs that. ``trans_a``/``trans_b`` read 2-D A/B transposed. ``scale``
     ([1] or [N], float32) makes integer sums narrow: rounded half to even, ``out_zero`` ([1]) added,
-    saturated, which is onnxruntime's arithmetic. ``matrices`` says how A, B and the output lie instead of
+    saturated, which is onnxruntime's arithmetic; integer sums as float32 are ``act(sum * scale + bias)``.
+    ``matrices`` says how A, B and the output lie instead of
     their shapes, all of words and with as many leading dimensions; a constant 2-D B is as it says.
     """
 
     kind = "matmul"
-    merges = (FACTOR, BIAS, ACTIVATION)
+    merges = (AS_FLOATS, SCALED, FACTOR, BIAS, ACTIVATION, WIDENED)
 
     def __init__(
         self,
@@ -217,6 +239,20 @@ class MatMul(Operator):
     @property
     def is_float(self) -> bool:
         return self.output.element.is_float
+
+    @property
+    def of_integers(self) -> bool:
+        """Whether the sums are integers, whatever the results are."""
+        return not self.a.element.is_float
+
+    def scaled(self, scale: TensorSpec | None, output: TensorSpec, **fields: Any) -> MatMul:
+        """The same with another ``scale`` and ``output``."""
+        optional = {**self.optional, "scale": scale}
+        others = (tensor for tensor in optional.values() if tensor is not None)
+        inputs = (self.a, self.b, *others)
+        made = self.replaced(optional=optional, inputs=inputs, output=output, **fields)
+        assert isinstance(made, MatMul)
+        return made
 
     @property
     def takes_activation(self) -> bool:
@@ -364,7 +400,7 @@ class MatMul(Operator):
         if self.matrices is not None:
             return self._product_seen(a, b, *self.matrices)
         a, b = (a.T if self.trans_a else a), (np.swapaxes(b, -1, -2) if self.trans_b else b)
-        if self.is_float:
+        if not self.of_integers:
             y = np.float32(self.alpha) * np.matmul(a.astype(np.float32), b.astype(np.float32))
             y = y if self.bias is None else y + self.bias
             return (
@@ -378,12 +414,21 @@ class MatMul(Operator):
             a = a - zeros["a_zero"].astype(np.int64).reshape(-1, *[1] * (zeros["a_zero"].size > 1))
         if "b_zero" in zeros:
             b = b - zeros["b_zero"].astype(np.int64).reshape(-1)
-        sums = np.matmul(a, b) + (0 if self.bias is None else self.bias)
+        sums = np.matmul(a, b)
+        if self.is_float:
+            return self._as_floats(sums.astype(np.int32), zeros.get("scale"))
+        sums = sums + (0 if self.bias is None else self.bias)
         if "scale" in zeros:
             zero = int(zeros["out_zero"].reshape(-1)[0]) if "out_zero" in zeros else 0
             sums = requantised(sums.astype(np.int32), zeros["scale"], zero, self.output.dtype)
         result: Array = sums.astype(self.output.dtype)
         return result.reshape(self.output.shape)
+
+    def _as_floats(self, sums: Array, scale: Array | None) -> Array:
+        y = sums.astype(np.float32)
+        y = y if scale is None else y * scale.reshape(-1)
+        y = y if self.bias is None else y + np.asarray(self.bias, np.float32)
+        return np.asarray(self.activation.apply(y), np.float32).reshape(self.output.shape)
 
     def _product_seen(self, a: Array, b: Array, *matrices: Matrix) -> Array:
         tensors = zip((self.a.laid(a), self.b.laid(b)), matrices, strict=False)
@@ -398,11 +443,8 @@ class MatMul(Operator):
 
 def requantised(sums: Array, scale: Array, zero: int, dtype: np.dtype[Any]) -> Array:
     """int32 ``sums`` [..., N] as integers of ``dtype``, as onnxruntime's QLinear operators compute them."""
-    limits = np.iinfo(dtype)
     scaled = sums.astype(np.float32) * scale.astype(np.float32)
-    rounded = np.rint(scaled.astype(np.float64)) + zero
-    saturated: Array = np.clip(rounded, limits.min, limits.max).astype(dtype)
-    return saturated
+    return saturated(np.rint(scaled.astype(np.float64)) + zero, dtype)
 
 
 def _along(tensor: TensorSpec, extent: int, stride: int, dim: int) -> tuple[int, int, Access]:
@@ -423,7 +465,6 @@ def _batch_strides(batch: Sequence[int], shape: Sequence[int], strides: Sequence
 
 _INTEGERS = ("int32", "uint32")
 PRODUCTS = (*numpy_names(FLOATS), *_INTEGERS)
-BYTES = ("int8", "uint8")
 
 
 @maps("MatMul", dtypes=PRODUCTS, notes="any rank, broadcast batches, any K")
@@ -517,63 +558,3 @@ def _add_computed(
     lowering.emit(Eltwise(node.name, "add", [product, c], total, lowering.device, beta=beta))
     if narrow:
         emit_converted(node.name, total, output, lowering)
-
-
-@maps("MatMulInteger", dtypes=BYTES, notes="zero points per tensor, row (A) or column (B); any K")
-def map_matmul_integer(node: NodeSpec, lowering: Lowering) -> None:
-    a, b, output = _bytes_of(node, 0), _bytes_of(node, 1), node.outputs[0]
-    if output is None:
-        raise Unsupported("MatMulInteger without output")
-    zeros = [_integer_zero(node.input(i)) for i in (2, 3)]
-    if any(z is not None and z.size > 1 for z in zeros) and max(len(a.shape), len(b.shape)) > 2:
-        raise Unsupported("zero points per row or column of batched matrices", "2-D A and B")
-    emit_product(node, lowering, a, b, output, a_zero=zeros[0], b_zero=zeros[1])
-
-
-def _bytes_of(node: NodeSpec, index: int) -> TensorSpec:
-    tensor = node.input(index)
-    if tensor is None or str(tensor.dtype) not in BYTES:
-        given = "nothing" if tensor is None else f"{tensor.dtype} ({tensor.name})"
-        raise Unsupported(f"{node.op_type} of {given}", ", ".join(BYTES))
-    return tensor
-
-
-def _integer_zero(tensor: TensorSpec | None) -> TensorSpec | None:
-    """A zero point worth sending: constants that are all zero are dropped."""
-    if tensor is None or (tensor.value is not None and not np.any(tensor.value)):
-        return None
-    return tensor
-
-
-@maps("QLinearMatMul", dtypes=BYTES, notes="scales and zero points of B per column, where 2-D; any K")
-def map_qlinear_matmul(node: NodeSpec, lowering: Lowering) -> None:
-    a, b, output = _bytes_of(node, 0), _bytes_of(node, 3), node.outputs[0]
-    given = [node.input(index) for index in range(8)]
-    if output is None or any(tensor is None for tensor in given):
-        raise Unsupported("QLinearMatMul without one of its tensors")
-    tensors = [tensor for tensor in given if tensor is not None]
-    (a_scale, b_scale, y_scale), out_zero = (tensors[i] for i in (1, 4, 6)), tensors[7]
-    if any(tensor.size != 1 for tensor in (a_scale, y_scale, out_zero)):
-        raise Unsupported("scales of A or Y per row or column", "one for the tensor")
-    if b_scale.size > 1 and len(b.shape) > 2:
-        raise Unsupported("scales per column of batched matrices", "2-D B")
-    zeros = [_integer_zero(tensors[index]) for index in (2, 5)]
-    if any(z is not None and z.size > 1 for z in zeros) and max(len(a.shape), len(b.shape)) > 2:
-        raise Unsupported("zero points per row or column of batched matrices", "2-D A and B")
-    scale = _factor(node, lowering, a_scale, b_scale, y_scale)
-    options = {"scale": scale, "out_zero": _integer_zero(out_zero)}
-    emit_product(node, lowering, a, b, output, a_zero=zeros[0], b_zero=zeros[1], **options)
-
-
-def _factor(node: NodeSpec, lowering: Lowering, a: TensorSpec, b: TensorSpec, y: TensorSpec) -> TensorSpec:
-    """``a * b / y`` in float32, each step rounded, as onnxruntime computes it: now, or on the device."""
-    if a.value is not None and b.value is not None and y.value is not None:
-        first, second, third = (
-            t.value.astype(np.float32).reshape(-1) for t in (a, b, y) if t.value is not None
-        )
-        return lowering.const(first * second / third)
-    wide = [in_float32(node.name, tensor, lowering) for tensor in (a, b, y)]
-    product, factor = (lowering.temp(np.dtype(np.float32), b.shape) for _ in range(2))
-    lowering.emit(Eltwise(node.name, "mul", wide[:2], product, lowering.device))
-    lowering.emit(Eltwise(node.name, "div", [product, wide[2]], factor, lowering.device))
-    return factor

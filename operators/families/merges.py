@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
+from onedispatch.operators.families.convert import Convert
 from onedispatch.operators.families.elementwise import Eltwise
 from onedispatch.operators.families.norm import ChannelAffine
 from onedispatch.operators.interface.merge import Merge, refuse_applied
@@ -23,6 +24,8 @@ _FIRST = "none before it"  # functions that the producer applies
 def _multiplies(product: Any, reader: Any) -> bool:
     """Whether ``reader`` is the product times or over one number, known or not."""
     if not isinstance(reader, Eltwise) or len(reader.inputs) != 2 or not product.is_float:
+        return False
+    if product.of_integers:  # has a scale of its own
         return False
     first = reader.inputs[0].name == product.output.name
     return (reader.func == "mul" or (reader.func == "div" and first)) and _other(product, reader).size == 1
@@ -86,6 +89,69 @@ def _with_bias(product: Any, reader: Any) -> Any:
 
 
 BIAS = Merge("bias", _adds, _with_bias)
+
+
+# -- float32 behind a product --------------------------------------------------------------------
+
+
+def _widens(product: Any, reader: Any) -> bool:
+    """Whether ``reader`` is the product as float32, which its sums are."""
+    return isinstance(reader, Convert) and product.is_float and reader.output.dtype == np.float32
+
+
+def _widened(product: Any, reader: Any) -> Any:
+    """``product`` (a ``MatMul``) that writes its sums as they are: nothing rounds them on the way."""
+    return product.replaced(output=reader.output)
+
+
+WIDENED = Merge("float32", _widens, _widened)
+
+
+# -- sums of integers as floats, and their scale ---------------------------------------------------
+
+
+def _becomes_floats(product: Any, reader: Any) -> bool:
+    """Whether ``reader`` is int32 sums as float32."""
+    return (
+        isinstance(reader, Convert) and product.output.dtype == np.int32 and reader.output.dtype == np.float32
+    )
+
+
+def _as_floats(product: Any, reader: Any) -> Any:
+    """``product`` (a ``MatMul``) of bytes that writes its sums as float32."""
+    if {product.a.element.itemsize, product.b.element.itemsize} != {1}:
+        raise Unsupported(f"sums of {product.a.dtype} and {product.b.dtype}", "products of int8 and uint8")
+    if product.bias is not None or product.optional["scale"] is not None:
+        raise Unsupported(f"{product.name} has a bias or a scale of its own", "neither")
+    if reader.output.shape != product.output.shape:
+        raise Unsupported(f"{reader.output}", f"the shape {list(product.output.shape)}")
+    return product.scaled(None, reader.output)
+
+
+AS_FLOATS = Merge("as_floats", _becomes_floats, _as_floats)
+
+
+def _scales_sums(product: Any, reader: Any) -> bool:
+    """Whether ``reader`` is sums of integers, as float32, times one other value."""
+    if not (product.is_float and product.of_integers and isinstance(reader, Eltwise)):
+        return False
+    return reader.func == "mul" and len(reader.inputs) == 2
+
+
+def _with_scale(product: Any, reader: Any) -> Any:
+    """``product`` (a ``MatMul``) with the scale that ``reader`` multiplies its sums by, computed or not."""
+    other, n = _other(product, reader), (product.output.shape or (1,))[-1]
+    refuse_applied(product, _FIRST)
+    if product.bias is not None or product.optional["scale"] is not None:
+        raise Unsupported(f"{product.name} has a bias or a scale already", "neither")
+    if reader.output.shape != product.output.shape:
+        raise Unsupported(f"{other} adds dimensions", "a scale of as many as the product has, or fewer")
+    if other.size != 1 and (other.size != n or other.shape[-1] != n):
+        raise Unsupported(f"{other} beside columns of {product.output}", f"one scale, or [{n}]")
+    return product.scaled(other, reader.output, activation=reader.activation)
+
+
+SCALED = Merge("scale", _scales_sums, _with_scale)
 
 
 # -- a scale and a shift behind a convolution ----------------------------------------------------

@@ -27,12 +27,12 @@ def _cost() -> e.Expr:
     members have within; of every row a quotient or two, and a root where it is finished."""
     length, op, mul = e.count("x", LENGTH), operations("x"), e.device("mul_cycles", "x")
     line, centre = e.named("line", vectors(length, "x")), e.scalar("centre")
-    spread, finish = e.present("within"), e.scalar("finish")
-    walks = line * (2 * centre * op + mul + op + spread * op)
-    across = (1 + centre + spread) * combined(length, "x", op)
+    within, finish = e.present("within"), e.scalar("finish")
+    walks = line * (2 * centre * op + mul + op + within * op)
+    across = (1 + centre + within) * combined(length, "x", op)
     ends = (centre + 2 * finish) * e.device("div_cycles", "x") + finish * e.device("sqrt_cycles", "x")
-    loops = (1 + centre + spread) * ROW
-    return ENTRY + e.tile("o") * (loops + walks + across + ends + either(spread, mul + op, 0))
+    loops = (1 + centre + within) * ROW
+    return ENTRY + e.tile("o") * (loops + walks + across + ends + either(within, mul + op, 0))
 
 
 MOMENTS = declare(

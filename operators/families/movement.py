@@ -146,6 +146,14 @@ class Repack(Move):
         return {}
 
 
+class Joined(Repack):
+    """Elements that are rows of their own, one after the other as ``output``, whose rows have no padding."""
+
+    def __init__(self, name: str, x: TensorSpec, output: TensorSpec, device: Device) -> None:
+        part = Part(0, x.shape, View(x.strides), View(contiguous_strides(x.shape)))
+        super().__init__(name, [x], output, device, [part])
+
+
 def carried(tensor: TensorSpec) -> tuple[DType, int]:
     """The row that moves a tensor's elements, and how many of it make one.
 
@@ -194,7 +202,7 @@ def emit_narrow(name: str, wide: TensorSpec, output: TensorSpec, lowering: Lower
 # -- ONNX --------------------------------------------------------------------------------------
 
 MOVED = (*numpy_names(EVERY), "int64", "uint64", "float64")
-_MOST_INPUTS = 128  # of one Move; each is an argument of its transaction, which has 256
+MOST_INPUTS = 128  # of one Move; each is an argument of its transaction, which has 256
 
 
 @maps("Concat", dtypes=MOVED)
@@ -204,16 +212,16 @@ def map_concat(node: NodeSpec, lowering: Lowering) -> None:
     if output is None:
         raise Unsupported("Concat without output")
     axis = int(node.attr("axis", 1 if node.opset < 4 else 0)) % len(output.shape)
-    while len(inputs) > _MOST_INPUTS:  # in groups, and those again
+    while len(inputs) > MOST_INPUTS:  # in groups, and those again
         inputs = [
-            _concatenated(f"{node.name}//{i}", group, _joined_temp(group, axis, lowering), axis, lowering)
+            concatenated(f"{node.name}//{i}", group, _joined_temp(group, axis, lowering), axis, lowering)
             for i, group in enumerate(_groups(inputs))
         ]
-    _concatenated(node.name, inputs, output, axis, lowering)
+    concatenated(node.name, inputs, output, axis, lowering)
 
 
 def _groups(inputs: Sequence[TensorSpec]) -> list[Sequence[TensorSpec]]:
-    return [inputs[i : i + _MOST_INPUTS] for i in range(0, len(inputs), _MOST_INPUTS)]
+    return [inputs[i : i + MOST_INPUTS] for i in range(0, len(inputs), MOST_INPUTS)]
 
 
 def _joined_temp(inputs: Sequence[TensorSpec], axis: int, lowering: Lowering) -> TensorSpec:
@@ -222,7 +230,7 @@ def _joined_temp(inputs: Sequence[TensorSpec], axis: int, lowering: Lowering) ->
     return lowering.temp(inputs[0].dtype, shape)
 
 
-def _concatenated(
+def concatenated(
     name: str, inputs: Sequence[TensorSpec], output: TensorSpec, axis: int, lowering: Lowering
 ) -> TensorSpec:
     begins = np.cumsum([0, *(x.shape[axis] for x in inputs)])[:-1]
@@ -285,6 +293,8 @@ def map_alias(node: NodeSpec, lowering: Lowering) -> None:
         raise Unsupported(f"{x} as {output}", "as many elements")
     if x.lies_as(output):
         lowering.alias(output, x)
+    elif x.row == 1 and output.row_pitch == output.row:
+        lowering.emit(Joined(node.name, x, output, lowering.device))
     else:
         emit_narrow(node.name, emit_wide(node.name, x, lowering), output, lowering)
 

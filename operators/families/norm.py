@@ -16,13 +16,13 @@ from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.params import LIMITS
 from onedispatch.operators.declarations.registry import maps
+from onedispatch.operators.families.convert import emit_converted, in_float32
 from onedispatch.operators.families.elementwise import (
     Eltwise,
     View,
     broadcast,
     numpy_names,
     operands_of,
-    tensors_of,
 )
 from onedispatch.operators.families.rows import LENGTH, ROW_TENSOR, middle_axis_nest
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
@@ -135,9 +135,9 @@ def scale_and_shift(parameters: Sequence[Any], epsilon: float) -> tuple[Array, A
     return factor, offset - mean * factor
 
 
-@maps("BatchNormalization", notes="inference form")
+@maps("BatchNormalization", notes="inference form; bfloat16 too, with scale and shift rounded to it")
 def map_batch_normalization(node: NodeSpec, lowering: Lowering) -> None:
-    inputs, output = tensors_of(node)
+    inputs, output = operands_of(node, ("float32", "bfloat16"))
     if node.attr("training_mode", 0) or any(x is not None for x in node.outputs[1:]):
         raise Unsupported("BatchNormalization in training mode", "training_mode=0, one output")
     if node.opset < 7 and not node.attr("is_test", 0):
@@ -146,7 +146,7 @@ def map_batch_normalization(node: NodeSpec, lowering: Lowering) -> None:
     x, parameters = inputs[0], inputs[1:5]
     values = [p.value for p in parameters]
     if all(v is not None for v in values):
-        factor, added = (v.astype(np.float32) for v in scale_and_shift(values, epsilon))
+        factor, added = (v.astype(x.dtype) for v in scale_and_shift(values, epsilon))
         if factor.ndim == 1:
             lowering.emit(ChannelAffine(node.name, x, factor, added, output, lowering.device))
         else:
@@ -162,9 +162,10 @@ def _computed_parameters(
     """The same with parameters that are only known at run time: five element-wise steps.
 
     Parameters are [C], or in old models (``spatial=0``) one per element of a sample, which broadcast.
+    Narrow ones are widened for all steps but the last.
     """
-    x, scale, offset, mean, variance = inputs[:5]
-    device, name, dtype = lowering.device, node.name, np.dtype(np.float32)
+    x, device, name, dtype = inputs[0], lowering.device, node.name, np.dtype(np.float32)
+    scale, offset, mean, variance = (in_float32(name, one, lowering) for one in inputs[1:5])
 
     def temp() -> TensorSpec:
         return lowering.temp(dtype, scale.shape)
@@ -176,6 +177,10 @@ def _computed_parameters(
     lowering.emit(Eltwise(name, "div", [scale, deviation], factor, device))
     lowering.emit(Eltwise(name, "mul", [mean, factor], centred, device))
     lowering.emit(Eltwise(name, "sub", [offset, centred], shift, device))
+    if x.dtype != dtype:
+        factor, shift = (
+            emit_converted(name, one, lowering.temp(x.dtype, one.shape), lowering) for one in (factor, shift)
+        )
     views = affine_views(x) if len(scale.shape) == 1 else None
     lowering.emit(Eltwise(name, "muladd", [x, factor, shift], output, device, views=views))
 

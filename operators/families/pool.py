@@ -115,7 +115,7 @@ class Pool(Operator):
         if self.mode == "max":
             y = self._largest(x, out)
         elif self.mode == "sum":
-            y = windows(x, self.window, out, 0.0).sum(axis=(-1, -2))
+            y = self._summed(x, out)
         else:
             ones = np.ones((1, 1, *x.shape[2:]), np.float32)
             if self.mode == "average_include_pad":
@@ -125,9 +125,15 @@ class Pool(Operator):
                 count = windows(ones, shifted, out, 0.0).sum(axis=(-1, -2))
             else:
                 count = windows(ones, self.window, out, 0.0).sum(axis=(-1, -2))
-            y = windows(x, self.window, out, 0.0).sum(axis=(-1, -2)) / count
+            y = self._summed(x, out) / count
         result = self.activation.apply(np.asarray(y, wide))
         return result.astype(self.output.dtype).reshape(self.output.shape)
+
+    def _summed(self, x: Array, out: tuple[int, int]) -> Array:
+        """One tap after the other, as the kernel does: quantised averages may depend on every rounding."""
+        taps = windows(x, self.window, out, 0.0).reshape(*x.shape[:2], *out, self.window.taps)
+        total: Array = np.add.accumulate(taps, axis=-1)[..., -1]
+        return total
 
     def _largest(self, x: Array, out: tuple[int, int]) -> Array:
         """A NaN that leads its window stays, others are passed over."""

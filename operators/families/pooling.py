@@ -39,8 +39,16 @@ def map_max_pool(node: NodeSpec, lowering: Lowering) -> None:
 def map_average_pool(node: NodeSpec, lowering: Lowering) -> None:
     (x,), output = operands_of(node, TAKEN["AveragePool"])
     along = along_of(node, x, node.attr("kernel_shape"), output)
+    if output.size and output.shape[2:] == (1,) * len(along) and all(map(_whole, along, x.shape[2:])):
+        emit_reduce(node.name, "mean", x, output, (2, len(x.shape)), lowering)
+        return
     mode = "average_include_pad" if node.attr("count_include_pad", 0) else "average_exclude_pad"
     _emit_pool(node.name, mode, x, along, output, lowering)
+
+
+def _whole(along: Along, extent: int) -> bool:
+    """Whether the first window has all elements of the axis, and nothing else."""
+    return (along.kernel, along.dilation, along.begin) == (extent, 1, 0)
 
 
 def _emit_pool(

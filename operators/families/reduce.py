@@ -34,6 +34,8 @@ from onedispatch.operators.families.elementwise import (
     numpy_names,
     operands_of,
 )
+from onedispatch.operators.families.movement import Joined
+from onedispatch.operators.interface.merge import ACTIVATION, Merge
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import (
     OUTPUT,
@@ -99,6 +101,21 @@ def word_of(row: DType) -> np.dtype[Any]:
     return DTYPES[row.word].numpy
 
 
+def _joins(reduction: Any, reader: Any) -> bool:
+    """Whether ``reader`` takes the results, rows of one element each, as rows of several."""
+    return isinstance(reader, Joined)
+
+
+def _joined(reduction: Any, reader: Any) -> Any:
+    """``reduction`` (a ``Reduce``), which writes its results in order, whatever their shape."""
+    if reduction.axes[1] < len(reduction.inputs[0].shape):
+        raise Unsupported("rows that stay as they are", "reductions of rows")
+    return reduction.replaced(output=reader.output)
+
+
+JOINED = Merge("joined", _joins, _joined)
+
+
 class Reduce(Operator):
     """``act(reduce(x))`` over axes ``first`` to before ``stop`` of ``x``; accumulates in steps.
 
@@ -108,6 +125,7 @@ class Reduce(Operator):
     """
 
     kind = "reduce"
+    merges = (ACTIVATION, JOINED)
 
     def __init__(
         self,

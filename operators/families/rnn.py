@@ -74,7 +74,7 @@ def _kind(node: NodeSpec) -> str:
 
 
 @dataclass
-class _Node:
+class RecurrentNode:
     """A node on its way to device operators."""
 
     node: NodeSpec
@@ -145,11 +145,15 @@ class _Node:
         if packed is not None:
             halves = packed.reshape(self.directions, 2, self.columns)
             constant = (halves[:, 0] + halves[:, 1] * added).reshape(-1)
-        x = in_float32(self.node.name, self.x, self.lowering)
-        self.lowering.emit(MatMul(self.node.name, x, weights, result, self.lowering.device, bias=constant))
+        self.multiplied(weights, result, constant)
         if bias is not None and packed is None:
             result = self.with_bias(result, bias, added)
         return result, bias if scaled else None
+
+    def multiplied(self, weights: TensorSpec, result: TensorSpec, bias: Array | None) -> None:
+        """Emits ``result``: x times ``weights`` [k, directions * columns], and a bias packed with them."""
+        x = in_float32(self.node.name, self.x, self.lowering)
+        self.lowering.emit(MatMul(self.node.name, x, weights, result, self.lowering.device, bias=bias))
 
     def with_bias(self, product: TensorSpec, bias: TensorSpec, added: Array) -> TensorSpec:
         """The same plus a bias that is not packed; ``added``: what of the second half counts."""
@@ -292,8 +296,8 @@ class _Node:
         return self.move([states], target, parts)
 
 
-@maps("GRU", "LSTM", "RNN", dtypes=TAKEN, notes="every direction, activation and layout; computed in float32")
-def map_recurrent(node: NodeSpec, lowering: Lowering) -> None:
+def recurrent_of(node: NodeSpec) -> tuple[TensorSpec, list[Cell], tuple[bool, ...]]:
+    """x, the cell of every direction, and which of them run backwards. Raises ``Unsupported``."""
     x = node.input(0)
     if x is None or str(x.dtype) not in TAKEN:
         raise Unsupported(f"{node.op_type} of {x.dtype if x else 'nothing'} ", ", ".join(TAKEN))
@@ -306,4 +310,9 @@ def map_recurrent(node: NodeSpec, lowering: Lowering) -> None:
         raise Unsupported(f"{node.op_type} of shape {list(x.shape)}", accepted)
     kind, clip = _kind(node), float(node.attr("clip", 0.0))
     cells = [Cell(kind, functions, clip) for functions in _functions(node, len(reverse))]
-    _Node(node, lowering, x, cells, reverse).results()
+    return x, cells, reverse
+
+
+@maps("GRU", "LSTM", "RNN", dtypes=TAKEN, notes="every direction, activation and layout; computed in float32")
+def map_recurrent(node: NodeSpec, lowering: Lowering) -> None:
+    RecurrentNode(node, lowering, *recurrent_of(node)).results()

@@ -18,7 +18,7 @@ from onedispatch.operators.declarations.formulas import (
     vectors,
 )
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
-from onedispatch.operators.declarations.registry import mapping_for, maps
+from onedispatch.operators.declarations.registry import MICROSOFT, mapping_for, maps
 from onedispatch.operators.families.convert import emit_converted
 from onedispatch.operators.families.elementwise import Array, Eltwise
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
@@ -182,7 +182,7 @@ def map_rotary(node: NodeSpec, lowering: Lowering) -> None:
 
 @maps(
     "RotaryEmbedding",
-    domain="com.microsoft",
+    domain=MICROSOFT,
     like=0,
     notes="as ONNX's; position_ids for every place or of the first one; scale 1, no packed batching",
 )

@@ -95,6 +95,7 @@ SOFTMAX = declare(
         cost=_softmax_cost(),
         # ASSUMPTION: 96 instructions: maximum, exp, sum, quotient, log.
         code_bytes=1536,
+        ulp=4,  # powers, their sum and quotients are rounded each, as ONNX's function body says
         summary="softmax, or its logarithm, along the middle axis of [o, length, i]",
     )
 )

@@ -197,7 +197,7 @@ def _same_pads(
     for i, size in enumerate(x.shape[2:]):
         out = output.shape[2 + i]
         total = (out - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - size
-        if int((total + (not upper)) / 2) < 0 and node.op_type != "Conv":
+        if int((total + (not upper)) / 2) < 0 and "Pool" in node.op_type:
             raise Unsupported(
                 f"{node.op_type} with auto_pad, whose windows leave out the last {-total} of {size} elements",
                 "explicit pads",

@@ -179,18 +179,11 @@ def _peeled(bases: np.ndarray[Any, Any], boxes: Sequence[Dims]) -> Iterator[tupl
 
 def chunk_tasks(
     offsets: np.ndarray[Any, Any], boxes: Sequence[Dims], longest: int = MAX_CHAIN
-) -> list[ChunkTask]:
+) -> Iterator[ChunkTask]:
     """Tasks that move, for every row of ``offsets`` [chunks, operands] (words), all boxes in turn.
 
-    ``longest``: descriptors that a chain may have; more operands go one by one.
+    ``longest``: descriptors that a chain may have; more operands go one by one. There may be millions.
     """
-    return list(each_chunk_task(offsets, boxes, longest))
-
-
-def each_chunk_task(
-    offsets: np.ndarray[Any, Any], boxes: Sequence[Dims], longest: int = MAX_CHAIN
-) -> Iterator[ChunkTask]:
-    """The tasks of ``chunk_tasks`` one after the other: there may be millions."""
     position = 0
     while position < len(offsets):
         rest = offsets[position:]

@@ -15,8 +15,7 @@ from onedispatch.operators.scheduling.access_pattern import ChunkTask
 from onedispatch.operators.scheduling.feeds import Feeds
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
-
-SHIM_BD_WORDS = 8
+from onedispatch.transactions.machine import registers as reg
 
 
 def shim_command_cycles(schedule: Schedule, limit: float = inf) -> float:
@@ -59,5 +58,5 @@ def _costs(device: Device) -> tuple[float, float]:
         device.constant("controller.blockwrite_word_cycles"),
         device.constant("controller.other_cycles"),
     )
-    descriptor = device.constant("controller.blockwrite_cycles") + SHIM_BD_WORDS * word + other
+    descriptor = device.constant("controller.blockwrite_cycles") + reg.SHIM.bd_words * word + other
     return scale * descriptor, scale * (device.constant("controller.write_cycles") + other)

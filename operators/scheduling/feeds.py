@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations.params import CADENCE_STEP, CADENCE_TILE, Axis
-from onedispatch.operators.scheduling.access_pattern import ChunkTask, Dims, each_chunk_task
+from onedispatch.operators.scheduling.access_pattern import ChunkTask, Dims, chunk_tasks
 from onedispatch.operators.scheduling.index_space import K, Operand, Packed
 from onedispatch.operators.scheduling.resources import MM2S, S2MM
 from onedispatch.operators.scheduling.schedule import Schedule
@@ -102,7 +102,7 @@ class Feeds:
         group = s.holds[port].chunks
         panels = offsets.reshape(len(rows), -1, group, len(operands))
         sequence = panels.transpose(1, 0, 2, 3).reshape(-1, len(operands))
-        return each_chunk_task(sequence, [self._box(x) for x in operands], len(s.room.shim_bds[MM2S, port]))
+        return chunk_tasks(sequence, [self._box(x) for x in operands], len(s.room.shim_bds[MM2S, port]))
 
     def drain(self, column: int) -> Iterator[ChunkTask]:
         """Shim tasks that write the out chunks of a column's active rows."""
@@ -111,4 +111,4 @@ class Feeds:
         origins = s.origins_of([column] * len(rows), rows)
         offsets = np.stack([self._offsets(x, origins, np.zeros(1, np.int64)) for x in outputs], axis=-1)
         sequence = offsets.transpose(1, 0, 2).reshape(-1, len(outputs))
-        return each_chunk_task(sequence, [self._box(x) for x in outputs], len(s.room.shim_bds[S2MM, 0]))
+        return chunk_tasks(sequence, [self._box(x) for x in outputs], len(s.room.shim_bds[S2MM, 0]))

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onedispatch.operators.declarations.params import MAX_PER_COLUMN
+from onedispatch.operators.scheduling.access_pattern import MAX_ITERATION
 from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles, scratch_words
 from onedispatch.operators.scheduling.candidates import fitting
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, depends
@@ -28,7 +29,6 @@ from onedispatch.operators.scheduling.schedule import (
 )
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device
-from onedispatch.transactions.machine import registers as reg
 
 Array = np.ndarray[Any, Any]
 
@@ -37,7 +37,6 @@ COLUMN_SETUP_CYCLES = 2000
 CORE_SETUP_CYCLES = 1900
 TASK_CYCLES = 600
 MANY_STEPS = 16384
-LONGEST_CHAIN = reg.SHIM.bd_field["iteration_wrap"].maximum  # chunks of one task of several operands
 OTHERS_WEIGHT = 0.1
 IDLE_WEIGHT = 0.3  # an idle core is a chance missed where the estimate of compute is too low
 FIRST_JUDGED, MANY_JUDGED = 64, 1024  # candidates of one mapping
@@ -340,7 +339,7 @@ class _Port:
         if self.operands < 2:
             return alone
         # A chain of descriptors walks one progression: that of the rows, or of chunks.
-        return np.maximum(self.taken / (1 if rows > 1 else LONGEST_CHAIN), alone) * self.operands
+        return np.maximum(self.taken / (1 if rows > 1 else MAX_ITERATION), alone) * self.operands
 
 
 def _hold(room: Resources, ports: Sequence[_Port], rows: Sequence[int], out_words: IntArray) -> Array:

@@ -34,6 +34,14 @@ def _quantised(scale: float, zero: int) -> tuple[Input, Input]:
     return value(scale), value(zero, "int8")
 
 
+def _qlinear_conv(x: Input, weights: tuple[int, ...], **attributes: Any) -> Case:
+    """Of bytes by int8, with a scale for each channel and a bias."""
+    scales, zeros = weight(weights[0], kind="positive"), value(np.zeros(weights[0]), "int8")
+    given = (value(0.02), value(128, "uint8"), integers("int8", *weights, const=True), scales, zeros)
+    made = value(40.0), value(120, "uint8"), integers("int32", weights[0], const=True)
+    return case("QLinearConv", x, *given, *made, **attributes)
+
+
 def _recurrent(op: str, gates: int, **attributes: Any) -> Case:
     steps, batch, size = 32, 1, 256
     ways = 2 if attributes.get("direction") == "bidirectional" else 1
@@ -59,6 +67,7 @@ def _typed(op: str, *dtypes: str, **attributes: Any) -> list[Case]:
 _X = f32(SIDE, SIDE)
 _NEAR_ONE = f32(SIDE, SIDE, kind="near one")
 _IMAGE = f32(*PLANES)
+_BYTES = integers("uint8", 1, 64, 64, 64)
 _TWICE = value([1.0, 1.0, 2.0, 2.0])
 _POOLED = (1, 64, 64, 64)
 _PLACES = value(4 * np.arange(64**3).reshape(_POOLED), "int64", const=False)
@@ -121,6 +130,12 @@ ROWS: dict[str, list[Case]] = {
         case("Conv", f32(1, 64, 64, 64), weight(64, 64, 3, 3), pads=[1] * 4),
         case("Conv", f32(1, 256, 32, 32), weight(512, 256, 1, 1)),
         case("Conv", _IMAGE, weight(64, 1, 3, 3), group=64, pads=[1] * 4),
+    ],
+    "ConvInteger": [case("ConvInteger", _BYTES, integers("int8", 64, 64, 3, 3, const=True), pads=[1] * 4)],
+    "QLinearConv": [
+        _qlinear_conv(_BYTES, (64, 64, 3, 3), pads=[1] * 4),
+        _qlinear_conv(integers("uint8", 1, 256, 32, 32), (512, 256, 1, 1)),
+        _qlinear_conv(integers("uint8", 1, 64, 128, 128), (64, 1, 3, 3), group=64, pads=[1] * 4),
     ],
     "ConvTranspose": [case("ConvTranspose", f32(1, 64, 64, 64), weight(64, 32, 2, 2), strides=[2, 2])],
     "Col2Im": [case("Col2Im", f32(1, 16 * 9, 126 * 126), ints(128, 128), ints(3, 3))],

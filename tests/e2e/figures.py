@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 
 import onedispatch as od
+from onedispatch.dispatch.base.precisions import PRECISIONS
 from onedispatch.dispatch.runtime.report import RunReport
 from onedispatch.dispatch.tools import zoo
 from tests.ops.case import Case, case, f32, integers, value, weight
@@ -32,6 +33,7 @@ Cycles and bytes of one run each, as the simulator counts them; milliseconds are
 without the host's launch. They depend on the code alone, so tests compare them exactly. `make figures`
 writes this file: commit it together with the change that moved a figure, and say why in the message.
 Wall clock is no part of it (`make bench`). Weights are random, the networks' last Softmax is dropped.
+Networks with "bf16" in their name are the float32 ones with `precision="bf16"`.
 
 | example | device | cycles | ms | DDR bytes read | DDR bytes written | dispatches |
 |---|---|---:|---:|---:|---:|---:|
@@ -94,26 +96,36 @@ class Example:
         return self.name, self.device
 
 
-def network_name(name: str, batch: int | None, image: int | None) -> str:
+def network_name(name: str, batch: int | None, image: int | None, precision: str = "fp32") -> str:
     """How the table names one of ``NETWORKS`` or of ``EXPORTED``."""
     parts = [Path(name).stem, f"batch {batch}" if batch else "", f"{image} x {image}" if image else ""]
-    return ", ".join(part for part in parts if part)
+    return ", ".join(part for part in (*parts, precision if precision != "fp32" else "") if part)
 
 
-def _run(model: Any, feed: dict[str, np.ndarray[Any, Any]], device: str) -> RunReport:
-    session = od.InferenceSession(model, device=device, fallback="error")
+def precisions_of(name: str, batch: int | None, image: int | None) -> tuple[str, ...]:
+    """In which precisions the table has a network: all for what models/export wrote, and for ResNet-50."""
+    known = (*EXPORTED, ("light_resnet50", None, None))
+    return tuple(PRECISIONS) if (name, batch, image) in known else ("fp32",)
+
+
+def _run(
+    model: Any, feed: dict[str, np.ndarray[Any, Any]], device: str, precision: str = "fp32"
+) -> RunReport:
+    session = od.InferenceSession(model, device=device, precision=precision, fallback="error")
     session.run(None, feed)
     if session.last_run is None:
         raise RuntimeError("session.run leaves a report")
     return session.last_run
 
 
-def _network(name: str, batch: int | None, image: int | None, device: str) -> Example:
+def _network(
+    name: str, batch: int | None, image: int | None, device: str, precision: str = "fp32"
+) -> Example:
     def run() -> RunReport:
         model = zoo.randomised(zoo.find_model(name), seed=3, batch=batch, image=image)
-        return _run(model, zoo.random_input(model, seed=4), device)
+        return _run(model, zoo.random_input(model, seed=4), device, precision)
 
-    return Example(network_name(name, batch, image), device, run)
+    return Example(network_name(name, batch, image, precision), device, run)
 
 
 def _digits(images: int, device: str) -> Example:
@@ -127,7 +139,11 @@ def _operator(name: str, one: Case, device: str) -> Example:
     return Example(name, device, lambda: _run(one.model, one.feed, device))
 
 
-SLOW = [_network(*network, "npu2") for network in (*NETWORKS, *EXPORTED)]
+SLOW = [
+    _network(*network, "npu2", precision)
+    for network in (*NETWORKS, *EXPORTED)
+    for precision in precisions_of(*network)
+]
 QUICK = [
     *(_network("light_squeezenet", None, None, device) for device in DEVICES if device != "npu2"),
     *(_digits(images, device) for images in (1, 197) for device in DEVICES),

@@ -20,6 +20,8 @@ from tests.e2e.figures import EXPORTED, NETWORKS
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
+WITHIN = {"fp32": 1e-3, "bf16": 0.05}  # of the largest value of an output
+
 
 def test_every_light_network_is_among_them() -> None:
     assert {name for name, _, _ in NETWORKS} == set(zoo.light_models())
@@ -39,15 +41,16 @@ def test_a_network_in_one_dispatch(name: str, batch: int | None, image: int | No
     runtime = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     wanted = runtime.run(None, feed)
     del runtime
-    compiled = od.compile(model, fallback="error")
-    assert [str(finding) for finding in check_model(compiled)] == []
-    session = od.InferenceSession(compiled)
-    for ours, theirs in zip(session.run(None, feed), wanted, strict=True):
-        assert theirs.std() > 0 and ours.shape == theirs.shape
-        assert np.abs(ours - theirs).max() < 1e-3 * np.abs(theirs).max()
-    assert session.last_run is not None and session.last_run.dispatches == 1
-    assert {p.device for p in session.placement} <= {"npu", "folded"}
-    figures.compare((figures.network_name(name, batch, image), "npu2"), session.last_run)
+    for precision in figures.precisions_of(name, batch, image):
+        compiled = od.compile(model, precision=precision, fallback="error")
+        assert [str(finding) for finding in check_model(compiled)] == []
+        session = od.InferenceSession(compiled)
+        for ours, theirs in zip(session.run(None, feed), wanted, strict=True):
+            assert theirs.std() > 0 and ours.shape == theirs.shape
+            assert np.abs(ours - theirs).max() < WITHIN[precision] * np.abs(theirs).max()
+        assert session.last_run is not None and session.last_run.dispatches == 1
+        assert {p.device for p in session.placement} <= {"npu", "folded"}
+        figures.compare((figures.network_name(name, batch, image, precision), "npu2"), session.last_run)
 
 
 @pytest.mark.slow

@@ -136,7 +136,7 @@ def test_wrong_inputs(feed: Any, text: str, x: Array) -> None:
 def test_options_are_checked() -> None:
     for options, error in (
         ({"device": "npu9"}, od.DeviceError),
-        ({"precision": "bf16"}, od.UnsupportedModelError),
+        ({"precision": "bfloat16"}, od.InputError),
         ({"precision": "fp7"}, od.InputError),
         ({"fallback": "gpu"}, od.InputError),
         ({"threads": 0}, od.InputError),

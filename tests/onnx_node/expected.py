@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 from onedispatch.dispatch.frontend.function_bodies import has_operator_body
 from onedispatch.operators.declarations.registry import all_mappings
 from onedispatch.operators.families.power import EXPONENTS
+from onedispatch.operators.families.quantise import TO
 
 _DTYPES = {mapping.op_type: mapping.dtypes for mapping in all_mappings() if not mapping.domain}
 
@@ -53,6 +54,8 @@ def _of_node(node: onnx.NodeProto, types: dict[str, onnx.TypeProto], test: Any) 
     match node.op_type:
         case "Cast" | "CastLike" if to and (name := str(helper.tensor_dtype_to_np_dtype(to))) not in accepted:
             return f"{node.op_type} to {name} "
+        case "QuantizeLinear" if to and (name := str(helper.tensor_dtype_to_np_dtype(to))) not in TO:
+            return f"QuantizeLinear to {name} "
         case "Pow" if (by := _dtype(types[node.input[1]])) not in EXPONENTS:
             return f"Pow by {by} "
         case "BatchNormalization" if attributes.get("training_mode"):

@@ -68,7 +68,8 @@ def arg(draw: st.DrawFn) -> Case:
     )
     if op == "Hardmax":
         return case(op, f32(*shape), axis=axis, device=draw(DEVICES))
-    kind = st.sampled_from(["small", "normal", "nonfinite"])
+    # Of one row onnxruntime finds a NaN wherever it is, of several where it comes first: ``beside_nan``.
+    kind = st.sampled_from(["small", "normal", "nonfinite" if len(shape) > 1 else "infinite"])
     dtype = draw(st.sampled_from(TYPES))
     x = ties(*shape, dtype=dtype) if "int" in dtype else Input(shape, dtype, draw(kind))
     flags = {key: draw(st.integers(0, 1)) for key in ("keepdims", "select_last_index")}

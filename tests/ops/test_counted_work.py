@@ -13,13 +13,19 @@ import pytest
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.functions import ACTIVATIONS, ELTWISE, REDUCTIONS, Activation
 from onedispatch.operators.declarations.kernel import FunctionTable
+from onedispatch.operators.families.combine import Combine
 from onedispatch.operators.families.conv import Conv
+from onedispatch.operators.families.conv_integer import IntegerConv, Meaning
 from onedispatch.operators.families.elementwise import KERNEL, Eltwise, View
 from onedispatch.operators.families.matmul import MatMul
+from onedispatch.operators.families.matmul_nbits import MatMulNBits
 from onedispatch.operators.families.normalise import Normalise
 from onedispatch.operators.families.pool import Pool
+from onedispatch.operators.families.qlinear import Scale
+from onedispatch.operators.families.quantise import Along, Dequantise, Quantise
 from onedispatch.operators.families.reduce import Reduce
 from onedispatch.operators.families.rows import Softmax
+from onedispatch.operators.families.table import Table
 from onedispatch.operators.families.window import Window
 from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.operators.scheduling.call_cost import CallCost, scratch_words
@@ -176,14 +182,15 @@ def test_requantisation_is_f32_work_on_every_sum(device: Device) -> None:
     words = 64 * 64 / device.constant("kernel.f32_lanes")
     plain = requantised(device, np.int32)
     scaled = requantised(device, np.int32, scale=scale)
-    # To f32 and back, two each, a multiplication by the scale, and narrowing.
-    assert scaled - plain == words * (2 + 19 + 2 + 1)
+    # To f32 and back, two each, a multiplication by the scale, which is split once, and narrowing.
+    split = 5 * 64 / device.constant("kernel.f32_lanes")
+    assert scaled - plain == words * (2 + 14 + 2 + 1) + split
     shifted = requantised(device, np.int8, scale=scale, out_zero=zero)
     assert shifted - requantised(device, np.int8, scale=scale) == words
     # Narrow results pay as much: the accumulators cost less to write, the arithmetic is the same.
     narrow = 64 * 64 * device.constant("kernel.i8_i8_output_cycles")
     assert shifted == pytest.approx(
-        64 * 96 * 64 / device.constant("kernel.i8_i8_macs_per_cycle") + narrow + words * 25, abs=1
+        64 * 96 * 64 / device.constant("kernel.i8_i8_macs_per_cycle") + narrow + words * 20 + split, abs=1
     )
 
 
@@ -404,11 +411,156 @@ def test_convolutions_take_scratch_for_parts_and_for_a_block_of_columns(device: 
     assert taken(3, BFLOAT16, 4) == 4 * 32 * 14 * 14 + narrow
 
 
+def integer_conv(
+    device: Device, kernel: int, out: Any = np.int8, groups: int = 1, **meaning: TensorSpec
+) -> float:
+    """32 output channels of 14 x 14, ``kernel`` x ``kernel`` products of each of 32 channels or of one."""
+    plain = convolution(device, 32, kernel, np.int8, depthwise=groups > 1)
+    weights = TensorSpec("w", np.dtype(np.int8), plain.weights.shape, np.ones(plain.weights.shape, np.int8))
+    y = tensor("y", plain.output.shape, out)
+    given = plain.x, weights, None, y, plain.window, groups, device
+    return cycles(IntegerConv("c", *given, Meaning(**meaning)), device)
+
+
+def constant(dtype: Any, *values: float) -> TensorSpec:
+    return TensorSpec("z", np.dtype(dtype), (len(values),), np.array(values, dtype))
+
+
+@DEVICES
+def test_integer_convolutions_cost_products_columns_of_bytes_and_their_scales(device: Device) -> None:
+    def price(name: str) -> float:
+        return device.constant(f"kernel.{name}")
+
+    scale = constant(np.float32, *np.linspace(0.1, 1, 32))
+    pixels = 14 * 16  # rows fill up words, and all of them native products
+    words, vector = pixels / price("i32_lanes"), price("vector_bytes")
+    whole = 32 * 32 * pixels / price("i8_i8_macs_per_cycle") + price("i8_i8_product_call_cycles")
+    whole += 32 * pixels * price("i8_i8_output_cycles")
+    narrow = 32 * words * (2 + 14 + 2 + 1) + 32 * 5
+    assert integer_conv(device, 1, scale=scale) == pytest.approx(whole + narrow, abs=1)
+    # Windows: planes are copied, and vectors of a column go to the 8 or 4 products whose pixels they have.
+    columns = 32 * 9 * (14 * np.ceil(14 / vector) * (1 + np.log2(vector / price("i8_native_n"))) + 10)
+    planes = 32 * (14 * np.ceil(14 / vector) + 10)
+    products = 8 * 32 * 32 * pixels / price("i8_i8_macs_per_cycle")
+    wide = integer_conv(device, 3, scale=scale) - integer_conv(device, 1, scale=scale)
+    assert wide == pytest.approx(columns + planes + products, abs=1)
+    # A zero point of x that is known is a bias; else weights are summed, and each sum is multiplied.
+    known = integer_conv(device, 1, scale=scale, x_zero=constant(np.int8, 3))
+    assert known - integer_conv(device, 1, scale=scale) == 32 * pixels / price("i32_lanes")
+    sums = 32 * 32 / price("i8_lanes") * price("i8_sum_cycles")
+    sums += 32 / price("i32_lanes") * price("i32_mul_cycles")
+    computed = integer_conv(device, 1, scale=scale, x_zero=tensor("z", (1,), np.int8))
+    assert computed - integer_conv(device, 1, scale=scale) == pytest.approx(sums + 32 * words, abs=1)
+
+
+@DEVICES
+def test_depthwise_integers_cost_a_product_per_tap_and_their_scales(device: Device) -> None:
+    scale = constant(np.float32, 0.1)
+    more = integer_conv(device, 5, groups=32, scale=scale) - integer_conv(device, 3, groups=32, scale=scale)
+    assert more == 32 * 14 * (25 - 9) * device.constant("kernel.i8_window_mac_cycles")  # a row is one vector
+    narrow = integer_conv(device, 3, groups=32, scale=scale) - integer_conv(device, 3, np.int32, groups=32)
+    assert narrow == 32 * 14 * (2 + 14 + 2 + 1) + 32 * 5
+
+
 @DEVICES
 def test_depthwise_convolutions_take_scratch_for_parts(device: Device) -> None:
     for dtype, size in ((np.float32, 6), (np.float16, 4), (BFLOAT16, 0)):
         op = convolution(device, 16, 3, dtype, depthwise=True)
         assert scratch(op, device) == size * 16 * (14 * 14 + 9)
+
+
+@DEVICES
+def test_quantisation_costs_a_division_and_its_way_back_a_product(device: Device) -> None:
+    words, narrow = (16 * 64 // int(device.constant(f"kernel.{name}_lanes")) for name in ("f32", "i8"))
+    x, q = tensor("x", (16, 64)), tensor("q", (16, 64), np.int8)
+    scale, zero = tensor("s", ()), tensor("z", (), np.int8)
+
+    def both(*zeros: TensorSpec) -> tuple[float, float]:
+        return (
+            cycles(Quantise("q", [x, scale, *zeros], q, device, Along()), device),
+            cycles(Dequantise("d", [q, scale, *zeros], x, device, Along()), device),
+        )
+
+    # One run: a division, made an integer, made narrow; back: made wide, made a float, a product.
+    assert both() == (100 + 10 + words * (104 + 2 + 1), 100 + 10 + narrow + words * (2 + 19))
+    assert both(zero) == tuple(cost + words for cost in both())
+
+
+@DEVICES
+def test_a_table_is_laid_out_four_times_and_looked_up_four_times_in_a_cycle(device: Device) -> None:
+    x, y, table = (
+        tensor(name, shape, np.int8) for name, shape in (("x", (3, 640)), ("y", (3, 640)), ("t", (256,)))
+    )
+    laid = 4 * 256 // int(device.constant("kernel.vector_bytes"))
+    words, narrow = (3 * 640 / device.constant(f"kernel.{name}_lanes") for name in ("i32", "i8"))
+    loads = 3 * 640 / device.constant("kernel.vector_bytes") / 2
+    # Indices made wide, a fourth of a cycle for each, results made narrow.
+    assert (
+        cycles(Table("t", x, table, y, device), device)
+        == laid + 100 + 10 + loads + narrow + words + 3 * 640 / 4
+    )
+
+
+@DEVICES
+def test_quantised_sums_cost_two_products_and_quantised_products_one(device: Device) -> None:
+    a, b, y = (tensor(name, (16, 64), np.int8) for name in "aby")
+    words, narrow = (16 * 64 // int(device.constant(f"kernel.{name}_lanes")) for name in ("f32", "i8"))
+    scales = [Scale(np.float32(1), 0)] * 3
+    # Both are made words; made floats, multiplied and added each; made integers and narrow.
+    total = cycles(Combine("c", False, [a, b], scales, y, device), device)
+    assert total == 100 + 10 + 2 * narrow + words * (2 * (2 + 19 + 1) + 2 + 1)
+    # Differences and their product of 16 bits, made floats, multiplied and added; made integers and narrow.
+    product = cycles(Combine("c", True, [a, b], scales, y, device), device)
+    times = device.constant("kernel.i16_mul_cycles")
+    assert product == 100 + 10 + 2 * narrow + words * (2 + times + 2 + 19 + 1 + 2 + 1)
+
+
+def packed_product(device: Device, bits: int, dtype: Any, zeros: Any = None) -> MatMulNBits:
+    """16 rows, 64 columns, four blocks of 32."""
+    b, scales = tensor("b", (64, 4, 32 * bits // 8), np.uint8), tensor("s", (64, 4), dtype)
+    points = None if zeros is None else tensor("z", (64, 4), zeros)
+    a, y = tensor("a", (16, 128), dtype), tensor("y", (16, 64), dtype)
+    return MatMulNBits("p", a, b, scales, points, y, device, bits=bits)
+
+
+@DEVICES
+def test_packed_weights_are_widened_once_and_sums_of_f32_scaled_block_by_block(device: Device) -> None:
+    def price(name: str) -> float:
+        return device.constant(f"kernel.{name}")
+
+    bytes_, words, outputs = 32 * 64 / price("i8_lanes"), 32 * 64 / price("f32_lanes"), 16 * 64
+    # Of a block: a loop; nibbles apart, bytes wide; a difference, two conversions to floats, one to bfloat16.
+    widened = {4: 10 + bytes_ * 2 + words * 4, 8: 10 + bytes_ + words * 4}
+    macs = 16 * 32 * 64
+    for bits, of_block in widened.items():
+        # bfloat16: weights are scaled; products and accumulators as of any others.
+        product = macs / price("bf16_bf16_macs_per_cycle")
+        whole = 4 * (of_block + words * 2 + product) + outputs * price("bf16_bf16_output_cycles")
+        assert cycles(packed_product(device, bits, BFLOAT16), device) == pytest.approx(whole, abs=1)
+        # f32: data in three parts, weights in one; sums leave the accumulators and are scaled and added.
+        product = macs / (128 / 3) + price("f32_f32_product_call_cycles")
+        product += outputs * (price("f32_f32_output_cycles") + (19 + 1) / price("f32_lanes"))
+        split = 16 * 128 / price("f32_lanes") * 5
+        found = cycles(packed_product(device, bits, np.float32), device)
+        assert found == pytest.approx(split + 4 * (of_block + product), rel=1e-4)
+    # Zero points that are no whole numbers: differences are split in three parts, and products are nine.
+    more = 4 * (words * (5 - 1) + macs * (9 - 3) / 128)
+    split_too = cycles(packed_product(device, 8, np.float32, np.float32), device)
+    assert split_too == pytest.approx(found + more, rel=1e-4)
+
+
+@DEVICES
+def test_packed_weights_take_scratch_as_bfloat16(device: Device) -> None:
+    weights, data, sums = 128 * 64, 16 * 128, 4 * 16 * 64
+    for dtype, zeros, size in (
+        (np.float32, None, 2 * weights + 6 * data),
+        (np.float32, np.uint8, 2 * weights + 6 * data),
+        (np.float32, np.float32, 6 * weights + 6 * data),
+        (BFLOAT16, None, 2 * weights),
+        (np.float16, np.float16, 4 * weights + 4 * data),
+    ):
+        assert scratch(packed_product(device, 4, dtype, zeros), device) == size
+    assert scratch(packed_product(device, 4, BFLOAT16), device, 2) == weights + sums
 
 
 def parts(x: np.ndarray[Any, Any], count: int) -> list[np.ndarray[Any, Any]]:

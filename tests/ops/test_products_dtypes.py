@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from onedispatch.operators.declarations.dtypes import DTYPES
+from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.families.matmul import GEMM, MatMul, requantised
 from onedispatch.operators.interface.operator import TensorSpec
 from onedispatch.transactions import find_device
@@ -20,7 +21,7 @@ from tests.ops.case import Array
 from tests.ops.host import execute
 
 DEVICE = find_device("npu2")
-INTEGERS = [
+SCALED = [
     (a, b, out)
     for row in GEMM.type_rows
     if "scale" in row
@@ -28,6 +29,18 @@ INTEGERS = [
     for b in row["b"]
     for out in row["out"]
 ]
+INTEGERS = [types for types in SCALED if not DTYPES[types[2]].is_float]
+FLOATS = [types for types in SCALED if DTYPES[types[2]].is_float]
+SIZES = pytest.mark.parametrize(
+    ("sizes", "per_column", "const"),
+    [
+        ((1, 1, 1), False, False),
+        ((5, 7, 10), True, False),
+        ((37, 61, 29), True, True),
+        ((33, 64, 128), False, True),
+    ],
+    ids=str,
+)
 
 
 def drawn(random: np.random.Generator, dtype: str, *shape: int) -> Array:
@@ -57,16 +70,7 @@ def product(
 
 
 @pytest.mark.parametrize("types", INTEGERS, ids="-".join)
-@pytest.mark.parametrize(
-    ("sizes", "per_column", "const"),
-    [
-        ((1, 1, 1), False, False),
-        ((5, 7, 10), True, False),
-        ((37, 61, 29), True, True),
-        ((33, 64, 128), False, True),
-    ],
-    ids=str,
-)
+@SIZES
 def test_sums_are_requantised(
     types: tuple[str, str, str], sizes: tuple[int, int, int], per_column: bool, const: bool
 ) -> None:
@@ -88,6 +92,24 @@ def test_sums_are_requantised(
     np.testing.assert_array_equal(execute(op, arrays), expected)
     if m * n > 300:
         assert len(np.unique(expected)) > 20  # not all saturated
+
+
+@pytest.mark.parametrize("types", FLOATS, ids="-".join)
+@SIZES
+def test_sums_become_floats(
+    types: tuple[str, str, str], sizes: tuple[int, int, int], per_column: bool, const: bool
+) -> None:
+    """Sums are exact, scaled and rounded, and a bias is added and rounded; then the activation."""
+    m, k, n = sizes
+    random = np.random.default_rng(n)
+    scale = random.uniform(1e-4, 1e-3, n if per_column else 1).astype(np.float32)
+    zeros = {"a_zero": drawn(random, types[0], 1), "b_zero": drawn(random, types[1], n if per_column else 1)}
+    more: dict[str, Any] = (
+        {"bias": drawn(random, "f32", n), "activation": Activation("relu")} if const else {}
+    )
+    scales = {"scale": scale} if m > 1 else {}
+    op, arrays = product(types, sizes, seed=k, const=const, **scales, **zeros, **more)
+    np.testing.assert_array_equal(execute(op, arrays), op.reference(*arrays))
 
 
 def test_halves_are_rounded_to_even_and_saturated() -> None:

@@ -111,7 +111,8 @@ def wanted(mapping: Mapping) -> Iterator[Case]:
     small = [
         one
         for one in CASES
-        if one.op_type == mapping.op_type and one.device == "npu2" and one.answer is None and one.inputs[0]
+        if (one.domain, one.op_type) == (mapping.domain, mapping.op_type)
+        if one.device == "npu2" and one.answer is None and one.inputs[0]
         if one.inputs[0].dtype == "float32" and "special" not in one.id
         if sum(int(np.prod(x.shape)) for x in one.inputs if x) <= MOST_ELEMENTS
     ]
@@ -215,4 +216,7 @@ def widened(narrow: str, dtype: str, one: Case) -> Case:
         else x
         for x, array in zip(one.inputs, one.arrays, strict=True)
     ]
-    return replace(one, inputs=tuple(inputs))
+    made = one.result
+    if made is not None and made.dtype == narrow:
+        made = replace(made, dtype=dtype)
+    return replace(one, inputs=tuple(inputs), result=made)

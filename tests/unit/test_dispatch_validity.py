@@ -94,6 +94,13 @@ INVALID: list[tuple[str, tuple[Array, ...], dict[str, Any], str]] = [
     ("ScatterND", (f(3), ints().reshape(0, 1), f(1)), {}, r"'x2'.*\[1\]; accepted: \[0\]"),
     ("OneHot", (ints(0, 1), ints(3), f(2)), {"axis": 2, "const": (1,)}, "'axis': given 2; accepted: -2 to 1"),
     (
+        "OneHot",
+        (ints(0, 1), ints(-3), f(2)),
+        {"const": (1,)},
+        r"input 1 \('x1'\): given -3; accepted: 0 or more",
+    ),
+    ("OneHot", (ints(0, 1), ints(-3), f(2)), {}, r"input 1 \('x1'\): given -3; accepted: 0 or more"),
+    (
         "ReverseSequence",
         (f(3, 4), ints(1, 2, 3)),
         {"batch_axis": 2},
@@ -229,6 +236,17 @@ def test_no_runtime_takes_it_and_neither_do_we(
     with pytest.raises(ModelError, match=said) as caught:
         onedispatch.InferenceSession(proto, fallback=fallback).run(None, feed)
     assert "n (" in str(caught.value) or "node name: n" in str(caught.value)
+
+
+@pytest.mark.parametrize("fallback", ["cpu", "error"])
+@pytest.mark.parametrize("const", [(), (1,)], ids=["computed", "constant"])
+def test_topk_of_fewer_than_none(const: tuple[int, ...], fallback: str) -> None:
+    proto, feed = model("TopK", f(4), ints(-1), const=const), {"x0": f(4), "x1": ints(-1)}
+    proto.graph.node[0].output.append("places")
+    for i in const:
+        del feed[f"x{i}"]
+    with pytest.raises(ModelError, match=r"n \(TopK\), input 1 \('x1'\): given -1; accepted: 0 or more"):
+        onedispatch.InferenceSession(proto, fallback=fallback).run(None, feed)
 
 
 def test_channels_are_those_of_rank_4() -> None:

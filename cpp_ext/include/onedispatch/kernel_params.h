@@ -232,6 +232,43 @@ constexpr uint32_t out = 1;
 namespace scalar {
 }  // namespace scalar
 }  // namespace cast
+namespace combine {
+constexpr uint32_t digest = 0xB4555A2C;
+constexpr uint32_t x0 = 40;
+constexpr uint32_t x0_d0 = 41;
+constexpr uint32_t x0_d1 = 46;
+constexpr uint32_t x0_d2 = 51;
+constexpr uint32_t x0_d3 = 56;
+constexpr uint32_t x0_d4 = 61;
+constexpr uint32_t x1 = 66;
+constexpr uint32_t x1_d0 = 67;
+constexpr uint32_t x1_d1 = 72;
+constexpr uint32_t x1_d2 = 77;
+constexpr uint32_t x1_d3 = 82;
+constexpr uint32_t x1_d4 = 87;
+constexpr uint32_t out = 92;
+constexpr uint32_t product = 93;
+constexpr uint32_t first = 94;
+constexpr uint32_t second = 95;
+constexpr uint32_t shift = 96;
+constexpr uint32_t zero0 = 97;
+constexpr uint32_t zero1 = 98;
+namespace dim {
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x0 = 0;
+constexpr uint32_t x1 = 1;
+constexpr uint32_t out = 2;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t product = 0;
+constexpr uint32_t first = 1;
+constexpr uint32_t second = 2;
+constexpr uint32_t shift = 3;
+constexpr uint32_t zero0 = 4;
+constexpr uint32_t zero1 = 5;
+}  // namespace scalar
+}  // namespace combine
 namespace compare {
 constexpr uint32_t digest = 0x9A0F7B51;
 constexpr uint32_t x0 = 40;
@@ -260,7 +297,7 @@ constexpr uint32_t func = 0;
 }  // namespace scalar
 }  // namespace compare
 namespace conv {
-constexpr uint32_t digest = 0x51080DE6;
+constexpr uint32_t digest = 0xB3626E09;
 constexpr uint32_t dim_co = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -274,17 +311,26 @@ constexpr uint32_t w_k = 65;
 constexpr uint32_t w_tap = 70;
 constexpr uint32_t bias = 75;
 constexpr uint32_t bias_co = 76;
-constexpr uint32_t out = 81;
-constexpr uint32_t kh = 82;
-constexpr uint32_t kw = 83;
-constexpr uint32_t sh = 84;
-constexpr uint32_t sw = 85;
-constexpr uint32_t dh = 86;
-constexpr uint32_t dw = 87;
-constexpr uint32_t width = 88;
-constexpr uint32_t act = 89;
-constexpr uint32_t act_alpha = 90;
-constexpr uint32_t act_beta = 91;
+constexpr uint32_t x_zero = 81;
+constexpr uint32_t x_zero_co = 82;
+constexpr uint32_t w_zero = 87;
+constexpr uint32_t w_zero_co = 88;
+constexpr uint32_t scale = 93;
+constexpr uint32_t scale_co = 94;
+constexpr uint32_t out_zero = 99;
+constexpr uint32_t out_zero_co = 100;
+constexpr uint32_t out = 105;
+constexpr uint32_t kh = 106;
+constexpr uint32_t kw = 107;
+constexpr uint32_t sh = 108;
+constexpr uint32_t sw = 109;
+constexpr uint32_t dh = 110;
+constexpr uint32_t dw = 111;
+constexpr uint32_t width = 112;
+constexpr uint32_t act = 113;
+constexpr uint32_t act_alpha = 114;
+constexpr uint32_t act_beta = 115;
+constexpr uint32_t pad = 116;
 namespace dim {
 constexpr uint32_t co = 0;
 constexpr uint32_t oh = 1;
@@ -294,7 +340,11 @@ namespace operand {
 constexpr uint32_t x = 0;
 constexpr uint32_t w = 1;
 constexpr uint32_t bias = 2;
-constexpr uint32_t out = 3;
+constexpr uint32_t x_zero = 3;
+constexpr uint32_t w_zero = 4;
+constexpr uint32_t scale = 5;
+constexpr uint32_t out_zero = 6;
+constexpr uint32_t out = 7;
 }  // namespace operand
 namespace scalar {
 constexpr uint32_t kh = 0;
@@ -307,6 +357,7 @@ constexpr uint32_t width = 6;
 constexpr uint32_t act = 7;
 constexpr uint32_t act_alpha = 8;
 constexpr uint32_t act_beta = 9;
+constexpr uint32_t pad = 10;
 }  // namespace scalar
 }  // namespace conv
 namespace cumulative {
@@ -341,8 +392,46 @@ constexpr uint32_t reverse = 2;
 constexpr uint32_t length = 3;
 }  // namespace scalar
 }  // namespace cumulative
+namespace dequantise {
+constexpr uint32_t digest = 0x4E224C8C;
+constexpr uint32_t x0 = 40;
+constexpr uint32_t x0_d0 = 41;
+constexpr uint32_t x0_d1 = 46;
+constexpr uint32_t x0_d2 = 51;
+constexpr uint32_t x0_d3 = 56;
+constexpr uint32_t x0_d4 = 61;
+constexpr uint32_t x1 = 66;
+constexpr uint32_t x1_d0 = 67;
+constexpr uint32_t x1_d1 = 72;
+constexpr uint32_t x1_d2 = 77;
+constexpr uint32_t x1_d3 = 82;
+constexpr uint32_t x1_d4 = 87;
+constexpr uint32_t x2 = 92;
+constexpr uint32_t x2_d0 = 93;
+constexpr uint32_t x2_d1 = 98;
+constexpr uint32_t x2_d2 = 103;
+constexpr uint32_t x2_d3 = 108;
+constexpr uint32_t x2_d4 = 113;
+constexpr uint32_t out = 118;
+constexpr uint32_t act = 119;
+constexpr uint32_t act_alpha = 120;
+constexpr uint32_t act_beta = 121;
+namespace dim {
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x0 = 0;
+constexpr uint32_t x1 = 1;
+constexpr uint32_t x2 = 2;
+constexpr uint32_t out = 3;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t act = 0;
+constexpr uint32_t act_alpha = 1;
+constexpr uint32_t act_beta = 2;
+}  // namespace scalar
+}  // namespace dequantise
 namespace dwconv {
-constexpr uint32_t digest = 0x08F535E4;
+constexpr uint32_t digest = 0xA62DF57E;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -355,17 +444,26 @@ constexpr uint32_t w_c = 60;
 constexpr uint32_t w_tap = 65;
 constexpr uint32_t bias = 70;
 constexpr uint32_t bias_c = 71;
-constexpr uint32_t out = 76;
-constexpr uint32_t kh = 77;
-constexpr uint32_t kw = 78;
-constexpr uint32_t sh = 79;
-constexpr uint32_t sw = 80;
-constexpr uint32_t dh = 81;
-constexpr uint32_t dw = 82;
-constexpr uint32_t width = 83;
-constexpr uint32_t act = 84;
-constexpr uint32_t act_alpha = 85;
-constexpr uint32_t act_beta = 86;
+constexpr uint32_t x_zero = 76;
+constexpr uint32_t x_zero_c = 77;
+constexpr uint32_t w_zero = 82;
+constexpr uint32_t w_zero_c = 83;
+constexpr uint32_t scale = 88;
+constexpr uint32_t scale_c = 89;
+constexpr uint32_t out_zero = 94;
+constexpr uint32_t out_zero_c = 95;
+constexpr uint32_t out = 100;
+constexpr uint32_t kh = 101;
+constexpr uint32_t kw = 102;
+constexpr uint32_t sh = 103;
+constexpr uint32_t sw = 104;
+constexpr uint32_t dh = 105;
+constexpr uint32_t dw = 106;
+constexpr uint32_t width = 107;
+constexpr uint32_t act = 108;
+constexpr uint32_t act_alpha = 109;
+constexpr uint32_t act_beta = 110;
+constexpr uint32_t pad = 111;
 namespace dim {
 constexpr uint32_t c = 0;
 constexpr uint32_t oh = 1;
@@ -375,7 +473,11 @@ namespace operand {
 constexpr uint32_t x = 0;
 constexpr uint32_t w = 1;
 constexpr uint32_t bias = 2;
-constexpr uint32_t out = 3;
+constexpr uint32_t x_zero = 3;
+constexpr uint32_t w_zero = 4;
+constexpr uint32_t scale = 5;
+constexpr uint32_t out_zero = 6;
+constexpr uint32_t out = 7;
 }  // namespace operand
 namespace scalar {
 constexpr uint32_t kh = 0;
@@ -388,6 +490,7 @@ constexpr uint32_t width = 6;
 constexpr uint32_t act = 7;
 constexpr uint32_t act_alpha = 8;
 constexpr uint32_t act_beta = 9;
+constexpr uint32_t pad = 10;
 }  // namespace scalar
 }  // namespace dwconv
 namespace eltwise {
@@ -434,8 +537,25 @@ constexpr uint32_t act_alpha = 4;
 constexpr uint32_t act_beta = 5;
 }  // namespace scalar
 }  // namespace eltwise
+namespace extremes {
+constexpr uint32_t digest = 0xEDD45972;
+constexpr uint32_t dim_r = 40;
+constexpr uint32_t x = 41;
+constexpr uint32_t x_r = 42;
+constexpr uint32_t x_k = 47;
+constexpr uint32_t out = 52;
+namespace dim {
+constexpr uint32_t r = 0;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x = 0;
+constexpr uint32_t out = 1;
+}  // namespace operand
+namespace scalar {
+}  // namespace scalar
+}  // namespace extremes
 namespace gemm {
-constexpr uint32_t digest = 0x4B766B38;
+constexpr uint32_t digest = 0x50525F93;
 constexpr uint32_t dim_m = 40;
 constexpr uint32_t dim_n = 41;
 constexpr uint32_t a = 42;
@@ -480,6 +600,50 @@ constexpr uint32_t act_alpha = 2;
 constexpr uint32_t act_beta = 3;
 }  // namespace scalar
 }  // namespace gemm
+namespace gemm_nbits {
+constexpr uint32_t digest = 0xE8AE9C0D;
+constexpr uint32_t dim_m = 40;
+constexpr uint32_t dim_n = 41;
+constexpr uint32_t a = 42;
+constexpr uint32_t a_m = 43;
+constexpr uint32_t a_k = 48;
+constexpr uint32_t a_block = 53;
+constexpr uint32_t b = 58;
+constexpr uint32_t b_k = 59;
+constexpr uint32_t b_bytes = 64;
+constexpr uint32_t b_n = 69;
+constexpr uint32_t scale = 74;
+constexpr uint32_t scale_k = 75;
+constexpr uint32_t scale_n = 80;
+constexpr uint32_t zero = 85;
+constexpr uint32_t zero_k = 86;
+constexpr uint32_t zero_n = 91;
+constexpr uint32_t bias = 96;
+constexpr uint32_t bias_n = 97;
+constexpr uint32_t out = 102;
+constexpr uint32_t bits = 103;
+constexpr uint32_t act = 104;
+constexpr uint32_t act_alpha = 105;
+constexpr uint32_t act_beta = 106;
+namespace dim {
+constexpr uint32_t m = 0;
+constexpr uint32_t n = 1;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t a = 0;
+constexpr uint32_t b = 1;
+constexpr uint32_t scale = 2;
+constexpr uint32_t zero = 3;
+constexpr uint32_t bias = 4;
+constexpr uint32_t out = 5;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t bits = 0;
+constexpr uint32_t act = 1;
+constexpr uint32_t act_alpha = 2;
+constexpr uint32_t act_beta = 3;
+}  // namespace scalar
+}  // namespace gemm_nbits
 namespace grid_sample {
 constexpr uint32_t digest = 0x98F79FF2;
 constexpr uint32_t dim_n = 40;
@@ -739,6 +903,56 @@ constexpr uint32_t out = 3;
 namespace scalar {
 }  // namespace scalar
 }  // namespace position
+namespace quantisation {
+constexpr uint32_t digest = 0x83C59559;
+constexpr uint32_t dim_j = 40;
+constexpr uint32_t x = 41;
+constexpr uint32_t x_n = 42;
+constexpr uint32_t out = 47;
+namespace dim {
+constexpr uint32_t j = 0;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x = 0;
+constexpr uint32_t out = 1;
+}  // namespace operand
+namespace scalar {
+}  // namespace scalar
+}  // namespace quantisation
+namespace quantise {
+constexpr uint32_t digest = 0x35B3CA45;
+constexpr uint32_t x0 = 40;
+constexpr uint32_t x0_d0 = 41;
+constexpr uint32_t x0_d1 = 46;
+constexpr uint32_t x0_d2 = 51;
+constexpr uint32_t x0_d3 = 56;
+constexpr uint32_t x0_d4 = 61;
+constexpr uint32_t x1 = 66;
+constexpr uint32_t x1_d0 = 67;
+constexpr uint32_t x1_d1 = 72;
+constexpr uint32_t x1_d2 = 77;
+constexpr uint32_t x1_d3 = 82;
+constexpr uint32_t x1_d4 = 87;
+constexpr uint32_t x2 = 92;
+constexpr uint32_t x2_d0 = 93;
+constexpr uint32_t x2_d1 = 98;
+constexpr uint32_t x2_d2 = 103;
+constexpr uint32_t x2_d3 = 108;
+constexpr uint32_t x2_d4 = 113;
+constexpr uint32_t out = 118;
+constexpr uint32_t precision = 119;
+namespace dim {
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x0 = 0;
+constexpr uint32_t x1 = 1;
+constexpr uint32_t x2 = 2;
+constexpr uint32_t out = 3;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t precision = 0;
+}  // namespace scalar
+}  // namespace quantise
 namespace recurrent {
 constexpr uint32_t digest = 0xDE5D7DA0;
 constexpr uint32_t dim_part = 40;
@@ -995,6 +1209,27 @@ constexpr uint32_t log = 0;
 constexpr uint32_t length = 1;
 }  // namespace scalar
 }  // namespace softmax
+namespace table {
+constexpr uint32_t digest = 0x1D219322;
+constexpr uint32_t x0 = 40;
+constexpr uint32_t x0_d0 = 41;
+constexpr uint32_t x0_d1 = 46;
+constexpr uint32_t x0_d2 = 51;
+constexpr uint32_t x0_d3 = 56;
+constexpr uint32_t x0_d4 = 61;
+constexpr uint32_t x1 = 66;
+constexpr uint32_t x1_entries = 67;
+constexpr uint32_t out = 72;
+namespace dim {
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x0 = 0;
+constexpr uint32_t x1 = 1;
+constexpr uint32_t out = 2;
+}  // namespace operand
+namespace scalar {
+}  // namespace scalar
+}  // namespace table
 namespace take {
 constexpr uint32_t digest = 0xEE2D4978;
 constexpr uint32_t dim_o = 40;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::conv: implicit GEMM. Weights [channel * taps][co] times im2col rows [channel * taps][pixels],
 // summed in f32 over the channel steps, in the out chunk [co][oh][ow] or in scratch where that is narrower.
+// Integers: conv_integer.cpp.
 #include <algorithm>
 #include <cmath>
 
+#include "conv_integer.h"
 #include "kernel.h"
 #include "simd/simd.h"
 #include "window.h"
@@ -179,8 +181,12 @@ void Conv::finish(const Call& call, const Result<float>& result) const {
   result.finish();
 }
 
+std::unique_ptr<const Kernel> make_by_type(const Setup& setup) {
+  return is_float(setup.operands[operand::out].dtype) ? make<Conv>(setup) : make_integer_conv(setup);
+}
+
 }  // namespace
 
-ONEDISPATCH_KERNEL(conv, make<Conv>)
+ONEDISPATCH_KERNEL(conv, make_by_type)
 
 }  // namespace onedispatch::kernels

@@ -28,10 +28,7 @@ class Cumulative final : public Kernel {
     outer_ = out[0].chunk;
     width_ = out[1].chunk;
     inner_ = out[2].chunk;
-    for (uint32_t i = 0; i < 3; ++i) {
-      const bool same = x_.axes[i].chunk == out[i].chunk && (x_.axes[i].stride == out[i].stride || out[i].chunk == 1);
-      if (!same) reject(setup, setup.spec->operands[operand::x].at + 1 + params::kAxisWords * i, "x", "accepted: the same chunk as out has");
-    }
+    require_chunk(setup, operand::x, operand::out);
     const bool fits = before_.axes[0].chunk == outer_ && before_.axes[1].chunk == inner_ && (before_.axes[1].stride == 1 || inner_ == 1);
     if (before_.present && (exclusive_ || !fits)) {
       reject(setup, setup.spec->operands[operand::before].at + 1, "before", "accepted: a line for each of o, of sums that are not exclusive");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// od::dwconv: every channel with its own window of weights. Out chunk [c][oh][ow]. Computed in f32.
+// od::dwconv: every channel with its own window of weights. Out chunk [c][oh][ow]. Floats, computed in f32; integers: conv_integer.cpp.
+#include "conv_integer.h"
 #include "kernel.h"
 #include "simd/simd.h"
 #include "window.h"
@@ -55,8 +56,12 @@ class DepthwiseConv final : public Kernel {
   Activation activation_;
 };
 
+std::unique_ptr<const Kernel> make_by_type(const Setup& setup) {
+  return is_float(setup.operands[operand::out].dtype) ? make<DepthwiseConv>(setup) : make_integer_depthwise_conv(setup);
+}
+
 }  // namespace
 
-ONEDISPATCH_KERNEL(dwconv, make<DepthwiseConv>)
+ONEDISPATCH_KERNEL(dwconv, make_by_type)
 
 }  // namespace onedispatch::kernels

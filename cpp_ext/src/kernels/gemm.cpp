@@ -2,8 +2,8 @@
 // od::gemm: C[m][n] = finish(sum_k (A - a_zero)[m][k] * (B - b_zero)[k][n]).
 //
 // Floats are summed in f32 and finished as act(alpha * sum + bias); integers in int32, which wraps, and
-// finished as sum + bias, times a scale where the result is to be narrow. Sums of several steps stay in the
-// out chunk, or in scratch where they are wider.
+// finished as sum + bias, times a scale where the result is to be narrow; as floats they are act(sum * scale +
+// bias). Sums of several steps stay in the out chunk, or in scratch where they are wider.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -54,6 +54,8 @@ class Gemm final : public Kernel {
   void zero_points(const Operand& zero, const Call& call, int64_t at, int n, int32_t* to) const;
   void finish(const Call& call, const Place& at, float* sums) const;
   void finish(const Call& call, const Place& at, int32_t* sums) const;
+  void narrow(const Call& call, const Place& at, int32_t* sums) const;
+  const float* scales(const Call& call, const Place& at) const;
   void clear_padding(const Call& call, int n) const;
   void check_finish(const Setup& setup) const;
 
@@ -69,7 +71,7 @@ class Gemm final : public Kernel {
 
 Gemm::Gemm(const Setup& setup)
     : out_(setup.operands[operand::out].dtype),
-      floats_(is_float(out_)),
+      floats_(is_float(setup.operands[operand::a].dtype)),
       bytes_(element_bytes(setup.operands[operand::a].dtype) == 1 && element_bytes(setup.operands[operand::b].dtype) == 1),
       dim_m_(setup.roles[0]),
       dim_n_(setup.roles[1]),
@@ -98,7 +100,7 @@ Gemm::Gemm(const Setup& setup)
 // What the element types ask of the scalars.
 void Gemm::check_finish(const Setup& setup) const {
   if (floats_) return;
-  if (activation_.code != params::activation::none_) reject(setup, params::gemm::act, "act", "integers accept none (0)");
+  if (!is_float(out_) && activation_.code != params::activation::none_) reject(setup, params::gemm::act, "act", "integers accept none (0)");
   if (alpha_ != 1.0f) reject(setup, params::gemm::alpha, "alpha", "integers accept 1.0; they have a scale");
   if (!is_word(out_) && !scale_.present) reject(setup, params::gemm::scale, "scale", "sums need one to become narrow");
   if (out_zero_.present && !scale_.present) reject(setup, params::gemm::out_zero, "out_zero", "accepted beside a scale");
@@ -270,6 +272,28 @@ void Gemm::finish(const Call& call, const Place& at, float* c) const {
 }
 
 void Gemm::finish(const Call& call, const Place& at, int32_t* c) const {
+  if (!is_float(out_)) return narrow(call, at, c);
+  const size_t row = static_cast<size_t>(n_);
+  const float one = 1.0f, *scale = scale_.present ? scales(call, at) : &one;
+  auto* line = static_cast<float*>(scratch(kScratchWords, row * 4));
+  for (size_t m = 0; m < static_cast<size_t>(m_); ++m) {
+    simd().dequantise(params::dtype::i32, c + m * row, 1, scale, scale_.present && scale_.axes[0].stride != 0, nullptr, 0, line, static_cast<size_t>(at.n));
+    std::memcpy(c + m * row, line, static_cast<size_t>(at.n) * 4);
+  }
+  finish(call, at, reinterpret_cast<float*>(call.out));  // where words are summed
+}
+
+const float* Gemm::scales(const Call& call, const Place& at) const {
+  const int64_t stride = scale_.axes[0].stride;
+  const float* scale = scale_.f32_in(call) + at.scale;
+  if (stride <= 1) return scale;
+  auto* gathered = static_cast<float*>(scratch(kScratchRow, static_cast<size_t>(at.n) * 4));
+  simd().copy_strided(scale, stride, gathered, at.n);
+  return gathered;
+}
+
+// Sums as integers: with their bias, and where there is a scale made narrow.
+void Gemm::narrow(const Call& call, const Place& at, int32_t* c) const {
   const uint8_t* bias = bias_.present ? bias_.in(call) + at.bias * 4 : nullptr;
   for (int64_t m = 0; bias_.present && m < m_; ++m) {
     for (int64_t n = 0; n < at.n; ++n) {  // wraps as int32 does on the device
@@ -279,16 +303,9 @@ void Gemm::finish(const Call& call, const Place& at, int32_t* c) const {
     }
   }
   if (!scale_.present) return;
-  const int64_t stride = scale_.axes[0].stride;
-  const float* scale = scale_.f32_in(call) + at.scale;
-  if (stride > 1) {
-    auto* gathered = static_cast<float*>(scratch(kScratchRow, static_cast<size_t>(at.n) * 4));
-    simd().copy_strided(scale, stride, gathered, at.n);
-    scale = gathered;
-  }
   int32_t zero;
   zero_points(out_zero_, call, at.out_zero, 1, &zero);
-  simd().requantise({c, n_, scale, stride != 0, zero, out_, call.out, n_, m_, at.n});
+  simd().requantise({c, n_, scales(call, at), scale_.axes[0].stride != 0, zero, out_, call.out, n_, m_, at.n});
 }
 
 // The columns behind the last are row padding: zeros.

@@ -14,6 +14,9 @@ namespace onedispatch::kernels {
 // The element type of an operand is the one given.
 void require_dtype(const Setup& setup, uint32_t operand, uint32_t dtype);
 
+// Along their three axes an operand, where it is there, and the output lie in the same way.
+void require_chunk(const Setup& setup, uint32_t operand, uint32_t out);
+
 struct Activation {
   uint32_t code = 0;
   float alpha = 0, beta = 0;

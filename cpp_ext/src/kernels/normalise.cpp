@@ -33,7 +33,7 @@ class Normalise final : public Kernel {
     batches_ = static_cast<int>(out[0].chunk);
     rows_ = static_cast<int>(out[1].chunk);
     width_ = static_cast<int>(out[2].chunk);
-    for (const uint32_t which : {operand::x, operand::residual}) check_rows(setup, which);
+    for (const uint32_t which : {operand::x, operand::residual}) require_chunk(setup, which, operand::out);
     const uint32_t given = setup.scalars[scalar::length];
     length_ = given == 0 ? width_ : static_cast<int>(given);
     if (given > static_cast<uint32_t>(width_) || width_ == 0) {
@@ -74,17 +74,6 @@ class Normalise final : public Kernel {
   }
 
  private:
-  // The same rows as those of out.
-  static void check_rows(const Setup& setup, uint32_t which) {
-    const Operand& given = setup.operands[which];
-    if (!given.present) return;
-    const auto& out = setup.operands[operand::out].axes;
-    for (uint32_t i = 0; i < 3; ++i) {
-      const bool same = given.axes[i].chunk == out[i].chunk && (given.axes[i].stride == out[i].stride || out[i].chunk == 1);
-      if (!same) reject(setup, setup.spec->operands[which].at + 1 + params::kAxisWords * i, setup.spec->operands[which].name, "accepted: the same chunk as out has");
-    }
-  }
-
   // A value for every element of a row, or for every section of each row.
   void check_parameter(const Setup& setup, uint32_t which) const {
     const Operand& given = setup.operands[which];

@@ -24,10 +24,7 @@ struct Lines {
     outer = static_cast<int>(out[0].chunk);
     length = static_cast<int>(out[1].chunk);
     inner = static_cast<int>(out[2].chunk);
-    for (uint32_t i = 0; i < 3; ++i) {
-      const bool same = x.axes[i].chunk == out[i].chunk && (x.axes[i].stride == out[i].stride || out[i].chunk == 1);
-      if (!same) reject(setup, setup.spec->operands[0].at + 1 + params::kAxisWords * i, "x", "accepted: the same chunk as out has");
-    }
+    require_chunk(setup, 0, 1);
     if (length == 0) reject(setup, setup.spec->operands[0].at + 1 + params::kAxisWords, "length", "accepted: 1 or more");
   }
 

@@ -90,11 +90,6 @@ bool Window::single_tap(const Call& call, int64_t& first) const {
          w + int64_t{columns - 1} * sw < width;
 }
 
-float* Window::plane(int slot) const {
-  const size_t elements = plane_elements() + kOverrun;
-  return static_cast<float*>(scratch(kScratchPlane, elements * 2 * 4)) + static_cast<size_t>(slot) * elements;
-}
-
 // Those i in [0, count) with 0 <= coordinate + i * step < extent.
 Window::Range Window::inside(int64_t coordinate, int64_t step, int64_t count, int64_t extent) const {
   const int64_t first = coordinate >= 0 ? 0 : (-coordinate + step - 1) / step;
@@ -103,7 +98,8 @@ Window::Range Window::inside(int64_t coordinate, int64_t step, int64_t count, in
   return first < bounded ? Range{first, bounded} : Range{0, 0};
 }
 
-void Window::fill_border(const Call& call, uint32_t padding) const {
+// Whether the windows reach beyond the tensor.
+bool Window::has_border(const Call& call) const {
   const int64_t h = first_row(call), w = first_column(call);
   const Range all_rows = inside(h, 1, plane_rows_, x_h.extent);
   bool any = all_rows.end - all_rows.first < plane_rows_;
@@ -111,11 +107,7 @@ void Window::fill_border(const Call& call, uint32_t padding) const {
     const Range r = inside(w + p, sw, phase_columns_, width);
     any = any || r.end - r.first < phase_columns_;
   }
-  if (!any) return;
-  for (int slot = 0; slot < 2; ++slot) {
-    auto* words = reinterpret_cast<uint32_t*>(plane(slot));
-    std::fill(words, words + plane_elements(), padding);
-  }
+  return any;
 }
 
 Window::Plan Window::plan_copies(const Call& call) const {
@@ -148,14 +140,6 @@ Window::Plan Window::plan_copies(const Call& call) const {
     }
   }
   return {copies, count};
-}
-
-void Window::fill_channel(const Plan& plan, const float* channel, float* plane) const {
-  const ptrdiff_t stride = sw * x_w.stride;
-  for (int i = 0; i < plan.count; ++i) {
-    const Copy& c = plan.copies[i];
-    simd().copy_rows(channel + c.source, c.source_row, stride, plane + c.target, c.target_row, c.rows, c.columns);
-  }
 }
 
 }  // namespace onedispatch::kernels

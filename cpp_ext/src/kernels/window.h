@@ -6,6 +6,7 @@
 // touch, padding included. Columns are split by their phase modulo the horizontal stride, so that a
 // tap's values for neighbouring outputs are neighbours in memory whatever the stride.
 #pragma once
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -13,6 +14,16 @@
 #include "simd/simd.h"
 
 namespace onedispatch::kernels {
+
+// What moves the bits of elements of so many bytes.
+template <size_t Bytes>
+struct MovedAs {
+  using Type = float;
+};
+template <>
+struct MovedAs<1> {
+  using Type = uint8_t;
+};
 
 class Window {
  public:
@@ -48,18 +59,19 @@ class Window {
     return (channels - 1) * x_c.stride + (x_h.chunk - 1) * x_h.stride + (x_w.chunk - 1) * x_w.stride + 1;
   }
 
-  // Calls use(channel index, taps over its plane) for `channels` channels of words that start at `first`.
+  // Calls use(channel index, taps over its plane) for `channels` channels of elements that start at `first`.
   // Two planes in scratch take turns: the next one is filled before the last is used, so that its
   // stores have left the core's store buffer by then.
-  template <class Word, class Use>
-  void for_channels(const Call& call, const Word* first, int channels, Word padding, Use use) const {
-    uint32_t word;
-    std::memcpy(&word, &padding, sizeof word);
-    fill_border(call, word);
+  template <class Element, class Use>
+  void for_channels(const Call& call, const Element* first, int channels, Element padding, Use use) const {
+    using Moved = typename MovedAs<sizeof(Element)>::Type;  // copies move elements of any type
+    Moved bits;
+    std::memcpy(&bits, &padding, sizeof bits);
+    fill_border(call, bits);
     const Plan plan = plan_copies(call);
-    for (int c = 0; c <= channels; ++c) {  // copies move words of any type
-      if (c < channels) fill_channel(plan, reinterpret_cast<const float*>(first + c * x_c.stride), plane(c % 2));
-      if (c > 0) use(c - 1, plane_taps<Word>((c - 1) % 2));
+    for (int c = 0; c <= channels; ++c) {
+      if (c < channels) fill_channel(plan, reinterpret_cast<const Moved*>(first + c * x_c.stride), plane<Moved>(c % 2));
+      if (c > 0) use(c - 1, plane_taps<Element>((c - 1) % 2));
     }
   }
 
@@ -77,14 +89,18 @@ class Window {
   };
   void require_steps(const Setup& setup) const;
   Range inside(int64_t coordinate, int64_t step, int64_t count, int64_t extent) const;
-  float* plane(int slot) const;
+  template <class Moved>
+  Moved* plane(int slot) const {
+    const size_t elements = plane_elements() + kOverrun;
+    return static_cast<Moved*>(scratch(kScratchPlane, elements * 2 * sizeof(Moved))) + static_cast<size_t>(slot) * elements;
+  }
   size_t plane_elements() const {
     return static_cast<size_t>(plane_rows_) * static_cast<size_t>(sw) * static_cast<size_t>(phase_columns_);
   }
-  template <class Word>
-  TapsOf<Word> plane_taps(int slot) const {
-    TapsOf<Word> taps{};
-    taps.plane = reinterpret_cast<const Word*>(plane(slot));
+  template <class Element>
+  TapsOf<Element> plane_taps(int slot) const {
+    TapsOf<Element> taps{};
+    taps.plane = reinterpret_cast<const Element*>(plane<typename MovedAs<sizeof(Element)>::Type>(slot));
     taps.plane_row = static_cast<ptrdiff_t>(sh) * sw * phase_columns_;
     taps.offsets = offsets_.data();
     taps.taps = this->taps();
@@ -92,9 +108,25 @@ class Window {
     taps.columns = columns;
     return taps;
   }
-  void fill_border(const Call& call, uint32_t padding) const;
+  template <class Moved>
+  void fill_border(const Call& call, Moved padding) const {
+    if (!has_border(call)) return;
+    for (int slot = 0; slot < 2; ++slot) std::fill_n(plane<Moved>(slot), plane_elements(), padding);
+  }
+  bool has_border(const Call& call) const;
   Plan plan_copies(const Call& call) const;
-  void fill_channel(const Plan& plan, const float* channel, float* plane) const;
+  template <class Moved>
+  void fill_channel(const Plan& plan, const Moved* channel, Moved* plane) const {
+    const ptrdiff_t stride = sw * x_w.stride;
+    for (int i = 0; i < plan.count; ++i) {
+      const Copy& c = plan.copies[i];
+      if constexpr (sizeof(Moved) == 1) {
+        simd().copy_byte_rows(channel + c.source, c.source_row, stride, plane + c.target, c.target_row, c.rows, c.columns);
+      } else {
+        simd().copy_rows(channel + c.source, c.source_row, stride, plane + c.target, c.target_row, c.rows, c.columns);
+      }
+    }
+  }
 
   int plane_rows_ = 1;
   int phase_columns_ = 1;  // columns of one phase

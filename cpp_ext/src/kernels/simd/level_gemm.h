@@ -247,13 +247,13 @@ static void pack_b(const GemmI8& g, int groups, ptrdiff_t stride, uint32_t* pack
 
 template <int MR, int NV>
 static void tile_i8(const GemmI8& g, int groups, const uint32_t* a, const uint32_t* b, ptrdiff_t b_row, int32_t* c,
-                    const int32_t* start, int part) {
+                    const int32_t* start, const int32_t* row_start, int part) {
   I acc[MR][NV];
 #pragma GCC unroll 8
   for (int v = 0; v < NV; ++v) {
     const I first = load_i(start + v * kLanes);
 #pragma GCC unroll 8
-    for (int m = 0; m < MR; ++m) acc[m][v] = first;
+    for (int m = 0; m < MR; ++m) acc[m][v] = add_wrap(first, splat_i(row_start[m]));
   }
   for (int q = 0; q < groups; ++q, b += b_row) {
     I row[NV];
@@ -283,7 +283,7 @@ static void tile_i8(const GemmI8& g, int groups, const uint32_t* a, const uint32
 }
 
 using TileI8 = void (*)(const GemmI8&, int, const uint32_t*, const uint32_t*, ptrdiff_t, int32_t*,
-                        const int32_t*, int);
+                        const int32_t*, const int32_t*, int);
 static constexpr TileI8 kTilesI8[4][3] = {
     {tile_i8<kBigM, 1>, tile_i8<kBigM, 2>, tile_i8<kBigM, 3>},
     {tile_i8<4, 1>, tile_i8<4, 2>, tile_i8<4, 3>},
@@ -309,15 +309,20 @@ OD_INLINE void correct_zero_points(const GemmI8& g, const int32_t* a_sums, const
   }
 }
 
-// Fills start[n] with what every row of column n begins with. True when that corrects all zero
-// points: one zero point for all rows of A and none for B (the usual case).
-OD_INLINE bool start_from_zero_points(const GemmI8& g, const int32_t* b_sums, ptrdiff_t stride, int32_t* start) {
+// Fills start[n] and row_start[m], whose sum element [m][n] begins with. True when that corrects all zero
+// points: one zero point for all rows of A and one for all columns of B (the usual case).
+OD_INLINE bool start_from_zero_points(const GemmI8& g, const int32_t* a_sums, const int32_t* b_sums, ptrdiff_t stride,
+                                      int32_t* start, int32_t* row_start) {
   const int32_t a_shift = g.a_signed ? 128 : 0, b_shift = g.b_signed ? 0 : 128;
   bool simple = true;
-  for (int n = 0; n < g.n; ++n) simple &= g.b_zero[n] == b_shift;
+  for (int n = 1; n < g.n; ++n) simple &= g.b_zero[n] == g.b_zero[0];
   for (int m = 1; m < g.m; ++m) simple &= g.a_zero[m] == g.a_zero[0];
-  const I factor = splat_i(simple ? -(g.a_zero[0] + a_shift) : 0);
+  const bool packed = kVnni && simple;  // other levels have taken the zero points from the values
+  const auto az = packed ? static_cast<uint32_t>(g.a_zero[0] + a_shift) : 0u;
+  const auto bz = packed ? static_cast<uint32_t>(g.b_zero[0] - b_shift) : 0u;
+  const I factor = splat_i(static_cast<int32_t>(0u - az));
   for (ptrdiff_t n = 0; n < stride; n += kLanes) store_i(start + n, mul_wrap(factor, load_i(b_sums + n)));
+  for (int m = 0; m < g.m; ++m) row_start[m] = static_cast<int32_t>((static_cast<uint32_t>(g.k) * az - static_cast<uint32_t>(a_sums[m])) * bz);
   return simple;
 }
 
@@ -325,7 +330,7 @@ static void gemm_i8(const GemmI8& g) {
   constexpr int kRows[4] = {kBigM, 4, 2, 1};
   const int groups = (g.k + kGroup - 1) / kGroup;
   const ptrdiff_t stride = (g.n + kLanes - 1) / kLanes * kLanes;
-  auto* a = static_cast<uint32_t*>(scratch(kScratchPackA, (static_cast<size_t>(g.m) * groups + g.m + 1) * 4));
+  auto* a = static_cast<uint32_t*>(scratch(kScratchPackA, (static_cast<size_t>(g.m) * groups + 2 * g.m + 1) * 4));
   auto* b = static_cast<uint32_t*>(scratch(kScratchPackB, static_cast<size_t>(stride) * (groups + 2) * 4));
   auto* a_sums = reinterpret_cast<int32_t*>(a + static_cast<ptrdiff_t>(g.m) * groups);
   auto* b_sums = reinterpret_cast<int32_t*>(b + stride * groups);
@@ -336,14 +341,15 @@ static void gemm_i8(const GemmI8& g) {
   }
   pack_b(g, groups, stride, b, b_sums);
   int32_t* start = b_sums + stride;
-  const bool corrected = start_from_zero_points(g, b_sums, stride, start);
+  int32_t* row_start = a_sums + g.m;
+  const bool corrected = start_from_zero_points(g, a_sums, b_sums, stride, start, row_start);
   for (int n = 0; n < g.n;) {
     const int vectors = panel_vectors((g.n - n + kLanes - 1) / kLanes);
     const int width = vectors * kLanes < g.n - n ? vectors * kLanes : g.n - n;
     for (int m = 0, step = 0; m < g.m; m += kRows[step]) {
       while (kRows[step] > g.m - m) ++step;
       kTilesI8[step][vectors - 1](g, groups, a + static_cast<ptrdiff_t>(m) * groups, b + n, stride,
-                                  g.c + m * g.c_m + n, start + n, width - (vectors - 1) * kLanes);
+                                  g.c + m * g.c_m + n, start + n, row_start + m, width - (vectors - 1) * kLanes);
     }
     n += width;
   }

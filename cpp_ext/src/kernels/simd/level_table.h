@@ -12,8 +12,9 @@ const SimdLevel& OD_JOIN(OD_LEVEL, _level)() {
       OD_TEXT(OD_LEVEL), word_level<float>(), word_level<int32_t>(), word_level<uint32_t>(), widen_elements, narrow_words,
       gemm_f32,          gemm_i32,            gemm_i8,               requantise,             unary,          binary,
       muladd,            add_scaled,          affine,                binary_int,             unary_int,      transpose,
-      copy_strided,      copy_rows,           im2col,                taps_mac,               softmax_row,    softmax_columns,
-      lrn_row,           rotate,              compare,               select_elements,        places,         found_places,
+      copy_strided,      copy_rows,           copy_byte_rows,        im2col,                 im2col_bytes,   taps_mac,
+      taps_mac_i32,      softmax_row,         softmax_columns,       lrn_row,                rotate,         quantise,
+      dequantise,        combine,             compare,               select_elements,        places,         found_places,
       binary_func};
   return level;
 }

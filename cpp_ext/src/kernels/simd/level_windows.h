@@ -49,17 +49,33 @@ static void copy_rows(const float* x, ptrdiff_t x_row, ptrdiff_t stride, float* 
   for (int r = 0; r < rows; ++r) copy_run(x + r * x_row, stride, y + r * y_row, n);
 }
 
-// One row of output pixels per tap. Each run is written in whole vectors: what is too much is
-// overwritten by the next run, so the buffer needs kOverrun elements of slack at its end.
-static void im2col(const Taps& t) {
-  for (int tap = 0; tap < t.taps; ++tap) {
-    const float* from = t.plane + t.offsets[tap];
-    float* to = t.out + tap * t.out_row;
-    for (int r = 0; r < t.rows; ++r, from += t.plane_row, to += t.columns) {
-      for (int i = 0; i < t.columns; i += kLanes) store(to + i, load(from + i));
+static void copy_byte_rows(const uint8_t* x, ptrdiff_t x_row, ptrdiff_t stride, uint8_t* y, ptrdiff_t y_row, int rows, int n) {
+  for (int r = 0; r < rows; ++r, x += x_row, y += y_row) {
+    if (stride == 1) {
+      __builtin_memcpy(y, x, static_cast<size_t>(n));
+    } else if (stride == 2) {
+      for (int i = 0; i < n; ++i) y[i] = x[2 * i];
+    } else {
+      for (int i = 0; i < n; ++i) y[i] = x[i * stride];
     }
   }
 }
+
+// One row of output pixels per tap. Each run is written in whole vectors: what is too much is
+// overwritten by the next run, so the buffer needs kOverrun elements of slack at its end.
+template <class Element>
+OD_INLINE void columns_of(const TapsOf<Element>& t) {
+  for (int tap = 0; tap < t.taps; ++tap) {
+    const Element* from = t.plane + t.offsets[tap];
+    Element* to = t.out + tap * t.out_row;
+    for (int r = 0; r < t.rows; ++r, from += t.plane_row, to += t.columns) {
+      for (int i = 0; i < t.columns; i += kOverrun) __builtin_memcpy(to + i, from + i, kOverrun * sizeof(Element));
+    }
+  }
+}
+
+static void im2col(const Taps& t) { columns_of(t); }
+static void im2col_bytes(const TapsOf<uint8_t>& t) { columns_of(t); }
 
 // acc of Rows output rows x one vector of pixels at a time: independent chains hide the latency.
 template <int Rows, class Word, class Fn>
@@ -96,6 +112,10 @@ OD_INLINE void all_taps(const TapsOf<Word>& t, Vector<Word> start, Fn step) {
 
 static void taps_mac(const Taps& t, const float* weights, float bias) {
   all_taps(t, splat(bias), [&](F acc, F x, int tap) { return fma(splat(weights[tap]), x, acc); });
+}
+
+static void taps_mac_i32(const TapsOf<int32_t>& t, const int32_t* weights, int32_t bias) {
+  all_taps(t, splat_i(bias), [&](I acc, I x, int tap) { return add_wrap(acc, mul_wrap(splat_i(weights[tap]), x)); });
 }
 
 // NaN are passed over. The padding is the least value and changes nothing.

@@ -84,7 +84,7 @@ struct Reduction {
 enum Places : int32_t { kElsewhere = -1, kOutside = -2 };
 enum PlacesSeen : uint32_t { kSomeFound = 1, kSomeOutside = 2 };
 
-constexpr int kOverrun = 16;  // widest vector in f32 lanes
+constexpr int kOverrun = 16;  // widest vector in f32 lanes; bytes move by as many
 
 // What is the same for every type of 32-bit words: float, int32_t, uint32_t.
 template <class Word>
@@ -93,6 +93,22 @@ struct WordLevel {
   void (*taps_sum)(const TapsOf<Word>&);
   void (*reduce_columns)(const Reduction<Word>&);           // contiguous along i, rows of any k stride
   Word (*reduce_row)(uint32_t mode, const Word* x, int n);  // n >= 1, contiguous along k
+};
+
+// y = saturate(round to even(fused(a * first + fused(b * second + shift)))), or where it is a product
+// saturate(round to even((a - zero_a) * (b - zero_b) * first + shift)), each step rounded; of n elements, or one where
+// a step is 0.
+struct Combine {
+  uint32_t dtype;
+  bool product;
+  float first, second, shift;
+  int32_t zero_a, zero_b;
+  const void* a;
+  int step_a;
+  const void* b;
+  int step_b;
+  void* y;
+  size_t n;
 };
 
 struct SimdLevel {
@@ -120,8 +136,11 @@ struct SimdLevel {
   void (*transpose)(const float* x, ptrdiff_t x_row, int rows, int columns, float* y, ptrdiff_t y_row);
   void (*copy_strided)(const float* x, ptrdiff_t stride, float* y, int n);
   void (*copy_rows)(const float* x, ptrdiff_t x_row, ptrdiff_t stride, float* y, ptrdiff_t y_row, int rows, int n);
+  void (*copy_byte_rows)(const uint8_t* x, ptrdiff_t x_row, ptrdiff_t stride, uint8_t* y, ptrdiff_t y_row, int rows, int n);
   void (*im2col)(const Taps&);
+  void (*im2col_bytes)(const TapsOf<uint8_t>&);
   void (*taps_mac)(const Taps&, const float* weights, float bias);
+  void (*taps_mac_i32)(const TapsOf<int32_t>&, const int32_t* weights, int32_t bias);  // wraps
   // Differences, exponentials and their sums are rounded to `steps`, a float type of params::dtype.
   void (*softmax_row)(uint32_t steps, bool log, const float* x, float* y, int n);
   void (*softmax_columns)(uint32_t steps, bool log, const float* x, float* y, int length, ptrdiff_t stride, int n);
@@ -131,6 +150,12 @@ struct SimdLevel {
   // Pairs of x turned: first * cos - second * sin, then second * cos + first * sin; `half` pairs of elements that lie
   // so far apart, or of neighbours.
   void (*rotate)(const float* x, const float* cos, const float* sin, int half, bool interleaved, float* y);
+  // y = saturate(round to even(x / scale) + zero), integers of dtype (i8, u8, i16, u16), and y = (x - zero) * scale of
+  // them or of i32. Where a step is 0, one value for all; zero: nullptr for none.
+  void (*quantise)(uint32_t dtype, const float* x, int sx, const float* scale, int ss, const void* zero, int sz, void* y, size_t n);
+  void (*dequantise)(uint32_t dtype, const void* x, int sx, const float* scale, int ss, const void* zero, int sz, float* y, size_t n);
+  // Two operands of i8 or u8, each with a scale and a zero point, as a quantised sum or product of them.
+  void (*combine)(const Combine&);
   // Truth values of one or two operands (functions of params::comparison; floats as f32).
   void (*compare)(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, uint8_t* y, size_t n);
   // y[i] = c[i] ? a[i] : b[i], of elements of 1, 2, 4 or 8 bytes at multiples of their size.

@@ -50,6 +50,7 @@ OD_INLINE F even_lanes(F a, F b) {
 #include "level_wide.h"
 #include "level_math.h"
 #include "level_integers.h"
+#include "level_quantise.h"
 #include "level_rows.h"
 #include "level_windows.h"
 #include "level_logic.h"

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// od::conv and od::dwconv of bytes: sum (x - x_zero) * (w - w_zero) in int32, which wraps, then the bias, then a
+// scale where results are to be narrow. Bytes stay bytes on their way to the products of od::conv.
+#include "conv_integer.h"
+
+#include <algorithm>
+
+#include "simd/simd.h"
+#include "window.h"
+#include "words.h"
+
+namespace onedispatch::kernels {
+
+namespace {
+
+constexpr size_t kColumnBytes = 128 * 1024;  // of im2col at a time: they stay in L2
+
+// Where the operands and scalars of a kernel stand in its declaration.
+struct Places {
+  uint32_t w, bias, x_zero, w_zero, scale, out_zero, out, kh, pad, out_zero_word;
+};
+namespace c = params::conv;
+constexpr Places kConv{c::operand::w,     c::operand::bias,     c::operand::x_zero, c::operand::w_zero, c::operand::scale,
+                       c::operand::out_zero, c::operand::out, c::scalar::kh,     c::scalar::pad,     c::out_zero_co};
+namespace d = params::dwconv;
+constexpr Places kDepthwise{d::operand::w,     d::operand::bias,     d::operand::x_zero, d::operand::w_zero, d::operand::scale,
+                            d::operand::out_zero, d::operand::out, d::scalar::kh,     d::scalar::pad,     d::out_zero_c};
+
+// What both have in common: zero points, and what becomes of sums.
+class IntegerWindows : public Kernel {
+ protected:
+  IntegerWindows(const Setup& setup, const Places& at)
+      : window_(setup, at.kh),
+        out_(setup.operands[at.out].dtype),
+        pad_(static_cast<int32_t>(setup.scalars[at.pad])),
+        w_(setup.operands[at.w]),
+        bias_(setup.operands[at.bias]),
+        x_zero_(setup.operands[at.x_zero]),
+        w_zero_(setup.operands[at.w_zero]),
+        scale_(setup.operands[at.scale]),
+        out_zero_(setup.operands[at.out_zero]) {
+    if (!is_word(out_) && !scale_.present) reject(setup, at.out_zero_word - 1, "scale", "sums need one to become narrow");
+    if (x_zero_.axes[0].stride != 0 || out_zero_.axes[0].stride != 0) {
+      reject(setup, at.out_zero_word + 2, "x_zero and out_zero: stride", "accepted: 0, one for all channels");
+    }
+  }
+
+  // Where the parameters of the tile's first channel lie, in elements. Rejects what the chunks do not hold.
+  struct Parameters {
+    int64_t bias, w_zero, scale;
+  };
+  Parameters parameters(const Call& call) const {
+    const int64_t first = call.origin[window_.dim_c], count = window_.tile_c;
+    return {bias_.axes[0].local(first, first, count, "bias"), w_zero_.axes[0].local(first, first, count, "w_zero"),
+            scale_.axes[0].local(first, first, count, "scale")};
+  }
+
+  // Value number `i` of an operand as int32; 0 where it is absent.
+  static int32_t value(const Operand& x, const Call& call, int64_t i) {
+    if (!x.present) return 0;
+    int32_t found;
+    const uint32_t bytes = element_bytes(x.dtype);
+    if (bytes == 4) {
+      std::memcpy(&found, x.in(call) + i * 4, 4);
+    } else {
+      simd().widen(x.dtype, x.in(call) + i * bytes, &found, 1);
+    }
+    return found;
+  }
+  // What x has for its zero, and what lies around it.
+  int32_t x_zero(const Call& call) const { return value(x_zero_, call, 0); }
+  int32_t around(const Call& call) const { return x_zero_.present ? x_zero(call) : pad_; }
+  int32_t w_zero(const Call& call, const Parameters& at, int64_t c) const { return value(w_zero_, call, at.w_zero + c * w_zero_.axes[0].stride); }
+
+  // The sums [channel][pixel] with their biases, as they are or narrow.
+  void finish(const Call& call, const Parameters& at, int32_t* sums) const {
+    const auto pixels = static_cast<size_t>(window_.pixels());
+    const int32_t zero = value(out_zero_, call, 0);
+    for (int64_t c = 0; c < window_.tile_c; ++c) {
+      int32_t* row = sums + static_cast<size_t>(c) * pixels;
+      if (bias_.present) {
+        const int32_t bias = value(bias_, call, at.bias + c * bias_.axes[0].stride);
+        simd().binary_int(params::eltwise_func::add_, params::dtype::i32, row, 1, &bias, 0, row, pixels);
+      }
+      if (!scale_.present) continue;
+      const float* scale = scale_.f32_in(call) + at.scale + c * scale_.axes[0].stride;
+      uint8_t* out = call.out + static_cast<size_t>(c) * pixels * element_bytes(out_);
+      simd().requantise({row, 0, scale, false, zero, out_, out, 0, 1, window_.pixels()});
+    }
+  }
+
+  Window window_;
+  uint32_t out_;  // element type
+  int32_t pad_;
+  Operand w_, bias_, x_zero_, w_zero_, scale_, out_zero_;
+};
+
+class IntegerConv final : public IntegerWindows {
+ public:
+  explicit IntegerConv(const Setup& setup) : IntegerWindows(setup, kConv), outputs_(w_.axes[0]), channels_(w_.axes[1]), taps_(w_.axes[2]) {
+    if (!w_.present) return;
+    if (outputs_.chunk != window_.tile_c || taps_.chunk < window_.taps() || taps_.stride > 1) {
+      reject(setup, c::w_k + 2, "weights", "accepted: the tile of co, kh * kw taps or more that lie side by side");
+    }
+  }
+
+  void check(const Call& call) const override {
+    parameters(call);
+    if (call.k_count == 0) return;
+    window_.check(call);
+    channel(call);
+    first_weight(call);
+  }
+
+  void run(const Call& call) const override {
+    const Parameters at = parameters(call);
+    const auto elements = static_cast<size_t>(window_.tile_c) * static_cast<size_t>(window_.pixels());
+    const Result<int32_t> result(out_, call, elements);
+    if (call.k_count == 0) {
+      if (call.k_index == 0) std::fill_n(result.words, elements, 0);
+    } else {
+      accumulate(call, at, result.words);
+    }
+    if (call.k_last) finish(call, at, result.words);
+  }
+
+ private:
+  int64_t channel(const Call& call) const { return window_.x_c.local(call.k_first, call.k_first, call.k_count, "conv: x along k"); }
+  // First weight of the call; its chunk may be shifted back into the tensor.
+  int64_t first_weight(const Call& call) const { return channels_.local(call.k_first, call.k_first, call.k_count, "conv: w along k"); }
+
+  void accumulate(const Call& call, const Parameters& at, int32_t* sums) const;
+  void point_at_weights(const Call& call, GemmI8& g) const;
+  void accumulate_planes(const Call& call, GemmI8& g, const uint8_t* x) const;
+
+  Axis outputs_, channels_, taps_;
+};
+
+// Channels and taps are one reduction. Windows that are filled up to whole words are brought together.
+void IntegerConv::point_at_weights(const Call& call, GemmI8& g) const {
+  const int taps = window_.taps();
+  g.a = w_.in(call) + first_weight(call);
+  g.a_m = outputs_.stride;
+  g.a_k = taps == 1 ? channels_.stride : 1;
+  if (taps == 1 || channels_.stride == taps || call.k_count == 1) return;
+  const ptrdiff_t row = ptrdiff_t{call.k_count} * taps;
+  auto* together = static_cast<uint8_t*>(scratch(kScratchOtherWords, static_cast<size_t>(g.m) * static_cast<size_t>(row)));
+  for (int m = 0; m < g.m; ++m) {
+    simd().copy_byte_rows(g.a + m * g.a_m, channels_.stride, 1, together + m * row, taps, static_cast<int>(call.k_count), taps);
+  }
+  g.a = together;
+  g.a_m = row;
+}
+
+void IntegerConv::accumulate(const Call& call, const Parameters& at, int32_t* sums) const {
+  GemmI8 g{};
+  g.m = window_.tile_c;
+  g.n = window_.pixels();
+  g.b_n = 1;
+  g.c = sums;
+  g.c_m = g.n;
+  g.a_signed = w_.dtype == params::dtype::i8;
+  g.b_signed = window_.x.dtype == params::dtype::i8;
+  g.accumulate = call.k_index != 0;
+  auto* zeros = static_cast<int32_t*>(scratch(kScratchRow, static_cast<size_t>(g.m + g.n) * 4));
+  for (int m = 0; m < g.m; ++m) zeros[m] = w_zero(call, at, m);
+  std::fill_n(zeros + g.m, g.n, x_zero(call));
+  g.a_zero = zeros;
+  g.b_zero = zeros + g.m;
+  point_at_weights(call, g);
+  const uint8_t* x = window_.x.in(call) + channel(call);
+  int64_t first = 0;
+  if (window_.single_tap(call, first) && window_.contiguous()) {
+    g.b = x + first;
+    g.b_k = window_.x_c.stride;
+    g.k = static_cast<int>(call.k_count);
+    simd().gemm_i8(g);
+  } else {
+    accumulate_planes(call, g, x);
+  }
+}
+
+// Blocks of columns: rows are appended, and what is there is multiplied when full.
+void IntegerConv::accumulate_planes(const Call& call, GemmI8& g, const uint8_t* x) const {
+  const int taps = window_.taps();
+  const ptrdiff_t row = (g.n + kOverrun - 1) / kOverrun * kOverrun;
+  const int block = std::max<int>(4, static_cast<int>(kColumnBytes / static_cast<size_t>(row)) / 4 * 4);
+  auto* columns = static_cast<uint8_t*>(scratch(kScratchColumns, static_cast<size_t>(row) * static_cast<size_t>(block) + kOverrun));
+  g.b = columns;
+  g.b_k = row;
+  const auto flush = [&] {
+    if (g.k == 0) return;
+    simd().gemm_i8(g);
+    g.a += g.k * g.a_k;
+    g.k = 0;
+    g.accumulate = true;
+  };
+  window_.for_channels<uint8_t>(call, x, static_cast<int>(call.k_count), static_cast<uint8_t>(around(call)), [&](int, TapsOf<uint8_t> some) {
+    const int32_t* offsets = some.offsets;
+    some.out_row = row;
+    for (int tap = 0; tap < taps; tap += some.taps) {
+      if (g.k == block) flush();
+      some.offsets = offsets + tap;
+      some.taps = std::min(taps - tap, block - g.k);
+      some.out = columns + g.k * row;
+      simd().im2col_bytes(some);
+      g.k += some.taps;
+    }
+  });
+  flush();
+}
+
+class IntegerDepthwiseConv final : public IntegerWindows {
+ public:
+  explicit IntegerDepthwiseConv(const Setup& setup) : IntegerWindows(setup, kDepthwise), channels_(w_.axes[0]), taps_(w_.axes[1]) {
+    if (taps_.chunk < window_.taps() || taps_.stride > 1 || channels_.chunk != window_.tile_c) {
+      reject(setup, d::w_c, "weights", "accepted: [tile of c][kh * kw or more], row-major");
+    }
+  }
+
+  void check(const Call& call) const override {
+    parameters(call);
+    window_.check(call);
+    window_.channel(call);
+  }
+
+  void run(const Call& call) const override {
+    const Parameters at = parameters(call);
+    const int taps = window_.taps(), channels = window_.tile_c;
+    const auto pixels = static_cast<size_t>(window_.pixels());
+    const Result<int32_t> result(out_, call, static_cast<size_t>(channels) * pixels);
+    const int32_t* x = words_in<int32_t>(window_.x, call, window_.channel(call), window_.channels_reach(channels), kScratchWords);
+    auto* weights = static_cast<int32_t*>(scratch(kScratchOtherWords, static_cast<size_t>(taps) * 4));
+    window_.for_channels<int32_t>(call, x, channels, around(call), [&](int c, TapsOf<int32_t> some) {
+      simd().widen(w_.dtype, w_.in(call) + c * channels_.stride, weights, static_cast<size_t>(taps));
+      const int32_t zero = w_zero(call, at, c);
+      uint32_t sum = 0;
+      for (int tap = 0; tap < taps; ++tap) sum += static_cast<uint32_t>(weights[tap] -= zero);
+      some.out = result.words + static_cast<size_t>(c) * pixels;
+      some.out_row = window_.columns;
+      simd().taps_mac_i32(some, weights, static_cast<int32_t>(0 - static_cast<uint32_t>(x_zero(call)) * sum));
+    });
+    finish(call, at, result.words);
+  }
+
+ private:
+  Axis channels_, taps_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Kernel> make_integer_conv(const Setup& setup) { return std::make_unique<const IntegerConv>(setup); }
+std::unique_ptr<const Kernel> make_integer_depthwise_conv(const Setup& setup) { return std::make_unique<const IntegerDepthwiseConv>(setup); }
+
+}  // namespace onedispatch::kernels

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// od::gemm_nbits: C[m][n] = finish(sum_k A[m][k] * (B[k][n] - zero[k / block][n]) * scale[k / block][n]), the
+// weights B in 4 or 8 bits.
+//
+// bfloat16: weights are scaled, rounded to bfloat16 and multiplied. Other floats: weights less their zero points
+// are multiplied as they are, and the sums of a block are scaled.
+#include <algorithm>
+
+#include "kernel.h"
+#include "simd/simd.h"
+#include "words.h"
+
+namespace onedispatch::kernels {
+
+namespace {
+
+namespace arg = params::gemm_nbits;
+namespace operand = params::gemm_nbits::operand;
+namespace func = params::eltwise_func;
+
+class GemmNbits final : public Kernel {
+ public:
+  explicit GemmNbits(const Setup& setup);
+
+  void check(const Call& call) const override { place(call); }
+  void run(const Call& call) const override;
+
+ private:
+  // Local positions, in elements, of what one call reads.
+  struct Place {
+    int64_t a, b, scale, zero, bias;
+  };
+  Place place(const Call& call) const;
+  void check_lies(const Setup& setup) const;
+  GemmF32 product(const Call& call, const Place& at, int blocks) const;
+  void add_weighted(const Call& call, const Place& at, float* sums) const;
+  void add_scaled(const Call& call, const Place& at, float* sums) const;
+  void widen(const Call& call, const Place& at, int64_t block, const float* scale, float* weights) const;
+  const float* row(const Operand& values, const Call& call, int64_t at, ScratchSlot slot) const;
+  void finish(const Call& call, const Place& at, const Result<float>& result) const;
+
+  uint32_t dim_m_, dim_n_, bits_;
+  int m_, n_;
+  Operand a_, b_, scale_, zero_, bias_;
+  uint32_t out_;  // element type
+  int64_t block_, bytes_;
+  bool scales_sums_;
+  Activation activation_;
+};
+
+GemmNbits::GemmNbits(const Setup& setup)
+    : dim_m_(setup.roles[0]),
+      dim_n_(setup.roles[1]),
+      bits_(setup.scalars[arg::scalar::bits]),
+      m_(static_cast<int>(setup.tile(0))),
+      n_(static_cast<int>(setup.tile(1))),
+      a_(setup.operands[operand::a]),
+      b_(setup.operands[operand::b]),
+      scale_(setup.operands[operand::scale]),
+      zero_(setup.operands[operand::zero]),
+      bias_(setup.operands[operand::bias]),
+      out_(setup.operands[operand::out].dtype),
+      block_(a_.axes[2].chunk),
+      bytes_(b_.axes[1].chunk),
+      scales_sums_(a_.dtype != params::dtype::bf16),
+      activation_(setup, arg::scalar::act) {
+  if (bits_ != 4 && bits_ != 8) reject(setup, arg::bits, "bits", "weights of 4 or 8 bits are accepted");
+  check_lies(setup);
+}
+
+// Members of a block lie side by side in a, columns in everything else.
+void GemmNbits::check_lies(const Setup& setup) const {
+  const auto& a = a_.axes;
+  if (a_.present && (a[2].stride != 1 || a[1].stride != block_)) {
+    reject(setup, arg::a_k + 2, "a", "accepted: members of a block side by side, block after block");
+  }
+  if (!b_.present) return;
+  if (bytes_ * 8 != block_ * bits_) {
+    reject(setup, arg::b_bytes + 1, "bytes of a block of weights", "accepted: " + std::to_string(block_ * bits_ / 8));
+  }
+  const auto& b = b_.axes;
+  if (b[2].stride != 1 || b[2].chunk != n_ || b[1].stride != n_ || b[0].stride != n_ * bytes_) {
+    reject(setup, arg::b_n + 2, "b", "accepted: rows of the tile of n, one after the other");
+  }
+  for (const Operand* x : {&scale_, &zero_}) {
+    if (!x->present) continue;
+    const auto& axes = x->axes;
+    if (axes[1].stride != 1 || axes[0].stride != n_) reject(setup, arg::scale_n + 2, "scales and zero points", "accepted: rows of the tile of n");
+  }
+  if (bias_.present && bias_.axes[0].stride != 1) reject(setup, arg::bias_n + 2, "bias", "accepted: values side by side");
+}
+
+GemmNbits::Place GemmNbits::place(const Call& call) const {
+  const int64_t om = call.origin[dim_m_], on = call.origin[dim_n_], k = call.k_first, count = call.k_count;
+  Place at{};
+  if (count != 0) {
+    at.a = a_.axes[0].local(om, om, m_, "gemm_nbits: a along m") + a_.axes[1].local(k, k, count, "gemm_nbits: a along k");
+    at.b = b_.axes[0].local(k, k, count, "gemm_nbits: b along k") + b_.axes[2].local(on, on, n_, "gemm_nbits: b along n");
+    at.scale = scale_.axes[0].local(k, k, count, "gemm_nbits: scale along k") + scale_.axes[1].local(on, on, n_, "gemm_nbits: scale along n");
+    if (zero_.present) {
+      at.zero = zero_.axes[0].local(k, k, count, "gemm_nbits: zero along k") + zero_.axes[1].local(on, on, n_, "gemm_nbits: zero along n");
+    }
+  }
+  if (bias_.present) at.bias = bias_.axes[0].local(on, on, n_, "gemm_nbits: bias");
+  return at;
+}
+
+void GemmNbits::run(const Call& call) const {
+  const Place at = place(call);
+  const Result<float> result(out_, call, static_cast<size_t>(m_) * static_cast<size_t>(n_));
+  if (call.k_index == 0) std::fill_n(result.words, static_cast<size_t>(m_) * static_cast<size_t>(n_), 0.0f);
+  if (call.k_count != 0) {
+    if (scales_sums_) {
+      add_scaled(call, at, result.words);
+    } else {
+      add_weighted(call, at, result.words);
+    }
+  }
+  if (call.k_last) finish(call, at, result);
+}
+
+// The product of `blocks` blocks of a; what it is multiplied by and where it goes are left open.
+GemmF32 GemmNbits::product(const Call& call, const Place& at, int blocks) const {
+  const int64_t reach = (m_ - 1) * a_.axes[0].stride + static_cast<int64_t>(call.k_count) * block_;
+  GemmF32 g{};
+  g.a = words_in<float>(a_, call, at.a, reach, kScratchWords);
+  g.a_m = a_.axes[0].stride;
+  g.a_k = 1;
+  g.b_k = n_;
+  g.c_m = n_;
+  g.m = m_;
+  g.n = n_;
+  g.k = static_cast<int>(blocks * block_);
+  return g;
+}
+
+void GemmNbits::add_weighted(const Call& call, const Place& at, float* sums) const {
+  const size_t members = static_cast<size_t>(block_) * static_cast<size_t>(n_);
+  auto* weights = static_cast<float*>(scratch(kScratchOtherWords, call.k_count * members * 4));
+  for (int64_t i = 0; i < call.k_count; ++i) {
+    widen(call, at, i, row(scale_, call, at.scale + i * n_, kScratchRow), weights + static_cast<size_t>(i) * members);
+  }
+  auto* rounded = scratch(kScratchPlane, call.k_count * members * 2);
+  simd().narrow(params::dtype::bf16, weights, rounded, call.k_count * members);
+  simd().widen(params::dtype::bf16, rounded, weights, call.k_count * members);
+  GemmF32 g = product(call, at, static_cast<int>(call.k_count));
+  g.b = weights;
+  g.c = sums;
+  g.accumulate = true;
+  simd().gemm_f32(g);
+}
+
+void GemmNbits::add_scaled(const Call& call, const Place& at, float* sums) const {
+  const size_t n = static_cast<size_t>(n_), m = static_cast<size_t>(m_);
+  auto* weights = static_cast<float*>(scratch(kScratchOtherWords, static_cast<size_t>(block_) * n * 4));
+  auto* made = static_cast<float*>(scratch(kScratchSums, m * n * 4));
+  GemmF32 g = product(call, at, 1);
+  g.b = weights;
+  g.c = made;
+  for (int64_t i = 0; i < call.k_count; ++i, g.a += block_) {
+    widen(call, at, i, nullptr, weights);
+    simd().gemm_f32(g);
+    const float* scale = row(scale_, call, at.scale + i * n_, kScratchRow);
+    for (size_t at_row = 0; at_row < m * n; at_row += n) simd().muladd(made + at_row, 1, scale, 1, sums + at_row, 1, sums + at_row, n);
+  }
+}
+
+// `n` values as floats: where they lie, or widened.
+const float* GemmNbits::row(const Operand& values, const Call& call, int64_t at, ScratchSlot slot) const {
+  return words_in<float>(values, call, at, n_, slot);
+}
+
+// Weights [block][n] of a block less their zero points, times their scales where those are given. A byte holds two
+// weights of 4 bits, the earlier one below.
+void GemmNbits::widen(const Call& call, const Place& at, int64_t block, const float* scale, float* weights) const {
+  const size_t n = static_cast<size_t>(n_);
+  const uint8_t* from = b_.in(call) + at.b + block * b_.axes[0].stride;
+  auto* apart = static_cast<uint8_t*>(scratch(kScratchColumns, 2 * n));
+  const bool floats = zero_.present && zero_.dtype != params::dtype::u8;
+  const float one = 1.0f;
+  const auto middle = static_cast<uint8_t>(1u << (bits_ - 1));
+  const uint8_t* zeros = zero_.present && !floats ? zero_.in(call) + at.zero + block * n_ : &middle;
+  const float* shifts = floats ? row(zero_, call, at.zero + block * n_, kScratchPlan) : nullptr;
+  const auto place = [&](const uint8_t* x, float* to) {
+    const uint8_t none = 0;
+    const uint8_t* less = floats ? &none : zeros;
+    const bool scales_now = scale != nullptr && !floats;
+    simd().dequantise(params::dtype::u8, x, 1, scales_now ? scale : &one, scales_now ? 1 : 0, less, less == zeros && zero_.present ? 1 : 0, to, n);
+    if (!floats) return;
+    simd().binary(func::sub_, to, 1, shifts, 1, to, n);
+    if (scale != nullptr) simd().binary(func::mul_, to, 1, scale, 1, to, n);
+  };
+  for (int64_t byte = 0; byte < bytes_; ++byte, from += n) {
+    if (bits_ == 8) {
+      place(from, weights);
+      weights += n;
+      continue;
+    }
+    for (size_t i = 0; i < n; ++i) {
+      apart[i] = from[i] & 15;
+      apart[n + i] = static_cast<uint8_t>(from[i] >> 4);
+    }
+    place(apart, weights);
+    place(apart + n, weights + n);
+    weights += 2 * n;
+  }
+}
+
+void GemmNbits::finish(const Call& call, const Place& at, const Result<float>& result) const {
+  const size_t n = static_cast<size_t>(n_), all = static_cast<size_t>(m_) * n;
+  if (bias_.present) {
+    const float* bias = bias_.f32_in(call) + at.bias;
+    for (size_t at_row = 0; at_row < all; at_row += n) {
+      simd().binary(func::add_, result.words + at_row, 1, bias, 1, result.words + at_row, n);
+    }
+  }
+  activation_.apply(result.words, all);
+  result.finish();
+}
+
+}  // namespace
+
+ONEDISPATCH_KERNEL(gemm_nbits, make<GemmNbits>)
+
+}  // namespace onedispatch::kernels

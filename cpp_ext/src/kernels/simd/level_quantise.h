@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Floats as integers of a scale and a zero point, and back. Plain loops; the compiler makes vectors of this level's
+// width of them. No sum of a product is among them, so that every level gives the same bits.
+namespace onedispatch::kernels::OD_LEVEL {
+
+// saturate(round to even(x / scale) + zero). The quotient is kept within what `zero` leaves of T before it is rounded:
+// NaN, which is no more than the least, becomes the least.
+template <class T>
+OD_INLINE T quantised(float x, float scale, T zero) {
+  constexpr float kWhole = 12582912.0f;  // 1.5 x 2^23: floats of this size have no fractions; quotients are below 2^17
+  const float shift = zero;
+  const float low = static_cast<float>(std::numeric_limits<T>::min()) - shift, high = static_cast<float>(std::numeric_limits<T>::max()) - shift;
+  float quotient = x / scale;
+  quotient = quotient > low ? quotient : low;
+  quotient = quotient < high ? quotient : high;
+  return static_cast<T>(static_cast<int32_t>(((quotient + kWhole) - kWhole) + shift));
+}
+
+// (x - zero) * scale; the difference, of 32 bits, wraps.
+template <class T>
+OD_INLINE float dequantised(T x, float scale, T zero) {
+  const uint32_t difference = static_cast<uint32_t>(static_cast<int32_t>(x)) - static_cast<uint32_t>(static_cast<int32_t>(zero));
+  return static_cast<float>(static_cast<int32_t>(difference)) * scale;
+}
+
+// y[i] = f(x[i], scale[i], zero[i]); where a step is 0, one value for all.
+template <class From, class Zero, class To, class Fn>
+static void map_scaled(const From* x, int sx, const float* scale, int ss, const Zero* zero, int sz, To* y, size_t n, Fn f) {
+  if (n == 0) return;
+  const float one = scale[0];
+  const Zero same = zero[0];
+  if (sx != 0 && ss == 0 && sz == 0) {
+    for (size_t i = 0; i < n; ++i) y[i] = f(x[i], one, same);
+  } else if (sx != 0 && ss != 0 && sz == 0) {
+    for (size_t i = 0; i < n; ++i) y[i] = f(x[i], scale[i], same);
+  } else if (sx != 0 && ss != 0) {
+    for (size_t i = 0; i < n; ++i) y[i] = f(x[i], scale[i], zero[i]);
+  } else {
+    for (size_t i = 0; i < n; ++i) y[i] = f(x[sx != 0 ? i : 0], scale[ss != 0 ? i : 0], zero[sz != 0 ? i : 0]);
+  }
+}
+
+static void quantise(uint32_t dtype, const float* x, int sx, const float* scale, int ss, const void* zero, int sz, void* y, size_t n) {
+  with_integer(dtype, [&](auto element) {
+    using T = decltype(element);
+    if constexpr (sizeof(T) < 4) {
+      const T none = 0;
+      const T* zeros = zero == nullptr ? &none : static_cast<const T*>(zero);
+      map_scaled(x, sx, scale, ss, zeros, sz, static_cast<T*>(y), n, [](float value, float by, T shift) { return quantised<T>(value, by, shift); });
+    }
+  });
+}
+
+static void dequantise(uint32_t dtype, const void* x, int sx, const float* scale, int ss, const void* zero, int sz, float* y, size_t n) {
+  with_integer(dtype, [&](auto element) {
+    using T = decltype(element);
+    const T none = 0;
+    const T* zeros = zero == nullptr ? &none : static_cast<const T*>(zero);
+    map_scaled(static_cast<const T*>(x), sx, scale, ss, zeros, sz, y, n, [](T value, float by, T shift) { return dequantised<T>(value, by, shift); });
+  });
+}
+
+// Within what T has, rounded to even.
+template <class T>
+OD_INLINE T nearest(float v) {
+  constexpr float kWhole = 12582912.0f, kLow = std::numeric_limits<T>::min(), kHigh = std::numeric_limits<T>::max();
+  v = v > kLow ? v : kLow;
+  v = v < kHigh ? v : kHigh;
+  return static_cast<T>(static_cast<int32_t>((v + kWhole) - kWhole));
+}
+
+// a * b + c, rounded once at every level.
+OD_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+
+// y[i] = f(a[i], b[i]); where a step is 0, one value for all.
+template <class T, class Fn>
+static void map_pairs(const Combine& c, Fn f) {
+  const T* a = static_cast<const T*>(c.a);
+  const T* b = static_cast<const T*>(c.b);
+  T* y = static_cast<T*>(c.y);
+  const size_t n = c.n;  // bytes may be those of `c`: no compiler keeps what it reads there
+  if (n == 0) return;
+  const T one_a = a[0], one_b = b[0];
+  if (c.step_a != 0 && c.step_b != 0) {
+    for (size_t i = 0; i < n; ++i) y[i] = f(a[i], b[i]);
+  } else if (c.step_a != 0) {
+    for (size_t i = 0; i < n; ++i) y[i] = f(a[i], one_b);
+  } else if (c.step_b != 0) {
+    for (size_t i = 0; i < n; ++i) y[i] = f(one_a, b[i]);
+  } else {
+    for (size_t i = 0; i < n; ++i) y[i] = f(one_a, one_b);
+  }
+}
+
+template <class T>
+static void combine_as(const Combine& c) {
+  const float first = c.first, second = c.second, shift = c.shift;
+  if (!c.product) {
+    map_pairs<T>(c, [=](T a, T b) { return nearest<T>(fused(a, first, fused(b, second, shift))); });
+    return;
+  }
+  // Kept within what `shift` leaves of T before that is added: no compiler makes one operation of the two.
+  const float low = static_cast<float>(std::numeric_limits<T>::min()) - shift, high = static_cast<float>(std::numeric_limits<T>::max()) - shift;
+  const int32_t zero_a = c.zero_a, zero_b = c.zero_b;
+  map_pairs<T>(c, [=](T a, T b) {
+    float v = static_cast<float>((a - zero_a) * (b - zero_b)) * first;
+    v = v > low ? v : low;
+    v = v < high ? v : high;
+    return nearest<T>(v + shift);
+  });
+}
+
+static void combine(const Combine& c) {
+  if (c.dtype == params::dtype::i8) {
+    combine_as<int8_t>(c);
+  } else {
+    combine_as<uint8_t>(c);
+  }
+}
+
+}  // namespace onedispatch::kernels::OD_LEVEL

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules for operators of com.microsoft, which ONNX has no schemas for: operator -> rules.
+
+Many compute on integers what an operator of ONNX computes on floats: that one's rules hold for them, of
+their tensors without scales and zero points.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from onedispatch.dispatch.frontend.facts import Facts, Rule
+from onedispatch.dispatch.frontend.node_rules import RULES, joined_shapes
+from onedispatch.dispatch.frontend.quantise_rules import quantised_rules
+from onedispatch.dispatch.frontend.shared_rules import broadcasts
+from onedispatch.operators.declarations.registry import MICROSOFT
+from onedispatch.transactions.base.phrases import counted
+
+
+def as_onnx(op_type: str, *operands: int) -> tuple[Rule, ...]:
+    """The rules of ONNX's ``op_type``, whose inputs are ``operands`` of the node; not of channels last."""
+
+    def picked(rule: Rule) -> Rule:
+        return lambda facts: None if facts.attr("channels_last", 0) else rule(facts.picked(*operands))
+
+    return tuple(map(picked, RULES[op_type]))
+
+
+def broadcast_together(*operands: int) -> Rule:
+    """These operands broadcast to one shape."""
+
+    def rule(facts: Facts) -> None:
+        shapes = [facts.shape(index) for index in operands]
+        known = [shape for shape in shapes if shape is not None]
+        rank = max(map(len, known), default=0)
+        laid = [(1,) * (rank - len(shape)) + shape for shape in known]
+        whole = tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*laid, strict=True))
+        for index, shape in zip(operands, shapes, strict=True):
+            if shape is not None and not broadcasts(shape, whole):
+                facts.refuse(
+                    facts.input_name(index), list(shape), f"a shape that broadcasts to {list(whole)}"
+                )
+
+    return rule
+
+
+def inner_sizes(a: int, b: int) -> Rule:
+    """A product of matrices: a's columns are b's rows."""
+
+    def rule(facts: Facts) -> None:
+        left, right = facts.shape(a), facts.shape(b)
+        for index, shape in ((a, left), (b, right)):
+            if shape == ():
+                facts.refuse(facts.input_name(index), "a scalar", "rank 1 or more")
+        if left and right and left[-1] != right[max(len(right) - 2, 0)]:
+            facts.refuse(facts.input_name(b), list(right), f"{counted(left[-1], 'row')}, as A has columns")
+
+    return rule
+
+
+def joined_tensors(facts: Facts) -> None:
+    """QLinearConcat: what it joins is every third input, from the third on."""
+    joined_shapes(facts.picked(*range(2, len(facts.node.inputs), 3)))
+
+
+def packed_weights(facts: Facts) -> None:
+    """MatMulNBits: weights of N rows and K columns, in blocks of K, of 2, 4 or 8 bits each."""
+    sizes = {name: int(facts.attr(name, 0)) for name in ("K", "N", "block_size")}
+    bits = int(facts.attr("bits", 4))
+    if bits not in (2, 4, 8):
+        facts.refuse("attribute 'bits'", bits, "2, 4, 8")
+    for name, least in (("K", 1), ("N", 1), ("block_size", 16)):
+        if sizes[name] < least:
+            facts.refuse(f"attribute {name!r}", sizes[name], f"{least} or more")
+    k, n, block = sizes.values()
+    if block & (block - 1):
+        facts.refuse("attribute 'block_size'", block, "a power of two: 16, 32, 64, 128, 256")
+    blocks = -(-k // block)
+    a, zero = facts.shape(0), facts.dtype(3)
+    if a is not None and (not a or a[-1] != k):
+        facts.refuse(facts.input_name(0), list(a), f"rows of {k}, which is K")
+    of_blocks = f"{n} x {counted(blocks, 'block')}"
+    zeros = -(-blocks * bits // 8) if zero is not None and zero.kind == "u" else blocks  # integers are packed
+    counts = {
+        1: (n * blocks * (block * bits // 8), f"{of_blocks} of {block} numbers"),
+        2: (n * blocks, of_blocks),
+        3: (n * zeros, of_blocks),
+        4: (blocks * block, f"a group for each of {counted(k, 'column')}"),
+        5: (n, "one for each of N"),
+    }
+    for index, (count, what) in counts.items():
+        given = facts.shape(index)
+        if given is None or prod(given) == count or (index == 4 and prod(given) == k):
+            continue
+        facts.refuse(facts.input_name(index), list(given), f"{count} elements: {what}")
+
+
+_QUANTISED = quantised_rules(MICROSOFT)
+
+CONTRIB_RULES: dict[str, tuple[Rule, ...]] = {
+    **_QUANTISED,
+    **{
+        op_type: (*_QUANTISED[op_type], *rules)
+        for op_type, rules in {
+            "DynamicQuantizeMatMul": (inner_sizes(0, 1),),
+            "MatMulIntegerToFloat": (inner_sizes(0, 1),),
+            "QGemm": as_onnx("Gemm", 0, 3, 6),
+            "QLinearAdd": (broadcast_together(0, 3),),
+            "QLinearAveragePool": as_onnx("AveragePool", 0),
+            "QLinearConcat": (joined_tensors,),
+            "QLinearConv": as_onnx("Conv", 0, 3, 8),
+            "QLinearGlobalAveragePool": as_onnx("GlobalAveragePool", 0),
+            "QLinearMul": (broadcast_together(0, 3),),
+            "QLinearSoftmax": as_onnx("Softmax", 0),
+            "QLinearWhere": (broadcast_together(0, 1, 4),),
+        }.items()
+    },
+    "MatMulNBits": (packed_weights,),
+}

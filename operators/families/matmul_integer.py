@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of bytes: MatMulInteger, QLinearMatMul, and what onnxruntime's rewrites make of the former.
+
+Sums are exact. As floats (MatMulIntegerToFloat, DynamicQuantizeMatMul) they are multiplied by the scales of
+both operands, and a bias comes then, as in onnxruntime.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onedispatch.operators.declarations.registry import MICROSOFT, Inferred, maps
+from onedispatch.operators.families.convert import in_float32
+from onedispatch.operators.families.dynamic import dynamically_quantised
+from onedispatch.operators.families.elementwise import Eltwise
+from onedispatch.operators.families.matmul import MatMul, emit_product
+from onedispatch.operators.families.qlinear import BYTES, bytes_of
+from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
+
+F = np.dtype(np.float32)
+
+
+# -- ONNX --------------------------------------------------------------------------------------
+
+
+@maps("MatMulInteger", dtypes=BYTES, notes="zero points per tensor, row (A) or column (B); any K")
+def map_matmul_integer(node: NodeSpec, lowering: Lowering) -> None:
+    a, b, output = bytes_of(node, 0), bytes_of(node, 1), node.outputs[0]
+    if output is None:
+        raise Unsupported("MatMulInteger without output")
+    zeros = [known_zero(node.input(i)) for i in (2, 3)]
+    if any(z is not None and z.size > 1 for z in zeros) and max(len(a.shape), len(b.shape)) > 2:
+        raise Unsupported("zero points per row or column of batched matrices", "2-D A and B")
+    emit_product(node, lowering, a, b, output, a_zero=zeros[0], b_zero=zeros[1])
+
+
+def known_zero(tensor: TensorSpec | None) -> TensorSpec | None:
+    """A zero point worth sending: constants that are all zero are dropped."""
+    if tensor is None or (tensor.value is not None and not np.any(tensor.value)):
+        return None
+    return tensor
+
+
+@maps("QLinearMatMul", dtypes=BYTES, notes="scales and zero points of B per column, where 2-D; any K")
+def map_qlinear_matmul(node: NodeSpec, lowering: Lowering) -> None:
+    a, b, output = bytes_of(node, 0), bytes_of(node, 3), node.outputs[0]
+    given = [node.input(index) for index in range(8)]
+    if output is None or any(tensor is None for tensor in given):
+        raise Unsupported("QLinearMatMul without one of its tensors")
+    tensors = [tensor for tensor in given if tensor is not None]
+    (a_scale, b_scale, y_scale), out_zero = (tensors[i] for i in (1, 4, 6)), tensors[7]
+    if any(tensor.size != 1 for tensor in (a_scale, y_scale, out_zero)):
+        raise Unsupported("scales of A or Y per row or column", "one for the tensor")
+    if b_scale.size > 1 and len(b.shape) > 2:
+        raise Unsupported("scales per column of batched matrices", "2-D B")
+    zeros = [known_zero(tensors[index]) for index in (2, 5)]
+    if any(z is not None and z.size > 1 for z in zeros) and max(len(a.shape), len(b.shape)) > 2:
+        raise Unsupported("zero points per row or column of batched matrices", "2-D A and B")
+    scale = scale_of_sums(node, lowering, a_scale, b_scale, y_scale)
+    options = {"scale": scale, "out_zero": known_zero(out_zero)}
+    emit_product(node, lowering, a, b, output, a_zero=zeros[0], b_zero=zeros[1], **options)
+
+
+def scale_of_sums(
+    node: NodeSpec, lowering: Lowering, a: TensorSpec, b: TensorSpec, y: TensorSpec
+) -> TensorSpec:
+    """``a * b / y`` in float32, each step rounded, as onnxruntime computes it: now, or on the device."""
+    if a.value is not None and b.value is not None and y.value is not None:
+        first, second, third = (
+            t.value.astype(np.float32).reshape(-1) for t in (a, b, y) if t.value is not None
+        )
+        return lowering.const(first * second / third)
+    wide = [in_float32(node.name, tensor, lowering) for tensor in (a, b, y)]
+    product, factor = (lowering.temp(np.dtype(np.float32), b.shape) for _ in range(2))
+    lowering.emit(Eltwise(node.name, "mul", wide[:2], product, lowering.device))
+    lowering.emit(Eltwise(node.name, "div", [product, wide[2]], factor, lowering.device))
+    return factor
+
+
+# -- onnxruntime -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """Bytes, with their scale and their zero point."""
+
+    tensor: TensorSpec
+    scale: TensorSpec
+    zero: TensorSpec | None
+
+    @classmethod
+    def of(cls, node: NodeSpec, tensor: int, scale: int, zero: int) -> _Operand:
+        """The inputs of these numbers. Raises ``Unsupported`` for what is missing, or of another type."""
+        by = node.input(scale)
+        if by is None or by.dtype != F:
+            raise Unsupported(f"{node.op_type} with scales of {by.dtype if by else 'nothing'}", "float32")
+        return cls(bytes_of(node, tensor), by, known_zero(node.input(zero)))
+
+    @property
+    def several(self) -> bool:
+        return any(one is not None and one.size > 1 for one in (self.scale, self.zero))
+
+
+def _emit(node: NodeSpec, a: _Operand, b: _Operand, bias: TensorSpec | None, lowering: Lowering) -> None:
+    """``(a @ b) * scale + bias`` into the node's first output."""
+    output, name = node.outputs[0], node.name
+    if output is None or output.dtype != F:
+        raise Unsupported(f"{node.op_type} to {output.dtype if output else 'nothing'}", "float32")
+    if a.several or (b.several and len(b.tensor.shape) > 2):
+        raise Unsupported("scales or zero points per row, or of batched matrices", "one, or [N] of a 2-D B")
+    if not a.tensor.size or not b.tensor.size:
+        raise Unsupported(f"{node.op_type} of no elements", "one or more")
+    known = b.tensor.is_const and len(b.tensor.shape) == 2 and bias is not None and bias.value is not None
+    packed = np.asarray(bias.value, np.float32).reshape(-1) if known and bias is not None else None
+    product = output if bias is None or known else lowering.temp(F, output.shape)
+    lowering.emit(
+        MatMul(
+            name, a.tensor, b.tensor, product, lowering.device,
+            a_zero=a.zero, b_zero=b.zero, scale=_both(name, a.scale, b.scale, lowering), bias=packed,
+        )
+    )  # fmt: skip
+    if product is not output and bias is not None:
+        lowering.emit(Eltwise(name, "add", [product, bias], output, lowering.device))
+
+
+def _both(name: str, one: TensorSpec, several: TensorSpec, lowering: Lowering) -> TensorSpec:
+    """The product of two scales [1] or [N], now or on the device."""
+    if one.value is not None and several.value is not None:
+        return lowering.const(np.asarray(one.value.reshape(-1) * several.value.reshape(-1), np.float32))
+    flat = [tensor.reshaped((tensor.size,)) for tensor in (one, several)]
+    product = lowering.temp(F, (several.size,))
+    lowering.emit(Eltwise(name, "mul", flat, product, lowering.device))
+    return product
+
+
+def _product_shape(node: NodeSpec) -> Inferred:
+    a, b = node.inputs[0], node.inputs[1]
+    if a is None or b is None:
+        return []
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    rows, columns = a.shape[-2:-1], b.shape[-1:] if len(b.shape) > 1 else ()
+    return [(F, (*batch, *rows, *columns))]
+
+
+_NOTES = "scales and zero points of B per column, where 2-D; any K"
+
+
+@maps("MatMulIntegerToFloat", dtypes=BYTES, domain=MICROSOFT, infer=_product_shape, notes=_NOTES)
+def map_integer_to_float(node: NodeSpec, lowering: Lowering) -> None:
+    a, b = _Operand.of(node, 0, 2, 4), _Operand.of(node, 1, 3, 5)
+    _emit(node, a, b, node.input(6), lowering)
+
+
+@maps("DynamicQuantizeMatMul", domain=MICROSOFT, infer=_product_shape, notes=f"A as uint8; {_NOTES}")
+def map_dynamic_product(node: NodeSpec, lowering: Lowering) -> None:
+    x, b = node.input(0), _Operand.of(node, 1, 2, 3)
+    if x is None or x.dtype != F or not x.size:
+        raise Unsupported(f"DynamicQuantizeMatMul of {x or 'nothing'}", "float32, one element or more")
+    quantised = _Operand(*dynamically_quantised(node.name, x, lowering))
+    _emit(node, quantised, b, node.input(4), lowering)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QLinearConcat and QLinearWhere: tensors of scales of their own become parts of one result.
+
+Each is requantised by a table where its scale or zero point is not the result's, and moved as it is where
+both are.
+"""
+
+from __future__ import annotations
+
+from onedispatch.operators.declarations.registry import MICROSOFT, Inferred, maps
+from onedispatch.operators.families.logic import Select
+from onedispatch.operators.families.movement import MOST_INPUTS, concatenated
+from onedispatch.operators.families.qlinear import (
+    BYTES,
+    SCALED,
+    Scale,
+    broadcast_shape,
+    bytes_of,
+    emit_table,
+    result_of,
+    scale_of,
+)
+from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
+
+
+def emit_requantised(
+    name: str,
+    x: TensorSpec,
+    read: Scale,
+    written: Scale,
+    lowering: Lowering,
+    output: TensorSpec | None = None,
+) -> TensorSpec:
+    """Integers that stand ``written`` for what ``x`` stands for ``read``: ``x`` itself where that is the same
+    and no ``output`` is wanted."""
+    if output is None and read == written:
+        return x
+    made = output or lowering.temp(x.dtype, x.shape)
+    emit_table(name, x, made, lambda numbers: written.integers(read.floats(numbers), x.dtype), lowering)
+    return made
+
+
+# -- onnxruntime -------------------------------------------------------------------------------
+
+
+def _tensors(node: NodeSpec) -> list[int]:
+    return list(range(2, len(node.inputs), 3))
+
+
+def _axis(node: NodeSpec, rank: int) -> int:
+    axis = node.attr("axis")
+    if axis is None or not -rank <= axis < rank:
+        raise Unsupported(f"QLinearConcat along axis {axis} of rank {rank}", "one of its dimensions")
+    return int(axis) % rank
+
+
+def _joined(node: NodeSpec) -> Inferred:
+    parts = [bytes_of(node, index) for index in _tensors(node)]
+    shape = list(parts[0].shape)
+    axis = _axis(node, len(shape))
+    if any(len(part.shape) != len(shape) for part in parts):
+        raise Unsupported("QLinearConcat of several ranks", "one rank")
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    return [(parts[0].dtype, tuple(shape))]
+
+
+@maps(
+    "QLinearConcat",
+    dtypes=BYTES,
+    domain=MICROSOFT,
+    infer=_joined,
+    notes=f"scales that differ by table; {SCALED}",
+)
+def map_qlinear_concat(node: NodeSpec, lowering: Lowering) -> None:
+    output, written = result_of(node), scale_of(node, 0)
+    if len(_tensors(node)) > MOST_INPUTS:
+        raise Unsupported(f"QLinearConcat of {len(_tensors(node))} tensors", f"at most {MOST_INPUTS}")
+    parts = [
+        emit_requantised(node.name, bytes_of(node, index), scale_of(node, index + 1), written, lowering)
+        for index in _tensors(node)
+    ]
+    concatenated(node.name, parts, output, _axis(node, len(output.shape)), lowering)
+
+
+def _chosen(node: NodeSpec) -> Inferred:
+    condition, x, y = node.input(0), bytes_of(node, 1), bytes_of(node, 4)
+    return [(x.dtype, broadcast_shape(node, condition, x, y))]
+
+
+@maps(
+    "QLinearWhere",
+    dtypes=BYTES,
+    domain=MICROSOFT,
+    infer=_chosen,
+    notes=f"scales that differ by table; {SCALED}",
+)
+def map_qlinear_where(node: NodeSpec, lowering: Lowering) -> None:
+    condition, output, written = node.input(0), result_of(node), scale_of(node, 7)
+    if condition is None:
+        raise Unsupported("QLinearWhere without its condition", "condition, x, y")
+    x, y = (
+        emit_requantised(node.name, bytes_of(node, index), scale_of(node, index + 1), written, lowering)
+        for index in (1, 4)
+    )
+    lowering.emit(Select(node.name, [condition, x, y], output, lowering.device))

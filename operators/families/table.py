@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of one byte by table: what any function of quantised data with constant scales is.
+
+Whatever is computed between integers of 8 bits has 256 results at most. They are computed once, where the
+transaction is compiled (or by an operator, where scales are computed), and looked up.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from onedispatch.operators.declarations import expressions as e
+from onedispatch.operators.declarations.formulas import accesses, mapped, vectors, words
+from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
+from onedispatch.operators.families.elementwise import Array, Eltwise
+from onedispatch.operators.interface.operator import TensorSpec
+from onedispatch.operators.scheduling.index_space import Access, Operand
+from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.transactions import Device
+
+BYTES = "i8 u8"
+ENTRIES = 256
+# Look-ups at once, each from a copy in banks of its own: so AMD's AIE API lays out its look-up tables.
+COPIES = 4
+
+
+def _cost() -> e.Expr:
+    """The table is stored in all its copies; then bytes are made words, looked up and made bytes again.
+
+    Look-ups take both load units, so that loading what is looked up comes on top.
+    """
+    laid = COPIES * (accesses(e.as_expr(ENTRIES), "x1"))
+    looked_up = e.device("i32_lanes") / e.device("lookups_per_cycle")
+
+    def rows_of(rows: e.Expr, run: e.Expr) -> e.Expr:
+        loads = accesses(run, "x0") / e.device("loads_per_cycle")
+        converted = vectors(run, "x0") * e.device("convert_cycles", "x0") + words(run) * (
+            looked_up + e.device("i32_convert_cycles")
+        )
+        return rows * (loads + converted)
+
+    return laid + mapped(("x0",), rows_of)
+
+
+TABLE = declare(
+    Kernel(
+        "od::table@1",
+        inputs=(Tensor("x0", "...", BYTES, walk="affine"), Tensor("x1", "*entries", BYTES, like="out")),
+        outputs=(Tensor("out", "...", BYTES, walk="affine"),),
+        cost=_cost(),
+        scratch=e.as_expr(COPIES * ENTRIES),
+        # ASSUMPTION: 48 instructions: a loop that lays out the copies, one that looks up.
+        code_bytes=768,
+        summary="x1[x0]: one of 256 elements for every byte, i8 as the u8 of its bits",
+    )
+)
+
+
+class Table(Eltwise):
+    """``table[x]``; inputs x and the table, 256 elements of the output's type: where x is int8, the results
+    of 0 to 127 come first, then those of -128 to -1."""
+
+    kind = "table"
+    applies_activation = False
+    kernel: ClassVar[Kernel] = TABLE
+
+    def __init__(
+        self, name: str, x: TensorSpec, table: TensorSpec, output: TensorSpec, device: Device
+    ) -> None:
+        super().__init__(name, "", [x, table], output, device)
+
+    def _check(self) -> None:
+        self._check_types()
+        self.nests()
+
+    @property
+    def scalars(self) -> dict[str, float | str]:
+        return {}
+
+    @property
+    def held(self) -> tuple[Operand, ...]:
+        return (Operand("x1", 1, self.output.element, (ENTRIES,), (1,), (Access(None),)),)
+
+    def nests(self) -> list[Nest]:
+        if not self.output.size:
+            return []
+        return self.part_nests(self.shape, self.views[:1], self.out_view, [0])
+
+    def reference(self, *arrays: Array) -> Array:
+        x, table = arrays
+        return np.asarray(table[x.view(np.uint8)]).reshape(self.output.shape)
+
+
+def every_byte(dtype: np.dtype[Any]) -> Array:
+    """The 256 numbers of ``dtype`` (int8 or uint8) in the order of a table."""
+    return np.arange(ENTRIES, dtype=np.uint8).view(dtype)

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// QUANTISE and DEQUANTISE: every level gives the bits of the formula, for every step of scales and zero points.
+#include "test_kernels_support.h"
+
+namespace onedispatch::kernels::testing {
+namespace {
+
+namespace d = params::dtype;
+
+constexpr size_t kCount = 1003;
+
+// Multiples of a half, whatever a scale makes of them, and what is no number of integers.
+std::vector<float> mixed(Random& random) {
+  const float special[] = {std::nanf(""), kInfinity, -kInfinity, 3e38f, -3e38f, 1e-45f, 2147483648.0f, -0.0f};
+  std::vector<float> x(kCount);
+  for (size_t i = 0; i < kCount; ++i) x[i] = i % 9 == 0 ? special[i / 9 % 8] : static_cast<float>(random.in(-140000, 140000)) / 2;
+  return x;
+}
+
+template <class T>
+void compare(uint32_t dtype) {
+  constexpr double low = std::numeric_limits<T>::min(), high = std::numeric_limits<T>::max();
+  Random random(dtype + 1);
+  const std::vector<float> x = mixed(random);
+  std::vector<float> scale(kCount);
+  std::vector<T> zero(kCount);
+  for (size_t i = 0; i < kCount; ++i) {
+    scale[i] = i % 3 == 0 ? 1.0f : std::abs(random.value()) * 40 + 0.01f;
+    zero[i] = static_cast<T>(random.word());
+  }
+  on_every_level([&] {
+    for (int steps = 0; steps < 8; ++steps) {
+      const int sx = steps & 1, ss = steps >> 1 & 1, sz = steps >> 2 & 1;
+      std::vector<T> made(kCount);
+      std::vector<float> back(kCount);
+      simd().quantise(dtype, x.data(), sx, scale.data(), ss, zero.data(), sz, made.data(), kCount);
+      simd().dequantise(dtype, zero.data(), sx, scale.data(), ss, zero.data() + 1 - sz, 0, back.data(), kCount);
+      for (size_t i = 0; i < kCount; ++i) {
+        const float by = scale[ss != 0 ? i : 0], quotient = x[sx != 0 ? i : 0] / by;
+        const double placed = std::nearbyint(static_cast<double>(quotient)) + zero[sz != 0 ? i : 0];
+        const double want = std::isnan(placed) ? low : std::min(std::max(placed, low), high);
+        ASSERT_EQ(static_cast<double>(made[i]), want) << "steps " << steps << ", " << i << ": " << quotient;
+        const float above = static_cast<float>(int32_t{zero[sx != 0 ? i : 0]} - int32_t{zero[static_cast<size_t>(1 - sz)]});
+        ASSERT_EQ(bits(back[i]), bits(above * by)) << "steps " << steps << ", " << i;
+      }
+    }
+  });
+}
+
+TEST(Quantise, EveryLevelRoundsToEvenAndSaturates) {
+  compare<int8_t>(d::i8);
+  compare<uint8_t>(d::u8);
+  compare<int16_t>(d::i16);
+  compare<uint16_t>(d::u16);
+}
+
+TEST(Dequantise, DifferencesOfWordsWrapAndAbsentZeroPointsAreZero) {
+  const int32_t x[] = {7, -2147483647 - 1, 2147483647}, zero[] = {9, 1, -1};
+  const float scale = 0.5f;
+  on_every_level([&] {
+    float y[3];
+    simd().dequantise(d::i32, x, 1, &scale, 0, zero, 1, y, 3);
+    EXPECT_EQ(std::vector<float>(y, y + 3), (std::vector<float>{-1.0f, 1073741824.0f, -1073741824.0f}));
+    simd().dequantise(d::i32, x, 1, &scale, 0, nullptr, 0, y, 3);
+    EXPECT_EQ(std::vector<float>(y, y + 3), (std::vector<float>{3.5f, -1073741824.0f, 1073741824.0f}));
+  });
+}
+
+// All pairs of bytes: halves, what saturates, factors of all bits.
+template <class T>
+void combine(uint32_t dtype, bool product, float first, float second, float shift) {
+  constexpr double low = std::numeric_limits<T>::min(), high = std::numeric_limits<T>::max();
+  std::vector<T> a(65536), b(65536), y(65536);
+  for (size_t i = 0; i < a.size(); ++i) {
+    a[i] = static_cast<T>(i >> 8);
+    b[i] = static_cast<T>(i);
+  }
+  const int32_t zero_a = 3, zero_b = -90;
+  on_every_level([&] {
+    for (int steps = 0; steps < 4; ++steps) {
+      const int sa = steps & 1, sb = steps >> 1;
+      simd().combine({dtype, product, first, second, shift, zero_a, zero_b, a.data() + 300, sa, b.data() + 300, sb, y.data(), a.size() - 300});
+      for (size_t i = 0; i < a.size() - 300; ++i) {
+        const T p = a[300 + (sa != 0 ? i : 0)], q = b[300 + (sb != 0 ? i : 0)];
+        const volatile float scaled = static_cast<float>((p - zero_a) * (q - zero_b)) * first;
+        const float sum = std::fma(static_cast<float>(p), first, std::fma(static_cast<float>(q), second, shift));
+        const double want = std::nearbyint(static_cast<double>(product ? scaled + shift : sum));
+        ASSERT_EQ(static_cast<double>(y[i]), std::min(std::max(want, low), high)) << "steps " << steps << ", " << i;
+      }
+    }
+  });
+}
+
+TEST(Combine, EveryLevelRoundsAsItsFormula) {
+  combine<int8_t>(d::i8, false, 0.5f, 0.25f, -3.0f);
+  combine<uint8_t>(d::u8, false, 0.2691466f, 0.8555798f, 11.30023f);
+  combine<int8_t>(d::i8, true, 0.015625f, 0, -3.0f);
+  combine<uint8_t>(d::u8, true, 0.010523632f, 0, 11.0f);
+}
+
+}  // namespace
+}  // namespace onedispatch::kernels::testing

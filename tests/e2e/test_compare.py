@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``onedispatch run --compare``: every value beside the host's, and the first that diverges."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from typer.testing import CliRunner
+
+import onedispatch as od
+from onedispatch.dispatch.cli import app
+
+pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
+
+NODES = """
+<ir_version: 8, opset_import: ["": 17]> g (float[4, 16] x) => (float[4, 8] y) {
+  [product] p = MatMul(x, w)
+  [bias] b1 = Add(p, b)
+  [bend] r = Relu(b1)
+  [scale] s = Mul(r, thousand)
+  [wave] c = Cos(s)
+  [last] y = Softmax(c)
+}
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A product, a bias and a function that become one; then a cosine of large numbers, which no bf16 has."""
+    proto = onnx.parser.parse_model(NODES)
+    rng = np.random.default_rng(5)
+    given = {"w": rng.standard_normal((16, 8)), "b": rng.standard_normal(8), "thousand": np.array(1000.0)}
+    for name, array in given.items():
+        proto.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
+    target = tmp_path / "m.onnx"
+    onnx.save(proto, target)
+    return target
+
+
+def invoke(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["run", *arguments])
+
+
+def comparison(*arguments: str) -> dict[str, Any]:
+    result = invoke(*arguments, "--random", "--compare", "--json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)["comparison"]
+    return found
+
+
+def test_values_of_bf16_beside_float32(path: Path) -> None:
+    found = comparison(str(path), "--precision", "bf16", "--fallback", "error")
+    rows = {row["value"]: row for row in found["rows"]}
+    assert list(rows) == ["r", "c", "y"]
+    assert rows["r"]["node"] == "bend" and set(rows["r"]["nodes"]) == {"bend", "bias", "product"}
+    assert 1e-5 < rows["r"]["relative"] < 0.02 and not rows["r"]["diverges"]
+    assert rows["r"]["relative"] == pytest.approx(rows["r"]["error"] / rows["r"]["largest"])
+    assert rows["c"]["nodes"] == ["wave", "scale"] and rows["c"]["diverges"] and rows["c"]["relative"] > 0.5
+    assert (found["precision"], found["threshold"], found["first"]) == ("bf16", 0.05, "wave")
+
+
+def test_the_threshold_is_an_option(path: Path) -> None:
+    assert comparison(str(path), "--precision", "bf16", "--threshold", "1e-6")["first"] == "bend"
+    assert comparison(str(path), "--precision", "bf16", "--threshold", "10")["first"] is None
+    assert comparison(str(path))["first"] is None  # float32 on the device
+    result = invoke(str(path), "--random", "--compare", "--threshold", "0")
+    assert isinstance(result.exception, od.InputError) and "a number above 0" in str(result.exception)
+
+
+def test_people_read_the_first_that_diverges(path: Path) -> None:
+    text = " ".join(invoke(str(path), "--random", "--compare", "--precision", "bf16").stdout.split())
+    assert "bend +2" in text and "first to diverge: wave (Cos), value c: error" in text
+    text = " ".join(invoke(str(path), "--random", "--compare").stdout.split())
+    assert "no value differs by more than 0.05 of its largest number" in text
+
+
+def test_quantised_models_beside_onnxruntimes_integers(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["": 17]> g (float[4, 16] x) => (int32[4, 8] y) {
+  q = QuantizeLinear(x, scale, zero)
+  y = MatMulInteger(q, w, zero)
+}
+""")
+    weights = np.random.default_rng(5).integers(-128, 127, (16, 8)).astype(np.int8)
+    given = {"w": weights, "scale": np.float32(0.02), "zero": np.int8(3)}
+    for name, array in given.items():
+        proto.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
+    onnx.save(proto, tmp_path / "q.onnx")
+    rows = {row["value"]: row for row in comparison(str(tmp_path / "q.onnx"))["rows"]}
+    assert {name: row["dtype"] for name, row in rows.items()} == {"q": "int8", "y": "int32"}
+    assert rows["q"]["error"] == rows["y"]["error"] == 0
+
+
+def test_infinities_beside_numbers_diverge(path: Path, tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["": 17]> g (float[1, 4, 1] x) => (float[1, 4, 1] y) {
+  [large] a = Add(x, x)
+  [mean] y = GlobalAveragePool(a)
+}
+""")
+    onnx.save(proto, tmp_path / "m.onnx")
+    np.save(
+        tmp_path / "x.npy", np.array([1, 2, 3, 1.6999e38], np.float32).reshape(1, 4, 1)
+    )  # twice that rounds to infinity
+    arguments = (str(tmp_path / "m.onnx"), "--precision", "bf16", "-i", f"x={tmp_path / 'x.npy'}")
+    found = comparison(*arguments)
+    assert found["first"] == "large" and found["rows"][0]["relative"] is None  # no number, in JSON
+
+
+def test_a_compiled_model_has_no_graph_to_compare(path: Path, tmp_path: Path) -> None:
+    compiled = tmp_path / "m.od"
+    od.compile(path).save(compiled)
+    result = invoke(str(compiled), "--random", "--compare")
+    assert isinstance(result.exception, od.InputError) and "the ONNX file" in str(result.exception)
