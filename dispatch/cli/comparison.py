@@ -24,8 +24,17 @@ Compare = Annotated[
     bool, typer.Option("--compare", help="Every value beside the same ONNX model on the host, as it says.")
 ]
 Threshold = Annotated[
-    float, typer.Option(help="Where a value diverges, with --compare: a share of its largest number.")
+    float | None,
+    typer.Option(
+        help=f"Where a value diverges, with --compare: a share of its largest number.  [default: {THRESHOLD}]"
+    ),
 ]
+
+
+def check_threshold(threshold: float | None, compare: bool) -> None:
+    """Raises ``InputError`` for a threshold of no comparison."""
+    if threshold is not None and not compare:
+        raise InputError("--threshold", f"{threshold:g}, without --compare", "--compare, which it is for")
 
 
 def graph_of(name: str, source: Callable[[Path], Any]) -> Graph:
@@ -44,18 +53,22 @@ def compared(
     graph: Graph,
     feed: Mapping[str, Array],
     compiled: models.CompiledModel,
-    threshold: float,
+    threshold: float | None,
     threads: int | None,
     kernel_seconds: float | None,
 ) -> Comparison:
     """See ``tools.compare``, which is loaded only now."""
     from onedispatch.dispatch.tools.compare import compare
 
-    return compare(graph, feed, compiled, threshold=threshold, threads=threads, kernel_seconds=kernel_seconds)
+    bound = THRESHOLD if threshold is None else threshold
+    return compare(graph, feed, compiled, threshold=bound, threads=threads, kernel_seconds=kernel_seconds)
 
 
 def show(found: Comparison) -> None:
     """The table, and the first value that diverges."""
+    if not found.rows:
+        out.tell("nothing to compare: no operator of the device or the host makes a value that has numbers")
+        return
     title = f"{found.precision} beside the host (+n: as one with n nodes before it)"
     columns = ("node", "operator", "value", "error", "of the largest", "")
     out.table(title, columns, [_cells(row) for row in found.rows], right=(3, 4))

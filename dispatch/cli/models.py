@@ -124,7 +124,7 @@ def run(
     print_bytes: traces.PrintBytes = None,
     trace: traces.Target = None,
     compare: comparison.Compare = False,
-    threshold: comparison.Threshold = comparison.THRESHOLD,
+    threshold: comparison.Threshold = None,
     json: out.Json = False,
 ) -> None:
     """Run a model once and say what it cost.
@@ -137,6 +137,7 @@ def run(
     beside float32, with quantised models beside onnxruntime's integers), and names the first that diverges.
     """
     traces.check_target(trace)
+    comparison.check_threshold(threshold, compare)
     graph = comparison.graph_of(model, _onnx) if compare else None
     compiled = open_model(model, device, fallback, shape, cast_policy, precision)
     session = InferenceSession(

@@ -16,7 +16,8 @@ import numpy as np
 
 from onedispatch.dispatch.artifact.model import CompiledModel, bind_shapes
 from onedispatch.dispatch.compiler.compiler import prepared
-from onedispatch.dispatch.compiler.fold import deciding_inputs
+from onedispatch.dispatch.compiler.custom import CustomNodes
+from onedispatch.dispatch.compiler.fold import deciding_inputs, specialise
 from onedispatch.dispatch.compiler.mapping import map_graph
 from onedispatch.dispatch.compiler.precision import narrow_name
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node
@@ -83,6 +84,7 @@ def compare(
     """
     if not 0 < threshold < np.inf:
         raise InputError("threshold", f"{threshold:g}", "a number above 0")
+    graph = _with_types(graph, feed, like)
     named = _compared(graph, feed, like)
     made = {name: node for node in graph.nodes for name in node.writes}
     results = tuple(graph.value(name) for name in named)
@@ -111,11 +113,26 @@ def compare(
     return Comparison(like.precision, threshold, tuple(rows))
 
 
+Known = tuple[dict[str, tuple[int, ...]], dict[str, Array]]
+
+
+def _known(graph: Graph, feed: Mapping[str, Array]) -> Known:
+    """Shapes of the inputs, and those of their values that decide shapes."""
+    shapes = bind_shapes(graph.inputs, {name: array.shape for name, array in feed.items()}) or {}
+    return shapes, {name: feed[name] for name in deciding_inputs(graph)}
+
+
+def _with_types(graph: Graph, feed: Mapping[str, Array], like: CompiledModel) -> Graph:
+    """The host, too, reads what kernels from outside make: their types only they infer."""
+    custom = CustomNodes(graph, like.target, like.cast_policy)
+    special = specialise(graph, *_known(graph, feed), custom)
+    names = (name for node in graph.nodes for name in node.writes if not graph.value(name).type)
+    return replace(graph, values={**graph.values, **{name: special.value(name) for name in names}})
+
+
 def _compared(graph: Graph, feed: Mapping[str, Array], like: CompiledModel) -> list[str]:
     """Names of values of ``graph`` that operators, or host regions, write: numbers that both sides have."""
-    shapes = bind_shapes(graph.inputs, {name: array.shape for name, array in feed.items()}) or {}
-    values = {name: feed[name] for name in deciding_inputs(graph)}
-    special = prepared(graph, shapes, values, like.target, like.cast_policy, like.precision)
+    special = prepared(graph, *_known(graph, feed), like.target, like.cast_policy, like.precision)
     written = {name for unit in map_graph(special, like.target) for name in unit.writes}
     named = (name for node in graph.nodes for name in node.writes)
     return [

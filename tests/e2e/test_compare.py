@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.cli import app
+from onedispatch.dispatch.cli.comparison import show
+from onedispatch.dispatch.tools.compare import Comparison
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -118,3 +120,15 @@ def test_a_compiled_model_has_no_graph_to_compare(path: Path, tmp_path: Path) ->
     od.compile(path).save(compiled)
     result = invoke(str(compiled), "--random", "--compare")
     assert isinstance(result.exception, od.InputError) and "the ONNX file" in str(result.exception)
+
+
+def test_a_threshold_is_for_comparisons(path: Path) -> None:
+    result = invoke(str(path), "--random", "--threshold", "0.1")
+    assert isinstance(result.exception, od.InputError) and "without --compare" in str(result.exception)
+
+
+def test_nothing_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    """Strings have no differences: a model of nothing else has no rows."""
+    show(Comparison("fp32", 0.05, ()))
+    text = capsys.readouterr().out
+    assert "nothing to compare" in text and "no value differs" not in text

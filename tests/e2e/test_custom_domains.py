@@ -13,10 +13,13 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
+from typer.testing import CliRunner
 
 import onedispatch as od
+from onedispatch.dispatch.cli import app
 from onedispatch.operators.plugin import catalog
 
 Array = np.ndarray[Any, Any]
@@ -123,6 +126,17 @@ def test_a_chain_is_one_dispatch() -> None:
     assert [row.reason for row in session.placement if row.op_type == "ScaleAdd"] == [
         "as acme::scale_add@1"
     ] * 2
+
+
+def test_values_beside_the_host(tmp_path: Path) -> None:
+    """The host infers no kernel from outside: what they make has the type that they say."""
+    scale_add()
+    path = tmp_path / "m.onnx"
+    onnx.save(chain(), path)
+    result = CliRunner().invoke(app, ["run", str(path), "--random", "--compare", "--json"])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["comparison"]["rows"]
+    assert {row["value"]: row["error"] for row in rows} == {"z": 0, "r": 0, "w": 0}
 
 
 def test_open_dimensions_take_what_comes() -> None:
