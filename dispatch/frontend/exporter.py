@@ -219,6 +219,8 @@ def _infer_onnx(
     large = [graph.value(n) for n, a in graph.constants.items() if a.size > _SMALL and n not in hints]
     small = {n: a for n, a in known.items() if n in hints or a.size <= _SMALL}
     inputs = [v for v in (*values.values(), *large) if v.type]
+    # Of an output inference has what is said there alone: a constant's shape has to be said too.
+    values |= {v.name: graph.value(v.name) for v in graph.outputs if v.name in graph.constants}
     outputs = [values.get(v.name, Value(v.name, v.type)) for v in graph.outputs if v.name not in hints]
     nodes = [node for node in graph.nodes if not node.writes or any(n not in hints for n in node.writes)]
     model = sub_model(graph, nodes, inputs, outputs, small)

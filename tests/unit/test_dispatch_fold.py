@@ -132,3 +132,16 @@ def test_shapes_of_what_folds_with_them(op_type: str, expected: list[int] | int)
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     (y,) = onedispatch.InferenceSession(proto).run(None, {})
     np.testing.assert_array_equal(y, expected)
+
+
+def test_a_constant_that_is_an_output_keeps_its_shape() -> None:
+    """Quantised weights that the model also shows: what reads them is inferred as otherwise."""
+    nodes = [
+        node("QuantizeLinear", "w s z", "q"),
+        node("DequantizeLinear", "q s z", "d"),
+        node("MatMul", "x d", "y"),
+    ]
+    given = {"w": np.ones((3, 4), np.float32), "s": np.array(0.1, np.float32), "z": np.array(0, np.int8)}
+    graph = graph_of(nodes, {"x": (FLOAT, [2, 3])}, ["y", "q"], **given)
+    special = specialise(graph, {}, {})
+    assert (special.value("d").shape, special.value("y").shape) == ((3, 4), (2, 4))
