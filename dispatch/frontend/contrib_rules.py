@@ -95,6 +95,36 @@ def packed_weights(facts: Facts) -> None:
         facts.refuse(facts.input_name(index), list(given), f"{count} elements: {what}")
 
 
+def attended_shapes(facts: Facts) -> None:
+    """QAttention: columns for queries, keys and values of every head, and masks and past keys that fit."""
+    x, w, heads = facts.shape(0), facts.shape(1), int(facts.attr("num_heads", 0))
+    if heads < 1:
+        facts.refuse("attribute 'num_heads'", heads, "1 or more")
+    if x is not None and len(x) != 3:
+        facts.refuse(facts.input_name(0), list(x), "rank 3: [batch, sequence, size]")
+    if w is not None and (len(w) != 2 or w[1] % (3 * heads) or not w[1] or (x is not None and w[0] != x[2])):
+        rows = "as many rows as x has columns" if x is None else counted(x[2], "row")
+        facts.refuse(
+            facts.input_name(1), list(w), f"{rows}, and {counted(3 * heads, 'column')} or a multiple"
+        )
+    if x is None or w is None:
+        return
+    (batch, length, _), columns = x, w[1]
+    past, size = facts.shape(8), columns // (3 * heads)
+    _fits(facts, 2, [(columns,)])
+    if past is not None and (len(past) != 5 or past[:3] + past[4:] != (2, batch, heads, size)):
+        facts.refuse(facts.input_name(8), list(past), f"[2, {batch}, {heads}, any, {size}]")
+    keys = length + (past[3] if past else 0)
+    if past is not None or not facts.has(8):
+        _fits(facts, 5, [(batch,), (2 * batch,), (batch, keys), (batch, length, keys)])
+
+
+def _fits(facts: Facts, index: int, accepted: list[tuple[int, ...]]) -> None:
+    given = facts.shape(index)
+    if given is not None and given not in accepted:
+        facts.refuse(facts.input_name(index), list(given), " or ".join(str(list(one)) for one in accepted))
+
+
 _QUANTISED = quantised_rules(MICROSOFT)
 
 CONTRIB_RULES: dict[str, tuple[Rule, ...]] = {
@@ -104,6 +134,7 @@ CONTRIB_RULES: dict[str, tuple[Rule, ...]] = {
         for op_type, rules in {
             "DynamicQuantizeMatMul": (inner_sizes(0, 1),),
             "MatMulIntegerToFloat": (inner_sizes(0, 1),),
+            "QAttention": (attended_shapes,),
             "QGemm": as_onnx("Gemm", 0, 3, 6),
             "QLinearAdd": (broadcast_together(0, 3),),
             "QLinearAveragePool": as_onnx("AveragePool", 0),

@@ -83,7 +83,7 @@ def scale_of_sums(
 
 
 @dataclass(frozen=True)
-class _Operand:
+class ScaledBytes:
     """Bytes, with their scale and their zero point."""
 
     tensor: TensorSpec
@@ -91,7 +91,7 @@ class _Operand:
     zero: TensorSpec | None
 
     @classmethod
-    def of(cls, node: NodeSpec, tensor: int, scale: int, zero: int) -> _Operand:
+    def of(cls, node: NodeSpec, tensor: int, scale: int, zero: int) -> ScaledBytes:
         """The inputs of these numbers. Raises ``Unsupported`` for what is missing, or of another type."""
         by = node.input(scale)
         if by is None or by.dtype != F:
@@ -103,9 +103,16 @@ class _Operand:
         return any(one is not None and one.size > 1 for one in (self.scale, self.zero))
 
 
-def _emit(node: NodeSpec, a: _Operand, b: _Operand, bias: TensorSpec | None, lowering: Lowering) -> None:
-    """``(a @ b) * scale + bias`` into the node's first output."""
-    output, name = node.outputs[0], node.name
+def emit_as_floats(
+    node: NodeSpec,
+    a: ScaledBytes,
+    b: ScaledBytes,
+    bias: TensorSpec | None,
+    output: TensorSpec | None,
+    lowering: Lowering,
+) -> None:
+    """``(a @ b) * scale + bias`` into ``output``."""
+    name = node.name
     if output is None or output.dtype != F:
         raise Unsupported(f"{node.op_type} to {output.dtype if output else 'nothing'}", "float32")
     if a.several or (b.several and len(b.tensor.shape) > 2):
@@ -149,14 +156,14 @@ _NOTES = "scales and zero points of B per column, where 2-D; any K"
 
 @maps("MatMulIntegerToFloat", dtypes=BYTES, domain=MICROSOFT, infer=_product_shape, notes=_NOTES)
 def map_integer_to_float(node: NodeSpec, lowering: Lowering) -> None:
-    a, b = _Operand.of(node, 0, 2, 4), _Operand.of(node, 1, 3, 5)
-    _emit(node, a, b, node.input(6), lowering)
+    a, b = ScaledBytes.of(node, 0, 2, 4), ScaledBytes.of(node, 1, 3, 5)
+    emit_as_floats(node, a, b, node.input(6), node.outputs[0], lowering)
 
 
 @maps("DynamicQuantizeMatMul", domain=MICROSOFT, infer=_product_shape, notes=f"A as uint8; {_NOTES}")
 def map_dynamic_product(node: NodeSpec, lowering: Lowering) -> None:
-    x, b = node.input(0), _Operand.of(node, 1, 2, 3)
+    x, b = node.input(0), ScaledBytes.of(node, 1, 2, 3)
     if x is None or x.dtype != F or not x.size:
         raise Unsupported(f"DynamicQuantizeMatMul of {x or 'nothing'}", "float32, one element or more")
-    quantised = _Operand(*dynamically_quantised(node.name, x, lowering))
-    _emit(node, quantised, b, node.input(4), lowering)
+    quantised = ScaledBytes(*dynamically_quantised(node.name, x, lowering))
+    emit_as_floats(node, quantised, b, node.input(4), node.outputs[0], lowering)

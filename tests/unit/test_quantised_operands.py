@@ -186,6 +186,17 @@ def test_operands_that_are_missing_or_too_many(key: Key) -> None:
 
 SHAPES: list[tuple[Key, dict[str, Array], dict[str, Any], str]] = [
     ((MICROSOFT, "QLinearAdd"), {"b": u8(4)}, {}, r"\('b'\): given \[4\]; accepted: a shape that broadcasts"),
+    ((MICROSOFT, "QAttention"), {"x": u8(3, 4)}, {}, r"input 0 \('x'\): given \[3, 4\]; accepted: rank 3"),
+    ((MICROSOFT, "QAttention"), {"w": u8(4, 10)}, {}, "accepted: 4 rows, and 6 columns or a multiple"),
+    ((MICROSOFT, "QAttention"), {"bias": f(4)}, {}, r"input 2 \('bias'\): given \[4\]; accepted: \[12\]"),
+    ((MICROSOFT, "QAttention"), {}, {"num_heads": 0}, "'num_heads': given 0; accepted: 1 or more"),
+    ((MICROSOFT, "QAttention"), {"past": f(2, 1, 1, 2, 2)}, {}, r"accepted: \[2, 1, 2, any, 2\]"),
+    (
+        (MICROSOFT, "QAttention"),
+        {"mask_index": np.ones((1, 3), np.int32)},
+        {},
+        r"given \[1, 3\]; accepted: \[1\] or \[2\] or \[1, 5\] or \[1, 3, 5\]",
+    ),
     ((MICROSOFT, "QGemm"), {"b": u8(4, 4)}, {}, r"input 3 \('b'\): given \[4, 4\]; accepted: 5 rows"),
     ((MICROSOFT, "QGemm"), {"c": np.ones(3, np.int32)}, {}, r"input 6 \('c'\): given \[3\]"),
     (
