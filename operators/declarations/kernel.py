@@ -197,6 +197,9 @@ class Kernel:
     aux: tuple[Tensor, ...] = ()  # constants of the kernel's own: tables, reciprocals
     scratch: Expr = NOTHING  # bytes of core memory that a call may use as it likes, what is kept first
     keeps_scratch: bool = False  # what a step leaves in scratch is there in the next one of the same tile
+    sums: Expr = (
+        NOTHING  # bytes of scratch, its first, where the output's sums wait: the last step alone writes it
+    )
     # Element types that go together, by operand; one that a row leaves out is absent there. () : all do.
     types: tuple[Mapping[str, str], ...] = field(default=(), hash=False)
     reduces: bool = False
@@ -216,11 +219,14 @@ class Kernel:
         self._check_pads()
         self._check_formula("cost", self.cost)
         self._check_formula("scratch", self.scratch)
-        for leaf in self.scratch.leaves():
+        self._check_formula("sums", self.sums)
+        for leaf in (*self.scratch.leaves(), *self.sums.leaves()):
             if leaf.op in (Op.K, Op.LAST):
                 raise self._refuse("scratch", str(leaf), "quantities that all calls of an operation share")
         if self.keeps_scratch and not (self.scratches and self.reduces):
             raise self._refuse("keeps_scratch", "True", "True with scratch and a reduction")
+        if self.sums != NOTHING and not (self.keeps_scratch and len(self.outputs) == 1):
+            raise self._refuse("sums", str(self.sums), "sums of one output in scratch that is kept")
 
     # -- checks ----------------------------------------------------------------------------
 

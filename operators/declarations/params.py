@@ -44,7 +44,14 @@ PORTS = ("in0", "in1", "out")
 PORT_OUT = PORTS.index("out")
 PORT_SHIFT, DTYPE_SHIFT = 24, 16  # of a reference; the byte offset lies below
 CADENCE_NONE, CADENCE_STEP, CADENCE_TILE, CADENCE_ONCE = 0, 1, 2, 3
-CADENCES = {"none": CADENCE_NONE, "step": CADENCE_STEP, "tile": CADENCE_TILE, "once": CADENCE_ONCE}
+CADENCE_LAST = 4  # of out: a slot is taken for the last step of a tile alone
+CADENCES = {
+    "none": CADENCE_NONE,
+    "step": CADENCE_STEP,
+    "tile": CADENCE_TILE,
+    "once": CADENCE_ONCE,
+    "last": CADENCE_LAST,
+}
 
 # The image in program memory: what names the core program and the kernels that it carries, as long as the
 # code that it stands for. From "kernels" on, two words each: digest, and a bit for every element type of

@@ -21,7 +21,6 @@ import numpy as np
 
 from onedispatch.operators.declarations.kernel import MAX_DIMS
 from onedispatch.operators.declarations.params import (
-    CADENCE_TILE,
     DIM_FIELDS,
     DIM_WORDS,
     HEADER,
@@ -125,15 +124,15 @@ class BoundNest:
 
     @property
     def scratch_at(self) -> int:
-        """Where scratch begins in the core's memory: behind the slots of all ports."""
+        """Where scratch begins in the core's memory: behind the slots of all ports, or with that of out."""
         at, words, depth, _, _ = self.core_layout[-1]
-        return at + words * depth * 4
+        return at if self.schedule.sums_in_slot else at + words * depth * 4
 
     def param_block(self) -> bytes:
         s = self.schedule
         block = ParamBlock(s.nest.kernel)
         block.put(HEADER["row_mask"], [(1 << s.active_rows) - 1, s.inner_steps])
-        cadences = (s.cadence(0), s.cadence(1), CADENCE_TILE)
+        cadences = (s.cadence(0), s.cadence(1), s.out_cadence)
         for port, (at, words, depth, empty, full) in enumerate(self.core_layout):
             acquire, release = (empty, full) if port == 2 else (full, empty)
             locks = (LOCK_BASE + acquire, LOCK_BASE + release)

@@ -182,6 +182,7 @@ CONV = declare(
         cost=_conv_cost(),
         scratch=_conv_scratch(),
         keeps_scratch=True,
+        sums=sums_bytes(e.tile("co") * e.tile("oh") * e.tile("ow"), "out"),
         # ASSUMPTION: 144 instructions: unrolled products with ramps, im2col, packing, bias, activations.
         code_bytes=2304,
         summary=f"convolution of a tile: weights times windows, accumulated over channels{_SUMMARY}",

@@ -171,6 +171,7 @@ GEMM = declare(
         cost=_cost(),
         scratch=_scratch(),
         keeps_scratch=True,
+        sums=sums_bytes(e.tile("m") * e.tile("n"), "out"),
         # ASSUMPTION: 128 instructions: unrolled products, packing, bias, sealed functions, requantisation.
         code_bytes=2048,
         summary=(

@@ -142,6 +142,7 @@ GEMM_NBITS = declare(
         cost=_cost(),
         scratch=_scratch(),
         keeps_scratch=True,
+        sums=sums_bytes(e.tile("m") * e.tile("n"), "out"),
         # ASSUMPTION: 160 instructions: those of od::gemm, the widening of weights, the scaling of sums.
         code_bytes=2560,
         summary=(

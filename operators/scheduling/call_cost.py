@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES, DType
-from onedispatch.operators.declarations.expressions import Expr, Op
+from onedispatch.operators.declarations.expressions import NOTHING, Expr, Op
 from onedispatch.operators.declarations.kernel import MAX_CYCLES, Kernel, Tensor
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand
 from onedispatch.operators.scheduling.nest import Nest
@@ -43,11 +43,22 @@ def _charged(kernel: Kernel, what: str, cycles: Any) -> Any:
 
 def scratch_words(nest: Nest, device: Device, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
     """Words of core memory that calls use as they like, or keep over the steps of a tile."""
-    if not nest.kernel.scratches:
+    return _words_of(nest.kernel.scratch, nest, device, tiles, k_tile)
+
+
+def sums_words(nest: Nest, device: Device, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+    """Words of scratch, its first, where sums wait for the last step; 0 where results are their own sums."""
+    return _words_of(nest.kernel.sums, nest, device, tiles, k_tile)
+
+
+def _words_of(
+    formula: Expr, nest: Nest, device: Device, tiles: Sequence[IntArray], k_tile: IntArray
+) -> IntArray:
+    if formula == NOTHING:
         return 0
     quantities = Quantities(nest, device, tiles, k_tile)
     quantities.begin(k_tile, 1)
-    return np.ceil(nest.kernel.scratch.evaluate(quantities) / 4).astype(np.int64)
+    return np.ceil(formula.evaluate(quantities) / 4).astype(np.int64)
 
 
 class CallCost:

@@ -15,7 +15,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.params import LIMITS
 from onedispatch.operators.declarations.tensor import Unsupported
-from onedispatch.operators.scheduling.call_cost import scratch_words
+from onedispatch.operators.scheduling.call_cost import scratch_words, sums_words
 from onedispatch.operators.scheduling.index_space import IntArray, Operand
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import resources
@@ -39,10 +39,10 @@ def check_fits(nest: Nest, device: Device) -> None:
     """Raises ``Unsupported`` where no tile of ``nest`` fits a core of ``device``."""
     room = resources(device)
     tiles, k_tile = smallest(nest)
-    fits = room.core_holds(slot_words(nest, tiles, k_tile), scratch_words(nest, device, tiles, k_tile))
+    fits = room.core_holds(slot_words(nest, tiles, k_tile), beside_slots(nest, device, tiles, k_tile))
     if not fits or covered(nest, tiles) > LIMITS["window_plane"]:
         mesh = candidates(nest)  # alignment may make a larger tile take less
-        fitting(nest, device, *mesh, scratch_words(nest, device, *mesh))
+        fitting(nest, device, *mesh, beside_slots(nest, device, *mesh))
 
 
 def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: int) -> list[int]:
@@ -80,6 +80,13 @@ def slot_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntAr
     return 2 * inputs + nest.out_words(tiles, k_tile) + nest.longer_block
 
 
+def beside_slots(nest: Nest, device: Device, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
+    """Words of scratch beside the slots of the leanest form, where sums lie in the slot of their results."""
+    scratch = scratch_words(nest, device, tiles, k_tile)
+    waiting = np.greater(sums_words(nest, device, tiles, k_tile), 0)
+    return scratch - waiting * nest.out_words(tiles, k_tile)
+
+
 def covered(nest: Nest, tiles: Sequence[IntArray]) -> IntArray:
     """Elements of a channel that the windows of a tile cover, padding included; 0 without windows."""
     most: IntArray = 0
@@ -102,7 +109,7 @@ def _span(nest: Nest, tiles: Sequence[IntArray], operand: Operand, axis: int) ->
 
 
 def fitting(nest: Nest, device: Device, tiles: Sequence[Array], k_tile: Array, scratch: IntArray) -> Array:
-    """Which candidates of the mesh fit beside their ``scratch_words``, as flat indices.
+    """Which candidates of the mesh fit with their scratch ``beside_slots``, as flat indices.
 
     Raises ``Unsupported`` where none does.
     """

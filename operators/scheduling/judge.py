@@ -16,8 +16,8 @@ import numpy as np
 
 from onedispatch.operators.declarations.params import MAX_PER_COLUMN
 from onedispatch.operators.scheduling.access_pattern import MAX_ITERATION
-from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles, scratch_words
-from onedispatch.operators.scheduling.candidates import fitting
+from onedispatch.operators.scheduling.call_cost import CallCost, op_cycles, scratch_words, sums_words
+from onedispatch.operators.scheduling.candidates import beside_slots, fitting
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, depends
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
@@ -52,8 +52,7 @@ class Judge:
 
     def __init__(self, nest: Nest, device: Device, tiles: Sequence[Array], k_tile: Array) -> None:
         self.nest, self.device, self.room = nest, device, resources(device)
-        scratch = scratch_words(nest, device, tiles, k_tile)
-        fits = fitting(nest, device, tiles, k_tile, scratch)
+        fits = fitting(nest, device, tiles, k_tile, beside_slots(nest, device, tiles, k_tile))
         shape = np.broadcast_shapes(*(t.shape for t in (*tiles, k_tile)))
 
         def spread(values: IntArray) -> Array:
@@ -69,7 +68,8 @@ class Judge:
         }
         self.out = spread(nest.out_words(tiles, k_tile))
         self.out_factor = spread(_out_factor(nest, tiles, k_tile, burst))
-        self.scratch = spread(scratch)
+        self.scratch = spread(scratch_words(nest, device, tiles, k_tile))
+        self.waits = spread(sums_words(nest, device, tiles, k_tile)) > 0
         ones = np.ones_like(k_tile)
         inner = np.maximum(ones, -(-nest.k_extent // k_tile)) if nest.reduces else ones
         # All steps of a reduction: what the simulator will charge.
@@ -261,11 +261,23 @@ class Judge:
             drain,
             np.floor(total * self.cycles_per_word),
         ]
-        # A single out buffer stops the core, and with it its inputs, while it drains.
-        slots = 2 * (ports[0].words + ports[1].words + out) + self.nest.longer_block
-        stalls = np.where(self.room.core_holds(slots, self.scratch[at]), 0, outer * out)
+        stalls = outer * self._stall(ports[0].words + ports[1].words, at)
         fill = ports[0].words * served + ports[1].words + out + self.op_cycles
         return _Load(resources, stalls + fill, fits, ports, served, outer * rows)
+
+    def _stall(self, inputs: Array, at: Array) -> Array:
+        """Cycles that a core stops per tile, and with it its inputs, while its single out buffer drains.
+
+        Where sums wait apart from it, the next tile needs it for its last step alone.
+        """
+        out, scratch = self.out[at], self.scratch[at]
+        one, two = (
+            self.room.core_holds(2 * inputs + depth * out + self.nest.longer_block, scratch)
+            for depth in (1, 2)
+        )
+        before_last = self.cycles[at] * (1 - 1 / self.inner[at])
+        single = np.where(self.waits[at] & one, np.maximum(out - before_last, 0), out)
+        return np.where(two, 0, single)
 
     def _port(
         self, port: int, mapping: Mapping, counts: Sequence[IntArray], outer: Array, at: Array

@@ -16,6 +16,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.kernel import Tensor
 from onedispatch.operators.declarations.params import (
+    CADENCE_LAST,
     CADENCE_NONE,
     CADENCE_ONCE,
     CADENCE_STEP,
@@ -25,7 +26,7 @@ from onedispatch.operators.declarations.params import (
     Axis,
     port_ref,
 )
-from onedispatch.operators.scheduling.call_cost import scratch_words
+from onedispatch.operators.scheduling.call_cost import scratch_words, sums_words
 from onedispatch.operators.scheduling.index_space import IntArray, K, Operand, Packed, Part, depends
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
@@ -358,11 +359,31 @@ class Schedule:
         return int(scratch_words(self.nest, self.device, self.tiles, self.k_tile))
 
     @cached_property
+    def sums_wait(self) -> bool:
+        """Whether sums wait in scratch for the last step, which alone writes an out chunk."""
+        return bool(sums_words(self.nest, self.device, self.tiles, self.k_tile))
+
+    @property
     def out_depth(self) -> int:
-        inputs = sum(self.port_words(p) * self.port_depth(p) for p in (0, 1))
-        slots = inputs + 2 * self.out_words + self.nest.longer_block
-        fits = self.room.core_holds(slots, self.scratch_words)
-        return 2 if fits and self.outer_steps > 1 else 1
+        return self._out_form[0]
+
+    @property
+    def sums_in_slot(self) -> bool:
+        """Whether sums wait where their results will lie: in the core's one out slot."""
+        return self._out_form[1]
+
+    @property
+    def out_cadence(self) -> int:
+        return CADENCE_LAST if self.sums_wait and not self.sums_in_slot else CADENCE_TILE
+
+    @cached_property
+    def _out_form(self) -> tuple[int, bool]:
+        """(slots of out, whether sums wait in it): what overlaps most of what fits."""
+        inputs = sum(self.port_words(p) * self.port_depth(p) for p in (0, 1)) + self.nest.longer_block
+        for depth in (2, 1) if self.outer_steps > 1 else (1,):
+            if self.room.core_holds(inputs + depth * self.out_words, self.scratch_words):
+                return depth, False
+        return 1, self.sums_wait
 
     def ref(self, name: str) -> int:
         """The PortRef word of operand ``name``: strided, a part of a packed one, or an output."""

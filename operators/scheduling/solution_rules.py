@@ -7,7 +7,7 @@ Raised errors say which part of the solution it is, what was given, and what wou
 from __future__ import annotations
 
 from onedispatch.operators.declarations.params import LIMITS, MAX_PER_COLUMN
-from onedispatch.operators.scheduling.candidates import covered, slot_words
+from onedispatch.operators.scheduling.candidates import beside_slots, covered, slot_words
 from onedispatch.operators.scheduling.index_space import Dim
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions.base.errors import SolutionError
@@ -93,11 +93,12 @@ def _check_ports(schedule: Schedule) -> None:
 def _check_memory(schedule: Schedule) -> None:
     nest, tiles, room = schedule.nest, schedule.tiles, schedule.room
     slots = int(slot_words(nest, tiles, schedule.k_tile))
-    if not room.core_holds(slots, schedule.scratch_words):
+    scratch = int(beside_slots(nest, schedule.device, tiles, schedule.k_tile))
+    if not room.core_holds(slots, scratch):
         raise _error(
             schedule,
             f"tiles {tiles}, k tile {schedule.k_tile}",
-            f"{counted(4 * slots, 'byte')} of slots, {4 * schedule.scratch_words} of scratch",
+            f"{counted(4 * slots, 'byte')} of slots, {4 * scratch} of scratch beside them",
             f"{room.buffer_bytes}, slots {room.slot_bytes}",
         )
     if not schedule.rings_fit:

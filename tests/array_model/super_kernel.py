@@ -3,8 +3,9 @@
 
 It waits for a parameter block, runs the loop that the block describes, gives the block back,
 and starts again. The block's words are those of ``operators/declarations/params.py``. Per outer tile:
-acquire an out slot; for every reduction step acquire the inputs as their cadence says, call the
-kernel, release; then release the out slot. Slots of a port are used in turn, from 0 for each op.
+acquire an out slot (where sums wait in scratch: for the last step); for every reduction step acquire the
+inputs as their cadence says, call the kernel, release; then release the out slot. Slots of a port are
+used in turn, from 0 for each op.
 """
 
 from __future__ import annotations
@@ -169,9 +170,10 @@ def run_op(core: Core, words: list[int]) -> Steps:
         raise ModelFault("core", f"{core.name}: kernel {words[head['kernel']]} is not modelled")
     steps = words[head["inner_steps"]]
     for origins in tile_origins(core, words):
-        yield from out.take(core)
         for k in range(steps):
             last = k == steps - 1
+            if last or out.cadence != params.CADENCE_LAST:
+                yield from out.take(core)
             yield from in0.take(core)
             yield from in1.take(core)
             first = k * words[head["k_tile"]]

@@ -234,6 +234,65 @@ TEST(SuperKernel, WalksTilesAndStepsInOrder) {
   EXPECT_EQ(core.writes[0].offset, 0x3000u);
 }
 
+template <class Body>
+std::string message_of(Body body) {
+  try {
+    body();
+  } catch (const ProgramError& error) {
+    return error.what;
+  }
+  return "";
+}
+
+// The same with sums that wait in scratch for results of bfloat16.
+Words waiting_block(uint32_t cadence, uint32_t depth, uint32_t scratch) {
+  Words w = reduction_block();
+  put_port(w, at::port_out, 0x3000, 8, depth, 54, 55, cadence, 8);
+  w[params::reduce::out] = 2u << 24 | params::dtype::bf16 << params::kDtypeShift;
+  w[at::scratch] = 0x70000 + scratch;
+  return w;
+}
+
+TEST(SuperKernel, TakesTheOutSlotForTheLastStepWhereSumsWaitApart) {
+  const std::string early = " a54 a49 a59 c r48 a49 c r48 a49 c r48 r55", late = " a49 a59 c r48 a49 c r48 a54 a49 c r48 r55";
+  struct Form {
+    uint32_t cadence, depth, scratch;
+    std::string first_tile;
+  };
+  for (const auto& [cadence, depth, scratch, first_tile] :
+       {Form{params::cadence::last, 2, 0x4000, late}, Form{params::cadence::last, 1, 0x4000, late}, Form{params::cadence::tile, 1, 0x3000, early}}) {
+    const Words block = waiting_block(cadence, depth, scratch);
+    FakeCore core(0, 0, image(entry_for(block)));
+    core.load(block);
+    for (uint32_t i = 0; i < 32; ++i) std::memcpy(core.memory() + 0x1000 + 4 * i, "\0\0\x80\x3f", 4);  // 1.0f
+    const std::string trace = core.run();
+    EXPECT_EQ(trace.substr(0, 5 + first_tile.size()), "a63 b" + first_tile);
+    for (uint32_t i = 0; i < 4; ++i) {
+      uint16_t made;
+      std::memcpy(&made, core.memory() + 0x3000 + 2 * i, 2);
+      EXPECT_EQ(made, 0x4120) << i;  // 10
+    }
+    // Before the last step nobody else is kept from the out slot, unless sums lie there.
+    EXPECT_EQ(core.writes[0].offset, scratch);
+    EXPECT_EQ(core.writes.size(), cadence == params::cadence::last ? 24u : 36u);
+  }
+}
+
+TEST(SuperKernel, RefusesSumsThatCannotWaitWhereTheBlockSaysSo) {
+  const auto refused = [](const Words& block) {
+    FakeCore core(0, 0, image(entry_for(block)));
+    core.load(block);
+    return message_of([&] { core.run(); });
+  };
+  for (const Words& block : {waiting_block(params::cadence::last, 1, 0x3000), waiting_block(params::cadence::tile, 2, 0x3000),
+                             waiting_block(params::cadence::tile, 1, 0x3004), waiting_block(params::cadence::tile, 1, 0x1040)}) {
+    EXPECT_NE(refused(block).find("scratch"), std::string::npos) << refused(block);
+  }
+  Words wide = reduction_block();  // sums of the type of the results lie in their slot as they are
+  put_port(wide, at::port_out, 0x3000, 16, 2, 54, 55, params::cadence::last, 16);
+  EXPECT_NE(refused(wide).find("port out cadence"), std::string::npos) << refused(wide);
+}
+
 TEST(SuperKernel, MaskedRowOnlyHandsTheBlockBack) {
   FakeCore core(0, 2);
   Words w = reduction_block();
@@ -333,16 +392,6 @@ TEST(SuperKernel, ClampsTilesOfFarCores) {
   core.load(w);
   EXPECT_NO_THROW(core.run());
   EXPECT_EQ(core.jobs, 18);
-}
-
-template <class Body>
-std::string message_of(Body body) {
-  try {
-    body();
-  } catch (const ProgramError& error) {
-    return error.what;
-  }
-  return "";
 }
 
 std::string refusal(uint32_t word, uint32_t value) {

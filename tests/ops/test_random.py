@@ -56,6 +56,7 @@ def check_schedule(schedule: Schedule) -> None:
     assert s.active_rows <= s.room.rows and s.mapping.columns <= s.device.columns
     assert 1 <= s.busy_cores <= s.active_rows * s.mapping.columns
     core = sum(s.port_words(p) * s.port_depth(p) for p in (0, 1)) + s.out_words * s.out_depth
-    assert s.room.core_holds(core + s.nest.longer_block, s.scratch_words)
+    beside = s.scratch_words - s.out_words * s.sums_in_slot
+    assert s.room.core_holds(core + s.nest.longer_block, beside)
     rings = s.room.rows * (s.port_words(0) + s.out_words) + s.port_words(1)
     assert rings * 2 <= s.room.mem_words

@@ -92,6 +92,8 @@ def nested(depth: int) -> e.Expr:
         ({"scratch": e.LAST * e.device("f")}, "scratch: given last"),
         ({"keeps_scratch": True, "reduces": True}, "keeps_scratch: given True"),
         ({"keeps_scratch": True, "scratch": e.as_expr(4)}, "with scratch and a reduction"),
+        ({"sums": e.tile("r") * 4}, "accepted: sums of one output in scratch that is kept"),
+        ({"sums": e.K_COUNT * 4}, "scratch: given k; accepted: quantities that all calls"),
         ({"cost": e.device_of_sums("lanes", "z")}, "cost: given z's and its sums' lanes"),
         ({"cost": nested(40)}, "cost: given a stack of 41; accepted: at most 32"),
         ({"aux": (Tensor("t", "*n", shape=(4,)),)}, "auxiliary tensor t"),

@@ -48,6 +48,7 @@ constexpr uint32_t none = 0;
 constexpr uint32_t step = 1;
 constexpr uint32_t tile = 2;
 constexpr uint32_t once = 3;
+constexpr uint32_t last = 4;
 }  // namespace cadence
 namespace port {
 constexpr uint32_t kWords = 4;

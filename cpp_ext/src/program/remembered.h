@@ -33,6 +33,7 @@ struct ReadOperation {
   std::array<Port, kPorts> ports;
   std::array<uint32_t, OD_MAX_DIMS> outer_count{}, loop_order{};
   uint64_t setup_cycles = 0;
+  bool sums_in_slot = false;  // scratch begins with the one out slot
   struct Charge {
     uint32_t k_count = 0;
     uint64_t cycles = 0;  // 0: nothing known yet

@@ -164,13 +164,14 @@ void SuperKernel::read_port(ReadOperation& read, uint32_t index) const {
   const auto given = [&](const Field& part) { return field_of(setup, word, part); };
   Port& port = read.ports[index];
   port.cadence = given(field::cadence);
-  if (port.cadence > params::cadence::once) reject(setup, word + field::cadence.word, name + " cadence" + bits_of(field::cadence), "accepted: 0 to 3");
+  const uint32_t highest = index == kOut && setup.spec->keeps_scratch != 0 ? params::cadence::last : params::cadence::once;
+  if (port.cadence > highest) reject(setup, word + field::cadence.word, name + " cadence" + bits_of(field::cadence), "accepted: " + span(0, highest));
   if (port.cadence == params::cadence::none) {
     if (index == kOut) reject(setup, word + field::cadence.word, name + " cadence" + bits_of(field::cadence), "the out port must be used");
     return;
   }
   if (index == kOut && port.cadence == params::cadence::step && setup.words[at::inner_steps] > 1) {
-    reject(setup, word + field::cadence.word, name + " cadence" + bits_of(field::cadence), "with inner steps the out port accepts 2 or 3");
+    reject(setup, word + field::cadence.word, name + " cadence" + bits_of(field::cadence), "with inner steps the out port accepts 2 or more");
   }
   port.depth = given(field::depth);
   port.acquire = given(field::acquire);
@@ -202,15 +203,25 @@ void SuperKernel::read_port(ReadOperation& read, uint32_t index) const {
   read.operation.chunk_bytes[index] = port.chunk_bytes;
 }
 
-// What a kernel writes into its scratch is nobody else's.
-void SuperKernel::check_apart(const ReadOperation& read) const {
-  const uint64_t first = read.operation.scratch_at, bytes = read.operation.setup.scratch_bytes;
+// What a kernel writes into its scratch is nobody else's. Sums that are kept there may wait where their results will
+// lie: in the one out slot, from its beginning on, which the core holds as long.
+void SuperKernel::check_apart(ReadOperation& read) const {
+  const od_setup& setup = read.operation.setup;
+  const uint64_t first = read.operation.scratch_at, bytes = setup.scratch_bytes;
+  const Port& out = read.ports[kOut];
+  read.sums_in_slot = bytes != 0 && setup.spec->keeps_scratch != 0 && setup.inner_steps > 1 && out.depth == 1 &&
+                      out.cadence == params::cadence::tile && first == out.offset;
+  const uint32_t out_bytes = od_dtypes[setup.operands[first_output(*setup.spec)].dtype].bytes;
+  if (out.cadence == params::cadence::last && (bytes == 0 || setup.inner_steps == 1 || out_bytes >= 4)) {
+    const uint32_t word = at::port_out + params::port::cadence.word;
+    reject(setup, word, "port out cadence" + bits_of(params::port::cadence), "accepted where sums wait in scratch for narrower results: 4 (last)");
+  }
   for (uint32_t i = 0; bytes != 0 && i < kPorts; ++i) {
     const Port& port = read.ports[i];
-    if (port.cadence == params::cadence::none) continue;
+    if (port.cadence == params::cadence::none || (i == kOut && read.sums_in_slot)) continue;
     const uint64_t end = port.offset + uint64_t{port.depth - 1} * port.slot_bytes + port.chunk_bytes;
     if (first < end && port.offset < first + bytes) {
-      reject(read.operation.setup, at::scratch, "scratch", std::string("accepted: apart from the slots of port ") + params::kPortNames[i]);
+      reject(setup, at::scratch, "scratch", std::string("accepted: apart from the slots of port ") + params::kPortNames[i]);
     }
   }
 }
@@ -284,13 +295,16 @@ void SuperKernel::queue_release(Port& port) {
 void SuperKernel::queue_step() {
   const bool first = step_ == 0, last = step_ + 1 == setup().inner_steps;
   for (const uint32_t i : {kOut, 0u, 1u}) {
-    if (ports_[i].cadence != params::cadence::none && !ports_[i].held) queue_acquire(ports_[i]);
+    const uint32_t cadence = ports_[i].cadence;
+    const bool wanted = cadence == params::cadence::last ? last : cadence != params::cadence::none;
+    if (wanted && !ports_[i].held) queue_acquire(ports_[i]);
   }
   queue_call(first, last);
   if (last && setup().spec->prints != 0 && is_last_tile()) queue_print_out();
   for (Port& port : ports_) {  // in0, in1, out
     const bool every_step = port.cadence == params::cadence::step;
-    if (every_step || (last && port.cadence == params::cadence::tile)) queue_release(port);
+    const bool every_tile = port.cadence == params::cadence::tile || port.cadence == params::cadence::last;
+    if (every_step || (last && every_tile)) queue_release(port);
   }
   ++step_;
   if (!last) return;
@@ -316,7 +330,8 @@ void SuperKernel::queue_call(bool first, bool last) {
     if (ports_[i].cadence == params::cadence::none) continue;
     const MemoryRange range{ports_[i].address(), ports_[i].chunk_bytes};
     chunks[i] = core_.memory + range.offset;
-    if (i != kOut || !first) reads.push_back(range);
+    if (!ports_[i].held) continue;  // out, before the last step
+    if (i != kOut || !(first || ports_[i].cadence == params::cadence::last)) reads.push_back(range);
     if (i == kOut) writes.push_back(range);
   }
   place_operands(op_->operation, chunks, call);
@@ -349,11 +364,24 @@ void SuperKernel::Call::run() {
   if (log != nullptr) given.host = host.host();
   for (size_t i = 0; op.fills != nullptr && i < op.fills->size(); ++i) (*op.fills)[i](given);
   try {
-    if (of_.guard_ == nullptr) op.plan->run(given);
-    else of_.guard_->run(given, reads, writes);
+    if (of_.guard_ != nullptr) of_.guard_->run(given, reads, writes);
+    else if (op.sums_in_slot && given.k_last != 0) run_over_sums();
+    else op.plan->run(given);
   } catch (const KernelError& error) {
     reject(error.what, error.status, error.cause);
   }
+}
+
+// Results take the place of sums from the front on, never ahead of what is read. Kernels are written for results
+// that lie apart, so here they do for as long as the call runs.
+void SuperKernel::Call::run_over_sums() {
+  const ReadOperation& op = *of_.op_;
+  uint8_t*& out = given.operand[first_output(*op.operation.setup.spec)];
+  uint8_t* const slot = out;
+  results_.assign(slot, slot + op.ports[kOut].chunk_bytes);
+  out = results_.data();
+  op.plan->run(given);
+  std::copy(results_.begin(), results_.end(), slot);
 }
 
 uint64_t SuperKernel::cycles_of(const od_call& call) {

@@ -38,13 +38,16 @@ class SuperKernel final : public CoreProgram {
     MemoryRanges reads, writes;
 
    private:
+    void run_over_sums();
+
     const SuperKernel& of_;
+    std::vector<uint8_t> results_;
   };
 
   void begin_op();
   std::shared_ptr<ReadOperation> read_block(const Carried& carried) const;
   void read_port(ReadOperation& read, uint32_t index) const;
-  void check_apart(const ReadOperation& read) const;
+  void check_apart(ReadOperation& read) const;
   void read_dims(ReadOperation& read) const;
   void read_reduction(ReadOperation& read) const;
   void locate_tile();
