@@ -192,6 +192,7 @@ def model_form(
     precisions: tuple[str, ...],
     fallbacks: tuple[str, ...],
     cast_policies: tuple[str, ...],
+    sums: tuple[str, ...],
     most: int,
 ) -> Form:
     """The whole description but its blobs, with the choices that ``model`` has."""
@@ -205,6 +206,7 @@ def model_form(
         precision=one_of(precisions),
         fallback=one_of(fallbacks),
         cast_policy=one_of(cast_policies),
+        sums=one_of(sums),
         inputs=VALUES,
         outputs=VALUES,
         deciding=TEXTS,

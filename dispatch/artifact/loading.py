@@ -63,4 +63,5 @@ def _from(reader: Reader) -> CompiledModel:
         plain["cache_size"],
         OrderedDict((key, executable_from(reader, executable)) for key, executable in plain["executables"]),
         cast_policy=plain["cast_policy"],
+        sums=plain["sums"],
     )

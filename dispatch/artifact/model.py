@@ -37,7 +37,7 @@ from onedispatch.transactions.base.phrases import counted
 from onedispatch.transactions.machine.device import DeviceName
 
 if TYPE_CHECKING:
-    from onedispatch.dispatch.compiler.compiler import Fallback
+    from onedispatch.dispatch.compiler.compiler import Fallback, Sums
     from onedispatch.dispatch.compiler.custom import CastPolicy
     from onedispatch.dispatch.frontend.importer import ModelLike
     from onedispatch.operators.scheduling.select import Selector
@@ -47,7 +47,8 @@ CACHE_SIZE = 8  # executables of a model with symbolic shapes that are kept
 MOST_EXECUTABLES = 1 << 20  # that may be kept
 FALLBACKS = ("cpu", "error")
 CAST_POLICIES = ("error", "f32")
-FORM = model_form(FORMAT, tuple(PRECISIONS), FALLBACKS, CAST_POLICIES, MOST_EXECUTABLES)
+SUMS = ("exact", "narrow")
+FORM = model_form(FORMAT, tuple(PRECISIONS), FALLBACKS, CAST_POLICIES, SUMS, MOST_EXECUTABLES)
 
 
 @dataclass
@@ -69,6 +70,7 @@ class CompiledModel:
     executables: OrderedDict[str, Executable] = field(default_factory=OrderedDict, repr=False)
     selector: Selector | None = field(default=None, repr=False)  # None: the search; files do not keep it
     cast_policy: CastPolicy = "error"
+    sums: Sums = "exact"
     _lock: ForkLock = field(default_factory=ForkLock, repr=False)
     _declared: dict[str, tuple[Executable, tuple[Any, ...]]] = field(default_factory=dict, repr=False)
     _kept: Graph | None = field(default=None, repr=False)  # files do not keep it
@@ -149,6 +151,7 @@ class CompiledModel:
             self.selector,
             self.cast_policy,
             self.precision,
+            self.sums,
         )
 
     @property
@@ -233,6 +236,7 @@ class CompiledModel:
                 "precision": self.precision,
                 "fallback": self.fallback,
                 "cast_policy": self.cast_policy,
+                "sums": self.sums,
                 "inputs": [value_to(v) for v in self.inputs],
                 "outputs": [value_to(v) for v in self.outputs],
                 "deciding": sorted(self.deciding),
@@ -256,6 +260,7 @@ def compile_model(
     selector: Selector | None = None,
     plugins: Sequence[str | os.PathLike[str]] | None = None,
     cast_policy: str = "error",
+    sums: str = "exact",
 ) -> CompiledModel:
     """Compiles an ONNX model: a path, its bytes, or a ModelProto.
 
@@ -272,6 +277,10 @@ def compile_model(
             ``onedispatch.plugins``.
         cast_policy: what happens where a kernel from outside lacks an input's element type. ``"error"``
             refuses the node; ``"f32"`` has it compute in f32 between casts, which the placement lists.
+        sums: how sums of matrix products wait between the steps of a reduction that no core holds at once.
+            ``"exact"`` keeps all their bits, ``"narrow"`` has them in the type of the results, as published
+            kernels do: larger tiles fit, which is faster, but every step rounds (floats of 2 bytes) or rounds
+            and saturates (integers, where their scale is 1, 1/2, ... 2**-16; others stay exact).
 
     Raises:
         ModelError: it is no valid model.
@@ -279,13 +288,13 @@ def compile_model(
         UnknownOperatorError: nodes of domains that nobody knows; lists them all.
         KernelError: a node that its kernel from outside refuses, or says otherwise of than the model.
         DeviceError: no such device, a wrong device file, or a device that no overlay can serve.
-        InputError: no such precision, fallback, input or selector.
+        InputError: no such precision, fallback, sums, input or selector.
         SolutionError: the selector gave a solution that does not fit, or something else.
         KernelLibraryError: a plug-in does not load, or two have one name.
     """
     from onedispatch.dispatch.compiler.fold import deciding_inputs
 
-    check_options(precision, fallback, cast_policy)
+    check_options(precision, fallback, cast_policy, sums)
     given = arguments.shapes(shapes)
     kept = arguments.integer("cache_size", cache_size, 1, MOST_EXECUTABLES)
     arguments.selector(selector)
@@ -301,6 +310,7 @@ def compile_model(
         kept,
         selector=selector,
         cast_policy=cast("CastPolicy", cast_policy),
+        sums=cast("Sums", sums),
     )
     del graph
     _compile_known(compiled, given)
@@ -378,7 +388,8 @@ def check_shape(value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def check_options(precision: str, fallback: str, cast_policy: str = "error") -> None:
+def check_options(precision: str, fallback: str, cast_policy: str = "error", sums: str = "exact") -> None:
     arguments.choice("precision", precision, tuple(PRECISIONS))
     arguments.choice("fallback", fallback, FALLBACKS)
     arguments.choice("cast_policy", cast_policy, CAST_POLICIES)
+    arguments.choice("sums", sums, SUMS)

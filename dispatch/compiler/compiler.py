@@ -16,7 +16,7 @@ from onedispatch.dispatch.compiler.fold import specialise
 from onedispatch.dispatch.compiler.integers import in_integers
 from onedispatch.dispatch.compiler.mapping import Unit
 from onedispatch.dispatch.compiler.passthrough import hand_on
-from onedispatch.dispatch.compiler.phases import absorb, emit, fuse, place, select
+from onedispatch.dispatch.compiler.phases import absorb, emit, fuse, in_narrow_sums, place, select
 from onedispatch.dispatch.compiler.placement import host_reason, placement_of
 from onedispatch.dispatch.compiler.precision import in_precision
 from onedispatch.dispatch.compiler.quantised import quantisations
@@ -30,6 +30,7 @@ from onedispatch.transactions.base.errors import UnsupportedModelError
 from onedispatch.transactions.base.phrases import counted
 
 Fallback = Literal["cpu", "error"]
+Sums = Literal["exact", "narrow"]
 
 
 def compile_graph(
@@ -41,11 +42,13 @@ def compile_graph(
     selector: Selector | None = None,
     cast_policy: CastPolicy = "error",
     precision: str = EXACT,
+    sums: Sums = "exact",
 ) -> Executable:
     """The executable of ``graph`` for concrete input shapes; ``selector`` chooses solutions, or the search.
 
     ``values`` are those of inputs that decide shapes; ``cast_policy`` is what happens where a kernel from
-    outside lacks an element type; ``precision`` names the type that float32 tensors are computed in. Raises
+    outside lacks an element type; ``precision`` names the type that float32 tensors are computed in;
+    ``sums`` whether those of products keep all their bits between steps. Raises
     ``ModelError`` for nodes that break ONNX's rules, ``UnsupportedModelError`` with every node that does not
     map when ``fallback`` is ``"error"``, ``SolutionError`` for a solution that does not fit its problem,
     ``KernelError`` for a node that its kernel refuses.
@@ -54,6 +57,8 @@ def compile_graph(
     strict = fallback == "error"
     chooser = SEARCH if selector is None else selector  # an empty catalog is false, and asked all the same
     absorbed = absorb(special, device)
+    if sums == "narrow":
+        absorbed = in_narrow_sums(absorbed)
     if strict and any(unit.kind == "host" for unit in absorbed.units):
         copies = Copies(device, chooser)
         _insist(special, absorbed.units, hand_on(special, copies, on_device=True).refusals)
@@ -132,4 +137,4 @@ def refused_model(name: str, lines: list[str]) -> UnsupportedModelError:
     )
 
 
-__all__ = ["Fallback", "compile_graph", "prepared", "refused_model"]
+__all__ = ["Fallback", "Sums", "compile_graph", "prepared", "refused_model"]

@@ -122,6 +122,18 @@ def absorb(graph: Graph, device: Device) -> Absorbed:
     return absorbed
 
 
+def in_narrow_sums(absorbed: Absorbed) -> Absorbed:
+    """The same with sums of products in the type of their results, where operators can."""
+
+    def narrowed(unit: Unit) -> Unit:
+        operator = None if unit.operator is None else unit.operator.in_narrow_sums()
+        return replace(unit, operator=operator, parts=tuple(map(narrowed, unit.parts)))
+
+    found = replace(absorbed, units=tuple(map(narrowed, absorbed.units)))
+    found.verify()
+    return found
+
+
 def select(absorbed: Absorbed, selector: Selector) -> Selected:
     """A solution for every nest; where there is none, the unit gives way to its parts, or to the host.
 

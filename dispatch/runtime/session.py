@@ -91,6 +91,7 @@ class InferenceSession:
         check: ``"access"`` runs every node of a kernel from outside member by member first, in a child
             process, on the inputs that it has in the run: slow, for authors of kernels. See ``findings``.
         cast_policy: ``"f32"`` has kernels from outside compute in f32 what they have no element type for.
+        sums: ``"narrow"`` has products keep sums in the type of their results between steps: see ``compile``.
         print: where lines that kernels print go, beside ``last_run.prints`` and the logger
             ``onedispatch.print``: ``"report"`` nowhere, ``"stdout"`` there, too; None: kernels print into
             nothing, which takes no modelled time.
@@ -120,6 +121,7 @@ class InferenceSession:
         kernel_seconds: float | None = None,
         check: str | None = None,
         cast_policy: str = "error",
+        sums: str = "exact",
         print: Sink = "report",
         print_bytes: int | None = None,
         trace: bool | int = False,
@@ -131,7 +133,7 @@ class InferenceSession:
         self._graph: Graph | None = None  # what is checked
         discovery.use(plugins)
         if isinstance(model, models.CompiledModel):
-            models.check_options(precision, fallback, cast_policy)
+            models.check_options(precision, fallback, cast_policy, sums)
             _check_compiled_for(model, device, precision)
             model.check_kernels("the compiled model")
             self._model = model
@@ -145,6 +147,7 @@ class InferenceSession:
                 shapes=shapes,
                 cache_size=cache_size,
                 cast_policy=cast_policy,
+                sums=sums,
             )
             self._owned = True
         if self._check is not None:

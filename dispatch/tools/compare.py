@@ -98,6 +98,7 @@ def compare(
         replace(graph, outputs=results),
         like.cache_size,
         cast_policy=like.cast_policy,
+        sums=like.sums,
     )
     session = InferenceSession(probe, threads=threads, kernel_seconds=kernel_seconds)
     ours = session.run(None, feed)

@@ -118,17 +118,18 @@ def sums_bytes(members: Expr, out: str) -> Expr:
     return kept(out) * (WORD_BYTES * members)
 
 
-def accumulated(m: Expr, n: Expr, a: str, out: str) -> Expr:
+def accumulated(m: Expr, n: Expr, a: str, out: str, waiting: Expr | None = None) -> Expr:
     """Cycles of a call for itself and for loading and storing accumulators of whole native products.
 
     Sums that are kept cost what a product with results as wide as they are costs, in every step; the last
-    one makes narrow results of them as well.
+    one makes narrow results of them as well. ``waiting`` says whether they are, where ``kept`` does not.
     """
+    waiting = kept(out) if waiting is None else waiting
     rows, columns = (e.multiple(size, e.device(f"native_{name}", a)) for size, name in ((m, "m"), (n, "n")))
     outputs = rows * columns
     results = e.device("product_call_cycles", a, out) + outputs * e.device("output_cycles", a, out)
     sums = e.device_of_sums("product_call_cycles", a) + outputs * e.device_of_sums("output_cycles", a)
-    return e.named("accumulators", either(kept(out), sums + e.LAST * results, results))
+    return e.named("accumulators", either(waiting, sums + e.LAST * results, results))
 
 
 def chunk(operand: str, axes: Iterable[str]) -> Expr:

@@ -20,7 +20,6 @@ from onedispatch.operators.declarations.formulas import (
     parts_bytes,
     products,
     summed,
-    sums_bytes,
     vectors,
     words,
 )
@@ -38,6 +37,14 @@ from onedispatch.operators.families.elementwise import (
     peel,
 )
 from onedispatch.operators.families.merges import AS_FLOATS, BIAS, FACTOR, SCALED, WIDENED
+from onedispatch.operators.families.narrow_sums import (
+    NARROW_SUMS,
+    shift_of,
+    summed_floats,
+    summed_integers,
+    waiting,
+    waiting_bytes,
+)
 from onedispatch.operators.interface.merge import ACTIVATION
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import (
@@ -113,20 +120,24 @@ def _cost() -> e.Expr:
     """Operands are brought into blocks, multiplied in whole native products, and accumulated."""
     m, k, n = e.tile("m"), e.K_COUNT, e.tile("n")
     scaled = e.differs(e.scalar("alpha"), 1) * words(m * n) * e.device("f32_mul_cycles")
+    # A zero point without a scale: sums in the type of the results begin with it.
+    zero = (1 - e.present("scale")) * e.present("out_zero") * words(m * n) * e.device("i32_op_cycles")
     return (
         packed("a", m * k)
         + packed("b", k * n)
         + products(m, k, n, "a", "b")
-        + accumulated(m, n, "a", "out")
+        + accumulated(m, n, "a", "out", waiting("out"))
         + _corrected(m, k, n)
-        + e.named("last step", finished(m * n) + e.LAST * (scaled + _finished_sums(words(m * n), words(n))))
+        + e.named(
+            "last step", finished(m * n) + e.LAST * (scaled + zero + _finished_sums(words(m * n), words(n)))
+        )
     )
 
 
 def _scratch() -> e.Expr:
     """Sums that wait for the next step, then the parts of both operands."""
     m, k, n = e.tile("m"), e.count("a", "k"), e.tile("n")
-    return sums_bytes(m * n, "out") + parts_bytes("a", m * k) + parts_bytes("b", k * n)
+    return waiting_bytes(m * n, "out") + parts_bytes("a", m * k) + parts_bytes("b", k * n)
 
 
 _SUMS = "i32 i8 u8 i16"  # what integer sums may become: themselves, or narrow by a scale
@@ -167,18 +178,21 @@ GEMM = declare(
         scalars=(
             Scalar("alpha", "f32", default=1.0),
             *ACTIVATION_SCALARS,
+            NARROW_SUMS,
         ),
         cost=_cost(),
         scratch=_scratch(),
         keeps_scratch=True,
-        sums=sums_bytes(e.tile("m") * e.tile("n"), "out"),
+        sums=waiting_bytes(e.tile("m") * e.tile("n"), "out"),
         # ASSUMPTION: 128 instructions: unrolled products, packing, bias, sealed functions, requantisation.
         code_bytes=2048,
         summary=(
             "sum_k (a - a_zero)[m][k] * (b - b_zero)[k][n], over the steps in f32 or int32, which wraps; "
             "floats end as act(alpha * sum + bias[n]), integers as sum + bias[n], where there is a scale as "
             "round((sum + bias[n]) * scale[n]) + out_zero[n], saturated; those of bytes as floats too: "
-            "act(sum * scale[n] + bias[n])"
+            "act(sum * scale[n] + bias[n]). With narrow_sums s + 1 sums wait in out's type, rounded after "
+            "every step: floats as they are, integers as round(sum / 2**s), saturated, which begin with "
+            "bias[n] + out_zero * 2**s and have no scale"
         ),
     )
 )
@@ -201,6 +215,7 @@ class MatMul(Operator):
     saturated, which is onnxruntime's arithmetic; integer sums as float32 are ``act(sum * scale + bias)``.
     ``matrices`` says how A, B and the output lie instead of
     their shapes, all of words and with as many leading dimensions; a constant 2-D B is as it says.
+    ``narrow_sums``: 0, or s + 1 for results shifted by s bits, as ``in_narrow_sums`` makes it.
     """
 
     kind = "matmul"
@@ -224,6 +239,7 @@ class MatMul(Operator):
         out_zero: TensorSpec | None = None,
         activation: Activation | None = None,
         matrices: tuple[Matrix, Matrix, Matrix] | None = None,
+        narrow_sums: int = 0,
     ) -> None:
         if matrices is None and len(b.shape) == 1 < len(a.shape) and output.element.per_word > 1:
             # Rows of narrow elements are what the kernel writes: the transposed product.
@@ -235,6 +251,7 @@ class MatMul(Operator):
         self.alpha = alpha
         self.trans_a, self.trans_b = trans_a, trans_b
         self.matrices = matrices
+        self.narrow_sums = narrow_sums
         self.packs_b = b.is_const and len(b.shape) == 2
 
     @property
@@ -258,6 +275,19 @@ class MatMul(Operator):
     @property
     def takes_activation(self) -> bool:
         return super().takes_activation and self.is_float
+
+    def in_narrow_sums(self) -> Operator:
+        """The same with sums of several steps in the type of the results; itself where they have it anyway.
+
+        Integers are shifted as they are stored, so their scale must be one of 1, 1/2, 1/4, ...: with others
+        all bits are kept.
+        """
+        if self.output.element.per_word == 1:
+            return self
+        if self.is_float:
+            return self.replaced(narrow_sums=1)
+        shift = shift_of(self.optional["scale"])
+        return self if shift is None else self.scaled(None, self.output, narrow_sums=1 + shift)
 
     # -- geometry ----------------------------------------------------------------------------
 
@@ -337,7 +367,7 @@ class MatMul(Operator):
         lain, steps, access = zip(*along_out, strict=True)
         out = Operand("out", OUTPUT, self.output.element, lain, steps, access, offsets[2])
         others = self._others({"a_zero": (dm, m), "b_zero": (dn, n), "scale": (dn, n), "out_zero": (dn, 1)})
-        scalars = {"alpha": self.alpha, **self.activation.scalars}
+        scalars = {"alpha": self.alpha, **self.activation.scalars, "narrow_sums": self.narrow_sums}
         reduction: dict[str, Any] = {"k_extent": k, "k_multiple": max([1, *units])}
         return Nest(GEMM, dims, (a, b, *others), (out,), {"m": dm, "n": dn}, scalars, **reduction)
 
@@ -402,7 +432,10 @@ class MatMul(Operator):
             return self._product_seen(a, b, *self.matrices)
         a, b = (a.T if self.trans_a else a), (np.swapaxes(b, -1, -2) if self.trans_b else b)
         if not self.of_integers:
-            y = np.float32(self.alpha) * np.matmul(a.astype(np.float32), b.astype(np.float32))
+            left: Array = a.astype(np.float32)
+            k_tile = self.schedules[0].k_tile if self.narrow_sums else left.shape[-1]
+            sums = summed_floats(left, b.astype(np.float32), k_tile, self.output.dtype)
+            y = np.float32(self.alpha) * sums
             y = y if self.bias is None else y + self.bias
             return (
                 self.activation.apply(y.astype(np.float32))
@@ -415,12 +448,17 @@ class MatMul(Operator):
             a = a - zeros["a_zero"].astype(np.int64).reshape(-1, *[1] * (zeros["a_zero"].size > 1))
         if "b_zero" in zeros:
             b = b - zeros["b_zero"].astype(np.int64).reshape(-1)
+        zero = int(zeros["out_zero"].reshape(-1)[0]) if "out_zero" in zeros else 0
+        bias = np.int64(0) if self.bias is None else self.bias
+        if self.narrow_sums:
+            k_tile, dtype = self.schedules[0].k_tile, self.output.dtype
+            made = summed_integers(a, b, k_tile, self.narrow_sums - 1, dtype, bias, zero)
+            return made.reshape(self.output.shape)
         sums = np.matmul(a, b)
         if self.is_float:
             return self._as_floats(sums.astype(np.int32), zeros.get("scale"))
-        sums = sums + (0 if self.bias is None else self.bias)
+        sums = sums + bias
         if "scale" in zeros:
-            zero = int(zeros["out_zero"].reshape(-1)[0]) if "out_zero" in zeros else 0
             sums = requantised(sums.astype(np.int32), zeros["scale"], zero, self.output.dtype)
         result: Array = sums.astype(self.output.dtype)
         return result.reshape(self.output.shape)

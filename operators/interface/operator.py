@@ -106,6 +106,10 @@ class Operator:
         other.__dict__ = {k: v for k, v in self.__dict__.items() if k not in derived} | fields
         return other
 
+    def in_narrow_sums(self) -> Operator:
+        """The same with sums that wait in the type of its results, rounded after every step; or itself."""
+        return self
+
     def pack(self, operand: str, schedule: Schedule, out: np.ndarray[Any, Any]) -> None:
         """Write a packed constant operand, chunk after chunk, into ``out`` (uint8, zeroed)."""
         raise NotImplementedError

@@ -196,6 +196,52 @@ TEST(Gemm, BytesAreExact) {
   });
 }
 
+// Products of whole bytes whose sums wait in bytes: loaded, added to, shifted, rounded half to even, saturated.
+void narrow_i8_case(uint32_t seed) {
+  namespace arg = params::gemm;
+  namespace dtype = params::dtype;
+  Random random(seed);
+  Block block;
+  const GemmShape g = random_gemm(random, block);
+  const auto A = random_bytes(random, static_cast<size_t>(g.M * g.K)), B = random_bytes(random, static_cast<size_t>(g.K * g.N));
+  const int shift = random.chance(30) ? 0 : random.in(1, 14);
+  put_gemm(block, g);
+  block.put(arg::alpha, bits(1.0f));
+  block.put(arg::narrow_sums, static_cast<uint32_t>(shift + 1));
+  for (const uint32_t word : {arg::a, arg::b, arg::out}) block.types[word] = dtype::i8;
+  std::array<uint32_t, kDims> origin{};
+  origin[1] = tile_origin(g.m, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(g.m)) - 1)));
+  origin[3] = tile_origin(g.n, static_cast<uint32_t>(random.in(0, static_cast<int>(tiles(g.n)) - 1)));
+  std::vector<int64_t> wanted(static_cast<size_t>(g.m.tile * g.n.tile));
+  for (uint32_t k = 0; k < block.setup.inner_steps; ++k) {
+    const int64_t first = k * block.setup.k_tile;
+    block.in[0].clear();
+    block.in[1].clear();
+    block.put(arg::a, block.append(0, cut(A, {g.a_m, g.a_k}, {origin[1], first})));
+    block.put(arg::b, block.append(1, cut(B, {g.b_k, g.b_n}, {first, origin[3]})));
+    block.run(*block.prepare(params::gemm::digest), origin, k);
+    const int64_t end = std::min<int64_t>(g.K, first + block.setup.k_tile);
+    for (uint32_t m = 0; m < g.m.tile; ++m) {
+      for (uint32_t n = 0; n < g.n.tile; ++n) {
+        int64_t& kept = wanted[m * g.n.tile + n];
+        int64_t sum = kept * (1 << shift);
+        for (int64_t i = first; i < end; ++i) sum += widened(A[(origin[1] + m) * g.K + i], true) * widened(B[i * g.N + origin[3] + n], true);
+        kept = std::clamp<int64_t>(static_cast<int64_t>(std::nearbyint(static_cast<double>(sum) / (1 << shift))), -128, 127);
+        ASSERT_EQ(static_cast<int8_t>(block.out[m * g.n.tile + n]), kept) << "step " << k << " m " << m << " n " << n;
+      }
+    }
+  }
+}
+
+TEST(Gemm, SumsThatWaitInBytesAreRoundedAndSaturatedAfterEveryStep) {
+  on_every_level([] {
+    for (uint32_t seed = 0; seed < 200 && !::testing::Test::HasFailure(); ++seed) {
+      SCOPED_TRACE(seed);
+      narrow_i8_case(seed);
+    }
+  });
+}
+
 TEST(Gemm, EmptyReductionGivesBias) {
   namespace arg = params::gemm;
   on_every_level([] {

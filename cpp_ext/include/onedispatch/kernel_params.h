@@ -556,7 +556,7 @@ namespace scalar {
 }  // namespace scalar
 }  // namespace extremes
 namespace gemm {
-constexpr uint32_t digest = 0x50525F93;
+constexpr uint32_t digest = 0x7535632D;
 constexpr uint32_t dim_m = 40;
 constexpr uint32_t dim_n = 41;
 constexpr uint32_t a = 42;
@@ -580,6 +580,7 @@ constexpr uint32_t alpha = 95;
 constexpr uint32_t act = 96;
 constexpr uint32_t act_alpha = 97;
 constexpr uint32_t act_beta = 98;
+constexpr uint32_t narrow_sums = 99;
 namespace dim {
 constexpr uint32_t m = 0;
 constexpr uint32_t n = 1;
@@ -599,6 +600,7 @@ constexpr uint32_t alpha = 0;
 constexpr uint32_t act = 1;
 constexpr uint32_t act_alpha = 2;
 constexpr uint32_t act_beta = 3;
+constexpr uint32_t narrow_sums = 4;
 }  // namespace scalar
 }  // namespace gemm
 namespace gemm_nbits {

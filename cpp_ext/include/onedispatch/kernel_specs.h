@@ -2643,14 +2643,16 @@ static const od_scalar_spec od_gemm_scalars[] = {
     {"act", 96, OD_SCALAR_FUNCTION, 0.0, 46.0, od_activation, 7, 0},
     {"act_alpha", 97, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
     {"act_beta", 98, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
+    {"narrow_sums", 99, OD_SCALAR_U32, 0.0, 17.0, 0, 7, 0},
 };
 /* pack(a) + pack(b) + products + accumulators + zero points + last step
- * last step: last * (present(bias) * ceil(tile(m) * tile(n) / i32_lanes) * bias's op_cycles + ceil(tile(m) * tile(n) / out's lanes) * work(act, out)) + last * ((alpha != 1) * ceil(tile(m) * tile(n) / i32_lanes) * f32_mul_cycles + bytes as floats * (ceil(tile(m) * tile(n) / i32_lanes) * (i32_convert_cycles + f32_convert_cycles) + present(scale) * (ceil(tile(m) * tile(n) / i32_lanes) * (f32_mul_cycles - f32_pack_cycles) + ceil(tile(n) / i32_lanes) * f32_pack_cycles)) + (1 - bytes as floats) * requantised)
+ * last step: last * (present(bias) * ceil(tile(m) * tile(n) / i32_lanes) * bias's op_cycles + ceil(tile(m) * tile(n) / out's lanes) * work(act, out)) + last * ((alpha != 1) * ceil(tile(m) * tile(n) / i32_lanes) * f32_mul_cycles + (1 - present(scale)) * present(out_zero) * ceil(tile(m) * tile(n) / i32_lanes) * i32_op_cycles + bytes as floats * (ceil(tile(m) * tile(n) / i32_lanes) * (i32_convert_cycles + f32_convert_cycles) + present(scale) * (ceil(tile(m) * tile(n) / i32_lanes) * (f32_mul_cycles - f32_pack_cycles) + ceil(tile(n) / i32_lanes) * f32_pack_cycles)) + (1 - bytes as floats) * requantised)
  * zero points: present(a_zero) * (ceil(k * tile(n) / b's lanes) * b's sum_cycles + ((stride(a_zero, m) != 0) * ceil(tile(m) * tile(n) / i32_lanes) + (1 - (stride(a_zero, m) != 0)) * ceil(tile(n) / i32_lanes)) * i32_mul_cycles + ceil(tile(m) * tile(n) / i32_lanes) * i32_op_cycles) + present(b_zero) * (ceil(k * tile(m) / a's lanes) * a's sum_cycles + ((stride(b_zero, n) != 0) * ceil(tile(m) * tile(n) / i32_lanes) + (1 - (stride(b_zero, n) != 0)) * ceil(tile(m) / i32_lanes)) * i32_mul_cycles + ceil(tile(m) * tile(n) / i32_lanes) * i32_op_cycles)
- * accumulators: kept * (a's and its sums' product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and its sums' output_cycles + last * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)) + (1 - kept) * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)
+ * accumulators: waiting * (a's and its sums' product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and its sums' output_cycles + last * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)) + (1 - waiting) * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)
  * products: ceil(tile(m) / a's native_m) * a's native_m * ceil(k / a's native_k) * a's native_k * ceil(tile(n) / a's native_n) * a's native_n / a's and b's macs_per_cycle
  * pack(a): tile(m) * k / run(a) * ceil(run(a) / a's lanes) * a's pack_cycles + (max(step(a), 1) != 1) * ceil(tile(m) * k * bytes(a) / vector_bytes) * gather_cycles
  * pack(b): k * tile(n) / run(b) * ceil(run(b) / b's lanes) * b's pack_cycles + (max(step(b), 1) != 1) * ceil(k * tile(n) * bytes(b) / vector_bytes) * gather_cycles
+ * waiting: (1 - (narrow_sums != 0)) * kept
  * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
  * bytes as floats: (1 - (out's mul_cycles != f32_mul_cycles)) * (1 - (bytes(a) != 1))
  * requantised: present(scale) * (ceil(tile(m) * tile(n) / i32_lanes) * (2 * (i32_convert_cycles + f32_convert_cycles) + f32_mul_cycles - f32_pack_cycles + present(out_zero) * i32_op_cycles + i32_convert_cycles) + ceil(tile(n) / i32_lanes) * f32_pack_cycles)
@@ -2738,6 +2740,11 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 7, 0, 1, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 4, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
     {OD_OP_BYTES, 7, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 4.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
@@ -2746,6 +2753,7 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_MAX, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_SUMS, 8, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
@@ -2786,6 +2794,11 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 4, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
     {OD_OP_BYTES, 7, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 4.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
@@ -2794,6 +2807,7 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_MAX, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_SUB, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 8, 0, 7, 0.0},
@@ -2939,6 +2953,21 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DEVICE, 15, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_PRESENT, 5, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 6, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 11, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 13, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_DEVICE_BY_DTYPE, 16, 7, 255, 0.0},
     {OD_OP_DEVICE, 15, 0, 0, 0.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
@@ -3031,12 +3060,17 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
-/* kept * 4 * tile(m) * tile(n) + parts(a) + parts(b)
+/* (1 - (narrow_sums != 0)) * kept * 4 * tile(m) * tile(n) + parts(a) + parts(b)
  * parts(b): (b's pack_cycles != 0) * count(a, k) * tile(n) * b's part_bytes
  * parts(a): (a's pack_cycles != 0) * tile(m) * count(a, k) * a's part_bytes
  * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
  */
 static const od_step od_gemm_scratch[] = {
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 4, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
     {OD_OP_BYTES, 7, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 4.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
@@ -3049,6 +3083,7 @@ static const od_step od_gemm_scratch[] = {
     {OD_OP_NUMBER, 0, 0, 0, 4.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -3077,8 +3112,8 @@ static const char* const od_gemm_dims[] = {"m", "n"};
 static const char* const od_gemm_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "sum_cycles", "i32_lanes", "i32_mul_cycles", "i32_op_cycles", "op_cycles", "f32_mul_cycles", "mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_pack_cycles", "part_bytes"};
 enum { OD_GEMM_M = 0, OD_GEMM_N = 1 };
 enum { OD_GEMM_A = 0, OD_GEMM_B = 1, OD_GEMM_BIAS = 2, OD_GEMM_A_ZERO = 3, OD_GEMM_B_ZERO = 4, OD_GEMM_SCALE = 5, OD_GEMM_OUT_ZERO = 6, OD_GEMM_OUT = 7 };
-enum { OD_GEMM_ALPHA = 0, OD_GEMM_ACT = 1, OD_GEMM_ACT_ALPHA = 2, OD_GEMM_ACT_BETA = 3 };
-static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x50525F93u, od_gemm_dims, 2, 1, 0, od_gemm_operands, 8, od_gemm_types, 14, od_gemm_scalars, 4, od_gemm_cost, 374, od_gemm_scratch, 35, 1, od_gemm_constants, 21, 99, 128, 2048, OD_PRINT_NO};
+enum { OD_GEMM_ALPHA = 0, OD_GEMM_ACT = 1, OD_GEMM_ACT_ALPHA = 2, OD_GEMM_ACT_BETA = 3, OD_GEMM_NARROW_SUMS = 4 };
+static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x7535632Du, od_gemm_dims, 2, 1, 0, od_gemm_operands, 8, od_gemm_types, 14, od_gemm_scalars, 5, od_gemm_cost, 401, od_gemm_scratch, 41, 1, od_gemm_constants, 21, 100, 128, 2048, OD_PRINT_NO};
 static const od_axis_spec od_gemm_nbits_a[] = {{"m", 0}, {"k", 254}, {"block", 255}};
 static const od_axis_spec od_gemm_nbits_b[] = {{"k", 254}, {"bytes", 255}, {"n", 1}};
 static const od_axis_spec od_gemm_nbits_scale[] = {{"k", 254}, {"n", 1}};

@@ -3,7 +3,8 @@
 //
 // Floats are summed in f32 and finished as act(alpha * sum + bias); integers in int32, which wraps, and
 // finished as sum + bias, times a scale where the result is to be narrow; as floats they are act(sum * scale +
-// bias). Sums of several steps stay in the out chunk, or in scratch where they are wider.
+// bias). Sums of several steps stay in the out chunk, or in scratch where they are wider; with a shift they wait in the
+// type of the results: each step loads what is there, adds its product, and stores what is rounded and saturated.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -45,15 +46,24 @@ class Gemm final : public Kernel {
   template <class Word>
   void run_as(const Call& call, const Place& at) const;
   template <class Word>
-  void add_words(const Call& call, const Place& at, Word* sums) const;
+  void run_narrow(const Call& call, const Place& at) const;
+  template <class Word>
+  void add(const Call& call, const Place& at, Word* sums, bool accumulate) const;
+  void load(const Call& call, const Place& at, float* sums) const;
+  void load(const Call& call, const Place& at, int32_t* sums) const;
+  void store(const Call& call, const Place& at, float* sums) const;
+  void store(const Call& call, const Place& at, int32_t* sums) const;
+  template <class Word>
+  void add_words(const Call& call, const Place& at, Word* sums, bool accumulate) const;
   template <class Word>
   void read_b(const Call& call, const Place& at, Product<Word>& g) const;
-  void add_bytes(const Call& call, const Place& at, int32_t* sums) const;
+  void add_bytes(const Call& call, const Place& at, int32_t* sums, bool accumulate) const;
   void less_zeros(const Call& call, const Place& at, int k, int32_t* a) const;
   void less_zeros(const Call& call, const Place& at, int k, int32_t* b, int64_t b_k, int64_t b_n) const;
   void zero_points(const Operand& zero, const Call& call, int64_t at, int n, int32_t* to) const;
   void finish(const Call& call, const Place& at, float* sums) const;
   void finish(const Call& call, const Place& at, int32_t* sums) const;
+  void add_bias(const Call& call, const Place& at, int32_t* sums) const;
   void narrow(const Call& call, const Place& at, int32_t* sums) const;
   const float* scales(const Call& call, const Place& at) const;
   void clear_padding(const Call& call, int n) const;
@@ -67,6 +77,7 @@ class Gemm final : public Kernel {
   Axis a_m_, a_k_, b_k_, b_n_;
   Activation activation_;
   float alpha_;
+  int shift_;  // below 0: sums keep all their bits
 };
 
 Gemm::Gemm(const Setup& setup)
@@ -89,7 +100,8 @@ Gemm::Gemm(const Setup& setup)
       b_k_(b_.axes[0]),
       b_n_(b_.axes[1]),
       activation_(setup, scalar::act),
-      alpha_(setup.f32(scalar::alpha)) {
+      alpha_(setup.f32(scalar::alpha)),
+      shift_(static_cast<int>(setup.scalars[scalar::narrow_sums]) - 1) {
   check_finish(setup);
   const uint64_t k = std::min(setup.k_tile, setup.k_extent);
   if (std::max<uint64_t>(setup.tile(0), setup.tile(1)) * k > params::kCoreMemoryBytes) {
@@ -99,11 +111,13 @@ Gemm::Gemm(const Setup& setup)
 
 // What the element types ask of the scalars.
 void Gemm::check_finish(const Setup& setup) const {
+  if (shift_ > 0 && (floats_ || is_word(out_))) reject(setup, params::gemm::narrow_sums, "narrow_sums", "floats and words accept 0 and 1: no bits below results");
   if (floats_) return;
   if (!is_float(out_) && activation_.code != params::activation::none_) reject(setup, params::gemm::act, "act", "integers accept none (0)");
   if (alpha_ != 1.0f) reject(setup, params::gemm::alpha, "alpha", "integers accept 1.0; they have a scale");
-  if (!is_word(out_) && !scale_.present) reject(setup, params::gemm::scale, "scale", "sums need one to become narrow");
-  if (out_zero_.present && !scale_.present) reject(setup, params::gemm::out_zero, "out_zero", "accepted beside a scale");
+  if (shift_ >= 0 && scale_.present) reject(setup, params::gemm::scale, "scale", "sums that are shifted have none");
+  if (!is_word(out_) && !scale_.present && shift_ < 0) reject(setup, params::gemm::scale, "scale", "sums need one to become narrow");
+  if (out_zero_.present && !scale_.present && shift_ < 0) reject(setup, params::gemm::out_zero, "out_zero", "accepted beside a scale, or for sums that are shifted");
   if (out_zero_.axes[0].stride != 0) reject(setup, params::gemm::out_zero_n + 2, "out_zero along n: stride", "accepted: 0, one for all columns");
 }
 
@@ -143,30 +157,80 @@ void Gemm::run(const Call& call) const {
 
 template <class Word>
 void Gemm::run_as(const Call& call, const Place& at) const {
+  if (shift_ >= 0 && !is_word(out_)) return run_narrow<Word>(call, at);
   const Result<Word> result(out_, call, static_cast<size_t>(m_) * static_cast<size_t>(n_));
-  if constexpr (std::is_same_v<Word, int32_t>) {
-    if (bytes_ && call.k_count != 0) {
-      add_bytes(call, at, result.words);
-    } else {
-      add_words(call, at, result.words);
-    }
-  } else {
-    add_words(call, at, result.words);
-  }
+  add(call, at, result.words, call.k_index != 0);
   if (!call.k_last) return;
   finish(call, at, result.words);
   if (at.n < n_) clear_padding(call, at.n);
 }
 
 template <class Word>
-void Gemm::add_words(const Call& call, const Place& at, Word* sums) const {
+void Gemm::run_narrow(const Call& call, const Place& at) const {
+  auto* sums = static_cast<Word*>(scratch(kScratchResult, static_cast<size_t>(m_) * static_cast<size_t>(n_) * sizeof(Word)));
+  load(call, at, sums);
+  add(call, at, sums, true);
+  store(call, at, sums);
+  if (call.k_last && at.n < n_) clear_padding(call, at.n);
+}
+
+template <class Word>
+void Gemm::add(const Call& call, const Place& at, Word* sums, bool accumulate) const {
+  if constexpr (std::is_same_v<Word, int32_t>) {
+    if (bytes_ && call.k_count != 0) return add_bytes(call, at, sums, accumulate);
+  }
+  add_words(call, at, sums, accumulate);
+}
+
+void Gemm::load(const Call& call, const Place&, float* sums) const {
+  const size_t all = static_cast<size_t>(m_) * static_cast<size_t>(n_);
+  if (call.k_index == 0) {
+    std::fill_n(sums, all, 0.0f);
+  } else {
+    simd().widen(out_, call.out, sums, all);
+  }
+}
+
+// The first step begins with the zero point and the bias.
+void Gemm::load(const Call& call, const Place& at, int32_t* sums) const {
+  const size_t all = static_cast<size_t>(m_) * static_cast<size_t>(n_);
+  const bool first = call.k_index == 0;
+  int32_t zero = 0;
+  if (first) {
+    zero_points(out_zero_, call, at.out_zero, 1, &zero);
+    std::fill_n(sums, all, zero);
+  } else {
+    simd().widen(out_, call.out, sums, all);
+  }
+  for (size_t i = 0; i < all; ++i) sums[i] = static_cast<int32_t>(static_cast<uint32_t>(sums[i]) << shift_);
+  if (first) add_bias(call, at, sums);
+}
+
+void Gemm::store(const Call& call, const Place& at, float* sums) const {
+  if (call.k_last) return finish(call, at, sums);
+  simd().narrow(out_, sums, call.out, static_cast<size_t>(m_) * static_cast<size_t>(n_));
+}
+
+// Shifted to the right, rounded half to even, and saturated.
+void Gemm::store(const Call& call, const Place&, int32_t* sums) const {
+  const size_t all = static_cast<size_t>(m_) * static_cast<size_t>(n_);
+  const int32_t half = shift_ == 0 ? 0 : int32_t{1} << (shift_ - 1), rest = (int32_t{1} << shift_) - 1;
+  for (size_t i = 0; shift_ != 0 && i < all; ++i) {
+    const int32_t whole = sums[i] >> shift_, left = sums[i] & rest;
+    sums[i] = whole + (left > half || (left == half && (whole & 1) != 0) ? 1 : 0);
+  }
+  simd().narrow(out_, sums, call.out, all);
+}
+
+template <class Word>
+void Gemm::add_words(const Call& call, const Place& at, Word* sums, bool accumulate) const {
   Product<Word> g{};
   g.m = m_;
   g.n = at.n;
   g.k = static_cast<int>(call.k_count);
   g.c = sums;
   g.c_m = n_;
-  g.accumulate = call.k_index != 0;
+  g.accumulate = accumulate;
   if (g.k != 0) {
     g.a = words_in<Word>(a_, call, at.a, reach(a_m_, m_, a_k_, g.k), kScratchWords);
     g.a_m = a_m_.stride;
@@ -228,7 +292,7 @@ void Gemm::less_zeros(const Call& call, const Place& at, int k, int32_t* b, int6
   }
 }
 
-void Gemm::add_bytes(const Call& call, const Place& at, int32_t* sums) const {
+void Gemm::add_bytes(const Call& call, const Place& at, int32_t* sums, bool accumulate) const {
   auto* zeros = static_cast<int32_t*>(scratch(kScratchSums, static_cast<size_t>(m_ + at.n) * 4));
   zero_points(a_zero_, call, at.a_zero, m_, zeros);
   zero_points(b_zero_, call, at.b_zero, at.n, zeros + m_);
@@ -246,7 +310,7 @@ void Gemm::add_bytes(const Call& call, const Place& at, int32_t* sums) const {
   g.k = static_cast<int>(call.k_count);
   g.a_signed = a_.dtype == params::dtype::i8;
   g.b_signed = b_.dtype == params::dtype::i8;
-  g.accumulate = call.k_index != 0;
+  g.accumulate = accumulate;
   g.a_zero = zeros;
   g.b_zero = zeros + m_;
   simd().gemm_i8(g);
@@ -292,8 +356,7 @@ const float* Gemm::scales(const Call& call, const Place& at) const {
   return gathered;
 }
 
-// Sums as integers: with their bias, and where there is a scale made narrow.
-void Gemm::narrow(const Call& call, const Place& at, int32_t* c) const {
+void Gemm::add_bias(const Call& call, const Place& at, int32_t* c) const {
   const uint8_t* bias = bias_.present ? bias_.in(call) + at.bias * 4 : nullptr;
   for (int64_t m = 0; bias_.present && m < m_; ++m) {
     for (int64_t n = 0; n < at.n; ++n) {  // wraps as int32 does on the device
@@ -302,6 +365,11 @@ void Gemm::narrow(const Call& call, const Place& at, int32_t* c) const {
       c[m * n_ + n] = static_cast<int32_t>(static_cast<uint32_t>(c[m * n_ + n]) + add);
     }
   }
+}
+
+// Sums as integers: with their bias, and where there is a scale made narrow.
+void Gemm::narrow(const Call& call, const Place& at, int32_t* c) const {
+  add_bias(call, at, c);
   if (!scale_.present) return;
   int32_t zero;
   zero_points(out_zero_, call, at.out_zero, 1, &zero);
