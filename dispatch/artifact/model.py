@@ -269,23 +269,18 @@ def compile_model(
         precision: ``"fp32"`` computes what the model says, ``"bf16"`` float32 tensors in bfloat16 and sums in
             float32, between float32 inputs and outputs; the placement says what has no such kernel.
         fallback: ``"cpu"`` runs what does not map on the host, ``"error"`` refuses such models.
-        shapes: concrete shapes of inputs with symbolic dimensions; without them executables are
-            compiled on first sight of concrete ones.
+        shapes: concrete shapes of inputs with symbolic dimensions; without them, those of a run are compiled.
         cache_size: how many executables are kept.
         selector: chooses how each operator's loops are laid over the array; None searches.
-        plugins: kernel libraries, Python files or folders of these, loaded before others: see
-            ``onedispatch.plugins``.
+        plugins: kernel libraries, Python files or folders of these, loaded before others: see ``od.plugins``.
         cast_policy: what happens where a kernel from outside lacks an input's element type. ``"error"``
             refuses the node; ``"f32"`` has it compute in f32 between casts, which the placement lists.
-        sums: how sums of matrix products wait between the steps of a reduction that no core holds at once.
-            ``"exact"`` keeps all their bits, ``"narrow"`` has them in the type of the results, as published
-            kernels do: larger tiles fit, which is faster, but every step rounds (floats of 2 bytes) or rounds
-            and saturates (integers, where their scale is 1, 1/2, ... 2**-16; others stay exact).
+        sums: of matrix products between steps: ``"exact"``, or ``"narrow"``, in the type of the results,
+            which is faster and rounds or saturates at every step (operators/README.md).
 
     Raises:
         ModelError: it is no valid model.
-        UnsupportedModelError: ``fallback="error"`` and nodes that do not map; lists them all.
-        UnknownOperatorError: nodes of domains that nobody knows; lists them all.
+        UnsupportedModelError, UnknownOperatorError: all nodes that do not map, of domains that nobody knows.
         KernelError: a node that its kernel from outside refuses, or says otherwise of than the model.
         DeviceError: no such device, a wrong device file, or a device that no overlay can serve.
         InputError: no such precision, fallback, sums, input or selector.
@@ -313,8 +308,7 @@ def compile_model(
         sums=cast("Sums", sums),
     )
     del graph
-    _compile_known(compiled, given)
-    return compiled
+    return _compiled_known(compiled, given)
 
 
 def _target(device: DeviceName) -> Device:
@@ -336,8 +330,8 @@ def imported(model: ModelLike, plugins: Sequence[str | os.PathLike[str]] | None 
     return graph
 
 
-def _compile_known(compiled: CompiledModel, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Compiles at once where all shapes are known; else refuses what no shape can mend, in strict mode."""
+def _compiled_known(compiled: CompiledModel, shapes: Mapping[str, Sequence[int]]) -> CompiledModel:
+    """Compiled at once where all shapes are known; else refuses what no shape can mend, in strict mode."""
     bound = bind_shapes(compiled.inputs, shapes)
     if bound is not None and not compiled.deciding:
         compiled.executable(bound, {})
@@ -349,6 +343,7 @@ def _compile_known(compiled: CompiledModel, shapes: Mapping[str, Sequence[int]])
         from onedispatch.dispatch.compiler.early import refuse_early
 
         refuse_early(compiled.source, compiled.deciding)
+    return compiled
 
 
 def bind_shapes(
