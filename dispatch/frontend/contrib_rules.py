@@ -63,6 +63,15 @@ def joined_tensors(facts: Facts) -> None:
     joined_shapes(facts.picked(*range(2, len(facts.node.inputs), 3)))
 
 
+def softmax_version(facts: Facts) -> None:
+    """QLinearSoftmax: which Softmax of ONNX it is is said by an attribute, without a default."""
+    opset = facts.attr("opset")
+    if opset is None or int(opset) < 1:
+        facts.refuse(
+            "attribute 'opset'", "none" if opset is None else opset, "an operator set of ONNX, 1 or more"
+        )
+
+
 def packed_weights(facts: Facts) -> None:
     """MatMulNBits: weights of N rows and K columns, in blocks of K, of 2, 4 or 8 bits each."""
     sizes = {name: int(facts.attr(name, 0)) for name in ("K", "N", "block_size")}
@@ -142,7 +151,7 @@ CONTRIB_RULES: dict[str, tuple[Rule, ...]] = {
             "QLinearConv": as_onnx("Conv", 0, 3, 8),
             "QLinearGlobalAveragePool": as_onnx("GlobalAveragePool", 0),
             "QLinearMul": (broadcast_together(0, 3),),
-            "QLinearSoftmax": as_onnx("Softmax", 0),
+            "QLinearSoftmax": (softmax_version, *as_onnx("Softmax", 0)),
             "QLinearWhere": (broadcast_together(0, 1, 4),),
         }.items()
     },

@@ -279,7 +279,11 @@ GROUPS: tuple[Group, ...] = (
     _unary("LeakyRelu"),
     _unary("AveragePool"),
     _unary("GlobalAveragePool", channels_last=lambda _: 0),
-    _unary("Softmax", opset=lambda fit: fit.graph.opset_of(fit.node)),
+    _unary(
+        "Softmax",
+        opset=lambda fit: fit.graph.opset_of(fit.node),
+        axis=lambda fit: attribute(fit.graph, fit.node, "axis"),
+    ),
     Group(
         "Concat",
         "*x",

@@ -25,14 +25,12 @@ F = np.dtype(np.float32)
 # -- ONNX --------------------------------------------------------------------------------------
 
 
-@maps("MatMulInteger", dtypes=BYTES, notes="zero points per tensor, row (A) or column (B); any K")
+@maps("MatMulInteger", dtypes=BYTES, notes="zero points per tensor, row (2-D A) or column (2-D B); any K")
 def map_matmul_integer(node: NodeSpec, lowering: Lowering) -> None:
     a, b, output = bytes_of(node, 0), bytes_of(node, 1), node.outputs[0]
     if output is None:
         raise Unsupported("MatMulInteger without output")
-    zeros = [known_zero(node.input(i)) for i in (2, 3)]
-    if any(z is not None and z.size > 1 for z in zeros) and max(len(a.shape), len(b.shape)) > 2:
-        raise Unsupported("zero points per row or column of batched matrices", "2-D A and B")
+    zeros = _zeros(a, b, node.input(2), node.input(3))
     emit_product(node, lowering, a, b, output, a_zero=zeros[0], b_zero=zeros[1])
 
 
@@ -41,6 +39,19 @@ def known_zero(tensor: TensorSpec | None) -> TensorSpec | None:
     if tensor is None or (tensor.value is not None and not np.any(tensor.value)):
         return None
     return tensor
+
+
+def _zeros(
+    a: TensorSpec, b: TensorSpec, a_zero: TensorSpec | None, b_zero: TensorSpec | None
+) -> tuple[TensorSpec | None, TensorSpec | None]:
+    """The zero points of both operands. Raises ``Unsupported`` for several that no one matrix has."""
+    zeros = known_zero(a_zero), known_zero(b_zero)
+    rows, columns = (zero is not None and zero.size > 1 for zero in zeros)
+    if rows and max(len(a.shape), len(b.shape)) > 2:
+        raise Unsupported("zero points per row of batched matrices", "2-D A and B")
+    if columns and len(b.shape) > 2:
+        raise Unsupported("zero points per column of batched matrices", "2-D B")
+    return zeros
 
 
 @maps("QLinearMatMul", dtypes=BYTES, notes="scales and zero points of B per column, where 2-D; any K")
@@ -55,9 +66,7 @@ def map_qlinear_matmul(node: NodeSpec, lowering: Lowering) -> None:
         raise Unsupported("scales of A or Y per row or column", "one for the tensor")
     if b_scale.size > 1 and len(b.shape) > 2:
         raise Unsupported("scales per column of batched matrices", "2-D B")
-    zeros = [known_zero(tensors[index]) for index in (2, 5)]
-    if any(z is not None and z.size > 1 for z in zeros) and max(len(a.shape), len(b.shape)) > 2:
-        raise Unsupported("zero points per row or column of batched matrices", "2-D A and B")
+    zeros = _zeros(a, b, tensors[2], tensors[5])
     scale = scale_of_sums(node, lowering, a_scale, b_scale, y_scale)
     options = {"scale": scale, "out_zero": known_zero(out_zero)}
     emit_product(node, lowering, a, b, output, a_zero=zeros[0], b_zero=zeros[1], **options)

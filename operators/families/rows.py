@@ -45,12 +45,16 @@ LENGTH = "*length"  # the axis that rows run along, whole in a chunk
 
 
 def middle_axis_nest(
-    kernel: Kernel, tensor: TensorSpec, axes: tuple[int, int], scalars: Mapping[str, float | str]
+    kernel: Kernel,
+    tensor: TensorSpec,
+    axes: tuple[int, int],
+    scalars: Mapping[str, float | str],
+    *held: Operand,
 ) -> Nest:
     """A nest over [outer, length, inner] whose chunks hold the whole middle axis.
 
     ``axes``: the first that the middle one joins, and the one behind the last. Row padding of ``tensor``
-    is part of the middle axis or of the inner one, whichever has the rows.
+    is part of the middle axis or of the inner one, whichever has the rows. ``held``: further inputs.
     """
     first, stop = axes
     laid, row = tensor.device_shape, tensor.element
@@ -62,7 +66,7 @@ def middle_axis_nest(
         Operand(name, number, row, sizes[:shown], strides[:shown], access[:shown])
         for name, number in (("x", 0), ("out", OUTPUT))
     )
-    return Nest(kernel, (Dim("o", sizes[0]), inner), (x,), (out,), {"o": 0, "i": 1}, scalars)
+    return Nest(kernel, (Dim("o", sizes[0]), inner), (x, *held), (out,), {"o": 0, "i": 1}, scalars)
 
 
 ROW_TENSOR = f"o {LENGTH} i"

@@ -221,7 +221,55 @@ def products() -> list[Case]:
     ]  # fmt: skip
 
 
+def softmax(x: Input, scale: float, made: float, placed: int, axis: int = -1, opset: int = 13) -> Case:
+    one = unary("QLinearSoftmax", x, (scale, 9, made, placed), axis=axis)
+    return replace(one, attributes={**one.attributes, "opset": opset})  # the node's own, not the model's
+
+
+def lattice(dtype: str, steps: int) -> Input:
+    """Rows [.., 3] of the maximum and two below it, each ``steps`` from the next: all that lies between."""
+    below = np.arange(0, 256, steps)
+    rows = np.stack(np.meshgrid(0, below, below, indexing="ij"), -1).reshape(-1, 3)
+    return value((255 - rows).astype(np.uint8) if dtype == "uint8" else 127 - rows, dtype, const=False)
+
+
+def softmaxes() -> list[Case]:
+    """Lengths around those of the table and of vectors; several axes, with padding in their rows and without;
+    sums that are rounded at every step; halves; results that are saturated at either end."""
+    last = [(5,), (1, 1), (3, 7), (2, 5, 255), (2, 256), (3, 257), (2, 4, 1000), (0, 3), (3, 0), (2, 3, 4, 5)]
+    inner = [((4, 37, 6), 1), ((9, 5), 0), ((2, 300, 33), 1), ((3, 2, 5, 7), -3)]
+    flat = [((3, 4, 8), 1), ((3, 5, 7), 1), ((2, 3, 5), 0), ((4, 3, 300), -1), ((2, 3, 2, 3), -2)]
+    found = []
+    for at, dtype in enumerate(BYTES):
+        found += [
+            *(softmax(integers(dtype, *shape), 0.05, 1 / 256, -128) for shape in last[at::2]),
+            *(softmax(integers(dtype, *shape), 0.03, 0.005, -90, axis=axis) for shape, axis in inner[at::2]),
+            *(softmax(integers(dtype, *shape), 0.02, 0.001, 5, axis=axis, opset=11) for shape, axis in flat),
+            softmax(lattice(dtype, 5), 0.01, 1 / 187, -128),
+            softmax(lattice(dtype, 5), 0.03, 1e-4, -128),
+            softmax(value([[120, 120, *[0] * 10]] * 2, dtype, const=False), 1.0, 1.0, -128),
+            softmax(value([[100] * 6], dtype, const=False), 0.4, 1 / 579, -128),
+            softmax(integers(dtype, 40, 16), 1e-4, 3.0, 127),
+            *softmax(integers(dtype, 37, 61), 0.04, 1 / 256, -128).on("npu1", "npu2_1col"),
+        ]
+    found += [softmax(integers("uint8", 2, 9000), 0.01, 2e-6, -128)]
+    return found
+
+
+@st.composite
+def random_softmax(draw: st.DrawFn) -> Case:
+    shape = draw(shapes(rank=5))
+    axis, opset = draw(st.integers(-len(shape), len(shape) - 1)), draw(st.sampled_from([11, 13]))
+    x, made = integers(draw(st.sampled_from(BYTES)), *shape), draw(st.floats(1e-5, 1.0))
+    one = softmax(x, draw(SCALES), made, draw(POINTS), axis=axis, opset=opset)
+    return replace(one, device=draw(DEVICES))
+
+
 SCALES = st.floats(1e-3, 0.3)
 POINTS = st.integers(-128, 127)
-CASES = [*pairs()[:4], *tables(), *averages(), *joined(), *products(), *pairs()[4:]]
-FAMILIES = {"quantised by table": random_unary(), "quantised pairs": random_pair()}
+CASES = [*pairs()[:4], *tables(), *averages(), *joined(), *products(), *softmaxes(), *pairs()[4:]]
+FAMILIES = {
+    "quantised by table": random_unary(),
+    "quantised pairs": random_pair(),
+    "softmax of bytes": random_softmax(),
+}

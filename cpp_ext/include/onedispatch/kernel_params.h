@@ -1212,6 +1212,35 @@ constexpr uint32_t log = 0;
 constexpr uint32_t length = 1;
 }  // namespace scalar
 }  // namespace softmax
+namespace softmax_bytes {
+constexpr uint32_t digest = 0xC86A4A35;
+constexpr uint32_t dim_o = 40;
+constexpr uint32_t dim_i = 41;
+constexpr uint32_t x = 42;
+constexpr uint32_t x_o = 43;
+constexpr uint32_t x_length = 48;
+constexpr uint32_t x_i = 53;
+constexpr uint32_t powers = 58;
+constexpr uint32_t powers_entries = 59;
+constexpr uint32_t out = 64;
+constexpr uint32_t factor = 65;
+constexpr uint32_t zero = 66;
+constexpr uint32_t length = 67;
+namespace dim {
+constexpr uint32_t o = 0;
+constexpr uint32_t i = 1;
+}  // namespace dim
+namespace operand {
+constexpr uint32_t x = 0;
+constexpr uint32_t powers = 1;
+constexpr uint32_t out = 2;
+}  // namespace operand
+namespace scalar {
+constexpr uint32_t factor = 0;
+constexpr uint32_t zero = 1;
+constexpr uint32_t length = 2;
+}  // namespace scalar
+}  // namespace softmax_bytes
 namespace table {
 constexpr uint32_t digest = 0x1D219322;
 constexpr uint32_t x0 = 40;
