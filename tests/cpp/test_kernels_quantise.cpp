@@ -98,5 +98,74 @@ TEST(Combine, EveryLevelRoundsAsItsFormula) {
   combine<uint8_t>(d::u8, true, 0.010523632f, 0, 11.0f);
 }
 
+Axis whole(int size, int stride) {
+  Axis axis;
+  axis.extent = axis.chunk = size;
+  axis.stride = stride;
+  return axis;
+}
+
+// Rows with padding behind them or lines beside one another; each result is the nearest to the exact quotient, even
+// where two are.
+template <class T>
+void softmax_bytes(uint32_t seed, uint32_t dtype) {
+  namespace arg = params::softmax_bytes;
+  Random random(seed);
+  Block block;
+  const bool rows = random.chance(50);
+  const int outer = random.in(1, 3), length = random.in(1, random.chance(20) ? 600 : 40), inner = rows ? 1 : random.in(2, 9);
+  const int chunk = rows ? (length + 3) / 4 * 4 : length, zero = random.in(-5, 5) + (dtype == d::u8 ? 5 : 0);
+  const float scale = random.chance(50) ? 0.01f : 1.0f, factor = static_cast<float>(random.in(0, 600));
+  std::vector<T> x(static_cast<size_t>(outer * chunk * inner));
+  std::vector<float> powers(256);
+  for (auto& one : x) one = static_cast<T>(random.chance(30) ? 100 : random.word());
+  for (int i = 0; i < 256; ++i) powers[static_cast<size_t>(i)] = std::exp(static_cast<float>(i - 255) * scale + 9.0f);
+  block.setup.dims[0] = {static_cast<uint32_t>(outer), static_cast<uint32_t>(outer)};
+  block.setup.dims[1] = {static_cast<uint32_t>(inner), static_cast<uint32_t>(inner)};
+  block.put(arg::dim_o, 0);
+  block.put(arg::dim_i, 1);
+  for (const uint32_t at : {arg::x_o, arg::out_o}) {
+    block.axis(at, whole(outer, chunk * inner));
+    block.axis(at + params::kAxisWords, whole(chunk, inner));
+    block.axis(at + 2 * params::kAxisWords, whole(inner, 1));
+  }
+  block.axis(arg::powers + 1, whole(256, 1));
+  block.put(arg::length, static_cast<uint32_t>(length));
+  block.put(arg::factor, bits(factor));
+  block.put(arg::zero, static_cast<uint32_t>(zero));
+  block.types[arg::x] = block.types[arg::out] = dtype;
+  block.put(arg::x, block.append(0, x));
+  block.put(arg::powers, block.append(1, powers));
+  block.out.assign((x.size() + 3) / 4 * 4, 0xEE);
+  block.run(*block.prepare(arg::digest), {});
+  const auto at = [&](int o, int n, int i) { return static_cast<size_t>((o * chunk + n) * inner + i); };
+  for (int o = 0; o < outer; ++o) {
+    for (int i = 0; i < inner; ++i) {
+      int most = std::numeric_limits<T>::min();
+      for (int n = 0; n < length; ++n) most = std::max<int>(most, x[at(o, n, i)]);
+      const auto power = [&](int n) { return powers[static_cast<size_t>(255 - most + x[at(o, n, i)])]; };
+      float sum = 0;
+      for (int n = 0; n < length; ++n) sum += power(n);
+      for (int n = 0; n < length; ++n) {
+        T made;
+        std::memcpy(&made, block.out.data() + at(o, n, i), 1);
+        const int found = made - zero;
+        const long double rest = static_cast<long double>(power(n)) * factor - static_cast<long double>(sum) * found;  // exact
+        const bool high = made == std::numeric_limits<T>::max() && rest > 0;  // saturated
+        ASSERT_TRUE(high || 2 * std::abs(rest) < sum || (2 * std::abs(rest) == sum && found % 2 == 0)) << seed << ": " << o << ", " << n << ", " << i;
+      }
+      for (int n = length; n < chunk; ++n) ASSERT_EQ(block.out[at(o, n, i)], 0);
+    }
+  }
+}
+
+void softmax_bytes_case(uint32_t seed) { seed % 2 == 0 ? softmax_bytes<uint8_t>(seed, d::u8) : softmax_bytes<int8_t>(seed, d::i8); }
+
+TEST(SoftmaxBytes, ResultsAreExactQuotientsRoundedToEven) {
+  for (uint32_t seed = 0; seed < 400; ++seed) softmax_bytes_case(seed);
+}
+
+TEST(SoftmaxBytes, HostileBlocksStayInsideTheirChunks) { run_hostile(softmax_bytes_case); }
+
 }  // namespace
 }  // namespace onedispatch::kernels::testing

@@ -129,6 +129,14 @@ def matmul_integer() -> list[Case]:
         case("MatMulInteger", a8, integers("int8", 61, 29), zero_a, integers("int8", 29), note="per-column"),
         case("MatMulInteger", integers("uint8", 3, 5, 9), integers("int8", 9, 6, const=True), zero_a),
         case("MatMulInteger", integers("uint8", 3, 5, 9), integers("int8", 3, 9, 6), zero_a),
+        case(
+            "MatMulInteger",
+            integers("uint8", 3, 5, 9),
+            integers("int8", 9, 6, const=True),
+            zero_a,
+            integers("int8", 6, const=True),
+            note="per-column",
+        ),
         case("MatMulInteger", integers("uint8", 2, 1, 5, 12), integers("int8", 3, 12, 6)),
         case("MatMulInteger", integers("uint8", 1, 3001), integers("int8", 3001, 2, const=True), zero_a),
         case("MatMulInteger", integers("int8", 128, 256), integers("int8", 256, 96, const=True)),
@@ -182,6 +190,11 @@ def qlinear_matmul() -> list[Case]:
         qlinear(mixed, (9, 31, 13), (0.02, per_column, 0.5), (7, [0] * 13, 3)),
         qlinear(byte, (9, 31, 13), (0.02, 0.01, 0.5), (7, 9, 3), const=False, lead=(2, 3)),
         qlinear(signed, (70, 1500, 40), (0.02, 0.01, 0.6), (0, 0, 0)),
+    ]
+    columns = [100 + i for i in range(13)]
+    cases += [
+        qlinear(byte, (9, 31, 13), (0.02, per_column, 0.5), (7, columns, 3), lead=(2, 3), const=const)
+        for const in (True, False)
     ]
     computed = qlinear(signed, (9, 31, 13), (0.02, 0.01, 0.3), (3, 2, 7))
     inputs = [replace(x, const=False) if x else x for x in computed.inputs]

@@ -16,6 +16,7 @@ from tests.ops.case import Array
 BYTES = np.zeros(1, np.uint8)
 SCALE, ZERO = np.float32(0.5), np.uint8(3)
 X = np.ones((1, 4, 6, 8), np.uint8)
+LONG = np.ones((2, 100_000), np.uint8)
 UNARY = [X, SCALE, ZERO, SCALE, ZERO]
 
 
@@ -57,6 +58,7 @@ def model(
         ("QLinearAveragePool", UNARY, (0,), {"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER"}, (1, 4, 6, 8)),
         ("QLinearAveragePool", UNARY, (0,), {"kernel_shape": [2, 3], "channels_last": 1}, (1, 3, 4, 8)),
         ("QLinearConcat", [SCALE, ZERO, X, SCALE, ZERO, X, SCALE, ZERO], (2, 5), {"axis": 1}, (1, 8, 6, 8)),
+        ("QLinearSoftmax", UNARY, (0,), {"axis": 1, "opset": 13}, (1, 4, 6, 8)),
         ("QGemm", [X[0, 0], SCALE, ZERO, X[0, 0], SCALE, ZERO], (0, 3), {"transB": 1}, (6, 6)),
     ],
 )  # fmt: skip
@@ -80,6 +82,9 @@ def test_shapes_of_results_are_inferred(
         ("QLinearAdd", [X, SCALE, ZERO, X, SCALE, ZERO, SCALE, ZERO], (0, 5), {}, r"computed one \(x5\)"),
         ("QLinearAveragePool", UNARY, (0,), {"kernel_shape": [2, 2], "ceil_mode": 1}, "ceil_mode of 0"),
         ("QLinearAveragePool", UNARY, (0,), {"kernel_shape": [2, 2], "channels_last": 1}, "last of 0"),
+        ("QLinearSoftmax", UNARY, (0, 3), {"opset": 13}, r"scale or zero point 3: a computed one \(x3\)"),
+        ("QLinearSoftmax", [LONG, *UNARY[1:]], (0,), {"opset": 13}, "64000 byte data memory"),
+        ("QLinearSoftmax", [*UNARY[:3], np.float32(1e-40), ZERO], (0,), {"opset": 13}, "inverse is a float32"),
     ],
 )  # fmt: skip
 def test_what_the_device_does_not_take_is_said(
@@ -99,6 +104,8 @@ def test_what_the_device_does_not_take_is_said(
         ("QLinearAveragePool", UNARY, {}),
         ("QLinearAveragePool", UNARY, {"kernel_shape": [2]}),
         ("QLinearGlobalAveragePool", [BYTES, *UNARY[1:]], {}),
+        ("QLinearSoftmax", UNARY, {"axis": 4, "opset": 13}),
+        ("QLinearSoftmax", UNARY, {"axis": 1}),
         ("QGemm", [BYTES, SCALE, ZERO, X, SCALE, ZERO], {}),
     ],
 )

@@ -32,6 +32,7 @@ class SoftmaxBytes final : public Kernel {
     outer_ = static_cast<int>(out[0].chunk);
     chunk_ = static_cast<int>(out[1].chunk);
     inner_ = static_cast<int>(out[2].chunk);
+    if (chunk_ == 0) reject(setup, setup.spec->operands[operand::x].at + 1 + params::kAxisWords, "length", "accepted: 1 or more");
     const uint32_t given = setup.scalars[scalar::length];
     length_ = given == 0 ? chunk_ : static_cast<int>(given);
     if (powers_.axes[0].chunk != kEntries) reject(setup, setup.spec->operands[operand::powers].at + 1, "powers", "accepted: 256 entries, one for every byte");
