@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """QLinearSoftmax: softmax of bytes, whose powers are looked up, to the bit of what onnxruntime computes.
 
-A scale has 256 powers of e, taken below the row's maximum, in float32: large ones, of which a row as long as it
-is adds up to no infinity. Their sum is float32 in the order of the row. A result is the quotient of a power by
-it, times the whole part of 1 / scale, rounded once to even; then the zero point is added.
+A scale has 256 powers of e, taken below the row's maximum, in float32: as large as sums of so long a row
+allow. Their sum is float32 in the order of the row. A result is a power by that sum, times the whole part
+of 1 / scale, rounded once to even; then the zero point is added.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ SOFTMAX_BYTES = declare(
         ),
         cost=_cost(),
         scratch=e.as_expr(COPIES * ENTRIES * (F32.itemsize + 1)),
-        # ASSUMPTION: 160 instructions: copies of the table, maximum, look-ups and sum, the quotients of 64 bits.
+        # ASSUMPTION: 160 instructions: copies of the table, maximum, look-ups and sum, quotients of 64 bits.
         code_bytes=2560,
         summary=(
             "softmax of bytes along the middle axis of [o, length, i]: of p = powers[255 - maximum + x], "
@@ -110,8 +110,8 @@ SOFTMAX_BYTES = declare(
 
 
 class SoftmaxOfBytes(Operator):
-    """``x`` [uint8 or int8] over axes ``first`` to before ``stop``, its integers of scale ``read``, as integers
-    of ``written``. Several axes with the rows among them need rows without padding."""
+    """Over axes ``first`` to before ``stop`` of bytes, as integers of ``written``; inputs x, and the powers
+    of its scale. Several axes with the rows among them need rows without padding."""
 
     kind = "softmax of bytes"
     applies_activation = False
@@ -149,8 +149,8 @@ class SoftmaxOfBytes(Operator):
 
 
 def powers(scale: np.float32, length: int) -> Array:
-    """Powers of e, float32 [256]: of ``scale`` times the places below the last, all times what keeps the sum of
-    ``length`` of them finite."""
+    """Powers of e, float32 [256]: of ``scale`` times the places below the last, all times what keeps the sum
+    of ``length`` of them finite."""
     shift = np.float32(math.log(np.finfo(np.float32).max) - math.log(length) - SPARE)
     found = [math.exp((i - LAST) * float(scale) + float(shift)) for i in range(ENTRIES)]
     return np.array(found, np.float32)

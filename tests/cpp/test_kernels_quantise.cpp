@@ -100,6 +100,7 @@ TEST(Combine, EveryLevelRoundsAsItsFormula) {
 
 Axis whole(int size, int stride) {
   Axis axis;
+  axis.a = 1;
   axis.extent = axis.chunk = size;
   axis.stride = stride;
   return axis;
@@ -124,11 +125,9 @@ void softmax_bytes(uint32_t seed, uint32_t dtype) {
   block.setup.dims[1] = {static_cast<uint32_t>(inner), static_cast<uint32_t>(inner)};
   block.put(arg::dim_o, 0);
   block.put(arg::dim_i, 1);
-  for (const uint32_t at : {arg::x_o, arg::out_o}) {
-    block.axis(at, whole(outer, chunk * inner));
-    block.axis(at + params::kAxisWords, whole(chunk, inner));
-    block.axis(at + 2 * params::kAxisWords, whole(inner, 1));
-  }
+  block.axis(arg::x_o, whole(outer, chunk * inner));
+  block.axis(arg::x_o + params::kAxisWords, whole(chunk, inner));
+  block.axis(arg::x_o + 2 * params::kAxisWords, whole(inner, 1));
   block.axis(arg::powers + 1, whole(256, 1));
   block.put(arg::length, static_cast<uint32_t>(length));
   block.put(arg::factor, bits(factor));

@@ -23,7 +23,7 @@ def test_softmax_of_bytes_adds_up_members_of_rows_one_by_one_and_divides_in_word
 ) -> None:
     words, bytes_ = (int(device.constant(f"kernel.{name}_lanes")) for name in ("i32", "i8"))
     halves = words // int(device.constant("kernel.i64_lanes"))
-    # The estimate, made whole and a float again; both products, compared above and below, each moved; both ends.
+    # The estimate, made whole and a float again; both products, compared twice, each moved; both ends.
     product = device.constant("kernel.i64_mul_cycles")
     quotients = 19 + 2 + halves * (2 * product + 2 * 4 + 2 * 1) + 2 * (1 + 1)
     looked_up = 2 * (words / 4 + 1)  # for the sum, for the quotient; a conversion each
