@@ -158,7 +158,8 @@ def powers(scale: np.float32, length: int) -> Array:
 
 def factor(written: Scale) -> float:
     """The whole part of 1 / scale: what quotients are multiplied by."""
-    return float(np.floor(np.float32(1) / written.scale))
+    with np.errstate(over="ignore"):
+        return float(np.floor(np.float32(1) / written.scale))
 
 
 # -- onnxruntime -------------------------------------------------------------------------------

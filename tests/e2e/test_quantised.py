@@ -30,17 +30,6 @@ from tests.unit.integer_models import AXES, group_model
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
 
-def skip_unmapped(model: onnx.ModelProto, *more: str) -> None:
-    """Skips what waits for an operator: of the model itself, or ``more`` that onnxruntime makes of it, whose
-    integers differ from rounded floats."""
-    operators = {node.op_type for node in model.graph.node if node.op_type.startswith("Q")} - {
-        "QuantizeLinear"
-    }
-    for op_type in sorted({*operators, *more}):
-        if not any(registry.mapping_for(domain, op_type) for domain in ("", "com.microsoft")):
-            pytest.skip(f"{op_type} does not map yet")
-
-
 def reference(model: onnx.ModelProto, feed: Feed, *, as_it_is: bool = False) -> Any:
     """By onnxruntime, which rewrites groups of operators unless ``as_it_is``."""
     options = onnxruntime.SessionOptions()
@@ -87,8 +76,6 @@ def test_static_quantisation(network: str, scheme: Scheme, tmp_path: Path) -> No
     """Within one unit of the output's scale."""
     floats = NETWORKS[network]()
     model = quantised(floats, scheme, tmp_path, feeds_of(floats, 4, seed=5))
-    inside = network == "transformer" and scheme.activations in ("u8", "s8")  # others go on with its units
-    skip_unmapped(model, *(["QLinearSoftmax"] if inside else []))
     session = od.InferenceSession(model, fallback="error")
     (feed,) = feeds_of(floats, 1, seed=6)
     (found,) = session.run(None, feed)
@@ -119,7 +106,6 @@ BATCH = 599  # of 1,797 images
 def test_digits_are_classified_as_by_onnxruntime(scheme: Scheme, tmp_path: Path) -> None:
     images = (load_digits().images[:, None] / 16).astype(np.float32)
     model = quantised(onnx.load(DIGITS), scheme, tmp_path, [{"image": images[:200]}])
-    skip_unmapped(model)
     session = od.InferenceSession(model, fallback="error")
     for first in range(0, len(images), BATCH):
         feed = {"image": images[first : first + BATCH]}
