@@ -146,10 +146,11 @@ class MemTile:
         if hold.repeat == 1:  # one part: the slots take turns by iteration
             numbers = self._take(channel, len(rings))
             following = dict(pairwise(numbers))
+            dims = self._apart(port)
             for number, ring in zip(numbers, rings, strict=True):
                 ((empty, full),) = ring.locks
                 self.bds[number] = overlay.mem_bd(
-                    ring.at[0], panel, full, empty, hold.slots, following.get(number), ring.packet
+                    ring.at[0], panel, full, empty, hold.slots, following.get(number), ring.packet, dims=dims
                 )
             self._push(1, MM2S, channel, numbers[0], panels, panel_steps)
             return
@@ -172,6 +173,14 @@ class MemTile:
         for n in range(panels):
             steps = panel_steps // hold.repeat
             self._push(1, MM2S, channel, chains[n % hold.slots], hold.repeat, steps, n * panel_steps)
+
+    def _apart(self, port: int) -> tuple[tuple[int, int], ...]:
+        """(stride in words, count), innermost first, that send chunk by chunk what lies side by side."""
+        s = self.schedule
+        joined, run = s.joined(port), s.row_words[port]
+        if joined == 1:
+            return ()
+        return (1, run), (run * joined, s.port_words(port) // run), (run, joined)
 
     # -- outputs ---------------------------------------------------------------------------
 

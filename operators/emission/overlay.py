@@ -298,6 +298,7 @@ def mem_bd(
     packet: int | None = None,
     count: int = 1,
     slot_words: int = 0,
+    dims: tuple[tuple[int, int], ...] = (),
 ) -> tuple[int, ...]:
     """The same in a memory tile: locks move by ``count``, slots lie ``slot_words`` apart.
 
@@ -306,6 +307,7 @@ def mem_bd(
     described = MemBd.at(
         base,
         words,
+        dims,
         iteration=(slot_words or words, slots) if slots > 1 else None,
         acquire=(acquire, -count),
         release=(release, count),

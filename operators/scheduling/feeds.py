@@ -7,6 +7,7 @@ Which kernel arguments they lie in is nothing that this knows.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -99,10 +100,17 @@ class Feeds:
         origins = np.broadcast_to(origins, (*origins.shape[:2], inner, origins.shape[-1]))
         offsets = np.stack([self._offsets(x, origins, steps) for x in operands], axis=-1)
         # A memory tile takes a panel for one row, then one for the next.
-        group = s.holds[port].chunks
-        panels = offsets.reshape(len(rows), -1, group, len(operands))
+        group, joined = s.holds[port].chunks, s.joined(port)
+        panels = offsets.reshape(len(rows), -1, group, len(operands))[:, :, ::joined]
         sequence = panels.transpose(1, 0, 2, 3).reshape(-1, len(operands))
-        return chunk_tasks(sequence, [self._box(x) for x in operands], len(s.room.shim_bds[MM2S, port]))
+        boxes = [self._box(x) for x in operands]
+        longest = len(s.room.shim_bds[MM2S, port])
+        if joined == 1:
+            yield from chunk_tasks(sequence, boxes, longest)
+            return
+        (((run, step), *others),) = boxes
+        for task in chunk_tasks(sequence, [((run * joined, step), *others)], longest):
+            yield replace(task, first=task.first * joined, chunks=task.chunks * joined)
 
     def drain(self, column: int) -> Iterator[ChunkTask]:
         """Shim tasks that write the out chunks of a column's active rows."""

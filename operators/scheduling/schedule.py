@@ -38,6 +38,7 @@ from onedispatch.transactions.machine import registers as reg
 
 MAX_PANEL_WORDS = reg.MEM.bd_field["length"].maximum
 MAX_LOCK = reg.LOCK_MAX
+MAX_WRAP = reg.MEM.bd_field["d0_wrap"].maximum  # shims have the same
 PANEL_PARTS = 4
 LEAST_OUT_WORDS = 2  # of a row's out ring: a chunk in two halves, or two chunks of one word
 GROUP_WORDS, MIN_PANELS = 12288, 8  # size and number of panels worth grouping chunks into
@@ -332,7 +333,39 @@ class Schedule:
         if rows > 1 and len(self.ports[port]) > 1:
             return 1  # a chain of descriptors walks one progression, which would end with the group
         most = min(total // MIN_PANELS, GROUP_WORDS // max(words, 1), 1 + free // max(2 * words * rows, 1))
-        return next((g for g in range(most, 1, -1) if total % g == 0), 1)
+        joined = next((g for g in range(most, 1, -1) if self._can_join(port, g)), 0)
+        return joined or next((g for g in range(most, 1, -1) if total % g == 0), 1)
+
+    @cached_property
+    def row_words(self) -> tuple[int, int]:
+        """Words of a row of each port's chunk where rows are parts of bursts that the next step goes on with;
+        else 0."""
+        return self._row_words(0), self._row_words(1)
+
+    def _row_words(self, port: int) -> int:
+        operands, nest = self.ports[port], self.nest
+        if self.cadence(port) != CADENCE_STEP or len(operands) != 1 or nest.k_extent % self.k_tile:
+            return 0
+        (operand,) = operands
+        if isinstance(operand, Packed) or operand.strides[-1] != 1 or operand.lead_bytes:
+            return 0
+        last, unit = operand.access[-1], operand.dtype.per_word
+        held = int(operand.chunk_shape(nest, self.tiles, self.k_tile)[-1])
+        plain = last.dim == K and (last.a, last.den, last.start, last.end) == (1, 1, 0, 0)
+        exact = held == self.k_tile and held % unit == 0 and operand.dtype.words == 1
+        split = held * operand.itemsize % int(self.device.constant("ddr.burst_bytes")) != 0
+        rows = self.port_words(port) * unit // held
+        return held // unit if plain and exact and split and 1 < rows <= MAX_WRAP else 0
+
+    def _can_join(self, port: int, chunks: int) -> bool:
+        row = self.row_words[port]
+        return row > 0 and chunks > 1 and self.inner_steps % chunks == 0 and chunks * row <= MAX_WRAP
+
+    def joined(self, port: int) -> int:
+        """Chunks of consecutive steps whose rows lie side by side in memory tiles too, as they do in device
+        memory: it serves whole bursts, and memory tiles send chunk by chunk. 1 where each lies by itself."""
+        hold = self.holds[port]
+        return hold.chunks if hold.repeat == 1 and self._can_join(port, hold.chunks) else 1
 
     def _repeats(self, port: int) -> int:
         """How often the innermost loops run over the same chunks of a port."""
