@@ -400,7 +400,7 @@ def _fit(index: Index, group: Group, node: Node) -> Fit | _Miss:
     if found:
         return _Miss(1 if edges else 0, group, found)
     made = _made(index, node)
-    if group.sums:
+    if group.sums or group.floats:
         if not isinstance(made, str):
             return _Miss(0, group, "its result is quantised")
     elif isinstance(made, str):
@@ -448,6 +448,9 @@ def _written(fit: Fit, group: Group) -> _Change:
         else:
             inputs.append(made if isinstance(made, str) else piece.constant(name, made))
     adds = {name: add(fit) for name, add in group.adds.items()}
+    if group.floats:
+        piece.write(group.target, inputs, [node.outputs[0]], node, group.domain, group.drops, adds)
+        return _Change([node], piece.result(), group.name)
     if not group.sums:
         result = fit.edges[group.result]
         piece.write(group.target, inputs, [result.tensor], node, group.domain, group.drops, adds)
@@ -467,6 +470,8 @@ def _written(fit: Fit, group: Group) -> _Change:
 def _names(group: Group, count: int) -> list[str]:
     """The operands of the operator of a group by name, those that repeat with their numbers."""
     names = list(group.form.names)
+    if group.floats:
+        return [name for name in names if name not in (f"{group.made}_scale", f"{group.made}_zero")]
     if not group.form.period:
         return names
     each = [_numbered(name, at) for at in range(count) for name in names[-group.form.period :]]

@@ -97,8 +97,9 @@ class Fit:
 class Group:
     """``op_type`` between integers becomes ``target``, which has its attributes but those that it drops.
 
-    ``sums``: it makes int32 sums, which are floats by the product of the operands' scales; nothing quantises
-    the result. ``derive`` are operands that are made of the fit: the name of a value, or a constant.
+    ``sums``: it makes int32 sums, which are floats by the product of the operands' scales, ``floats``: it
+    makes floats where it has no scale of a result; nothing quantises the result of either. ``derive`` are
+    operands that are made of the fit: the name of a value, or a constant.
     """
 
     op_type: str
@@ -110,6 +111,7 @@ class Group:
     drops: tuple[str, ...] = ()
     adds: Mapping[str, Callable[[Fit], Any]] = field(default_factory=dict)
     sums: bool = False
+    floats: bool = False
 
     @property
     def name(self) -> str:
@@ -123,6 +125,11 @@ class Group:
     @cached_property
     def result(self) -> str:
         """The name of what ``target`` makes; "" where that is no integer with a scale of its own."""
+        return "" if self.floats else self.made
+
+    @cached_property
+    def made(self) -> str:
+        """The name of what ``target`` makes, where it can make integers with a scale of their own."""
         scales = (one.scale for one in self.form.said if one.made)
         return next((self.form.names[at].removesuffix("_scale") for at in scales if at is not None), "")
 
@@ -195,8 +202,10 @@ def _biased(x: str, w: str, bias: str) -> tuple[Condition, dict[str, Callable[[F
     return condition, {bias: lambda fit: _bias(fit, x, w, bias)}
 
 
-def _number(name: str, wanted: float) -> Condition:
-    return Condition(f"{name}={wanted:g}", lambda fit: bool(attribute(fit.graph, fit.node, name) == wanted))
+def _plain_or_alone(fit: Fit) -> bool:
+    """Without a bias there is nothing that beta would be for, and alpha is one factor of the result's."""
+    biased = "c" in fit.edges or bool(fit.plain.get("c"))
+    return not biased or all(attribute(fit.graph, fit.node, name) == 1.0 for name in ("alpha", "beta"))
 
 
 _CONV_BIAS, _CONV_DERIVE = _biased("x", "w", "B")
@@ -223,6 +232,26 @@ def _binary(op_type: str) -> Group:
         f"QLinear{op_type}",
         MICROSOFT,
         (_per_tensor("a", "b", "c"), Condition("a, b and c of one type", _one_type)),
+    )
+
+
+def _gemm(floats: bool = False) -> Group:
+    integers = Condition("a bias that is quantised, or none", lambda fit: not fit.plain.get("c"))
+    return Group(
+        "Gemm",
+        "a b ?c",
+        "QGemm",
+        MICROSOFT,
+        where=(
+            Condition("alpha=1 and beta=1 beside a bias", _plain_or_alone),
+            _per_tensor("a", "y"),
+            _along("b", 1, lambda fit, _: 1 - fit.node.attributes.get("transB", 0), "the columns of b"),
+            _GEMM_BIAS,
+            *([integers] if floats else []),  # onnxruntime rounds floats only where the result is rounded
+        ),
+        derive=_GEMM_DERIVE,
+        drops=("beta",),
+        floats=floats,
     )
 
 
@@ -258,21 +287,8 @@ GROUPS: tuple[Group, ...] = (
         ),
         sums=True,
     ),
-    Group(
-        "Gemm",
-        "a b ?c",
-        "QGemm",
-        MICROSOFT,
-        where=(
-            _number("beta", 1.0),
-            _number("alpha", 1.0),
-            _per_tensor("a", "y"),
-            _along("b", 1, lambda fit, _: 1 - fit.node.attributes.get("transB", 0), "the columns of b"),
-            _GEMM_BIAS,
-        ),
-        derive=_GEMM_DERIVE,
-        drops=("beta",),
-    ),
+    _gemm(),
+    _gemm(floats=True),
     _binary("Add"),
     _binary("Mul"),
     _unary("Sigmoid"),

@@ -40,7 +40,11 @@ def reference(model: onnx.ModelProto, feed: Feed, *, as_it_is: bool = False) -> 
 
 
 MAPPED = [
-    pytest.param(group, several, id=f"{group.op_type}-{group.target}{'-per_channel' if several else ''}")
+    pytest.param(
+        group,
+        several,
+        id=f"{group.op_type}-{group.target}{'-floats' * group.floats}{'-per_channel' * several}",
+    )
     for group in GROUPS
     if registry.mapping_for(group.domain, group.target) is not None
     for several in ((False, True) if group.op_type in AXES else (False,))

@@ -130,7 +130,7 @@ def group_model(group: Group, **changes: Any) -> Model:
         given.append(model.integers(operand, shape, **{**options, **changes.get(operand, {})}))
     attributes = {**ATTRIBUTES.get(group.op_type, {}), **changes.get("attributes", {})}
     model.node(group.op_type, given, ["made"], **attributes)
-    if not group.sums:
+    if group.result:
         model.quantised("result", "made", **changes.get("result", {}))
     return model
 

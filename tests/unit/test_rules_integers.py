@@ -39,8 +39,7 @@ def first_of(group: Group) -> str:
 # How a model breaks a condition, by how the name of that begins; operand -> options of ``integers``.
 BREAKS: dict[str, Any] = {
     "a constant bias": lambda g: {g.operands.split("?")[1]: {"scale": 0.5}},
-    "alpha=": lambda _: {"attributes": {"alpha": 2.0}},
-    "beta=": lambda _: {"attributes": {"beta": 2.0}},
+    "alpha=1 and beta=1": lambda _: {"attributes": {"alpha": 2.0}},
     "operands and y of one type": lambda _: {"result": {"dtype": np.int8}},
     "a, b and c of one type": lambda _: {"a": {"dtype": np.int8}},
     "x, y and z of one type": lambda _: {"x": {"dtype": np.int8}},
@@ -135,6 +134,11 @@ def test_what_a_group_makes_is_known_as_integers(group: Group) -> None:
     assert sources(in_integers(model))["result"][:2] == ("result_scale", "result_zero")
 
 
+def with_bias_in_floats(model: Model, bias: str, size: int) -> None:
+    model.nodes = [node for node in model.nodes if node.output[0] != bias]
+    model.constants[bias] = np.linspace(-1, 1, size, dtype=np.float32)
+
+
 @pytest.mark.usefixtures("all_maps")
 @pytest.mark.parametrize("group", [row for row in ROWS if row.values[0].op_type in AXES])  # type: ignore[union-attr]
 @pytest.mark.parametrize("floats", [False, True])
@@ -143,10 +147,9 @@ def test_scales_by_channel(group: Group, floats: bool) -> None:
     model = group_model(group, **{name: {"axis": axis}})
     bias = group.operands.split("?")[-1]
     if floats and "?" in group.operands:  # which are rounded to units of the sums
-        model.nodes = [node for node in model.nodes if node.output[0] != bias]
-        model.constants[bias] = np.linspace(-1, 1, 8 if group.op_type == "Gemm" else 4, dtype=np.float32)
+        with_bias_in_floats(model, bias, 8 if group.op_type == "Gemm" else 4)
     graph = in_integers(model)
-    assert group.target in operators(graph)
+    assert (group.target in operators(graph)) == (not (floats and group.floats))
     same_numbers(graph, model, apart=1)
 
 
@@ -158,6 +161,9 @@ def test_a_condition_that_fails_is_told(group: Group, place: int) -> None:
         model = group_model(group)
         del model.constants["a_scale"]
         model.inputs.append(onnx.helper.make_tensor_value_info("a_scale", onnx.TensorProto.FLOAT, ()))
+    elif condition.name.startswith("a bias that is quantised"):
+        model = group_model(group)
+        with_bias_in_floats(model, "c", 8)
     else:
         (change,) = (make for name, make in BREAKS.items() if condition.name.startswith(name))
         model = group_model(group, **change(group))
@@ -178,9 +184,11 @@ def test_what_does_not_map_is_told(group: Group, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("group", [row for row in ROWS if row.values[0].result])  # type: ignore[union-attr]
 def test_floats_that_leave_stay_floats(group: Group) -> None:
     graph = in_integers(group_model(group), "made")
-    assert group.target not in operators(graph)
+    unquantised = [one for one in GROUPS if not one.result and one.op_type == group.op_type]
+    if not any(one.target == group.target for one in unquantised):
+        assert group.target not in operators(graph)
     told = remarks_of(graph)
-    if not any(one.sums and one.op_type == group.op_type for one in GROUPS):
+    if not unquantised:
         assert "made (of n_made) is an output of the model" in told
 
 
@@ -202,6 +210,20 @@ def test_an_operand_in_floats_stops_a_group(group: Group) -> None:
     graph = in_integers(model)
     assert group.target not in operators(graph)
     remarks_of(graph)
+
+
+@pytest.mark.usefixtures("all_maps")
+@pytest.mark.parametrize("floats", [False, True])
+def test_a_product_alone_may_have_factors(floats: bool) -> None:
+    """Without a bias beta is a factor of nothing, and alpha one of the result's."""
+    model = Model()
+    given = [model.integers("a", (4, 6)), model.integers("b", (6, 8), dtype=np.int8, constant=True)]
+    model.node("Gemm", given, ["made"], alpha=0.3, beta=2.0)
+    if not floats:
+        model.quantised("result", "made")
+    graph = in_integers(model)
+    assert operators(graph) == ["QGemm"]
+    same_numbers(graph, model, apart=1)
 
 
 @pytest.mark.usefixtures("all_maps")
