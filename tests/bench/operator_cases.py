@@ -17,6 +17,7 @@ import onnx
 from onedispatch.operators.declarations.registry import Mapping, all_mappings
 from tests.ops.case import OPSET, Case, Input, case, f32, integers, value, weight
 
+MICROSOFT = "com.microsoft"
 SIDE = 1024
 PLANES = (1, 64, 128, 128)  # a million elements as images
 INDICES = np.random.default_rng(0)
@@ -40,6 +41,15 @@ def _qlinear_conv(x: Input, weights: tuple[int, ...], **attributes: Any) -> Case
     given = (value(0.02), value(128, "uint8"), integers("int8", *weights, const=True), scales, zeros)
     made = value(40.0), value(120, "uint8"), integers("int32", weights[0], const=True)
     return case("QLinearConv", x, *given, *made, **attributes)
+
+
+_SCALED = value(0.02), value(120, "uint8")  # scale and zero point
+
+
+def _qlinear(op: str, x: Input, operands: int = 1, shape: tuple[int, ...] = (), **attributes: Any) -> Case:
+    """Of bytes, with the scale and zero point of each operand and of the result: a form of onnxruntime's."""
+    result = replace(x, shape=shape or x.shape)
+    return case(op, *(x, *_SCALED) * operands, *_SCALED, domain=MICROSOFT, result=result, **attributes)
 
 
 def _recurrent(op: str, gates: int, **attributes: Any) -> Case:
@@ -137,6 +147,15 @@ ROWS: dict[str, list[Case]] = {
         _qlinear_conv(integers("uint8", 1, 256, 32, 32), (512, 256, 1, 1)),
         _qlinear_conv(integers("uint8", 1, 64, 128, 128), (64, 1, 3, 3), group=64, pads=[1] * 4),
     ],
+    **{op: [_qlinear(op, _BYTES, 2)] for op in ("QLinearAdd", "QLinearMul")},
+    "QLinearSigmoid": [_qlinear("QLinearSigmoid", _BYTES)],
+    "QLinearGlobalAveragePool": [_qlinear("QLinearGlobalAveragePool", _BYTES, 1, (1, 64, 1, 1))],
+    "QLinearAveragePool": [
+        _qlinear("QLinearAveragePool", _BYTES, 1, (1, 64, 31, 31), kernel_shape=[3, 3], strides=[2, 2])
+    ],
+    "QuantizeLinear": [case("QuantizeLinear", _X, *_SCALED)],
+    "DequantizeLinear": [case("DequantizeLinear", integers("uint8", SIDE, SIDE), *_SCALED)],
+    "DynamicQuantizeLinear": [case("DynamicQuantizeLinear", _X, outputs=3)],
     "ConvTranspose": [case("ConvTranspose", f32(1, 64, 64, 64), weight(64, 32, 2, 2), strides=[2, 2])],
     "Col2Im": [case("Col2Im", f32(1, 16 * 9, 126 * 126), ints(128, 128), ints(3, 3))],
     "MatMul": [
@@ -223,6 +242,7 @@ def large(mapping: Mapping) -> Case:
 
 
 def cases() -> list[Case]:
-    """Of every registered operator of ONNX, by name."""
-    own = [mapping for mapping in all_mappings() if not mapping.domain]
-    return [made for mapping in own for made in ROWS.get(mapping.op_type) or [large(mapping)]]
+    """Of every registered operator of ONNX, by name, and of those of another domain that have a row."""
+    named = [mapping for mapping in all_mappings() if not mapping.domain or mapping.op_type in ROWS]
+    own = {mapping.op_type: mapping for mapping in named if mapping.op_type}
+    return [made for name, mapping in own.items() for made in ROWS.get(name) or [large(mapping)]]
