@@ -21,7 +21,7 @@ _RANDOM = frozenset(
 # Operators without an inferred shape whose results are no larger than their inputs make them.
 _BOUNDED = frozenset(
     [("", op) for op in ("Compress", "NonMaxSuppression", "NonZero", "Unique")]
-    + [(MICROSOFT, op) for op in ("DequantizeLinear", "QuantizeLinear")]
+    + [(MICROSOFT, op) for op in ("DequantizeLinear", "QLinearConcat", "QuantizeLinear")]
 )
 
 
