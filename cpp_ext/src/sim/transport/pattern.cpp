@@ -136,15 +136,36 @@ void Cursor::next_run() {
   }
 }
 
+// Whole runs from here on along the innermost outer dimension, of which `words` hold.
+uint64_t Cursor::whole_runs(uint64_t words) const {
+  if (position_ != 0 || outer_count_ == 0 || words < 2 * run_) return 0;
+  return std::min(words / run_, outer_[0].size - index_[0]);
+}
+
+void Cursor::skip_runs(uint64_t runs) {
+  index_[0] += runs - 1;
+  offset_ += (runs - 1) * outer_[0].step;
+  next_run();
+}
+
 uint64_t Cursor::bursts(uint64_t words, uint64_t first, unsigned shift) {
   const uint64_t inside = (uint64_t{1} << shift) - 1;
   uint64_t count = 0;
   while (words > 0) {
     const uint64_t here = std::min(words, run_ - position_);
     const uint64_t begin = first + 4 * address(), end = begin + 4 * here;
-    count += ((end - 1) >> shift) - (begin >> shift) + 1;
+    const uint64_t touched = ((end - 1) >> shift) - (begin >> shift) + 1;
+    count += touched;
     if (begin == burst_end_ && (begin & inside) != 0) --count;
     burst_end_ = end;
+    const uint64_t runs = whole_runs(words);
+    if (runs > 1 && (4 * outer_[0].step & inside) == 0 && outer_[0].step != run_) {  // they all lie alike
+      count += (runs - 1) * touched;
+      burst_end_ += 4 * (runs - 1) * outer_[0].step;
+      words -= runs * run_;
+      skip_runs(runs);
+      continue;
+    }
     words -= here;
     position_ += here;
     if (position_ == run_) next_run();
@@ -158,20 +179,33 @@ uint64_t Cursor::strided(Byte* data, uint64_t words, uint64_t step, uint64_t* do
   const uint64_t count = std::min(words, outer_[0].size - index_[0]);
   uint64_t at = address();
   uint64_t unwritten = kAllWritten;
+  const bool written = !std::is_const_v<Byte> && valid_->all_written(at, (count - 1) * step + 1);
   for (uint64_t i = 0; i < count; ++i, at += step) {
     if constexpr (!std::is_const_v<Byte>) {
-      if (!valid_->all_written(at, 1) && unwritten == kAllWritten) unwritten = at;
+      if (!written && unwritten == kAllWritten && !valid_->all_written(at, 1)) unwritten = at;
       store32(data + 4 * i, load32(memory_ + 4 * at));
     } else {
       store32(memory_ + 4 * at, load32(data + 4 * i));
       valid_->mark(at, 1);
     }
   }
-  index_[0] += count - 1;
-  offset_ += (count - 1) * step;
-  next_run();
+  skip_runs(count);
   *done = count;
   return unwritten;
+}
+
+// Whole runs that lie in memory of which all is written, what is between them too. Returns how many words that were.
+uint64_t Cursor::gather_runs(uint8_t* data, uint64_t words) {
+  const uint64_t runs = whole_runs(words), step = outer_[0].step;
+  if (runs < 2 || !valid_->all_written(address(), (runs - 1) * step + run_)) return 0;
+  const uint8_t* from = memory_ + 4 * address();
+  const uint64_t ahead = 4 * 4 * step;  // four runs: what lies apart is fetched in time
+  for (uint64_t i = 0; i < runs; ++i, from += 4 * step, data += 4 * run_) {
+    for (uint64_t line = 0; line < 4 * run_; line += 64) __builtin_prefetch(from + ahead + line);
+    copy_words(data, from, run_);
+  }
+  skip_runs(runs);
+  return runs * run_;
 }
 
 template <typename Byte>
@@ -183,6 +217,12 @@ uint64_t Cursor::walk(Byte* data, uint64_t words) {
     if (run_ == 1 && outer_count_ > 0) {
       bad = strided(data, words, outer_[0].step, &here);
     } else {
+      if constexpr (!std::is_const_v<Byte>) here = gather_runs(data, words);
+      if (here != 0) {
+        data += 4 * here;
+        words -= here;
+        continue;
+      }
       here = std::min(words, run_ - position_);
       const uint64_t at = address();
       if constexpr (!std::is_const_v<Byte>) {

@@ -98,6 +98,9 @@ class Cursor : private CursorState {
   template <typename Byte>
   uint64_t strided(Byte* data, uint64_t words, uint64_t step, uint64_t* done);
   uint64_t address() const { return origin_ + offset_ + position_; }
+  uint64_t whole_runs(uint64_t words) const;
+  void skip_runs(uint64_t runs);
+  uint64_t gather_runs(uint8_t* data, uint64_t words);
   void next_run();
 
   std::array<Dimension, kMaxDimensions> outer_{};  // size and step of runs, innermost first
