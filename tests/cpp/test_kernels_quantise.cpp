@@ -91,6 +91,42 @@ void combine(uint32_t dtype, bool product, float first, float second, float shif
   });
 }
 
+TEST(Table, EveryLevelLooksUpEveryByte) {
+  std::vector<uint8_t> entries(256), x(1000), y(x.size());
+  for (size_t i = 0; i < entries.size(); ++i) entries[i] = static_cast<uint8_t>(i * 37 + 11);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint8_t>(i * 7 + i / 256);
+  on_every_level([&] {
+    for (const size_t n : {size_t{1}, size_t{7}, size_t{64}, size_t{100}, x.size()}) {
+      std::fill(y.begin(), y.end(), uint8_t{1});
+      simd().look_up(entries.data(), x.data(), y.data(), n);
+      for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i], i < n ? entries[x[i]] : 1) << i << " of " << n;
+    }
+  });
+}
+
+TEST(Windows, EveryLevelAddsUpTheSameTapsOfBytes) {
+  constexpr int kRow = 50, kRows = 7, kColumns = 29;
+  std::vector<uint8_t> plane(kRow * (kRows + 3) + kOverrun);
+  for (size_t i = 0; i < plane.size(); ++i) plane[i] = static_cast<uint8_t>(i * 131 + i / 7);
+  const std::vector<int32_t> offsets{0, 1, 5, kRow, 2 * kRow + 3}, weights{-255, 255, 1, -7, 100};
+  std::vector<int32_t> out(kRows * kColumns);
+  on_every_level([&] {
+    for (const bool is_signed : {false, true}) {
+      simd().taps_mac_bytes({plane.data(), kRow, offsets.data(), 5, kRows, kColumns, nullptr, kColumns}, is_signed, weights.data(), -9, out.data());
+      for (int r = 0; r < kRows; ++r) {
+        for (int i = 0; i < kColumns; ++i) {
+          int32_t want = -9;
+          for (size_t tap = 0; tap < offsets.size(); ++tap) {
+            const uint8_t byte = plane[static_cast<size_t>(r * kRow + offsets[tap] + i)];
+            want += weights[tap] * (is_signed ? static_cast<int8_t>(byte) : byte);
+          }
+          ASSERT_EQ(out[static_cast<size_t>(r * kColumns + i)], want) << r << ", " << i;
+        }
+      }
+    }
+  });
+}
+
 TEST(Combine, EveryLevelRoundsAsItsFormula) {
   combine<int8_t>(d::i8, false, 0.5f, 0.25f, -3.0f);
   combine<uint8_t>(d::u8, false, 0.2691466f, 0.8555798f, 11.30023f);

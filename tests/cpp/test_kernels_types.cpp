@@ -219,20 +219,25 @@ void check_requantised(uint32_t dtype, uint32_t seed) {
   Random random(seed);
   const int m = random.in(1, 4), n = random.in(1, 50), row = n + random.in(0, 5);
   std::vector<int32_t> x(static_cast<size_t>(m * n));
-  std::vector<float> scale(static_cast<size_t>(n));
+  std::vector<float> scale(static_cast<size_t>(std::max(m, n)));
   for (float& s : scale) s = random.chance(30) ? 0.5f : std::ldexp(random.value(), -random.in(0, 20));
   for (int32_t& v : x) v = random.chance(20) ? static_cast<int32_t>(random.word()) : random.in(-3000, 3000);
   std::vector<Element> y(static_cast<size_t>(m * row), Element{99});
   const bool per_column = random.chance(50);
   const int zero = std::is_same_v<Element, int32_t> ? random.in(-100, 100) : random.in(std::max<int>(Limits::min(), -40000), std::min<int>(Limits::max(), 40000));
-  simd().requantise({x.data(), n, scale.data(), per_column, zero, dtype, y.data(), row, m, n});
+  const bool per_row = !per_column && random.chance(50), biased = random.chance(50);
+  std::vector<int32_t> bias(static_cast<size_t>(m));
+  for (int32_t& v : bias) v = random.chance(20) ? static_cast<int32_t>(random.word()) : random.in(-3000, 3000);
+  simd().requantise({x.data(), n, biased ? bias.data() : nullptr, 1, scale.data(), per_row, per_column, zero, dtype, y.data(), row, m, n});
   for (int i = 0; i < m * row; ++i) {
     const int line = i / row, column = i % row;
     if (column >= n) {
       EXPECT_EQ(y[static_cast<size_t>(i)], Element{99}) << "beyond the row";
       continue;
     }
-    const float value = static_cast<float>(x[static_cast<size_t>(line * n + column)]) * scale[per_column ? static_cast<size_t>(column) : 0];
+    const uint32_t add = biased ? static_cast<uint32_t>(bias[static_cast<size_t>(line)]) : 0u;
+    const auto sum = static_cast<int32_t>(static_cast<uint32_t>(x[static_cast<size_t>(line * n + column)]) + add);
+    const float value = static_cast<float>(sum) * scale[static_cast<size_t>(per_column ? column : per_row ? line : 0)];
     const double want = std::clamp<double>(std::nearbyint(value) + static_cast<double>(zero), Limits::min(), Limits::max());
     ASSERT_EQ(y[static_cast<size_t>(i)], static_cast<Element>(want)) << value << " + " << zero;
   }

@@ -74,18 +74,18 @@ class IntegerWindows : public Kernel {
 
   // The sums [channel][pixel] with their biases, as they are or narrow.
   void finish(const Call& call, const Parameters& at, int32_t* sums) const {
-    const auto pixels = static_cast<size_t>(window_.pixels());
-    const int32_t zero = value(out_zero_, call, 0);
-    for (int64_t c = 0; c < window_.tile_c; ++c) {
-      int32_t* row = sums + static_cast<size_t>(c) * pixels;
-      if (bias_.present) {
-        const int32_t bias = value(bias_, call, at.bias + c * bias_.axes[0].stride);
-        simd().binary_int(params::eltwise_func::add_, params::dtype::i32, row, 1, &bias, 0, row, pixels);
-      }
-      if (!scale_.present) continue;
-      const float* scale = scale_.f32_in(call) + at.scale + c * scale_.axes[0].stride;
-      uint8_t* out = call.out + static_cast<size_t>(c) * pixels * element_bytes(out_);
-      simd().requantise({row, 0, scale, false, zero, out_, out, 0, 1, window_.pixels()});
+    const int pixels = window_.pixels();
+    const auto* bias = bias_.present ? reinterpret_cast<const int32_t*>(bias_.in(call)) + at.bias : nullptr;
+    const int64_t step = bias_.axes[0].stride;
+    if (scale_.present) {
+      const float* scale = scale_.f32_in(call) + at.scale;
+      const int32_t zero = value(out_zero_, call, 0);
+      simd().requantise({sums, pixels, bias, step, scale, scale_.axes[0].stride, 0, zero, out_, call.out, pixels, window_.tile_c, pixels});
+      return;
+    }
+    for (int64_t c = 0; bias != nullptr && c < window_.tile_c; ++c) {
+      int32_t* row = sums + c * pixels;
+      simd().binary_int(params::eltwise_func::add_, params::dtype::i32, row, 1, bias + c * step, 0, row, static_cast<size_t>(pixels));
     }
   }
 
@@ -229,17 +229,32 @@ class IntegerDepthwiseConv final : public IntegerWindows {
     const int taps = window_.taps(), channels = window_.tile_c;
     const auto pixels = static_cast<size_t>(window_.pixels());
     const Result<int32_t> result(out_, call, static_cast<size_t>(channels) * pixels);
-    const int32_t* x = words_in<int32_t>(window_.x, call, window_.channel(call), window_.channels_reach(channels), kScratchWords);
     auto* weights = static_cast<int32_t*>(scratch(kScratchOtherWords, static_cast<size_t>(taps) * 4));
-    window_.for_channels<int32_t>(call, x, channels, around(call), [&](int c, TapsOf<int32_t> some) {
+    // The weights of a channel less their zero point; returns what its sums begin with.
+    const auto prepare = [&](int c) {
       simd().widen(w_.dtype, w_.in(call) + c * channels_.stride, weights, static_cast<size_t>(taps));
       const int32_t zero = w_zero(call, at, c);
       uint32_t sum = 0;
       for (int tap = 0; tap < taps; ++tap) sum += static_cast<uint32_t>(weights[tap] -= zero);
-      some.out = result.words + static_cast<size_t>(c) * pixels;
-      some.out_row = window_.columns;
-      simd().taps_mac_i32(some, weights, static_cast<int32_t>(0 - static_cast<uint32_t>(x_zero(call)) * sum));
-    });
+      return static_cast<int32_t>(0 - static_cast<uint32_t>(x_zero(call)) * sum);
+    };
+    if (element_bytes(window_.x.dtype) == 1) {
+      const bool is_signed = window_.x.dtype == params::dtype::i8;
+      const uint8_t* x = window_.x.in(call) + window_.channel(call);
+      window_.for_channels<uint8_t>(call, x, channels, static_cast<uint8_t>(around(call)), [&](int c, TapsOf<uint8_t> some) {
+        const int32_t start = prepare(c);
+        some.out_row = window_.columns;
+        simd().taps_mac_bytes(some, is_signed, weights, start, result.words + static_cast<size_t>(c) * pixels);
+      });
+    } else {
+      const int32_t* x = words_in<int32_t>(window_.x, call, window_.channel(call), window_.channels_reach(channels), kScratchWords);
+      window_.for_channels<int32_t>(call, x, channels, around(call), [&](int c, TapsOf<int32_t> some) {
+        const int32_t start = prepare(c);
+        some.out = result.words + static_cast<size_t>(c) * pixels;
+        some.out_row = window_.columns;
+        simd().taps_mac_i32(some, weights, start);
+      });
+    }
     finish(call, at, result.words);
   }
 

@@ -65,6 +65,7 @@ class Gemm final : public Kernel {
   void finish(const Call& call, const Place& at, int32_t* sums) const;
   void add_bias(const Call& call, const Place& at, int32_t* sums) const;
   void narrow(const Call& call, const Place& at, int32_t* sums) const;
+  static const float* neighbours(const Operand& x, const Call& call, int64_t first, int n);
   const float* scales(const Call& call, const Place& at) const;
   void clear_padding(const Call& call, int n) const;
   void check_finish(const Setup& setup) const;
@@ -320,15 +321,10 @@ void Gemm::finish(const Call& call, const Place& at, float* c) const {
   const size_t row = static_cast<size_t>(n_), n = static_cast<size_t>(at.n), all = static_cast<size_t>(m_) * row;
   if (alpha_ != 1.0f) simd().affine(c, alpha_, 0.0f, c, all);
   if (bias_.present) {
-    const int64_t stride = bias_.axes[0].stride;
-    const float* bias = bias_.f32_in(call) + at.bias;
-    if (stride > 1) {
-      auto* gathered = static_cast<float*>(scratch(kScratchRow, n * 4));
-      simd().copy_strided(bias, stride, gathered, at.n);
-      bias = gathered;
-    }
+    const bool each = bias_.axes[0].stride != 0;
+    const float* bias = neighbours(bias_, call, at.bias, at.n);
     for (size_t m = 0; m < static_cast<size_t>(m_); ++m) {
-      simd().binary(params::eltwise_func::add_, c + m * row, 1, bias, stride != 0, c + m * row, n);
+      simd().binary(params::eltwise_func::add_, c + m * row, 1, bias, each, c + m * row, n);
     }
   }
   activation_.apply(c, all);
@@ -347,23 +343,22 @@ void Gemm::finish(const Call& call, const Place& at, int32_t* c) const {
   finish(call, at, reinterpret_cast<float*>(call.out));  // where words are summed
 }
 
-const float* Gemm::scales(const Call& call, const Place& at) const {
-  const int64_t stride = scale_.axes[0].stride;
-  const float* scale = scale_.f32_in(call) + at.scale;
-  if (stride <= 1) return scale;
-  auto* gathered = static_cast<float*>(scratch(kScratchRow, static_cast<size_t>(at.n) * 4));
-  simd().copy_strided(scale, stride, gathered, at.n);
+// n words from element `first` on, as neighbours.
+const float* Gemm::neighbours(const Operand& x, const Call& call, int64_t first, int n) {
+  const int64_t stride = x.axes[0].stride;
+  const auto* from = reinterpret_cast<const float*>(x.in(call)) + first;
+  if (stride <= 1) return from;
+  auto* gathered = static_cast<float*>(scratch(kScratchRow, static_cast<size_t>(n) * 4));
+  simd().copy_strided(from, stride, gathered, n);
   return gathered;
 }
 
+const float* Gemm::scales(const Call& call, const Place& at) const { return neighbours(scale_, call, at.scale, at.n); }
+
 void Gemm::add_bias(const Call& call, const Place& at, int32_t* c) const {
-  const uint8_t* bias = bias_.present ? bias_.in(call) + at.bias * 4 : nullptr;
-  for (int64_t m = 0; bias_.present && m < m_; ++m) {
-    for (int64_t n = 0; n < at.n; ++n) {  // wraps as int32 does on the device
-      uint32_t add;
-      std::memcpy(&add, bias + n * bias_.axes[0].stride * 4, 4);
-      c[m * n_ + n] = static_cast<int32_t>(static_cast<uint32_t>(c[m * n_ + n]) + add);
-    }
+  const auto* bias = bias_.present ? reinterpret_cast<const int32_t*>(neighbours(bias_, call, at.bias, at.n)) : nullptr;
+  for (int64_t m = 0; bias != nullptr && m < m_; ++m) {  // wraps as int32 does on the device
+    simd().binary_int(params::eltwise_func::add_, params::dtype::i32, c + m * n_, 1, bias, bias_.axes[0].stride != 0, c + m * n_, static_cast<size_t>(at.n));
   }
 }
 
@@ -373,7 +368,7 @@ void Gemm::narrow(const Call& call, const Place& at, int32_t* c) const {
   if (!scale_.present) return;
   int32_t zero;
   zero_points(out_zero_, call, at.out_zero, 1, &zero);
-  simd().requantise({c, n_, scales(call, at), scale_.axes[0].stride != 0, zero, out_, call.out, n_, m_, at.n});
+  simd().requantise({c, n_, nullptr, 0, scales(call, at), 0, scale_.axes[0].stride != 0, zero, out_, call.out, n_, m_, at.n});
 }
 
 // The columns behind the last are row padding: zeros.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::table: out = x1[x0], one of 256 elements for every byte.
 #include "mapped.h"
+#include "simd/simd.h"
 
 namespace onedispatch::kernels {
 
@@ -24,7 +25,7 @@ class Table final : public Kernel {
       if (steps[0] == 0) {
         std::memset(out, entries[from[0]], n);
       } else {
-        for (size_t i = 0; i < n; ++i) out[i] = entries[from[i]];
+        simd().look_up(entries, from, out, n);
       }
     });
   }

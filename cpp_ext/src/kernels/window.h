@@ -69,9 +69,11 @@ class Window {
     std::memcpy(&bits, &padding, sizeof bits);
     fill_border(call, bits);
     const Plan plan = plan_copies(call);
+    Moved* const planes[2] = {plane<Moved>(0), plane<Moved>(1)};
+    const TapsOf<Element> taps[2] = {plane_taps<Element>(0), plane_taps<Element>(1)};
     for (int c = 0; c <= channels; ++c) {
-      if (c < channels) fill_channel(plan, reinterpret_cast<const Moved*>(first + c * x_c.stride), plane<Moved>(c % 2));
-      if (c > 0) use(c - 1, plane_taps<Element>((c - 1) % 2));
+      if (c < channels) fill_channel(plan, reinterpret_cast<const Moved*>(first + c * x_c.stride), planes[c % 2]);
+      if (c > 0) use(c - 1, taps[(c - 1) % 2]);
     }
   }
 

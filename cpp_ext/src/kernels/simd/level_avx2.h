@@ -23,6 +23,25 @@ OD_INLINE D root_wide(D x) { return (D)_mm256_sqrt_pd((__m256d)x); }
 #if OD_VNNI
 // Four products of an unsigned byte of a and a signed byte of b, added to each lane.
 OD_INLINE I dot(I acc, I a, I b) { return (I)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)a, (__m256i)b); }
+// The first n of 4 * kLanes bytes; what is behind them is not read.
+OD_INLINE I load_bytes(const uint8_t* p, int n) {
+  if (n == 32) return (I)_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  I bytes{};
+  __builtin_memcpy(&bytes, p, static_cast<size_t>(n));
+  return bytes;
+}
+// words[v] of column i = the bytes v * kLanes + i of the four rows.
+OD_INLINE void interleave_bytes(const I (&rows)[4], I (&words)[4]) {
+  const __m256i low = _mm256_unpacklo_epi8((__m256i)rows[0], (__m256i)rows[1]), high = _mm256_unpackhi_epi8((__m256i)rows[0], (__m256i)rows[1]);
+  const __m256i other_low = _mm256_unpacklo_epi8((__m256i)rows[2], (__m256i)rows[3]), other_high = _mm256_unpackhi_epi8((__m256i)rows[2], (__m256i)rows[3]);
+  // Of every 16 columns: four words in each, in turn.
+  const __m256i w0 = _mm256_unpacklo_epi16(low, other_low), w1 = _mm256_unpackhi_epi16(low, other_low);
+  const __m256i w2 = _mm256_unpacklo_epi16(high, other_high), w3 = _mm256_unpackhi_epi16(high, other_high);
+  words[0] = (I)_mm256_permute2x128_si256(w0, w1, 0x20);
+  words[1] = (I)_mm256_permute2x128_si256(w2, w3, 0x20);
+  words[2] = (I)_mm256_permute2x128_si256(w0, w1, 0x31);
+  words[3] = (I)_mm256_permute2x128_si256(w2, w3, 0x31);
+}
 #else
 // Two products of int16, added to each lane.
 OD_INLINE I dot(I acc, I a, I b) {

@@ -118,4 +118,19 @@ static void combine(const Combine& c) {
   }
 }
 
+// Of eight bytes at a time: no store before the loads of the next ones.
+static void look_up(const uint8_t* entries, const uint8_t* x, uint8_t* y, size_t n) {
+  size_t i = 0;
+#if OD_VBMI
+  if (__builtin_cpu_supports("avx512vbmi")) i = look_up_vectors(entries, x, y, n);
+#endif
+  for (; i + 8 <= n; i += 8) {
+    uint8_t found[8];
+#pragma GCC unroll 8
+    for (size_t j = 0; j < 8; ++j) found[j] = entries[x[i + j]];
+    __builtin_memcpy(y + i, found, sizeof found);
+  }
+  for (; i < n; ++i) y[i] = entries[x[i]];
+}
+
 }  // namespace onedispatch::kernels::OD_LEVEL

@@ -49,10 +49,23 @@ static void copy_rows(const float* x, ptrdiff_t x_row, ptrdiff_t stride, float* 
   for (int r = 0; r < rows; ++r) copy_run(x + r * x_row, stride, y + r * y_row, n);
 }
 
+// n bytes; where n is no multiple of the pieces, the last two overlap.
+template <int Piece>
+OD_INLINE void copy_pieces(const uint8_t* x, uint8_t* y, int n) {
+  for (int i = 0; i + Piece < n; i += Piece) __builtin_memcpy(y + i, x + i, Piece);
+  __builtin_memcpy(y + n - Piece, x + n - Piece, Piece);
+}
+OD_INLINE void copy_bytes(const uint8_t* x, uint8_t* y, int n) {
+  if (n >= 16) return copy_pieces<16>(x, y, n);
+  if (n >= 8) return copy_pieces<8>(x, y, n);
+  if (n >= 4) return copy_pieces<4>(x, y, n);
+  for (int i = 0; i < n; ++i) y[i] = x[i];
+}
+
 static void copy_byte_rows(const uint8_t* x, ptrdiff_t x_row, ptrdiff_t stride, uint8_t* y, ptrdiff_t y_row, int rows, int n) {
   for (int r = 0; r < rows; ++r, x += x_row, y += y_row) {
     if (stride == 1) {
-      __builtin_memcpy(y, x, static_cast<size_t>(n));
+      copy_bytes(x, y, n);
     } else if (stride == 2) {
       for (int i = 0; i < n; ++i) y[i] = x[2 * i];
     } else {
@@ -77,20 +90,21 @@ OD_INLINE void columns_of(const TapsOf<Element>& t) {
 static void im2col(const Taps& t) { columns_of(t); }
 static void im2col_bytes(const TapsOf<uint8_t>& t) { columns_of(t); }
 
-// acc of Rows output rows x one vector of pixels at a time: independent chains hide the latency.
-template <int Rows, class Word, class Fn>
-OD_INLINE void taps_rows(const TapsOf<Word>& t, int row, Vector<Word> start, Fn step) {
+// acc of Rows output rows x one vector of pixels at a time: independent chains hide the latency. `load` makes words of
+// what lies in the plane.
+template <int Rows, class Element, class Word, class Load, class Fn>
+OD_INLINE void taps_rows(const TapsOf<Element>& t, int row, Vector<Word> start, Word* to, Load load, Fn step) {
   for (int i = 0; i < t.columns; i += kLanes) {
-    const Word* base = t.plane + row * t.plane_row + i;
+    const Element* base = t.plane + row * t.plane_row + i;
     Vector<Word> acc[Rows];
 #pragma GCC unroll 4
     for (int r = 0; r < Rows; ++r) acc[r] = start;
     for (int tap = 0; tap < t.taps; ++tap) {
-      const Word* from = base + t.offsets[tap];
+      const Element* from = base + t.offsets[tap];
 #pragma GCC unroll 4
-      for (int r = 0; r < Rows; ++r) acc[r] = step(acc[r], load_as(from + r * t.plane_row), tap);
+      for (int r = 0; r < Rows; ++r) acc[r] = step(acc[r], load(from + r * t.plane_row), tap);
     }
-    Word* out = t.out + row * t.out_row + i;
+    Word* out = to + row * t.out_row + i;
     const int left = t.columns - i;
 #pragma GCC unroll 4
     for (int r = 0; r < Rows; ++r) {
@@ -103,11 +117,31 @@ OD_INLINE void taps_rows(const TapsOf<Word>& t, int row, Vector<Word> start, Fn 
   }
 }
 
+template <class Element, class Word, class Load, class Fn>
+OD_INLINE void loaded_taps(const TapsOf<Element>& t, Vector<Word> start, Word* to, Load load, Fn step) {
+  int row = 0;
+  for (; row + 4 <= t.rows; row += 4) taps_rows<4>(t, row, start, to, load, step);
+  for (; row < t.rows; ++row) taps_rows<1>(t, row, start, to, load, step);
+}
+
+// Vectors of words of what lies in a plane.
+struct WordsOfPlane {
+  template <class Word>
+  [[gnu::always_inline]] Vector<Word> operator()(const Word* x) const {
+    return load_as(x);
+  }
+};
+template <bool Signed>
+struct BytesOfPlane {
+  [[gnu::always_inline]] I operator()(const uint8_t* x) const {
+    const I wide = widen_bytes(x);
+    return Signed ? (I)((U)wide << 24) >> 24 : wide;
+  }
+};
+
 template <class Word, class Fn>
 OD_INLINE void all_taps(const TapsOf<Word>& t, Vector<Word> start, Fn step) {
-  int row = 0;
-  for (; row + 4 <= t.rows; row += 4) taps_rows<4>(t, row, start, step);
-  for (; row < t.rows; ++row) taps_rows<1>(t, row, start, step);
+  loaded_taps(t, start, t.out, WordsOfPlane{}, step);
 }
 
 static void taps_mac(const Taps& t, const float* weights, float bias) {
@@ -116,6 +150,15 @@ static void taps_mac(const Taps& t, const float* weights, float bias) {
 
 static void taps_mac_i32(const TapsOf<int32_t>& t, const int32_t* weights, int32_t bias) {
   all_taps(t, splat_i(bias), [&](I acc, I x, int tap) { return add_wrap(acc, mul_wrap(splat_i(weights[tap]), x)); });
+}
+
+static void taps_mac_bytes(const TapsOf<uint8_t>& t, bool is_signed, const int32_t* weights, int32_t bias, int32_t* out) {
+  const auto step = [&](I acc, I x, int tap) { return add_wrap(acc, mul_wrap(splat_i(weights[tap]), x)); };
+  if (is_signed) {
+    loaded_taps(t, splat_i(bias), out, BytesOfPlane<true>{}, step);
+  } else {
+    loaded_taps(t, splat_i(bias), out, BytesOfPlane<false>{}, step);
+  }
 }
 
 // NaN are passed over. The padding is the least value and changes nothing.

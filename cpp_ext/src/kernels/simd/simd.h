@@ -42,12 +42,15 @@ struct GemmI8 {
   const int32_t* b_zero;  // n values
 };
 
-// y[m][n] = saturate(round(x[m][n] * scale[n]) + zero), contiguous along n; one scale where not per_column.
+// y[m][n] = saturate(round((x[m][n] + bias[m * bias_m]) * scale[m * scale_m + n * scale_n]) + zero), contiguous along
+// n; the biased sum wraps. scale_n is 0 or 1; bias: nullptr for none.
 struct Requantise {
   const int32_t* x;
   ptrdiff_t x_m;
+  const int32_t* bias;
+  ptrdiff_t bias_m;
   const float* scale;
-  bool per_column;
+  ptrdiff_t scale_m, scale_n;
   int32_t zero;    // fits dtype
   uint32_t dtype;  // of y: i8, u8, i16, i32
   void* y;
@@ -141,6 +144,8 @@ struct SimdLevel {
   void (*im2col_bytes)(const TapsOf<uint8_t>&);
   void (*taps_mac)(const Taps&, const float* weights, float bias);
   void (*taps_mac_i32)(const TapsOf<int32_t>&, const int32_t* weights, int32_t bias);  // wraps
+  // The same of bytes into words: `out` instead of the taps' own, whose out_row counts words.
+  void (*taps_mac_bytes)(const TapsOf<uint8_t>&, bool is_signed, const int32_t* weights, int32_t bias, int32_t* out);
   // Differences, exponentials and their sums are rounded to `steps`, a float type of params::dtype.
   void (*softmax_row)(uint32_t steps, bool log, const float* x, float* y, int n);
   void (*softmax_columns)(uint32_t steps, bool log, const float* x, float* y, int length, ptrdiff_t stride, int n);
@@ -156,6 +161,7 @@ struct SimdLevel {
   void (*dequantise)(uint32_t dtype, const void* x, int sx, const float* scale, int ss, const void* zero, int sz, float* y, size_t n);
   // Two operands of i8 or u8, each with a scale and a zero point, as a quantised sum or product of them.
   void (*combine)(const Combine&);
+  void (*look_up)(const uint8_t* entries, const uint8_t* x, uint8_t* y, size_t n);  // y[i] = entries[x[i]], of 256
   // Truth values of one or two operands (functions of params::comparison; floats as f32).
   void (*compare)(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, uint8_t* y, size_t n);
   // y[i] = c[i] ? a[i] : b[i], of elements of 1, 2, 4 or 8 bytes at multiples of their size.

@@ -36,6 +36,38 @@ OD_INLINE I dot(I acc, I a, I b) { return (I)_mm512_dpbusd_epi32((__m512i)acc, (
 OD_INLINE I widen_bytes(const uint8_t* p) {
   return (I)_mm512_maskz_cvtepu8_epi32(0xFFFF, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+// The first n of 4 * kLanes bytes; zeros behind them.
+OD_INLINE I load_bytes(const uint8_t* p, int n) {
+  return (I)_mm512_maskz_loadu_epi8(~uint64_t{0} >> (64 - n), p);
+}
+template <int Pick>  // two lanes of 128 bits of each
+OD_INLINE __m512i pick_lanes(__m512i a, __m512i b) {
+  return _mm512_maskz_shuffle_i32x4(0xFFFF, a, b, Pick);
+}
+// words[v] of column i = the bytes v * kLanes + i of the four rows.
+OD_INLINE void interleave_bytes(const I (&rows)[4], I (&words)[4]) {
+  const __m512i low = _mm512_unpacklo_epi8((__m512i)rows[0], (__m512i)rows[1]), high = _mm512_unpackhi_epi8((__m512i)rows[0], (__m512i)rows[1]);
+  const __m512i other_low = _mm512_unpacklo_epi8((__m512i)rows[2], (__m512i)rows[3]), other_high = _mm512_unpackhi_epi8((__m512i)rows[2], (__m512i)rows[3]);
+  // Of every 16 columns: four words in each, in turn.
+  const __m512i w0 = _mm512_unpacklo_epi16(low, other_low), w1 = _mm512_unpackhi_epi16(low, other_low);
+  const __m512i w2 = _mm512_unpacklo_epi16(high, other_high), w3 = _mm512_unpackhi_epi16(high, other_high);
+  words[0] = (I)pick_lanes<0x88>(pick_lanes<0x44>(w0, w1), pick_lanes<0x44>(w2, w3));
+  words[1] = (I)pick_lanes<0xDD>(pick_lanes<0x44>(w0, w1), pick_lanes<0x44>(w2, w3));
+  words[2] = (I)pick_lanes<0x88>(pick_lanes<0xEE>(w0, w1), pick_lanes<0xEE>(w2, w3));
+  words[3] = (I)pick_lanes<0xDD>(pick_lanes<0xEE>(w0, w1), pick_lanes<0xEE>(w2, w3));
+}
+// y[i] = entries[x[i]] of whole vectors, by AVX-512 VBMI; returns of how many.
+[[gnu::target("avx512vbmi")]] static size_t look_up_vectors(const uint8_t* entries, const uint8_t* x, uint8_t* y, size_t n) {
+  __m512i part[4];
+  for (size_t j = 0; j < 4; ++j) part[j] = _mm512_loadu_si512(entries + 64 * j);
+  size_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    const __m512i at = _mm512_loadu_si512(x + i);
+    const __m512i low = _mm512_permutex2var_epi8(part[0], at, part[1]), high = _mm512_permutex2var_epi8(part[2], at, part[3]);
+    _mm512_storeu_si512(y + i, _mm512_mask_blend_epi8(_mm512_movepi8_mask(at), low, high));
+  }
+  return i;
+}
 OD_INLINE I lane_index() { return I{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}; }
 OD_INLINE F even_lanes(F a, F b) {
   const __m512i pick = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -44,9 +76,12 @@ OD_INLINE F even_lanes(F a, F b) {
 }  // namespace onedispatch::kernels::avx512
 
 #define OD_LEVEL avx512
+#define OD_VNNI 1
+#define OD_VBMI 1
 #include "level_base.h"
 #include "level_types.h"
 #include "level_gemm.h"
+#include "level_products.h"
 #include "level_wide.h"
 #include "level_math.h"
 #include "level_integers.h"

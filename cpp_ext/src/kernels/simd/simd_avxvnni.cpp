@@ -19,6 +19,7 @@
 #include "level_base.h"
 #include "level_types.h"
 #include "level_gemm.h"
+#include "level_products.h"
 #include "level_wide.h"
 #include "level_math.h"
 #include "level_integers.h"

@@ -46,6 +46,7 @@ OD_INLINE F even_lanes(F a, F b) { return F{a[0], a[2], b[0], b[2]}; }
 #include "level_base.h"
 #include "level_types.h"
 #include "level_gemm.h"
+#include "level_products.h"
 #include "level_wide.h"
 #include "level_math.h"
 #include "level_integers.h"
