@@ -12,7 +12,7 @@ from onedispatch.dispatch.artifact.container import MAGIC
 from onedispatch.dispatch.artifact.loading import load
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.plugins import takes_plugins
-from onedispatch.dispatch.tools.checking import check_for_overlay, check_model
+from onedispatch.dispatch.tools.checking import check_for_overlay, check_model, explain_model
 from onedispatch.dispatch.tools.replay import read_control
 from onedispatch.transactions import Finding, FindingKind, Severity, Transaction
 from onedispatch.transactions.analysis.check import check, check_bytes
@@ -182,7 +182,8 @@ def explain(
     json: out.Json = False,
 ) -> None:
     """Say what a transaction does: who moves what, from which argument, waiting for what."""
-    explanation = read_merged(path, packets, argument).explain()
+    compiled = packets is None and read_bytes(path).startswith(MAGIC)
+    explanation = explain_model(load(path)) if compiled else read_merged(path, packets, argument).explain()
     if svg is not None:
         write_file(svg, picture(explanation).encode())
     if json:

@@ -17,7 +17,7 @@ from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, OpInfo
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.operators.declarations.tensor import TensorSpec
 from onedispatch.operators.emission.image import Image
-from onedispatch.operators.emission.overlay import reload_transaction
+from onedispatch.operators.emission.overlay import reload_packets, reload_transaction
 from onedispatch.transactions import ArgKind, ArgMap, Bindings, Device, TransactionBuilder, fuse
 from onedispatch.transactions.fusion.fuse import FusePart
 
@@ -61,6 +61,7 @@ class _Emitter:
         self.region = region
         self.images = images
         self.reloads: list[Reload] = []
+        self.packets_at: dict[Image, int] = {}  # the byte of the parameters at which images lie as packets
         self.device = device
         self.spec = region.spec
         self.ops = region.operators
@@ -174,6 +175,10 @@ class _Emitter:
             offsets.append(len(blob))
             blob += params
             blob += bytes(-len(blob) % memory.ALIGNMENT)
+        for image in dict.fromkeys(self.images.reloads().values()):
+            self.packets_at[image] = len(blob)
+            blob += reload_packets(self.device, image)
+            blob += bytes(-len(blob) % memory.ALIGNMENT)
         storage.sizes[PARAMS] = len(blob)
         return bytes(blob), offsets
 
@@ -222,7 +227,11 @@ class _Emitter:
         since = self.reloads[-1].before if self.reloads else 0
         columns = max((_columns(placed) for placed in self.ops[since:index]), default=0)
         self.reloads.append(Reload(index, number, image.nbytes, str(image)))
-        return [reload_transaction(self.device, image, columns), self._timer(number)]
+        size = len(reload_packets(self.device, image))
+        load = reload_transaction(self.device, size, columns)
+        entries = [ArgMap(ArgKind.CTRL_PKT_BIN, 0, 0, 0, size)]
+        bound = Bindings(ctrl=self.packets_at[image], ctrl_argument=PARAMS)
+        return [(load, entries, bound), self._timer(number)]
 
     def _timer(self, number: int) -> bytes:
         builder = TransactionBuilder.for_device(self.device)

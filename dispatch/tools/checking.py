@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep
 from onedispatch.operators.emission.context import context
-from onedispatch.transactions import Device, Finding, find_device
+from onedispatch.transactions import Device, Finding, Transaction, find_device
 from onedispatch.transactions.analysis.check import check_bytes
+from onedispatch.transactions.analysis.context import Context
+from onedispatch.transactions.analysis.explain import Explanation
 
 PARAMS = BUFFERS.index("params")
 
@@ -20,9 +22,19 @@ def check_step(step: DeviceStep, device: Device, sizes: Mapping[int, int] | None
     Args:
         sizes: bytes of each kernel argument; those of the step if None.
     """
-    return check_bytes(
-        step.transaction, sizes or step.sizes, context(device, {PARAMS: step.params}, step.image)
-    )
+    return check_bytes(step.transaction, sizes or step.sizes, context_of(step, device))
+
+
+def context_of(step: DeviceStep, device: Device) -> Context:
+    """What the transaction of a device step runs in."""
+    return context(device, {PARAMS: step.params}, step.image)
+
+
+def explain_model(model: CompiledModel) -> Explanation:
+    """What a model's transaction does, control packets included. Raises as ``model.transaction`` does."""
+    transaction = Transaction.from_bytes(model.transaction)
+    ((step,),) = (executable.device_steps for executable in model.executables.values())
+    return transaction.explain(context_of(step, model.target))
 
 
 def check_model(model: CompiledModel, sizes: Mapping[int, int] | None = None) -> list[Finding]:

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a schedule to the transaction that runs it in the universal overlay.
 
-Per nest: one parameter block goes to all cores of the used columns; buffer descriptors of
-cores and memory tiles are written once; then tasks are pushed in the order in which the
-work needs them, never more than a channel's queue holds, and the nest ends when the last
-output has reached device memory.
+Per nest: each used column's shim brings what its memory tile and cores are told, as control
+packets (``control``): descriptors, locks and first tasks, and behind them the parameter block,
+which goes to all cores. Then tasks are pushed in the order in which the work needs them
+(``flow``), and the nest ends when the last output has reached device memory.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
-from itertools import islice
+from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,48 +31,34 @@ from onedispatch.operators.declarations.params import (
     ParamBlock,
     packed,
 )
-from onedispatch.operators.emission import overlay
+from onedispatch.operators.emission import control, flow, overlay
+from onedispatch.operators.emission.flow import CORE_RANK, DRAIN_RANK, FEED_RANK, STREAM, Push
 from onedispatch.operators.emission.mem_tile import MemTile
-from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT, ChunkTask, Dims, Pattern
+from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT, ChunkTask, Pattern
 from onedispatch.operators.scheduling.feeds import Feeds
 from onedispatch.operators.scheduling.index_space import Operand, Packed
 from onedispatch.operators.scheduling.members import Members
 from onedispatch.operators.scheduling.resources import MM2S, S2MM, Resources, resources
 from onedispatch.operators.scheduling.schedule import Schedule
-from onedispatch.transactions import Device, ShimBd, TransactionBuilder, queue_word
+from onedispatch.transactions import Device, TransactionBuilder
 from onedispatch.transactions.base.errors import OperatorError
 from onedispatch.transactions.machine import registers as reg
 
 Array = np.ndarray[Any, Any]
-# Of pushes that the work needs at the same time, memory tiles come first (ranks 0 and 1), then
-# their feeds: so memory tiles fill while the controller still configures the cores.
-FEED_RANK, CORE_RANK, DRAIN_RANK = 2, 3, 4
-PARAMS = -1  # the start BD of the task that fetches parameters: its own
 
 
 @dataclass(frozen=True)
 class Emitted:
+    """What runs an operator's nests.
+
+    Attributes:
+        params: for each nest, what shims bring of control packets with the parameter block behind them.
+        blocks: the parameter blocks alone.
+    """
+
     transaction: bytes
     params: bytes
-
-
-class Push(NamedTuple):
-    """One task for one channel: a static BD, or shim patterns that still need BDs."""
-
-    step: float  # when the work first needs it
-    rank: int
-    column: int
-    row: int
-    direction: int
-    channel: int
-    repeat: int
-    start_bd: int = 0
-    patterns: tuple[Pattern, ...] = ()
-    arguments: tuple[int, ...] = ()
-
-    @property
-    def queue(self) -> tuple[int, int, int, int]:
-        return self.column, self.row, self.direction, self.channel
+    blocks: tuple[bytes, ...]
 
 
 class BoundNest:
@@ -128,6 +114,7 @@ class BoundNest:
         at, words, depth, _, _ = self.core_layout[-1]
         return at if self.schedule.sums_in_slot else at + words * depth * 4
 
+    @cached_property
     def param_block(self) -> bytes:
         s = self.schedule
         block = ParamBlock(s.nest.kernel)
@@ -197,10 +184,11 @@ class _Emitter:
     params_argument: int
     bound: BoundNest
     params_at: int
+    params: bytearray = field(default_factory=bytearray)
     pushes: list[Push] = field(default_factory=list)
     restore: list[tuple[int, int]] = field(default_factory=list)
-    core_bds: list[tuple[int, Sequence[int]]] = field(default_factory=list)
     _mem_tiles: dict[tuple[int, ...], MemTile] = field(default_factory=dict)  # by core rows served
+    _streams: dict[tuple[int, ...], Pattern] = field(default_factory=dict)  # by their words
 
     @property
     def room(self) -> Resources:
@@ -210,56 +198,61 @@ class _Emitter:
         columns = self.bound.schedule.mapping.columns
         for column in range(columns):
             self._params(column)
-            self._mem_tile(column)
+            self._locks(column)
             self._turns(column)
-            for row in range(self.room.rows):
-                self._core(column, row)
             self._shim(column)
-        self._flow(columns)
+            self._tasks(column)
+        tasks = flow.Flow(self.builder, self.room, self.pushes)
+        early: dict[int, list[tuple[Push, int]]] = defaultdict(list)
+        for push, word in tasks.at_once():
+            early[push.column].append((push, word))
+        streams = {column: self._stream(column, early[column]) for column in range(columns)}
+        tasks.push_all(columns, streams)
         for address, value in self.restore:
             self.builder.write(address, value)
 
-    def _address(self, column: int, row: int, block: str, index: int = 0) -> int:
-        offset, stride = _block(("shim", "mem")[row] if row < 2 else "core", block)
-        return (column << reg.COLUMN_SHIFT | row << reg.ROW_SHIFT) + offset + index * stride
-
-    # -- static configuration ------------------------------------------------------------------
+    # -- tasks of memory tiles and cores -------------------------------------------------------
 
     def _params(self, column: int) -> None:
         push = self.pushes.append
-        pattern = Pattern(self.params_at // 4, ((self.bound.schedule.nest.kernel.block_words, 1),))
-        push(Push(-1, FEED_RANK, column, 0, MM2S, 1, 1, PARAMS, (pattern,), (self.params_argument,)))
+        push(Push(-1, FEED_RANK, column, 0, MM2S, control.CHANNEL, 1, STREAM, (), (self.params_argument,)))
         in_bd, out_bd = self.room.mem_param_bds
         pieces = self.bound.schedule.nest.kernel.block_pieces
         push(Push(-1, 0, column, 1, S2MM, 1, pieces, in_bd))
         push(Push(-1, 1, column, 1, MM2S, 0, pieces, out_bd))
         core_bd = self.room.core_param_bds[pieces]
-        # Memory tiles hold one piece: of longer blocks the rest comes when cores take the first, and feeds
-        # whose descriptors do not suffice wait for all of it.
-        step = 0 if pieces == 1 else -1
         for row in range(self.room.rows):
-            push(Push(step, CORE_RANK, column, 2 + row, S2MM, 1, 1, core_bd))
+            push(Push(-1, CORE_RANK, column, 2 + row, S2MM, 1, 1, core_bd))
+
+    def _locks(self, column: int) -> None:
+        for lock, _ in self._mem_tile(column).locks:
+            self.restore.append((flow.address(column, 1, "LOCK_VALUE", lock), overlay.RING_SLOTS))
 
     def _turns(self, column: int) -> None:
         """Where one row of several that share a lane works, it does not wait for its turn."""
         if self.bound.schedule.active_rows > 1 or self.room.sharers == 1:
             return
-        merge = self._address(column, reg.FIRST_CORE_ROW, "SWITCH_MERGE", overlay.OUT_ARBITER)
+        merge = flow.address(column, reg.FIRST_CORE_ROW, "SWITCH_MERGE", overlay.OUT_ARBITER)
         words = overlay.merge_words(self.room, 0)
         enable = merge + 4 * (len(words) - 1)
         self.builder.write(enable, 0)
         self.restore.append((enable, words[-1]))
 
-    def _core(self, column: int, row: int) -> None:
-        if row >= self.bound.schedule.active_rows:
-            return
+    def _mem_tile(self, column: int) -> MemTile:
+        served = tuple(self.bound.feeds.rows_served(column))
+        if served not in self._mem_tiles:
+            self._mem_tiles[served] = MemTile(self.bound.schedule, served)
+        return self._mem_tiles[served]
+
+    def _tasks(self, column: int) -> None:
+        for t in self._mem_tile(column).tasks:
+            self.pushes.append(Push(t.step, t.rank, column, 1, t.direction, t.channel, t.repeat, t.bd))
         queues = ((S2MM, 0), (S2MM, 1), (MM2S, 0))
-        for port, bd, runs in self._core_ports:
-            if port == 2 and overlay.out_packet(self.room, row) is not None:
-                bd = self._shared_out_bd
-            self.core_bds.append((self._address(column, 2 + row, "DMA_BD", port), bd))
-            for step, repeat in runs:
-                self.pushes.append(Push(step, CORE_RANK, column, 2 + row, *queues[port], repeat, port))
+        for row in range(self.bound.schedule.active_rows):
+            for port, _, runs in self._core_ports:
+                for step, repeat in runs:
+                    push = Push(step, CORE_RANK, column, 2 + row, *queues[port], repeat, port)
+                    self.pushes.append(push)
 
     @cached_property
     def _core_ports(self) -> list[tuple[int, Sequence[int], list[tuple[int, int]]]]:
@@ -286,19 +279,38 @@ class _Emitter:
         at, words, depth, empty, full = self.bound.core_layout[2]
         return overlay.core_bd(at, words, full, empty, depth, overlay.OUT_PACKET)
 
-    def _mem_tile(self, column: int) -> None:
-        served = tuple(self.bound.feeds.rows_served(column))
-        tile = self._mem_tiles.get(served)
-        if tile is None:
-            tile = self._mem_tiles[served] = MemTile(self.bound.schedule, served)
+    # -- control packets -----------------------------------------------------------------------
+
+    def _stream(self, column: int, early: Sequence[tuple[Push, int]]) -> Pattern:
+        """The task that tells a column's memory tile and cores what to do, and brings parameters."""
+        writes = (*self._mem_writes(column), *self._core_writes(), *_queue_writes(early))
+        words = tuple(control.packets(writes))
+        if words not in self._streams:
+            at = self.params_at + len(self.params)
+            whole = (*words, control.feed_header())
+            self.params += struct.pack(f"<{len(whole)}I", *whole) + self.bound.param_block
+            end = self.params_at + len(self.params)
+            self._streams[words] = Pattern(at // 4, (((end - at) // 4, 1),))
+        return self._streams[words]
+
+    def _mem_writes(self, column: int) -> Iterator[control.Write]:
+        tile = self._mem_tile(column)
         for first, words in tile.writes():
-            self.builder.blockwrite(self._address(column, 1, "DMA_BD", first), words)
+            yield control.MEM, control.register("mem", "DMA_BD", first), words
         for lock, value in tile.locks:
-            address = self._address(column, 1, "LOCK_VALUE", lock)
-            self.builder.write(address, value)
-            self.restore.append((address, overlay.RING_SLOTS))
-        for t in tile.tasks:
-            self.pushes.append(Push(t.step, t.rank, column, 1, t.direction, t.channel, t.repeat, t.bd))
+            yield control.MEM, control.register("mem", "LOCK_VALUE", lock), [value]
+
+    def _core_writes(self) -> Iterator[control.Write]:
+        """Descriptors of the cores that work: what all of them have alike goes to all at once."""
+        rows = range(self.bound.schedule.active_rows)
+        for port, bd, _ in self._core_ports:
+            at = control.register("core", "DMA_BD", port)
+            yield control.UP_TO + rows[-1], at, bd
+            shared = [row for row in rows if overlay.out_packet(self.room, row) is not None]
+            for row in shared if port == 2 else ():
+                yield control.ONLY + row, at, self._shared_out_bd
+
+    # -- shims ---------------------------------------------------------------------------------
 
     def _shim(self, column: int) -> None:
         bound, s = self.bound, self.bound.schedule
@@ -322,105 +334,27 @@ class _Emitter:
             drain = Push(step, DRAIN_RANK, column, 0, S2MM, 0, task.repeat, 0, task.patterns, chain)
             self.pushes.append(drain)
 
-    # -- dynamic part: pushes with flow control -----------------------------------------------
 
-    def _flow(self, columns: int) -> None:
-        order = sorted(self.pushes, key=lambda p: p.step * 8 + p.rank)
-        total: dict[tuple[int, int, int, int], int] = defaultdict(int)
-        room = self.room
-        limit: dict[tuple[int, int, int, int], int] = defaultdict(lambda: room.tasks_ahead)
-        for push in order:
-            total[push.queue] += 1
-            if push.patterns and push.start_bd != PARAMS:
-                pool = room.shim_bds[push.direction, push.channel]
-                limit[push.queue] = min(limit[push.queue], len(pool) // len(push.patterns))
-        seen: dict[tuple[int, int, int, int], int] = defaultdict(int)
-        free: dict[tuple[int, int, int, int], deque[int]] = {}
-        for push in order:
-            if push.rank >= CORE_RANK:
-                self._configure_cores()
-            queue, number = push.queue, seen[push.queue]
-            seen[queue] += 1
-            if number >= limit[queue]:
-                self._wait(queue)
-            drains = queue[1:] == (0, S2MM, 0)
-            ends = number + limit[queue] < total[queue] or (drains and number + 1 == total[queue])
-            token = ends and push.row < reg.FIRST_CORE_ROW
-            start = push.start_bd
-            if push.patterns:
-                pool = room.shim_bds[push.direction, push.channel]
-                ring = free.setdefault(queue, deque(pool))
-                start = self._shim_bds(push, ring)
-            word = _push_word(push.row, start, push.repeat, token)
-            block = "DMA_S2MM_QUEUE" if push.direction == S2MM else "DMA_MM2S_QUEUE"
-            self.builder.write(self._address(push.column, push.row, block, push.channel), word)
-        self.builder.tct("S2MM", 0, 0, 0, columns=columns)
-
-    def _configure_cores(self) -> None:
-        for address, words in self.core_bds:
-            self.builder.blockwrite(address, words)
-        self.core_bds.clear()
-
-    def _wait(self, queue: tuple[int, int, int, int]) -> None:
-        """Until a task of the queue has ended."""
-        column, row, direction, channel = queue
-        if row >= reg.FIRST_CORE_ROW:
-            # The overlay has no route for tokens of cores. A queue with room says the same.
-            block = "DMA_MM2S_STATUS" if direction == MM2S else "DMA_S2MM_STATUS"
-            self.builder.maskpoll(self._address(column, row, block, channel), 0, self.room.queue_full)
-            return
-        self.builder.tct("MM2S" if direction == MM2S else "S2MM", column, row, channel)
-
-    def _shim_bds(self, push: Push, ring: deque[int]) -> int:
-        """Write the chain of a shim task into free BDs; returns the first one."""
-        if push.start_bd == PARAMS:
-            numbers = [self.room.shim_param_bd]
+def _queue_writes(early: Iterable[tuple[Push, int]]) -> Iterator[control.Write]:
+    """Pushes of a column's memory tile and cores; what cores from the first on share goes to all at once."""
+    rows: dict[tuple[float, int, int, int, int], list[int]] = {}
+    for push, word in early:
+        kind = min(push.row, reg.FIRST_CORE_ROW)
+        rows.setdefault((push.step, kind, push.direction, push.channel, word), []).append(push.row)
+    for (_, kind, direction, channel, word), found in rows.items():
+        block = "DMA_S2MM_QUEUE" if direction == S2MM else "DMA_MM2S_QUEUE"
+        if kind == reg.MEM_ROW:
+            yield control.MEM, control.register("mem", block, channel), [word]
         else:
-            numbers = list(islice(ring, len(push.patterns)))
-            ring.rotate(-len(numbers))
-        for i, (pattern, number) in enumerate(zip(push.patterns, numbers, strict=True)):
-            following = numbers[i + 1] if i + 1 < len(numbers) else None
-            at = self._address(push.column, 0, "DMA_BD", number)
-            self.builder.blockwrite(at, _shim_words(pattern.dims, pattern.iteration, following))
-            self.builder.ddr_patch(at + 4, push.arguments[i], pattern.base * 4)
-        return numbers[0]
-
-
-@lru_cache(maxsize=4096)  # columns and operators of one kind have the same ones
-def _shim_words(dims: Dims, iteration: tuple[int, int], following: int | None) -> list[int]:
-    """A shim BD without its base address, which DDR_PATCH adds."""
-    wrap, step = iteration
-    return ShimBd.at(
-        0,
-        prod(count for count, _ in dims),
-        [(step, count) for count, step in dims]
-        if len(dims) == 3
-        # below the last dimension the outermost used one is bounded by the length, not by a wrap
-        else [(step, count) for count, step in dims[:-1]] + [(dims[-1][1], 0)],
-        iteration=(step, wrap) if wrap > 1 else None,
-        next_bd=following,
-        burst=2,
-    ).to_words()
+            yield control.UP_TO + len(found) - 1, control.register("core", block, channel), [word]
 
 
 def emit_nests(nests: list[BoundNest], device: Device, params_argument: int) -> Emitted:
-    """The transaction and the parameter blocks of an operator's nests, one after the other."""
+    """The transaction and the parameters of an operator's nests, one after the other."""
     builder = TransactionBuilder.for_device(device)
-    blocks = [bound.param_block() for bound in nests]
-    params_at = 0
-    for bound, block in zip(nests, blocks, strict=True):
-        _Emitter(builder, params_argument, bound, params_at).emit()
-        params_at += len(block)
-    return Emitted(builder.to_bytes(), b"".join(blocks))
-
-
-@cache
-def _block(kind: str, block: str) -> tuple[int, int]:
-    """Offset in a tile of that kind, and stride, of a block of registers."""
-    found = reg.TILES[kind].block[block]
-    return found.offset, found.stride
-
-
-@cache
-def _push_word(row: int, start_bd: int, repeat: int, token: bool) -> int:
-    return queue_word("mem" if row == reg.MEM_ROW else "core", start_bd, repeat, token)
+    params = bytearray()
+    for bound in nests:
+        emitter = _Emitter(builder, params_argument, bound, len(params))
+        emitter.emit()
+        params += emitter.params
+    return Emitted(builder.to_bytes(), bytes(params), tuple(bound.param_block for bound in nests))

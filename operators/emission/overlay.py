@@ -5,7 +5,8 @@ One transaction, loaded once per context. Reloading an overlay costs millisecond
 silicon, so operators differ in buffer descriptors, locks and parameters only.
 
 Per column (``resources`` says what lanes are, and which rows share one), with l = r % 4, g = r // 4:
-    shim MM2S0 -> mem S2MM0 (feed 0)      shim MM2S1 -> mem S2MM1 (feed 1)
+    shim MM2S0 -> mem S2MM0 (feed 0)      shim MM2S1 -> mem S2MM1 (feed 1), packets with id 0
+    shim MM2S1 -> lane 5, packets with other ids: to control ports of memory tile and cores (``control``)
     mem MM2S0  -> lane 0, circuit: broadcast to S2MM1 of all cores (in1)
     mem MM2S1+l -> lane 1+l, packets: id 2g to core r, id 2g+1 to the whole row r (in0)
     core r MM2S0 -> lane l downwards -> mem S2MM2+l (out); packets that take turns where rows share it
@@ -15,20 +16,24 @@ Per column (``resources`` says what lanes are, and which rows share one), with l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from onedispatch.operators.declarations.params import PARAM_LOCKS
 from onedispatch.operators.declarations.params import WORDS as PARAM_WORDS
+from onedispatch.operators.emission import control
 from onedispatch.operators.emission.image import EMPTY, Image
 from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, resources
 from onedispatch.transactions import (
     CoreBd,
     Device,
     MemBd,
+    ShimBd,
     TransactionBuilder,
     circuit_master,
     packet_master,
+    queue_word,
     switch_merge,
     switch_slave,
     switch_slot,
@@ -41,6 +46,7 @@ from onedispatch.transactions.packets.token_routes import lay_token_routes
 OWN_PACKET, ROW_PACKET = 0, 1  # packet ids on the in0 lanes, of a lane's first row
 OUT_PACKET = 0  # of results where rows share a lane
 IN_ARBITER, OUT_ARBITER, PASS_ARBITER = 0, 1, 2  # the first two can merge deterministically
+CONTROL_ARBITER = 3
 _MSEL_OWN, _MSEL_SPREAD, _MSEL_WEST, _MSEL_EAST = range(4)
 
 # Core locks: (empty, full) by (port, depth); ports as in params: 0 in0, 1 in1, 2 out.
@@ -141,10 +147,17 @@ class _Tile:
 
     def packet_slave(self, slave: str, slots: dict[int, int], others: int | None = None) -> None:
         """The msel of each packet id that ``slave`` takes; ``others``: the arbiter of all else."""
-        port = self.map.slave(slave)
-        self.write("SWITCH_SLAVE", switch_slave(packet=True), port)
         words = [switch_slot(packet, IN_ARBITER, msel) for packet, msel in slots.items()]
         words += [] if others is None else [switch_slot(0, others, 0, mask=0)]
+        self._packets(slave, words)
+
+    def packets(self, slave: str, arbiter: int, slots: control.Slots) -> None:
+        """``slave`` takes packets by ``slots``, all to one arbiter."""
+        self._packets(slave, [switch_slot(one, arbiter, msel, mask) for one, mask, msel in slots])
+
+    def _packets(self, slave: str, words: Sequence[int]) -> None:
+        port = self.map.slave(slave)
+        self.write("SWITCH_SLAVE", switch_slave(packet=True), port)
         for slot, word in enumerate(words):
             self.write("SWITCH_SLOT", word, port * reg.SLOTS_PER_SLAVE + slot)
 
@@ -161,8 +174,10 @@ def _shim(builder: TransactionBuilder, column: int) -> None:
     tile.write("MUX", 1 << 10 | 1 << 14)  # South 3 and 7 come from the DMA
     tile.write("DEMUX", 1 << 4)  # South 2 goes to the DMA
     tile.circuit("SOUTH_3", "NORTH_0")
-    tile.circuit("SOUTH_7", "NORTH_1")
     tile.circuit("NORTH_0", "SOUTH_2")
+    tile.packets("SOUTH_7", CONTROL_ARBITER, control.AT_SHIM)
+    tile.packet_master("NORTH_1", (0,), drop_header=True, arbiter=CONTROL_ARBITER)
+    tile.packet_master(control.LANE, (1,), arbiter=CONTROL_ARBITER)
 
 
 def _mem(builder: TransactionBuilder, column: int, room: Resources) -> None:
@@ -175,6 +190,9 @@ def _mem(builder: TransactionBuilder, column: int, room: Resources) -> None:
     for lane in range(lanes):
         tile.circuit(f"NORTH_{lane}", f"DMA_{2 + lane}")
     tile.circuit("DMA_5", "SOUTH_0")
+    tile.packets(control.ARRIVES, CONTROL_ARBITER, control.AT_MEM)
+    tile.packet_master("CONTROL", (0,), arbiter=CONTROL_ARBITER)
+    tile.packet_master(control.LANE, (1,), arbiter=CONTROL_ARBITER)
     for ring in range(room.rings):
         tile.lock(2 * ring, RING_SLOTS)
         tile.lock(2 * ring + 1, 0)
@@ -199,6 +217,10 @@ def _core(builder: TransactionBuilder, column: int, row: int, room: Resources) -
         tile.circuit(f"NORTH_{lane}", f"SOUTH_{lane}")
     shared = own in lanes_above
     _results(tile, row, room, shared)
+    tile.packets(control.ARRIVES, CONTROL_ARBITER, control.at_core(row, room.rows))
+    tile.packet_master("CONTROL", control.HERE, arbiter=CONTROL_ARBITER)
+    if row + 1 < room.rows:
+        tile.packet_master(control.LANE, control.ABOVE, arbiter=CONTROL_ARBITER)
     slots = {own_packet(row): _MSEL_OWN, row_id: _MSEL_SPREAD}
     tile.packet_slave(f"SOUTH_{1 + own}", slots, PASS_ARBITER if shared else None)
     if shared:
@@ -242,25 +264,50 @@ def _start(builder: TransactionBuilder, column: int, row: int, image: Image) -> 
 
 
 @lru_cache(maxsize=16)
-def reload_transaction(device: Device, image: Image, columns: int) -> bytes:
-    """Loads ``image`` into all cores between two operators, and starts them anew.
+def reload_packets(device: Device, image: Image) -> bytes:
+    """What a column's shim sends to load ``image`` into its cores: they are stopped, loaded and started.
 
-    A core that has given back its parameter block has done all work of the operators before; what it does
-    next is to wait for another block. So each is waited for, stopped, loaded and started. In the first
-    ``columns``, where operators ran since programs were loaded last, a block may still be on its way to a
-    core that no output comes from: there, the channel that brings blocks is waited for before. Locks are at
-    rest then, and stay as they are. No address of the array's register map reaches several cores, so each is
-    written by itself: the controller is charged for every word.
+    ASSUMPTION: the control port of a core writes a word of program memory each cycle, as it takes them.
     """
-    builder = TransactionBuilder.for_device(device)
+    everyone = control.UP_TO + resources(device).rows - 1
+    core_control = control.register("core", "CORE_CONTROL")
+    words = control.packets(
+        [
+            (everyone, core_control, [_RESET]),
+            (everyone, control.register("core", "PROGRAM_MEMORY"), image.words),
+            (everyone, core_control, [0]),
+            (everyone, core_control, [_RUN]),
+        ]
+    )
+    return struct.pack(f"<{len(words)}I", *words)
+
+
+@lru_cache(maxsize=16)
+def reload_transaction(device: Device, size: int, columns: int) -> bytes:
+    """Loads another image into all cores between two operators, and starts them anew.
+
+    Its only argument, 0, are ``reload_packets``, ``size`` bytes. A core that has given back its parameter
+    block has done all work of the operators before; what it does next is to wait for another block. So each
+    is waited for before it is stopped. In the first ``columns``, where operators ran since programs were
+    loaded last, a block may still be on its way to a core that no output comes from: there, the channel that
+    brings blocks is waited for before. Locks are at rest then, and stay as they are. Each shim sends the
+    packets once, and cores hand them on; the last of them starts the core, so a token says that all run.
+    """
+    builder, room = TransactionBuilder.for_device(device), resources(device)
     empty, _ = PARAM_LOCKS
     for column in range(device.columns):
-        for row in range(resources(device).rows):
+        for row in range(room.rows):
             tile = _Tile(builder, column, reg.FIRST_CORE_ROW + row)
             if column < columns:
                 builder.maskpoll(tile.address("DMA_S2MM_STATUS", _PARAMETER_CHANNEL), 0, reg.DMA_IDLE_MASK)
             builder.maskpoll(tile.address("LOCK_VALUE", empty), 1, _LOCK_VALUE_MASK)
-            _start(builder, column, row, image)
+    number = room.shim_param_bd
+    for column in range(device.columns):
+        tile = _Tile(builder, column, reg.SHIM_ROW)
+        builder.blockwrite(tile.address("DMA_BD", number), ShimBd.at(0, size // 4, burst=2).to_words())
+        builder.ddr_patch(tile.address("DMA_BD", number) + 4, 0, 0)
+        tile.write("DMA_MM2S_QUEUE", queue_word("shim", number, 1, True), control.CHANNEL)
+    builder.tct("MM2S", 0, reg.SHIM_ROW, control.CHANNEL, columns=device.columns)
     return builder.to_bytes()
 
 

@@ -197,8 +197,13 @@ class Operator:
         return self._emitted.transaction
 
     def super_kernel_params(self) -> bytes:
-        """One parameter block per nest."""
+        """What shims bring of each nest: control packets, and the parameter block behind them."""
         return self._emitted.params
+
+    @property
+    def parameter_blocks(self) -> tuple[bytes, ...]:
+        """The parameter blocks alone, one per nest."""
+        return self._emitted.blocks
 
     def explain(self) -> list[str]:
         """One line per nest: the tiling, the mapping to cores, and why cores idle."""

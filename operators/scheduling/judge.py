@@ -33,8 +33,8 @@ from onedispatch.transactions import Device
 Array = np.ndarray[Any, Any]
 
 # Rough controller cycles; only their proportion to the work matters for choosing.
-COLUMN_SETUP_CYCLES = 2000
-CORE_SETUP_CYCLES = 1900
+COLUMN_SETUP_CYCLES = 800
+CORE_SETUP_CYCLES = 40
 TASK_CYCLES = 600
 MANY_STEPS = 16384
 OTHERS_WEIGHT = 0.1

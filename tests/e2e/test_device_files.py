@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.cli.commands import app
-from onedispatch.dispatch.tools.checking import check_model
+from onedispatch.dispatch.tools.checking import check_model, explain_model
 from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.transactions import CoreBd, MemBd, Severity, Xclbin, find_device
-from onedispatch.transactions.machine.registers import TILES, find_register, kind_of_row, split_address
+from onedispatch.transactions.machine.registers import TILES
 from tests.devices import FILES, device_file, device_of
 from tests.ops.case import Case, case, check, f32, weight
 from tests.ops.cases import CASES
@@ -153,14 +153,13 @@ def test_what_they_do_reach_is_used(folder: Path, name: str) -> None:
     target = find_device(folder / f"{name}.toml")
     ends = {"mem": 0, "core": 0}
     compiled = od.compile(large.model, device=folder / f"{name}.toml", fallback="error")
-    for op in od.transactions.Transaction.from_bytes(compiled.transaction).ops:
-        found = find_register(op.fields["reg"]) if op.name == "BLOCKWRITE" else None
-        kind = kind_of_row(split_address(op.fields["reg"])[1]) if found else None
-        if found and kind in ends and found.block.name == "DMA_BD":
-            words = TILES[kind].bd_words
-            for at in range(0, len(op.words) - words + 1, 8):
-                bd = BDS[kind].from_words(op.words[at : at + words])
-                ends[kind] = max(ends[kind], 4 * (bd.base + bd.length) - TILES[kind].own_memory_view)
+    for tile in explain_model(compiled).tiles.values():
+        if tile.kind in ends:
+            own = TILES[tile.kind].own_memory_view
+            for use in (
+                use for channel in tile.channels.values() for push in channel.pushes for use in push.chain
+            ):
+                ends[tile.kind] = max(ends[tile.kind], 4 * (use.bd.base + use.bd.length) - own)
     assert 0 < ends["core"] <= 65536
     tile = target.count("memory_tile.memory_bytes")
     assert ends["mem"] <= tile and (tile == 524288 or ends["mem"] > 524288)

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +14,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch as od
+from onedispatch.operators.declarations.params import MAGIC, WORDS
+from onedispatch.operators.emission import control
 from onedispatch.transactions import Transaction
+from onedispatch.transactions.machine.bd import control_packet_header
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
 Array = np.ndarray[Any, Any]
+UNUSED_MEM, UNUSED_CORE = 0xA0000 + 0x20 * 20, 0x1D000 + 0x20 * 10  # BDs that no operator here uses
 
 
 def model() -> onnx.ModelProto:
@@ -45,7 +52,16 @@ def answer(compiled: Any, data: Array) -> Array:
 
 def spoiled(compiled: Any, data: Array, transaction: bytes) -> Array | None:
     """The answer with another transaction; None for a typed error."""
-    session = od.InferenceSession(compiled.with_transaction(transaction))
+    return answer_of(compiled.with_transaction(transaction), data)
+
+
+def spoiled_packet(compiled: Any, data: Array, at: int) -> Array | None:
+    """The answer without a control packet; None for a typed error."""
+    return answer_of(without_packet(compiled, at), data)
+
+
+def answer_of(compiled: Any, data: Array) -> Array | None:
+    session = od.InferenceSession(compiled)
     try:
         return np.asarray(session.run(None, {"x": data})[0])
     except (od.SimulationError, od.TransactionError) as error:
@@ -57,6 +73,24 @@ def changed(transaction: bytes, at: int, value: int) -> bytes:
     words = np.frombuffer(transaction, np.uint32).copy()
     words[at] = value
     return words.tobytes()
+
+
+def sent(compiled: Any) -> Array:
+    """The words that shims bring to memory tiles and cores: control packets, and parameter blocks."""
+    ((_, executable),) = compiled.executables.items()
+    return np.frombuffer(executable.steps[0].params, np.uint32)
+
+
+def without_packet(compiled: Any, at: int) -> Any:
+    """The model whose control packet with its control header at ``at`` writes what nothing reads."""
+    words = sent(compiled).copy()
+    unused = UNUSED_MEM if words[at - 1] & 0x1F == control.MEM else UNUSED_CORE
+    words[at] = control_packet_header(unused, int(words[at] >> 20 & 3) + 1)
+    changed = copy.copy(compiled)
+    ((key, executable),) = compiled.executables.items()
+    steps = (replace(executable.steps[0], params=words.tobytes()),)
+    changed.executables = OrderedDict({key: replace(executable, steps=steps)})
+    return changed
 
 
 def operations(transaction: bytes, name: str) -> list[Any]:
@@ -116,6 +150,20 @@ def test_dropped_pushes_matter(compiled: Any, data: Array, answer: Array) -> Non
         assert other is None or not np.array_equal(other, answer), op
 
 
+def test_every_control_packet_matters(compiled: Any, data: Array, answer: Array) -> None:
+    words, at, packets = sent(compiled), 0, 0
+    while at < len(words):
+        if (
+            words[at] == 0 or words[at + 1] == MAGIC
+        ):  # padding; a parameter block, which is a packet for a DMA
+            at += 1 if words[at] == 0 else 1 + WORDS
+            continue
+        other = spoiled_packet(compiled, data, at + 1)
+        assert other is None or not np.array_equal(other, answer), hex(words[at + 1])
+        at, packets = at + 3 + int(words[at + 1] >> 20 & 3), packets + 1
+    assert packets > 30
+
+
 def test_an_empty_transaction_gives_no_answer(compiled: Any, data: Array) -> None:
     head = bytearray(compiled.transaction[:16])
     head[8:16] = (0).to_bytes(4, "little") + (16).to_bytes(4, "little")
@@ -148,15 +196,10 @@ def test_with_transaction_wants_bytes(compiled: Any) -> None:
 
 def test_a_deadlock_names_its_cause_and_no_core_at_rest(compiled: Any, data: Array) -> None:
     """Of 32 cores most rest between operators, and wait for no one's fault."""
-    words = np.frombuffer(compiled.transaction, np.uint32)
-    mem_output = 0x1A0634 + 8 * 5  # task queue of MM2S 5 of the memory tile, column 0
-    (push, *_) = (
-        op for op in operations(compiled.transaction, "WRITE") if int(words[op.offset // 4 + 2]) == mem_output
-    )
-    dropped = changed(compiled.transaction, push.offset // 4 + 2, 0x1C00F0)  # a lock that nobody uses
-    dropped = changed(dropped, push.offset // 4 + 4, 0)
+    mem_output = 0xA0634 + 8 * 5  # task queue of MM2S 5 of the memory tile
+    (at, *_) = np.flatnonzero(sent(compiled) == control_packet_header(mem_output, 1))
     with pytest.raises(od.SimulationError) as caught:
-        od.InferenceSession(compiled.with_transaction(dropped)).run(None, {"x": data})
+        od.InferenceSession(without_packet(compiled, int(at))).run(None, {"x": data})
     text = str(caught.value)
     assert text.count("cause:") == 1 and "shim tile column 0 row 0 S2MM0: waits for data" in text, text
     assert "its program waits" not in text, text

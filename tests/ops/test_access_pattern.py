@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onedispatch.operators.emission.emitter import _shim_words
+from onedispatch.operators.emission.flow import _shim_words
 from onedispatch.operators.scheduling import access_pattern
 from onedispatch.operators.scheduling.access_pattern import Dims, Pattern, addresses, chunk_tasks
 from onedispatch.transactions import ShimBd

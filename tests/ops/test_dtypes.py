@@ -139,7 +139,7 @@ def param_block(func: str, act: str) -> tuple[list[int], str]:
     tensors = [TensorSpec(name, np.dtype("float32"), (16,)) for name in ("a", "b", "y")]
     inputs = tensors[:1] if func == "copy" else tensors[:2]
     op = Eltwise("op", func, inputs, tensors[2], find_device("npu2"), activation=Activation(act))
-    return np.frombuffer(op.super_kernel_params(), np.uint32).tolist(), "npu2"
+    return np.frombuffer(op.parameter_blocks[0], np.uint32).tolist(), "npu2"
 
 
 def test_the_cores_check_element_types_too() -> None:

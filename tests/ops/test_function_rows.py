@@ -31,10 +31,10 @@ def answer(scalar: str, word: int | None) -> np.ndarray:  # type: ignore[type-ar
     ((_, op),) = lower(RELU).ops
     buffers = buffers_of(op, RELU.arrays)
     (at,) = (e.xrt_arg_idx for e in op.arg_map() if e.kind is ArgKind.CONST_KERNEL_PARAM_INPUT)
-    block = bytearray(buffers[at])
+    sent = bytearray(buffers[at])
     if word is not None:
-        struct.pack_into("<I", block, 4 * KERNEL.layout[scalar], word)
-    buffers[at] = bytes(block)
+        struct.pack_into("<I", sent, sent.index(op.parameter_blocks[0]) + 4 * KERNEL.layout[scalar], word)
+    buffers[at] = bytes(sent)
     (first, *_) = run_buffers(op.device, op.transaction(), buffers, overlay_for(op))
     return np.frombuffer(first[: op.output.device_bytes], np.float32)
 

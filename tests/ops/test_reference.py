@@ -81,4 +81,6 @@ def test_transaction_reads_and_validates(case: Case) -> None:
         by_kind = {entry.kind: entry.size for entry in entries}
         assert by_kind.get(ArgKind.CONST_INPUT, 0) == consts.nbytes
         assert by_kind.get(ArgKind.CONST_KERNEL_PARAM_INPUT, 0) == len(op.super_kernel_params())
-        assert len(op.super_kernel_params()) == params.BYTES * len(op.schedules)
+        assert len(op.parameter_blocks) == len(op.schedules)
+        assert all(len(block) % params.BYTES == 0 for block in op.parameter_blocks)
+        assert all(block in op.super_kernel_params() for block in op.parameter_blocks)

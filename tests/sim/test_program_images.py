@@ -11,9 +11,10 @@ import pytest
 from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.emission.image import Image, image_hash
-from onedispatch.operators.emission.overlay import overlay_transaction, reload_transaction
+from onedispatch.operators.emission.overlay import overlay_transaction, reload_packets, reload_transaction
 from onedispatch.operators.interface.operator import Operator
-from onedispatch.transactions import ArgKind, TransactionBuilder, fuse
+from onedispatch.transactions import ArgKind, ArgMap, Bindings, TransactionBuilder, fuse
+from onedispatch.transactions.fusion.fuse import FusePart
 from onedispatch.transactions.machine import registers as reg
 from tests.array_model.compare import Outcome, run_cpp, run_model
 from tests.array_model.super_kernel import load_program
@@ -42,19 +43,29 @@ def relu() -> Operator:
     return op
 
 
-def both(op: Operator, overlay: bytes, *parts: bytes) -> tuple[Outcome, Outcome]:
-    """What the simulator and the model of the array make of the parts, one after the other."""
-    buffers, transaction = buffers_of(op, [X]), fuse(parts).to_bytes()
+def both(op: Operator, overlay: bytes, *parts: bytes | Image) -> tuple[Outcome, Outcome]:
+    """What the simulator and the array model make of the parts, one after the other; images are loaded."""
+    buffers = [*buffers_of(op, [X])]
+    fused: list[FusePart] = []
+    for part in parts:
+        if isinstance(part, bytes):
+            fused.append(part)
+            continue
+        packets = reload_packets(op.device, part)
+        entries = [ArgMap(ArgKind.CTRL_PKT_BIN, 0, 0, 0, len(packets))]
+        load = reload_transaction(op.device, len(packets), op.device.columns)
+        fused.append((load, entries, Bindings(ctrl_argument=len(buffers))))
+        buffers.append(packets)
+    transaction = fuse(fused).to_bytes()
     cpp = run_cpp(op.device, overlay, transaction, buffers)
     return cpp, run_model(op.device, overlay, transaction, buffers, load_program)
 
 
 def test_the_array_model_runs_an_operator_after_reloads(relu: Operator) -> None:
     device, work, other = relu.device, relu.transaction(), Image.of(SOFTMAX, "f32")
-    to_other, back = (reload_transaction(device, image, 1) for image in (other, relu.image))
     for overlay, parts in (
-        (other, [reload_transaction(device, relu.image, 0), work]),
-        (relu.image, [work, to_other, back, work]),
+        (other, [relu.image, work]),
+        (relu.image, [work, other, relu.image, work]),
     ):
         cpp, model = both(relu, overlay_transaction(device, overlay), *parts)
         assert cpp.kind == model.kind == "ok", (cpp.text, model.text)
@@ -62,7 +73,7 @@ def test_the_array_model_runs_an_operator_after_reloads(relu: Operator) -> None:
         (output,) = (e for e in relu.arg_map() if e.kind is ArgKind.OUTPUT)
         result = np.frombuffer(cpp.buffers[output.xrt_arg_idx][: 4 * 35], np.float32)
         np.testing.assert_array_equal(result, np.maximum(X, 0).ravel())
-    for parts in ([work, to_other, work], [to_other, work]):
+    for parts in ([work, other, work], [other, work]):
         cpp, model = both(relu, overlay_transaction(device, relu.image), *parts)
         assert cpp.kind == model.kind == "core" and "carries: od::softmax@1" in cpp.text
 
@@ -135,7 +146,7 @@ def test_buffers_end_before_the_stack(relu: Operator) -> None:
     buffers = buffers_of(relu, [X])
     block = next(e.xrt_arg_idx for e in relu.arg_map() if e.kind is ArgKind.CONST_KERNEL_PARAM_INPUT)
     words = np.frombuffer(buffers[block], "<u4").copy()
-    port = params.HEADER["port_out"]
+    port = buffers[block].index(relu.parameter_blocks[0]) // 4 + params.HEADER["port_out"]
     words[port] = reg.CORE_VIEW_MEMORY + room - int(words[port + 3]) + 4
     buffers[block] = words.tobytes()
     overlay = overlay_transaction(device, relu.image)

@@ -234,7 +234,8 @@ class _Flow:
                 self._lock_set(lock)
             if any(len(self.transaction.indices(name)) for name in _UNSEEN):
                 order.give_up()
-        for event in effects.events(self.transaction, bds=None if order is None else order.bds):
+        bds, streams = (None, None) if order is None else (order.bds, order.streams)
+        for event in effects.events(self.transaction, bds=bds, streams=streams):
             if order is not None:
                 order.follow(event)
             step = steps.get(type(event))

@@ -8,7 +8,7 @@ that a push carries the chain that it starts. ``explainer`` and ``check`` both r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
 from operator import mul
@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from onedispatch.transactions.analysis.streams import Delivered, Streams, Written
 from onedispatch.transactions.base.phrases import counted
 from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.binary import TransactionBinary
@@ -196,11 +197,19 @@ class Pushed(NamedTuple):
     token: bool
     chain: tuple[BdUse, ...]
     end: str
+    packet: int = 0
+    """Of what the op's stream carries, the number of the push; 0: the op itself."""
 
     @property
     def bytes(self) -> int:
         """Of the task's stream; a chain that never ends counts once per repeat."""
         return 4 * self.repeat * sum(use.pattern.length for use in self.chain)
+
+
+class Unread(NamedTuple):
+    """A task sends control packets that are not known."""
+
+    op: int
 
 
 class Reset(NamedTuple):
@@ -273,7 +282,7 @@ class RegisterWritten(NamedTuple):
 
 Event: TypeAlias = (
     BdWritten | Patched | Pushed | Reset | LockSet | LockWait | IdleWait | Poll | TokenWait | DataWritten
-    | RegisterWritten
+    | RegisterWritten | Unread
 )  # fmt: skip
 
 
@@ -313,6 +322,7 @@ def events(
     transaction: TransactionBinary,
     core_lists: bool = False,
     bds: Mapping[tuple[Tile, int], BdUse] | None = None,
+    streams: Streams | None = None,
 ) -> Iterator[Event]:
     """Everything that the transaction does, one after the other: a list would be large.
 
@@ -320,15 +330,22 @@ def events(
         core_lists: also what the register lists inside core parameter blocks do, as if the core
             did it at once.
         bds: what was written before.
+        streams: who knows what control packets do: as if all did it when their task is pushed.
     """
-    return _Walk(transaction, core_lists, bds).run()
+    return _Walk(transaction, core_lists, bds, streams).run()
 
 
 class _Walk:
     def __init__(
-        self, transaction: TransactionBinary, core_lists: bool, bds: Mapping[tuple[Tile, int], BdUse] | None
+        self,
+        transaction: TransactionBinary,
+        core_lists: bool,
+        bds: Mapping[tuple[Tile, int], BdUse] | None,
+        streams: Streams | None,
     ) -> None:
         self.transaction = transaction
+        self.streams = streams
+        self.packets = 0  # pushes by the packets of an op
         self.core_lists = core_lists
         # Views: lists of Python numbers would be ten times as large as the file.
         self.words = memoryview(transaction.to_bytes()).cast("I")
@@ -439,10 +456,45 @@ class _Walk:
         start = fields["start_bd"]
         if start not in cache:
             cache[start] = self._chain(hit.tile, hit.kind, start)
-        direction, chain = int("MM2S" in hit.name), cache[start]
-        self.found.append(
-            Pushed(op, hit.tile, direction, hit.item, start, fields["repeat"], bool(fields["token"]), *chain)
-        )
+        direction, (chain, end) = int("MM2S" in hit.name), cache[start]
+        carried: tuple[Written | Delivered, ...] | None = ()
+        if self.streams is not None and hit.kind == "shim" and direction:
+            chain, carried = self._carried(self.streams, hit, chain)
+        token = bool(fields["token"])
+        how = (direction, hit.item, start, fields["repeat"], token)
+        self.found.append(Pushed(op, hit.tile, *how, chain, end, self.packets))
+        if carried is None:
+            self.found.append(Unread(op))
+        for one in carried or ():
+            if isinstance(one, Written):
+                for tile in one.tiles:
+                    self._packet(op, tile, one)
+        self.packets = 0
+
+    def _carried(
+        self, streams: Streams, hit: Target, chain: tuple[BdUse, ...]
+    ) -> tuple[tuple[BdUse, ...], tuple[Written | Delivered, ...] | None]:
+        """A shim's chain with what of its data goes to DMAs, and all that its packets do; None: not known."""
+        if any(use.bd.enable_packet for use in chain) or not streams.carries_packets(hit.tile[0], hit.item):
+            return chain, ()
+        if len(chain) != 1 or chain[0].argument is None:
+            return chain, None
+        (use,) = chain
+        assert use.argument is not None
+        carried = streams.read(hit.tile[0], hit.item, use.argument, use.pattern.length)
+        for one in carried or ():
+            if isinstance(one, Delivered):
+                fields = {"length": one.length, "enable_packet": 1, "packet_id": one.packet}
+                words = tuple(replace(use.bd, **fields).to_words())
+                chain = (BdUse(use.index, use.kind, words, use.op, (use.argument[0], one.offset)),)
+        return chain, carried
+
+    def _packet(self, op: int, tile: Tile, one: Written) -> None:
+        at = tile[0] << registers.COLUMN_SHIFT | tile[1] << registers.ROW_SHIFT | one.offset
+        self.packets += 1
+        number = self.packets
+        self.block(op, at, one.words)
+        self.packets = max(number, self.packets)
 
     def _chain(self, tile: Tile, kind: str, start: int) -> tuple[tuple[BdUse, ...], str]:
         chain: list[BdUse] = []

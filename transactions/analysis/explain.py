@@ -17,7 +17,9 @@ from itertools import groupby
 from typing import Any
 
 from onedispatch.transactions.analysis import effects
+from onedispatch.transactions.analysis.context import Context
 from onedispatch.transactions.analysis.effects import BdUse, Pushed, Tile
+from onedispatch.transactions.analysis.order import Order
 from onedispatch.transactions.analysis.steps import Step, Steps, folded
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.phrases import KIND_NAMES, condition, counted, short_bytes
@@ -128,9 +130,13 @@ class Explanation:
     """What follows one another."""
 
     @classmethod
-    def of(cls, transaction: TransactionBinary) -> Explanation:
-        """Explains a transaction; never fails on one that could be read."""
-        return _Collector(transaction).explanation
+    def of(cls, transaction: TransactionBinary, context: Context | None = None) -> Explanation:
+        """Explains a transaction; never fails on one that could be read.
+
+        Args:
+            context: what it runs in; with it, what its control packets do is told too.
+        """
+        return _Collector(transaction, context).explanation
 
     # --- Text -----------------------------------------------------------------------------------
 
@@ -372,7 +378,7 @@ def _bd_dict(use: BdUse) -> dict[str, Any]:
 
 
 class _Collector:
-    def __init__(self, transaction: TransactionBinary) -> None:
+    def __init__(self, transaction: TransactionBinary, context: Context | None) -> None:
         counts = Counter(transaction.codes.tolist()).most_common()
         self.explanation = Explanation(
             listing.summary(transaction),
@@ -384,7 +390,9 @@ class _Collector:
             [],
         )
         self.core_ops: set[int] = set()
-        self.explanation.steps = self._take(effects.events(transaction, core_lists=True))
+        order = None if context is None else Order(context)
+        bds, streams = (None, None) if order is None else (order.bds, order.streams)
+        self.explanation.steps = self._take(effects.events(transaction, True, bds, streams))
 
     def tile(self, tile: Tile) -> TileUse:
         use = self.explanation.tiles.get(tile)

@@ -21,6 +21,7 @@ from onedispatch.transactions.analysis import effects
 from onedispatch.transactions.analysis.context import Context, CoreProgram, LockUse, Uses
 from onedispatch.transactions.analysis.effects import BdUse, Pushed, Tile, Words
 from onedispatch.transactions.analysis.progress import Actor, Resource, Step, Task
+from onedispatch.transactions.analysis.streams import Streams
 from onedispatch.transactions.machine import registers, routes
 
 Channel: TypeAlias = tuple[Tile, int, int]
@@ -63,8 +64,8 @@ class Order:
         """Locks whose balance is not known."""
         self._host: dict[Resource, int] = {}
         """What polls of request windows took."""
-        self._end: dict[int, tuple[Actor, int]] = {}
-        """The op of a push -> its channel, and the step behind its last one."""
+        self._end: dict[tuple[int, int], tuple[Actor, int]] = {}
+        """The op of a push, and the packet -> its channel, and the step behind its last one."""
         self._steps: dict[tuple[Channel, int], tuple[tuple[BdUse, ...], tuple[Step, ...]]] = {}
         self._cores: dict[Tile, CoreProgram] = {}
         self._uses: dict[Tile, Uses] = {}
@@ -94,6 +95,7 @@ class Order:
             elif isinstance(event, Pushed):
                 self._lost = True  # it has tasks of its own: who takes which words is not known
         self._routes = routes.Routes(writes)
+        self.streams = Streams(self._routes, self._context.constants)
 
     def _load(self, event: effects.DataWritten) -> bool:
         """Whether the words are a program that is known, from the first word of program memory on."""
@@ -128,7 +130,7 @@ class Order:
         actor = self._actor(channel)
         task = actor.push(steps, push.repeat)
         self._join(actor, task)
-        self._end[push.op] = (actor, actor.steps)
+        self._end[push.op, push.packet] = (actor, actor.steps)
         for at, step in enumerate(steps):
             self._notice_block(push, task, at, step)
             if push.direction == 0 and push.tile[1] == 0 and step.use is not None:
@@ -138,7 +140,7 @@ class Order:
 
     def ended(self, push: Pushed) -> None:
         """A wait has seen the end of a task."""
-        actor, steps = self._end.get(push.op, (None, 0))
+        actor, steps = self._end.get((push.op, push.packet), (None, 0))
         if actor is not None:
             self._advance(actor, steps, steps)
 
@@ -178,7 +180,7 @@ class Order:
 
     def _changed_by(self, event: effects.Event) -> None:
         """Any other event: whether it changes what this file relies on."""
-        if isinstance(event, effects.Reset):
+        if isinstance(event, effects.Reset | effects.Unread):
             self._lost = True
         elif isinstance(event, effects.DataWritten):
             resting = event.tile in self._stopped and self._rests(event.tile)
@@ -217,7 +219,7 @@ class Order:
         if self._lost:
             return False
         self._settle()
-        actor, steps = self._end.get(push.op, (None, 0))
+        actor, steps = self._end.get((push.op, push.packet), (None, 0))
         return actor is not None and actor.done >= steps
 
     # --- Tasks as steps -------------------------------------------------------------------------

@@ -100,9 +100,9 @@ class Transaction(TransactionBinary):
         """
         return validation.validate(self, arg_sizes, device)
 
-    def explain(self) -> Explanation:
-        """What it does: tasks per channel, host memory, waits, steps."""
-        return Explanation.of(self)
+    def explain(self, context: Context | None = None) -> Explanation:
+        """What it does, in a context its packets too: tasks per channel, host memory, waits, steps."""
+        return Explanation.of(self, context)
 
     def diff(self, other: Transaction) -> Difference:
         """What differs in meaning in ``other``; false when nothing does."""

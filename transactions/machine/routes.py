@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where streams lead: the S2MM channels that what an MM2S channel sends comes to.
 
-Told from the switch registers that an overlay, or any transaction, writes. A stream that leads to
-something other than a DMA (a control port, a core, a trace) is no matter of this file.
+Told from the switch registers that an overlay, or any transaction, writes; and the control ports that a
+packet comes to. A stream that leads elsewhere (a core, a trace) is no matter of this file.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ def is_switch_register(address: int) -> bool:
     return register is not None and register.block.name in _SWITCH
 
 
+class _Ends(NamedTuple):
+    arrivals: tuple[Arrival, ...]
+    controls: tuple[Tile, ...]
+
+
 class Routes:
     """The connections that ``writes`` (address, value) lay, the last write of a register counts."""
 
@@ -50,17 +55,32 @@ class Routes:
             if register is not None and register.block.name in _SWITCH:
                 column, row, _ = registers.split_address(address)
                 self._words[(column, row), register.block.name, register.index] = value
-        self._known: dict[tuple[Tile, int, int | None], tuple[Arrival, ...]] = {}
+        self._known: dict[tuple[Tile, int, int | None], _Ends] = {}
 
     def of(self, tile: Tile, channel: int, packet: int | None) -> tuple[Arrival, ...]:
         """Where MM2S ``channel`` of ``tile`` sends packets of that id, or (None) words without header."""
+        return self._ends(tile, channel, packet).arrivals
+
+    def controls(self, tile: Tile, channel: int, packet: int) -> tuple[Tile, ...]:
+        """The tiles whose control ports packets of that id come to."""
+        return self._ends(tile, channel, packet).controls
+
+    def takes_packets(self, tile: Tile, channel: int) -> bool:
+        """Whether what the channel sends without a header of its BD has headers in its data."""
+        slave = self._entry(tile, channel)
+        word = 0 if slave is None else self._word(tile, "SWITCH_SLAVE", slave)
+        port = bd.unpack_fields(registers.SLAVE_FIELDS, [word])
+        return bool(port["enable"] and port["packet"])
+
+    def _ends(self, tile: Tile, channel: int, packet: int | None) -> _Ends:
         key = (tile, channel, packet)
         if key not in self._known:
             found: list[Arrival] = []
+            controls: list[Tile] = []
             slave = self._entry(tile, channel)
             if slave is not None:
-                self._follow(tile, slave, packet, packet is not None, found, set())
-            self._known[key] = tuple(found)
+                self._follow(tile, slave, packet, packet is not None, found, controls, set())
+            self._known[key] = _Ends(tuple(found), tuple(controls))
         return self._known[key]
 
     def _word(self, tile: Tile, block: str, index: int = 0) -> int:
@@ -79,7 +99,14 @@ class Routes:
         return port if fields[name] == _DMA else None
 
     def _follow(
-        self, tile: Tile, slave: int, packet: int | None, header: bool, found: list[Arrival], seen: set[Key]
+        self,
+        tile: Tile,
+        slave: int,
+        packet: int | None,
+        header: bool,
+        found: list[Arrival],
+        controls: list[Tile],
+        seen: set[Key],
     ) -> None:
         kind = registers.kind_of_row(tile[1])
         key = (tile, str(packet), slave)
@@ -91,6 +118,8 @@ class Routes:
             after = None if drops else packet
             if side == "DMA":
                 found.append(Arrival((tile, int(lane)), header and not drops))
+            elif side == "CONTROL":
+                controls.append(tile)
             elif kind == "shim" and side == "SOUTH":
                 self._leave(tile, master, header and not drops, found)
             elif side in _SIDES:
@@ -100,7 +129,7 @@ class Routes:
                 there = registers.kind_of_row(following[1])
                 if there is not None and name in registers.TILES[there].slaves:
                     port = registers.TILES[there].slave(name)
-                    self._follow(following, port, after, header and not drops, found, seen)
+                    self._follow(following, port, after, header and not drops, found, controls, seen)
 
     def _leave(self, tile: Tile, master: int, header: bool, found: list[Arrival]) -> None:
         fields = bd.unpack_fields(registers.DEMUX_FIELDS, [self._word(tile, "DEMUX")])

@@ -6,8 +6,8 @@ its header. So the packets (id, column) -> tile of a ``TileMap`` need, in the sw
 on the way, slots that tell ids apart: four per port, each for all ids with ``(id & mask) == value``,
 the first that matches counts.
 
-The routes keep clear of the universal overlay's (``operators/emission/overlay.py``) everywhere but at the
-shim's DMA ports: they go up on lane 5, sideways on lane 3 of row 0, and use arbiter 7.
+The routes go up on lane 5, sideways on lane 3 of row 0, and use arbiter 7. The universal overlay
+(``operators/emission/overlay.py``) has its own on lane 5: an array has these routes or those.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ std::string known_name(uint32_t digest);
 uint32_t first_output(const od_kernel_spec& spec);
 
 // Throws ProgramError for an image that no core starts, and where the first `most` of the parameter blocks
-// that stand one after the other in `blocks` name kernels, or element types, that it does not carry.
+// in `blocks`, which stand behind control packets, name kernels, or element types, that it does not carry.
 void check_image(const std::vector<uint32_t>& image, const std::vector<uint32_t>& blocks, size_t most);
 
 }  // namespace onedispatch

@@ -10,6 +10,7 @@
 #include "image.h"
 #include "super_kernel.h"
 #include "onedispatch/phrases.h"
+#include "onedispatch/register_map.h"
 
 namespace onedispatch {
 
@@ -128,6 +129,16 @@ size_t check_block(const std::vector<Carried>& carried, const uint32_t* block, s
   return spec.block_words;
 }
 
+// Where the next block begins, at ``at`` or behind what lies there: padding, control packets, the header of
+// the packet that the block is.
+size_t next_block(const std::vector<uint32_t>& words, size_t at) {
+  while (at < words.size() && words[at] != params::kMagic) {
+    const bool ends = words[at] == 0 || at + 1 == words.size() || words[at + 1] == params::kMagic;
+    at += ends ? 1 : 2 + static_cast<size_t>(reg::control_packet::beats.get(words[at + 1]));
+  }
+  return at;
+}
+
 }  // namespace
 
 uint32_t Carried::known_types() const {
@@ -183,10 +194,9 @@ uint32_t first_output(const od_kernel_spec& spec) {
 
 void check_image(const std::vector<uint32_t>& image, const std::vector<uint32_t>& blocks, size_t most) {
   const std::vector<Carried> carried = carried_by(image.data(), static_cast<uint32_t>(image.size()));
-  for (size_t at = 0; most > 0 && at + params::kWords <= blocks.size(); --most) {
-    if (blocks[at] != params::kMagic) refuse("word " + std::to_string(at) + " of the parameters is " + std::to_string(blocks[at]) + ", where a block begins");
-    at += check_block(carried, blocks.data() + at, blocks.size() - at);
-  }
+  if (most > 0 && !blocks.empty() && next_block(blocks, 0) == blocks.size()) refuse("no block is in the parameters");
+  for (size_t at = next_block(blocks, 0); most > 0 && at + params::kWords <= blocks.size(); --most)
+    at = next_block(blocks, at + check_block(carried, blocks.data() + at, blocks.size() - at));
 }
 
 std::unique_ptr<CoreProgram> start_program(const uint32_t* words, uint32_t count, CoreView core,

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control packets that shims send, read from the kernel arguments that they lie in.
+
+A task on a channel that leads into a packet-switched port carries packets with headers in its data. Those
+for control ports write registers; the first one for a DMA lasts until the task ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from onedispatch.transactions.machine import bd, registers
+from onedispatch.transactions.machine.routes import Routes
+
+Tile = tuple[int, int]
+_HEADERS = 2  # words before those that a control packet writes
+_READ = 1
+
+
+class Written(NamedTuple):
+    """Words that packets write one after the other, from ``offset`` of each of ``tiles`` on."""
+
+    tiles: tuple[Tile, ...]
+    offset: int
+    words: tuple[int, ...]
+
+
+class Delivered(NamedTuple):
+    """``length`` words from byte ``offset`` of an argument, as one packet to a DMA."""
+
+    packet: int
+    offset: int
+    length: int
+
+
+class Streams:
+    """What tasks of shims say where ``routes`` lead, of ``constants``: arguments whose bytes are known."""
+
+    def __init__(self, routes: Routes, constants: Mapping[int, bytes]) -> None:
+        self._routes, self._constants = routes, constants
+        self._known: dict[tuple[int, tuple[int, int], int], tuple[Written | Delivered, ...] | None] = {}
+
+    def carries_packets(self, column: int, channel: int) -> bool:
+        return self._routes.takes_packets((column, registers.SHIM_ROW), channel)
+
+    def read(
+        self, column: int, channel: int, argument: tuple[int, int], length: int
+    ) -> tuple[Written | Delivered, ...] | None:
+        """What ``length`` words from (argument, byte) on do; None: they are not known, or no packets."""
+        data = self._constants.get(argument[0], b"")[argument[1] : argument[1] + 4 * length]
+        if len(data) < 4 * length:
+            return None
+        key = (column, argument, length)
+        if key not in self._known:
+            words = tuple(memoryview(data).cast("I"))
+            try:
+                found = tuple(self._read((column, registers.SHIM_ROW), channel, words, argument[1]))
+            except IndexError:  # it ends inside a packet
+                self._known[key] = None
+            else:
+                self._known[key] = found
+        return self._known[key]
+
+    def _read(
+        self, shim: Tile, channel: int, words: tuple[int, ...], start: int
+    ) -> Iterator[Written | Delivered]:
+        at = 0
+        last: Written | None = None
+        while at < len(words):
+            packet = bd.unpack_fields(registers.PACKET_HEADER_FIELDS, [words[at]])["id"]
+            tiles = self._routes.controls(shim, channel, packet)
+            if not tiles:
+                break
+            control = bd.unpack_fields(registers.CONTROL_PACKET_FIELDS, [words[at + 1]])
+            count = 0 if control["operation"] == _READ else control["beats"]
+            data = words[at + _HEADERS : at + _HEADERS + count]
+            at += _HEADERS + count
+            if last is not None and (tiles, control["offset"]) == (last[0], last[1] + 4 * len(last[2])):
+                last = Written(tiles, last.offset, (*last.words, *data))
+                continue
+            if last is not None:
+                yield last
+            last = Written(tiles, control["offset"], data)
+        if last is not None:
+            yield last
+        if at < len(words):
+            yield Delivered(packet, start + 4 * (at + 1), len(words) - at - 1)
