@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from onedispatch.operators.declarations.params import MAGIC, WORDS
+from onedispatch.operators.emission.control import MEM
 from onedispatch.transactions import Operation, Transaction
 from onedispatch.transactions.format.codec import encode_op
 from onedispatch.transactions.machine import registers
+from onedispatch.transactions.machine.bd import unpack_fields
 
 Change = Callable[[Operation], bytes | None]  # the op's new bytes; None leaves it out
 
@@ -82,6 +85,33 @@ def descriptors(data: bytes, field: str, change: Callable[[int], int | None]) ->
             raw = op.raw[: len(op.raw) - len(payload)] + payload
             name = f"c{column}-{kind}{row}-bd{register.index + number}-{field}-{old}to{new & mask}"
             yield Edit(name, one_op(data, op.index, raw))
+
+
+def sent_descriptors(data: bytes, field: str, change: Callable[[int], int | None]) -> Iterator[Edit]:
+    """The parameters ``data`` with ``field`` (raw) of every descriptor that control packets write changed."""
+    words = list(memoryview(data).cast("I"))
+    at = 0
+    while at < len(words):
+        if words[at] == 0 or words[at + 1] == MAGIC:  # padding, or a parameter block of one piece
+            at += 1 if words[at] == 0 else 1 + WORDS
+            continue
+        control = unpack_fields(registers.CONTROL_PACKET_FIELDS, words[at + 1 : at + 2])
+        first, at = at + 2, at + 2 + control["beats"]
+        kind = "mem" if words[first - 2] & 0x1F == MEM else "core"
+        block, where = registers.TILES[kind].block["DMA_BD"], registers.TILES[kind].bd_field[field]
+        number, byte = divmod(control["offset"] - block.offset, block.stride)
+        word = where.word - byte // 4
+        if not 0 <= number < block.count or not 0 <= word < control["beats"]:
+            continue
+        mask = (1 << where.width) - 1
+        old = words[first + word] >> where.lsb & mask
+        new = change(old)
+        if new is None:
+            continue
+        changed = [*words]
+        changed[first + word] = changed[first + word] & ~(mask << where.lsb) | (new & mask) << where.lsb
+        sent = b"".join(one.to_bytes(4, "little") for one in changed)
+        yield Edit(f"word{first}-{kind}-bd{number}-{field}-{old}to{new & mask}", sent)
 
 
 def register_writes(data: bytes, block: str, column: int, change: Callable[[int], int]) -> Iterator[Edit]:
