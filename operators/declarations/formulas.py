@@ -16,6 +16,7 @@ from onedispatch.operators.declarations.expressions import Expr
 ENTRY = e.device("call_cycles")
 ROW = e.device("row_cycles")
 WORD_BYTES = 4  # of what kernels compute in
+_HELD = 256  # products of integers of 16 and 8 bits that 32 bits hold the sum of
 
 
 def vectors(members: Expr, operand: str) -> Expr:
@@ -113,23 +114,46 @@ def kept(out: str) -> Expr:
     return e.named("kept", e.differs(e.item_bytes(out), WORD_BYTES) * many(e.STEPS))
 
 
-def sums_bytes(members: Expr, out: str) -> Expr:
-    """Bytes of scratch for the sums of ``members`` results that ``out`` is too narrow for."""
-    return kept(out) * (WORD_BYTES * members)
+def sums_bytes(members: Expr, out: str, of: str = "") -> Expr:
+    """Bytes of scratch for the sums of ``members`` results that ``out`` is too narrow for: words, or what
+    sums of products of ``of``'s type take."""
+    size = e.device("sum_bytes", of) if of else WORD_BYTES
+    return kept(out) * (size * members)
+
+
+def wide(a: str, out: str) -> Expr:
+    """1 where sums of products of ``a``'s type have 64 bits: narrow results of integers of 16; else 0."""
+    narrow = e.differs(e.item_bytes(out), WORD_BYTES)
+    return e.named("wide sums", e.differs(e.device("sum_bytes", a), WORD_BYTES) * narrow)
+
+
+def widened(m: Expr, k: Expr, n: Expr, a: str, b: str, out: str) -> Expr:
+    """Cycles of adding accumulators of 32 bits to sums of 64, where ``k`` products of 16 and 8 bits need it.
+
+    ASSUMPTION: such products have accumulators of 32 bits, as those of bytes do, which hold 2^8 of them, and
+    those of 16 and 16 bits have accumulators of 64. A sum of 64 bits takes three operations on words: both
+    halves, and the carry.
+    """
+    held = k / _HELD
+    beyond = many(e.largest(e.STEPS, held)) * (2 - e.item_bytes(b))
+    added = e.ceiling(held) * words(m * n) * (3 * e.device("i32_op_cycles"))
+    return e.named("widened", wide(a, out) * beyond * added)
 
 
 def accumulated(m: Expr, n: Expr, a: str, out: str, waiting: Expr | None = None) -> Expr:
     """Cycles of a call for itself and for loading and storing accumulators of whole native products.
 
     Sums that are kept cost what a product with results as wide as they are costs, in every step; the last
-    one makes narrow results of them as well. ``waiting`` says whether they are, where ``kept`` does not.
+    one makes narrow results of them as well. Those of 64 bits cost twice what those of 32 do.
+    ``waiting`` says whether they are, where ``kept`` does not.
     """
     waiting = kept(out) if waiting is None else waiting
     rows, columns = (e.multiple(size, e.device(f"native_{name}", a)) for size, name in ((m, "m"), (n, "n")))
     outputs = rows * columns
     results = e.device("product_call_cycles", a, out) + outputs * e.device("output_cycles", a, out)
     sums = e.device_of_sums("product_call_cycles", a) + outputs * e.device_of_sums("output_cycles", a)
-    return e.named("accumulators", either(waiting, sums + e.LAST * results, results))
+    long = e.device("sum_bytes", a) / WORD_BYTES
+    return e.named("accumulators", either(waiting, long * sums + e.LAST * results, results))
 
 
 def chunk(operand: str, axes: Iterable[str]) -> Expr:

@@ -4,7 +4,8 @@ differs.
 
 It adds ``a * (a_scale / y_scale)`` to ``b * (b_scale / y_scale)`` and what the zero points come to, by fused
 multiply-adds; products of the differences from zero points get one factor. Results beyond int32 saturate;
-there they wrap.
+there they wrap. Integers of 16 bits, which it has no such operators for, are rounded before the zero point of
+the result is added: it would take the last bits of a float.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import saturated
-from onedispatch.operators.declarations.formulas import either, mapped, vectors, words
+from onedispatch.operators.declarations.formulas import either, many, mapped, vectors, words
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.registry import MICROSOFT, Inferred, maps
 from onedispatch.operators.families.elementwise import Array, Eltwise
 from onedispatch.operators.families.qlinear import (
-    BYTES,
+    NARROW,
     SCALED,
     Scale,
     broadcast_shape,
@@ -33,17 +34,22 @@ from onedispatch.operators.families.qlinear import (
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec
 from onedispatch.transactions import Device
 
-_BYTES = "i8 u8"
+_NARROW = "i8 u8 i16 u16"
 
 
 def _cost() -> e.Expr:
     """Operands are made words. A sum: both are made floats, two products, two sums. A product: differences,
-    of 16 bits, their product, made a float, another product, a sum. Either is made an integer and narrow."""
+    of 16 bits, their product, made a float, another product, a sum. Either is made an integer and narrow. Of
+    16-bit integers, both have differences, of words, which are made floats; two products, of a sum that as
+    well; and the zero point is added to integers."""
     float_of = e.device("i32_convert_cycles") + e.device("f32_convert_cycles")
     times, plus = e.device("f32_mul_cycles"), e.device("f32_op_cycles")
     total = 2 * (float_of + times + plus)
     multiplied = 2 * e.device("i16_op_cycles") + e.device("i16_mul_cycles") + float_of + times + plus
-    vector = either(e.scalar("product"), multiplied, total) + float_of + e.device("i32_convert_cycles")
+    apart = 2 * (e.device("i32_op_cycles") + float_of + times) + e.device("i32_op_cycles")
+    wide = apart + (1 - e.scalar("product")) * plus
+    bytes_ = either(e.scalar("product"), multiplied, total)
+    vector = either(many(e.item_bytes("out")), wide, bytes_) + float_of + e.device("i32_convert_cycles")
 
     def rows_of(rows: e.Expr, run: e.Expr) -> e.Expr:
         wide = sum((vectors(run, x) * e.device("convert_cycles", x) for x in ("x0", "x1")), e.as_expr(0))
@@ -55,27 +61,28 @@ def _cost() -> e.Expr:
 COMBINE = declare(
     Kernel(
         "od::combine@1",
-        inputs=tuple(Tensor(f"x{i}", "...", _BYTES, walk="affine", like="out") for i in range(2)),
-        outputs=(Tensor("out", "...", _BYTES, walk="affine"),),
+        inputs=tuple(Tensor(f"x{i}", "...", _NARROW, walk="affine", like="out") for i in range(2)),
+        outputs=(Tensor("out", "...", _NARROW, walk="affine"),),
         scalars=(
             Scalar("product", high=1, default=0),
             Scalar("first", "f32"),
             Scalar("second", "f32", default=0.0),
             Scalar("shift", "f32", default=0.0),
-            Scalar("zero0", "i32", -128, 255, default=0),
-            Scalar("zero1", "i32", -128, 255, default=0),
+            Scalar("zero0", "i32", -(1 << 15), (1 << 16) - 1, default=0),
+            Scalar("zero1", "i32", -(1 << 15), (1 << 16) - 1, default=0),
         ),
         cost=_cost(),
         # ASSUMPTION: 96 instructions: a loop for sums and one for products.
         code_bytes=1536,
         summary="saturate(round(x0 * first + (x1 * second + shift))), or of a product "
-        "saturate(round((x0 - zero0) * (x1 - zero1) * first + shift)), to even",
+        "saturate(round((x0 - zero0) * (x1 - zero1) * first + shift)), to even; of 16 bits "
+        "saturate(round((x0 - zero0) * first + (x1 - zero1) * second) + shift), or of their product",
     )
 )
 
 
 class Combine(Eltwise):
-    """``a + b`` or ``a * b`` of int8 or uint8 with these scales and zero points, broadcast."""
+    """``a + b`` or ``a * b`` of integers of 8 or 16 bits with these scales and zero points, broadcast."""
 
     kind = "combine"
     applies_activation = False
@@ -106,6 +113,9 @@ class Combine(Eltwise):
                     "zero1": b.zero,
                 }
             first, second = a.scale / made.scale, b.scale / made.scale
+            if self._wide:
+                sums = {"first": float(first), "second": float(second), "shift": made.zero}
+                return {**sums, "zero0": a.zero, "zero1": b.zero}
             zeros = fused(first, np.float32(a.zero), second * np.float32(b.zero))
             return {
                 "first": float(first),
@@ -113,13 +123,23 @@ class Combine(Eltwise):
                 "shift": float(np.float32(made.zero) - zeros),
             }
 
+    @property
+    def _wide(self) -> bool:
+        """Whether the integers have 16 bits."""
+        return self.output.element.itemsize == 2
+
     def reference(self, *arrays: Array) -> Array:
         x, y = (np.broadcast_to(array, self.output.shape) for array in arrays)
         given = {name: np.float32(value) for name, value in self.scalars.items()}
+        zeros = [scale.zero for scale in self.scales]
+        p, q = (one.astype(np.int32) - zero for one, zero in zip((x, y), zeros, strict=False))
+        if self._wide:
+            p, q = p.astype(np.float32), q.astype(np.float32)
+            added = fused(p, given["first"], q * given.get("second", np.float32(0)))
+            found = p * q * given["first"] if self.product else added
+            return saturated(np.rint(found.astype(np.float64)) + zeros[2], self.output.dtype)
         if self.product:
-            zeros = [scale.zero for scale in self.scales]
-            product = (x.astype(np.int32) - zeros[0]) * (y.astype(np.int32) - zeros[1])
-            found = product.astype(np.float32) * given["first"] + given["shift"]
+            found = (p * q).astype(np.float32) * given["first"] + given["shift"]
         else:
             found = fused(x, given["first"], fused(y, given["second"], given["shift"]))
         return saturated(np.rint(found), self.output.dtype)
@@ -129,20 +149,20 @@ class Combine(Eltwise):
 
 
 def _broadcast(node: NodeSpec) -> Inferred:
-    a, b = bytes_of(node, 0), bytes_of(node, 3)
+    a, b = bytes_of(node, 0, NARROW), bytes_of(node, 3, NARROW)
     return [(a.dtype, broadcast_shape(node, a, b))]
 
 
 @maps(
     "QLinearAdd",
     "QLinearMul",
-    dtypes=BYTES,
+    dtypes=NARROW,
     domain=MICROSOFT,
     infer=_broadcast,
     notes=f"broadcasting; {SCALED}",
 )
 def map_qlinear_binary(node: NodeSpec, lowering: Lowering) -> None:
-    inputs, output = [bytes_of(node, 0), bytes_of(node, 3)], result_of(node)
+    inputs, output = [bytes_of(node, index, NARROW) for index in (0, 3)], result_of(node, NARROW)
     scales = [scale_of(node, 1), scale_of(node, 4)]
     if _first_is_one(*(x.shape for x in inputs)):
         inputs.reverse()

@@ -21,6 +21,8 @@ from onedispatch.operators.declarations.formulas import (
     summed,
     sums_bytes,
     vectors,
+    wide,
+    widened,
     words,
 )
 from onedispatch.operators.declarations.functions import Activation
@@ -67,12 +69,14 @@ def _zero_points(inputs: e.Expr, outputs: e.Expr, pixels: e.Expr) -> e.Expr:
     """Cycles of zero points for ``outputs`` channels of so many ``pixels``, each made of so many ``inputs``.
 
     Weights are summed once for a channel, and what x has for its zero is a product of each of these sums;
-    windows are summed once for a pixel, and every channel has a zero of its own.
+    windows are summed once for a pixel, and every channel has a zero of its own. Of wide sums there are twice
+    as many words.
     """
     mul, op, results = e.device("i32_mul_cycles"), e.device("i32_op_cycles"), outputs * words(pixels)
     weights = vectors(inputs * outputs, "w") * summed("w") + words(outputs) * mul + results * op
     seen = vectors(inputs * pixels, "x") * summed("x") + results * (mul + op)
-    return e.named("zero points", e.present("x_zero") * weights + e.present("w_zero") * seen)
+    both = e.present("x_zero") * weights + e.present("w_zero") * seen
+    return e.named("zero points", (1 + wide("x", "out")) * both)
 
 
 def _squeezed(windows: e.Expr) -> e.Expr:
@@ -101,9 +105,10 @@ def _conv_cost() -> e.Expr:
         + e.named("pack(w)", weights)
         + products(co, k * TAPS, pixels, "x", "w")
         + accumulated(co, pixels, "x", "out")
+        + widened(co, k * TAPS, pixels, "x", "w", "out")
         + _squeezed(co * k)
         + _zero_points(k * TAPS, co, pixels)
-        + e.named("last step", finished(co * pixels) + e.LAST * requantised_sums(co * words(pixels), co))
+        + e.named("last step", finished(co * pixels) + e.LAST * requantised_sums(co * words(pixels), co, "x"))
     )
 
 
@@ -115,7 +120,7 @@ def _conv_scratch() -> e.Expr:
     block = e.device("native_n", "x") * e.device("part_bytes", "x")
     columns = e.differs(TAPS, 1) * (k * TAPS * block)
     return (
-        sums_bytes(co * e.tile("oh") * e.tile("ow"), "out")
+        sums_bytes(co * e.tile("oh") * e.tile("ow"), "out", "x")
         + split_bytes(k, co * k * TAPS)
         + e.named("im2col", columns)
     )
@@ -128,7 +133,7 @@ def _depthwise_cost() -> e.Expr:
     weights = vectors(c * TAPS, "w") * e.device("pack_cycles", "w")
     bias = rows * words(e.tile("ow")) * e.present("bias") * operations("bias")
     results = rows * vectors(e.tile("ow"), "out") * e.work("act", "out")
-    narrow = requantised_sums(rows * words(e.tile("ow")), c)
+    narrow = requantised_sums(rows * words(e.tile("ow")), c, "x")
     # Zero points are taken from the weights, and what x has for its zero from one sum of these per channel.
     op, mul = e.device("i32_op_cycles"), e.device("i32_mul_cycles")
     x_zero = e.present("x_zero") * (c * (TAPS * op + mul) + rows * words(e.tile("ow")) * op)
@@ -145,28 +150,34 @@ def _types() -> tuple[dict[str, str], ...]:
     integers = (
         {"x": x, "w": w, "x_zero": x, "w_zero": w, **scaled} for x in BYTES.split() for w in BYTES.split()
     )
-    return (*floats, *integers)
+    narrow = {"bias": "i32 i64", "scale": "f32", "out_zero": NARROW, "out": NARROW}
+    halves = (
+        {"x": x, "w": w, "x_zero": x, "w_zero": w, **narrow} for x in HALVES.split() for w in BYTES.split()
+    )
+    return (*floats, *integers, *halves)
 
 
 def _inputs(data: str, channels: str, weights: str) -> tuple[Tensor, ...]:
     """x of axes ``data``, and weights whose output ``channels`` have parameters each."""
     return (
-        Tensor("x", data, f"{FLOATS} {BYTES}", walk="interval"),
+        Tensor("x", data, f"{FLOATS} {NARROW}", walk="interval"),
         Tensor("w", weights, f"{FLOATS} {BYTES}"),
-        Tensor("bias", channels, "f32 i32", optional=True),
-        Tensor("x_zero", channels, BYTES, optional=True, like="x"),
+        Tensor("bias", channels, "f32 i32 i64", optional=True),
+        Tensor("x_zero", channels, NARROW, optional=True, like="x"),
         Tensor("w_zero", channels, BYTES, optional=True, like="w"),
         Tensor("scale", channels, optional=True),
-        Tensor("out_zero", channels, SUMS, optional=True, like="out"),
+        Tensor("out_zero", channels, f"i32 {NARROW}", optional=True, like="out"),
     )
 
 
 BYTES = "i8 u8"
+HALVES = "i16 u16"
+NARROW = f"{BYTES} {HALVES}"  # what sums of 64 bits become
 SUMS = f"i32 {BYTES}"  # what integer sums may become: themselves, or narrow by a scale
 PAD = Scalar("pad", "i32", default=0)  # what integers have for x's zero where no x_zero says it
 _SUMMARY = (
-    "; integers are (x - x_zero) * (w - w_zero), summed in int32, which wraps, where there is a scale "
-    "round((sum + bias) * scale) + out_zero, saturated"
+    "; integers are (x - x_zero) * (w - w_zero), summed in int32, which wraps, or of 16 bits exactly, where "
+    "there is a scale round((sum + bias) * scale) + out_zero, saturated"
 )
 
 
@@ -176,13 +187,13 @@ CONV = declare(
         dims=("co", "oh", "ow"),
         reduces=True,
         inputs=_inputs("k oh ow", "co", "co k *tap"),
-        outputs=(Tensor("out", "co oh ow", f"{FLOATS} {SUMS}"),),
+        outputs=(Tensor("out", "co oh ow", f"{FLOATS} i32 {NARROW}"),),
         types=_types(),
         scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS, PAD),
         cost=_conv_cost(),
         scratch=_conv_scratch(),
         keeps_scratch=True,
-        sums=sums_bytes(e.tile("co") * e.tile("oh") * e.tile("ow"), "out"),
+        sums=sums_bytes(e.tile("co") * e.tile("oh") * e.tile("ow"), "out", "x"),
         # ASSUMPTION: 144 instructions: unrolled products with ramps, im2col, packing, bias, activations.
         code_bytes=2304,
         summary=f"convolution of a tile: weights times windows, accumulated over channels{_SUMMARY}",
@@ -193,7 +204,7 @@ DWCONV = declare(
         "od::dwconv@1",
         dims=("c", "oh", "ow"),
         inputs=_inputs("c oh ow", "c", "c *tap"),
-        outputs=(Tensor("out", "c oh ow", f"{FLOATS} {SUMS}"),),
+        outputs=(Tensor("out", "c oh ow", f"{FLOATS} i32 {NARROW}"),),
         types=_types(),
         scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS, PAD),
         cost=_depthwise_cost(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution of integers: sums of 32 bits, as they are or narrow by a scale."""
+"""Convolution of integers: sums of 32 bits, as they are or narrow by a scale; of 64 where x has 16 bits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES, DType
 from onedispatch.operators.families.conv import Array, Conv, Planes, as_bytes
-from onedispatch.operators.families.matmul import requantised
+from onedispatch.operators.families.matmul import is_wide, requantised
 from onedispatch.operators.families.window import Window
 from onedispatch.operators.interface.operator import TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import (
@@ -29,7 +29,8 @@ from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.phrases import counted
 
-I8, I32 = DTYPES["i8"], DTYPES["i32"]
+I8, I32, I64 = DTYPES["i8"], DTYPES["i32"], DTYPES["i64"]
+NARROW_TAPS = 128  # of a depthwise window whose sums int32 holds where x has 16 bits
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Meaning:
 
 class IntegerConv(Conv):
     """``(X - x_zero) * (W - w_zero) + bias`` of integers, summed in int32; ``scale`` makes the sums narrow.
+    Those of x of 16 bits, which it must make narrow, are exact, in 64 bits.
 
     What lies around x is its zero point. Constants are packed tile by tile: weights with zero points become
     int8 without where they fit, and what x has for its zero is added up in the bias, if it is known. Weights,
@@ -88,6 +90,9 @@ class IntegerConv(Conv):
                 raise Unsupported(f"{what} {tensor.name} of {counted(tensor.size, 'value')}", accepted)
         self.packs = self.packs and all(t is None or t.is_const for t in meaning.known_early)
         self.inputs = (*self.inputs, *meaning.operands.values())
+        if self.depthwise and is_wide(x) and window.taps > NARROW_TAPS:
+            given = f"a depthwise window of {window.taps} taps over {x.dtype}"
+            raise Unsupported(given, f"at most {NARROW_TAPS} taps, or int8, uint8")
 
     # -- constants --------------------------------------------------------------------------------
 
@@ -115,11 +120,13 @@ class IntegerConv(Conv):
 
     @cached_property
     def _folded(self) -> Array:
-        """The constant bias [M], with what a known zero point of x adds to every sum; int32, which wraps."""
+        """The constant bias [M], with what a known zero point of x adds to every sum; int32, which wraps, or
+        int64 where sums have 64 bits."""
         given = 0 if self.bias is None else np.asarray(self.bias.value, np.int64).reshape(-1)
         weights, zeros = (x.astype(np.int64) for x in self._coded)
         summed = weights.sum(axis=1) - zeros * weights.shape[1]
-        return np.asarray(given - (self._pad or 0) * summed, np.int64).astype(np.int32)
+        folded = np.asarray(given - (self._pad or 0) * summed, np.int64)
+        return folded if is_wide(self.x) else folded.astype(np.int32)
 
     @cached_property
     def _constants(self) -> dict[str, Array]:
@@ -176,7 +183,12 @@ class IntegerConv(Conv):
     ) -> tuple[Operand | Packed, ...]:
         # Channel by channel: what a native product takes of them lies together.
         axes = ((outputs, 0), *(axis for axis in weights if axis[0] != outputs))
-        types = {"bias": I32, "scale": F32, "w_zero": self._code, "out_zero": self.output.element}
+        types = {
+            "bias": I64 if is_wide(self.x) else I32,
+            "scale": F32,
+            "w_zero": self._code,
+            "out_zero": self.output.element,
+        }
         parts = [Part("w", self._code, axes)]
         for name in self._constants:
             parts.append(Part(name, types[name], ((None, 1) if name == "out_zero" else (outputs, 0),)))
@@ -250,7 +262,8 @@ class IntegerConv(Conv):
         x = self.x.laid(arrays[0]) if flat else arrays[0]
         # float64 holds every sum of these products
         sums = self._sums(x - float(zero.reshape(-1)[0]), weights.astype(np.float64))
-        sums = (sums.astype(np.int64) + bias.reshape(-1, 1, 1, 1)).astype(np.int32)
+        sums = sums.astype(np.int64) + bias.reshape(-1, 1, 1, 1)
+        sums = sums if is_wide(self.x) else sums.astype(np.int32)
         if "scale" in given:
             out_zero = int(given["out_zero"].reshape(-1)[0]) if "out_zero" in given else 0
             sums = requantised(sums, given["scale"].reshape(-1, 1, 1, 1), out_zero, self.output.dtype)

@@ -19,7 +19,7 @@ from onedispatch.operators.families.elementwise import Eltwise, View, numpy_name
 from onedispatch.operators.families.matmul_integer import known_zero, scale_of_sums
 from onedispatch.operators.families.movement import Move, Part, emit_narrow, emit_wide
 from onedispatch.operators.families.norm import channel_view
-from onedispatch.operators.families.qlinear import BYTES, bytes_of
+from onedispatch.operators.families.qlinear import BYTES, NARROW, bytes_of
 from onedispatch.operators.families.window import Along, along_of, window
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import contiguous_strides
@@ -95,7 +95,7 @@ def map_conv_integer(node: NodeSpec, lowering: Lowering) -> None:
 
 @maps(
     "QLinearConv",
-    dtypes=BYTES,
+    dtypes=NARROW,
     notes="as Conv; scales and zero points of weights per tensor or channel; weights constant or computed",
 )
 def map_qlinear_conv(node: NodeSpec, lowering: Lowering) -> None:
@@ -112,10 +112,15 @@ def _emit_integers(
     node: NodeSpec, lowering: Lowering, places: tuple[int, int], bias: TensorSpec | None, meaning: Meaning
 ) -> None:
     """A convolution of integers: x and weights are inputs number ``places`` of the node."""
-    x, weights = (bytes_of(node, place) for place in places)
+    narrow = meaning.scale is not None
+    x, weights = (
+        bytes_of(node, place, NARROW if narrow and not i else BYTES) for i, place in enumerate(places)
+    )
     output = node.outputs[0]
     if output is None:
         raise Unsupported(f"{node.op_type} without output")
+    if narrow and x.element.itemsize < output.element.itemsize:
+        raise Unsupported(f"{node.op_type} of {x.dtype} to {output.dtype}", ", ".join(BYTES))
     if 0 in (x.size, weights.size) and output.size:
         raise Unsupported(f"{node.op_type} of no data: {x}, {weights}", "one channel, row and column or more")
     along = along_of(node, x, weights.shape[2:], output)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.dtypes import DTYPES, FLOATS, saturated
+from onedispatch.operators.declarations.dtypes import DTYPES, FLOATS, NUMBERS, saturated
 from onedispatch.operators.declarations.formulas import (
     accumulated,
     either,
@@ -21,6 +21,8 @@ from onedispatch.operators.declarations.formulas import (
     products,
     summed,
     vectors,
+    wide,
+    widened,
     words,
 )
 from onedispatch.operators.declarations.functions import Activation
@@ -72,16 +74,18 @@ def finished(results: e.Expr) -> e.Expr:
     return e.LAST * (bias + vectors(results, "out") * e.work("act", "out"))
 
 
-def requantised_sums(sums: e.Expr, scales: e.Expr) -> e.Expr:
-    """Cycles of making so many vectors of 32-bit ``sums`` narrow, where there is a scale: so many vectors.
+def requantised_sums(sums: e.Expr, scales: e.Expr, x: str) -> e.Expr:
+    """Cycles of making so many vectors of ``sums`` narrow, where there is a scale: so many vectors.
 
     Converted to f32, multiplied by the scale, rounded to i32 again, the zero point added, and saturated.
-    ``scales`` are split into parts once.
+    ``scales`` are split into parts once. Of wide sums, which those of narrow ``x`` may be, both halves are
+    converted, and added.
     """
     conversion = e.device("i32_convert_cycles") + e.device("f32_convert_cycles")
     narrowing, split = e.device("i32_convert_cycles"), e.device("f32_pack_cycles")
     zero = e.present("out_zero") * e.device("i32_op_cycles")
-    per_vector = 2 * conversion + e.device("f32_mul_cycles") - split + zero + narrowing
+    halves = wide(x, "out") * (conversion + e.device("f32_op_cycles"))
+    per_vector = 2 * conversion + halves + e.device("f32_mul_cycles") - split + zero + narrowing
     return e.named("requantised", e.present("scale") * (sums * per_vector + scales * split))
 
 
@@ -96,14 +100,14 @@ def _finished_sums(sums: e.Expr, scales: e.Expr) -> e.Expr:
         e.device("f32_pack_cycles"),
     )
     scaled = e.present("scale") * (sums * (e.device("f32_mul_cycles") - split) + scales * split)
-    return either(of_bytes, sums * conversion + scaled, requantised_sums(sums, scales))
+    return either(of_bytes, sums * conversion + scaled, requantised_sums(sums, scales, "a"))
 
 
 def _corrected(m: e.Expr, k: e.Expr, n: e.Expr) -> e.Expr:
     """Cycles of zero points: sums of the other matrix, each times its zero point, taken from every output.
 
     Where one zero point is for all, so is one product per sum; one for each row (or column) of its own
-    matrix takes a product per output.
+    matrix takes a product per output. Of wide sums there are twice as many words.
     """
 
     def one(zero: str, axis: str, other: str, inner: e.Expr, sums: e.Expr) -> e.Expr:
@@ -113,7 +117,8 @@ def _corrected(m: e.Expr, k: e.Expr, n: e.Expr) -> e.Expr:
         added = vectors(inner * sums, other) * summed(other)
         return e.present(zero) * (added + scaled + words(m * n) * op)
 
-    return e.named("zero points", one("a_zero", "m", "b", k, n) + one("b_zero", "n", "a", k, m))
+    both = one("a_zero", "m", "b", k, n) + one("b_zero", "n", "a", k, m)
+    return e.named("zero points", (1 + wide("a", "out")) * both)
 
 
 def _cost() -> e.Expr:
@@ -127,6 +132,7 @@ def _cost() -> e.Expr:
         + packed("b", k * n)
         + products(m, k, n, "a", "b")
         + accumulated(m, n, "a", "out", waiting("out"))
+        + widened(m, k, n, "a", "b", "out")
         + _corrected(m, k, n)
         + e.named(
             "last step", finished(m * n) + e.LAST * (scaled + zero + _finished_sums(words(m * n), words(n)))
@@ -137,35 +143,59 @@ def _cost() -> e.Expr:
 def _scratch() -> e.Expr:
     """Sums that wait for the next step, then the parts of both operands."""
     m, k, n = e.tile("m"), e.count("a", "k"), e.tile("n")
-    return waiting_bytes(m * n, "out") + parts_bytes("a", m * k) + parts_bytes("b", k * n)
+    return waiting_bytes(m * n, "out", "a") + parts_bytes("a", m * k) + parts_bytes("b", k * n)
 
 
 _SUMS = "i32 i8 u8 i16"  # what integer sums may become: themselves, or narrow by a scale
 _SCALED = {"scale": "f32", "out_zero": _SUMS, "out": _SUMS}
+_NARROW = "i8 u8 i16 u16"  # what sums of 64 bits become
 GEMM = declare(
     Kernel(
         "od::gemm@1",
         dims=("m", "n"),
         reduces=True,
         inputs=(
-            Tensor("a", "m k", "f32 bf16 f16 i8 u8 i16 i32 u32"),
-            Tensor("b", "k n", "f32 bf16 f16 i8 u8 i32 u32"),
+            Tensor("a", "m k", NUMBERS),
+            Tensor("b", "k n", NUMBERS),
             Tensor("bias", "n", "f32 i32", optional=True),
-            Tensor("a_zero", "m", "i8 u8 i16", optional=True),
-            Tensor("b_zero", "n", "i8 u8", optional=True),
+            Tensor("a_zero", "m", _NARROW, optional=True),
+            Tensor("b_zero", "n", _NARROW, optional=True),
             Tensor("scale", "n", "f32", optional=True),
-            Tensor("out_zero", "n", _SUMS, optional=True, like="out"),
+            Tensor("out_zero", "n", f"i32 {_NARROW}", optional=True, like="out"),
         ),
-        outputs=(Tensor("out", "m n", "f32 bf16 f16 i8 u8 i16 i32 u32"),),
+        outputs=(Tensor("out", "m n", NUMBERS),),
         types=(
             {"a": "f32", "b": "f32", "bias": "f32", "out": "f32"},
             {"a": "bf16", "b": "bf16", "bias": "f32", "out": "bf16 f32"},
             {"a": "f16", "b": "f16", "bias": "f32", "out": "f16 f32"},
             *(
                 {"a": a, "b": b, "bias": "i32", "a_zero": a, "b_zero": b, **_SCALED}
-                for a in ("i8", "u8", "i16")
+                for a in ("i8", "u8")
                 for b in ("i8", "u8")
-                if (a, b) != ("i16", "u8")
+            ),
+            {
+                "a": "i16",
+                "b": "i8",
+                "bias": "i32",
+                "a_zero": "i16",
+                "b_zero": "i8",
+                "scale": "f32",
+                "out_zero": "i32",
+                "out": "i32",
+            },
+            *(
+                {
+                    "a": a,
+                    "b": b,
+                    "bias": "i32",
+                    "a_zero": a,
+                    "b_zero": b,
+                    "scale": "f32",
+                    "out_zero": _NARROW,
+                    "out": _NARROW,
+                }
+                for a in ("i16", "u16")
+                for b in _NARROW.split()
             ),
             *(
                 {"a": a, "b": b, "bias": "f32", "a_zero": a, "b_zero": b, "scale": "f32", "out": "f32"}
@@ -183,11 +213,12 @@ GEMM = declare(
         cost=_cost(),
         scratch=_scratch(),
         keeps_scratch=True,
-        sums=waiting_bytes(e.tile("m") * e.tile("n"), "out"),
+        sums=waiting_bytes(e.tile("m") * e.tile("n"), "out", "a"),
         # ASSUMPTION: 128 instructions: unrolled products, packing, bias, sealed functions, requantisation.
         code_bytes=2048,
         summary=(
-            "sum_k (a - a_zero)[m][k] * (b - b_zero)[k][n], over the steps in f32 or int32, which wraps; "
+            "sum_k (a - a_zero)[m][k] * (b - b_zero)[k][n], over the steps in f32 or int32, which wraps, or "
+            "in 64 bits where a has 16 and results are narrow; "
             "floats end as act(alpha * sum + bias[n]), integers as sum + bias[n], where there is a scale as "
             "round((sum + bias[n]) * scale[n]) + out_zero[n], saturated; those of bytes as floats too: "
             "act(sum * scale[n] + bias[n]). With narrow_sums s + 1 sums wait in out's type, rounded after "
@@ -279,10 +310,10 @@ class MatMul(Operator):
     def in_narrow_sums(self) -> Operator:
         """The same with sums of several steps in the type of the results; itself where they have it anyway.
 
-        Integers are shifted as they are stored, so their scale must be one of 1, 1/2, 1/4, ...: with others
-        all bits are kept.
+        Integers are shifted as they are stored, so their scale must be one of 1, 1/2, 1/4, ...: with others,
+        and of 16 bits, all bits are kept.
         """
-        if self.output.element.per_word == 1:
+        if self.output.element.per_word == 1 or is_wide(self.a):
             return self
         if self.is_float:
             return self.replaced(narrow_sums=1)
@@ -459,7 +490,8 @@ class MatMul(Operator):
             return self._as_floats(sums.astype(np.int32), zeros.get("scale"))
         sums = sums + bias
         if "scale" in zeros:
-            sums = requantised(sums.astype(np.int32), zeros["scale"], zero, self.output.dtype)
+            held = sums if is_wide(self.a) else sums.astype(np.int32)
+            sums = requantised(held, zeros["scale"], zero, self.output.dtype)
         result: Array = sums.astype(self.output.dtype)
         return result.reshape(self.output.shape)
 
@@ -480,8 +512,13 @@ class MatMul(Operator):
         return self.output.gathered(image)
 
 
+def is_wide(x: TensorSpec) -> bool:
+    """Whether sums that become narrow have 64 bits: those of products of 16-bit integers."""
+    return not x.element.is_float and x.element.itemsize == 2
+
+
 def requantised(sums: Array, scale: Array, zero: int, dtype: np.dtype[Any]) -> Array:
-    """int32 ``sums`` [..., N] as integers of ``dtype``, as onnxruntime's QLinear operators compute them."""
+    """``sums`` [..., N], int32 or int64, as integers of ``dtype``, as onnxruntime's QLinear ones do."""
     scaled = sums.astype(np.float32) * scale.astype(np.float32)
     return saturated(np.rint(scaled.astype(np.float64)) + zero, dtype)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products of bytes: MatMulInteger, QLinearMatMul, and what onnxruntime's rewrites make of the former.
 
-Sums are exact. As floats (MatMulIntegerToFloat, DynamicQuantizeMatMul) they are multiplied by the scales of
-both operands, and a bias comes then, as in onnxruntime.
+Sums are exact, those of 16 bits too, which have 64. As floats (MatMulIntegerToFloat, DynamicQuantizeMatMul)
+they are multiplied by the scales of both operands, and a bias comes then, as in onnxruntime.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onedispatch.operators.families.convert import in_float32
 from onedispatch.operators.families.dynamic import dynamically_quantised
 from onedispatch.operators.families.elementwise import Eltwise
 from onedispatch.operators.families.matmul import MatMul, emit_product
-from onedispatch.operators.families.qlinear import BYTES, bytes_of
+from onedispatch.operators.families.qlinear import BYTES, NARROW, bytes_of, narrow_of
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 
 F = np.dtype(np.float32)
@@ -54,9 +54,9 @@ def _zeros(
     return zeros
 
 
-@maps("QLinearMatMul", dtypes=BYTES, notes="scales and zero points of B per column, where 2-D; any K")
+@maps("QLinearMatMul", dtypes=NARROW, notes="scales and zero points of B per column, where 2-D; any K")
 def map_qlinear_matmul(node: NodeSpec, lowering: Lowering) -> None:
-    a, b, output = bytes_of(node, 0), bytes_of(node, 3), node.outputs[0]
+    (a, b), output = narrow_of(node, 0, 3), node.outputs[0]
     given = [node.input(index) for index in range(8)]
     if output is None or any(tensor is None for tensor in given):
         raise Unsupported("QLinearMatMul without one of its tensors")

@@ -34,9 +34,9 @@ def waiting(out: str) -> e.Expr:
     return e.named("waiting", _exact() * kept(out))
 
 
-def waiting_bytes(members: e.Expr, out: str) -> e.Expr:
-    """Bytes of scratch for the sums of ``members`` results."""
-    return _exact() * sums_bytes(members, out)
+def waiting_bytes(members: e.Expr, out: str, of: str) -> e.Expr:
+    """Bytes of scratch for the sums of ``members`` results, products of ``of``'s type."""
+    return _exact() * sums_bytes(members, out, of)
 
 
 def shift_of(scale: TensorSpec | None) -> int | None:

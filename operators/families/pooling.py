@@ -18,7 +18,7 @@ from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorS
 
 # ONNX has no averages of integers, and of those the largest of bytes alone.
 TAKEN = {
-    "MaxPool": numpy_names(f"{FLOATS} i8 u8"),
+    "MaxPool": numpy_names(f"{FLOATS} i8 u8 i16 u16"),
     "AveragePool": numpy_names(FLOATS),
     "LpPool": numpy_names(FLOATS),
 }

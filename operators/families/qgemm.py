@@ -9,8 +9,8 @@ import numpy as np
 
 from onedispatch.operators.declarations.registry import MICROSOFT, Inferred, maps
 from onedispatch.operators.families.elementwise import Array, Eltwise
-from onedispatch.operators.families.matmul import emit_product
-from onedispatch.operators.families.qlinear import BYTES, bytes_of, constant
+from onedispatch.operators.families.matmul import emit_product, is_wide
+from onedispatch.operators.families.qlinear import NARROW, constant, narrow_of
 from onedispatch.operators.families.quantise import Along, Dequantise, Quantise
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 
@@ -18,7 +18,7 @@ _SUMS, _FLOATS = np.dtype(np.int32), np.dtype(np.float32)
 
 
 def _shapes(node: NodeSpec) -> Inferred:
-    a, b, zero = bytes_of(node, 0), bytes_of(node, 3), node.input(8)
+    (a, b), zero = narrow_of(node, 0, 3), node.input(8)
     if (len(a.shape), len(b.shape)) != (2, 2):
         raise Unsupported(f"QGemm of {a} and {b}", "matrices")
     rows, columns = a.shape[bool(node.attr("transA", 0))], b.shape[not node.attr("transB", 0)]
@@ -27,14 +27,14 @@ def _shapes(node: NodeSpec) -> Inferred:
 
 @maps(
     "QGemm",
-    dtypes=BYTES,
+    dtypes=NARROW,
     domain=MICROSOFT,
     infer=_shapes,
     notes="alpha, transposed inputs, scales of B per column, C constant or computed; to float32 or bytes; "
     "constant scales and zero points",
 )
 def map_qgemm(node: NodeSpec, lowering: Lowering) -> None:
-    a, b, c, output = bytes_of(node, 0), bytes_of(node, 3), node.input(6), node.outputs[0]
+    (a, b), c, output = narrow_of(node, 0, 3), node.input(6), node.outputs[0]
     if output is None:
         raise Unsupported("QGemm without its result", "one")
     options: dict[str, Any] = {
@@ -58,6 +58,9 @@ def map_qgemm(node: NodeSpec, lowering: Lowering) -> None:
     if narrow and (c is None or row):
         emit_product(node, lowering, a, b, output, scale=scale, out_zero=zero, **options)
         return
+    if is_wide(a):
+        given = f"QGemm of {a.dtype} " + ("with C computed, or of several rows" if narrow else "to float32")
+        raise Unsupported(given, "a constant row, and a result of 8 or 16 bits; or A of 8 bits")
     sums = lowering.temp(_SUMS, output.shape)
     emit_product(node, lowering, a, b, sums, **options)
     if c is not None and not row:

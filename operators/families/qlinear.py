@@ -6,7 +6,7 @@ Their entries are computed as onnxruntime computes its own, float by float, so t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from onedispatch.operators.families.table import Table, every_byte
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 
 BYTES = ("int8", "uint8")
+NARROW = (*BYTES, "int16", "uint16")
 SCALED = "constant scales and zero points of one element"
 
 
@@ -62,13 +63,27 @@ def constant(node: NodeSpec, index: int) -> Array:
     return tensor.value
 
 
-def bytes_of(node: NodeSpec, index: int) -> TensorSpec:
-    """Input ``index``, of 8 bits. Raises ``Unsupported`` for others."""
+def bytes_of(node: NodeSpec, index: int, accepted: Sequence[str] = BYTES) -> TensorSpec:
+    """Input ``index``, of 8 bits, or what else is ``accepted``. Raises ``Unsupported`` for others."""
     tensor = node.input(index)
-    if tensor is None or str(tensor.dtype) not in BYTES:
+    if tensor is None or str(tensor.dtype) not in accepted:
         given = "nothing" if tensor is None else f"{tensor.dtype} ({tensor.name})"
-        raise Unsupported(f"{node.op_type} of {given}", ", ".join(BYTES))
+        raise Unsupported(f"{node.op_type} of {given}", ", ".join(accepted))
     return tensor
+
+
+def narrow_of(node: NodeSpec, x: int, w: int) -> tuple[TensorSpec, TensorSpec]:
+    """Inputs ``x`` and ``w`` of a product, and its first output, of 8 or 16 bits: w of 8 where x has 8.
+
+    Raises ``Unsupported`` for others.
+    """
+    first = bytes_of(node, x, NARROW)
+    whole = first.element.itemsize == 1
+    accepted = BYTES if whole else NARROW
+    made = node.outputs[0]
+    if made is not None and made.element.itemsize < 4 and str(made.dtype) not in accepted:
+        raise Unsupported(f"{node.op_type} of {first.dtype} to {made.dtype}", ", ".join(accepted))
+    return first, bytes_of(node, w, accepted)
 
 
 def broadcast_shape(node: NodeSpec, *tensors: TensorSpec | None) -> tuple[int, ...]:
@@ -80,11 +95,11 @@ def broadcast_shape(node: NodeSpec, *tensors: TensorSpec | None) -> tuple[int, .
         raise Unsupported(f"{node.op_type} of shapes {shapes}", "shapes that broadcast") from error
 
 
-def result_of(node: NodeSpec) -> TensorSpec:
-    """The first output, of 8 bits. Raises ``Unsupported`` for others."""
+def result_of(node: NodeSpec, accepted: Sequence[str] = BYTES) -> TensorSpec:
+    """The first output, of 8 bits, or what else is ``accepted``. Raises ``Unsupported`` for others."""
     output = node.outputs[0]
-    if output is None or str(output.dtype) not in BYTES:
-        raise Unsupported(f"{node.op_type} to {output or 'nothing'}", ", ".join(BYTES))
+    if output is None or str(output.dtype) not in accepted:
+        raise Unsupported(f"{node.op_type} to {output or 'nothing'}", ", ".join(accepted))
     return output
 
 

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """QLinearConcat and QLinearWhere: tensors of scales of their own become parts of one result.
 
-Each is requantised by a table where its scale or zero point is not the result's, and moved as it is where
-both are.
+Each is requantised where its scale or zero point is not the result's, by a table, or of 16 bits by way of
+floats; it is moved as it is where both are.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from onedispatch.operators.declarations.registry import MICROSOFT, Inferred, maps
 from onedispatch.operators.families.logic import Select
 from onedispatch.operators.families.movement import MOST_INPUTS, concatenated
 from onedispatch.operators.families.qlinear import (
-    BYTES,
+    NARROW,
     SCALED,
     Scale,
     broadcast_shape,
@@ -20,6 +22,7 @@ from onedispatch.operators.families.qlinear import (
     result_of,
     scale_of,
 )
+from onedispatch.operators.families.quantise import Along, Dequantise, Quantise
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 
 
@@ -36,8 +39,25 @@ def emit_requantised(
     if output is None and read == written:
         return x
     made = output or lowering.temp(x.dtype, x.shape)
+    if x.element.itemsize > 1:
+        floats, device = lowering.temp(np.dtype(np.float32), x.shape), lowering.device
+        lowering.emit(Dequantise(name, [x, *_numbers(read, x, lowering)], floats, device, Along()))
+        lowering.emit(Quantise(name, [floats, *_numbers(written, x, lowering)], made, device, Along()))
+        return made
     emit_table(name, x, made, lambda numbers: written.integers(read.floats(numbers), x.dtype), lowering)
     return made
+
+
+def _numbers(scale: Scale, x: TensorSpec, lowering: Lowering) -> list[TensorSpec]:
+    """The scale, and the zero point of the type of ``x`` where there is one."""
+    zero = [lowering.const(np.array(scale.zero, x.dtype))] if scale.zero else []
+    return [lowering.const(np.array(scale.scale)), *zero]
+
+
+def _part(node: NodeSpec, index: int, written: Scale, lowering: Lowering) -> TensorSpec:
+    """Input ``index``, whose scale is the next one, as the result's integers."""
+    x, read = bytes_of(node, index, NARROW), scale_of(node, index + 1)
+    return emit_requantised(node.name, x, read, written, lowering)
 
 
 # -- onnxruntime -------------------------------------------------------------------------------
@@ -55,7 +75,7 @@ def _axis(node: NodeSpec, rank: int) -> int:
 
 
 def _joined(node: NodeSpec) -> Inferred:
-    parts = [bytes_of(node, index) for index in _tensors(node)]
+    parts = [bytes_of(node, index, NARROW) for index in _tensors(node)]
     shape = list(parts[0].shape)
     axis = _axis(node, len(shape))
     if any(len(part.shape) != len(shape) for part in parts):
@@ -66,40 +86,34 @@ def _joined(node: NodeSpec) -> Inferred:
 
 @maps(
     "QLinearConcat",
-    dtypes=BYTES,
+    dtypes=NARROW,
     domain=MICROSOFT,
     infer=_joined,
-    notes=f"scales that differ by table; {SCALED}",
+    notes=f"scales that differ by table, of 16 bits by floats; {SCALED}",
 )
 def map_qlinear_concat(node: NodeSpec, lowering: Lowering) -> None:
-    output, written = result_of(node), scale_of(node, 0)
+    output, written = result_of(node, NARROW), scale_of(node, 0)
     if len(_tensors(node)) > MOST_INPUTS:
         raise Unsupported(f"QLinearConcat of {len(_tensors(node))} tensors", f"at most {MOST_INPUTS}")
-    parts = [
-        emit_requantised(node.name, bytes_of(node, index), scale_of(node, index + 1), written, lowering)
-        for index in _tensors(node)
-    ]
+    parts = [_part(node, index, written, lowering) for index in _tensors(node)]
     concatenated(node.name, parts, output, _axis(node, len(output.shape)), lowering)
 
 
 def _chosen(node: NodeSpec) -> Inferred:
-    condition, x, y = node.input(0), bytes_of(node, 1), bytes_of(node, 4)
+    condition, x, y = node.input(0), bytes_of(node, 1, NARROW), bytes_of(node, 4, NARROW)
     return [(x.dtype, broadcast_shape(node, condition, x, y))]
 
 
 @maps(
     "QLinearWhere",
-    dtypes=BYTES,
+    dtypes=NARROW,
     domain=MICROSOFT,
     infer=_chosen,
-    notes=f"scales that differ by table; {SCALED}",
+    notes=f"scales that differ by table, of 16 bits by floats; {SCALED}",
 )
 def map_qlinear_where(node: NodeSpec, lowering: Lowering) -> None:
-    condition, output, written = node.input(0), result_of(node), scale_of(node, 7)
+    condition, output, written = node.input(0), result_of(node, NARROW), scale_of(node, 7)
     if condition is None:
         raise Unsupported("QLinearWhere without its condition", "condition, x, y")
-    x, y = (
-        emit_requantised(node.name, bytes_of(node, index), scale_of(node, index + 1), written, lowering)
-        for index in (1, 4)
-    )
+    x, y = (_part(node, index, written, lowering) for index in (1, 4))
     lowering.emit(Select(node.name, [condition, x, y], output, lowering.device))

@@ -19,6 +19,7 @@ from onedispatch.operators.families.movement import emit_narrow, emit_wide
 from onedispatch.operators.families.pool import Pool
 from onedispatch.operators.families.qlinear import (
     BYTES,
+    NARROW,
     SCALED,
     Scale,
     bytes_of,
@@ -54,7 +55,8 @@ def emit_whole_average(
         a, b = lowering.const(np.ones((1, pixels), x.dtype)), x.reshaped((n, pixels, c))
         shape: tuple[int, ...] = (n, 1, c)
     else:
-        a, b = _rows(name, x, pixels, lowering), lowering.const(np.ones((pixels, 1), x.dtype))
+        ones = np.int8 if x.element.itemsize == 2 else x.dtype  # bytes are multiplied faster
+        a, b = _rows(name, x, pixels, lowering), lowering.const(np.ones((pixels, 1), ones))
         shape = (a.shape[0], 1)
     made = lowering.temp(x.dtype, shape)
     lowering.emit(MatMul(name, a, b, made, lowering.device, **options))
@@ -98,7 +100,7 @@ def _emit_windows(
 
 
 def _pixels(node: NodeSpec) -> Inferred:
-    x = bytes_of(node, 0)
+    x = bytes_of(node, 0, NARROW)
     ones = (1,) * (len(x.shape) - 2)
     last = node.attr("channels_last", 0)
     return [(x.dtype, (x.shape[0], *ones, x.shape[-1]) if last else (*x.shape[:2], *ones))]
@@ -106,13 +108,14 @@ def _pixels(node: NodeSpec) -> Inferred:
 
 @maps(
     "QLinearGlobalAveragePool",
-    dtypes=BYTES,
+    dtypes=NARROW,
     domain=MICROSOFT,
     infer=_pixels,
     notes=f"channels_last; {SCALED}",
 )
 def map_qlinear_global_average_pool(node: NodeSpec, lowering: Lowering) -> None:
-    x, output, read, written = bytes_of(node, 0), result_of(node), scale_of(node, 1), scale_of(node, 3)
+    x, output = bytes_of(node, 0, NARROW), result_of(node, NARROW)
+    read, written = scale_of(node, 1), scale_of(node, 3)
     last = bool(node.attr("channels_last", 0))
     emit_whole_average(node.name, x, read, written, output, lowering, last)
 

@@ -165,15 +165,16 @@ void requantised_case(uint32_t seed) {
   namespace arg = params::gemm;
   Random random(seed);
   Block block;
-  const uint32_t a_type = random.chance(40) ? d::i16 : random.chance(50) ? d::i8 : d::u8;
-  const uint32_t b_type = a_type == d::i16 || random.chance(50) ? d::i8 : d::u8;
-  constexpr uint32_t kOuts[] = {d::i8, d::u8, d::i16, d::i32};
-  const uint32_t out = kOuts[random.in(0, 3)];
+  constexpr uint32_t kNarrow[] = {d::i8, d::u8, d::i16, d::u16};
+  const bool wide = random.chance(50);
+  const uint32_t a_type = wide ? kNarrow[random.in(2, 3)] : kNarrow[random.in(0, 1)];
+  const uint32_t b_type = kNarrow[random.in(0, wide ? 3 : 1)];
+  const uint32_t out = !wide && random.chance(30) ? d::i32 : kNarrow[random.in(0, wide ? 3 : 2)];
   const int M = random.in(1, 9), N = random.in(1, 40), K = random.in(1, 40);
   const bool per_column = random.chance(50), transposed = random.chance(50);
   const Typed a(random, a_type, static_cast<size_t>(M * K)), b(random, b_type, static_cast<size_t>(K * N));
   std::vector<float> scales(static_cast<size_t>(per_column ? N : 1));
-  for (float& scale : scales) scale = std::ldexp(1.0f + std::abs(random.value()), a_type == d::i16 ? -20 : -12);
+  for (float& scale : scales) scale = std::ldexp(1.0f + std::abs(random.value()), !wide ? -12 : bytes_of(b_type) == 2 ? -28 : -20);
   const int zero = random.in(0, 100);
   block.reduction(static_cast<uint32_t>(K), static_cast<uint32_t>(random.in(1, K)));
   block.setup.dims[0] = {static_cast<uint32_t>(M), static_cast<uint32_t>(M)};
@@ -207,7 +208,7 @@ void requantised_case(uint32_t seed) {
     for (int n = 0; n < N; ++n) {
       double sum = 0;
       for (int k = 0; k < K; ++k) sum += a.values[static_cast<size_t>(m * K + k)] * b.values[static_cast<size_t>(transposed ? n * K + k : k * N + n)];
-      const float scaled = static_cast<float>(static_cast<int32_t>(sum)) * scales[per_column ? static_cast<size_t>(n) : 0];
+      const float scaled = (wide ? static_cast<float>(sum) : static_cast<float>(static_cast<int32_t>(sum))) * scales[per_column ? static_cast<size_t>(n) : 0];
       const double want = std::clamp(std::nearbyint(scaled) + static_cast<double>(zero), static_cast<double>(range.low), static_cast<double>(range.high));
       EXPECT_EQ(Typed::read(block.out, out, static_cast<size_t>(m * N + n)), want) << a_type << " x " << b_type << " -> " << out;
     }

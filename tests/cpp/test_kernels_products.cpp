@@ -411,6 +411,84 @@ TEST(Conv, MatchesScalarLoop) {
   });
 }
 
+// x of 16 bits, sums of 64: around x lies what it has for its zero, and the bias is as long as the sums.
+void wide_conv_case(uint32_t seed) {
+  namespace arg = params::conv;
+  namespace d = params::dtype;
+  Random random(seed);
+  Block block;
+  const WindowShape s = random_window(random, block, {arg::dim_co, arg::kh, arg::x_k}, true);
+  const int taps = s.kh * s.kw, T = static_cast<int>(s.c.tile), outputs = static_cast<int>(s.c.extent), k_tile = static_cast<int>(block.setup.k_tile);
+  std::vector<uint16_t> X(static_cast<size_t>(s.C * s.H * s.W));
+  std::vector<int8_t> W(static_cast<size_t>(outputs * s.C * taps));
+  std::vector<int64_t> bias(static_cast<size_t>(T));
+  std::vector<float> scales(static_cast<size_t>(T));
+  for (uint16_t& x : X) x = static_cast<uint16_t>(random.chance(30) ? 65535 : random.word());
+  for (int8_t& w : W) w = static_cast<int8_t>(random.chance(30) ? -128 : random.in(-128, 127));
+  for (int64_t& b : bias) b = int64_t{static_cast<int32_t>(random.word())} * random.in(0, 16);
+  for (float& scale : scales) scale = std::ldexp(1.0f + std::abs(random.value()), -random.in(8, 24));
+  const auto origin = random_origin(random, block);
+  const int pad = random.in(0, 65535);
+  Axis co = chunk_axis(outputs, T), k = chunk_axis(static_cast<int>(block.setup.inner_steps) * k_tile, k_tile), tap = chunk_axis(taps, taps);
+  tap.stride = 1;
+  k.stride = taps;
+  co.stride = 1;
+  for (const uint32_t word : {arg::bias_co, arg::scale_co}) block.axis(word, co);
+  co.stride = ptrdiff_t{k_tile} * taps;
+  block.axis(arg::w_co, co);
+  block.axis(arg::w_k, k);
+  block.axis(arg::w_tap, tap);
+  block.types = {{arg::x, d::u16}, {arg::w, d::i8}, {arg::bias, d::i64}, {arg::out, d::u16}};
+  block.put(arg::pad, static_cast<uint32_t>(pad));
+  const auto elements = s.c.tile * s.oh.tile * s.ow.tile;
+  block.out.assign((elements + 1) / 2 * 4, 0xEE);
+  const auto weight = [&](size_t output, int c, int t) { return W[(output * static_cast<size_t>(s.C) + static_cast<size_t>(c)) * static_cast<size_t>(taps) + static_cast<size_t>(t)]; };
+  for (uint32_t step = 0; step < block.setup.inner_steps; ++step) {
+    const int first = static_cast<int>(step) * k_tile;
+    block.in[0].clear();
+    block.in[1].clear();
+    block.put(arg::x, block.append(0, cut(X, {s.x_c, s.x_h, s.x_w}, {first, origin[2], origin[3]})));
+    std::vector<int8_t> weights;
+    for (uint32_t o = 0; o < s.c.tile; ++o) {
+      for (int c = first; c < first + k_tile; ++c) {
+        for (int t = 0; t < taps; ++t) weights.push_back(c < s.C ? weight(origin[1] + o, c, t) : int8_t{77});
+      }
+    }
+    block.put(arg::w, block.append(1, weights));
+    block.put(arg::bias, block.append(1, bias));
+    block.put(arg::scale, block.append(1, scales));
+    block.run(*block.prepare(params::conv::digest), origin, step);
+  }
+  size_t at = 0;
+  for (uint32_t o = 0; o < s.c.tile; ++o) {
+    for (uint32_t oh = 0; oh < s.oh.tile; ++oh) {
+      for (uint32_t ow = 0; ow < s.ow.tile; ++ow, ++at) {
+        int64_t sum = bias[o];
+        for (int c = 0; c < s.C; ++c) {
+          for (int t = 0; t < taps; ++t) {
+            const int64_t h = int64_t{origin[2] + oh} * s.sh - s.top + t / s.kw * s.dh, w = int64_t{origin[3] + ow} * s.sw - s.left + t % s.kw * s.dw;
+            const bool inside = h >= 0 && w >= 0 && h < s.H && w < s.W;
+            sum += int64_t{weight(origin[1] + o, c, t)} * (inside ? X[static_cast<size_t>((c * s.H + h) * s.W + w)] : pad);
+          }
+        }
+        const double want = std::clamp<double>(std::nearbyint(static_cast<float>(sum) * scales[o]), 0, 65535);
+        uint16_t got;
+        std::memcpy(&got, block.out.data() + at * 2, 2);
+        ASSERT_EQ(got, want) << "output " << at << " of sum " << sum;
+      }
+    }
+  }
+}
+
+TEST(Conv, SumsOf64BitsAreExact) {
+  on_every_level([] {
+    for (uint32_t seed = 0; seed < 200 && !::testing::Test::HasFailure(); ++seed) {
+      SCOPED_TRACE(seed);
+      wide_conv_case(seed);
+    }
+  });
+}
+
 void depthwise_case(uint32_t seed) {
   namespace arg = params::dwconv;
   Random random(seed);

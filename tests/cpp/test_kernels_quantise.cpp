@@ -66,13 +66,13 @@ TEST(Dequantise, DifferencesOfWordsWrapAndAbsentZeroPointsAreZero) {
   });
 }
 
-// All pairs of bytes: halves, what saturates, factors of all bits.
+// All pairs of bytes, and many of 16 bits: halves, what saturates, factors of all bits.
 template <class T>
 void combine(uint32_t dtype, bool product, float first, float second, float shift) {
   constexpr double low = std::numeric_limits<T>::min(), high = std::numeric_limits<T>::max();
   std::vector<T> a(65536), b(65536), y(65536);
   for (size_t i = 0; i < a.size(); ++i) {
-    a[i] = static_cast<T>(i >> 8);
+    a[i] = static_cast<T>(sizeof(T) == 1 ? i >> 8 : i * 40503);
     b[i] = static_cast<T>(i);
   }
   const int32_t zero_a = 3, zero_b = -90;
@@ -82,9 +82,11 @@ void combine(uint32_t dtype, bool product, float first, float second, float shif
       simd().combine({dtype, product, first, second, shift, zero_a, zero_b, a.data() + 300, sa, b.data() + 300, sb, y.data(), a.size() - 300});
       for (size_t i = 0; i < a.size() - 300; ++i) {
         const T p = a[300 + (sa != 0 ? i : 0)], q = b[300 + (sb != 0 ? i : 0)];
-        const volatile float scaled = static_cast<float>((p - zero_a) * (q - zero_b)) * first;
+        const volatile float left = static_cast<float>(p - zero_a), right = static_cast<float>(q - zero_b);
+        const volatile float whole = left * right, scaled = whole * first, term = right * second;  // of bytes `whole` is exact
         const float sum = std::fma(static_cast<float>(p), first, std::fma(static_cast<float>(q), second, shift));
-        const double want = std::nearbyint(static_cast<double>(product ? scaled + shift : sum));
+        const float placed = product ? scaled + shift : sum, bare = product ? scaled : std::fma(left, first, term);
+        const double want = sizeof(T) == 1 ? std::nearbyint(static_cast<double>(placed)) : std::nearbyint(static_cast<double>(bare)) + static_cast<double>(shift);
         ASSERT_EQ(static_cast<double>(y[i]), std::min(std::max(want, low), high)) << "steps " << steps << ", " << i;
       }
     }
@@ -132,6 +134,10 @@ TEST(Combine, EveryLevelRoundsAsItsFormula) {
   combine<uint8_t>(d::u8, false, 0.2691466f, 0.8555798f, 11.30023f);
   combine<int8_t>(d::i8, true, 0.015625f, 0, -3.0f);
   combine<uint8_t>(d::u8, true, 0.010523632f, 0, 11.0f);
+  combine<int16_t>(d::i16, false, 0.5f, 0.25f, -3.0f);
+  combine<uint16_t>(d::u16, false, 0.2691466f, 0.8555798f, 1100.0f);
+  combine<int16_t>(d::i16, true, 0.000030517578125f, 0, -3.0f);
+  combine<uint16_t>(d::u16, true, 0.00004010523632f, 0, 32768.0f);
 }
 
 Axis whole(int size, int stride) {

@@ -254,5 +254,56 @@ TEST(ElementTypes, SumsAreRequantisedAsOnnxruntimeDoes) {
   });
 }
 
+template <class Element>
+void check_wide(uint32_t dtype, uint32_t seed) {
+  using Limits = std::numeric_limits<Element>;
+  Random random(seed);
+  const int m = random.in(1, 4), n = random.in(1, 50), row = n + random.in(0, 5);
+  const auto all = static_cast<size_t>(m * n);
+  std::vector<uint16_t> halves(all);
+  std::vector<int32_t> part(all);
+  std::vector<int64_t> sums(all, 5), bias(static_cast<size_t>(n)), want_sums(all);
+  std::vector<uint8_t> low(all), high(all);
+  std::vector<float> scale(static_cast<size_t>(n));
+  for (uint16_t& x : halves) x = static_cast<uint16_t>(random.word());
+  for (int32_t& x : part) x = static_cast<int32_t>(random.word());
+  for (int64_t& x : bias) x = int64_t{static_cast<int32_t>(random.word())} * random.in(0, 1 << 17);
+  for (float& x : scale) x = std::ldexp(random.value(), -random.in(0, 40));
+  simd().split_bytes(halves.data(), low.data(), high.data(), all);
+  const bool accumulate = random.chance(50);
+  const int shift = random.chance(50) ? 8 : 16;
+  simd().add_part(sums.data(), part.data(), shift, accumulate, all);
+  for (size_t i = 0; i < all; ++i) {
+    ASSERT_EQ(high[i] * 256 + low[i], halves[i]);
+    want_sums[i] = (accumulate ? 5 : 0) + int64_t{part[i]} * (int64_t{1} << shift);
+    ASSERT_EQ(sums[i], want_sums[i]);
+  }
+  std::vector<Element> y(static_cast<size_t>(m * row), Element{99});
+  const bool per_column = random.chance(50);
+  const int zero = random.in(Limits::min(), Limits::max());
+  simd().requantise_wide({sums.data(), n, bias.data(), scale.data(), per_column, zero, dtype, y.data(), row, m, n});
+  for (int i = 0; i < m * row; ++i) {
+    const auto column = static_cast<size_t>(per_column ? i % row : 0);
+    if (i % row >= n) {
+      EXPECT_EQ(y[static_cast<size_t>(i)], Element{99}) << "beyond the row";
+      continue;
+    }
+    const float value = static_cast<float>(sums[static_cast<size_t>(i / row * n + i % row)] + bias[column]) * scale[column];
+    const double want = std::clamp<double>(std::nearbyint(value) + static_cast<double>(zero), Limits::min(), Limits::max());
+    ASSERT_EQ(y[static_cast<size_t>(i)], static_cast<Element>(want)) << value << " + " << zero;
+  }
+}
+
+TEST(ElementTypes, SumsOf64BitsAreRoundedOnce) {
+  on_every_level([] {
+    for (uint32_t seed = 0; seed < 40; ++seed) {
+      check_wide<int8_t>(d::i8, seed);
+      check_wide<uint8_t>(d::u8, seed);
+      check_wide<int16_t>(d::i16, seed);
+      check_wide<uint16_t>(d::u16, seed);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace onedispatch::kernels::testing

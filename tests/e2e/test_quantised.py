@@ -81,6 +81,8 @@ def test_static_quantisation(network: str, scheme: Scheme, tmp_path: Path) -> No
     floats = NETWORKS[network]()
     model = quantised(floats, scheme, tmp_path, feeds_of(floats, 4, seed=5))
     session = od.InferenceSession(model, fallback="error")
+    products = [row for row in session.placement if row.op_type in ("Conv", "Gemm", "MatMul")]
+    assert all(row.reason.startswith("rule ") for row in products), products
     (feed,) = feeds_of(floats, 1, seed=6)
     (found,) = session.run(None, feed)
     assert session.last_run is not None and session.last_run.dispatches == 1

@@ -85,6 +85,7 @@ _RATES = (
     Bound("kernel.*_lanes", 1, 4096, "lanes of a vector"),
     Bound("kernel.*_native_[mkn]", 1, 256, "sides of a native product"),
     Bound("kernel.*_part_bytes", 1, 64, "bytes of a packed element"),
+    Bound("kernel.*_sum_bytes", 4, 8, "bytes of a sum", 4),
     Bound("kernel.vector_bytes", 1, 4096, "bytes of a load or store"),
     Bound("*_per_cycle", 0.001, 10**6, "units of work per cycle", 0),
     Bound("*_mhz", 1, 10**5, "megahertz", 0),

@@ -234,7 +234,7 @@ namespace scalar {
 }  // namespace scalar
 }  // namespace cast
 namespace combine {
-constexpr uint32_t digest = 0xB4555A2C;
+constexpr uint32_t digest = 0xA69D0F43;
 constexpr uint32_t x0 = 40;
 constexpr uint32_t x0_d0 = 41;
 constexpr uint32_t x0_d1 = 46;
@@ -298,7 +298,7 @@ constexpr uint32_t func = 0;
 }  // namespace scalar
 }  // namespace compare
 namespace conv {
-constexpr uint32_t digest = 0xB3626E09;
+constexpr uint32_t digest = 0x67F39D83;
 constexpr uint32_t dim_co = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -432,7 +432,7 @@ constexpr uint32_t act_beta = 2;
 }  // namespace scalar
 }  // namespace dequantise
 namespace dwconv {
-constexpr uint32_t digest = 0xA62DF57E;
+constexpr uint32_t digest = 0x664EC80B;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -556,7 +556,7 @@ namespace scalar {
 }  // namespace scalar
 }  // namespace extremes
 namespace gemm {
-constexpr uint32_t digest = 0x7535632D;
+constexpr uint32_t digest = 0x20C783C7;
 constexpr uint32_t dim_m = 40;
 constexpr uint32_t dim_n = 41;
 constexpr uint32_t a = 42;

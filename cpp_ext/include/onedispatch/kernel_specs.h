@@ -559,19 +559,19 @@ static const od_axis_spec od_combine_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"
 static const od_axis_spec od_combine_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_combine_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_operand_spec od_combine_operands[] = {
-    {"x0", 40, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_combine_x0, 5},
-    {"x1", 66, 24u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_combine_x1, 5},
-    {"out", 92, 24u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_combine_out, 5},
+    {"x0", 40, 120u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_combine_x0, 5},
+    {"x1", 66, 120u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_combine_x1, 5},
+    {"out", 92, 120u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_AFFINE, 2, 0, od_combine_out, 5},
 };
 static const od_scalar_spec od_combine_scalars[] = {
     {"product", 93, OD_SCALAR_U32, 0.0, 1.0, 0, 2, 0},
     {"first", 94, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 2, 0},
     {"second", 95, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 2, 0},
     {"shift", 96, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 2, 0},
-    {"zero0", 97, OD_SCALAR_I32, -128.0, 255.0, 0, 2, 0},
-    {"zero1", 98, OD_SCALAR_I32, -128.0, 255.0, 0, 2, 0},
+    {"zero0", 97, OD_SCALAR_I32, -32768.0, 65535.0, 0, 2, 0},
+    {"zero1", 98, OD_SCALAR_I32, -32768.0, 65535.0, 0, 2, 0},
 };
-/* call_cycles + rows * row_cycles + max(max(0 + present(x0) * read(x0) + present(x1) * read(x1), rows * ceil(run * bytes(out) / vector_bytes)), rows * (0 + ceil(run / x0's lanes) * x0's convert_cycles + ceil(run / x1's lanes) * x1's convert_cycles + ceil(run / i32_lanes) * (product * (2 * i16_op_cycles + i16_mul_cycles + i32_convert_cycles + f32_convert_cycles + f32_mul_cycles + f32_op_cycles) + (1 - product) * 2 * (i32_convert_cycles + f32_convert_cycles + f32_mul_cycles + f32_op_cycles) + i32_convert_cycles + f32_convert_cycles + i32_convert_cycles)))
+/* call_cycles + rows * row_cycles + max(max(0 + present(x0) * read(x0) + present(x1) * read(x1), rows * ceil(run * bytes(out) / vector_bytes)), rows * (0 + ceil(run / x0's lanes) * x0's convert_cycles + ceil(run / x1's lanes) * x1's convert_cycles + ceil(run / i32_lanes) * ((max(bytes(out), 1) != 1) * (2 * (i32_op_cycles + i32_convert_cycles + f32_convert_cycles + f32_mul_cycles) + i32_op_cycles + (1 - product) * f32_op_cycles) + (1 - (max(bytes(out), 1) != 1)) * (product * (2 * i16_op_cycles + i16_mul_cycles + i32_convert_cycles + f32_convert_cycles + f32_mul_cycles + f32_op_cycles) + (1 - product) * 2 * (i32_convert_cycles + f32_convert_cycles + f32_mul_cycles + f32_op_cycles)) + i32_convert_cycles + f32_convert_cycles + i32_convert_cycles)))
  * rows: elements / run
  * run: min(min(run(out), run(x0)), run(x1))
  * read(x1): rows * max(min(run, ceil(run * max(step(x1), step(x1) != 0) * bytes(x1) / vector_bytes)), 1) * ((step(x1) != 0) * (step(x1) != 1) * gather_cycles + (1 - (step(x1) != 0) * (step(x1) != 1)) * 1 / loads_per_cycle)
@@ -765,40 +765,72 @@ static const od_step od_combine_cost[] = {
     {OD_OP_DEVICE, 7, 0, 0, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
-    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 2.0},
     {OD_OP_DEVICE, 8, 0, 0, 0.0},
-    {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_DEVICE, 9, 0, 0, 0.0},
-    {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_DEVICE, 10, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_DEVICE, 11, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 8, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 12, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_BYTES, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_DEVICE, 13, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 14, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 9, 0, 0, 0.0},
+    {OD_OP_DEVICE, 10, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 11, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_DEVICE, 12, 0, 0, 0.0},
-    {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 13, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_SCALAR, 0, 0, 0, 0.0},
     {OD_OP_SUB, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_DEVICE, 9, 0, 0, 0.0},
     {OD_OP_DEVICE, 10, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_DEVICE, 11, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_DEVICE, 12, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 13, 0, 0, 0.0},
-    {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 9, 0, 0, 0.0},
     {OD_OP_DEVICE, 10, 0, 0, 0.0},
-    {OD_OP_DEVICE, 11, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 10, 0, 0, 0.0},
+    {OD_OP_DEVICE, 9, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
@@ -806,10 +838,10 @@ static const od_step od_combine_cost[] = {
     {OD_OP_MAX, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
-static const char* const od_combine_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "i16_op_cycles", "i16_mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_mul_cycles", "f32_op_cycles"};
+static const char* const od_combine_constants[] = {"call_cycles", "row_cycles", "vector_bytes", "gather_cycles", "loads_per_cycle", "lanes", "convert_cycles", "i32_lanes", "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_mul_cycles", "f32_op_cycles", "i16_op_cycles", "i16_mul_cycles"};
 enum { OD_COMBINE_X0 = 0, OD_COMBINE_X1 = 1, OD_COMBINE_OUT = 2 };
 enum { OD_COMBINE_PRODUCT = 0, OD_COMBINE_FIRST = 1, OD_COMBINE_SECOND = 2, OD_COMBINE_SHIFT = 3, OD_COMBINE_ZERO0 = 4, OD_COMBINE_ZERO1 = 5 };
-static const od_kernel_spec od_combine_spec = {"od::combine@1", 0xB4555A2Cu, 0, 0, 0, 0, od_combine_operands, 3, 0, 0, od_combine_scalars, 6, od_combine_cost, 227, 0, 0, 0, od_combine_constants, 14, 99, 128, 1536, OD_PRINT_NO};
+static const od_kernel_spec od_combine_spec = {"od::combine@1", 0xA69D0F43u, 0, 0, 0, 0, od_combine_operands, 3, 0, 0, od_combine_scalars, 6, od_combine_cost, 259, 0, 0, 0, od_combine_constants, 15, 99, 128, 1536, OD_PRINT_NO};
 static const od_axis_spec od_compare_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_compare_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_compare_out[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
@@ -1022,14 +1054,14 @@ static const od_axis_spec od_conv_scale[] = {{"co", 0}};
 static const od_axis_spec od_conv_out_zero[] = {{"co", 0}};
 static const od_axis_spec od_conv_out[] = {{"co", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_conv_operands[] = {
-    {"x", 43, 31u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 0, 0, od_conv_x, 3},
+    {"x", 43, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 0, 0, od_conv_x, 3},
     {"w", 59, 31u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_conv_w, 3},
-    {"bias", 75, 129u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_conv_bias, 1},
-    {"x_zero", 81, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_conv_x_zero, 1},
+    {"bias", 75, 1153u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_conv_bias, 1},
+    {"x_zero", 81, 120u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_conv_x_zero, 1},
     {"w_zero", 87, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_conv_w_zero, 1},
     {"scale", 93, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_conv_scale, 1},
-    {"out_zero", 99, 152u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_conv_out_zero, 1},
-    {"out", 105, 159u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_conv_out, 3},
+    {"out_zero", 99, 248u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_conv_out_zero, 1},
+    {"out", 105, 255u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_conv_out, 3},
 };
 static const uint32_t od_conv_types[] = {
     1u, 1u, 1u, 0u, 0u, 0u, 0u, 1u,
@@ -1039,6 +1071,10 @@ static const uint32_t od_conv_types[] = {
     8u, 16u, 128u, 8u, 16u, 1u, 152u, 152u,
     16u, 8u, 128u, 16u, 8u, 1u, 152u, 152u,
     16u, 16u, 128u, 16u, 16u, 1u, 152u, 152u,
+    32u, 8u, 1152u, 32u, 8u, 1u, 120u, 120u,
+    32u, 16u, 1152u, 32u, 16u, 1u, 120u, 120u,
+    64u, 8u, 1152u, 64u, 8u, 1u, 120u, 120u,
+    64u, 16u, 1152u, 64u, 16u, 1u, 120u, 120u,
 };
 static const od_scalar_spec od_conv_scalars[] = {
     {"kh", 106, OD_SCALAR_U32, 1.0, 4096.0, 0, 7, 0},
@@ -1053,15 +1089,17 @@ static const od_scalar_spec od_conv_scalars[] = {
     {"act_beta", 115, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
     {"pad", 116, OD_SCALAR_I32, -2147483648.0, 2147483647.0, 0, 7, 0},
 };
-/* pack(x) + planes + im2col + pack(w) + products + accumulators + pack(w) + zero points + last step
+/* pack(x) + planes + im2col + pack(w) + products + accumulators + widened + pack(w) + zero points + last step
  * last step: last * (present(bias) * ceil(tile(co) * tile(oh) * tile(ow) / i32_lanes) * bias's op_cycles + ceil(tile(co) * tile(oh) * tile(ow) / out's lanes) * work(act, out)) + last * requantised
- * zero points: present(x_zero) * (ceil(k * taps per window * tile(co) / w's lanes) * w's sum_cycles + ceil(tile(co) / i32_lanes) * i32_mul_cycles + tile(co) * ceil(tile(oh) * tile(ow) / i32_lanes) * i32_op_cycles) + present(w_zero) * (ceil(k * taps per window * tile(oh) * tile(ow) / x's lanes) * x's sum_cycles + tile(co) * ceil(tile(oh) * tile(ow) / i32_lanes) * (i32_mul_cycles + i32_op_cycles))
+ * zero points: (1 + wide sums) * (present(x_zero) * (ceil(k * taps per window * tile(co) / w's lanes) * w's sum_cycles + ceil(tile(co) / i32_lanes) * i32_mul_cycles + tile(co) * ceil(tile(oh) * tile(ow) / i32_lanes) * i32_op_cycles) + present(w_zero) * (ceil(k * taps per window * tile(oh) * tile(ow) / x's lanes) * x's sum_cycles + tile(co) * ceil(tile(oh) * tile(ow) / i32_lanes) * (i32_mul_cycles + i32_op_cycles)))
  * pack(w): (count(w, *tap) != taps per window) * ceil(tile(co) * k * count(w, *tap) * bytes(w) / vector_bytes) * gather_cycles
- * requantised: present(scale) * (tile(co) * ceil(tile(oh) * tile(ow) / i32_lanes) * (2 * (i32_convert_cycles + f32_convert_cycles) + f32_mul_cycles - f32_pack_cycles + present(out_zero) * i32_op_cycles + i32_convert_cycles) + tile(co) * f32_pack_cycles)
- * accumulators: kept * (x's and its sums' product_call_cycles + ceil(tile(co) / x's native_m) * x's native_m * ceil(tile(oh) * tile(ow) / x's native_n) * x's native_n * x's and its sums' output_cycles + last * (x's and out's product_call_cycles + ceil(tile(co) / x's native_m) * x's native_m * ceil(tile(oh) * tile(ow) / x's native_n) * x's native_n * x's and out's output_cycles)) + (1 - kept) * (x's and out's product_call_cycles + ceil(tile(co) / x's native_m) * x's native_m * ceil(tile(oh) * tile(ow) / x's native_n) * x's native_n * x's and out's output_cycles)
+ * requantised: present(scale) * (tile(co) * ceil(tile(oh) * tile(ow) / i32_lanes) * (2 * (i32_convert_cycles + f32_convert_cycles) + wide sums * (i32_convert_cycles + f32_convert_cycles + f32_op_cycles) + f32_mul_cycles - f32_pack_cycles + present(out_zero) * i32_op_cycles + i32_convert_cycles) + tile(co) * f32_pack_cycles)
+ * widened: wide sums * (max(max(steps, k * taps per window / 256), 1) != 1) * (2 - bytes(w)) * ceil(k * taps per window / 256) * ceil(tile(co) * tile(oh) * tile(ow) / i32_lanes) * 3 * i32_op_cycles
+ * wide sums: (x's sum_bytes != 4) * (bytes(out) != 4)
+ * accumulators: kept * (x's sum_bytes / 4 * (x's and its sums' product_call_cycles + ceil(tile(co) / x's native_m) * x's native_m * ceil(tile(oh) * tile(ow) / x's native_n) * x's native_n * x's and its sums' output_cycles) + last * (x's and out's product_call_cycles + ceil(tile(co) / x's native_m) * x's native_m * ceil(tile(oh) * tile(ow) / x's native_n) * x's native_n * x's and out's output_cycles)) + (1 - kept) * (x's and out's product_call_cycles + ceil(tile(co) / x's native_m) * x's native_m * ceil(tile(oh) * tile(ow) / x's native_n) * x's native_n * x's and out's output_cycles)
  * products: ceil(tile(co) / x's native_m) * x's native_m * ceil(k * taps per window / x's native_k) * x's native_k * ceil(tile(oh) * tile(ow) / x's native_n) * x's native_n / x's and w's macs_per_cycle
- * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
  * taps per window: kh * kw
+ * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
  * im2col: (taps per window != 1) * k * taps per window * (tile(oh) * ceil(tile(ow) * x's part_bytes / vector_bytes) * gather_cycles * (1 + halvings(vector_bytes / (x's native_n * min(bytes(x), 2)))) + row_cycles)
  * pack(x): ceil(k * count(x, oh) * count(x, ow) / x's lanes) * x's pack_cycles
  * planes: k * (max(taps per window != 1, max(sw, 1) != 1) + (max(sw, 1) != 1)) * (count(x, oh) * ceil(count(x, ow) * x's part_bytes / vector_bytes) * gather_cycles + row_cycles)
@@ -1197,7 +1235,10 @@ static const od_step od_conv_cost[] = {
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_SUMS, 10, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 10, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_SUMS, 11, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 7, 0, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
@@ -1213,11 +1254,12 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_SUMS, 11, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_SUMS, 12, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_LAST, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 10, 0, 7, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 11, 0, 7, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 7, 0, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
@@ -1233,7 +1275,7 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 11, 0, 7, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 12, 0, 7, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -1250,7 +1292,7 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_SUB, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 10, 0, 7, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 11, 0, 7, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 7, 0, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
@@ -1266,11 +1308,59 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 11, 0, 7, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 12, 0, 7, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 10, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_STEPS, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 256.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_BYTES, 1, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 256.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 13, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 3.0},
+    {OD_OP_DEVICE, 14, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_COUNT, 1, 2, 0, 0.0},
     {OD_OP_SCALAR, 0, 0, 0, 0.0},
@@ -1291,6 +1381,15 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DEVICE, 4, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DEVICE_BY_DTYPE, 10, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_PRESENT, 3, 0, 0, 0.0},
     {OD_OP_K, 0, 0, 0, 0.0},
     {OD_OP_SCALAR, 0, 0, 0, 0.0},
@@ -1302,13 +1401,13 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 0, 1, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 12, 1, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 15, 1, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_DEVICE, 13, 0, 0, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 14, 0, 0, 0.0},
+    {OD_OP_DEVICE, 16, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
@@ -1319,7 +1418,7 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 15, 0, 0, 0.0},
+    {OD_OP_DEVICE, 14, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -1336,7 +1435,7 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 0, 0, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 12, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 15, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
@@ -1346,13 +1445,14 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 16, 0, 0, 0.0},
     {OD_OP_DEVICE, 14, 0, 0, 0.0},
-    {OD_OP_DEVICE, 15, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_LAST, 0, 0, 0, 0.0},
     {OD_OP_PRESENT, 2, 0, 0, 0.0},
@@ -1365,7 +1465,7 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 16, 2, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 17, 2, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
@@ -1390,23 +1490,37 @@ static const od_step od_conv_cost[] = {
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 2.0},
-    {OD_OP_DEVICE, 17, 0, 0, 0.0},
     {OD_OP_DEVICE, 18, 0, 0, 0.0},
+    {OD_OP_DEVICE, 19, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 10, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 18, 0, 0, 0.0},
     {OD_OP_DEVICE, 19, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_DEVICE, 20, 0, 0, 0.0},
-    {OD_OP_SUB, 0, 0, 0, 0.0},
-    {OD_OP_PRESENT, 6, 0, 0, 0.0},
-    {OD_OP_DEVICE, 15, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 17, 0, 0, 0.0},
+    {OD_OP_DEVICE, 21, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 22, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 6, 0, 0, 0.0},
+    {OD_OP_DEVICE, 14, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 18, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 20, 0, 0, 0.0},
+    {OD_OP_DEVICE, 22, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -1414,7 +1528,7 @@ static const od_step od_conv_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
-/* kept * 4 * tile(co) * tile(oh) * tile(ow) + parts(x) + parts(w) + im2col
+/* kept * x's sum_bytes * tile(co) * tile(oh) * tile(ow) + parts(x) + parts(w) + im2col
  * im2col: (taps per window != 1) * count(x, k) * taps per window * x's native_n * x's part_bytes
  * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
  * parts(x): (x's pack_cycles != 0) * count(x, k) * count(x, oh) * count(x, ow) * x's part_bytes
@@ -1431,7 +1545,7 @@ static const od_step od_conv_scratch[] = {
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DEVICE_BY_DTYPE, 10, 0, 255, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -1483,11 +1597,11 @@ static const od_step od_conv_scratch[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
 static const char* const od_conv_dims[] = {"co", "oh", "ow"};
-static const char* const od_conv_constants[] = {"lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "native_n", "native_m", "native_k", "macs_per_cycle", "product_call_cycles", "output_cycles", "sum_cycles", "i32_lanes", "i32_mul_cycles", "i32_op_cycles", "op_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_mul_cycles", "f32_pack_cycles"};
+static const char* const od_conv_constants[] = {"lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "native_n", "native_m", "native_k", "macs_per_cycle", "sum_bytes", "product_call_cycles", "output_cycles", "i32_lanes", "i32_op_cycles", "sum_cycles", "i32_mul_cycles", "op_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_op_cycles", "f32_mul_cycles", "f32_pack_cycles"};
 enum { OD_CONV_CO = 0, OD_CONV_OH = 1, OD_CONV_OW = 2 };
 enum { OD_CONV_X = 0, OD_CONV_W = 1, OD_CONV_BIAS = 2, OD_CONV_X_ZERO = 3, OD_CONV_W_ZERO = 4, OD_CONV_SCALE = 5, OD_CONV_OUT_ZERO = 6, OD_CONV_OUT = 7 };
 enum { OD_CONV_KH = 0, OD_CONV_KW = 1, OD_CONV_SH = 2, OD_CONV_SW = 3, OD_CONV_DH = 4, OD_CONV_DW = 5, OD_CONV_WIDTH = 6, OD_CONV_ACT = 7, OD_CONV_ACT_ALPHA = 8, OD_CONV_ACT_BETA = 9, OD_CONV_PAD = 10 };
-static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xB3626E09u, od_conv_dims, 3, 1, 0, od_conv_operands, 8, od_conv_types, 7, od_conv_scalars, 11, od_conv_cost, 346, od_conv_scratch, 59, 1, od_conv_constants, 21, 117, 128, 2304, OD_PRINT_NO};
+static const od_kernel_spec od_conv_spec = {"od::conv@1", 0x67F39D83u, od_conv_dims, 3, 1, 0, od_conv_operands, 8, od_conv_types, 11, od_conv_scalars, 11, od_conv_cost, 422, od_conv_scratch, 59, 1, od_conv_constants, 23, 117, 128, 2304, OD_PRINT_NO};
 static const od_axis_spec od_cumulative_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_cumulative_before[] = {{"o", 0}, {"i", 1}};
 static const od_axis_spec od_cumulative_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
@@ -1988,14 +2102,14 @@ static const od_axis_spec od_dwconv_scale[] = {{"c", 0}};
 static const od_axis_spec od_dwconv_out_zero[] = {{"c", 0}};
 static const od_axis_spec od_dwconv_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_dwconv_operands[] = {
-    {"x", 43, 31u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 0, 0, od_dwconv_x, 3},
+    {"x", 43, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 0, 0, od_dwconv_x, 3},
     {"w", 59, 31u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_dwconv_w, 2},
-    {"bias", 70, 129u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_dwconv_bias, 1},
-    {"x_zero", 76, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_dwconv_x_zero, 1},
+    {"bias", 70, 1153u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_dwconv_bias, 1},
+    {"x_zero", 76, 120u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_dwconv_x_zero, 1},
     {"w_zero", 82, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_dwconv_w_zero, 1},
     {"scale", 88, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_dwconv_scale, 1},
-    {"out_zero", 94, 152u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_dwconv_out_zero, 1},
-    {"out", 100, 159u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_dwconv_out, 3},
+    {"out_zero", 94, 248u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_dwconv_out_zero, 1},
+    {"out", 100, 255u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_dwconv_out, 3},
 };
 static const uint32_t od_dwconv_types[] = {
     1u, 1u, 1u, 0u, 0u, 0u, 0u, 1u,
@@ -2005,6 +2119,10 @@ static const uint32_t od_dwconv_types[] = {
     8u, 16u, 128u, 8u, 16u, 1u, 152u, 152u,
     16u, 8u, 128u, 16u, 8u, 1u, 152u, 152u,
     16u, 16u, 128u, 16u, 16u, 1u, 152u, 152u,
+    32u, 8u, 1152u, 32u, 8u, 1u, 120u, 120u,
+    32u, 16u, 1152u, 32u, 16u, 1u, 120u, 120u,
+    64u, 8u, 1152u, 64u, 8u, 1u, 120u, 120u,
+    64u, 16u, 1152u, 64u, 16u, 1u, 120u, 120u,
 };
 static const od_scalar_spec od_dwconv_scalars[] = {
     {"kh", 101, OD_SCALAR_U32, 1.0, 4096.0, 0, 7, 0},
@@ -2020,13 +2138,14 @@ static const od_scalar_spec od_dwconv_scalars[] = {
     {"pad", 111, OD_SCALAR_I32, -2147483648.0, 2147483647.0, 0, 7, 0},
 };
 /* call_cycles + pack(x) + planes + pack(w) + pack(w) + taps + tile(c) * tile(oh) * ceil(tile(ow) / i32_lanes) * present(bias) * bias's op_cycles + tile(c) * tile(oh) * ceil(tile(ow) / out's lanes) * work(act, out) + zero points + requantised
- * requantised: present(scale) * (tile(c) * tile(oh) * ceil(tile(ow) / i32_lanes) * (2 * (i32_convert_cycles + f32_convert_cycles) + f32_mul_cycles - f32_pack_cycles + present(out_zero) * i32_op_cycles + i32_convert_cycles) + tile(c) * f32_pack_cycles)
+ * requantised: present(scale) * (tile(c) * tile(oh) * ceil(tile(ow) / i32_lanes) * (2 * (i32_convert_cycles + f32_convert_cycles) + wide sums * (i32_convert_cycles + f32_convert_cycles + f32_op_cycles) + f32_mul_cycles - f32_pack_cycles + present(out_zero) * i32_op_cycles + i32_convert_cycles) + tile(c) * f32_pack_cycles)
  * zero points: present(x_zero) * (tile(c) * (taps per window * i32_op_cycles + i32_mul_cycles) + tile(c) * tile(oh) * ceil(tile(ow) / i32_lanes) * i32_op_cycles) + present(w_zero) * tile(c) * ceil(taps per window / i32_lanes) * i32_op_cycles
  * taps: tile(c) * tile(oh) * ceil(tile(ow) / x's lanes) * (taps per window * x's window_mac_cycles + row_cycles)
  * pack(w): ceil(tile(c) * taps per window / w's lanes) * w's pack_cycles
  * pack(x): ceil(tile(c) * count(x, oh) * count(x, ow) / x's lanes) * x's pack_cycles
  * planes: tile(c) * (max(taps per window != 1, max(sw, 1) != 1) + (max(sw, 1) != 1)) * (count(x, oh) * ceil(count(x, ow) * x's part_bytes / vector_bytes) * gather_cycles + row_cycles)
  * taps per window: kh * kw
+ * wide sums: (x's sum_bytes != 4) * (bytes(out) != 4)
  */
 static const od_step od_dwconv_cost[] = {
     {OD_OP_DEVICE, 0, 0, 0, 0.0},
@@ -2193,9 +2312,23 @@ static const od_step od_dwconv_cost[] = {
     {OD_OP_DEVICE, 13, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 14, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 14, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 12, 0, 0, 0.0},
+    {OD_OP_DEVICE, 13, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_DEVICE, 15, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 16, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 17, 0, 0, 0.0},
     {OD_OP_SUB, 0, 0, 0, 0.0},
     {OD_OP_PRESENT, 6, 0, 0, 0.0},
     {OD_OP_DEVICE, 10, 0, 0, 0.0},
@@ -2205,7 +2338,7 @@ static const od_step od_dwconv_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 15, 0, 0, 0.0},
+    {OD_OP_DEVICE, 17, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -2242,11 +2375,11 @@ static const od_step od_dwconv_scratch[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
 static const char* const od_dwconv_dims[] = {"c", "oh", "ow"};
-static const char* const od_dwconv_constants[] = {"call_cycles", "lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "window_mac_cycles", "i32_lanes", "op_cycles", "i32_op_cycles", "i32_mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_mul_cycles", "f32_pack_cycles"};
+static const char* const od_dwconv_constants[] = {"call_cycles", "lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "window_mac_cycles", "i32_lanes", "op_cycles", "i32_op_cycles", "i32_mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "sum_bytes", "f32_op_cycles", "f32_mul_cycles", "f32_pack_cycles"};
 enum { OD_DWCONV_C = 0, OD_DWCONV_OH = 1, OD_DWCONV_OW = 2 };
 enum { OD_DWCONV_X = 0, OD_DWCONV_W = 1, OD_DWCONV_BIAS = 2, OD_DWCONV_X_ZERO = 3, OD_DWCONV_W_ZERO = 4, OD_DWCONV_SCALE = 5, OD_DWCONV_OUT_ZERO = 6, OD_DWCONV_OUT = 7 };
 enum { OD_DWCONV_KH = 0, OD_DWCONV_KW = 1, OD_DWCONV_SH = 2, OD_DWCONV_SW = 3, OD_DWCONV_DH = 4, OD_DWCONV_DW = 5, OD_DWCONV_WIDTH = 6, OD_DWCONV_ACT = 7, OD_DWCONV_ACT_ALPHA = 8, OD_DWCONV_ACT_BETA = 9, OD_DWCONV_PAD = 10 };
-static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0xA62DF57Eu, od_dwconv_dims, 3, 0, 0, od_dwconv_operands, 8, od_dwconv_types, 7, od_dwconv_scalars, 11, od_dwconv_cost, 181, od_dwconv_scratch, 23, 0, od_dwconv_constants, 16, 112, 128, 1536, OD_PRINT_NO};
+static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x664EC80Bu, od_dwconv_dims, 3, 0, 0, od_dwconv_operands, 8, od_dwconv_types, 11, od_dwconv_scalars, 11, od_dwconv_cost, 195, od_dwconv_scratch, 23, 0, od_dwconv_constants, 18, 112, 128, 1536, OD_PRINT_NO};
 static const od_axis_spec od_eltwise_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
@@ -2613,14 +2746,14 @@ static const od_axis_spec od_gemm_scale[] = {{"n", 1}};
 static const od_axis_spec od_gemm_out_zero[] = {{"n", 1}};
 static const od_axis_spec od_gemm_out[] = {{"m", 0}, {"n", 1}};
 static const od_operand_spec od_gemm_operands[] = {
-    {"a", 42, 447u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_gemm_a, 2},
-    {"b", 53, 415u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_gemm_b, 2},
+    {"a", 42, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_gemm_a, 2},
+    {"b", 53, 511u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_gemm_b, 2},
     {"bias", 64, 129u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 2, 0, od_gemm_bias, 1},
-    {"a_zero", 70, 56u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_gemm_a_zero, 1},
-    {"b_zero", 76, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 4, 0, od_gemm_b_zero, 1},
+    {"a_zero", 70, 120u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 3, 0, od_gemm_a_zero, 1},
+    {"b_zero", 76, 120u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 4, 0, od_gemm_b_zero, 1},
     {"scale", 82, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_gemm_scale, 1},
-    {"out_zero", 88, 184u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_gemm_out_zero, 1},
-    {"out", 94, 447u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_gemm_out, 2},
+    {"out_zero", 88, 248u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_gemm_out_zero, 1},
+    {"out", 94, 511u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_gemm_out, 2},
 };
 static const uint32_t od_gemm_types[] = {
     1u, 1u, 1u, 0u, 0u, 0u, 0u, 1u,
@@ -2630,7 +2763,15 @@ static const uint32_t od_gemm_types[] = {
     8u, 16u, 128u, 8u, 16u, 1u, 184u, 184u,
     16u, 8u, 128u, 16u, 8u, 1u, 184u, 184u,
     16u, 16u, 128u, 16u, 16u, 1u, 184u, 184u,
-    32u, 8u, 128u, 32u, 8u, 1u, 184u, 184u,
+    32u, 8u, 128u, 32u, 8u, 1u, 128u, 128u,
+    32u, 8u, 128u, 32u, 8u, 1u, 120u, 120u,
+    32u, 16u, 128u, 32u, 16u, 1u, 120u, 120u,
+    32u, 32u, 128u, 32u, 32u, 1u, 120u, 120u,
+    32u, 64u, 128u, 32u, 64u, 1u, 120u, 120u,
+    64u, 8u, 128u, 64u, 8u, 1u, 120u, 120u,
+    64u, 16u, 128u, 64u, 16u, 1u, 120u, 120u,
+    64u, 32u, 128u, 64u, 32u, 1u, 120u, 120u,
+    64u, 64u, 128u, 64u, 64u, 1u, 120u, 120u,
     8u, 8u, 1u, 8u, 8u, 1u, 0u, 1u,
     8u, 16u, 1u, 8u, 16u, 1u, 0u, 1u,
     16u, 8u, 1u, 16u, 8u, 1u, 0u, 1u,
@@ -2645,17 +2786,19 @@ static const od_scalar_spec od_gemm_scalars[] = {
     {"act_beta", 98, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
     {"narrow_sums", 99, OD_SCALAR_U32, 0.0, 17.0, 0, 7, 0},
 };
-/* pack(a) + pack(b) + products + accumulators + zero points + last step
+/* pack(a) + pack(b) + products + accumulators + widened + zero points + last step
  * last step: last * (present(bias) * ceil(tile(m) * tile(n) / i32_lanes) * bias's op_cycles + ceil(tile(m) * tile(n) / out's lanes) * work(act, out)) + last * ((alpha != 1) * ceil(tile(m) * tile(n) / i32_lanes) * f32_mul_cycles + (1 - present(scale)) * present(out_zero) * ceil(tile(m) * tile(n) / i32_lanes) * i32_op_cycles + bytes as floats * (ceil(tile(m) * tile(n) / i32_lanes) * (i32_convert_cycles + f32_convert_cycles) + present(scale) * (ceil(tile(m) * tile(n) / i32_lanes) * (f32_mul_cycles - f32_pack_cycles) + ceil(tile(n) / i32_lanes) * f32_pack_cycles)) + (1 - bytes as floats) * requantised)
- * zero points: present(a_zero) * (ceil(k * tile(n) / b's lanes) * b's sum_cycles + ((stride(a_zero, m) != 0) * ceil(tile(m) * tile(n) / i32_lanes) + (1 - (stride(a_zero, m) != 0)) * ceil(tile(n) / i32_lanes)) * i32_mul_cycles + ceil(tile(m) * tile(n) / i32_lanes) * i32_op_cycles) + present(b_zero) * (ceil(k * tile(m) / a's lanes) * a's sum_cycles + ((stride(b_zero, n) != 0) * ceil(tile(m) * tile(n) / i32_lanes) + (1 - (stride(b_zero, n) != 0)) * ceil(tile(m) / i32_lanes)) * i32_mul_cycles + ceil(tile(m) * tile(n) / i32_lanes) * i32_op_cycles)
- * accumulators: waiting * (a's and its sums' product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and its sums' output_cycles + last * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)) + (1 - waiting) * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)
+ * zero points: (1 + wide sums) * (present(a_zero) * (ceil(k * tile(n) / b's lanes) * b's sum_cycles + ((stride(a_zero, m) != 0) * ceil(tile(m) * tile(n) / i32_lanes) + (1 - (stride(a_zero, m) != 0)) * ceil(tile(n) / i32_lanes)) * i32_mul_cycles + ceil(tile(m) * tile(n) / i32_lanes) * i32_op_cycles) + present(b_zero) * (ceil(k * tile(m) / a's lanes) * a's sum_cycles + ((stride(b_zero, n) != 0) * ceil(tile(m) * tile(n) / i32_lanes) + (1 - (stride(b_zero, n) != 0)) * ceil(tile(m) / i32_lanes)) * i32_mul_cycles + ceil(tile(m) * tile(n) / i32_lanes) * i32_op_cycles))
+ * widened: wide sums * (max(max(steps, k / 256), 1) != 1) * (2 - bytes(b)) * ceil(k / 256) * ceil(tile(m) * tile(n) / i32_lanes) * 3 * i32_op_cycles
+ * accumulators: waiting * (a's sum_bytes / 4 * (a's and its sums' product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and its sums' output_cycles) + last * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)) + (1 - waiting) * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)
+ * wide sums: (a's sum_bytes != 4) * (bytes(out) != 4)
  * products: ceil(tile(m) / a's native_m) * a's native_m * ceil(k / a's native_k) * a's native_k * ceil(tile(n) / a's native_n) * a's native_n / a's and b's macs_per_cycle
  * pack(a): tile(m) * k / run(a) * ceil(run(a) / a's lanes) * a's pack_cycles + (max(step(a), 1) != 1) * ceil(tile(m) * k * bytes(a) / vector_bytes) * gather_cycles
  * pack(b): k * tile(n) / run(b) * ceil(run(b) / b's lanes) * b's pack_cycles + (max(step(b), 1) != 1) * ceil(k * tile(n) * bytes(b) / vector_bytes) * gather_cycles
  * waiting: (1 - (narrow_sums != 0)) * kept
- * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
  * bytes as floats: (1 - (out's mul_cycles != f32_mul_cycles)) * (1 - (bytes(a) != 1))
- * requantised: present(scale) * (ceil(tile(m) * tile(n) / i32_lanes) * (2 * (i32_convert_cycles + f32_convert_cycles) + f32_mul_cycles - f32_pack_cycles + present(out_zero) * i32_op_cycles + i32_convert_cycles) + ceil(tile(n) / i32_lanes) * f32_pack_cycles)
+ * requantised: present(scale) * (ceil(tile(m) * tile(n) / i32_lanes) * (2 * (i32_convert_cycles + f32_convert_cycles) + wide sums * (i32_convert_cycles + f32_convert_cycles + f32_op_cycles) + f32_mul_cycles - f32_pack_cycles + present(out_zero) * i32_op_cycles + i32_convert_cycles) + ceil(tile(n) / i32_lanes) * f32_pack_cycles)
+ * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
  */
 static const od_step od_gemm_cost[] = {
     {OD_OP_TILE, 0, 0, 0, 0.0},
@@ -2755,7 +2898,10 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_SUMS, 8, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_SUMS, 9, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
@@ -2769,11 +2915,12 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_SUMS, 9, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_SUMS, 10, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_LAST, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 7, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 9, 0, 7, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
@@ -2787,7 +2934,7 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 9, 0, 7, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 10, 0, 7, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -2810,7 +2957,7 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_SUB, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 7, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 9, 0, 7, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
@@ -2824,11 +2971,58 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 9, 0, 7, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 10, 0, 7, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_STEPS, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 256.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MAX, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_BYTES, 1, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_K, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 256.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 11, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 3.0},
+    {OD_OP_DEVICE, 12, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_PRESENT, 3, 0, 0, 0.0},
     {OD_OP_K, 0, 0, 0, 0.0},
@@ -2837,7 +3031,7 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 0, 1, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 10, 1, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 13, 1, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_STRIDE, 3, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 0.0},
@@ -2860,7 +3054,7 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 12, 0, 0, 0.0},
+    {OD_OP_DEVICE, 14, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
@@ -2869,7 +3063,7 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DEVICE, 11, 0, 0, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 13, 0, 0, 0.0},
+    {OD_OP_DEVICE, 12, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -2880,7 +3074,7 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 0, 0, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 10, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 13, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_STRIDE, 4, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 0.0},
@@ -2903,7 +3097,7 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 12, 0, 0, 0.0},
+    {OD_OP_DEVICE, 14, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
@@ -2912,11 +3106,12 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DEVICE, 11, 0, 0, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 13, 0, 0, 0.0},
+    {OD_OP_DEVICE, 12, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_LAST, 0, 0, 0, 0.0},
     {OD_OP_PRESENT, 2, 0, 0, 0.0},
@@ -2927,7 +3122,7 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 14, 2, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 15, 2, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
@@ -2950,7 +3145,7 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 15, 0, 0, 0.0},
+    {OD_OP_DEVICE, 16, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_PRESENT, 5, 0, 0, 0.0},
@@ -2964,12 +3159,12 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 13, 0, 0, 0.0},
+    {OD_OP_DEVICE, 12, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
-    {OD_OP_DEVICE_BY_DTYPE, 16, 7, 255, 0.0},
-    {OD_OP_DEVICE, 15, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 17, 7, 255, 0.0},
+    {OD_OP_DEVICE, 16, 0, 0, 0.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_SUB, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
@@ -2984,8 +3179,8 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DEVICE, 11, 0, 0, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 17, 0, 0, 0.0},
     {OD_OP_DEVICE, 18, 0, 0, 0.0},
+    {OD_OP_DEVICE, 19, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_PRESENT, 5, 0, 0, 0.0},
@@ -2995,15 +3190,15 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DEVICE, 11, 0, 0, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 15, 0, 0, 0.0},
-    {OD_OP_DEVICE, 19, 0, 0, 0.0},
+    {OD_OP_DEVICE, 16, 0, 0, 0.0},
+    {OD_OP_DEVICE, 20, 0, 0, 0.0},
     {OD_OP_SUB, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
     {OD_OP_DEVICE, 11, 0, 0, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 19, 0, 0, 0.0},
+    {OD_OP_DEVICE, 20, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -3011,8 +3206,8 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
-    {OD_OP_DEVICE_BY_DTYPE, 16, 7, 255, 0.0},
-    {OD_OP_DEVICE, 15, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 17, 7, 255, 0.0},
+    {OD_OP_DEVICE, 16, 0, 0, 0.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_SUB, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
@@ -3030,26 +3225,40 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 2.0},
-    {OD_OP_DEVICE, 17, 0, 0, 0.0},
     {OD_OP_DEVICE, 18, 0, 0, 0.0},
+    {OD_OP_DEVICE, 19, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 15, 0, 0, 0.0},
-    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 18, 0, 0, 0.0},
     {OD_OP_DEVICE, 19, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 21, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 16, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 20, 0, 0, 0.0},
     {OD_OP_SUB, 0, 0, 0, 0.0},
     {OD_OP_PRESENT, 6, 0, 0, 0.0},
-    {OD_OP_DEVICE, 13, 0, 0, 0.0},
+    {OD_OP_DEVICE, 12, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 17, 0, 0, 0.0},
+    {OD_OP_DEVICE, 18, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
     {OD_OP_DEVICE, 11, 0, 0, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE, 19, 0, 0, 0.0},
+    {OD_OP_DEVICE, 20, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -3060,7 +3269,7 @@ static const od_step od_gemm_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
-/* (1 - (narrow_sums != 0)) * kept * 4 * tile(m) * tile(n) + parts(a) + parts(b)
+/* (1 - (narrow_sums != 0)) * kept * a's sum_bytes * tile(m) * tile(n) + parts(a) + parts(b)
  * parts(b): (b's pack_cycles != 0) * count(a, k) * tile(n) * b's part_bytes
  * parts(a): (a's pack_cycles != 0) * tile(m) * count(a, k) * a's part_bytes
  * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
@@ -3080,7 +3289,7 @@ static const od_step od_gemm_scratch[] = {
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 255, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -3093,7 +3302,7 @@ static const od_step od_gemm_scratch[] = {
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_COUNT, 0, 1, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 20, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 22, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
@@ -3103,17 +3312,17 @@ static const od_step od_gemm_scratch[] = {
     {OD_OP_COUNT, 0, 1, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 20, 1, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 22, 1, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
 static const char* const od_gemm_dims[] = {"m", "n"};
-static const char* const od_gemm_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "sum_cycles", "i32_lanes", "i32_mul_cycles", "i32_op_cycles", "op_cycles", "f32_mul_cycles", "mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_pack_cycles", "part_bytes"};
+static const char* const od_gemm_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "sum_bytes", "product_call_cycles", "output_cycles", "i32_lanes", "i32_op_cycles", "sum_cycles", "i32_mul_cycles", "op_cycles", "f32_mul_cycles", "mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_pack_cycles", "f32_op_cycles", "part_bytes"};
 enum { OD_GEMM_M = 0, OD_GEMM_N = 1 };
 enum { OD_GEMM_A = 0, OD_GEMM_B = 1, OD_GEMM_BIAS = 2, OD_GEMM_A_ZERO = 3, OD_GEMM_B_ZERO = 4, OD_GEMM_SCALE = 5, OD_GEMM_OUT_ZERO = 6, OD_GEMM_OUT = 7 };
 enum { OD_GEMM_ALPHA = 0, OD_GEMM_ACT = 1, OD_GEMM_ACT_ALPHA = 2, OD_GEMM_ACT_BETA = 3, OD_GEMM_NARROW_SUMS = 4 };
-static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x7535632Du, od_gemm_dims, 2, 1, 0, od_gemm_operands, 8, od_gemm_types, 14, od_gemm_scalars, 5, od_gemm_cost, 401, od_gemm_scratch, 41, 1, od_gemm_constants, 21, 100, 128, 2048, OD_PRINT_NO};
+static const od_kernel_spec od_gemm_spec = {"od::gemm@1", 0x20C783C7u, od_gemm_dims, 2, 1, 0, od_gemm_operands, 8, od_gemm_types, 22, od_gemm_scalars, 5, od_gemm_cost, 467, od_gemm_scratch, 41, 1, od_gemm_constants, 23, 100, 128, 2048, OD_PRINT_NO};
 static const od_axis_spec od_gemm_nbits_a[] = {{"m", 0}, {"k", 254}, {"block", 255}};
 static const od_axis_spec od_gemm_nbits_b[] = {{"k", 254}, {"bytes", 255}, {"n", 1}};
 static const od_axis_spec od_gemm_nbits_scale[] = {{"k", 254}, {"n", 1}};
@@ -3145,7 +3354,7 @@ static const od_scalar_spec od_gemm_nbits_scalars[] = {
  * scaled sums: k * (a's and its sums' product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and its sums' output_cycles + ceil(tile(m) * tile(n) / i32_lanes) * (f32_mul_cycles + f32_op_cycles)) + last * (bytes(out) != 4) * ceil(tile(m) * tile(n) / out's lanes) * out's convert_cycles
  * widened: row_cycles + ceil(count(a, *block) * tile(n) / b's lanes) * ((bits != 8) * i8_move_cycles + i8_convert_cycles) + ceil(count(a, *block) * tile(n) / i32_lanes) * (i32_op_cycles + i32_convert_cycles + f32_convert_cycles + max(bf16_convert_cycles, present(zero) * zero's pack_cycles))
  * scaled weights: k * ceil(count(a, *block) * tile(n) / i32_lanes) * bf16_mul_cycles
- * accumulators: kept * (a's and its sums' product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and its sums' output_cycles + last * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)) + (1 - kept) * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)
+ * accumulators: kept * (a's sum_bytes / 4 * (a's and its sums' product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and its sums' output_cycles) + last * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)) + (1 - kept) * (a's and out's product_call_cycles + ceil(tile(m) / a's native_m) * a's native_m * ceil(tile(n) / a's native_n) * a's native_n * a's and out's output_cycles)
  * products: ceil(tile(m) / a's native_m) * a's native_m * ceil(count(a, *block) / a's native_k) * a's native_k * ceil(tile(n) / a's native_n) * a's native_n / a's and zero's macs_per_cycle
  * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
  */
@@ -3346,6 +3555,9 @@ static const od_step od_gemm_nbits_cost[] = {
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 22, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_SUMS, 16, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 12, 0, 255, 0.0},
@@ -3363,6 +3575,7 @@ static const od_step od_gemm_nbits_cost[] = {
     {OD_OP_DEVICE_BY_SUMS, 17, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_LAST, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 16, 0, 5, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
@@ -3427,7 +3640,7 @@ static const od_step od_gemm_nbits_cost[] = {
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 22, 4, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 23, 4, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
@@ -3470,7 +3683,7 @@ static const od_step od_gemm_nbits_scratch[] = {
     {OD_OP_COUNT, 0, 2, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 23, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 24, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
@@ -3481,18 +3694,18 @@ static const od_step od_gemm_nbits_scratch[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 2.0},
     {OD_OP_PRESENT, 3, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 23, 3, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 24, 3, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MAX, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
 static const char* const od_gemm_nbits_dims[] = {"m", "n"};
-static const char* const od_gemm_nbits_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "row_cycles", "i8_move_cycles", "i8_convert_cycles", "i32_lanes", "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles", "bf16_convert_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "f32_mul_cycles", "f32_op_cycles", "convert_cycles", "bf16_mul_cycles", "op_cycles", "part_bytes"};
+static const char* const od_gemm_nbits_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "row_cycles", "i8_move_cycles", "i8_convert_cycles", "i32_lanes", "i32_op_cycles", "i32_convert_cycles", "f32_convert_cycles", "bf16_convert_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "f32_mul_cycles", "f32_op_cycles", "convert_cycles", "bf16_mul_cycles", "sum_bytes", "op_cycles", "part_bytes"};
 enum { OD_GEMM_NBITS_M = 0, OD_GEMM_NBITS_N = 1 };
 enum { OD_GEMM_NBITS_A = 0, OD_GEMM_NBITS_B = 1, OD_GEMM_NBITS_SCALE = 2, OD_GEMM_NBITS_ZERO = 3, OD_GEMM_NBITS_BIAS = 4, OD_GEMM_NBITS_OUT = 5 };
 enum { OD_GEMM_NBITS_BITS = 0, OD_GEMM_NBITS_ACT = 1, OD_GEMM_NBITS_ACT_ALPHA = 2, OD_GEMM_NBITS_ACT_BETA = 3 };
-static const od_kernel_spec od_gemm_nbits_spec = {"od::gemm_nbits@1", 0xE8AE9C0Du, od_gemm_nbits_dims, 2, 1, 0, od_gemm_nbits_operands, 6, od_gemm_nbits_types, 3, od_gemm_nbits_scalars, 4, od_gemm_nbits_cost, 290, od_gemm_nbits_scratch, 39, 1, od_gemm_nbits_constants, 24, 107, 128, 2560, OD_PRINT_NO};
+static const od_kernel_spec od_gemm_nbits_spec = {"od::gemm_nbits@1", 0xE8AE9C0Du, od_gemm_nbits_dims, 2, 1, 0, od_gemm_nbits_operands, 6, od_gemm_nbits_types, 3, od_gemm_nbits_scalars, 4, od_gemm_nbits_cost, 294, od_gemm_nbits_scratch, 39, 1, od_gemm_nbits_constants, 25, 107, 128, 2560, OD_PRINT_NO};
 static const od_axis_spec od_grid_sample_x[] = {{"n", 0}, {"c", 1}, {"k", 254}, {"row", 255}};
 static const od_axis_spec od_grid_sample_grid[] = {{"n", 0}, {"p", 2}, {"coordinates", 255}};
 static const od_axis_spec od_grid_sample_out[] = {{"n", 0}, {"c", 1}, {"p", 2}};
@@ -4713,7 +4926,7 @@ static const od_scalar_spec od_recurrent_scalars[] = {
 };
 /* pack(h) + pack(r) + products + accumulators + last step
  * last step: last * (tile(b) * row_cycles + vectors * (count(r, *gates) * (out's op_cycles + (clip != 0) * 2 * out's compare_cycles) + (count(r, *gates) - 1) * work(f, out) + work(g, out) + work(h_act, out) + work(cell, out) + present(more) * count(more, *rows) * (out's mul_cycles + out's op_cycles)))
- * accumulators: kept * (h's and its sums' product_call_cycles + ceil(tile(b) / h's native_m) * h's native_m * ceil(columns / h's native_n) * h's native_n * h's and its sums' output_cycles + last * (h's and out's product_call_cycles + ceil(tile(b) / h's native_m) * h's native_m * ceil(columns / h's native_n) * h's native_n * h's and out's output_cycles)) + (1 - kept) * (h's and out's product_call_cycles + ceil(tile(b) / h's native_m) * h's native_m * ceil(columns / h's native_n) * h's native_n * h's and out's output_cycles)
+ * accumulators: kept * (h's sum_bytes / 4 * (h's and its sums' product_call_cycles + ceil(tile(b) / h's native_m) * h's native_m * ceil(columns / h's native_n) * h's native_n * h's and its sums' output_cycles) + last * (h's and out's product_call_cycles + ceil(tile(b) / h's native_m) * h's native_m * ceil(columns / h's native_n) * h's native_n * h's and out's output_cycles)) + (1 - kept) * (h's and out's product_call_cycles + ceil(tile(b) / h's native_m) * h's native_m * ceil(columns / h's native_n) * h's native_n * h's and out's output_cycles)
  * products: ceil(tile(b) / h's native_m) * h's native_m * ceil(k / h's native_k) * h's native_k * ceil(columns / h's native_n) * h's native_n / h's and r's macs_per_cycle
  * pack(h): tile(b) * k / run(h) * ceil(run(h) / h's lanes) * h's pack_cycles + (max(step(h), 1) != 1) * ceil(tile(b) * k * bytes(h) / vector_bytes) * gather_cycles
  * pack(r): k * columns / run(r) * ceil(run(r) / r's lanes) * r's pack_cycles + (max(step(r), 1) != 1) * ceil(k * columns * bytes(r) / vector_bytes) * gather_cycles
@@ -4819,7 +5032,10 @@ static const od_step od_recurrent_cost[] = {
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_SUMS, 8, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_SUMS, 9, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
@@ -4835,11 +5051,12 @@ static const od_step od_recurrent_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_SUMS, 9, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_SUMS, 10, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_LAST, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 5, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 9, 0, 5, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
@@ -4855,7 +5072,7 @@ static const od_step od_recurrent_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 9, 0, 5, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 10, 0, 5, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -4872,7 +5089,7 @@ static const od_step od_recurrent_cost[] = {
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_SUB, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 8, 0, 5, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 9, 0, 5, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
@@ -4888,7 +5105,7 @@ static const od_step od_recurrent_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 9, 0, 5, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 10, 0, 5, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -4896,7 +5113,7 @@ static const od_step od_recurrent_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_LAST, 0, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
-    {OD_OP_DEVICE, 10, 0, 0, 0.0},
+    {OD_OP_DEVICE, 11, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
     {OD_OP_TILE, 2, 0, 0, 0.0},
@@ -4905,13 +5122,13 @@ static const od_step od_recurrent_cost[] = {
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_COUNT, 1, 1, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 11, 5, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 12, 5, 255, 0.0},
     {OD_OP_SCALAR, 10, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 0.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 2.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 12, 5, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 13, 5, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -4930,8 +5147,8 @@ static const od_step od_recurrent_cost[] = {
     {OD_OP_PRESENT, 4, 0, 0, 0.0},
     {OD_OP_COUNT, 4, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 13, 5, 255, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 11, 5, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 14, 5, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 12, 5, 255, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
@@ -4958,7 +5175,7 @@ static const od_step od_recurrent_scratch[] = {
     {OD_OP_TILE, 1, 0, 0, 0.0},
     {OD_OP_COUNT, 0, 1, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 14, 0, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 15, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
@@ -4970,17 +5187,17 @@ static const od_step od_recurrent_scratch[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_COUNT, 1, 1, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 14, 1, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 15, 1, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
 static const char* const od_recurrent_dims[] = {"part", "b", "n"};
-static const char* const od_recurrent_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "product_call_cycles", "output_cycles", "row_cycles", "op_cycles", "compare_cycles", "mul_cycles", "part_bytes"};
+static const char* const od_recurrent_constants[] = {"lanes", "pack_cycles", "vector_bytes", "gather_cycles", "native_m", "native_k", "native_n", "macs_per_cycle", "sum_bytes", "product_call_cycles", "output_cycles", "row_cycles", "op_cycles", "compare_cycles", "mul_cycles", "part_bytes"};
 enum { OD_RECURRENT_PART = 0, OD_RECURRENT_B = 1, OD_RECURRENT_N = 2 };
 enum { OD_RECURRENT_H = 0, OD_RECURRENT_R = 1, OD_RECURRENT_X = 2, OD_RECURRENT_PREV = 3, OD_RECURRENT_MORE = 4, OD_RECURRENT_OUT = 5 };
 enum { OD_RECURRENT_CELL = 0, OD_RECURRENT_F = 1, OD_RECURRENT_F_ALPHA = 2, OD_RECURRENT_F_BETA = 3, OD_RECURRENT_G = 4, OD_RECURRENT_G_ALPHA = 5, OD_RECURRENT_G_BETA = 6, OD_RECURRENT_H_ACT = 7, OD_RECURRENT_H_ALPHA = 8, OD_RECURRENT_H_BETA = 9, OD_RECURRENT_CLIP = 10 };
-static const od_kernel_spec od_recurrent_spec = {"od::recurrent@1", 0xDE5D7DA0u, od_recurrent_dims, 3, 1, 0, od_recurrent_operands, 6, 0, 0, od_recurrent_scalars, 11, od_recurrent_cost, 217, od_recurrent_scratch, 29, 1, od_recurrent_constants, 15, 125, 128, 3584, OD_PRINT_NO};
+static const od_kernel_spec od_recurrent_spec = {"od::recurrent@1", 0xDE5D7DA0u, od_recurrent_dims, 3, 1, 0, od_recurrent_operands, 6, 0, 0, od_recurrent_scalars, 11, od_recurrent_cost, 221, od_recurrent_scratch, 29, 1, od_recurrent_constants, 16, 125, 128, 3584, OD_PRINT_NO};
 static const od_axis_spec od_reduce_x[] = {{"r", 0}, {"k", 254}, {"i", 1}};
 static const od_axis_spec od_reduce_out[] = {{"r", 0}, {"i", 1}};
 static const od_operand_spec od_reduce_operands[] = {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// od::conv and od::dwconv of bytes: sum (x - x_zero) * (w - w_zero) in int32, which wraps, then the bias, then a
-// scale where results are to be narrow. Bytes stay bytes on their way to the products of od::conv.
+// od::conv and od::dwconv of integers: sum (x - x_zero) * (w - w_zero) in int32, which wraps, then the bias, then a
+// scale where results are to be narrow. Bytes stay bytes on their way to the products of od::conv. Those of x that have
+// 16 bits are two of them each (byte_parts.h), and have sums of 64 bits; windows of so few taps as od::dwconv takes
+// need no more than 32.
 #include "conv_integer.h"
 
 #include <algorithm>
 
+#include "byte_parts.h"
 #include "simd/simd.h"
 #include "window.h"
 #include "words.h"
@@ -13,6 +16,7 @@ namespace onedispatch::kernels {
 
 namespace {
 
+constexpr int kNarrowTaps = 128;  // |x - x_zero| < 2^16, |w - w_zero| < 2^8: so many products are below 2^31
 constexpr size_t kColumnBytes = 128 * 1024;  // of im2col at a time: they stay in L2
 
 // Where the operands and scalars of a kernel stand in its declaration.
@@ -32,6 +36,7 @@ class IntegerWindows : public Kernel {
   IntegerWindows(const Setup& setup, const Places& at)
       : window_(setup, at.kh),
         out_(setup.operands[at.out].dtype),
+        wide_(element_bytes(window_.x.dtype) == 2),
         pad_(static_cast<int32_t>(setup.scalars[at.pad])),
         w_(setup.operands[at.w]),
         bias_(setup.operands[at.bias]),
@@ -89,8 +94,23 @@ class IntegerWindows : public Kernel {
     }
   }
 
+  // The sums [pixel] of channel `c`, which have 64 bits, with their bias, narrow.
+  void finish_wide(const Call& call, const Parameters& at, int64_t c, const int64_t* row) const {
+    const int64_t i = at.bias + c * bias_.axes[0].stride;
+    int64_t bias = 0;
+    if (bias_.present && bias_.dtype == params::dtype::i64) {
+      std::memcpy(&bias, bias_.in(call) + i * 8, 8);
+    } else {
+      bias = value(bias_, call, i);
+    }
+    uint8_t* out = call.out + c * window_.pixels() * element_bytes(out_);
+    const float* scale = scale_.f32_in(call) + at.scale + c * scale_.axes[0].stride;
+    simd().requantise_wide({row, 0, &bias, scale, false, value(out_zero_, call, 0), out_, out, 0, 1, window_.pixels()});
+  }
+
   Window window_;
   uint32_t out_;  // element type
+  bool wide_;     // sums of 64 bits
   int32_t pad_;
   Operand w_, bias_, x_zero_, w_zero_, scale_, out_zero_;
 };
@@ -115,11 +135,13 @@ class IntegerConv final : public IntegerWindows {
   void run(const Call& call) const override {
     const Parameters at = parameters(call);
     const auto elements = static_cast<size_t>(window_.tile_c) * static_cast<size_t>(window_.pixels());
+    if (wide_) return run_wide(call, at, elements);
     const Result<int32_t> result(out_, call, elements);
     if (call.k_count == 0) {
       if (call.k_index == 0) std::fill_n(result.words, elements, 0);
     } else {
-      accumulate(call, at, result.words);
+      const uint8_t* x = window_.x.in(call) + channel(call);
+      accumulate(call, at, {x, window_.x.dtype == params::dtype::i8, 0, true}, result.words, call.k_index != 0);
     }
     if (call.k_last) finish(call, at, result.words);
   }
@@ -129,12 +151,30 @@ class IntegerConv final : public IntegerWindows {
   // First weight of the call; its chunk may be shifted back into the tensor.
   int64_t first_weight(const Call& call) const { return channels_.local(call.k_first, call.k_first, call.k_count, "conv: w along k"); }
 
-  void accumulate(const Call& call, const Parameters& at, int32_t* sums) const;
+  void run_wide(const Call& call, const Parameters& at, size_t elements) const;
+  void accumulate(const Call& call, const Parameters& at, const BytePart& x, int32_t* sums, bool further) const;
   void point_at_weights(const Call& call, GemmI8& g) const;
-  void accumulate_planes(const Call& call, GemmI8& g, const uint8_t* x) const;
+  void accumulate_planes(const Call& call, GemmI8& g, const BytePart& x) const;
 
   Axis outputs_, channels_, taps_;
 };
+
+void IntegerConv::run_wide(const Call& call, const Parameters& at, size_t elements) const {
+  const Result<int64_t> result(out_, call, elements);
+  if (call.k_count == 0) {
+    if (call.k_index == 0) std::fill_n(result.words, elements, 0);
+  } else {
+    auto* sums = static_cast<int32_t*>(scratch(kScratchPart, elements * 4));
+    bool further = call.k_index != 0;
+    for (const BytePart& x : byte_parts(window_.x, call, channel(call), window_.channels_reach(call.k_count), kScratchWords)) {
+      accumulate(call, at, x, sums, false);
+      simd().add_part(result.words, sums, x.shift, further, elements);
+      further = true;
+    }
+  }
+  if (!call.k_last) return;
+  for (int64_t c = 0; c < window_.tile_c; ++c) finish_wide(call, at, c, result.words + c * window_.pixels());
+}
 
 // Channels and taps are one reduction. Windows that are filled up to whole words are brought together.
 void IntegerConv::point_at_weights(const Call& call, GemmI8& g) const {
@@ -152,7 +192,7 @@ void IntegerConv::point_at_weights(const Call& call, GemmI8& g) const {
   g.a_m = row;
 }
 
-void IntegerConv::accumulate(const Call& call, const Parameters& at, int32_t* sums) const {
+void IntegerConv::accumulate(const Call& call, const Parameters& at, const BytePart& x, int32_t* sums, bool further) const {
   GemmI8 g{};
   g.m = window_.tile_c;
   g.n = window_.pixels();
@@ -160,18 +200,17 @@ void IntegerConv::accumulate(const Call& call, const Parameters& at, int32_t* su
   g.c = sums;
   g.c_m = g.n;
   g.a_signed = w_.dtype == params::dtype::i8;
-  g.b_signed = window_.x.dtype == params::dtype::i8;
-  g.accumulate = call.k_index != 0;
+  g.b_signed = x.is_signed;
+  g.accumulate = further;
   auto* zeros = static_cast<int32_t*>(scratch(kScratchRow, static_cast<size_t>(g.m + g.n) * 4));
   for (int m = 0; m < g.m; ++m) zeros[m] = w_zero(call, at, m);
-  std::fill_n(zeros + g.m, g.n, x_zero(call));
+  std::fill_n(zeros + g.m, g.n, x.zero(x_zero(call)));
   g.a_zero = zeros;
   g.b_zero = zeros + g.m;
   point_at_weights(call, g);
-  const uint8_t* x = window_.x.in(call) + channel(call);
   int64_t first = 0;
   if (window_.single_tap(call, first) && window_.contiguous()) {
-    g.b = x + first;
+    g.b = x.data + first;
     g.b_k = window_.x_c.stride;
     g.k = static_cast<int>(call.k_count);
     simd().gemm_i8(g);
@@ -181,7 +220,7 @@ void IntegerConv::accumulate(const Call& call, const Parameters& at, int32_t* su
 }
 
 // Blocks of columns: rows are appended, and what is there is multiplied when full.
-void IntegerConv::accumulate_planes(const Call& call, GemmI8& g, const uint8_t* x) const {
+void IntegerConv::accumulate_planes(const Call& call, GemmI8& g, const BytePart& x) const {
   const int taps = window_.taps();
   const ptrdiff_t row = (g.n + kOverrun - 1) / kOverrun * kOverrun;
   const int block = std::max<int>(4, static_cast<int>(kColumnBytes / static_cast<size_t>(row)) / 4 * 4);
@@ -195,7 +234,7 @@ void IntegerConv::accumulate_planes(const Call& call, GemmI8& g, const uint8_t* 
     g.k = 0;
     g.accumulate = true;
   };
-  window_.for_channels<uint8_t>(call, x, static_cast<int>(call.k_count), static_cast<uint8_t>(around(call)), [&](int, TapsOf<uint8_t> some) {
+  window_.for_channels<uint8_t>(call, x.data, static_cast<int>(call.k_count), static_cast<uint8_t>(x.zero(around(call))), [&](int, TapsOf<uint8_t> some) {
     const int32_t* offsets = some.offsets;
     some.out_row = row;
     for (int tap = 0; tap < taps; tap += some.taps) {
@@ -216,6 +255,7 @@ class IntegerDepthwiseConv final : public IntegerWindows {
     if (taps_.chunk < window_.taps() || taps_.stride > 1 || channels_.chunk != window_.tile_c) {
       reject(setup, d::w_c, "weights", "accepted: [tile of c][kh * kw or more], row-major");
     }
+    if (wide_ && window_.taps() > kNarrowTaps) reject(setup, d::w_tap + 2, "taps", "x of 16 bits: at most 128");
   }
 
   void check(const Call& call) const override {
@@ -228,7 +268,8 @@ class IntegerDepthwiseConv final : public IntegerWindows {
     const Parameters at = parameters(call);
     const int taps = window_.taps(), channels = window_.tile_c;
     const auto pixels = static_cast<size_t>(window_.pixels());
-    const Result<int32_t> result(out_, call, static_cast<size_t>(channels) * pixels);
+    const size_t elements = static_cast<size_t>(channels) * pixels;
+    int32_t* sums = wide_ ? static_cast<int32_t*>(scratch(kScratchPart, elements * 4)) : Result<int32_t>(out_, call, elements).words;
     auto* weights = static_cast<int32_t*>(scratch(kScratchOtherWords, static_cast<size_t>(taps) * 4));
     // The weights of a channel less their zero point; returns what its sums begin with.
     const auto prepare = [&](int c) {
@@ -244,18 +285,23 @@ class IntegerDepthwiseConv final : public IntegerWindows {
       window_.for_channels<uint8_t>(call, x, channels, static_cast<uint8_t>(around(call)), [&](int c, TapsOf<uint8_t> some) {
         const int32_t start = prepare(c);
         some.out_row = window_.columns;
-        simd().taps_mac_bytes(some, is_signed, weights, start, result.words + static_cast<size_t>(c) * pixels);
+        simd().taps_mac_bytes(some, is_signed, weights, start, sums + static_cast<size_t>(c) * pixels);
       });
     } else {
       const int32_t* x = words_in<int32_t>(window_.x, call, window_.channel(call), window_.channels_reach(channels), kScratchWords);
       window_.for_channels<int32_t>(call, x, channels, around(call), [&](int c, TapsOf<int32_t> some) {
         const int32_t start = prepare(c);
-        some.out = result.words + static_cast<size_t>(c) * pixels;
+        some.out = sums + static_cast<size_t>(c) * pixels;
         some.out_row = window_.columns;
         simd().taps_mac_i32(some, weights, start);
       });
     }
-    finish(call, at, result.words);
+    if (!wide_) return finish(call, at, sums);
+    auto* row = static_cast<int64_t*>(scratch(kScratchResult, pixels * sizeof(int64_t)));
+    for (int64_t c = 0; c < channels; ++c) {
+      simd().add_part(row, sums + static_cast<size_t>(c) * pixels, 0, false, pixels);
+      finish_wide(call, at, c, row);
+    }
   }
 
  private:

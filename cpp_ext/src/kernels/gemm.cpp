@@ -3,12 +3,13 @@
 //
 // Floats are summed in f32 and finished as act(alpha * sum + bias); integers in int32, which wraps, and
 // finished as sum + bias, times a scale where the result is to be narrow; as floats they are act(sum * scale +
-// bias). Sums of several steps stay in the out chunk, or in scratch where they are wider; with a shift they wait in the
+// bias). Narrow results of 16-bit integers have sums of 64 bits. Sums of several steps stay in the out chunk, or in scratch where they are wider; with a shift they wait in the
 // type of the results: each step loads what is there, adds its product, and stores what is rounded and saturated.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "byte_parts.h"
 #include "kernel.h"
 #include "simd/simd.h"
 #include "words.h"
@@ -58,6 +59,9 @@ class Gemm final : public Kernel {
   template <class Word>
   void read_b(const Call& call, const Place& at, Product<Word>& g) const;
   void add_bytes(const Call& call, const Place& at, int32_t* sums, bool accumulate) const;
+  void run_wide(const Call& call, const Place& at) const;
+  void add_wide(const Call& call, const Place& at, int64_t* sums) const;
+  void narrow(const Call& call, const Place& at, const int64_t* sums) const;
   void less_zeros(const Call& call, const Place& at, int k, int32_t* a) const;
   void less_zeros(const Call& call, const Place& at, int k, int32_t* b, int64_t b_k, int64_t b_n) const;
   void zero_points(const Operand& zero, const Call& call, int64_t at, int n, int32_t* to) const;
@@ -71,7 +75,7 @@ class Gemm final : public Kernel {
   void check_finish(const Setup& setup) const;
 
   uint32_t out_;  // element type
-  bool floats_, bytes_;
+  bool floats_, bytes_, wide_;
   uint32_t dim_m_, dim_n_;
   int m_, n_;
   Operand a_, b_, bias_, a_zero_, b_zero_, scale_, out_zero_;
@@ -85,6 +89,7 @@ Gemm::Gemm(const Setup& setup)
     : out_(setup.operands[operand::out].dtype),
       floats_(is_float(setup.operands[operand::a].dtype)),
       bytes_(element_bytes(setup.operands[operand::a].dtype) == 1 && element_bytes(setup.operands[operand::b].dtype) == 1),
+      wide_(!floats_ && element_bytes(setup.operands[operand::a].dtype) == 2 && element_bytes(out_) < 4),
       dim_m_(setup.roles[0]),
       dim_n_(setup.roles[1]),
       m_(static_cast<int>(setup.tile(0))),
@@ -113,6 +118,7 @@ Gemm::Gemm(const Setup& setup)
 // What the element types ask of the scalars.
 void Gemm::check_finish(const Setup& setup) const {
   if (shift_ > 0 && (floats_ || is_word(out_))) reject(setup, params::gemm::narrow_sums, "narrow_sums", "floats and words accept 0 and 1: no bits below results");
+  if (shift_ >= 0 && wide_) reject(setup, params::gemm::narrow_sums, "narrow_sums", "narrow results of 16-bit integers accept 0: all bits");
   if (floats_) return;
   if (!is_float(out_) && activation_.code != params::activation::none_) reject(setup, params::gemm::act, "act", "integers accept none (0)");
   if (alpha_ != 1.0f) reject(setup, params::gemm::alpha, "alpha", "integers accept 1.0; they have a scale");
@@ -151,6 +157,8 @@ void Gemm::run(const Call& call) const {
   const Place at = place(call);
   if (floats_) {
     run_as<float>(call, at);
+  } else if (wide_) {
+    run_wide(call, at);
   } else {
     run_as<int32_t>(call, at);
   }
@@ -317,6 +325,56 @@ void Gemm::add_bytes(const Call& call, const Place& at, int32_t* sums, bool accu
   simd().gemm_i8(g);
 }
 
+void Gemm::run_wide(const Call& call, const Place& at) const {
+  const size_t all = static_cast<size_t>(m_) * static_cast<size_t>(n_);
+  const Result<int64_t> result(out_, call, all);
+  if (call.k_count != 0) {
+    add_wide(call, at, result.words);
+  } else if (call.k_index == 0) {
+    std::fill_n(result.words, all, 0);
+  }
+  if (!call.k_last) return;
+  narrow(call, at, result.words);
+  if (at.n < n_) clear_padding(call, at.n);
+}
+
+// Every pair of byte parts is a product of bytes, whose sums of one step int32 holds.
+void Gemm::add_wide(const Call& call, const Place& at, int64_t* sums) const {
+  const auto rows = static_cast<size_t>(m_), columns = static_cast<size_t>(at.n), all = rows * static_cast<size_t>(n_);
+  auto* zeros = static_cast<int32_t*>(scratch(kScratchSums, 2 * (rows + columns) * 4));
+  int32_t *a_zeros = zeros, *b_zeros = a_zeros + rows, *a_part = b_zeros + columns, *b_part = a_part + rows;
+  zero_points(a_zero_, call, at.a_zero, m_, a_zeros);
+  zero_points(b_zero_, call, at.b_zero, at.n, b_zeros);
+  GemmI8 g{};
+  g.m = m_;
+  g.n = at.n;
+  g.k = static_cast<int>(call.k_count);
+  g.a_m = a_m_.stride;
+  g.a_k = a_k_.stride;
+  g.b_k = b_k_.stride;
+  g.b_n = b_n_.stride;
+  g.c = static_cast<int32_t*>(scratch(kScratchPart, all * 4));
+  g.c_m = n_;
+  g.a_zero = a_part;
+  g.b_zero = b_part;
+  const ByteParts a = byte_parts(a_, call, at.a, reach(a_m_, m_, a_k_, g.k), kScratchWords);
+  const ByteParts b = byte_parts(b_, call, at.b, reach(b_k_, g.k, b_n_, g.n), kScratchOtherWords);
+  bool accumulate = call.k_index != 0;
+  for (const BytePart& one : a) {
+    g.a = one.data;
+    g.a_signed = one.is_signed;
+    for (size_t m = 0; m < rows; ++m) a_part[m] = one.zero(a_zeros[m]);
+    for (const BytePart& other : b) {
+      g.b = other.data;
+      g.b_signed = other.is_signed;
+      for (size_t n = 0; n < columns; ++n) b_part[n] = other.zero(b_zeros[n]);
+      simd().gemm_i8(g);
+      simd().add_part(sums, g.c, one.shift + other.shift, accumulate, all);
+      accumulate = true;
+    }
+  }
+}
+
 void Gemm::finish(const Call& call, const Place& at, float* c) const {
   const size_t row = static_cast<size_t>(n_), n = static_cast<size_t>(at.n), all = static_cast<size_t>(m_) * row;
   if (alpha_ != 1.0f) simd().affine(c, alpha_, 0.0f, c, all);
@@ -369,6 +427,22 @@ void Gemm::narrow(const Call& call, const Place& at, int32_t* c) const {
   int32_t zero;
   zero_points(out_zero_, call, at.out_zero, 1, &zero);
   simd().requantise({c, n_, nullptr, 0, scales(call, at), 0, scale_.axes[0].stride != 0, zero, out_, call.out, n_, m_, at.n});
+}
+
+// The same of wide sums.
+void Gemm::narrow(const Call& call, const Place& at, const int64_t* c) const {
+  const auto n = static_cast<size_t>(at.n);
+  auto* bias = static_cast<int64_t*>(scratch(kScratchWords, n * sizeof(int64_t)));
+  auto* scale = static_cast<float*>(scratch(kScratchOtherWords, n * sizeof(float)));
+  for (size_t i = 0; i < n; ++i) {
+    int32_t added = 0;
+    if (bias_.present) std::memcpy(&added, bias_.in(call) + (at.bias + static_cast<int64_t>(i) * bias_.axes[0].stride) * 4, 4);
+    bias[i] = added;
+    scale[i] = scale_.f32_in(call)[at.scale + static_cast<int64_t>(i) * scale_.axes[0].stride];
+  }
+  int32_t zero;
+  zero_points(out_zero_, call, at.out_zero, 1, &zero);
+  simd().requantise_wide({c, n_, bias, scale, true, zero, out_, call.out, n_, m_, at.n});
 }
 
 // The columns behind the last are row padding: zeros.

@@ -92,6 +92,34 @@ static void map_pairs(const Combine& c, Fn f) {
   }
 }
 
+// Floats rounded to even, then `zero` added, within what T has.
+template <class T>
+struct Placed {
+  int32_t zero;
+  float low = static_cast<float>(std::numeric_limits<T>::min() - zero), high = static_cast<float>(std::numeric_limits<T>::max() - zero);
+
+  [[gnu::always_inline]] T operator()(float v) const {
+    constexpr float kWhole = 12582912.0f;
+    v = v > low ? v : low;
+    v = v < high ? v : high;
+    return static_cast<T>(static_cast<int32_t>((v + kWhole) - kWhole) + zero);
+  }
+};
+
+// 16 bits: differences from zero points are exact floats, and the sum or product of them is rounded to a whole number
+// before the result's zero point is added, so that no bits are lost to that.
+template <class T>
+static void combine_wide(const Combine& c) {
+  const float first = c.first, second = c.second;
+  const int32_t zero_a = c.zero_a, zero_b = c.zero_b;
+  const Placed<T> place{nearest<T>(c.shift)};
+  if (c.product) {
+    map_pairs<T>(c, [=](T a, T b) { return place(static_cast<float>(a - zero_a) * static_cast<float>(b - zero_b) * first); });
+  } else {
+    map_pairs<T>(c, [=](T a, T b) { return place(fused(static_cast<float>(a - zero_a), first, static_cast<float>(b - zero_b) * second)); });
+  }
+}
+
 template <class T>
 static void combine_as(const Combine& c) {
   const float first = c.first, second = c.second, shift = c.shift;
@@ -111,11 +139,10 @@ static void combine_as(const Combine& c) {
 }
 
 static void combine(const Combine& c) {
-  if (c.dtype == params::dtype::i8) {
-    combine_as<int8_t>(c);
-  } else {
-    combine_as<uint8_t>(c);
-  }
+  with_integer(c.dtype, [&](auto element) {
+    if constexpr (sizeof(element) == 1) combine_as<decltype(element)>(c);
+    if constexpr (sizeof(element) == 2) combine_wide<decltype(element)>(c);
+  });
 }
 
 // Of eight bytes at a time: no store before the loads of the next ones.

@@ -58,6 +58,21 @@ struct Requantise {
   int m, n;
 };
 
+// y[m][n] = saturate(round(float32(x[m][n] + bias[n]) * scale[n]) + zero), contiguous along n; one bias and one scale
+// where not per_column. |x + bias| < 2^51.
+struct RequantiseWide {
+  const int64_t* x;
+  ptrdiff_t x_m;
+  const int64_t* bias;
+  const float* scale;
+  bool per_column;
+  int32_t zero;    // fits dtype
+  uint32_t dtype;  // of y: i8, u8, i16, u16
+  void* y;
+  ptrdiff_t y_m;
+  int m, n;
+};
+
 // Window taps over a padded plane: element i of output row r at tap t is
 // plane[r * plane_row + offsets[t] + i]. Rows may be read up to kOverrun elements too far.
 template <class Word>
@@ -99,8 +114,9 @@ struct WordLevel {
 };
 
 // y = saturate(round to even(fused(a * first + fused(b * second + shift)))), or where it is a product
-// saturate(round to even((a - zero_a) * (b - zero_b) * first + shift)), each step rounded; of n elements, or one where
-// a step is 0.
+// saturate(round to even((a - zero_a) * (b - zero_b) * first + shift)), each step rounded. Of 16 bits: saturate(round to
+// even(v) + shift), where v is fused((a - zero_a) * first + (b - zero_b) * second), or the product without shift.
+// Of n elements, or one where a step is 0.
 struct Combine {
   uint32_t dtype;
   bool product;
@@ -127,6 +143,10 @@ struct SimdLevel {
   void (*gemm_i32)(const GemmI32&);
   void (*gemm_i8)(const GemmI8&);
   void (*requantise)(const Requantise&);
+  // 16-bit integers as their lower and upper bytes; sums[i] (+)= part[i] * 2^shift; and what becomes of such sums.
+  void (*split_bytes)(const void* x, uint8_t* low, uint8_t* high, size_t n);
+  void (*add_part)(int64_t* sums, const int32_t* part, int shift, bool accumulate, size_t n);
+  void (*requantise_wide)(const RequantiseWide&);
   void (*unary)(uint32_t code, float alpha, float beta, const float* x, float* y, size_t n);  // y == x allowed
   // sa, sb: 0 = one value for all, 1 = n values. func as in params::eltwise_func (binary ones).
   void (*binary)(uint32_t func, const float* a, int sa, const float* b, int sb, float* y, size_t n);
@@ -159,7 +179,7 @@ struct SimdLevel {
   // them or of i32. Where a step is 0, one value for all; zero: nullptr for none.
   void (*quantise)(uint32_t dtype, const float* x, int sx, const float* scale, int ss, const void* zero, int sz, void* y, size_t n);
   void (*dequantise)(uint32_t dtype, const void* x, int sx, const float* scale, int ss, const void* zero, int sz, float* y, size_t n);
-  // Two operands of i8 or u8, each with a scale and a zero point, as a quantised sum or product of them.
+  // Two operands of i8, u8, i16 or u16, each with a scale and a zero point, as a quantised sum or product of them.
   void (*combine)(const Combine&);
   void (*look_up)(const uint8_t* entries, const uint8_t* x, uint8_t* y, size_t n);  // y[i] = entries[x[i]], of 256
   // Truth values of one or two operands (functions of params::comparison; floats as f32).
@@ -190,6 +210,6 @@ bool use_simd(std::string_view name);
 // At least `bytes` of this thread's memory, 64-byte aligned, kept until its next request for the
 // same slot. Contents are zero at first and then whatever the slot held before.
 void* scratch(int slot, size_t bytes);
-enum ScratchSlot { kScratchPlane, kScratchPlan, kScratchColumns, kScratchPackA, kScratchPackB, kScratchSums, kScratchRow, kScratchWords, kScratchOtherWords, kScratchResult, kScratchSlots };
+enum ScratchSlot { kScratchPlane, kScratchPlan, kScratchColumns, kScratchPackA, kScratchPackB, kScratchSums, kScratchRow, kScratchWords, kScratchOtherWords, kScratchResult, kScratchPart, kScratchSlots };
 
 }  // namespace onedispatch::kernels
