@@ -28,8 +28,8 @@ from onedispatch.operators.declarations.formulas import (
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.families.elementwise import ACTIVATION_SCALARS
-from onedispatch.operators.families.matmul import finished, requantised_sums
 from onedispatch.operators.families.merges import BATCH_NORM
+from onedispatch.operators.families.product_costs import finished, requantised_sums
 from onedispatch.operators.families.window import (
     TAPS,
     WINDOW_SCALARS,

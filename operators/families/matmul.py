@@ -14,14 +14,9 @@ from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import DTYPES, FLOATS, NUMBERS, saturated
 from onedispatch.operators.declarations.formulas import (
     accumulated,
-    either,
-    operations,
     packed,
     parts_bytes,
     products,
-    summed,
-    vectors,
-    wide,
     widened,
     words,
 )
@@ -47,6 +42,7 @@ from onedispatch.operators.families.narrow_sums import (
     waiting,
     waiting_bytes,
 )
+from onedispatch.operators.families.product_costs import corrected, finished, finished_sums
 from onedispatch.operators.interface.merge import ACTIVATION
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import (
@@ -68,59 +64,6 @@ from onedispatch.transactions.base.phrases import counted
 Array = np.ndarray[Any, Any]
 
 
-def finished(results: e.Expr) -> e.Expr:
-    """Cycles of the last step for its ``results``: the bias, added to wide sums, and the activation."""
-    bias = e.present("bias") * words(results) * operations("bias")
-    return e.LAST * (bias + vectors(results, "out") * e.work("act", "out"))
-
-
-def requantised_sums(sums: e.Expr, scales: e.Expr, x: str) -> e.Expr:
-    """Cycles of making so many vectors of ``sums`` narrow, where there is a scale: so many vectors.
-
-    Converted to f32, multiplied by the scale, rounded to i32 again, the zero point added, and saturated.
-    ``scales`` are split into parts once. Of wide sums, which those of narrow ``x`` may be, both halves are
-    converted, and added.
-    """
-    conversion = e.device("i32_convert_cycles") + e.device("f32_convert_cycles")
-    narrowing, split = e.device("i32_convert_cycles"), e.device("f32_pack_cycles")
-    zero = e.present("out_zero") * e.device("i32_op_cycles")
-    halves = wide(x, "out") * (conversion + e.device("f32_op_cycles"))
-    per_vector = 2 * conversion + halves + e.device("f32_mul_cycles") - split + zero + narrowing
-    return e.named("requantised", e.present("scale") * (sums * per_vector + scales * split))
-
-
-def _finished_sums(sums: e.Expr, scales: e.Expr) -> e.Expr:
-    """Cycles of making so many vectors of 32-bit ``sums`` narrow, or f32: those are converted once, and
-    multiplied by the scale where there is one."""
-    # No type of integers multiplies at the price of f32: by it the result's type is told.
-    floats = 1 - e.differs(e.device("mul_cycles", "out"), e.device("f32_mul_cycles"))
-    of_bytes = e.named("bytes as floats", floats * (1 - e.differs(e.item_bytes("a"), 1)))
-    conversion, split = (
-        e.device("i32_convert_cycles") + e.device("f32_convert_cycles"),
-        e.device("f32_pack_cycles"),
-    )
-    scaled = e.present("scale") * (sums * (e.device("f32_mul_cycles") - split) + scales * split)
-    return either(of_bytes, sums * conversion + scaled, requantised_sums(sums, scales, "a"))
-
-
-def _corrected(m: e.Expr, k: e.Expr, n: e.Expr) -> e.Expr:
-    """Cycles of zero points: sums of the other matrix, each times its zero point, taken from every output.
-
-    Where one zero point is for all, so is one product per sum; one for each row (or column) of its own
-    matrix takes a product per output. Of wide sums there are twice as many words.
-    """
-
-    def one(zero: str, axis: str, other: str, inner: e.Expr, sums: e.Expr) -> e.Expr:
-        mul, op = e.device("i32_mul_cycles"), e.device("i32_op_cycles")
-        each = e.differs(e.stride(zero, axis), 0)
-        scaled = either(each, words(m * n), words(sums)) * mul
-        added = vectors(inner * sums, other) * summed(other)
-        return e.present(zero) * (added + scaled + words(m * n) * op)
-
-    both = one("a_zero", "m", "b", k, n) + one("b_zero", "n", "a", k, m)
-    return e.named("zero points", (1 + wide("a", "out")) * both)
-
-
 def _cost() -> e.Expr:
     """Operands are brought into blocks, multiplied in whole native products, and accumulated."""
     m, k, n = e.tile("m"), e.K_COUNT, e.tile("n")
@@ -133,9 +76,9 @@ def _cost() -> e.Expr:
         + products(m, k, n, "a", "b")
         + accumulated(m, n, "a", "out", waiting("out"))
         + widened(m, k, n, "a", "b", "out")
-        + _corrected(m, k, n)
+        + corrected(m, k, n)
         + e.named(
-            "last step", finished(m * n) + e.LAST * (scaled + zero + _finished_sums(words(m * n), words(n)))
+            "last step", finished(m * n) + e.LAST * (scaled + zero + finished_sums(words(m * n), words(n)))
         )
     )
 

@@ -38,8 +38,8 @@ from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.registry import MICROSOFT, maps
 from onedispatch.operators.families.elementwise import ACTIVATION_SCALARS, numpy_names
-from onedispatch.operators.families.matmul import finished
 from onedispatch.operators.families.merges import BIAS
+from onedispatch.operators.families.product_costs import finished
 from onedispatch.operators.families.segments import Segment, emit_segments
 from onedispatch.operators.interface.merge import ACTIVATION
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported

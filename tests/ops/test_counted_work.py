@@ -328,21 +328,6 @@ def test_products_run_in_whole_native_ones(device: Device) -> None:
     assert product(device, 64, 3, 64) == product(device, 64, k, 64)
 
 
-@DEVICES
-def test_accumulators_of_16_bits_times_8_are_added_up_by_256(device: Device) -> None:
-    """To sums of 64 bits: three operations on words. Those of 16 bits times 16 have as many by themselves."""
-
-    def scaled(k: int, dtype: Any) -> float:
-        a, b, scale = tensor("a", (16, k), np.int16), tensor("b", (k, 32), dtype), tensor("s", (1,))
-        return cycles(MatMul("p", a, b, tensor("y", (16, 32), np.int16), device, scale=scale), device)
-
-    words = 16 * 32 / device.constant("kernel.i32_lanes")
-    for dtype, rate, more in ((np.int8, "i16_i8", 2 * words * 3), (np.int16, "i16_i16", 0)):
-        products = 256 * 16 * 32 / device.constant(f"kernel.{rate}_macs_per_cycle")
-        assert scaled(512, dtype) - scaled(256, dtype) == products + more
-        assert scaled(256, dtype) - scaled(128, dtype) == products / 2
-
-
 # arXiv 2512.13282: MAC per cycle of single-core kernels.
 @pytest.mark.parametrize(
     ("device", "out", "m", "k", "n", "rate"),
