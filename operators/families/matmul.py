@@ -399,6 +399,11 @@ class MatMul(Operator):
 
     # -- reference -------------------------------------------------------------------------
 
+    def _sums_of_floats(self, a: Array, b: Array) -> Array:
+        if not self.narrow_sums:
+            return np.asarray(np.matmul(a, b))
+        return summed_floats(a, b, self.schedules[0].k_tile, self.output.dtype)
+
     def reference(self, *arrays: Array) -> Array:
         given = iter(arrays[2:])
         a, b = (x.reshape(t.shape) for x, t in zip(arrays[:2], self.inputs, strict=False))
@@ -406,10 +411,7 @@ class MatMul(Operator):
             return self._product_seen(a, b, *self.matrices)
         a, b = (a.T if self.trans_a else a), (np.swapaxes(b, -1, -2) if self.trans_b else b)
         if not self.of_integers:
-            left: Array = a.astype(np.float32)
-            k_tile = self.schedules[0].k_tile if self.narrow_sums else left.shape[-1]
-            sums = summed_floats(left, b.astype(np.float32), k_tile, self.output.dtype)
-            y = np.float32(self.alpha) * sums
+            y = np.float32(self.alpha) * self._sums_of_floats(a.astype(np.float32), b.astype(np.float32))
             y = y if self.bias is None else y + self.bias
             return (
                 self.activation.apply(y.astype(np.float32))

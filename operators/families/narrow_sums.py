@@ -48,11 +48,16 @@ def shift_of(scale: TensorSpec | None) -> int | None:
     return shifts[0] if shifts and (values == values[0]).all() else None
 
 
+def _rows(b: Array, first: int, count: int) -> Array:
+    """Rows of matrices, or members of a vector."""
+    return b[first : first + count] if b.ndim == 1 else b[..., first : first + count, :]
+
+
 def summed_floats(a: Array, b: Array, k_tile: int, dtype: np.dtype[Any]) -> Array:
     """``a @ b`` of float32; after every step but the last its sums are rounded to ``dtype``."""
     sums: Array = np.zeros((), np.float32)
     for step in range(0, a.shape[-1], k_tile):
-        made = np.matmul(a[..., step : step + k_tile], b[..., step : step + k_tile, :])
+        made = np.matmul(a[..., step : step + k_tile], _rows(b, step, k_tile))
         sums = made if step == 0 else sums.astype(dtype).astype(np.float32) + made
     return sums
 
@@ -63,7 +68,7 @@ def summed_integers(
     """``(a @ b + bias) / 2**shift + zero`` of int64, rounded half to even and saturated after every step."""
     stored = np.full((), zero, np.int64)
     for step in range(0, a.shape[-1], k_tile):
-        made = np.matmul(a[..., step : step + k_tile], b[..., step : step + k_tile, :])
+        made = np.matmul(a[..., step : step + k_tile], _rows(b, step, k_tile))
         sums = stored.astype(np.int64) * 2**shift + made + (bias if step == 0 else 0)
         stored = saturated(np.rint(sums / 2**shift), dtype)
     return stored
