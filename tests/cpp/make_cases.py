@@ -11,6 +11,7 @@ constants as ONNX has them, row-major, little-endian) and NAME.case, a text of `
     element DTYPE                          | where given: of the declared element types, the narrowest there
     device npu2
     tolerance ULP SCALE ABSOLUTE
+    kernel DIGEST                          | of the first parameter block, where there is one
     argument INDEX output BYTES            | kernel arguments, in order
     argument INDEX input BYTES TENSOR      | TENSOR counts the `input` lines below
     argument INDEX fixed BYTES OFFSET      | constant that is read as it is, at OFFSET of NAME.weights
@@ -41,6 +42,7 @@ from ml_dtypes import finfo
 if __package__ in (None, ""):
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
+from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.dtypes import DType, dtype_of
 from onedispatch.operators.declarations.functions import REDUCTIONS
 from onedispatch.operators.emission.overlay import overlay_transaction
@@ -410,6 +412,8 @@ def arguments(
 
 def write_files(path: Path, device: str, op: Operator, weights: bytearray, lines: list[str]) -> None:
     overlay = Xclbin(device, {0: overlay_transaction(find_device(device), op.image)})
+    words = [np.frombuffer(block, np.uint32) for block in op.parameter_blocks[:1]]
+    lines = [*lines, *(f"kernel {one[params.HEADER['kernel']]}" for one in words)]
     files = {
         "xclbin": overlay.to_bytes(),
         "txn": op.transaction(),

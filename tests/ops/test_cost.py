@@ -102,7 +102,7 @@ def test_search_and_simulator_agree_on_random_calls() -> None:
         schedule = random_schedule(nest, device, random)
         if schedule is None or schedule.inner_steps > 500:
             continue
-        block = BoundNest(schedule, dict.fromkeys(range(8), 1), 1, 0).param_block()
+        block = BoundNest(schedule, dict.fromkeys(range(8), 1), 1, 0).param_block
         wanted = expected(schedule)
         opened = core.device.from_description(device.description())
         setup, *charged = core.charged_cycles(block, opened, most=1 + min(64, 4 * len(wanted)))
@@ -124,7 +124,7 @@ def test_both_take_as_much_scratch_for_random_calls() -> None:
         schedule = random_schedule(nest, device, random)
         if schedule is None:
             continue
-        given = BoundNest(schedule, dict.fromkeys(range(8), 1), 1, 0).param_block()
+        given = BoundNest(schedule, dict.fromkeys(range(8), 1), 1, 0).param_block
         block, taken = np.frombuffer(given, "<u4").copy(), 4 * schedule.scratch_words
         room = device.count("core.data_memory_bytes") - device.count("core.stack_bytes")
         opened = core.device.from_description(device.description())
@@ -161,7 +161,7 @@ def test_both_agree_on_members_at_fractions() -> None:
         schedule = random_schedule(up_sampling(random), device, random)
         if schedule is None:
             continue
-        block = BoundNest(schedule, dict.fromkeys(range(8), 1), 1, 0).param_block()
+        block = BoundNest(schedule, dict.fromkeys(range(8), 1), 1, 0).param_block
         _, *charged = core.charged_cycles(block, device.name, most=2)
         assert charged == expected(schedule), schedule.explain()
 

@@ -147,13 +147,7 @@ class OperatorCase {
   std::string name() const { return base_.filename().string(); }
   const std::string& op_type() const { return op_type_; }
   const std::string& element() const { return element_; }  // the narrowest declared type; "": not said
-  // The kernel of its first operation, by the digest in its parameter block.
-  uint32_t kernel() const {
-    const std::vector<uint8_t> block = file("params");
-    uint32_t digest = 0;
-    std::memcpy(&digest, block.data() + 4 * params::header::kernel, sizeof digest);
-    return digest;
-  }
+  uint32_t kernel() const { return kernel_; }  // the digest in its first parameter block
   const Tensor& input(size_t i) const { return inputs.at(i); }
   bool is_answered() const { return answered_; }
   const Tensor& answer() const { return answer_; }  // where is_answered()
@@ -296,6 +290,7 @@ class OperatorCase {
     if (key == "operator") words >> op_type_;
     if (key == "element") words >> element_;
     if (key == "device") words >> device_;
+    if (key == "kernel") words >> kernel_;
     if (key == "tolerance") words >> ulp_ >> scale_ >> absolute_;
     if (key == "argument") {
       uint32_t index = 0;
@@ -369,6 +364,7 @@ class OperatorCase {
 
   std::filesystem::path base_;
   std::string op_type_, element_, device_;
+  uint32_t kernel_ = 0;
   double ulp_ = 0, scale_ = 0, absolute_ = 0;
   std::map<uint32_t, Argument> arguments_;
   uint32_t output_argument_ = 0, outputs_ = 0;  // the first of several is looked at
