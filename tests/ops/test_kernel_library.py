@@ -7,6 +7,7 @@ Its kernel asks for what ours do not: five inputs, two outputs, an auxiliary ten
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +22,6 @@ from onedispatch.operators.codegen.genheader import specs_header
 from onedispatch.operators.codegen.headers import include_folder
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations import kernel as declarations
-from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.functions import ACTIVATIONS
 from onedispatch.operators.declarations.kernel import MAX_CYCLES, Kernel, Scalar, Tensor, chooses
 from onedispatch.operators.declarations.params import HEADER
@@ -170,12 +170,18 @@ def executed(
     buffers = buffers_of(op, arrays)
     if scratch_at is not None:
         entry = next(entry for entry in op.arg_map() if entry.kind is ArgKind.CONST_KERNEL_PARAM_INPUT)
-        block = np.frombuffer(buffers[entry.xrt_arg_idx], np.uint32).copy()
-        block[entry.offset // 4 + params.HEADER["scratch"]] = reg.CORE_VIEW_MEMORY + scratch_at
-        buffers[entry.xrt_arg_idx] = block.tobytes()
+        sent = buffers[entry.xrt_arg_idx]
+        buffers[entry.xrt_arg_idx] = with_scratch(op, sent, reg.CORE_VIEW_MEMORY + scratch_at)
     after = run_buffers(op.device, op.transaction(), buffers, overlay)
     total, spread = (np.frombuffer(data[: op.output.device_bytes], np.float32) for data in after[:2])
     return total.reshape(op.shape), spread.reshape(op.shape)
+
+
+def with_scratch(op: Blend, sent: bytes, at: int) -> bytes:
+    """What shims bring, with scratch at another address in the parameter block."""
+    changed, (block,) = bytearray(sent), op.parameter_blocks
+    struct.pack_into("<I", changed, sent.index(block[: 4 * HEADER["scratch"]]) + 4 * HEADER["scratch"], at)
+    return bytes(changed)
 
 
 def inputs_of(op: Blend) -> list[Array]:
@@ -266,9 +272,7 @@ def test_scratch_ends_before_the_stack(library: Path) -> None:
     room = DEVICE.count("core.data_memory_bytes") - DEVICE.count("core.stack_bytes")
     last = reg.CORE_VIEW_MEMORY + room - 4 * op.schedules[0].scratch_words
     for at, fits in ((last, True), (last + 4, False), (reg.CORE_VIEW_MEMORY + 0xFFFC, False)):
-        words = np.frombuffer(buffers[block], "<u4").copy()
-        words[HEADER["scratch"]] = at
-        buffers[block] = words.tobytes()
+        buffers[block] = with_scratch(op, buffers[block], at)
         if fits:
             run_buffers(DEVICE, op.transaction(), buffers, overlay_for(op))
             continue
