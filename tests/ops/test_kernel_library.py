@@ -28,12 +28,14 @@ from onedispatch.operators.declarations.params import HEADER
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.operators.declarations.statuses import STATUSES, error_class
 from onedispatch.operators.declarations.tensor import TensorSpec
+from onedispatch.operators.emission.context import context
 from onedispatch.operators.emission.image import Image, merged
 from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.index_space import F32, OUTPUT, Access, Dim, Operand, contiguous_strides
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import ArgKind, Device, find_device
+from onedispatch.transactions.analysis.check import check_bytes
 from onedispatch.transactions.machine import registers as reg
 from tests.devices import device_of
 from tests.ops.case import Array
@@ -203,6 +205,23 @@ def test_a_kernel_in_c_with_all_that_a_declaration_holds(library: Path) -> None:
         wanted = sum(w * x for w, x in zip(weights, straight, strict=False)) + sum(weights[5:]) + 120 * 0.125
         np.testing.assert_allclose(total, wanted, rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(spread, np.max(straight, axis=0) - np.min(straight, axis=0))
+
+
+class Twice(Blend):
+    """The same work again, after which the first one's descriptors hold the second's."""
+
+    def nests(self) -> list[Nest]:
+        return 2 * super().nests()
+
+
+def test_a_block_of_several_pieces_is_followed_to_the_cores(library: Path) -> None:
+    """``txn check`` knows what they do with locks by then: no descriptor may still be in use."""
+    _core.load_kernel_library(str(library))
+    op = Twice(SHAPE, [1.0])
+    buffers = buffers_of(op, inputs_of(op))
+    known = context(op.device, {len(buffers) - 1: buffers[-1]}, op.image)
+    found = check_bytes(op.transaction(), dict(enumerate(map(len, buffers))), known)
+    assert [str(finding) for finding in found] == []
 
 
 def test_scratch_lies_wherever_the_device_has_memory(library: Path) -> None:

@@ -335,9 +335,9 @@ class Order:
 
     def _use_of_block(self, tile: Tile, use: BdUse, key: Resource, begins: int) -> LockUse | None:
         known = self._cores[tile]
-        # The last piece of a block has come; those before it came right before it.
+        # A block has come, in one piece or in several; what it does with locks, the first one says.
         ahead = vars(use.bd)["base"] - known.parameters_at // 4
-        if ahead < 0 or ahead % known.words or use.pattern.length != known.words:
+        if ahead < 0 or ahead % known.words or use.pattern.length % known.words:
             return None
         words = self._content(key, begins - ahead, known.words)
         return None if words is None else self._uses[tile](words, tile[0], tile[1] - registers.FIRST_CORE_ROW)
@@ -391,9 +391,9 @@ class Order:
 
 
 def _plain(step: Step, length: int) -> bool:
-    """Whether a step moves just ``length`` words in a row, wherever its task stands."""
+    """Whether a step moves ``length`` words in a row, or more, wherever its task stands."""
     if step.use is None:
         return False
     shape = step.use.pattern
     row = len(shape.dims) == 1 and shape.dims[0][1] == 1 and not shape.zeros
-    return row and shape.iteration is None and shape.length == length
+    return row and shape.iteration is None and shape.length >= length
