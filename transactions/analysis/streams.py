@@ -39,7 +39,7 @@ class Streams:
 
     def __init__(self, routes: Routes, constants: Mapping[int, bytes]) -> None:
         self._routes, self._constants = routes, constants
-        self._known: dict[tuple[int, tuple[int, int], int], tuple[Written | Delivered, ...] | None] = {}
+        self._known: dict[tuple[int, int, tuple[int, int], int], tuple[Written | Delivered, ...] | None] = {}
 
     def carries_packets(self, column: int, channel: int) -> bool:
         return self._routes.takes_packets((column, registers.SHIM_ROW), channel)
@@ -51,7 +51,7 @@ class Streams:
         data = self._constants.get(argument[0], b"")[argument[1] : argument[1] + 4 * length]
         if len(data) < 4 * length:
             return None
-        key = (column, argument, length)
+        key = (column, channel, argument, length)
         if key not in self._known:
             words = tuple(memoryview(data).cast("I"))
             try:
@@ -74,7 +74,7 @@ class Streams:
                 break
             control = bd.unpack_fields(registers.CONTROL_PACKET_FIELDS, [words[at + 1]])
             count = 0 if control["operation"] == _READ else control["beats"]
-            data = words[at + _HEADERS : at + _HEADERS + count]
+            data = tuple(words[i] for i in range(at + _HEADERS, at + _HEADERS + count))
             at += _HEADERS + count
             if last is not None and (tiles, control["offset"]) == (last[0], last[1] + 4 * len(last[2])):
                 last = Written(tiles, last.offset, (*last.words, *data))
