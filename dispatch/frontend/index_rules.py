@@ -72,9 +72,9 @@ def one_hot_axis(facts: Facts) -> None:
 
 
 def not_negative(facts: Facts) -> None:
-    """OneHot's depth, TopK's k: how many there are to be, also where only the run computes it."""
+    """OneHot's depth (cut towards 0), TopK's k: how many, also where only the run computes it."""
     given = facts.value(1)
-    if given is not None and given.size == 1 and given.item() < 0:
+    if given is not None and given.size == 1 and not -1 < given.item() < 2**63:  # NaN is no count either
         facts.refuse(facts.input_name(1), given.item(), "0 or more")
 
 

@@ -16,6 +16,7 @@ from math import prod
 from onedispatch.operators.declarations import params
 from onedispatch.operators.declarations.kernel import MAX_DIMS
 from onedispatch.operators.declarations.params import (
+    CADENCE_LAST,
     CADENCE_NONE,
     CADENCE_ONCE,
     CADENCE_STEP,
@@ -71,14 +72,14 @@ def lock_use(words: Words, column: int, row: int) -> LockUse | None:
         at = HEADER[name]
         port = unpack_fields(PORT_FIELDS, words[at : at + PORT_WORDS])
         cadence, acquire, release = port["cadence"], port["acquire"], port["release"]
-        if cadence > CADENCE_ONCE:
+        if cadence > (CADENCE_LAST if name == _PORTS[params.PORT_OUT] else CADENCE_ONCE):
             return None
         if cadence == CADENCE_NONE:
             continue
         if not all(reg.CORE_VIEW_LOCKS <= lock < reg.CORE_VIEW_LOCKS + empty for lock in (acquire, release)):
             return None
         acquire, release = acquire - reg.CORE_VIEW_LOCKS, release - reg.CORE_VIEW_LOCKS
-        times = 1 if cadence == CADENCE_ONCE else tiles
+        times = 1 if cadence == CADENCE_ONCE else tiles  # of the last steps alone too: each tile has one
         if cadence == CADENCE_STEP:
             times *= words[HEADER["inner_steps"]]
         taken[acquire] = taken.get(acquire, 0) + times

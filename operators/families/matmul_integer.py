@@ -56,7 +56,7 @@ def _zeros(
 
 @maps("QLinearMatMul", dtypes=NARROW, notes="scales and zero points of B per column, where 2-D; any K")
 def map_qlinear_matmul(node: NodeSpec, lowering: Lowering) -> None:
-    (a, b), output = narrow_of(node, 0, 3), node.outputs[0]
+    (a, b), output = narrow_of(node, 0, 3, wider=True), node.outputs[0]
     given = [node.input(index) for index in range(8)]
     if output is None or any(tensor is None for tensor in given):
         raise Unsupported("QLinearMatMul without one of its tensors")

@@ -72,17 +72,18 @@ def bytes_of(node: NodeSpec, index: int, accepted: Sequence[str] = BYTES) -> Ten
     return tensor
 
 
-def narrow_of(node: NodeSpec, x: int, w: int) -> tuple[TensorSpec, TensorSpec]:
-    """Inputs ``x`` and ``w`` of a product, and its first output, of 8 or 16 bits: w of 8 where x has 8.
+def narrow_of(node: NodeSpec, x: int, w: int, *, wider: bool = False) -> tuple[TensorSpec, TensorSpec]:
+    """Inputs ``x`` and ``w`` of a product, of 8 or 16 bits: where x has 8, so have w and the first output.
 
-    Raises ``Unsupported`` for others.
+    ``wider``: the output may have 16 even then. Raises ``Unsupported`` for others.
     """
     first = bytes_of(node, x, NARROW)
     whole = first.element.itemsize == 1
     accepted = BYTES if whole else NARROW
     made = node.outputs[0]
-    if made is not None and made.element.itemsize < 4 and str(made.dtype) not in accepted:
-        raise Unsupported(f"{node.op_type} of {first.dtype} to {made.dtype}", ", ".join(accepted))
+    results = NARROW if wider else accepted
+    if made is not None and made.element.itemsize < 4 and str(made.dtype) not in results:
+        raise Unsupported(f"{node.op_type} of {first.dtype} to {made.dtype}", ", ".join(results))
     return first, bytes_of(node, w, accepted)
 
 

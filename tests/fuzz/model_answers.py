@@ -71,6 +71,7 @@ ANSWERED = (
     ),
     Deviation("Can broadcast 0 by 0 or 1", "it has kept the dimensions of an empty tensor that was reduced"),
     Deviation("ratio must be in the range", "at inference a ratio that is computed is never read"),
+    Deviation("Depth is negative", "it says so of a depth of 0 too: a OneHot of no columns"),
     Deviation("Integer division by zero", "ONNX says nothing of it, and its reference evaluator computes"),
     Deviation("Axes input is null", "an input without a name is one that is left out"),
     Deviation(r"Invalid sequence length: .*\[0,0\]", "of a tensor without elements no sequence is looked at"),

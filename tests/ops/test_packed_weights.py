@@ -88,4 +88,5 @@ def test_four_bits_are_read_as_four() -> None:
     one = model(drawn(INT4, k, n), scales(k // 128, n), None, axis=0, block_size=128)
     report = ran(one).last_run
     assert report is not None
-    assert report.ddr_bytes_read < 1.2 * (k * n // 2 + k // 128 * n * 4 + ROWS * k * 4)
+    # Control packets and parameter blocks come too, 70,000 bytes; a byte a weight were 131,072 more.
+    assert report.ddr_bytes_read < 1.5 * (k * n // 2 + k // 128 * n * 4 + ROWS * k * 4)

@@ -28,7 +28,7 @@ def charged(schedule: Schedule, declared: Declared) -> list[int]:
     kernel = schedule.nest.kernel
     _core.register_kernel(spec_data(kernel), {"prepare": prepare_for(declared)})
     try:
-        block = BoundNest(schedule, dict.fromkeys(range(8), 1), 1, 0).param_block()
+        block = BoundNest(schedule, dict.fromkeys(range(8), 1), 1, 0).param_block
         return list(_core.charged_cycles(block, _core.device.from_description(DEVICE.description()), most=2))
     finally:
         _core.unregister_kernel(kernel.name)

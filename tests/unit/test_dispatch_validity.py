@@ -99,6 +99,7 @@ INVALID: list[tuple[str, tuple[Array, ...], dict[str, Any], str]] = [
         {"const": (1,)},
         r"input 1 \('x1'\): given -3; accepted: 0 or more",
     ),
+    ("OneHot", (ints(0, 1), np.full(1, np.nan, np.float32), f(2)), {}, r"given nan; accepted: 0 or more"),
     ("OneHot", (ints(0, 1), ints(-3), f(2)), {}, r"input 1 \('x1'\): given -3; accepted: 0 or more"),
     (
         "ReverseSequence",
