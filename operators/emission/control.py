@@ -16,6 +16,7 @@ Stream headers say where packets go (5 bits):
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from onedispatch.transactions.machine import bd
 from onedispatch.transactions.machine import registers as reg
@@ -59,6 +60,7 @@ def feed_header() -> int:
     return bd.packet_header(FEED)
 
 
+@cache
 def register(kind: str, block: str, index: int = 0) -> int:
     """The offset of a register in tiles of a kind."""
     found = reg.TILES[kind].block[block]

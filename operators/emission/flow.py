@@ -147,15 +147,8 @@ def _stream_of(column: int) -> Queue:
 
 def address(column: int, row: int, block: str, index: int = 0) -> int:
     """Of a register, or of the first word of a BD."""
-    offset, stride = _block(("shim", "mem")[row] if row < reg.FIRST_CORE_ROW else "core", block)
-    return (column << reg.COLUMN_SHIFT | row << reg.ROW_SHIFT) + offset + index * stride
-
-
-@cache
-def _block(kind: str, block: str) -> tuple[int, int]:
-    """Offset in a tile of that kind, and stride, of a block of registers."""
-    found = reg.TILES[kind].block[block]
-    return found.offset, found.stride
+    offset = control.register(("shim", "mem")[row] if row < reg.FIRST_CORE_ROW else "core", block, index)
+    return (column << reg.COLUMN_SHIFT | row << reg.ROW_SHIFT) + offset
 
 
 @cache

@@ -10,7 +10,7 @@ import numpy as np
 from onedispatch.operators.declarations.registry import MICROSOFT, Inferred, maps
 from onedispatch.operators.families.elementwise import Array, Eltwise
 from onedispatch.operators.families.matmul import emit_product, is_wide
-from onedispatch.operators.families.qlinear import NARROW, constant, narrow_of
+from onedispatch.operators.families.qlinear import NARROW, constant, narrow_of, zero_of
 from onedispatch.operators.families.quantise import Along, Dequantise, Quantise
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 
@@ -90,5 +90,4 @@ def _zero(node: NodeSpec, index: int, x: TensorSpec, lowering: Lowering) -> Tens
     """A zero point of the type of ``x``; None where all are 0."""
     if node.input(index) is None:
         return None
-    value = constant(node, index)
-    return lowering.const(np.asarray(value, x.dtype).reshape(-1)) if np.any(value) else None
+    return zero_of(constant(node, index), x, lowering)

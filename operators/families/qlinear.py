@@ -87,6 +87,19 @@ def narrow_of(node: NodeSpec, x: int, w: int, *, wider: bool = False) -> tuple[T
     return first, bytes_of(node, w, accepted)
 
 
+def unary_of(node: NodeSpec, accepted: Sequence[str] = BYTES) -> tuple[TensorSpec, TensorSpec, Scale, Scale]:
+    """What a function of one tensor reads and makes, of types that are ``accepted``, and their scales.
+
+    Raises ``Unsupported`` for other types, and for scales that are computed or several.
+    """
+    return bytes_of(node, 0, accepted), result_of(node, accepted), scale_of(node, 1), scale_of(node, 3)
+
+
+def zero_of(values: int | Array, x: TensorSpec, lowering: Lowering) -> TensorSpec | None:
+    """Zero points as a tensor of the type of ``x``; None where all are 0."""
+    return lowering.const(np.asarray(values, x.dtype).reshape(-1)) if np.any(values) else None
+
+
 def broadcast_shape(node: NodeSpec, *tensors: TensorSpec | None) -> tuple[int, ...]:
     """What the tensors broadcast to. Raises ``Unsupported`` where they do not."""
     shapes = [tensor.shape for tensor in tensors if tensor is not None]
@@ -164,7 +177,7 @@ def _polynomial(x: Array, terms: tuple[float, ...]) -> Array:
 
 
 def _map_unary(node: NodeSpec, lowering: Lowering, function: Callable[[Array], Array]) -> None:
-    x, output, read, written = bytes_of(node, 0), result_of(node), scale_of(node, 1), scale_of(node, 3)
+    x, output, read, written = unary_of(node)
 
     def entry(numbers: Array) -> Array:
         return written.integers(function(read.floats(numbers)), output.dtype)

@@ -23,8 +23,8 @@ from onedispatch.operators.families.qlinear import (
     SCALED,
     Scale,
     bytes_of,
-    result_of,
-    scale_of,
+    unary_of,
+    zero_of,
 )
 from onedispatch.operators.families.quantise import Along, Dequantise, Quantise
 from onedispatch.operators.families.window import along_of, window
@@ -32,11 +32,6 @@ from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorS
 from onedispatch.transactions.base.phrases import counted
 
 _WIDE = np.dtype(np.float32)
-
-
-def emit_zero(scale: Scale, x: TensorSpec, lowering: Lowering) -> TensorSpec | None:
-    """The zero point as a tensor of the type of ``x``; None for 0."""
-    return lowering.const(np.array([scale.zero], x.dtype)) if scale.zero else None
 
 
 def emit_whole_average(
@@ -47,8 +42,8 @@ def emit_whole_average(
     factor = read.scale / (written.scale * np.float32(pixels))
     options: dict[str, Any] = {
         "scale": lowering.const(np.array([factor], np.float32)),
-        "out_zero": emit_zero(written, x, lowering),
-        "b_zero" if last else "a_zero": emit_zero(read, x, lowering),
+        "out_zero": zero_of(written.zero, x, lowering),
+        "b_zero" if last else "a_zero": zero_of(read.zero, x, lowering),
     }
     if last:
         n, c = x.shape[0], x.shape[-1]
@@ -81,7 +76,7 @@ def _emit_windows(
     if len(along) > 2:
         raise Unsupported(f"{node.op_type} over three dimensions", "one or two")
     floats = lowering.temp(_WIDE, x.shape)
-    zero = emit_zero(read, x, lowering)
+    zero = zero_of(read.zero, x, lowering)
     operands = [x, lowering.const(np.array(read.scale)), *([] if zero is None else [zero])]
     lowering.emit(Dequantise(name, operands, floats, device, Along()))
     averages, quotients, placed = (lowering.temp(_WIDE, output.shape) for _ in range(3))
@@ -114,8 +109,7 @@ def _pixels(node: NodeSpec) -> Inferred:
     notes=f"channels_last; {SCALED}",
 )
 def map_qlinear_global_average_pool(node: NodeSpec, lowering: Lowering) -> None:
-    x, output = bytes_of(node, 0, NARROW), result_of(node, NARROW)
-    read, written = scale_of(node, 1), scale_of(node, 3)
+    x, output, read, written = unary_of(node, NARROW)
     last = bool(node.attr("channels_last", 0))
     emit_whole_average(node.name, x, read, written, output, lowering, last)
 
@@ -150,7 +144,7 @@ def _windows(node: NodeSpec) -> Inferred:
     notes=f"one or two dimensions, count_include_pad; no channels_last, no ceil_mode; {SCALED}",
 )
 def map_qlinear_average_pool(node: NodeSpec, lowering: Lowering) -> None:
-    x, output, read, written = bytes_of(node, 0), result_of(node), scale_of(node, 1), scale_of(node, 3)
+    x, output, read, written = unary_of(node)
     for attribute in ("channels_last", "ceil_mode"):
         if node.attr(attribute, 0):
             raise Unsupported(f"QLinearAveragePool with {attribute}", f"{attribute} of 0")

@@ -31,7 +31,7 @@ from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, de
 from onedispatch.operators.declarations.registry import MICROSOFT, maps
 from onedispatch.operators.families.elementwise import Array
 from onedispatch.operators.families.movement import emit_narrow, emit_wide
-from onedispatch.operators.families.qlinear import BYTES, SCALED, Scale, bytes_of, result_of, scale_of
+from onedispatch.operators.families.qlinear import BYTES, SCALED, Scale, unary_of
 from onedispatch.operators.families.rows import LENGTH, ROW_TENSOR, SIDEWAYS, middle_axis_nest
 from onedispatch.operators.families.table import COPIES, ENTRIES
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
@@ -182,7 +182,7 @@ def _axes(node: NodeSpec, rank: int) -> tuple[int, int]:
     notes=f"any axis, rows that a core holds; {SCALED}",
 )
 def map_qlinear_softmax(node: NodeSpec, lowering: Lowering) -> None:
-    x, output, read, written = bytes_of(node, 0), result_of(node), scale_of(node, 1), scale_of(node, 3)
+    x, output, read, written = unary_of(node)
     first, stop = axes = _axes(node, len(x.shape))
     length = prod(x.shape[first:stop])
     if not math.isfinite(factor(written)):

@@ -469,7 +469,8 @@ class _Walk:
             if isinstance(one, Written):
                 for tile in one.tiles:
                     self._packet(op, tile, one)
-        self.packets = 0
+        if carried:
+            self.packets = 0
 
     def _carried(
         self, streams: Streams, hit: Target, chain: tuple[BdUse, ...]
@@ -492,9 +493,7 @@ class _Walk:
     def _packet(self, op: int, tile: Tile, one: Written) -> None:
         at = tile[0] << registers.COLUMN_SHIFT | tile[1] << registers.ROW_SHIFT | one.offset
         self.packets += 1
-        number = self.packets
         self.block(op, at, one.words)
-        self.packets = max(number, self.packets)
 
     def _chain(self, tile: Tile, kind: str, start: int) -> tuple[tuple[BdUse, ...], str]:
         chain: list[BdUse] = []
