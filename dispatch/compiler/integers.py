@@ -37,7 +37,7 @@ from onedispatch.dispatch.rules.integers import (
     ends,
 )
 from onedispatch.dispatch.rules.match import Index
-from onedispatch.dispatch.rules.words import an_output, did_not_fire, read_elsewhere
+from onedispatch.dispatch.rules.words import STAYS, an_output, did_not_fire, read_elsewhere
 from onedispatch.operators.declarations.registry import MICROSOFT
 from onedispatch.transactions import Device
 
@@ -231,25 +231,25 @@ class _Pass:
                 for reader in index.readers.get(node.outputs[0], ()):
                     splice.remark(node, self._why(graph, reader, node.outputs[0]))
                 if node.outputs[0] in graph.output_names:
-                    splice.remark(node, f"stays: {an_output(node.outputs[0], node.name)}")
+                    splice.remark(node, f"{STAYS}{an_output(node.outputs[0], node.name)}")
         return splice.result()
 
     def _why(self, graph: Graph, node: Node | None, name: str) -> str:
         """Why the node on the other side of a value in floats has not become one of integers."""
         if node is None:
-            return f"stays: {name} is an input of the model in floats"
+            return f"{STAYS}{name} is an input of the model in floats"
         miss = self.misses.get(node.name)
         if miss is not None:
             return did_not_fire(miss.group.name, f"{miss.reason} ({node.name})")
         if _is_quantiser(node) or _is_dequantiser(node):
-            return f"stays: {node.name} has another scale, or another type"
+            return f"{STAYS}{node.name} has another scale, or another type"
         if node.op_type in _HOME:
             return did_not_fire(_HOME[node.op_type][0].name, f"{node.name} reads floats")
         if node.op_type in MOVERS:
             accepted = MOVERS[node.op_type].accepted
             wanted = f"{accepted}, and " if accepted else ""
-            return f"stays: {node.name} ({node.op_type}) moves integers only by {wanted}one scale"
-        return f"stays: {node.name} ({node.op_type}) computes in floats"
+            return f"{STAYS}{node.name} ({node.op_type}) moves integers only by {wanted}one scale"
+        return f"{STAYS}{node.name} ({node.op_type}) computes in floats"
 
 
 def _chosen(

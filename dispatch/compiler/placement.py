@@ -10,7 +10,7 @@ from onedispatch.dispatch.compiler.executable import NodePlacement
 from onedispatch.dispatch.compiler.mapping import Unit
 from onedispatch.dispatch.compiler.partition import Region
 from onedispatch.dispatch.frontend.graph import Graph, Node
-from onedispatch.dispatch.rules.words import took
+from onedispatch.dispatch.rules.words import STAYS, took
 from onedispatch.transactions.base.phrases import counted
 
 
@@ -75,7 +75,10 @@ def _together(unit: Unit, others: Sequence[str]) -> str:
 def _remark(graph: Graph, node: Node, unit: Unit) -> str:
     """What was tried beside: rules that nearly took the node; merges that nearly took the unit it begins."""
     missed = unit.missed if node is unit.nodes[0] else ()
-    return "; ".join(filter(None, (graph.remarks.get(node.name, ""), *missed)))
+    remark = graph.remarks.get(node.name, "")
+    if unit.merges and remark.startswith(STAYS) and _kind(unit) not in ("dequantise", "quantise"):
+        remark = ""  # it did not: another kernel reads or makes integers itself
+    return "; ".join(filter(None, (remark, *missed)))
 
 
 def _joined(graph: Graph, model: Node, pieces: Sequence[tuple[Node, Unit]]) -> NodePlacement:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+STAYS = "stays: "  # begins what is said of a DequantizeLinear or QuantizeLinear that no rule takes
+
 
 def took(what: str, others: Iterable[str]) -> str:
     """``what`` is a rule or a merge by its name; ``others`` are the nodes that it took with this one."""

@@ -35,8 +35,9 @@ class Scale:
         return np.asarray(self.scale * (x.astype(np.int32) - self.zero).astype(np.float32), np.float32)
 
     def integers(self, values: Array, dtype: np.dtype[Any]) -> Array:
-        """``values`` [float32] as integers: quotients rounded to even, saturated."""
-        return saturated(np.rint((values / self.scale).astype(np.float64)) + self.zero, dtype)
+        """``values`` [float32] as integers: quotients rounded to even, saturated; NaN is the least."""
+        quotients = (values / self.scale).astype(np.float64)
+        return saturated(np.rint(np.where(np.isnan(quotients), -np.inf, quotients)) + self.zero, dtype)
 
 
 def scale_of(node: NodeSpec, index: int, zero_index: int | None = None) -> Scale:

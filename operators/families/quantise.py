@@ -34,7 +34,7 @@ from onedispatch.operators.families.elementwise import (
 )
 from onedispatch.operators.families.resize import Repeat
 from onedispatch.operators.families.table import Table, every_byte
-from onedispatch.operators.interface.merge import ACTIVATION, Merge
+from onedispatch.operators.interface.merge import ACTIVATION, Merge, refuse_applied
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 from onedispatch.operators.scheduling.nest import Nest
@@ -55,25 +55,37 @@ def _between() -> e.Expr:
     return e.device("i32_convert_cycles") + e.device("f32_convert_cycles")
 
 
+def to_integers(zero: e.Expr | float) -> e.Expr:
+    """Cycles of a vector of words: a division, a rounding, a zero point where there is one, a narrowing that
+    saturates."""
+    return (
+        e.device("f32_div_cycles")
+        + _between()
+        + zero * e.device("i32_op_cycles")
+        + e.device("i32_convert_cycles")
+    )
+
+
+def to_floats(zero: e.Expr | float) -> e.Expr:
+    """Cycles of a vector of words: a difference where there is a zero point, a float, a product."""
+    return zero * e.device("i32_op_cycles") + _between() + e.device("f32_mul_cycles")
+
+
 def _operands(run: e.Expr) -> e.Expr:
     return _widened("x0", run) + _widened("x1", run) + e.present("x2") * _widened("x2", run)
 
 
 def _quantise_cost() -> e.Expr:
-    """Of every vector of words: a division and a rounding to integers, which saturate when made narrow."""
     precision, twice = e.scalar("precision"), 2 * e.device("bf16_convert_cycles")
     wider = 2 * e.device("f16_convert_cycles") - twice
     rounding = e.differs(precision, 0) * twice + many(precision) * wider
-    zero = e.present("x2") * e.device("i32_op_cycles")
-    vector = e.device("f32_div_cycles") + rounding + _between() + zero + e.device("i32_convert_cycles")
+    vector = to_integers(e.present("x2")) + rounding
     return mapped(("x0", "x1", "x2"), lambda rows, run: rows * (_operands(run) + words(run) * vector))
 
 
 def _dequantise_cost() -> e.Expr:
-    """Of every vector of words: a difference, a float, a product, a function; narrow results are made of
-    those."""
-    zero = e.present("x2") * e.device("i32_op_cycles")
-    vector = zero + _between() + e.device("f32_mul_cycles")
+    """Of every vector of words: a float, a function; narrow results are made of those."""
+    vector = to_floats(e.present("x2"))
     narrow = e.differs(e.item_bytes("out"), WORD_BYTES)
 
     def row(run: e.Expr) -> e.Expr:
@@ -259,7 +271,7 @@ def _quantises(_: Any, reader: Any) -> bool:
     return isinstance(reader, Quantise)
 
 
-def _constants(op: Any) -> list[Array]:
+def constants_of(op: Any) -> list[Array]:
     """The scale, and the zero point if there is one. Raises ``Unsupported`` for several or computed ones."""
     for tensor in op.inputs[1:]:
         if tensor.value is None or tensor.size != 1:
@@ -275,7 +287,7 @@ def _as_table(first: Any, reader: Any) -> Any:
             raise Unsupported(f"{tensor} between scales", "int8, uint8")
     if reader.inputs[0].name != first.output.name or reader.inputs[0].shape != x.shape:
         raise Unsupported(f"{reader.inputs[0]} of {x}", "every element once")
-    scales, entries = (_constants(first), _constants(reader)), every_byte(x.dtype)
+    scales, entries = (constants_of(first), constants_of(reader)), every_byte(x.dtype)
     floats = first.of_elements(entries, *scales[0])
     table = reader.of_elements(floats, *scales[1])
     known = TensorSpec(f"{output.name}//table", table.dtype, table.shape, table)
@@ -286,13 +298,28 @@ def _as_table(first: Any, reader: Any) -> Any:
 TABULATED = Merge("table", _quantises, _as_table)
 
 
+def _reads_integers(first: Any, reader: Any) -> bool:
+    return bool(reader.reads_integers and reader.inputs[0].name == first.output.name)
+
+
+def _of_integers(first: Any, reader: Any) -> Any:
+    refuse_applied(first, "none before it")
+    if first.output.dtype != np.float32:
+        raise Unsupported(f"{first.output} between", "float32")
+    return reader.of_integers(first.inputs[0], *constants_of(first))
+
+
+# A kernel that makes its own floats of integers.
+INTEGERS = Merge("integers", _reads_integers, _of_integers)
+
+
 class Dequantise(_Scaled):
     """``act((x - zero point) * scale)``; inputs x, scales, and zero points of x's type."""
 
     kind = "dequantise"
     kernel: ClassVar[Kernel] = DEQUANTISE
     applies_activation = True
-    merges: ClassVar[tuple[Merge, ...]] = (TABULATED, ACTIVATION)
+    merges: ClassVar[tuple[Merge, ...]] = (TABULATED, INTEGERS, ACTIVATION)
 
     @property
     def scalars(self) -> dict[str, float | str]:

@@ -19,7 +19,6 @@ from onedispatch.operators.families.conv_integer import IntegerConv, Meaning
 from onedispatch.operators.families.elementwise import KERNEL, Eltwise, View
 from onedispatch.operators.families.matmul import MatMul
 from onedispatch.operators.families.matmul_nbits import MatMulNBits
-from onedispatch.operators.families.normalise import Normalise
 from onedispatch.operators.families.pool import Pool
 from onedispatch.operators.families.qlinear import Scale
 from onedispatch.operators.families.quantise import Along, Dequantise, Quantise
@@ -295,24 +294,6 @@ def test_a_largest_of_nine_is_nine_comparisons(device: Device) -> None:
 def test_quotients_and_roots_cost_what_their_digits_take(device: Device, function: str) -> None:
     costs = [device.constant(f"kernel.{dtype}_{function}_cycles") for dtype in ("bf16", "f16", "f32")]
     assert costs[0] < costs[1] < costs[2]
-
-
-@DEVICES
-def test_a_residual_is_one_more_walk_of_every_row(device: Device) -> None:
-    x, r, y = (tensor(name, (8, 250)) for name in "xry")
-    parameters = [tensor(name, (250,)) for name in "sb"]
-    alone = Normalise("n", [x, *parameters], y, device, sizes=(1, 8, 250), epsilon=1e-5)
-    lanes, div, root = (device.constant(f"kernel.f32_{n}") for n in ("lanes", "div_cycles", "sqrt_cycles"))
-    # Six loops: the residual is added, the rest added up, centred, its squares added up, divided by the
-    # deviation, scaled and moved. Both sums are combined across lanes, and three times something is divided.
-    vector = 1 + 1 + 1 + (19 + 1) + 19 + (19 + 1)
-    across = 2 * np.log2(lanes) * (1 + 1)
-    row = 6 * 10 + np.ceil(250 / lanes) * vector + across + 3 * div + root
-    summed = cycles(alone.with_residual(x, r), device)
-    assert summed == 100 + 8 * row
-    assert summed - cycles(alone, device) == 8 * (10 + np.ceil(250 / lanes))
-    # Where the sum is a result, it is stored there instead of where the rows are held.
-    assert cycles(alone.with_residual(x, r, tensor("t", (8, 250))), device) == summed
 
 
 def product(device: Device, m: int, k: int, n: int, dtype: Any = np.int8, out: Any = np.int32) -> float:

@@ -16,17 +16,19 @@ from onedispatch.dispatch.compiler import mapping
 from onedispatch.operators.families.conv import Conv
 from onedispatch.operators.families.elementwise import Eltwise
 from onedispatch.operators.families.matmul import MatMul
+from onedispatch.operators.families.normalise import Normalise
 from onedispatch.operators.families.quantise import Dequantise
 from onedispatch.operators.families.reduce import Reduce
 from onedispatch.operators.interface.operator import Operator
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
-OPERATORS = (Eltwise, MatMul, Conv, Reduce, Dequantise)  # with merges of their own
+OPERATORS = (Eltwise, MatMul, Conv, Reduce, Dequantise, Normalise)  # with merges of their own
 # Operands: x, r, m of the run; w, k and the like are constants.
 SHAPES = {
     "x": (4, 8), "r": (4, 8), "m": (8, 8), "w": (8, 8), "k": (4, 8), "b": (8,), "o": (4, 1), "c": (), "z": (),
     "u": (1, 1, 1), "image": (1, 4, 6, 6), "kernel": (3, 4, 3, 3), "filters": (3, 4, 3, 3), "s": (3,),
+    "byte_odd": (4, 6), "t": (6,),
     "byte_x": (4, 8), "byte_w": (8, 8), "byte_m": (8, 8), "byte_z": (), "d": (), "e": (8,), "g": (),
     "half_x": (4, 8), "half_w": (8, 8), "half_image": (1, 4, 6, 2), "half_rows": (1, 4, 6, 1),
 }  # fmt: skip
@@ -34,7 +36,7 @@ SHAPES = {
 TYPES = {"half": np.float16, "byte": np.uint8}
 OF_THE_RUN = (
     *("x", "r", "m", "d", "e", "image", "filters"),
-    *("byte_x", "byte_m", "half_x", "half_image", "half_rows"),
+    *("byte_x", "byte_m", "byte_odd", "half_x", "half_image", "half_rows"),
 )
 
 # By merge: nodes that it takes, and nodes that it does not, with the condition that fails.
@@ -51,6 +53,15 @@ FIRES = {
         "q = DequantizeLinear(byte_x, c, byte_z)\n p = Tanh(q)\n y = QuantizeLinear(p, g, byte_z)",
         "q = DequantizeLinear(byte_x, c)\n p = Exp(q)\n y = QuantizeLinear(p, g)",
         "p = DequantizeLinear(byte_x, c)\n y = QuantizeLinear(p, g, byte_z)",
+    ],
+    "dequantise_integers": [
+        "p = DequantizeLinear(byte_x, c, byte_z)\n y = LayerNormalization(p, b, b)",
+        "p = DequantizeLinear(byte_x, c)\n y = MeanVarianceNormalization<axes=[1]>(p)",
+    ],
+    "normalise_quantise": [
+        "p = LayerNormalization(x, b, b)\n y = QuantizeLinear(p, g, byte_z)",
+        "q = DequantizeLinear(byte_x, c)\n p = LayerNormalization(q, b)\n y = QuantizeLinear(p, g)",
+        "q = Add(x, r)\n p = LayerNormalization(q, b)\n y = QuantizeLinear(p, g)",
     ],
     "matmul_as_floats": ["p = MatMulInteger(byte_x, byte_w, byte_z)\n y = Cast<to=1>(p)"],
     "matmul_scale": [
@@ -91,6 +102,7 @@ KEEPS = {
 KINDS = {
     "eltwise_residual": "normalise",
     "dequantise_table": "table",
+    "dequantise_integers": "normalise",
 }  # what both become, where it is not of the producer's kind
 STOPS = [
     ("matmul_bias", "p = MatMul(x, w)\n y = Add(p, r)", "r is no constant: a product would get a residual"),
@@ -109,6 +121,18 @@ STOPS = [
         "p = DequantizeLinear(byte_x, d)\n y = QuantizeLinear(p, g)",
         "one constant scale and one constant zero point",
     ),
+    ("dequantise_integers", "p = DequantizeLinear(byte_x, d)\n y = LayerNormalization(p, b)", "one constant"),
+    (
+        "dequantise_integers",
+        "p = DequantizeLinear(byte_x, c)\n q = Relu(p)\n y = LayerNormalization(q, b)",
+        "relu is applied to the result of dequantise already",
+    ),
+    (
+        "dequantise_integers",
+        "p = DequantizeLinear(byte_odd, c)\n y = LayerNormalization(p, t)",
+        "rows of whole words",
+    ),
+    ("normalise_quantise", "p = LayerNormalization(x, b)\n y = QuantizeLinear(p, d)", "one constant scale"),
     (
         "matmul_as_floats",
         "p = MatMulInteger(byte_x, byte_w)\n q = Neg(p)\n s = Cast<to=1>(p)\n "

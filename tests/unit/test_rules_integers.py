@@ -447,11 +447,21 @@ def test_integers_are_never_nan() -> None:
 def test_inspect_says_what_stays_and_why() -> None:
     model = Model()
     model.integers("x", SHAPE)
-    model.node("Erf", ["x"], ["made"])
+    model.node("LogSoftmax", ["x"], ["made"])
     model.quantised("y", "made")
     rows = od.InferenceSession(model.proto(*outputs_of(model)), fallback="error").placement
     (row,) = (one for one in rows if one.node == "n_y")
-    assert "stays: n_made (Erf) computes in floats" in row.remark
+    assert "stays: n_made (LogSoftmax) computes in floats" in row.remark
+
+
+def test_what_a_merge_takes_does_not_stay() -> None:
+    model = Model()
+    model.integers("x", SHAPE)
+    model.node("Erf", ["x"], ["made"])
+    model.quantised("y", "made")
+    rows = od.InferenceSession(model.proto(*outputs_of(model)), fallback="error").placement
+    assert {row.reason.partition(" ")[2].partition(" ")[0] for row in rows} == {"table"}
+    assert not any("stays" in row.remark for row in rows)
 
 
 def test_models_without_integers_are_as_they_were() -> None:

@@ -745,7 +745,7 @@ constexpr uint32_t finish = 3;
 }  // namespace scalar
 }  // namespace moments
 namespace normalise {
-constexpr uint32_t digest = 0xF4C0D576;
+constexpr uint32_t digest = 0x272692C3;
 constexpr uint32_t dim_b = 40;
 constexpr uint32_t dim_o = 41;
 constexpr uint32_t x = 42;
@@ -768,6 +768,10 @@ constexpr uint32_t epsilon = 98;
 constexpr uint32_t centre = 99;
 constexpr uint32_t sections = 100;
 constexpr uint32_t length = 101;
+constexpr uint32_t x_scale = 102;
+constexpr uint32_t x_zero = 103;
+constexpr uint32_t out_scale = 104;
+constexpr uint32_t out_zero = 105;
 namespace dim {
 constexpr uint32_t b = 0;
 constexpr uint32_t o = 1;
@@ -785,6 +789,10 @@ constexpr uint32_t epsilon = 0;
 constexpr uint32_t centre = 1;
 constexpr uint32_t sections = 2;
 constexpr uint32_t length = 3;
+constexpr uint32_t x_scale = 4;
+constexpr uint32_t x_zero = 5;
+constexpr uint32_t out_scale = 6;
+constexpr uint32_t out_zero = 7;
 }  // namespace scalar
 }  // namespace normalise
 namespace pool {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::normalise: x and out chunk [T_b][T_o][length], scale and bias [T_o][sections] or [length], rows whole in
-// their chunks; the residual and the total as x. Computed in f32, rounded once.
+// their chunks; the residual and the total as x. Computed in f32, rounded once; integers become floats row by row, and
+// so do floats integers.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -25,6 +26,8 @@ class Normalise final : public Kernel {
         residual_(setup.operands[operand::residual]),
         writes_total_(setup.operands[operand::total].present != 0),
         out_(setup.operands[operand::out].dtype),
+        read_(stands_for(setup, operand::x, scalar::x_scale, scalar::x_zero, params::normalise::x_scale)),
+        written_(stands_for(setup, operand::out, scalar::out_scale, scalar::out_zero, params::normalise::out_scale)),
         dim_o_(setup.roles[1]),
         epsilon_(setup.f32(scalar::epsilon)),
         centre_(setup.scalars[scalar::centre] != 0),
@@ -45,6 +48,8 @@ class Normalise final : public Kernel {
     if (writes_total_ && !residual_.present) reject(setup, setup.spec->operands[operand::total].at, "total", "accepted: one beside a residual");
     if (bias_.present && !scale_.present) reject(setup, setup.spec->operands[operand::bias].at, "bias", "accepted: one beside a scale");
     for (const uint32_t which : {operand::scale, operand::bias}) check_parameter(setup, which);
+    if (residual_.present && read_.scale != 0.0f) reject(setup, setup.spec->operands[operand::residual].at, "residual", "accepted: one beside floats");
+    exact_ = sections_ == 0 && (read_.scale != 0.0f || is_word(x_.dtype));
   }
 
   void check(const Call& call) const override {
@@ -54,23 +59,28 @@ class Normalise final : public Kernel {
 
   void run(const Call& call) const override {
     const size_t elements = static_cast<size_t>(batches_) * static_cast<size_t>(rows_) * static_cast<size_t>(width_);
-    const float* x = words_in<float>(x_, call, 0, static_cast<int64_t>(elements), kScratchWords);
-    const Result<float> result(out_, call, elements);
+    const bool reads = read_.scale != 0.0f, writes = written_.scale != 0.0f;
+    auto* line = reads || writes ? static_cast<float*>(scratch(kScratchRow, static_cast<size_t>(width_) * 4)) : nullptr;
+    const float* x = reads ? line : words_in<float>(x_, call, 0, static_cast<int64_t>(elements), kScratchWords);
+    const Result<float> result(writes ? params::dtype::f32 : out_, call, elements);
     if (residual_.present) {
-      float* total = writes_total_ ? reinterpret_cast<float*>(call.operand[operand::total]) : result.words;
+      float* total = writes_total_ ? reinterpret_cast<float*>(call.operand[operand::total]) : summed(result.words, writes, elements);
       simd().binary(params::eltwise_func::add_, x, 1, residual_.f32_in(call), 1, total, elements);
       x = total;
     }
     const float* scale = place(scale_, call);
     const float* bias = place(bias_, call);
-    float* out = result.words;
     for (int b = 0; b < batches_; ++b) {
-      for (int o = 0; o < rows_; ++o, x += width_, out += width_) {
-        const ptrdiff_t at = sections_ == 0 ? 0 : static_cast<ptrdiff_t>(o) * sections_;
-        row(x, scale == nullptr ? nullptr : scale + at, bias == nullptr ? nullptr : bias + at, out);
+      for (int o = 0; o < rows_; ++o) {
+        const ptrdiff_t at = sections_ == 0 ? 0 : static_cast<ptrdiff_t>(o) * sections_, from = (static_cast<ptrdiff_t>(b) * rows_ + o) * width_;
+        const auto n = static_cast<size_t>(width_);
+        if (reads) simd().dequantise(x_.dtype, x_.in(call) + from * element_bytes(x_.dtype), 1, &read_.scale, 0, &read_.zero, 0, line, n);
+        float* out = writes ? line : result.words + from;
+        row(reads ? line : x + from, scale == nullptr ? nullptr : scale + at, bias == nullptr ? nullptr : bias + at, out);
+        if (writes) simd().quantise(out_, line, 1, &written_.scale, 0, &written_.zero, 0, call.out + from * element_bytes(out_), n);
       }
     }
-    result.finish();
+    if (!writes) result.finish();
   }
 
  private:
@@ -89,6 +99,28 @@ class Normalise final : public Kernel {
     }
   }
 
+  // What integers stand for: the lower bytes of `zero` are those of a narrower one.
+  struct Scale {
+    float scale;
+    int32_t zero;
+  };
+
+  static Scale stands_for(const Setup& setup, uint32_t which, uint32_t scale, uint32_t zero, uint32_t word) {
+    const Scale found{setup.f32(scale), static_cast<int32_t>(setup.scalars[zero])};
+    const uint32_t dtype = setup.operands[which].dtype;
+    if ((found.scale != 0.0f) == is_float(dtype)) reject(setup, word, "scale", "accepted: 0 for floats, that of integers");
+    const int32_t values = 1 << (8 * std::min(element_bytes(dtype), 2u));
+    const bool with_sign = dtype == params::dtype::i8 || dtype == params::dtype::i16;
+    const int32_t least = is_float(dtype) ? 0 : with_sign ? -values / 2 : 0, most = is_float(dtype) ? 0 : least + values - 1;
+    if (found.zero < least || found.zero > most) reject(setup, word + 1, "zero", "accepted: " + std::to_string(least) + " to " + std::to_string(most));
+    return found;
+  }
+
+  // Where sums of rows and the residual are held that are no result: apart from results that are integers.
+  static float* summed(float* results, bool writes, size_t elements) {
+    return writes ? static_cast<float*>(scratch(kScratchOtherWords, elements * 4)) : results;
+  }
+
   const float* place(const Operand& given, const Call& call) const {
     if (!given.present) return nullptr;
     const int64_t o = call.origin[dim_o_];
@@ -98,6 +130,11 @@ class Normalise final : public Kernel {
 
   void row(const float* x, const float* scale, const float* bias, float* out) const {
     namespace mode = params::reduce_mode;
+    if (exact_) {
+      simd().normal_row({centre_, epsilon_, scale, bias, x, out, length_});
+      std::fill(out + length_, out + width_, 0.0f);
+      return;
+    }
     const auto n = static_cast<size_t>(length_);
     const auto count = static_cast<float>(length_);
     if (centre_) {
@@ -125,9 +162,11 @@ class Normalise final : public Kernel {
 
   Operand x_, scale_, bias_, residual_;
   bool writes_total_;
-  uint32_t out_, dim_o_;
+  uint32_t out_;
+  Scale read_, written_;
+  uint32_t dim_o_;
   float epsilon_;
-  bool centre_;
+  bool centre_, exact_ = false;
   int sections_;
   int batches_ = 0, rows_ = 0, width_ = 0, length_ = 0;
 };

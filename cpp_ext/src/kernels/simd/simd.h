@@ -130,6 +130,18 @@ struct Combine {
   size_t n;
 };
 
+// y = (x - mean) / sqrt(variance + epsilon) * scale + bias, to the bit of what onnxruntime computes; the mean and its
+// difference only where it is to be centred, scale and bias (not without a scale): nullptr for none. y == x allowed.
+struct NormalRow {
+  bool centre;
+  float epsilon;
+  const float* scale;
+  const float* bias;
+  const float* x;
+  float* y;
+  int n;
+};
+
 struct SimdLevel {
   const char* name;
   WordLevel<float> f32;
@@ -181,6 +193,7 @@ struct SimdLevel {
   void (*dequantise)(uint32_t dtype, const void* x, int sx, const float* scale, int ss, const void* zero, int sz, float* y, size_t n);
   // Two operands of i8, u8, i16 or u16, each with a scale and a zero point, as a quantised sum or product of them.
   void (*combine)(const Combine&);
+  void (*normal_row)(const NormalRow&);
   void (*look_up)(const uint8_t* entries, const uint8_t* x, uint8_t* y, size_t n);  // y[i] = entries[x[i]], of 256
   // Truth values of one or two operands (functions of params::comparison; floats as f32).
   void (*compare)(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, uint8_t* y, size_t n);

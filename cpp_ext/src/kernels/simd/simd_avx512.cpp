@@ -86,6 +86,7 @@ OD_INLINE F even_lanes(F a, F b) {
 #include "level_math.h"
 #include "level_integers.h"
 #include "level_quantise.h"
+#include "level_normal.h"
 #include "level_sums.h"
 #include "level_rows.h"
 #include "level_windows.h"

@@ -51,6 +51,7 @@ OD_INLINE F even_lanes(F a, F b) { return F{a[0], a[2], b[0], b[2]}; }
 #include "level_math.h"
 #include "level_integers.h"
 #include "level_quantise.h"
+#include "level_normal.h"
 #include "level_sums.h"
 #include "level_rows.h"
 #include "level_windows.h"
