@@ -61,7 +61,10 @@ def _cost() -> e.Expr:
     scaled = (1 - parted) * scale  # in a walk of its own
     last = either(parted, section * vectors(length / section, "x"), line) * mul
     mean = e.named("mean", centre * (1 + exact * (_PAIR - 1)) * op)  # of a vector added to it
-    per_row = (2 + centre) * e.device("f32_div_cycles") + e.device("f32_sqrt_cycles") + parted * section * mul
+    # By how many elements there are: a quotient where it is exact, else the product with a constant.
+    by_count = (1 + centre) * either(exact, e.device("f32_div_cycles"), e.device("f32_mul_cycles"))
+    root = e.device("f32_div_cycles") + e.device("f32_sqrt_cycles")
+    per_row = by_count + root + parted * section * mul
     moves, lanes = e.device("f32_move_cycles"), e.device("f32_lanes")
     across = e.halvings(e.smallest(length, lanes)) * ((1 + centre) * moves + mean + op)
     integers = reads * (

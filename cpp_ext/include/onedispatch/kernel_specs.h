@@ -3987,7 +3987,7 @@ static const od_scalar_spec od_normalise_scalars[] = {
     {"out_scale", 104, OD_SCALAR_F32, 0.0, INFINITY, 0, 4, 0},
     {"out_zero", 105, OD_SCALAR_I32, -32768.0, 65535.0, 0, 4, 0},
 };
-/* call_cycles + tile(b) * tile(o) * ((1 + present(residual) + 2 * centre + (1 - parted) * present(scale) + parted * max(sections, 1) + (1 - parted) * 1) * row_cycles + line * (mean + (1 + exact + present(residual) + centre + present(bias)) * op + (1 + (1 - parted) * present(scale)) * mul) + (parted * max(sections, 1) * ceil(count(x, *length) / max(sections, 1) / x's lanes) + (1 - parted) * line) * mul + (2 + centre) * f32_div_cycles + f32_sqrt_cycles + parted * max(sections, 1) * mul + halvings(min(count(x, *length), f32_lanes)) * ((1 + centre) * f32_move_cycles + mean + op) + reads * (row_cycles + ceil(count(x, *length) / x's lanes) * x's convert_cycles + ceil(count(x, *length) / i32_lanes) * (1 * i32_op_cycles + i32_convert_cycles + f32_convert_cycles + f32_mul_cycles)) + writes * (row_cycles + ceil(count(x, *length) / i32_lanes) * (f32_div_cycles + i32_convert_cycles + f32_convert_cycles + 1 * i32_op_cycles + i32_convert_cycles)))
+/* call_cycles + tile(b) * tile(o) * ((1 + present(residual) + 2 * centre + (1 - parted) * present(scale) + parted * max(sections, 1) + (1 - parted) * 1) * row_cycles + line * (mean + (1 + exact + present(residual) + centre + present(bias)) * op + (1 + (1 - parted) * present(scale)) * mul) + (parted * max(sections, 1) * ceil(count(x, *length) / max(sections, 1) / x's lanes) + (1 - parted) * line) * mul + (1 + centre) * (exact * f32_div_cycles + (1 - exact) * f32_mul_cycles) + f32_div_cycles + f32_sqrt_cycles + parted * max(sections, 1) * mul + halvings(min(count(x, *length), f32_lanes)) * ((1 + centre) * f32_move_cycles + mean + op) + reads * (row_cycles + ceil(count(x, *length) / x's lanes) * x's convert_cycles + ceil(count(x, *length) / i32_lanes) * (1 * i32_op_cycles + i32_convert_cycles + f32_convert_cycles + f32_mul_cycles)) + writes * (row_cycles + ceil(count(x, *length) / i32_lanes) * (f32_div_cycles + i32_convert_cycles + f32_convert_cycles + 1 * i32_op_cycles + i32_convert_cycles)))
  * reads: x_scale != 0
  * writes: out_scale != 0
  * op: reads * f32_op_cycles + (1 - reads) * x's op_cycles
@@ -4222,12 +4222,62 @@ static const od_step od_normalise_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_SCALAR, 1, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 4, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 4, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_DEVICE, 8, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_SCALAR, 4, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
+    {OD_OP_SCALAR, 4, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 0.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_BYTES, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_DIFFERS, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_SUB, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 6, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 8, 0, 0, 0.0},
     {OD_OP_DEVICE, 9, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_SCALAR, 2, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 0.0},
@@ -4393,7 +4443,7 @@ static const char* const od_normalise_constants[] = {"call_cycles", "row_cycles"
 enum { OD_NORMALISE_B = 0, OD_NORMALISE_O = 1 };
 enum { OD_NORMALISE_X = 0, OD_NORMALISE_SCALE = 1, OD_NORMALISE_BIAS = 2, OD_NORMALISE_RESIDUAL = 3, OD_NORMALISE_OUT = 4, OD_NORMALISE_TOTAL = 5 };
 enum { OD_NORMALISE_EPSILON = 0, OD_NORMALISE_CENTRE = 1, OD_NORMALISE_SECTIONS = 2, OD_NORMALISE_LENGTH = 3, OD_NORMALISE_X_SCALE = 4, OD_NORMALISE_X_ZERO = 5, OD_NORMALISE_OUT_SCALE = 6, OD_NORMALISE_OUT_ZERO = 7 };
-static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0x272692C3u, od_normalise_dims, 2, 0, 0, od_normalise_operands, 6, 0, 0, od_normalise_scalars, 8, od_normalise_cost, 374, od_normalise_scratch, 11, 0, od_normalise_constants, 16, 106, 128, 2816, OD_PRINT_NO};
+static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0x272692C3u, od_normalise_dims, 2, 0, 0, od_normalise_operands, 6, 0, 0, od_normalise_scalars, 8, od_normalise_cost, 424, od_normalise_scratch, 11, 0, od_normalise_constants, 16, 106, 128, 2816, OD_PRINT_NO};
 static const od_axis_spec od_pool_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_pool_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_operands[] = {

@@ -136,18 +136,18 @@ class Normalise final : public Kernel {
       return;
     }
     const auto n = static_cast<size_t>(length_);
-    const auto count = static_cast<float>(length_);
+    const float part = 1.0f / static_cast<float>(length_);
     if (centre_) {
-      simd().affine(x, 1.0f, -simd().f32.reduce_row(mode::sum_, x, length_) / count, out, n);
+      simd().affine(x, 1.0f, -simd().f32.reduce_row(mode::sum_, x, length_) * part, out, n);
       x = out;
     }
-    const float variance = simd().f32.reduce_row(mode::sum_square_, x, length_) / count;
+    const float variance = simd().f32.reduce_row(mode::sum_square_, x, length_) * part;
     const float inverse = 1.0f / std::sqrt(variance + epsilon_);
     if (sections_ != 0) {
-      const size_t part = n / static_cast<size_t>(sections_);
+      const size_t section = n / static_cast<size_t>(sections_);
       for (int j = 0; j < sections_; ++j) {
-        const size_t first = static_cast<size_t>(j) * part;
-        simd().affine(x + first, scale == nullptr ? inverse : inverse * scale[j], bias == nullptr ? 0.0f : bias[j], out + first, part);
+        const size_t first = static_cast<size_t>(j) * section;
+        simd().affine(x + first, scale == nullptr ? inverse : inverse * scale[j], bias == nullptr ? 0.0f : bias[j], out + first, section);
       }
     } else {
       simd().affine(x, inverse, 0.0f, out, n);
