@@ -29,6 +29,11 @@ Array = np.ndarray[Any, Any]
 Step = tuple[int, int, int]  # (a, den, start): output j of an axis is element floor(a*j/den) + start
 
 _WEIGHTED = numpy_names(FLOATS)  # of linear and cubic
+_CUT = (
+    "int8",
+    "uint8",
+    "int32",
+)  # of linear without antialias, as onnxruntime has them: floats, cut towards 0
 
 
 class Repeat(Eltwise):
@@ -223,15 +228,18 @@ def _filter(node: NodeSpec) -> Filter:
     "Resize",
     "Upsample",
     dtypes=MOVED,
-    notes=f"every mode and coordinate transformation; linear and cubic of {', '.join(_WEIGHTED)}",
+    notes=f"every mode and coordinate transformation; linear and cubic of {', '.join(_WEIGHTED)}; "
+    f"linear without antialias of {', '.join(_CUT)} too",
 )
 def map_resize(node: NodeSpec, lowering: Lowering) -> None:
     x, output = node.input(0), node.outputs[0]
     if x is None or output is None:
         raise Unsupported(f"{node.op_type} without its data or its result", "both")
     filtered, outside = _filter(node), float(node.attr("extrapolation_value", 0.0))
-    if filtered.mode != "nearest" and str(x.dtype) not in _WEIGHTED:
-        raise Unsupported(f"{node.op_type} of {x.dtype} with mode {filtered.mode}", ", ".join(_WEIGHTED))
+    cut = _CUT if filtered.mode == "linear" and not filtered.antialias else ()
+    if filtered.mode != "nearest" and str(x.dtype) not in (*_WEIGHTED, *cut):
+        how = f"{'antialiased, ' if filtered.antialias else ''}mode {filtered.mode}"
+        raise Unsupported(f"{node.op_type} of {x.dtype} with {how}", ", ".join((*_WEIGHTED, *cut)))
     if outside and (carried(x)[1] > 1 or not isfinite(outside)):
         raise Unsupported(
             f"extrapolation_value {outside} of {x.dtype}", "0, or elements of 32 bits and a finite value"

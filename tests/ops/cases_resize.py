@@ -90,6 +90,12 @@ def weighted() -> list[Case]:
         ),
         resized(f32(1, 2, 4, 5, 6), scales=[1, 1, 2, 1.5, 0.5], mode="linear"),
         resized(f32(1, 32, 40, 40), scales=[1, 1, 2, 2], mode="linear"),
+        # Made of floats that are exact, and cut towards 0.
+        *(
+            resized(Input((2, 3, 5, 7), kind), scales=[1, 1, 2, 4], mode="linear")
+            for kind in ("uint8", "int8")
+        ),
+        resized(Input((2, 3, 6, 9), "int32"), scales=[1, 1, 0.5, 2], mode="linear"),
         by_reference(
             resized(f32(1, 1, 4, 4), scales=[1, 1, 1.3, 2.4], mode="linear",
                     coordinate_transformation_mode="half_pixel_symmetric")
