@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.runtime.report import RunReport
     from onedispatch.dispatch.tools.compare import Comparison
 
+EXACT_SUMS = models.SUMS[0]
 Model = Annotated[
     str, typer.Argument(help="An .onnx file, a file of `onedispatch compile`, or a light model's name.")
 ]
@@ -48,21 +49,22 @@ def open_model(
     shapes: list[str] | None,
     cast_policy: str = "error",
     precision: str = EXACT,
+    sums: str = EXACT_SUMS,
 ) -> models.CompiledModel:
     """A compiled model from whatever ``name`` is: our file, an ONNX file, a light model.
 
-    Raises ``InputError`` for a file of ours that was compiled for another ``precision``.
+    Raises ``InputError`` for a file of ours that was compiled for another ``precision``, or other ``sums``.
     """
     path = Path(name)
     if path.is_file():
         with path.open("rb") as file:
             ours = file.read(len(MAGIC)) == MAGIC
         if ours:
-            return _of_precision(load(path), precision)
+            return _compiled_for(load(path), precision, sums)
     with out.working(f"compiling {name} for {device}"):
         bound = out.parse_shapes(shapes)
         return models.compile_model(
-            _onnx(path), device, precision, fallback, shapes=bound, cast_policy=cast_policy
+            _onnx(path), device, precision, fallback, shapes=bound, cast_policy=cast_policy, sums=sums
         )
 
 
@@ -76,10 +78,14 @@ def _onnx(path: Path) -> Any:
     return path
 
 
-def _of_precision(compiled: models.CompiledModel, precision: str) -> models.CompiledModel:
-    if precision not in (EXACT, compiled.precision):
-        given = f"{compiled.precision!r}, which the file was compiled for"
-        raise InputError("--precision", repr(precision), given, "compile the ONNX file again")
+def _compiled_for(compiled: models.CompiledModel, precision: str, sums: str) -> models.CompiledModel:
+    for option, wanted, default, own in (
+        ("--precision", precision, EXACT, compiled.precision),
+        ("--sums", sums, EXACT_SUMS, compiled.sums),
+    ):
+        if wanted not in (default, own):
+            given = f"{own!r}, which the file was compiled for"
+            raise InputError(option, repr(wanted), given, "compile the ONNX file again")
     return compiled
 
 
@@ -119,6 +125,7 @@ def run(
     fallback: out.Fallback = "cpu",
     cast_policy: out.CastPolicy = "error",
     precision: out.Precision = EXACT,
+    sums: out.Sums = EXACT_SUMS,
     threads: out.Threads = None,
     kernel_seconds: out.KernelSeconds = None,
     print_bytes: traces.PrintBytes = None,
@@ -139,7 +146,7 @@ def run(
     traces.check_target(trace)
     comparison.check_threshold(threshold, compare)
     graph = comparison.graph_of(model, _onnx) if compare else None
-    compiled = open_model(model, device, fallback, shape, cast_policy, precision)
+    compiled = open_model(model, device, fallback, shape, cast_policy, precision, sums)
     session = InferenceSession(
         compiled,
         threads=threads,
@@ -218,6 +225,7 @@ def compile(
     fallback: out.Fallback = "cpu",
     cast_policy: out.CastPolicy = "error",
     precision: out.Precision = EXACT,
+    sums: out.Sums = EXACT_SUMS,
     json: out.Json = False,
 ) -> None:
     """Compile a model into a file that runs without ONNX.
@@ -226,7 +234,7 @@ def compile(
     new shape when they run.
     """
     start = time.perf_counter()
-    compiled = open_model(model, device, fallback, shape, cast_policy, precision)
+    compiled = open_model(model, device, fallback, shape, cast_policy, precision, sums)
     seconds = time.perf_counter() - start
     compiled.save(output)
     counts = dict(Counter(row.device for row in compiled.placement))
@@ -245,6 +253,7 @@ def inspect(
     fallback: out.Fallback = "cpu",
     cast_policy: out.CastPolicy = "error",
     precision: out.Precision = EXACT,
+    sums: out.Sums = EXACT_SUMS,
     full: Annotated[bool, typer.Option("--full", help="Arg maps and schedules of every operator.")] = False,
     html: Annotated[
         Path | None, typer.Option("--html", help="Write the same as one HTML page, which needs nothing else.")
@@ -257,7 +266,7 @@ def inspect(
     Of others: what they became, alone, together with others, by a rule or by their function body; and which
     rules nearly fit.
     """
-    compiled = open_model(model, device, fallback, shape, cast_policy, precision)
+    compiled = open_model(model, device, fallback, shape, cast_policy, precision, sums)
     if not compiled.executables:
         bound = {
             info.name: tuple(d if isinstance(d, int) else 1 for d in info.shape or ())
@@ -273,6 +282,7 @@ def inspect(
         _as_dict(*row, room)
         | {
             "precision": compiled.precision,
+            "sums": compiled.sums,
             "dimension_names": _sizes(compiled, row[1]),
             "device_notes": notes,
         }

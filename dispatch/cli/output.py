@@ -46,6 +46,12 @@ Precision = Annotated[
     str,
     typer.Option(help="bf16: float32 tensors are computed in bfloat16, between float32 inputs and outputs."),
 ]
+Sums = Annotated[
+    str,
+    typer.Option(
+        help="narrow: products keep sums in the type of their results between steps, as published kernels do."
+    ),
+]
 KernelSeconds = Annotated[
     float | None,
     typer.Option(help="What a call of a kernel from outside may take before the run ends; 60 by default."),

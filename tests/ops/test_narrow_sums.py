@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
 
 import onedispatch as od
+from onedispatch.dispatch.cli import app
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.families.matmul import MatMul
 from onedispatch.operators.families.narrow_sums import shift_of
@@ -130,3 +133,19 @@ def test_a_user_asks_for_it(tmp_path: Path) -> None:
         assert np.array_equal(answer(scale, "exact"), answer(scale, "narrow")) == same
     with pytest.raises(od.InputError, match=r"sums.*'exact', 'narrow'"):
         od.compile(quantised(1), sums="short")
+
+
+def test_the_command_line_has_them(tmp_path: Path) -> None:
+    def invoke(*arguments: str) -> Any:
+        return CliRunner().invoke(app, list(arguments))
+
+    source, target = str(tmp_path / "m.onnx"), str(tmp_path / "m.od")
+    onnx.save(quantised(2.0**-13), source)
+    assert invoke("compile", source, "-o", target, "--sums", "narrow").exit_code == 0
+    assert od.load(target).sums == "narrow"
+    (row,) = json.loads(invoke("inspect", target, "--json").stdout)
+    assert row["sums"] == "narrow"
+    assert invoke("run", target, "--random", "--sums", "narrow").exit_code == 0
+    assert invoke("compile", source, "-o", target).exit_code == 0
+    refused = invoke("run", target, "--random", "--sums", "narrow")
+    assert isinstance(refused.exception, od.InputError) and "--sums" in str(refused.exception)
