@@ -202,9 +202,9 @@ class HostRegion:
         reads, outputs = self._edges(nodes)
         values = [self._value(n) for n in reads]
         results = [self._value(n) for n in outputs]
-        _insist_on_native(values, results)
         inline = _inlined({n: self._constants[n] for n in reads if n in self._constants})
         fed = [v for v in values if v.name not in inline]
+        _insist_on_native(fed, results)
         touched = self._touched(nodes)
         try:
             engine = self._started(nodes, fed, results, inline, touched)

@@ -24,6 +24,8 @@ Array = np.ndarray[Any, Any]
 Feed = dict[str, Array]
 
 TYPES = {
+    "u4": QuantType.QUInt4,
+    "s4": QuantType.QInt4,
     "u8": QuantType.QUInt8,
     "s8": QuantType.QInt8,
     "u16": QuantType.QUInt16,

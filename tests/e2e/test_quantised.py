@@ -93,6 +93,18 @@ def test_static_quantisation(network: str, scheme: Scheme, tmp_path: Path) -> No
     assert np.abs(units).max() <= (1.5 if wide else 0), f"{np.abs(units).max():.2f} units of the output"
 
 
+@pytest.mark.parametrize("weights", ["s4", "u4"])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_weights_of_four_bits(network: str, weights: str, tmp_path: Path) -> None:
+    """In floats, as by onnxruntime; other constants of four bits too."""
+    floats = NETWORKS[network]()
+    model = quantised(floats, Scheme("u8", weights), tmp_path, feeds_of(floats, 4, seed=5))
+    session = od.InferenceSession(model, fallback="error")
+    (feed,) = feeds_of(floats, 1, seed=6)
+    units = (session.run(None, feed)[0].astype(np.float64) - reference(model, feed)) / output_scale(model)
+    assert np.abs(units).max() < 1.5
+
+
 @pytest.mark.parametrize("network", NETWORKS)
 def test_dynamic_quantisation(network: str, tmp_path: Path) -> None:
     floats = NETWORKS[network]()
