@@ -12,7 +12,8 @@ it is, and before mapping, whose merges see element types as they will be. What 
   written for what the model says; bodies of control flow;
 - what is counted: from integers through products and sums to a sine or cosine, to an output or to integers
   again, and from inputs of the model so to integers; eight bits tell no place beyond 256 from the next;
-- what only moves elements between values that stay float32;
+- what only moves elements between values that stay float32, and what makes integers of one tensor of
+  integers, but for products: kernels that take a DequantizeLinear and a QuantizeLinear in compute so;
 - nodes that do not map in the narrower type, nor by their function bodies in it: they compute in float32
   between casts, and a remark says why.
   Two of them in a row hand on float32, which takes no cast and rounds less.
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -79,6 +81,8 @@ _STEPS = frozenset(
     "Where".split()
 )
 _PRODUCTS = frozenset(("Einsum", "Gemm", "MatMul"))  # of counted values; those of data are what networks are
+# With more work in them than casts around them take.
+_HEAVY = _PRODUCTS | frozenset("Attention Conv ConvTranspose GRU LSTM MultiHeadAttention RNN".split())
 _PERIODIC = frozenset(("Cos", "Sin", "Tan"))
 
 
@@ -202,7 +206,8 @@ class _Narrowing:
         return {name: node for name, node in wanted.items() if name in narrow}
 
     def _between_wide(self, narrow: Set[str]) -> set[str]:
-        """Those that only move elements between values that stay float32: no cast would pay."""
+        """Those that only move elements between values that stay float32, or make integers of integers: no
+        cast would pay."""
         edges: dict[str, set[str]] = {}  # node -> those that give it float32, or take that
         made = {name: node.name for node in self.graph.nodes for name in node.writes}
         for node in self.graph.nodes:
@@ -217,7 +222,30 @@ class _Narrowing:
             if name in moving:
                 moving.remove(name)
                 waiting += edges[name] & moving
-        return moving
+        return moving | {node.name for node in self.graph.nodes if self._between_integers(node, made)}
+
+    def _between_integers(self, node: Node, made: Mapping[str, str]) -> bool:
+        """Whether its one float32 tensor is dequantised, and the one that it makes is quantised alone."""
+        given = [name for name in node.reads if name in made and self.graph.value(name).dtype == _F32]
+        if node.op_type in _HEAVY or len(given) != 1 or len(node.writes) != 1:
+            return False
+        ends = [made[given[0]], *self._readers.get(node.writes[0], ())]
+        return (
+            len(ends) > 1 and node.writes[0] not in self.graph.output_names and self._scaling.issuperset(ends)
+        )
+
+    @cached_property
+    def _scaling(self) -> frozenset[str]:
+        """Names of the nodes that make floats of integers, or integers of floats."""
+        return frozenset(node.name for node in self.graph.nodes if has_scales(node))
+
+    @cached_property
+    def _readers(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for node in self.graph.nodes:
+            for name in node.reads:
+                found.setdefault(name, []).append(node.name)
+        return found
 
     def _may(self, node: Node, cone: frozenset[str]) -> bool:
         """Whether the node has float32 data, and nothing says that it must stay so."""

@@ -16,6 +16,7 @@ from onedispatch.operators.declarations.expressions import Expr
 ENTRY = e.device("call_cycles")
 ROW = e.device("row_cycles")
 WORD_BYTES = 4  # of what kernels compute in
+PAIR = 7  # additions of a float32 to a pair of them: both parts of the sum, exact, and the lower ones
 _HELD = 256  # products of integers of 16 and 8 bits that 32 bits hold the sum of
 
 

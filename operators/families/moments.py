@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.formulas import ENTRY, ROW, combined, either, operations, vectors
+from onedispatch.operators.declarations.formulas import (
+    ENTRY,
+    PAIR,
+    ROW,
+    combined,
+    either,
+    operations,
+    vectors,
+)
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.families.elementwise import Array
 from onedispatch.operators.families.reduce import reshaped
@@ -23,13 +31,14 @@ MOST, LEAST = 4096, 64
 
 
 def _cost() -> e.Expr:
-    """Walks of every row: the sum where rows are centred, then the squares of what is left, and what the
-    members have within; of every row a quotient or two, and a root where it is finished."""
+    """Walks of every row: the sum, in pairs, where rows are centred, then the squares of what is left, added
+    in halves of vectors, and what the members have within; of every row a quotient or two, and a root where
+    it is finished."""
     length, op, mul = e.count("x", LENGTH), operations("x"), e.device("mul_cycles", "x")
     line, centre = e.named("line", vectors(length, "x")), e.scalar("centre")
     within, finish = e.present("within"), e.scalar("finish")
-    walks = line * (2 * centre * op + mul + op + within * op)
-    across = (1 + centre + within) * combined(length, "x", op)
+    walks = line * ((PAIR + 1) * centre * op + mul + 2 * op + within * op)
+    across = centre * combined(length, "x", PAIR * op) + (1 + within) * combined(length, "x", op)
     ends = (centre + 2 * finish) * e.device("div_cycles", "x") + finish * e.device("sqrt_cycles", "x")
     loops = (1 + centre + within) * ROW
     return ENTRY + e.tile("o") * (loops + walks + across + ends + either(within, mul + op, 0))

@@ -11,7 +11,7 @@ import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.dtypes import FLOATS
-from onedispatch.operators.declarations.formulas import ENTRY, ROW, WORD_BYTES, either, vectors, words
+from onedispatch.operators.declarations.formulas import ENTRY, PAIR, ROW, WORD_BYTES, either, vectors, words
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.families.convert import emit_converted, in_float32
@@ -31,9 +31,6 @@ from onedispatch.transactions import Device
 SECTIONS = "*sections"  # of a row, each with a scale and a bias
 _TYPES = f"{FLOATS} {QUANTISED}"
 _ROWS, _PARAMETERS = f"b o {LENGTH}", f"o {SECTIONS}"
-
-
-_PAIR = 7  # additions of a float32 to a pair of them: both parts of the sum, exact, and the lower ones
 
 
 def _cost() -> e.Expr:
@@ -60,7 +57,7 @@ def _cost() -> e.Expr:
     section = e.largest(sections, 1)
     scaled = (1 - parted) * scale  # in a walk of its own
     last = either(parted, section * vectors(length / section, "x"), line) * mul
-    mean = e.named("mean", centre * (1 + exact * (_PAIR - 1)) * op)  # of a vector added to it
+    mean = e.named("mean", centre * (1 + exact * (PAIR - 1)) * op)  # of a vector added to it
     # By how many elements there are: a quotient where it is exact, else the product with a constant.
     by_count = (1 + centre) * either(exact, e.device("f32_div_cycles"), e.device("f32_mul_cycles"))
     root = e.device("f32_div_cycles") + e.device("f32_sqrt_cycles")
@@ -136,9 +133,9 @@ class Normalise(Operator):
     ``written`` are what integers of ``x`` and of the output stand for.
 
     Rows of float32 and of integers that have no sections are what onnxruntime computes, to the bit, where
-    they have 8 elements and more (16 without ``centre``). Means are exact but for their last rounding;
-    squares are added in eight sums, then these by halves, then what is left; a product that is added to
-    something is rounded with the sum.
+    they have 8 elements and more (16 without ``centre``) and fit a core. Means are exact but for their last
+    rounding; squares are added in eight sums, then these by halves, then what is left. A product that is
+    added to something is rounded with the sum.
     """
 
     kind = "normalise"
@@ -346,7 +343,12 @@ def emit_normalised(
     centre: bool = True,
     sections: int = 0,
 ) -> None:
-    """``Normalise``, or its steps where a row does not fit a core."""
+    """``Normalise``, or its steps where a row does not fit a core.
+
+    Raises ``Unsupported`` for an epsilon below 0.
+    """
+    if epsilon < 0:
+        raise Unsupported(f"an epsilon of {epsilon:g}", "0 or more")
     batches, rows, length = sizes
     parameters = [in_float32(name, p, lowering) for p in parameters]
     given: dict[str, Any] = {"sizes": sizes, "epsilon": epsilon, "centre": centre, "sections": sections}

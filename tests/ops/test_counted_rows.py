@@ -6,6 +6,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from onedispatch.operators.families.moments import Moments
 from onedispatch.operators.families.normalise import Normalise
 from onedispatch.operators.scheduling.call_cost import scratch_words
 from onedispatch.transactions import Device
@@ -57,3 +58,16 @@ def test_statistics_of_narrow_floats_are_plain_sums() -> None:
     vector = 2 + 2 + (2 + 2) + 2  # summed, centred, squares added, scaled
     across = np.log2(16) * ((1 + 2) + (1 + 2))
     assert cycles(rows, NPU1) == 100 + 8 * (4 * 10 + 256 / 16 * vector + across + 2 * 19 + 104 + 132)
+
+
+@DEVICES
+def test_moments_of_rows_are_two_walks(device: Device) -> None:
+    x, mean, spread = (tensor(name, shape) for name, shape in (("x", (8, 256)), ("m", (8,)), ("s", (8,))))
+    parts = Moments("m", [x], (mean, spread), device, count=1, centre=True, epsilon=None)
+    # The sum in pairs, of seven additions; centred, squared, and added in two halves; the count divides.
+    vector = 7 + 1 + 19 + 2
+    lanes = device.constant("kernel.f32_lanes")
+    across = np.log2(lanes) * ((1 + 7) + (1 + 1))
+    assert cycles(parts, device) == 100 + 8 * (2 * 10 + 256 / lanes * vector + across + 104)
+    whole = parts.replaced(epsilon=1e-5)  # the variance, its root, one by that
+    assert cycles(whole, device) - cycles(parts, device) == 8 * (2 * 104 + 132)

@@ -3883,7 +3883,7 @@ static const od_scalar_spec od_moments_scalars[] = {
     {"centre", 67, OD_SCALAR_U32, 0.0, 1.0, 0, 2, 0},
     {"finish", 68, OD_SCALAR_U32, 0.0, 1.0, 0, 2, 0},
 };
-/* call_cycles + tile(o) * ((1 + centre + present(within)) * row_cycles + line * (2 * centre * x's op_cycles + x's mul_cycles + x's op_cycles + present(within) * x's op_cycles) + (1 + centre + present(within)) * halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + x's op_cycles) + (centre + 2 * finish) * x's div_cycles + finish * x's sqrt_cycles + present(within) * (x's mul_cycles + x's op_cycles) + (1 - present(within)) * 0)
+/* call_cycles + tile(o) * ((1 + centre + present(within)) * row_cycles + line * (8 * centre * x's op_cycles + x's mul_cycles + 2 * x's op_cycles + present(within) * x's op_cycles) + centre * halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + 7 * x's op_cycles) + (1 + present(within)) * halvings(min(count(x, *length), x's lanes)) * (x's move_cycles + x's op_cycles) + (centre + 2 * finish) * x's div_cycles + finish * x's sqrt_cycles + present(within) * (x's mul_cycles + x's op_cycles) + (1 - present(within)) * 0)
  * line: ceil(count(x, *length) / x's lanes)
  */
 static const od_step od_moments_cost[] = {
@@ -3900,14 +3900,16 @@ static const od_step od_moments_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
-    {OD_OP_NUMBER, 0, 0, 0, 2.0},
+    {OD_OP_NUMBER, 0, 0, 0, 8.0},
     {OD_OP_SCALAR, 2, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 4, 0, 255, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 2.0},
     {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_PRESENT, 1, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
@@ -3915,9 +3917,19 @@ static const od_step od_moments_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_SCALAR, 2, 0, 0, 0.0},
+    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 2, 0, 255, 0.0},
+    {OD_OP_MIN, 0, 0, 0, 0.0},
+    {OD_OP_HALVINGS, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 5, 0, 255, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 7.0},
+    {OD_OP_DEVICE_BY_DTYPE, 3, 0, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 1.0},
     {OD_OP_PRESENT, 1, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_COUNT, 0, 1, 0, 0.0},
@@ -3929,6 +3941,7 @@ static const od_step od_moments_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_SCALAR, 2, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 2.0},
@@ -3962,7 +3975,7 @@ static const char* const od_moments_constants[] = {"call_cycles", "row_cycles", 
 enum { OD_MOMENTS_O = 0 };
 enum { OD_MOMENTS_X = 0, OD_MOMENTS_WITHIN = 1, OD_MOMENTS_MEAN = 2, OD_MOMENTS_SPREAD = 3 };
 enum { OD_MOMENTS_COUNT = 0, OD_MOMENTS_EPSILON = 1, OD_MOMENTS_CENTRE = 2, OD_MOMENTS_FINISH = 3 };
-static const od_kernel_spec od_moments_spec = {"od::moments@1", 0x66A1880Fu, od_moments_dims, 1, 0, 0, od_moments_operands, 4, 0, 0, od_moments_scalars, 4, od_moments_cost, 69, 0, 0, 0, od_moments_constants, 8, 69, 128, 1536, OD_PRINT_NO};
+static const od_kernel_spec od_moments_spec = {"od::moments@1", 0x66A1880Fu, od_moments_dims, 1, 0, 0, od_moments_operands, 4, 0, 0, od_moments_scalars, 4, od_moments_cost, 82, 0, 0, 0, od_moments_constants, 8, 69, 128, 1536, OD_PRINT_NO};
 static const od_axis_spec od_normalise_x[] = {{"b", 0}, {"o", 1}, {"length", 255}};
 static const od_axis_spec od_normalise_scale[] = {{"o", 1}, {"sections", 255}};
 static const od_axis_spec od_normalise_bias[] = {{"o", 1}, {"sections", 255}};

@@ -47,7 +47,7 @@ class Moments final : public Kernel {
     const float elements = count_ * static_cast<float>(length_);
     for (int64_t o = 0; o < rows_; ++o) {
       const float* row = x + o * x_.axes[0].stride;
-      const float mean = centre_ ? simd().f32.reduce_row(mode::sum_, row, length_) / static_cast<float>(length_) : 0.0f;
+      const float mean = centre_ ? simd().mean_of(row, length_) : 0.0f;
       float squares = count_ * squared(row, mean);
       if (within != nullptr) squares += simd().f32.reduce_row(mode::sum_, within + o * within_.axes[0].stride, length_);
       means[o] = mean;
@@ -63,10 +63,10 @@ class Moments final : public Kernel {
 
   // The squares of the deviations from `mean`, added up.
   float squared(const float* row, float mean) const {
-    if (!centre_) return simd().f32.reduce_row(mode::sum_square_, row, length_);
+    if (!centre_) return simd().squares_of(row, length_);
     auto* apart = static_cast<float*>(scratch(kScratchRow, static_cast<size_t>(length_) * sizeof(float)));
     simd().affine(row, 1.0f, -mean, apart, static_cast<size_t>(length_));
-    return simd().f32.reduce_row(mode::sum_square_, apart, length_);
+    return simd().squares_of(apart, length_);
   }
 
   Operand x_, within_;

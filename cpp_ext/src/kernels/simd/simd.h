@@ -194,6 +194,8 @@ struct SimdLevel {
   // Two operands of i8, u8, i16 or u16, each with a scale and a zero point, as a quantised sum or product of them.
   void (*combine)(const Combine&);
   void (*normal_row)(const NormalRow&);
+  float (*mean_of)(const float* x, int n);  // n >= 1; as exact as pairs of f32
+  float (*squares_of)(const float* x, int n);  // added up, in the order of normal_row
   void (*look_up)(const uint8_t* entries, const uint8_t* x, uint8_t* y, size_t n);  // y[i] = entries[x[i]], of 256
   // Truth values of one or two operands (functions of params::comparison; floats as f32).
   void (*compare)(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, uint8_t* y, size_t n);
