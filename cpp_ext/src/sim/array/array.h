@@ -27,6 +27,8 @@
 
 namespace onedispatch::sim {
 
+struct RegisterInfo;
+
 constexpr uint32_t kNone = ~0u;
 // In the view of a memory tile's BDs the locks of its west neighbour come first, then its own, then the east one's.
 constexpr uint32_t kLocksOfMemTile = reg::mem::kLocks;
@@ -318,6 +320,7 @@ class Array {
 
   // registers.cpp
   Access decode(uint64_t address) const;
+  uint32_t write_bd(const Access& access, uint32_t offset, const uint8_t* words, uint32_t count, OpRef op);
   bool exists(const Access& access) const;
   void write_register(const Access& access, uint32_t value, OpRef op);
   [[noreturn]] void refuse_write(const Access& access, const char* kind, const std::string& given,
@@ -395,6 +398,7 @@ class Array {
 
   // control_port.cpp
   bool start_packet(Channel& source);
+  size_t length_ahead(Channel& source);
   bool header_from_data(Channel& source);
   void take_packet_words(Channel& source, uint64_t words);
   void finish_packet_segment(Channel& source);
@@ -515,6 +519,8 @@ class Array {
   size_t jobs_ = 0;               // kernel calls that were begun and not joined
   uint64_t bd_stamps_ = 0;        // handed out
   std::vector<uint8_t> scratch_;               // of copy_segment
+  std::vector<uint32_t> spare_packet_;
+  mutable std::array<const RegisterInfo*, 3> recent_{};  // by kind of tile: what the last access was of
   std::vector<AnswerPort> answer_ports_;       // per tile
 };
 

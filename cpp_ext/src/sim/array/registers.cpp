@@ -35,7 +35,11 @@ Array::Access Array::decode(uint64_t address) const {
   access.tile = tile_of(address);
   access.offset = static_cast<uint32_t>(address) & reg::OFFSET_MASK;
   const Tile& tile = tiles_[access.tile];
-  if (access.offset % 4 == 0) access.info = find_register(tile.kind, access.offset);
+  const RegisterInfo*& recent = recent_[static_cast<size_t>(tile.kind)];  // nearly always of the same block again
+  if (access.offset % 4 == 0) {
+    if (recent == nullptr || !recent->block.contains(access.offset)) recent = find_register(tile.kind, access.offset);
+    access.info = recent;
+  }
   if (access.info != nullptr && exists(access)) return access;
   throw SimulationError(
       "register",
@@ -70,8 +74,7 @@ void Array::write_block(uint64_t address, const uint8_t* words, uint32_t count, 
   if (access.info->what == Treatment::kBd) {  // decoded once for all of its words
     const Block& block = access.info->block;
     const uint32_t inside = std::min(count, (block.size - block.byte(access.offset)) / 4);
-    for (uint32_t i = 0; i < inside; ++i)
-      write_register({access.tile, access.offset + 4 * i, access.info}, load32(words + size_t{4} * i), op);
+    for (uint32_t i = 0; i < inside;) i += write_bd(access, access.offset + 4 * i, words + size_t{4} * i, inside - i, op);
     return write_block(address + uint64_t{4} * inside, words + size_t{4} * inside, count - inside, op);
   }
   if (access.info->what == Treatment::kMemory) {
@@ -91,6 +94,18 @@ void Array::write_block(uint64_t address, const uint8_t* words, uint32_t count, 
     }
   }
   for (uint32_t i = 0; i < count; ++i) write(address + uint64_t{4} * i, load32(words + size_t{4} * i), op);
+}
+
+// Words of the one BD that `offset` is in; how many of `count` they are.
+uint32_t Array::write_bd(const Access& access, uint32_t offset, const uint8_t* words, uint32_t count, OpRef op) {
+  Tile& tile = tiles_[access.tile];
+  const uint32_t index = access.info->block.index(offset), first = access.info->block.byte(offset) / 4;
+  auto& bd = tile.bds[index];
+  const uint32_t inside = std::min<uint32_t>(count, static_cast<uint32_t>(bd.size()) - first);
+  for (uint32_t i = 0; i < inside; ++i) bd[first + i] = load32(words + size_t{4} * i);
+  tile.known_bds[index].stamp = 0;
+  tile.bd_writers[index] = op;
+  return inside;
 }
 
 void Array::write_memory(Tile& tile, uint32_t offset, const uint8_t* data, uint32_t bytes) {

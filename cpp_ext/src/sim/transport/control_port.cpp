@@ -71,25 +71,44 @@ bool Array::start_packet(Channel& s) {
       s.header_due = true;  // begin_segment charges it, wherever it comes from
     }
   }
-  const uint64_t rest = std::min<uint64_t>(length_of(s.packet_words) - s.packet_words.size(), s.words_left);
+  const uint64_t rest = std::min<uint64_t>(length_ahead(s) - s.packet_words.size(), s.words_left);
   begin_segment(s, false, rest, std::max(now, s.ready_time));
   return false;
+}
+
+// Words of the packet; a control header that the BD has next is looked at before it is taken, so that what it counts
+// moves with it. What is unwritten there, or wrong, is refused when it is taken.
+size_t Array::length_ahead(Channel& s) {
+  if (s.packet_words.size() + 1 != kHeaders || s.words_left == 0) return length_of(s.packet_words);
+  settle_jobs(s);
+  const uint8_t* const at = s.cursor.readable(1);
+  if (at == nullptr) return kHeaders;
+  const uint32_t control = load32(at);
+  return kHeaders + (field::operation.get(control) == operation::READ ? 0 : beats_of(control));
 }
 
 // Reads the id from the data and follows it. False: to DMAs; then the header is consumed.
 bool Array::header_from_data(Channel& s) {
   settle_jobs(s);
   uint8_t bytes[4];
-  Cursor ahead = s.cursor;
-  const uint64_t unwritten = ahead.gather(bytes, 1);
-  if (unwritten != Cursor::kAllWritten && !options_.replay) fail_unwritten(s, unwritten);
-  const uint32_t header = load32(bytes);
+  Cursor ahead;
+  const uint8_t* const at = s.cursor.readable(1);
+  if (at == nullptr) {
+    ahead = s.cursor;
+    const uint64_t unwritten = ahead.gather(bytes, 1);
+    if (unwritten != Cursor::kAllWritten && !options_.replay) fail_unwritten(s, unwritten);
+  }
+  const uint32_t header = load32(at != nullptr ? at : bytes);
   if (!odd_parity(header)) fail_packet(s, "the stream header " + hex(header), "odd parity");
   s.route = find_route(s, true, static_cast<uint32_t>(reg::packet_header::id.get(header)));
   if (!s.route->controls.empty()) return true;
   s.header_word = header;
   s.header_due = true;
-  s.cursor = ahead;
+  if (at != nullptr) {
+    s.cursor.skip_read(1);
+  } else {
+    s.cursor = ahead;
+  }
   --s.words_left;
   s.bytes += 4;
   if (s.region) {
@@ -106,12 +125,10 @@ bool Array::header_from_data(Channel& s) {
 
 void Array::take_packet_words(Channel& s, uint64_t words) {
   settle_jobs(s);
-  for (uint64_t i = 0; i < words; ++i) {
-    uint8_t bytes[4];
-    const uint64_t unwritten = s.cursor.gather(bytes, 1);
-    if (unwritten != Cursor::kAllWritten && !options_.replay) fail_unwritten(s, unwritten);
-    s.packet_words.push_back(load32(bytes));
-  }
+  const size_t before = s.packet_words.size();
+  s.packet_words.resize(before + words);
+  const uint64_t unwritten = s.cursor.gather(reinterpret_cast<uint8_t*>(s.packet_words.data() + before), words);
+  if (unwritten != Cursor::kAllWritten && !options_.replay) fail_unwritten(s, unwritten);
   s.words_left -= words;
   s.bytes += words * 4;
   if (s.region) s.region->bytes_read += words * 4;
@@ -122,11 +139,16 @@ void Array::finish_packet_segment(Channel& s) {
   take_packet_words(s, s.segment_words);
   s.busy += now - s.segment_start;
   s.last_end = now;
-  if (s.packet_words.size() == kHeaders) check_control_header(s);
-  if (s.packet_words.size() >= kHeaders && s.packet_words.size() == length_of(s.packet_words)) {
-    const std::vector<uint32_t> packet = std::move(s.packet_words);
-    s.packet_words.clear();
+  if (s.packet_words.size() >= kHeaders) check_control_header(s);
+  const size_t length = length_of(s.packet_words);
+  if (s.packet_words.size() > length)
+    fail_packet(s, "a control header that changed while its packet moved", "memory that stays as it is until it was sent");
+  if (s.packet_words.size() == length) {
+    std::vector<uint32_t> packet = std::move(spare_packet_);  // keeps its room from packet to packet
+    packet.clear();
+    packet.swap(s.packet_words);
     for (const uint32_t tile : s.route->controls) execute_packet(s, tiles_[tile], packet);
+    spare_packet_ = std::move(packet);
     ++packets;
     if (s.generation != generation) return;  // it reset the channel that it came from
     release_arbiters(s);
@@ -162,17 +184,15 @@ void Array::execute_packet(const Channel& s, const Tile& tile, const std::vector
   std::vector<uint32_t> answer;
   current_op = op;
   try {
-    for (uint32_t beat = 0; beat < beats_of(control); ++beat) {
-      const auto offset = static_cast<uint32_t>(field::offset.get(control)) + 4 * beat;
-      if (offset > reg::OFFSET_MASK)
-        fail_packet(s, "offset " + hex(offset) + " of " + tile_name(tile.index), "offsets up to 0xFFFFC");
-      const uint64_t address = tile_address | offset;
-      if (field::operation.get(control) == operation::READ) {
-        answer.push_back(read(address));
-      } else {
-        write(address, packet[kHeaders + beat], op);
-      }
+    const auto offset = static_cast<uint32_t>(field::offset.get(control));
+    const uint32_t beats = beats_of(control), inside = std::min(beats, (reg::OFFSET_MASK + 1 - offset) / 4);
+    if (field::operation.get(control) == operation::READ) {
+      for (uint32_t beat = 0; beat < inside; ++beat) answer.push_back(read(tile_address | (offset + 4 * beat)));
+    } else {
+      write_block(tile_address | offset, reinterpret_cast<const uint8_t*>(packet.data() + kHeaders), inside, op);
     }
+    if (inside < beats)
+      fail_packet(s, "offset " + hex(offset + 4 * inside) + " of " + tile_name(tile.index), "offsets up to 0xFFFFC");
     if (!answer.empty())
       queue_answer(tile, Answer{static_cast<uint32_t>(field::return_id.get(control)), std::move(answer), op});
   } catch (SimulationError& error) {

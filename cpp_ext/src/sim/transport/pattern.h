@@ -73,6 +73,11 @@ class Cursor : private CursorState {
   void scatter(const uint8_t* in, uint64_t words);
   // The next `words` words when they lie in one run, else null; does not advance.
   uint8_t* contiguous(uint64_t words) const;
+  // The same where somebody wrote all of them.
+  const uint8_t* readable(uint64_t words) const {
+    const uint8_t* const at = contiguous(words);
+    return at != nullptr && valid_->all_written(address(), words) ? at : nullptr;
+  }
   // Advances over words that the caller copied itself (within a run); checks or marks validity.
   uint64_t skip_read(uint64_t words);
   void skip_written(uint64_t words);
