@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -41,6 +40,7 @@ from onedispatch.dispatch.frontend.exporter import cast_node, rewired
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_name_of
 from onedispatch.dispatch.frontend.shape_operands import operand_cone, shape_positions
 from onedispatch.dispatch.rules.integers import MOVERS
+from onedispatch.dispatch.rules.match import Index
 from onedispatch.dispatch.rules.products import NARROWED
 from onedispatch.operators.declarations.registry import plugin_of
 from onedispatch.transactions import Device
@@ -146,6 +146,23 @@ def _moves(node: Node) -> bool:
     return mover is not None and mover.where is None and not mover.orders
 
 
+def _float32_makers(index: Index, node: Node) -> list[Node]:
+    """Who makes the float32 values that the node reads, value by value."""
+    read = (name for name in node.reads if index.graph.value(name).dtype == _F32)
+    return [index.makers[name] for name in read if name in index.makers]
+
+
+def _between_integers(index: Index, node: Node) -> bool:
+    """Whether its one float32 tensor is dequantised, and the one that it makes is quantised alone."""
+    given = _float32_makers(index, node)
+    if node.op_type in _HEAVY or len(given) != 1 or len(node.writes) != 1:
+        return False
+    (made,) = node.writes
+    readers = index.readers.get(made, ())
+    inside = bool(readers) and made not in index.graph.output_names
+    return inside and all(has_scales(one) for one in (*given, *readers))
+
+
 @dataclass
 class _Narrowing:
     """The graph that is made, node by node: a float32 tensor goes on under its own name."""
@@ -209,12 +226,11 @@ class _Narrowing:
         """Those that only move elements between values that stay float32, or make integers of integers: no
         cast would pay."""
         edges: dict[str, set[str]] = {}  # node -> those that give it float32, or take that
-        made = {name: node.name for node in self.graph.nodes for name in node.writes}
+        index = Index.of(self.graph)
         for node in self.graph.nodes:
-            for name in node.reads:
-                if name in made and self.graph.value(name).dtype == _F32:
-                    edges.setdefault(node.name, set()).add(made[name])
-                    edges.setdefault(made[name], set()).add(node.name)
+            for maker in _float32_makers(index, node):
+                edges.setdefault(node.name, set()).add(maker.name)
+                edges.setdefault(maker.name, set()).add(node.name)
         moving = {node.name for node in self.graph.nodes if node.name in narrow and _moves(node)}
         waiting = [name for name in moving if edges.get(name, set()) & (narrow - moving)]
         while waiting:  # what is beside narrow ones is narrow
@@ -222,30 +238,7 @@ class _Narrowing:
             if name in moving:
                 moving.remove(name)
                 waiting += edges[name] & moving
-        return moving | {node.name for node in self.graph.nodes if self._between_integers(node, made)}
-
-    def _between_integers(self, node: Node, made: Mapping[str, str]) -> bool:
-        """Whether its one float32 tensor is dequantised, and the one that it makes is quantised alone."""
-        given = [name for name in node.reads if name in made and self.graph.value(name).dtype == _F32]
-        if node.op_type in _HEAVY or len(given) != 1 or len(node.writes) != 1:
-            return False
-        ends = [made[given[0]], *self._readers.get(node.writes[0], ())]
-        return (
-            len(ends) > 1 and node.writes[0] not in self.graph.output_names and self._scaling.issuperset(ends)
-        )
-
-    @cached_property
-    def _scaling(self) -> frozenset[str]:
-        """Names of the nodes that make floats of integers, or integers of floats."""
-        return frozenset(node.name for node in self.graph.nodes if has_scales(node))
-
-    @cached_property
-    def _readers(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for node in self.graph.nodes:
-            for name in node.reads:
-                found.setdefault(name, []).append(node.name)
-        return found
+        return moving | {node.name for node in self.graph.nodes if _between_integers(index, node)}
 
     def _may(self, node: Node, cone: frozenset[str]) -> bool:
         """Whether the node has float32 data, and nothing says that it must stay so."""

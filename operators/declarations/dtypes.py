@@ -131,3 +131,9 @@ def saturated(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[
     """Whole numbers as integers of ``dtype``: what is beyond its ends becomes these."""
     ends = np.iinfo(dtype)
     return np.asarray(np.clip(values, ends.min, ends.max)).astype(dtype)
+
+
+def nearest(quotients: np.ndarray[Any, Any], zero: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Floats as integers of ``dtype``: rounded to even, ``zero`` added, saturated; NaN is the least."""
+    wide = quotients.astype(np.float64)
+    return saturated(np.rint(np.where(np.isnan(wide), -np.inf, wide)) + zero, dtype)

@@ -18,7 +18,7 @@ from onedispatch.operators.families.convert import emit_converted, in_float32
 from onedispatch.operators.families.elementwise import Array
 from onedispatch.operators.families.moments import emit_moments
 from onedispatch.operators.families.qlinear import Scale
-from onedispatch.operators.families.quantise import QUANTISED, Quantise, constants_of, to_floats, to_integers
+from onedispatch.operators.families.quantise import QUANTISED, constants_of, quantises, to_floats, to_integers
 from onedispatch.operators.families.reduce import emit_each, reshaped
 from onedispatch.operators.families.reductions import emit_reduction
 from onedispatch.operators.families.rows import LENGTH
@@ -114,10 +114,6 @@ NORMALISE = declare(
 )
 
 
-def _quantises(_: Any, reader: Any) -> bool:
-    return isinstance(reader, Quantise)
-
-
 def _to_integers(first: Any, reader: Any) -> Any:
     if first.output.dtype != np.float32 or reader.precision.numpy != np.float32:
         raise Unsupported(f"{first.output} with quotients of {reader.precision.numpy}", "float32")
@@ -142,7 +138,7 @@ class Normalise(Operator):
     adds_residual = True
     applies_activation = False
     reads_integers = True
-    merges: ClassVar[tuple[Merge, ...]] = (Merge("quantise", _quantises, _to_integers),)
+    merges: ClassVar[tuple[Merge, ...]] = (Merge("quantise", quantises, _to_integers),)
     read: Scale | None = None
     written: Scale | None = None
 
@@ -180,12 +176,12 @@ class Normalise(Operator):
         if self.residual:
             raise Unsupported(f"{self.name} adds a residual", "none")
         _check_ends(x, self.inputs[0])
-        return cast(Normalise, self.replaced(inputs=(x, *self.inputs[1:]), read=_scale(*constants)))
+        return cast(Normalise, self.replaced(inputs=(x, *self.inputs[1:]), read=Scale.of(*constants)))
 
     def to_integers(self, output: TensorSpec, *constants: Array) -> Normalise:
         """The same that writes integers, whose scale and zero point are ``constants``."""
         _check_ends(output, self.output)
-        return cast(Normalise, self.replaced(output=output, written=_scale(*constants)))
+        return cast(Normalise, self.replaced(output=output, written=Scale.of(*constants)))
 
     def nests(self) -> list[Nest]:
         if not self.output.size:
@@ -242,10 +238,6 @@ class Normalise(Operator):
         if self.written is not None:
             return [self.written.integers(made, self.output.dtype), *total]
         return [made.astype(self.output.dtype), *total]
-
-
-def _scale(scale: Array, zero: Array | None = None) -> Scale:
-    return Scale(np.float32(scale.reshape(())), 0 if zero is None else int(zero.reshape(())))
 
 
 def _check_ends(integers: TensorSpec, floats: TensorSpec) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from onedispatch.operators.declarations.dtypes import saturated
+from onedispatch.operators.declarations.dtypes import nearest
 from onedispatch.operators.declarations.registry import MICROSOFT, maps
 from onedispatch.operators.families.elementwise import Array
 from onedispatch.operators.families.table import Table, every_byte
@@ -30,14 +30,18 @@ class Scale:
     scale: np.float32
     zero: int
 
+    @classmethod
+    def of(cls, scale: Array, zero: Array | None = None) -> Scale:
+        """Of constants of one element each."""
+        return cls(np.float32(scale.item()), 0 if zero is None else int(zero.item()))
+
     def floats(self, x: Array) -> Array:
         """What integers stand for, in float32."""
         return np.asarray(self.scale * (x.astype(np.int32) - self.zero).astype(np.float32), np.float32)
 
     def integers(self, values: Array, dtype: np.dtype[Any]) -> Array:
         """``values`` [float32] as integers: quotients rounded to even, saturated; NaN is the least."""
-        quotients = (values / self.scale).astype(np.float64)
-        return saturated(np.rint(np.where(np.isnan(quotients), -np.inf, quotients)) + self.zero, dtype)
+        return nearest(values / self.scale, self.zero, dtype)
 
 
 def scale_of(node: NodeSpec, index: int, zero_index: int | None = None) -> Scale:
@@ -51,8 +55,7 @@ def scale_of(node: NodeSpec, index: int, zero_index: int | None = None) -> Scale
         found += [constant(node, index + 1 if zero_index is None else zero_index)]
     if any(value.size != 1 for value in found):
         raise Unsupported(f"{node.op_type} with several scales or zero points of one tensor", SCALED)
-    scale, point = (value.reshape(())[()] for value in (*found, np.zeros((), np.int32))[:2])
-    return Scale(np.float32(scale), int(point))
+    return Scale.of(*found)
 
 
 def constant(node: NodeSpec, index: int) -> Array:

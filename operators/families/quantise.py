@@ -19,7 +19,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.dtypes import DTYPES, FLOATS, saturated
+from onedispatch.operators.declarations.dtypes import DTYPES, FLOATS, nearest
 from onedispatch.operators.declarations.formulas import WORD_BYTES, many, mapped, vectors, words
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.params import MAX_DENOMINATOR
@@ -263,11 +263,10 @@ class Quantise(_Scaled):
 
     def of(self, x: Array, scale: Array, zero: Array) -> Array:
         quotient = (x.astype(np.float32) / scale).astype(self.precision.numpy).astype(np.float64)
-        placed = np.rint(np.where(np.isnan(quotient), -np.inf, quotient)) + zero
-        return saturated(placed, self.output.dtype)
+        return nearest(quotient, zero, self.output.dtype)
 
 
-def _quantises(_: Any, reader: Any) -> bool:
+def quantises(_: Any, reader: Any) -> bool:
     return isinstance(reader, Quantise)
 
 
@@ -295,7 +294,7 @@ def _as_table(first: Any, reader: Any) -> Any:
 
 
 # A function between integers of 8 bits has 256 results at most.
-TABULATED = Merge("table", _quantises, _as_table)
+TABULATED = Merge("table", quantises, _as_table)
 
 
 def _reads_integers(first: Any, reader: Any) -> bool:

@@ -29,11 +29,7 @@ Array = np.ndarray[Any, Any]
 Step = tuple[int, int, int]  # (a, den, start): output j of an axis is element floor(a*j/den) + start
 
 _WEIGHTED = numpy_names(FLOATS)  # of linear and cubic
-_CUT = (
-    "int8",
-    "uint8",
-    "int32",
-)  # of linear without antialias, as onnxruntime has them: floats, cut towards 0
+_CUT = ("int8", "uint8", "int32")  # of linear without antialias: floats, cut towards 0
 
 
 class Repeat(Eltwise):

@@ -47,9 +47,7 @@ class Operator:
     kind: ClassVar[str] = ""
     applies_activation: ClassVar[bool] = True  # the kernel has activation arguments
     adds_residual: ClassVar[bool] = False  # `with_residual` gives the operator that adds to its first input
-    reads_integers: ClassVar[bool] = (
-        False  # `of_integers` gives the operator of what its first input is made of
-    )
+    reads_integers: ClassVar[bool] = False  # `of_integers` gives the operator that makes its own floats
     merges: ClassVar[tuple[Merge, ...]] = (ACTIVATION,)  # how it takes in its only reader
 
     def __init__(

@@ -247,20 +247,6 @@ TEST(Reduce, EmptyReductionGivesTheIdentity) {
   });
 }
 
-// x along (o, length, i), row-major.
-void put_rows(Block& block, uint32_t x_o, int outer, int length, int inner) {
-  const int extents[] = {outer, length, inner};
-  int stride = outer * length * inner;
-  for (uint32_t i = 0; i < 3; ++i) {
-    stride /= extents[i];
-    Axis axis;
-    axis.a = 1;
-    axis.extent = axis.chunk = extents[i];
-    axis.stride = stride;
-    block.axis(x_o + 5 * i, axis);
-  }
-}
-
 void softmax_case(uint32_t seed) {
   namespace arg = params::softmax;
   Random random(seed);

@@ -118,15 +118,7 @@ void integers_case(uint32_t seed) {
   block.put(arg::centre, centre);
   block.put(arg::total, params::kAbsent);
   put_ends(block, ends);
-  const int extents[] = {1, rows, n};
-  int stride = static_cast<int>(count);
-  for (uint32_t i = 0; i < 3; ++i) {
-    Axis axis;
-    axis.a = 1;
-    axis.extent = axis.chunk = extents[i];
-    axis.stride = stride /= extents[i];
-    block.axis(arg::x_b + 5 * i, axis);
-  }
+  put_rows(block, arg::x_b, 1, rows, n);
   const auto parameter = [&](uint32_t word, const std::vector<float>& values) {
     Axis along;
     along.a = 1;

@@ -196,6 +196,20 @@ struct Block : Operation {
   }
 };
 
+// x along (o, length, i), row-major.
+inline void put_rows(Block& block, uint32_t x_o, int outer, int length, int inner) {
+  const int extents[] = {outer, length, inner};
+  int stride = outer * length * inner;
+  for (uint32_t i = 0; i < 3; ++i) {
+    stride /= extents[i];
+    Axis axis;
+    axis.a = 1;
+    axis.extent = axis.chunk = extents[i];
+    axis.stride = stride;
+    block.axis(x_o + 5 * i, axis);
+  }
+}
+
 // Origin of tile `index` of a dimension, edge tiles shifted back.
 inline uint32_t tile_origin(const Dim& dim, uint32_t index) {
   return std::min(index * dim.tile, dim.extent - dim.tile);

@@ -444,22 +444,21 @@ def test_integers_are_never_nan() -> None:
 # -- the whole -------------------------------------------------------------------------------------------
 
 
-def test_inspect_says_what_stays_and_why() -> None:
+def between_integers(op_type: str) -> tuple[od.NodePlacement, ...]:
     model = Model()
     model.integers("x", SHAPE)
-    model.node("LogSoftmax", ["x"], ["made"])
+    model.node(op_type, ["x"], ["made"])
     model.quantised("y", "made")
-    rows = od.InferenceSession(model.proto(*outputs_of(model)), fallback="error").placement
-    (row,) = (one for one in rows if one.node == "n_y")
+    return od.InferenceSession(model.proto(*outputs_of(model)), fallback="error").placement
+
+
+def test_inspect_says_what_stays_and_why() -> None:
+    (row,) = (one for one in between_integers("LogSoftmax") if one.node == "n_y")
     assert "stays: n_made (LogSoftmax) computes in floats" in row.remark
 
 
 def test_what_a_merge_takes_does_not_stay() -> None:
-    model = Model()
-    model.integers("x", SHAPE)
-    model.node("Erf", ["x"], ["made"])
-    model.quantised("y", "made")
-    rows = od.InferenceSession(model.proto(*outputs_of(model)), fallback="error").placement
+    rows = between_integers("Erf")
     assert {row.reason.partition(" ")[2].partition(" ")[0] for row in rows} == {"table"}
     assert not any("stays" in row.remark for row in rows)
 

@@ -61,7 +61,7 @@ class Normalise final : public Kernel {
     const size_t elements = static_cast<size_t>(batches_) * static_cast<size_t>(rows_) * static_cast<size_t>(width_);
     const bool reads = read_.scale != 0.0f, writes = written_.scale != 0.0f;
     auto* line = reads || writes ? static_cast<float*>(scratch(kScratchRow, static_cast<size_t>(width_) * 4)) : nullptr;
-    const float* x = reads ? line : words_in<float>(x_, call, 0, static_cast<int64_t>(elements), kScratchWords);
+    const float* x = reads ? nullptr : words_in<float>(x_, call, 0, static_cast<int64_t>(elements), kScratchWords);
     const Result<float> result(writes ? params::dtype::f32 : out_, call, elements);
     if (residual_.present) {
       float* total = writes_total_ ? reinterpret_cast<float*>(call.operand[operand::total]) : summed(result.words, writes, elements);
@@ -129,12 +129,17 @@ class Normalise final : public Kernel {
   }
 
   void row(const float* x, const float* scale, const float* bias, float* out) const {
-    namespace mode = params::reduce_mode;
     if (exact_) {
       simd().normal_row({centre_, epsilon_, scale, bias, x, out, length_});
-      std::fill(out + length_, out + width_, 0.0f);
-      return;
+    } else {
+      plain_row(x, scale, bias, out);
     }
+    std::fill(out + length_, out + width_, 0.0f);
+  }
+
+  // Of narrow floats, and of sections: sums in any order.
+  void plain_row(const float* x, const float* scale, const float* bias, float* out) const {
+    namespace mode = params::reduce_mode;
     const auto n = static_cast<size_t>(length_);
     const float part = 1.0f / static_cast<float>(length_);
     if (centre_) {
@@ -157,7 +162,6 @@ class Normalise final : public Kernel {
         simd().binary(params::eltwise_func::mul_, out, 1, scale, 1, out, n);
       }
     }
-    std::fill(out + length_, out + width_, 0.0f);
   }
 
   Operand x_, scale_, bias_, residual_;

@@ -156,11 +156,12 @@ void Array::write_register(const Access& access, uint32_t value, OpRef op) {
       check_stopped(access);
       tile.program[info.block.byte(access.offset) / 4] = value;
       return;
-    case Treatment::kBd:
-      tile.bds[index][info.block.byte(access.offset) / 4] = value;
-      tile.known_bds[index].stamp = 0;
-      tile.bd_writers[index] = op;
+    case Treatment::kBd: {
+      uint8_t word[4];
+      store32(word, value);
+      write_bd(access, access.offset, word, 1, op);
       return;
+    }
     case Treatment::kQueue: return push_task(channel(tile.index, info.mm2s, index), value, op);
     case Treatment::kControl: return write_control(channel(tile.index, info.mm2s, index), value, op);
     case Treatment::kPad:

@@ -34,9 +34,12 @@ bool odd_parity(uint32_t word) {
 
 uint32_t beats_of(uint32_t control) { return static_cast<uint32_t>(field::beats.get(control)); }
 
+size_t length_by(uint32_t control) {
+  return kHeaders + (field::operation.get(control) == operation::READ ? 0 : beats_of(control));
+}
+
 size_t length_of(const std::vector<uint32_t>& packet) {
-  if (packet.size() < kHeaders) return kHeaders;
-  return kHeaders + (field::operation.get(packet[1]) == operation::READ ? 0 : beats_of(packet[1]));
+  return packet.size() < kHeaders ? kHeaders : length_by(packet[1]);
 }
 
 }  // namespace
@@ -82,33 +85,23 @@ size_t Array::length_ahead(Channel& s) {
   if (s.packet_words.size() + 1 != kHeaders || s.words_left == 0) return length_of(s.packet_words);
   settle_jobs(s);
   const uint8_t* const at = s.cursor.readable(1);
-  if (at == nullptr) return kHeaders;
-  const uint32_t control = load32(at);
-  return kHeaders + (field::operation.get(control) == operation::READ ? 0 : beats_of(control));
+  return at == nullptr ? kHeaders : length_by(load32(at));
 }
 
 // Reads the id from the data and follows it. False: to DMAs; then the header is consumed.
 bool Array::header_from_data(Channel& s) {
   settle_jobs(s);
   uint8_t bytes[4];
-  Cursor ahead;
-  const uint8_t* const at = s.cursor.readable(1);
-  if (at == nullptr) {
-    ahead = s.cursor;
-    const uint64_t unwritten = ahead.gather(bytes, 1);
-    if (unwritten != Cursor::kAllWritten && !options_.replay) fail_unwritten(s, unwritten);
-  }
-  const uint32_t header = load32(at != nullptr ? at : bytes);
+  Cursor ahead = s.cursor;
+  const uint64_t unwritten = ahead.gather(bytes, 1);
+  if (unwritten != Cursor::kAllWritten && !options_.replay) fail_unwritten(s, unwritten);
+  const uint32_t header = load32(bytes);
   if (!odd_parity(header)) fail_packet(s, "the stream header " + hex(header), "odd parity");
   s.route = find_route(s, true, static_cast<uint32_t>(reg::packet_header::id.get(header)));
   if (!s.route->controls.empty()) return true;
   s.header_word = header;
   s.header_due = true;
-  if (at != nullptr) {
-    s.cursor.skip_read(1);
-  } else {
-    s.cursor = ahead;
-  }
+  s.cursor = ahead;
   --s.words_left;
   s.bytes += 4;
   if (s.region) {
