@@ -97,6 +97,57 @@ TEST(ControlPackets, TakeOneCyclePerWordAndTheWay) {
   EXPECT_LE(each, 8u);
 }
 
+// What waits for another access moves together: it is there as soon, and in the same order, as one by one.
+TEST(ControlPackets, DescriptorsMoveTogether) {
+  const uint32_t first = reg::mem::DMA_BD.at(0);
+  const auto run_of = [&](size_t many, bool apart) {
+    Packets p;
+    for (uint32_t i = 0; i < many; ++i) {
+      p.add_packet(control_packet(2, first + 16 * (i % 40), {i, i + 1, i + 2, 1u << 31}));
+      if (apart) p.add_packet(control_packet(2, 0x100, {i}));
+    }
+    const RunReport report = p.run(p.waiting(p.sending()));
+    EXPECT_EQ(p.simulator.array().packets, apart ? 2 * many : many);
+    for (uint32_t i = 0; i < std::min<size_t>(many, 40); ++i)
+      EXPECT_EQ(p.peek(0, 1, first + 16 * i), static_cast<uint32_t>(i + (many - 1 - i) / 40 * 40)) << i;
+    return report;
+  };
+  const RunReport one = run_of(1, false), many = run_of(1001, false);
+  const uint64_t each = (many.cycles - one.cycles) / 1000;
+  EXPECT_GE(each, 6u);  // a cycle for a word
+  EXPECT_LE(each, 8u);
+  EXPECT_LT(many.events, run_of(1001, true).events / 20);
+}
+
+TEST(ControlPackets, ProgramsMoveTogetherAndRunningOnesStayAsTheyAre) {
+  Packets p;
+  for (uint32_t i = 0; i < 64; ++i) p.add_packet(control_packet(8, reg::core::PROGRAM_MEMORY.offset + 16 * i, {i, i, i, ~i}));
+  p.run(p.waiting(p.sending()));
+  EXPECT_EQ(p.peek(0, 2, reg::core::PROGRAM_MEMORY.offset + 16 * 63 + 12), ~63u);
+}
+
+// Somebody else's packets pass between those of a stream that shares an arbiter with it.
+TEST(ControlPackets, DescriptorsTakeTurnsWithOthers) {
+  Packets p;
+  Builder b;
+  lay_control(b);
+  Router{b}.packet_slave(0, 0, {Side::kSouth, 7}, 0, 2, 7, 1);
+  for (uint32_t i = 0; i < 40; ++i) {
+    const Words one = control_packet(2, reg::mem::DMA_BD.at(0) + 16 * i, {i, i, i, i});
+    for (uint32_t k = 0; k < one.size(); ++k) p.buffers[0]->set(i * 6 + k, one[k]);
+  }
+  const Words other = control_packet(2, 0x2000, {5});
+  for (uint32_t k = 0; k < other.size(); ++k) p.buffers[1]->set(k, other[k]);
+  b.block(tile_address(0, 0, reg::shim::DMA_BD.at(0)), shim_bd({{bd::shim::length, 240}})).patch(0, 0, 0, 0);
+  b.block(tile_address(0, 0, reg::shim::DMA_BD.at(1)), shim_bd({{bd::shim::length, 3}})).patch(0, 1, 1, 0);
+  b.write(kPush, task(0)).write(tile_address(0, 0, 0x1D21C), task(1));
+  b.poll(tile_address(0, 0, kStatus + 4), 0, kIdleMask).timer(1);
+  const RunReport report = p.run(p.waiting(b).timer(2));
+  EXPECT_EQ(p.peek(0, 1, 0x2000), 5u);
+  ASSERT_EQ(report.timers.size(), 2u);
+  EXPECT_GT(report.timers[1].second, report.timers[0].second + 100);
+}
+
 TEST(ControlPackets, ReadsAreAnswered) {
   Packets p;
   p.add_packet(control_packet(2, 0x100, {11, 12, 13, 14})).add_packet(read_packet(2, 0x104, 2, 6));

@@ -71,6 +71,7 @@ struct Route {
   std::vector<uint32_t> controls;  // tiles
   bool controller = false;         // leaves the array for the controller: tokens only
   bool headers_in_data = false;    // a stream without header at a packet-switched port
+  bool shared = false;             // packets of other streams may come to one of its arbiters
   bool packets() const { return headers_in_data || !controls.empty(); }
   struct Arbiter {
     uint32_t key, slave;  // tile * 8 + arbiter; the port by which the stream comes to it
@@ -402,8 +403,12 @@ class Array {
   bool header_from_data(Channel& source);
   void take_packet_words(Channel& source, uint64_t words);
   void finish_packet_segment(Channel& source);
-  void check_control_header(const Channel& source) const;
-  void execute_packet(const Channel& source, const Tile& tile, const std::vector<uint32_t>& packet);
+  void check_control_header(const Channel& source, uint32_t control) const;
+  bool execute_packets(Channel& source);
+  void execute_packet(const Channel& source, const Tile& tile, const uint32_t* packet);
+  uint64_t with_further_packets(const Channel& source, uint64_t first) const;
+  bool writes_at_leisure(const Route& route, uint32_t control) const;
+  size_t join_writes(const std::vector<uint32_t>& words, size_t at, uint32_t control);
   void queue_answer(const Tile& tile, Answer answer);
   void start_answer(Channel& channel);
   void finish_answer(Channel& channel);
@@ -520,6 +525,7 @@ class Array {
   uint64_t bd_stamps_ = 0;        // handed out
   std::vector<uint8_t> scratch_;               // of copy_segment
   std::vector<uint32_t> spare_packet_;
+  std::vector<uint32_t> packet_data_;          // of the packet that is executed, and of those that it goes on in
   mutable std::array<const RegisterInfo*, 3> recent_{};  // by kind of tile: what the last access was of
   std::vector<AnswerPort> answer_ports_;       // per tile
 };

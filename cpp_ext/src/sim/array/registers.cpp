@@ -102,9 +102,14 @@ uint32_t Array::write_bd(const Access& access, uint32_t offset, const uint8_t* w
   const uint32_t index = access.info->block.index(offset), first = access.info->block.byte(offset) / 4;
   auto& bd = tile.bds[index];
   const uint32_t inside = std::min<uint32_t>(count, static_cast<uint32_t>(bd.size()) - first);
-  for (uint32_t i = 0; i < inside; ++i) bd[first + i] = load32(words + size_t{4} * i);
-  tile.known_bds[index].stamp = 0;
   tile.bd_writers[index] = op;
+  bool same = true;
+  for (uint32_t i = 0; i < inside; ++i) {
+    const uint32_t word = load32(words + size_t{4} * i);
+    same = same && bd[first + i] == word;
+    bd[first + i] = word;
+  }
+  if (!same) tile.known_bds[index].stamp = 0;
   return inside;
 }
 

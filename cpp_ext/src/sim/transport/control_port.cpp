@@ -8,7 +8,8 @@
 // TLAST. tests/array_model/README.md (Readings) says what of this is certain.
 //
 // Time: the words of a packet pass at the rate of the stream, after the way through the switches
-// when the stream stood still; the accesses happen when the last word is there.
+// when the stream stood still; the accesses happen when the last word is there. Packets for one place that follow
+// each other and only write descriptors or programs are one segment, as data is, and happen together.
 #include <algorithm>
 
 #include "sim/array/array.h"
@@ -26,10 +27,11 @@ constexpr size_t kHeaders = 2;  // stream header, control header
 // A token: a header, and one word that says which task ended.
 constexpr uint64_t kTokenWords = 1;
 
-bool odd_parity(uint32_t word) {
-  uint32_t ones = 0;
-  for (; word != 0; word &= word - 1) ++ones;
-  return ones % 2 == 1;
+bool odd_parity(uint32_t word) { return __builtin_parity(word) == 1; }
+
+const Block& bds_of(TileKind kind) {
+  static constexpr Block kBds[] = {reg::shim::DMA_BD, reg::mem::DMA_BD, reg::core::DMA_BD};
+  return kBds[static_cast<size_t>(kind)];
 }
 
 uint32_t beats_of(uint32_t control) { return static_cast<uint32_t>(field::beats.get(control)); }
@@ -75,8 +77,36 @@ bool Array::start_packet(Channel& s) {
     }
   }
   const uint64_t rest = std::min<uint64_t>(length_ahead(s) - s.packet_words.size(), s.words_left);
-  begin_segment(s, false, rest, std::max(now, s.ready_time));
+  begin_segment(s, false, with_further_packets(s, rest), std::max(now, s.ready_time));
   return false;
+}
+
+// Words of `first`, the rest of a packet, and of those behind it that go the same way, where all of them write what
+// waits for another access to matter. Where others might send in between, each packet is alone.
+uint64_t Array::with_further_packets(const Channel& s, uint64_t first) const {
+  if (s.packet_words.size() != 1 || first < kHeaders || s.route->shared) return first;
+  const uint64_t most = std::min({s.words_left, s.cursor.left_of_run(), timing_.ddr_segment_words});
+  const uint8_t* const at = s.cursor.readable(most);
+  if (at == nullptr || !writes_at_leisure(*s.route, load32(at))) return first;
+  uint64_t words = first;
+  while (words + kHeaders <= most && load32(at + 4 * words) == s.packet_words[0]) {
+    const uint32_t control = load32(at + 4 * words + 4);
+    if (words + length_by(control) > most || !writes_at_leisure(*s.route, control)) break;
+    words += length_by(control);
+  }
+  return words;
+}
+
+// Whether a packet writes descriptors or programs: nobody reads those before a task, or an enabled core, says so.
+bool Array::writes_at_leisure(const Route& route, uint32_t control) const {
+  if (!odd_parity(control) || field::operation.get(control) != operation::WRITE) return false;
+  const auto first = static_cast<uint32_t>(field::offset.get(control)), last = first + 4 * beats_of(control) - 4;
+  return std::all_of(route.controls.begin(), route.controls.end(), [&](uint32_t tile) {
+    const Block& bds = bds_of(tiles_[tile].kind);
+    if (bds.contains(first)) return bds.contains(last);
+    const Block& program = reg::core::PROGRAM_MEMORY;
+    return tiles_[tile].kind == TileKind::kCore && program.contains(first) && program.contains(last);
+  });
 }
 
 // Words of the packet; a control header that the BD has next is looked at before it is taken, so that what it counts
@@ -91,17 +121,20 @@ size_t Array::length_ahead(Channel& s) {
 // Reads the id from the data and follows it. False: to DMAs; then the header is consumed.
 bool Array::header_from_data(Channel& s) {
   settle_jobs(s);
+  const uint8_t* const at = s.cursor.readable(1);
   uint8_t bytes[4];
-  Cursor ahead = s.cursor;
-  const uint64_t unwritten = ahead.gather(bytes, 1);
-  if (unwritten != Cursor::kAllWritten && !options_.replay) fail_unwritten(s, unwritten);
-  const uint32_t header = load32(bytes);
+  if (at == nullptr) {
+    Cursor ahead = s.cursor;
+    const uint64_t unwritten = ahead.gather(bytes, 1);
+    if (unwritten != Cursor::kAllWritten && !options_.replay) fail_unwritten(s, unwritten);
+  }
+  const uint32_t header = load32(at != nullptr ? at : bytes);
   if (!odd_parity(header)) fail_packet(s, "the stream header " + hex(header), "odd parity");
   s.route = find_route(s, true, static_cast<uint32_t>(reg::packet_header::id.get(header)));
   if (!s.route->controls.empty()) return true;
   s.header_word = header;
   s.header_due = true;
-  s.cursor = ahead;
+  s.cursor.gather(bytes, 1);
   --s.words_left;
   s.bytes += 4;
   if (s.region) {
@@ -132,17 +165,7 @@ void Array::finish_packet_segment(Channel& s) {
   take_packet_words(s, s.segment_words);
   s.busy += now - s.segment_start;
   s.last_end = now;
-  if (s.packet_words.size() >= kHeaders) check_control_header(s);
-  const size_t length = length_of(s.packet_words);
-  if (s.packet_words.size() > length)
-    fail_packet(s, "a control header that changed while its packet moved", "memory that stays as it is until it was sent");
-  if (s.packet_words.size() == length) {
-    std::vector<uint32_t> packet = std::move(spare_packet_);  // keeps its room from packet to packet
-    packet.clear();
-    packet.swap(s.packet_words);
-    for (const uint32_t tile : s.route->controls) execute_packet(s, tiles_[tile], packet);
-    spare_packet_ = std::move(packet);
-    ++packets;
+  if (execute_packets(s)) {
     if (s.generation != generation) return;  // it reset the channel that it came from
     release_arbiters(s);
     s.route = nullptr;
@@ -161,15 +184,54 @@ void Array::finish_packet_segment(Channel& s) {
   try_start(s);
 }
 
-void Array::check_control_header(const Channel& s) const {
-  const uint32_t control = s.packet_words[1];
+// The packets that are whole. False: there is none yet.
+bool Array::execute_packets(Channel& s) {
+  std::vector<uint32_t> words = std::move(spare_packet_);  // keeps its room from packet to packet
+  words.clear();
+  words.swap(s.packet_words);
+  size_t at = 0;
+  while (words.size() - at >= kHeaders) {
+    const uint32_t* const packet = words.data() + at;
+    check_control_header(s, packet[1]);
+    if (words.size() - at < length_by(packet[1])) break;
+    at += length_by(packet[1]);
+    ++packets;
+    packet_data_.assign(packet + kHeaders, packet + length_by(packet[1]));
+    at = join_writes(words, at, packet[1]);
+    for (const uint32_t tile : s.route->controls) execute_packet(s, tiles_[tile], packet);
+    if (at == words.size()) break;
+    if (words[at] != words[0])
+      fail_packet(s, "a control header that changed while its packet moved", "memory that stays as it is until it was sent");
+  }
+  s.packet_words.assign(words.begin() + static_cast<std::ptrdiff_t>(at), words.end());
+  spare_packet_ = std::move(words);
+  return at != 0 && s.packet_words.empty();
+}
+
+// Takes along the packets from `at` on that write where the one before them ended; returns where they end.
+size_t Array::join_writes(const std::vector<uint32_t>& words, size_t at, uint32_t control) {
+  const auto first = static_cast<uint32_t>(field::offset.get(control));
+  while (field::operation.get(control) == operation::WRITE && words.size() - at >= kHeaders && words[at] == words[0]) {
+    const uint32_t next = words[at + 1];
+    const size_t length = length_by(next);
+    if (!odd_parity(next) || field::operation.get(next) != operation::WRITE || words.size() - at < length) break;
+    if (field::offset.get(next) != static_cast<int64_t>(first + 4 * packet_data_.size())) break;
+    const uint32_t* const data = words.data() + at;
+    packet_data_.insert(packet_data_.end(), data + kHeaders, data + length);
+    ++packets;
+    at += length;
+  }
+  return at;
+}
+
+void Array::check_control_header(const Channel& s, uint32_t control) const {
   if (!odd_parity(control)) fail_packet(s, "the control header " + hex(control), "odd parity");
   if (field::operation.get(control) > operation::WRITE_INCREMENT)
     fail_packet(s, "operation 3 in the control header " + hex(control), "0 write, 1 read, 2 write");
 }
 
-// As the same WRITEs of a transaction; their op is the one that pushed the task.
-void Array::execute_packet(const Channel& s, const Tile& tile, const std::vector<uint32_t>& packet) {
+// As the same WRITEs of a transaction, of all of `packet_data_`; their op is the one that pushed the task.
+void Array::execute_packet(const Channel& s, const Tile& tile, const uint32_t* packet) {
   const uint32_t control = packet[1];
   const OpRef op = s.task.op, outer = current_op;
   const uint64_t tile_address =
@@ -178,11 +240,13 @@ void Array::execute_packet(const Channel& s, const Tile& tile, const std::vector
   current_op = op;
   try {
     const auto offset = static_cast<uint32_t>(field::offset.get(control));
-    const uint32_t beats = beats_of(control), inside = std::min(beats, (reg::OFFSET_MASK + 1 - offset) / 4);
-    if (field::operation.get(control) == operation::READ) {
+    const bool reads = field::operation.get(control) == operation::READ;
+    const uint32_t beats = reads ? beats_of(control) : static_cast<uint32_t>(packet_data_.size());
+    const uint32_t inside = std::min(beats, (reg::OFFSET_MASK + 1 - offset) / 4);
+    if (reads) {
       for (uint32_t beat = 0; beat < inside; ++beat) answer.push_back(read(tile_address | (offset + 4 * beat)));
     } else {
-      write_block(tile_address | offset, reinterpret_cast<const uint8_t*>(packet.data() + kHeaders), inside, op);
+      write_block(tile_address | offset, reinterpret_cast<const uint8_t*>(packet_data_.data()), inside, op);
     }
     if (inside < beats)
       fail_packet(s, "offset " + hex(offset + 4 * inside) + " of " + tile_name(tile.index), "offsets up to 0xFFFFC");

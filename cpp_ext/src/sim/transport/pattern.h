@@ -73,7 +73,8 @@ class Cursor : private CursorState {
   void scatter(const uint8_t* in, uint64_t words);
   // The next `words` words when they lie in one run, else null; does not advance.
   uint8_t* contiguous(uint64_t words) const;
-  // The same where somebody wrote all of them.
+  uint64_t left_of_run() const { return padded_ ? 0 : run_ - position_; }  // words
+  // As contiguous, where somebody wrote all of them.
   const uint8_t* readable(uint64_t words) const {
     const uint8_t* const at = contiguous(words);
     return at != nullptr && valid_->all_written(address(), words) ? at : nullptr;

@@ -23,6 +23,16 @@ namespace {
 constexpr uint32_t kRoutesPerChannel = 33;  // 32 packet ids and "no packet"
 constexpr uint32_t kMuxDma = 1;
 
+// Whether packets come to an arbiter by other ports than `slave`.
+bool others_use(const Switch& switches, uint32_t slave, uint32_t arbiter) {
+  for (uint32_t i = 0; i < switches.slots.size(); ++i) {
+    const uint32_t port = i / reg::SLOTS_PER_SLAVE, value = switches.slaves[port], slot = switches.slots[i];
+    if (port == slave || !reg::switch_slave::enable.get(value) || !reg::switch_slave::packet.get(value)) continue;
+    if (reg::switch_slot::enable.get(slot) && reg::switch_slot::arbiter.get(slot) == arbiter) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void Array::fail_route(const Walk& walk, uint32_t tile, const std::string& port, const std::string& given,
@@ -147,6 +157,7 @@ void Array::follow_slave(Walk& walk, uint32_t tile_id, uint32_t slave, uint32_t 
     auto& all = walk.route->arbiters;
     const auto same = [key](const Route::Arbiter& a) { return a.key == key; };
     if (std::none_of(all.begin(), all.end(), same)) all.push_back({key, slave});
+    walk.route->shared = walk.route->shared || others_use(tile.switches, slave, arbiter);
   }
 
   bool any = false;
