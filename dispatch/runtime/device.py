@@ -9,8 +9,9 @@ left in the output buffer, and nothing else.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,7 @@ class LoadedStep:
         _fill(by_name["const"], step.const)
         _fill(by_name["params"], np.frombuffer(step.params, np.uint8))
         self._input, self._output = by_name["in"], by_name["out"]
-        self.report: RunReport | None = None
+        self.report: Callable[[], RunReport] | None = None  # of the last run: made when it is asked for
         self.prints: list[Print] = []  # of the last run, as far as it came
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Array]:
@@ -162,10 +163,8 @@ class LoadedStep:
             self._session.reset(self._step.image)
             raise SimulationError("the kernel run", f"state {state}", "ERT_CMD_STATE_COMPLETED")
         self._output.sync(_FROM_DEVICE)
-        raw = run.report()
-        report = _report(raw, self._step, self._session.launch_us)
-        trace = trace_of(raw, self._step, self._session.array_hz)
-        self.report = replace(report, prints=tuple(self.prints), trace=trace)
+        session = self._session
+        self.report = partial(_told, run, self._step, session.launch_us, session.array_hz, tuple(self.prints))
 
     def _unwritten(self, canary: np.uint32) -> list[Slot]:
         image = _map(self._output)
@@ -206,6 +205,11 @@ def _not_written(slots: Sequence[Slot]) -> SimulationError:
         "a transaction that writes every byte of every output",
         "check its shim S2MM descriptors and their DDR_PATCH arguments",
     )
+
+
+def _told(run: Any, step: DeviceStep, launch_us: float, hz: float, prints: tuple[Print, ...]) -> RunReport:
+    raw = run.report()
+    return replace(_report(raw, step, launch_us), prints=prints, trace=trace_of(raw, step, hz))
 
 
 def _report(raw: Mapping[str, Any], step: DeviceStep, launch_us: float) -> RunReport:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -161,7 +162,7 @@ class InferenceSession:
         self._running = False
         self._device: DeviceSession | None = None
         self._loaded: OrderedDict[str, _Loaded] = OrderedDict()
-        self._last_run: RunReport | None = None
+        self._last_run: Callable[[], RunReport] | None = None
         self._inputs = {v.name: v for v in self._model.inputs}
         self._outputs = {v.name: index for index, v in enumerate(self._model.outputs)}
 
@@ -209,9 +210,10 @@ class InferenceSession:
         ]
 
     @property
+    @public
     def last_run(self) -> RunReport | None:
         """The report of the latest run of this session."""
-        return self._last_run
+        return None if self._last_run is None else self._last_run()
 
     @property
     def prints(self) -> list[Print]:
@@ -255,7 +257,8 @@ class InferenceSession:
                 values: dict[str, Any] = {**feed, **executable.constants}
                 self._printed = []
                 reports = [self._step(runner, values) for runner in list(self._runners(loaded))]
-            self._last_run = _summary(reports, time.perf_counter() - start)
+            # Made when it is asked for: few ask.
+            self._last_run = cache(partial(_summary, reports, time.perf_counter() - start))
             return [values[executable.sources[index]] for index in indices]
 
     def checked(self, input_feed: Mapping[str, Any], options: Options) -> Told:
@@ -300,7 +303,7 @@ class InferenceSession:
         finally:
             self._running = False
 
-    def _step(self, runner: LoadedStep | HostRegion, values: dict[str, Any]) -> RunReport:
+    def _step(self, runner: LoadedStep | HostRegion, values: dict[str, Any]) -> Callable[[], RunReport]:
         start = time.perf_counter()
         printed: list[Print] = []
         with listening(self._print_bytes) as heard:
@@ -317,7 +320,8 @@ class InferenceSession:
         moved: list[str] = getattr(runner, "moved", [])
         while moved:
             warnings.warn(moved.pop(), RuntimeWarning, stacklevel=4)
-        return RunReport(0, 0, 0.0, host_seconds=time.perf_counter() - start, prints=printed)
+        took = RunReport(0, 0, 0.0, host_seconds=time.perf_counter() - start, prints=printed)
+        return lambda: took
 
     def _load(self, key: str, executable: Executable) -> _Loaded:
         loaded = self._loaded.get(key)
@@ -393,8 +397,9 @@ class InferenceSession:
         return arrays, shapes
 
 
-def _summary(reports: Sequence[RunReport], wall: float) -> RunReport:
+def _summary(told: Sequence[Callable[[], RunReport]], wall: float) -> RunReport:
     """All steps of a run as one report; dispatches are counted through."""
+    reports = [report() for report in told]
     ops: list[OpReport] = []
     reloads: list[ReloadReport] = []
     dispatches = 0
