@@ -10,7 +10,7 @@ the result is added: it would take the last bits of a float.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -31,7 +31,7 @@ from onedispatch.operators.families.qlinear import (
     result_of,
     scale_of,
 )
-from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec
+from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.transactions import Device
 
 _NARROW = "i8 u8 i16 u16"
@@ -86,6 +86,7 @@ class Combine(Eltwise):
 
     kind = "combine"
     applies_activation = False
+    tabulates = True
     kernel: ClassVar[Kernel] = COMBINE
 
     def __init__(
@@ -128,8 +129,16 @@ class Combine(Eltwise):
         """Whether the integers have 16 bits."""
         return self.output.element.itemsize == 2
 
+    def tabulated(self, of: Mapping[str, Array]) -> Array:
+        x, y = (_known(tensor, of) for tensor in self.inputs)
+        with np.errstate(all="ignore"):
+            return self.of(*np.broadcast_arrays(x, y))
+
     def reference(self, *arrays: Array) -> Array:
-        x, y = (np.broadcast_to(array, self.output.shape) for array in arrays)
+        return self.of(*(np.broadcast_to(array, self.output.shape) for array in arrays))
+
+    def of(self, x: Array, y: Array) -> Array:
+        """What becomes of two elements, in NumPy."""
         given = {name: np.float32(value) for name, value in self.scalars.items()}
         zeros = [scale.zero for scale in self.scales]
         p, q = (one.astype(np.int32) - zero for one, zero in zip((x, y), zeros, strict=False))
@@ -143,6 +152,13 @@ class Combine(Eltwise):
         else:
             found = fused(x, given["first"], fused(y, given["second"], given["shift"]))
         return saturated(np.rint(found), self.output.dtype)
+
+
+def _known(tensor: TensorSpec, of: Mapping[str, Array]) -> Array:
+    """What ``of`` says of a tensor, or the one number that it is."""
+    if tensor.value is not None and tensor.size != 1:
+        raise Unsupported(f"{tensor} beside bytes", "one number")
+    return np.asarray(of[tensor.name] if tensor.value is None else tensor.value).reshape(-1)
 
 
 # -- onnxruntime -------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, de
 from onedispatch.operators.families.elementwise import ACTIVATION_SCALARS
 from onedispatch.operators.families.merges import BATCH_NORM
 from onedispatch.operators.families.product_costs import finished, requantised_sums
+from onedispatch.operators.families.table import COPIES, ENTRIES, laid_out, looked_up
 from onedispatch.operators.families.window import (
     TAPS,
     WINDOW_SCALARS,
@@ -62,6 +63,7 @@ from onedispatch.transactions import Device
 Array = np.ndarray[Any, Any]
 
 
+TABLE_BYTES = e.present("table") * COPIES * ENTRIES  # of scratch
 PRODUCT_BYTES = e.smallest(e.item_bytes("x"), 2)  # of what native products multiply: floats as bfloat16 parts
 
 
@@ -109,11 +111,17 @@ def _conv_cost() -> e.Expr:
         + _squeezed(co * k)
         + _zero_points(k * TAPS, co, pixels)
         + e.named("last step", finished(co * pixels) + e.LAST * requantised_sums(co * words(pixels), co, "x"))
+        + e.LAST * _tabulated(co * pixels)
     )
 
 
+def _tabulated(results: e.Expr) -> e.Expr:
+    """Cycles of a table that is laid out, and of looking so many results up."""
+    return e.named("table", e.present("table") * (laid_out("table") + looked_up(results, "out")))
+
+
 def _conv_scratch() -> e.Expr:
-    """Sums that wait for the next step, then the parts of planes and weights, then columns."""
+    """Sums that wait for the next step, the parts of planes and weights, columns, and a table's copies."""
     co, k = e.tile("co"), e.count("x", "k")
     # All output channels take the columns of a native product's pixels before those of the next are laid
     # out in their place: one block of them is there at a time, with all that the step sums over.
@@ -123,6 +131,7 @@ def _conv_scratch() -> e.Expr:
         sums_bytes(co * e.tile("oh") * e.tile("ow"), "out", "x")
         + split_bytes(k, co * k * TAPS)
         + e.named("im2col", columns)
+        + TABLE_BYTES
     )
 
 
@@ -140,13 +149,14 @@ def _depthwise_cost() -> e.Expr:
     zeros = e.named("zero points", x_zero + e.present("w_zero") * (c * words(TAPS) * op))
     planes = split_planes(c) + copied_planes(c, split=True)
     packs = e.named("pack(w)", weights) + _squeezed(c)
-    return ENTRY + planes + packs + e.named("taps", taps) + bias + results + zeros + narrow
+    made = bias + results + zeros + narrow + _tabulated(rows * e.tile("ow"))
+    return ENTRY + planes + packs + e.named("taps", taps) + made
 
 
 def _types() -> tuple[dict[str, str], ...]:
     """Element types that go together: floats, and integers, whose sums a scale makes narrow."""
     floats = ({"x": t, "w": t, "bias": "f32", "out": t} for t in FLOATS.split())
-    scaled = {"bias": "i32", "scale": "f32", "out_zero": SUMS, "out": SUMS}
+    scaled = {"bias": "i32", "scale": "f32", "out_zero": SUMS, "table": BYTES, "out": SUMS}
     integers = (
         {"x": x, "w": w, "x_zero": x, "w_zero": w, **scaled} for x in BYTES.split() for w in BYTES.split()
     )
@@ -167,6 +177,7 @@ def _inputs(data: str, channels: str, weights: str) -> tuple[Tensor, ...]:
         Tensor("w_zero", channels, BYTES, optional=True, like="w"),
         Tensor("scale", channels, optional=True),
         Tensor("out_zero", channels, f"i32 {NARROW}", optional=True, like="out"),
+        Tensor("table", "*entries", BYTES, optional=True, like="out"),
     )
 
 
@@ -177,7 +188,7 @@ SUMS = f"i32 {BYTES}"  # what integer sums may become: themselves, or narrow by 
 PAD = Scalar("pad", "i32", default=0)  # what integers have for x's zero where no x_zero says it
 _SUMMARY = (
     "; integers are (x - x_zero) * (w - w_zero), summed in int32, which wraps, or of 16 bits exactly, where "
-    "there is a scale round((sum + bias) * scale) + out_zero, saturated"
+    "there is a scale round((sum + bias) * scale) + out_zero, saturated; table[that] where there is a table"
 )
 
 
@@ -194,8 +205,9 @@ CONV = declare(
         scratch=_conv_scratch(),
         keeps_scratch=True,
         sums=sums_bytes(e.tile("co") * e.tile("oh") * e.tile("ow"), "out", "x"),
-        # ASSUMPTION: 144 instructions: unrolled products with ramps, im2col, packing, bias, activations.
-        code_bytes=2304,
+        # ASSUMPTION: 160 instructions: unrolled products with ramps, im2col, packing, bias, activations,
+        # look-ups.
+        code_bytes=2560,
         summary=f"convolution of a tile: weights times windows, accumulated over channels{_SUMMARY}",
     )
 )
@@ -208,9 +220,10 @@ DWCONV = declare(
         types=_types(),
         scalars=(*WINDOW_SCALARS, *ACTIVATION_SCALARS, PAD),
         cost=_depthwise_cost(),
-        scratch=split_bytes(e.tile("c"), e.tile("c") * TAPS),
-        # ASSUMPTION: 96 instructions: an unrolled loop of windows, edges, bias, sealed activations.
-        code_bytes=1536,
+        scratch=split_bytes(e.tile("c"), e.tile("c") * TAPS) + TABLE_BYTES,
+        # ASSUMPTION: 112 instructions: an unrolled loop of windows, edges, bias,
+        # sealed activations, look-ups.
+        code_bytes=1792,
         summary=f"convolution of every channel with its own window{_SUMMARY}",
     )
 )

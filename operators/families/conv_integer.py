@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES, DType
 from onedispatch.operators.families.conv import Array, Conv, Planes, as_bytes
 from onedispatch.operators.families.matmul import is_wide, requantised
+from onedispatch.operators.families.table import ENTRIES, Table, table_of
 from onedispatch.operators.families.window import Window
+from onedispatch.operators.interface.merge import Merge
 from onedispatch.operators.interface.operator import TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import (
     F32,
@@ -30,6 +32,7 @@ from onedispatch.transactions import Device
 from onedispatch.transactions.base.phrases import counted
 
 I8, I32, I64 = DTYPES["i8"], DTYPES["i32"], DTYPES["i64"]
+WHOLE = {"out_zero": 1, "table": ENTRIES}  # constants that are the same for all output channels
 NARROW_TAPS = 128  # of a depthwise window whose sums int32 holds where x has 16 bits
 
 
@@ -43,6 +46,7 @@ class Meaning:
     w_zero: TensorSpec | None = None
     scale: TensorSpec | None = None
     out_zero: TensorSpec | None = None
+    table: TensorSpec | None = None
 
     @property
     def operands(self) -> dict[str, TensorSpec]:
@@ -52,7 +56,29 @@ class Meaning:
     @property
     def known_early(self) -> tuple[TensorSpec | None, ...]:
         """What must be constant for weights to be packed; what x has for its zero need not be."""
-        return self.w_zero, self.scale, self.out_zero
+        return self.w_zero, self.scale, self.out_zero, self.table
+
+
+def _looks_up(_: Any, reader: Any) -> bool:
+    return isinstance(reader, Table)
+
+
+def _with_table(conv: Any, reader: Any) -> Any:
+    """``conv`` that looks its results up."""
+    (x, table), before = reader.inputs, conv.meaning.table
+    if not conv.packs or table.value is None:
+        raise Unsupported(f"weights or scales of {conv.name}, or {table.name}, are no constants", "constants")
+    if reader.output.shape != x.shape or reader.output.dtype != x.dtype or conv.x.element.itemsize != 1:
+        raise Unsupported(f"{reader.output} of {x}", "bytes of one type, each of one")
+    if before is not None:
+        table = table_of(reader.output, reader.tabulated({x.name: before.value}))
+    inputs = [tensor for tensor in conv.inputs if tensor is not before]
+    known = replace(conv.meaning, table=table)
+    return conv.replaced(inputs=(*inputs, table), output=reader.output, meaning=known)
+
+
+# A function of its results, 256 at most, while the kernel still holds them.
+TABULATED = Merge("table", _looks_up, _with_table)
 
 
 class IntegerConv(Conv):
@@ -66,7 +92,7 @@ class IntegerConv(Conv):
 
     kind = "integer_conv"
     applies_activation: ClassVar[bool] = False
-    merges = ()
+    merges = (TABULATED,)
 
     def __init__(
         self,
@@ -84,7 +110,7 @@ class IntegerConv(Conv):
         super().__init__(name, x, weights, bias, output, window, groups, device, planes=planes)
         self.meaning = meaning
         for what, tensor in meaning.operands.items():
-            many = self.made if what in ("w_zero", "scale") else 1
+            many = {"w_zero": self.made, "scale": self.made, "table": ENTRIES}.get(what, 1)
             if tensor.size not in (1, many):
                 accepted = "one" if many == 1 else f"one, or {many}: one per output channel"
                 raise Unsupported(f"{what} {tensor.name} of {counted(tensor.size, 'value')}", accepted)
@@ -130,7 +156,7 @@ class IntegerConv(Conv):
 
     @cached_property
     def _constants(self) -> dict[str, Array]:
-        """What lies behind packed weights, in this order: one value for each output channel, or one."""
+        """What lies behind packed weights, in order: a value for each output channel, or one, or a table."""
         found = {}
         if self._folded.any():
             found["bias"] = self._folded
@@ -140,6 +166,8 @@ class IntegerConv(Conv):
             found["scale"] = np.asarray(self._each("scale"), np.float32)
         if self.meaning.out_zero is not None:
             found["out_zero"] = np.asarray(self.meaning.out_zero.value).reshape(1)
+        if self.meaning.table is not None:
+            found["table"] = np.asarray(self.meaning.table.value)
         return found
 
     # -- operands ---------------------------------------------------------------------------------
@@ -188,10 +216,11 @@ class IntegerConv(Conv):
             "scale": F32,
             "w_zero": self._code,
             "out_zero": self.output.element,
+            "table": self.output.element,
         }
         parts = [Part("w", self._code, axes)]
         for name in self._constants:
-            parts.append(Part(name, types[name], ((None, 1) if name == "out_zero" else (outputs, 0),)))
+            parts.append(Part(name, types[name], ((None, WHOLE[name]) if name in WHOLE else (outputs, 0),)))
         return Packed("w", dims, tuple(parts)), *self._others(["x_zero"] if self._pad is None else [], (), ())
 
     def _parameters(
@@ -241,8 +270,8 @@ class IntegerConv(Conv):
     def _behind(self, at: int, tile: int) -> Array:
         """The bytes behind the weights of ``tile`` output channels from ``at`` on: parts of whole words."""
         parts = [np.zeros(0, np.uint8)]
-        for values in self._constants.values():
-            own = as_bytes(values[at : at + tile] if values.size == self.made else values)
+        for name, values in self._constants.items():
+            own = as_bytes(values if name in WHOLE else values[at : at + tile])
             parts.append(np.pad(own, (0, -own.size % 4)))
         return np.concatenate(parts)
 
@@ -267,4 +296,6 @@ class IntegerConv(Conv):
         if "scale" in given:
             out_zero = int(given["out_zero"].reshape(-1)[0]) if "out_zero" in given else 0
             sums = requantised(sums, given["scale"].reshape(-1, 1, 1, 1), out_zero, self.output.dtype)
+        if "table" in given:
+            sums = given["table"][sums.view(np.uint8)]
         return self.output.gathered(sums.reshape(-1)) if flat else sums.reshape(self.output.shape)

@@ -33,7 +33,7 @@ from onedispatch.operators.families.elementwise import (
     numpy_names,
 )
 from onedispatch.operators.families.resize import Repeat
-from onedispatch.operators.families.table import Table, every_byte
+from onedispatch.operators.families.table import Table, every_byte, table_of
 from onedispatch.operators.interface.merge import ACTIVATION, Merge, refuse_applied
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import contiguous_strides
@@ -289,8 +289,7 @@ def _as_table(first: Any, reader: Any) -> Any:
     scales, entries = (constants_of(first), constants_of(reader)), every_byte(x.dtype)
     floats = first.of_elements(entries, *scales[0])
     table = reader.of_elements(floats, *scales[1])
-    known = TensorSpec(f"{output.name}//table", table.dtype, table.shape, table)
-    return Table(reader.name, x, known, output, first.device)
+    return Table(reader.name, x, table_of(output, table), output, first.device)
 
 
 # A function between integers of 8 bits has 256 results at most.

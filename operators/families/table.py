@@ -7,6 +7,7 @@ transaction is compiled (or by an operator, where scales are computed), and look
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,8 @@ from onedispatch.operators.declarations import expressions as e
 from onedispatch.operators.declarations.formulas import accesses, mapped, vectors, words
 from onedispatch.operators.declarations.kernel import Kernel, Tensor, declare
 from onedispatch.operators.families.elementwise import Array, Eltwise
-from onedispatch.operators.interface.operator import TensorSpec
+from onedispatch.operators.interface.merge import Merge
+from onedispatch.operators.interface.operator import TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import Access, Operand
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
@@ -26,22 +28,24 @@ ENTRIES = 256
 COPIES = 4
 
 
-def _cost() -> e.Expr:
-    """The table is stored in all its copies; then bytes are made words, looked up and made bytes again.
+def laid_out(table: str) -> e.Expr:
+    """Cycles of storing a table of bytes in all its copies."""
+    return COPIES * accesses(e.as_expr(ENTRIES), table)
 
-    Look-ups take both load units, so that loading what is looked up comes on top.
-    """
-    laid = COPIES * (accesses(e.as_expr(ENTRIES), "x1"))
-    looked_up = e.device("i32_lanes") / e.device("lookups_per_cycle")
+
+def looked_up(members: e.Expr, of: str) -> e.Expr:
+    """Cycles of making so many bytes words, looking them up and making bytes again, on both load units."""
+    per_vector = e.device("i32_lanes") / e.device("lookups_per_cycle") + e.device("i32_convert_cycles")
+    return vectors(members, of) * e.device("convert_cycles", of) + words(members) * per_vector
+
+
+def _cost() -> e.Expr:
+    """Look-ups take both load units, so that loading what is looked up comes on top."""
 
     def rows_of(rows: e.Expr, run: e.Expr) -> e.Expr:
-        loads = accesses(run, "x0") / e.device("loads_per_cycle")
-        converted = vectors(run, "x0") * e.device("convert_cycles", "x0") + words(run) * (
-            looked_up + e.device("i32_convert_cycles")
-        )
-        return rows * (loads + converted)
+        return rows * (accesses(run, "x0") / e.device("loads_per_cycle") + looked_up(run, "x0"))
 
-    return laid + mapped(("x0",), rows_of)
+    return laid_out("x1") + mapped(("x0",), rows_of)
 
 
 TABLE = declare(
@@ -58,12 +62,35 @@ TABLE = declare(
 )
 
 
+def _follows(table: Any, reader: Any) -> bool:
+    """Whether ``reader`` makes of every byte of ``table``, and of what that read, another one."""
+    known = (table.inputs[0].name, table.output.name)
+    return bool(reader.tabulates) and all(t.name in known for t in reader.inputs if not t.is_const)
+
+
+def _of_one_byte(table: Any, reader: Any) -> Any:
+    """The function of one byte that both are together."""
+    x, known = table.inputs
+    if known.value is None:
+        raise Unsupported(f"{known.name} is computed", "a constant table")
+    if any(t.shape != x.shape for t in (*reader.inputs, reader.output) if not t.is_const):
+        raise Unsupported(f"{reader.output} of {x}", "every element once")
+    entries = reader.tabulated({x.name: every_byte(x.dtype), table.output.name: np.asarray(known.value)})
+    return Table(reader.name, x, table_of(reader.output, entries), reader.output, table.device)
+
+
+# A function of a table's results, and of what it read, as in x * sigmoid(x), is one of what it read.
+COMPOSED = Merge("composed", _follows, _of_one_byte)
+
+
 class Table(Eltwise):
     """``table[x]``; inputs x and the table, 256 elements of the output's type: where x is int8, the results
     of 0 to 127 come first, then those of -128 to -1."""
 
     kind = "table"
     applies_activation = False
+    tabulates = True
+    merges: ClassVar[tuple[Merge, ...]] = (COMPOSED,)
     kernel: ClassVar[Kernel] = TABLE
 
     def __init__(
@@ -88,6 +115,12 @@ class Table(Eltwise):
             return []
         return self.part_nests(self.shape, self.views[:1], self.out_view, [0])
 
+    def tabulated(self, of: Mapping[str, Array]) -> Array:
+        (x, table) = self.inputs
+        if table.value is None:
+            raise Unsupported(f"{table.name} is computed", "a constant table")
+        return np.asarray(table.value[of[x.name].view(np.uint8)])
+
     def reference(self, *arrays: Array) -> Array:
         x, table = arrays
         return np.asarray(table[x.view(np.uint8)]).reshape(self.output.shape)
@@ -96,3 +129,8 @@ class Table(Eltwise):
 def every_byte(dtype: np.dtype[Any]) -> Array:
     """The 256 numbers of ``dtype`` (int8 or uint8) in the order of a table."""
     return np.arange(ENTRIES, dtype=np.uint8).view(dtype)
+
+
+def table_of(output: TensorSpec, entries: Array) -> TensorSpec:
+    """The 256 ``entries`` as a constant, of which elements of ``output`` are made."""
+    return TensorSpec(f"{output.name}//table", output.dtype, (ENTRIES,), entries)

@@ -48,6 +48,7 @@ class Operator:
     applies_activation: ClassVar[bool] = True  # the kernel has activation arguments
     adds_residual: ClassVar[bool] = False  # `with_residual` gives the operator that adds to its first input
     reads_integers: ClassVar[bool] = False  # `of_integers` gives the operator that makes its own floats
+    tabulates: ClassVar[bool] = False  # `tabulated` gives its results where each is one of bytes
     merges: ClassVar[tuple[Merge, ...]] = (ACTIVATION,)  # how it takes in its only reader
 
     def __init__(

@@ -411,24 +411,45 @@ TEST(Conv, MatchesScalarLoop) {
   });
 }
 
-// x of 16 bits, sums of 64: around x lies what it has for its zero, and the bias is as long as the sums.
-void wide_conv_case(uint32_t seed) {
+// Elements of x and out, and what is added to their sums.
+struct Bytes {
+  using Element = uint8_t;
+  using Bias = int32_t;
+  static constexpr uint32_t kElement = params::dtype::u8, kBias = params::dtype::i32;
+};
+struct Halves {
+  using Element = uint16_t;
+  using Bias = int64_t;
+  static constexpr uint32_t kElement = params::dtype::u16, kBias = params::dtype::i64;
+};
+
+// Around x lies what it has for its zero, and the bias is as long as the sums, which have 64 bits where x has 16. What
+// bytes become may be looked up.
+template <class Type>
+void integer_conv_case(uint32_t seed) {
   namespace arg = params::conv;
   namespace d = params::dtype;
+  using Element = typename Type::Element;
+  constexpr int kHighest = std::numeric_limits<Element>::max();
   Random random(seed);
   Block block;
   const WindowShape s = random_window(random, block, {arg::dim_co, arg::kh, arg::x_k}, true);
   const int taps = s.kh * s.kw, T = static_cast<int>(s.c.tile), outputs = static_cast<int>(s.c.extent), k_tile = static_cast<int>(block.setup.k_tile);
-  std::vector<uint16_t> X(static_cast<size_t>(s.C * s.H * s.W));
+  std::vector<Element> X(static_cast<size_t>(s.C * s.H * s.W));
   std::vector<int8_t> W(static_cast<size_t>(outputs * s.C * taps));
-  std::vector<int64_t> bias(static_cast<size_t>(T));
+  std::vector<typename Type::Bias> bias(static_cast<size_t>(T));
   std::vector<float> scales(static_cast<size_t>(T));
-  for (uint16_t& x : X) x = static_cast<uint16_t>(random.chance(30) ? 65535 : random.word());
+  for (Element& x : X) x = static_cast<Element>(random.chance(30) ? kHighest : static_cast<int>(random.word()));
   for (int8_t& w : W) w = static_cast<int8_t>(random.chance(30) ? -128 : random.in(-128, 127));
-  for (int64_t& b : bias) b = int64_t{static_cast<int32_t>(random.word())} * random.in(0, 16);
+  for (auto& b : bias) b = sizeof b == 8 ? int64_t{static_cast<int32_t>(random.word())} * random.in(0, 16) : random.in(-70000, 70000);
   for (float& scale : scales) scale = std::ldexp(1.0f + std::abs(random.value()), -random.in(8, 24));
   const auto origin = random_origin(random, block);
-  const int pad = random.in(0, 65535);
+  const int pad = random.in(0, kHighest);
+  std::vector<uint8_t> table(sizeof(Element) == 1 && random.chance(50) ? 256 : 0);
+  for (uint8_t& entry : table) entry = static_cast<uint8_t>(random.word());
+  Axis entries = chunk_axis(256, 256);
+  entries.stride = 1;
+  block.axis(arg::table_entries, entries);
   Axis co = chunk_axis(outputs, T), k = chunk_axis(static_cast<int>(block.setup.inner_steps) * k_tile, k_tile), tap = chunk_axis(taps, taps);
   tap.stride = 1;
   k.stride = taps;
@@ -438,10 +459,10 @@ void wide_conv_case(uint32_t seed) {
   block.axis(arg::w_co, co);
   block.axis(arg::w_k, k);
   block.axis(arg::w_tap, tap);
-  block.types = {{arg::x, d::u16}, {arg::w, d::i8}, {arg::bias, d::i64}, {arg::out, d::u16}};
+  block.types = {{arg::x, Type::kElement}, {arg::w, d::i8}, {arg::bias, Type::kBias}, {arg::out, Type::kElement}, {arg::table, d::u8}};
   block.put(arg::pad, static_cast<uint32_t>(pad));
   const auto elements = s.c.tile * s.oh.tile * s.ow.tile;
-  block.out.assign((elements + 1) / 2 * 4, 0xEE);
+  block.out.assign((elements * sizeof(Element) + 3) / 4 * 4, 0xEE);
   const auto weight = [&](size_t output, int c, int t) { return W[(output * static_cast<size_t>(s.C) + static_cast<size_t>(c)) * static_cast<size_t>(taps) + static_cast<size_t>(t)]; };
   for (uint32_t step = 0; step < block.setup.inner_steps; ++step) {
     const int first = static_cast<int>(step) * k_tile;
@@ -457,6 +478,7 @@ void wide_conv_case(uint32_t seed) {
     block.put(arg::w, block.append(1, weights));
     block.put(arg::bias, block.append(1, bias));
     block.put(arg::scale, block.append(1, scales));
+    if (!table.empty()) block.put(arg::table, block.append(1, table));
     block.run(*block.prepare(params::conv::digest), origin, step);
   }
   size_t at = 0;
@@ -471,9 +493,10 @@ void wide_conv_case(uint32_t seed) {
             sum += int64_t{weight(origin[1] + o, c, t)} * (inside ? X[static_cast<size_t>((c * s.H + h) * s.W + w)] : pad);
           }
         }
-        const double want = std::clamp<double>(std::nearbyint(static_cast<float>(sum) * scales[o]), 0, 65535);
-        uint16_t got;
-        std::memcpy(&got, block.out.data() + at * 2, 2);
+        auto want = static_cast<Element>(std::clamp<double>(std::nearbyint(static_cast<float>(sum) * scales[o]), 0, kHighest));
+        if (!table.empty()) want = table[want];
+        Element got;
+        std::memcpy(&got, block.out.data() + at * sizeof got, sizeof got);
         ASSERT_EQ(got, want) << "output " << at << " of sum " << sum;
       }
     }
@@ -484,7 +507,16 @@ TEST(Conv, SumsOf64BitsAreExact) {
   on_every_level([] {
     for (uint32_t seed = 0; seed < 200 && !::testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(seed);
-      wide_conv_case(seed);
+      integer_conv_case<Halves>(seed);
+    }
+  });
+}
+
+TEST(Conv, SumsOfBytesAreExactAndLookedUp) {
+  on_every_level([] {
+    for (uint32_t seed = 0; seed < 200 && !::testing::Test::HasFailure(); ++seed) {
+      SCOPED_TRACE(seed);
+      integer_conv_case<Bytes>(seed);
     }
   });
 }
@@ -588,6 +620,7 @@ TEST(Hostile, MatrixProducts) {
 }
 TEST(Hostile, Windows) {
   run_hostile(conv_case);
+  run_hostile(integer_conv_case<Bytes>);
   run_hostile(depthwise_case);
   run_hostile(pool_case);
 }

@@ -444,6 +444,17 @@ def test_depthwise_integers_cost_a_product_per_tap_and_their_scales(device: Devi
 
 
 @DEVICES
+def test_convolutions_that_look_their_results_up_pay_what_a_table_does(device: Device) -> None:
+    scale, table = constant(np.float32, 0.1), constant(np.int8, *range(-128, 128))
+    laid, members = 4 * 256 / device.constant("kernel.vector_bytes"), 32 * 14 * 16
+    words, narrow = (members / device.constant(f"kernel.{name}_lanes") for name in ("i32", "i8"))
+    for groups in (1, 32):
+        alone = integer_conv(device, 3, groups=groups, scale=scale)
+        more = integer_conv(device, 3, groups=groups, scale=scale, table=table) - alone
+        assert more == laid + narrow + words + members / 4
+
+
+@DEVICES
 def test_depthwise_convolutions_take_scratch_for_parts(device: Device) -> None:
     for dtype, size in ((np.float32, 6), (np.float16, 4), (BFLOAT16, 0)):
         op = convolution(device, 16, 3, dtype, depthwise=True)

@@ -14,21 +14,34 @@ import pytest
 import onedispatch as od
 from onedispatch.dispatch.compiler import mapping
 from onedispatch.operators.families.conv import Conv
+from onedispatch.operators.families.conv_integer import IntegerConv
 from onedispatch.operators.families.elementwise import Eltwise
 from onedispatch.operators.families.matmul import MatMul
 from onedispatch.operators.families.normalise import Normalise
 from onedispatch.operators.families.quantise import Dequantise
 from onedispatch.operators.families.reduce import Reduce
+from onedispatch.operators.families.table import Table
 from onedispatch.operators.interface.operator import Operator
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
-OPERATORS = (Eltwise, MatMul, Conv, Reduce, Dequantise, Normalise)  # with merges of their own
+OPERATORS = (
+    Eltwise,
+    MatMul,
+    Conv,
+    IntegerConv,
+    Reduce,
+    Dequantise,
+    Normalise,
+    Table,
+)  # with merges of their own
 # Operands: x, r, m of the run; w, k and the like are constants.
 SHAPES = {
     "x": (4, 8), "r": (4, 8), "m": (8, 8), "w": (8, 8), "k": (4, 8), "b": (8,), "o": (4, 1), "c": (), "z": (),
     "u": (1, 1, 1), "image": (1, 4, 6, 6), "kernel": (3, 4, 3, 3), "filters": (3, 4, 3, 3), "s": (3,),
-    "byte_odd": (4, 6), "t": (6,),
+    "byte_odd": (4, 6), "t": (6,), "byte_k": (4, 8), "f": (),
+    "byte_image": (1, 4, 6, 6), "byte_kernel": (3, 4, 3, 3), "byte_own": (4, 1, 3, 3),
+    "byte_filters": (3, 4, 3, 3),
     "byte_x": (4, 8), "byte_w": (8, 8), "byte_m": (8, 8), "byte_z": (), "d": (), "e": (8,), "g": (),
     "half_x": (4, 8), "half_w": (8, 8), "half_image": (1, 4, 6, 2), "half_rows": (1, 4, 6, 1),
 }  # fmt: skip
@@ -36,8 +49,13 @@ SHAPES = {
 TYPES = {"half": np.float16, "byte": np.uint8}
 OF_THE_RUN = (
     *("x", "r", "m", "d", "e", "image", "filters"),
-    *("byte_x", "byte_m", "byte_odd", "half_x", "half_image", "half_rows"),
+    *("byte_x", "byte_m", "byte_odd", "byte_image", "byte_filters", "half_x", "half_image", "half_rows"),
 )
+
+SIGMOID, LEAKY = ("com.microsoft.QLinear" + name for name in ("Sigmoid", "LeakyRelu<alpha=0.2>"))
+TIMES, PLUS = ("com.microsoft.QLinear" + name for name in ("Mul", "Add"))
+ONE = "c, byte_z, g, byte_z"  # scales and zero points of a function
+WEIGHED = "f, byte_z, byte_kernel, f, byte_z, c, byte_z"  # of a convolution, and its weights
 
 # By merge: nodes that it takes, and nodes that it does not, with the condition that fails.
 FIRES = {
@@ -62,6 +80,18 @@ FIRES = {
         "p = LayerNormalization(x, b, b)\n y = QuantizeLinear(p, g, byte_z)",
         "q = DequantizeLinear(byte_x, c)\n p = LayerNormalization(q, b)\n y = QuantizeLinear(p, g)",
         "q = Add(x, r)\n p = LayerNormalization(q, b)\n y = QuantizeLinear(p, g)",
+    ],
+    "table_composed": [
+        f"p = {SIGMOID}(byte_x, {ONE})\n y = {TIMES}(byte_x, c, byte_z, p, g, byte_z, f, byte_z)",
+        f"p = {SIGMOID}(byte_x, {ONE})\n y = {TIMES}(p, g, byte_z, byte_x, c, byte_z, f, byte_z)",
+        f"p = {SIGMOID}(byte_x, {ONE})\n y = {PLUS}(p, g, byte_z, byte_z, c, byte_z, f, byte_z)",
+        f"p = {LEAKY}(byte_x, {ONE})\n y = {SIGMOID}(p, g, byte_z, f, byte_z)",
+    ],
+    "integer_conv_table": [
+        f"p = QLinearConv(byte_image, {WEIGHED})\n y = {SIGMOID}(p, {ONE})",
+        f"p = QLinearConv(byte_image, {WEIGHED})\n q = {LEAKY}(p, {ONE})\n y = {SIGMOID}(q, {ONE})",
+        f"p = QLinearConv<group=4>(byte_image, {WEIGHED.replace('kernel', 'own')})\n "
+        f"q = {SIGMOID}(p, {ONE})\n y = {TIMES}(p, c, byte_z, q, g, byte_z, f, byte_z)",
     ],
     "matmul_as_floats": ["p = MatMulInteger(byte_x, byte_w, byte_z)\n y = Cast<to=1>(p)"],
     "matmul_scale": [
@@ -103,6 +133,7 @@ KINDS = {
     "eltwise_residual": "normalise",
     "dequantise_table": "table",
     "dequantise_integers": "normalise",
+    "integer_conv_table": "integer_conv",
 }  # what both become, where it is not of the producer's kind
 STOPS = [
     ("matmul_bias", "p = MatMul(x, w)\n y = Add(p, r)", "r is no constant: a product would get a residual"),
@@ -133,6 +164,16 @@ STOPS = [
         "rows of whole words",
     ),
     ("normalise_quantise", "p = LayerNormalization(x, b)\n y = QuantizeLinear(p, d)", "one constant scale"),
+    (
+        "table_composed",
+        f"p = {SIGMOID}(byte_x, {ONE})\n y = {PLUS}(p, g, byte_z, byte_k, c, byte_z, f, byte_z)",
+        "byte_k: uint8[4, 8] beside bytes (nearest: one number)",
+    ),
+    (
+        "integer_conv_table",
+        f"p = QLinearConv(byte_image, {WEIGHED.replace('kernel', 'filters')})\n y = {SIGMOID}(p, {ONE})",
+        "are no constants",
+    ),
     (
         "matmul_as_floats",
         "p = MatMulInteger(byte_x, byte_w)\n q = Neg(p)\n s = Cast<to=1>(p)\n "
@@ -197,9 +238,8 @@ def drawn(rng: np.random.Generator, name: str, shape: Sequence[int], around: int
 
 def model(nodes: str, *outputs: str) -> onnx.ModelProto:
     """``nodes`` make y; ``outputs`` are values that leave too."""
-    proto = onnx.parser.parse_model(
-        f'<ir_version: 8, opset_import: ["": 17]> g (float[1] x) => (float[1] y) {{ {nodes} }}'
-    )
+    head = '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>'
+    proto = onnx.parser.parse_model(f"{head} g (float[1] x) => (float[1] y) {{ {nodes} }}")
     del proto.graph.input[:], proto.graph.output[:]
     made = {name for node in proto.graph.node for name in node.output}
     rng = np.random.default_rng(7)
@@ -226,8 +266,9 @@ def compared(proto: onnx.ModelProto) -> list[od.NodePlacement]:
     within = 1e-3 if halves else 2e-5  # onnxruntime rounds to float16 once more
     theirs = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, feed)
     for mine, other in zip(session.run(None, feed), theirs, strict=True):
-        if other.dtype == np.uint8:  # functions between integers are as near as the integers
-            mine, other, within = mine.astype(int), other.astype(int), 1
+        if other.dtype == np.uint8:  # float functions between integers are as near as the integers
+            of_bytes = all("QLinear" in node.op_type for node in proto.graph.node)
+            mine, other, within = mine.astype(int), other.astype(int), 0 if of_bytes else 1
         np.testing.assert_allclose(mine, other, rtol=within, atol=within)
     return list(session.placement)
 

@@ -298,7 +298,7 @@ constexpr uint32_t func = 0;
 }  // namespace scalar
 }  // namespace compare
 namespace conv {
-constexpr uint32_t digest = 0x67F39D83;
+constexpr uint32_t digest = 0xBC398EBB;
 constexpr uint32_t dim_co = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -320,18 +320,20 @@ constexpr uint32_t scale = 93;
 constexpr uint32_t scale_co = 94;
 constexpr uint32_t out_zero = 99;
 constexpr uint32_t out_zero_co = 100;
-constexpr uint32_t out = 105;
-constexpr uint32_t kh = 106;
-constexpr uint32_t kw = 107;
-constexpr uint32_t sh = 108;
-constexpr uint32_t sw = 109;
-constexpr uint32_t dh = 110;
-constexpr uint32_t dw = 111;
-constexpr uint32_t width = 112;
-constexpr uint32_t act = 113;
-constexpr uint32_t act_alpha = 114;
-constexpr uint32_t act_beta = 115;
-constexpr uint32_t pad = 116;
+constexpr uint32_t table = 105;
+constexpr uint32_t table_entries = 106;
+constexpr uint32_t out = 111;
+constexpr uint32_t kh = 112;
+constexpr uint32_t kw = 113;
+constexpr uint32_t sh = 114;
+constexpr uint32_t sw = 115;
+constexpr uint32_t dh = 116;
+constexpr uint32_t dw = 117;
+constexpr uint32_t width = 118;
+constexpr uint32_t act = 119;
+constexpr uint32_t act_alpha = 120;
+constexpr uint32_t act_beta = 121;
+constexpr uint32_t pad = 122;
 namespace dim {
 constexpr uint32_t co = 0;
 constexpr uint32_t oh = 1;
@@ -345,7 +347,8 @@ constexpr uint32_t x_zero = 3;
 constexpr uint32_t w_zero = 4;
 constexpr uint32_t scale = 5;
 constexpr uint32_t out_zero = 6;
-constexpr uint32_t out = 7;
+constexpr uint32_t table = 7;
+constexpr uint32_t out = 8;
 }  // namespace operand
 namespace scalar {
 constexpr uint32_t kh = 0;
@@ -432,7 +435,7 @@ constexpr uint32_t act_beta = 2;
 }  // namespace scalar
 }  // namespace dequantise
 namespace dwconv {
-constexpr uint32_t digest = 0x664EC80B;
+constexpr uint32_t digest = 0x1D85DF2F;
 constexpr uint32_t dim_c = 40;
 constexpr uint32_t dim_oh = 41;
 constexpr uint32_t dim_ow = 42;
@@ -453,18 +456,20 @@ constexpr uint32_t scale = 88;
 constexpr uint32_t scale_c = 89;
 constexpr uint32_t out_zero = 94;
 constexpr uint32_t out_zero_c = 95;
-constexpr uint32_t out = 100;
-constexpr uint32_t kh = 101;
-constexpr uint32_t kw = 102;
-constexpr uint32_t sh = 103;
-constexpr uint32_t sw = 104;
-constexpr uint32_t dh = 105;
-constexpr uint32_t dw = 106;
-constexpr uint32_t width = 107;
-constexpr uint32_t act = 108;
-constexpr uint32_t act_alpha = 109;
-constexpr uint32_t act_beta = 110;
-constexpr uint32_t pad = 111;
+constexpr uint32_t table = 100;
+constexpr uint32_t table_entries = 101;
+constexpr uint32_t out = 106;
+constexpr uint32_t kh = 107;
+constexpr uint32_t kw = 108;
+constexpr uint32_t sh = 109;
+constexpr uint32_t sw = 110;
+constexpr uint32_t dh = 111;
+constexpr uint32_t dw = 112;
+constexpr uint32_t width = 113;
+constexpr uint32_t act = 114;
+constexpr uint32_t act_alpha = 115;
+constexpr uint32_t act_beta = 116;
+constexpr uint32_t pad = 117;
 namespace dim {
 constexpr uint32_t c = 0;
 constexpr uint32_t oh = 1;
@@ -478,7 +483,8 @@ constexpr uint32_t x_zero = 3;
 constexpr uint32_t w_zero = 4;
 constexpr uint32_t scale = 5;
 constexpr uint32_t out_zero = 6;
-constexpr uint32_t out = 7;
+constexpr uint32_t table = 7;
+constexpr uint32_t out = 8;
 }  // namespace operand
 namespace scalar {
 constexpr uint32_t kh = 0;

@@ -1052,6 +1052,7 @@ static const od_axis_spec od_conv_x_zero[] = {{"co", 0}};
 static const od_axis_spec od_conv_w_zero[] = {{"co", 0}};
 static const od_axis_spec od_conv_scale[] = {{"co", 0}};
 static const od_axis_spec od_conv_out_zero[] = {{"co", 0}};
+static const od_axis_spec od_conv_table[] = {{"entries", 255}};
 static const od_axis_spec od_conv_out[] = {{"co", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_conv_operands[] = {
     {"x", 43, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 0, 0, od_conv_x, 3},
@@ -1060,37 +1061,39 @@ static const od_operand_spec od_conv_operands[] = {
     {"x_zero", 81, 120u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_conv_x_zero, 1},
     {"w_zero", 87, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_conv_w_zero, 1},
     {"scale", 93, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_conv_scale, 1},
-    {"out_zero", 99, 248u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_conv_out_zero, 1},
-    {"out", 105, 255u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_conv_out, 3},
+    {"out_zero", 99, 248u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_conv_out_zero, 1},
+    {"table", 105, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_conv_table, 1},
+    {"out", 111, 255u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_conv_out, 3},
 };
 static const uint32_t od_conv_types[] = {
-    1u, 1u, 1u, 0u, 0u, 0u, 0u, 1u,
-    2u, 2u, 1u, 0u, 0u, 0u, 0u, 2u,
-    4u, 4u, 1u, 0u, 0u, 0u, 0u, 4u,
-    8u, 8u, 128u, 8u, 8u, 1u, 152u, 152u,
-    8u, 16u, 128u, 8u, 16u, 1u, 152u, 152u,
-    16u, 8u, 128u, 16u, 8u, 1u, 152u, 152u,
-    16u, 16u, 128u, 16u, 16u, 1u, 152u, 152u,
-    32u, 8u, 1152u, 32u, 8u, 1u, 120u, 120u,
-    32u, 16u, 1152u, 32u, 16u, 1u, 120u, 120u,
-    64u, 8u, 1152u, 64u, 8u, 1u, 120u, 120u,
-    64u, 16u, 1152u, 64u, 16u, 1u, 120u, 120u,
+    1u, 1u, 1u, 0u, 0u, 0u, 0u, 0u, 1u,
+    2u, 2u, 1u, 0u, 0u, 0u, 0u, 0u, 2u,
+    4u, 4u, 1u, 0u, 0u, 0u, 0u, 0u, 4u,
+    8u, 8u, 128u, 8u, 8u, 1u, 152u, 24u, 152u,
+    8u, 16u, 128u, 8u, 16u, 1u, 152u, 24u, 152u,
+    16u, 8u, 128u, 16u, 8u, 1u, 152u, 24u, 152u,
+    16u, 16u, 128u, 16u, 16u, 1u, 152u, 24u, 152u,
+    32u, 8u, 1152u, 32u, 8u, 1u, 120u, 0u, 120u,
+    32u, 16u, 1152u, 32u, 16u, 1u, 120u, 0u, 120u,
+    64u, 8u, 1152u, 64u, 8u, 1u, 120u, 0u, 120u,
+    64u, 16u, 1152u, 64u, 16u, 1u, 120u, 0u, 120u,
 };
 static const od_scalar_spec od_conv_scalars[] = {
-    {"kh", 106, OD_SCALAR_U32, 1.0, 4096.0, 0, 7, 0},
-    {"kw", 107, OD_SCALAR_U32, 1.0, 4096.0, 0, 7, 0},
-    {"sh", 108, OD_SCALAR_U32, 1.0, 4096.0, 0, 7, 0},
-    {"sw", 109, OD_SCALAR_U32, 1.0, 4096.0, 0, 7, 0},
-    {"dh", 110, OD_SCALAR_U32, 1.0, 4096.0, 0, 7, 0},
-    {"dw", 111, OD_SCALAR_U32, 1.0, 4096.0, 0, 7, 0},
-    {"width", 112, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 7, 0},
-    {"act", 113, OD_SCALAR_FUNCTION, 0.0, 46.0, od_activation, 7, 0},
-    {"act_alpha", 114, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
-    {"act_beta", 115, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
-    {"pad", 116, OD_SCALAR_I32, -2147483648.0, 2147483647.0, 0, 7, 0},
+    {"kh", 112, OD_SCALAR_U32, 1.0, 4096.0, 0, 8, 0},
+    {"kw", 113, OD_SCALAR_U32, 1.0, 4096.0, 0, 8, 0},
+    {"sh", 114, OD_SCALAR_U32, 1.0, 4096.0, 0, 8, 0},
+    {"sw", 115, OD_SCALAR_U32, 1.0, 4096.0, 0, 8, 0},
+    {"dh", 116, OD_SCALAR_U32, 1.0, 4096.0, 0, 8, 0},
+    {"dw", 117, OD_SCALAR_U32, 1.0, 4096.0, 0, 8, 0},
+    {"width", 118, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 8, 0},
+    {"act", 119, OD_SCALAR_FUNCTION, 0.0, 46.0, od_activation, 8, 0},
+    {"act_alpha", 120, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 8, 0},
+    {"act_beta", 121, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 8, 0},
+    {"pad", 122, OD_SCALAR_I32, -2147483648.0, 2147483647.0, 0, 8, 0},
 };
-/* pack(x) + planes + im2col + pack(w) + products + accumulators + widened + pack(w) + zero points + last step
+/* pack(x) + planes + im2col + pack(w) + products + accumulators + widened + pack(w) + zero points + last step + last * table
  * last step: last * (present(bias) * ceil(tile(co) * tile(oh) * tile(ow) / i32_lanes) * bias's op_cycles + ceil(tile(co) * tile(oh) * tile(ow) / out's lanes) * work(act, out)) + last * requantised
+ * table: present(table) * (4 * ceil(256 * bytes(table) / vector_bytes) + ceil(tile(co) * tile(oh) * tile(ow) / out's lanes) * out's convert_cycles + ceil(tile(co) * tile(oh) * tile(ow) / i32_lanes) * (i32_lanes / lookups_per_cycle + i32_convert_cycles))
  * zero points: (1 + wide sums) * (present(x_zero) * (ceil(k * taps per window * tile(co) / w's lanes) * w's sum_cycles + ceil(tile(co) / i32_lanes) * i32_mul_cycles + tile(co) * ceil(tile(oh) * tile(ow) / i32_lanes) * i32_op_cycles) + present(w_zero) * (ceil(k * taps per window * tile(oh) * tile(ow) / x's lanes) * x's sum_cycles + tile(co) * ceil(tile(oh) * tile(ow) / i32_lanes) * (i32_mul_cycles + i32_op_cycles)))
  * pack(w): (count(w, *tap) != taps per window) * ceil(tile(co) * k * count(w, *tap) * bytes(w) / vector_bytes) * gather_cycles
  * requantised: present(scale) * (tile(co) * ceil(tile(oh) * tile(ow) / i32_lanes) * (2 * (i32_convert_cycles + f32_convert_cycles) + wide sums * (i32_convert_cycles + f32_convert_cycles + f32_op_cycles) + f32_mul_cycles - f32_pack_cycles + present(out_zero) * i32_op_cycles + i32_convert_cycles) + tile(co) * f32_pack_cycles)
@@ -1226,7 +1229,7 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 9, 0, 1, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
-    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_BYTES, 8, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 4.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_STEPS, 0, 0, 0, 0.0},
@@ -1259,7 +1262,7 @@ static const od_step od_conv_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_LAST, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 11, 0, 7, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 11, 0, 8, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 7, 0, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
@@ -1275,14 +1278,14 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 12, 0, 7, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 12, 0, 8, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 1.0},
-    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_BYTES, 8, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 4.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_STEPS, 0, 0, 0, 0.0},
@@ -1292,7 +1295,7 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_SUB, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 11, 0, 7, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 11, 0, 8, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 7, 0, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
@@ -1308,7 +1311,7 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 6, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 12, 0, 7, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 12, 0, 8, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -1317,7 +1320,7 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 10, 0, 255, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 4.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
-    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_BYTES, 8, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 4.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -1385,7 +1388,7 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 10, 0, 255, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 4.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
-    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_BYTES, 8, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 4.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -1472,10 +1475,10 @@ static const od_step od_conv_cost[] = {
     {OD_OP_TILE, 2, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 0, 7, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 0, 8, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
-    {OD_OP_WORK, 7, 7, 0, 0.0},
+    {OD_OP_WORK, 7, 8, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -1497,7 +1500,7 @@ static const od_step od_conv_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 10, 0, 255, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 4.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
-    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_BYTES, 8, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 4.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -1527,8 +1530,47 @@ static const od_step od_conv_cost[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_LAST, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 7, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_NUMBER, 0, 0, 0, 256.0},
+    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 3, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 0, 8, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 23, 8, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 13, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 13, 0, 0, 0.0},
+    {OD_OP_DEVICE, 24, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 18, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
 };
-/* kept * x's sum_bytes * tile(co) * tile(oh) * tile(ow) + parts(x) + parts(w) + im2col
+/* kept * x's sum_bytes * tile(co) * tile(oh) * tile(ow) + parts(x) + parts(w) + im2col + present(table) * 4 * 256
  * im2col: (taps per window != 1) * count(x, k) * taps per window * x's native_n * x's part_bytes
  * kept: (bytes(out) != 4) * (max(steps, 1) != 1)
  * parts(x): (x's pack_cycles != 0) * count(x, k) * count(x, oh) * count(x, ow) * x's part_bytes
@@ -1536,7 +1578,7 @@ static const od_step od_conv_cost[] = {
  * taps per window: kh * kw
  */
 static const od_step od_conv_scratch[] = {
-    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_BYTES, 8, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 4.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_STEPS, 0, 0, 0, 0.0},
@@ -1595,13 +1637,19 @@ static const od_step od_conv_scratch[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 7, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 256.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
 };
 static const char* const od_conv_dims[] = {"co", "oh", "ow"};
-static const char* const od_conv_constants[] = {"lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "native_n", "native_m", "native_k", "macs_per_cycle", "sum_bytes", "product_call_cycles", "output_cycles", "i32_lanes", "i32_op_cycles", "sum_cycles", "i32_mul_cycles", "op_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_op_cycles", "f32_mul_cycles", "f32_pack_cycles"};
+static const char* const od_conv_constants[] = {"lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "native_n", "native_m", "native_k", "macs_per_cycle", "sum_bytes", "product_call_cycles", "output_cycles", "i32_lanes", "i32_op_cycles", "sum_cycles", "i32_mul_cycles", "op_cycles", "i32_convert_cycles", "f32_convert_cycles", "f32_op_cycles", "f32_mul_cycles", "f32_pack_cycles", "convert_cycles", "lookups_per_cycle"};
 enum { OD_CONV_CO = 0, OD_CONV_OH = 1, OD_CONV_OW = 2 };
-enum { OD_CONV_X = 0, OD_CONV_W = 1, OD_CONV_BIAS = 2, OD_CONV_X_ZERO = 3, OD_CONV_W_ZERO = 4, OD_CONV_SCALE = 5, OD_CONV_OUT_ZERO = 6, OD_CONV_OUT = 7 };
+enum { OD_CONV_X = 0, OD_CONV_W = 1, OD_CONV_BIAS = 2, OD_CONV_X_ZERO = 3, OD_CONV_W_ZERO = 4, OD_CONV_SCALE = 5, OD_CONV_OUT_ZERO = 6, OD_CONV_TABLE = 7, OD_CONV_OUT = 8 };
 enum { OD_CONV_KH = 0, OD_CONV_KW = 1, OD_CONV_SH = 2, OD_CONV_SW = 3, OD_CONV_DH = 4, OD_CONV_DW = 5, OD_CONV_WIDTH = 6, OD_CONV_ACT = 7, OD_CONV_ACT_ALPHA = 8, OD_CONV_ACT_BETA = 9, OD_CONV_PAD = 10 };
-static const od_kernel_spec od_conv_spec = {"od::conv@1", 0x67F39D83u, od_conv_dims, 3, 1, 0, od_conv_operands, 8, od_conv_types, 11, od_conv_scalars, 11, od_conv_cost, 422, od_conv_scratch, 59, 1, od_conv_constants, 23, 117, 128, 2304, OD_PRINT_NO};
+static const od_kernel_spec od_conv_spec = {"od::conv@1", 0xBC398EBBu, od_conv_dims, 3, 1, 0, od_conv_operands, 9, od_conv_types, 11, od_conv_scalars, 11, od_conv_cost, 461, od_conv_scratch, 65, 1, od_conv_constants, 25, 123, 128, 2560, OD_PRINT_NO};
 static const od_axis_spec od_cumulative_x[] = {{"o", 0}, {"length", 255}, {"i", 1}};
 static const od_axis_spec od_cumulative_before[] = {{"o", 0}, {"i", 1}};
 static const od_axis_spec od_cumulative_out[] = {{"o", 0}, {"length", 255}, {"i", 1}};
@@ -2100,6 +2148,7 @@ static const od_axis_spec od_dwconv_x_zero[] = {{"c", 0}};
 static const od_axis_spec od_dwconv_w_zero[] = {{"c", 0}};
 static const od_axis_spec od_dwconv_scale[] = {{"c", 0}};
 static const od_axis_spec od_dwconv_out_zero[] = {{"c", 0}};
+static const od_axis_spec od_dwconv_table[] = {{"entries", 255}};
 static const od_axis_spec od_dwconv_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_dwconv_operands[] = {
     {"x", 43, 127u, OD_ROLE_INPUT, 0, NAN, NAN, 255, 255, OD_WALK_INTERVAL, 0, 0, od_dwconv_x, 3},
@@ -2108,40 +2157,42 @@ static const od_operand_spec od_dwconv_operands[] = {
     {"x_zero", 76, 120u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 0, 0, od_dwconv_x_zero, 1},
     {"w_zero", 82, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 1, 0, od_dwconv_w_zero, 1},
     {"scale", 88, 1u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 5, 0, od_dwconv_scale, 1},
-    {"out_zero", 94, 248u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_dwconv_out_zero, 1},
-    {"out", 100, 255u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 7, 0, od_dwconv_out, 3},
+    {"out_zero", 94, 248u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_dwconv_out_zero, 1},
+    {"table", 100, 24u, OD_ROLE_INPUT, 1, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_dwconv_table, 1},
+    {"out", 106, 255u, OD_ROLE_OUTPUT, 0, NAN, NAN, 255, 255, OD_WALK_UNIT, 8, 0, od_dwconv_out, 3},
 };
 static const uint32_t od_dwconv_types[] = {
-    1u, 1u, 1u, 0u, 0u, 0u, 0u, 1u,
-    2u, 2u, 1u, 0u, 0u, 0u, 0u, 2u,
-    4u, 4u, 1u, 0u, 0u, 0u, 0u, 4u,
-    8u, 8u, 128u, 8u, 8u, 1u, 152u, 152u,
-    8u, 16u, 128u, 8u, 16u, 1u, 152u, 152u,
-    16u, 8u, 128u, 16u, 8u, 1u, 152u, 152u,
-    16u, 16u, 128u, 16u, 16u, 1u, 152u, 152u,
-    32u, 8u, 1152u, 32u, 8u, 1u, 120u, 120u,
-    32u, 16u, 1152u, 32u, 16u, 1u, 120u, 120u,
-    64u, 8u, 1152u, 64u, 8u, 1u, 120u, 120u,
-    64u, 16u, 1152u, 64u, 16u, 1u, 120u, 120u,
+    1u, 1u, 1u, 0u, 0u, 0u, 0u, 0u, 1u,
+    2u, 2u, 1u, 0u, 0u, 0u, 0u, 0u, 2u,
+    4u, 4u, 1u, 0u, 0u, 0u, 0u, 0u, 4u,
+    8u, 8u, 128u, 8u, 8u, 1u, 152u, 24u, 152u,
+    8u, 16u, 128u, 8u, 16u, 1u, 152u, 24u, 152u,
+    16u, 8u, 128u, 16u, 8u, 1u, 152u, 24u, 152u,
+    16u, 16u, 128u, 16u, 16u, 1u, 152u, 24u, 152u,
+    32u, 8u, 1152u, 32u, 8u, 1u, 120u, 0u, 120u,
+    32u, 16u, 1152u, 32u, 16u, 1u, 120u, 0u, 120u,
+    64u, 8u, 1152u, 64u, 8u, 1u, 120u, 0u, 120u,
+    64u, 16u, 1152u, 64u, 16u, 1u, 120u, 0u, 120u,
 };
 static const od_scalar_spec od_dwconv_scalars[] = {
-    {"kh", 101, OD_SCALAR_U32, 1.0, 4096.0, 0, 7, 0},
-    {"kw", 102, OD_SCALAR_U32, 1.0, 4096.0, 0, 7, 0},
-    {"sh", 103, OD_SCALAR_U32, 1.0, 4096.0, 0, 7, 0},
-    {"sw", 104, OD_SCALAR_U32, 1.0, 4096.0, 0, 7, 0},
-    {"dh", 105, OD_SCALAR_U32, 1.0, 4096.0, 0, 7, 0},
-    {"dw", 106, OD_SCALAR_U32, 1.0, 4096.0, 0, 7, 0},
-    {"width", 107, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 7, 0},
-    {"act", 108, OD_SCALAR_FUNCTION, 0.0, 46.0, od_activation, 7, 0},
-    {"act_alpha", 109, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
-    {"act_beta", 110, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 7, 0},
-    {"pad", 111, OD_SCALAR_I32, -2147483648.0, 2147483647.0, 0, 7, 0},
+    {"kh", 107, OD_SCALAR_U32, 1.0, 4096.0, 0, 8, 0},
+    {"kw", 108, OD_SCALAR_U32, 1.0, 4096.0, 0, 8, 0},
+    {"sh", 109, OD_SCALAR_U32, 1.0, 4096.0, 0, 8, 0},
+    {"sw", 110, OD_SCALAR_U32, 1.0, 4096.0, 0, 8, 0},
+    {"dh", 111, OD_SCALAR_U32, 1.0, 4096.0, 0, 8, 0},
+    {"dw", 112, OD_SCALAR_U32, 1.0, 4096.0, 0, 8, 0},
+    {"width", 113, OD_SCALAR_U32, 0.0, 4294967295.0, 0, 8, 0},
+    {"act", 114, OD_SCALAR_FUNCTION, 0.0, 46.0, od_activation, 8, 0},
+    {"act_alpha", 115, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 8, 0},
+    {"act_beta", 116, OD_SCALAR_F32, -INFINITY, INFINITY, 0, 8, 0},
+    {"pad", 117, OD_SCALAR_I32, -2147483648.0, 2147483647.0, 0, 8, 0},
 };
-/* call_cycles + pack(x) + planes + pack(w) + pack(w) + taps + tile(c) * tile(oh) * ceil(tile(ow) / i32_lanes) * present(bias) * bias's op_cycles + tile(c) * tile(oh) * ceil(tile(ow) / out's lanes) * work(act, out) + zero points + requantised
- * requantised: present(scale) * (tile(c) * tile(oh) * ceil(tile(ow) / i32_lanes) * (2 * (i32_convert_cycles + f32_convert_cycles) + wide sums * (i32_convert_cycles + f32_convert_cycles + f32_op_cycles) + f32_mul_cycles - f32_pack_cycles + present(out_zero) * i32_op_cycles + i32_convert_cycles) + tile(c) * f32_pack_cycles)
- * zero points: present(x_zero) * (tile(c) * (taps per window * i32_op_cycles + i32_mul_cycles) + tile(c) * tile(oh) * ceil(tile(ow) / i32_lanes) * i32_op_cycles) + present(w_zero) * tile(c) * ceil(taps per window / i32_lanes) * i32_op_cycles
+/* call_cycles + pack(x) + planes + pack(w) + pack(w) + taps + tile(c) * tile(oh) * ceil(tile(ow) / i32_lanes) * present(bias) * bias's op_cycles + tile(c) * tile(oh) * ceil(tile(ow) / out's lanes) * work(act, out) + zero points + requantised + table
  * taps: tile(c) * tile(oh) * ceil(tile(ow) / x's lanes) * (taps per window * x's window_mac_cycles + row_cycles)
+ * table: present(table) * (4 * ceil(256 * bytes(table) / vector_bytes) + ceil(tile(c) * tile(oh) * tile(ow) / out's lanes) * out's convert_cycles + ceil(tile(c) * tile(oh) * tile(ow) / i32_lanes) * (i32_lanes / lookups_per_cycle + i32_convert_cycles))
+ * requantised: present(scale) * (tile(c) * tile(oh) * ceil(tile(ow) / i32_lanes) * (2 * (i32_convert_cycles + f32_convert_cycles) + wide sums * (i32_convert_cycles + f32_convert_cycles + f32_op_cycles) + f32_mul_cycles - f32_pack_cycles + present(out_zero) * i32_op_cycles + i32_convert_cycles) + tile(c) * f32_pack_cycles)
  * pack(w): ceil(tile(c) * taps per window / w's lanes) * w's pack_cycles
+ * zero points: present(x_zero) * (tile(c) * (taps per window * i32_op_cycles + i32_mul_cycles) + tile(c) * tile(oh) * ceil(tile(ow) / i32_lanes) * i32_op_cycles) + present(w_zero) * tile(c) * ceil(taps per window / i32_lanes) * i32_op_cycles
  * pack(x): ceil(tile(c) * count(x, oh) * count(x, ow) / x's lanes) * x's pack_cycles
  * planes: tile(c) * (max(taps per window != 1, max(sw, 1) != 1) + (max(sw, 1) != 1)) * (count(x, oh) * ceil(count(x, ow) * x's part_bytes / vector_bytes) * gather_cycles + row_cycles)
  * taps per window: kh * kw
@@ -2250,16 +2301,15 @@ static const od_step od_dwconv_cost[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 9, 2, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_TILE, 0, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_TILE, 2, 0, 0, 0.0},
-    {OD_OP_DEVICE_BY_DTYPE, 1, 7, 255, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 1, 8, 255, 0.0},
     {OD_OP_DIV, 0, 0, 0, 0.0},
     {OD_OP_CEIL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
-    {OD_OP_WORK, 7, 7, 0, 0.0},
+    {OD_OP_WORK, 7, 8, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_PRESENT, 3, 0, 0, 0.0},
@@ -2315,7 +2365,7 @@ static const od_step od_dwconv_cost[] = {
     {OD_OP_DEVICE_BY_DTYPE, 14, 0, 255, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 4.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
-    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_BYTES, 8, 0, 0, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 4.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -2343,8 +2393,46 @@ static const od_step od_dwconv_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 7, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_NUMBER, 0, 0, 0, 256.0},
+    {OD_OP_BYTES, 7, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 4, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 1, 8, 255, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE_BY_DTYPE, 18, 8, 255, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 1, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_TILE, 2, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 8, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_CEIL, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 8, 0, 0, 0.0},
+    {OD_OP_DEVICE, 19, 0, 0, 0.0},
+    {OD_OP_DIV, 0, 0, 0, 0.0},
+    {OD_OP_DEVICE, 12, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
 };
-/* parts(x) + parts(w)
+/* parts(x) + parts(w) + present(table) * 4 * 256
  * parts(x): (x's pack_cycles != 0) * tile(c) * count(x, oh) * count(x, ow) * x's part_bytes
  * parts(w): (w's pack_cycles != 0) * tile(c) * taps per window * w's part_bytes
  * taps per window: kh * kw
@@ -2373,13 +2461,19 @@ static const od_step od_dwconv_scratch[] = {
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_ADD, 0, 0, 0, 0.0},
+    {OD_OP_PRESENT, 7, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 4.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_NUMBER, 0, 0, 0, 256.0},
+    {OD_OP_MUL, 0, 0, 0, 0.0},
+    {OD_OP_ADD, 0, 0, 0, 0.0},
 };
 static const char* const od_dwconv_dims[] = {"c", "oh", "ow"};
-static const char* const od_dwconv_constants[] = {"call_cycles", "lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "window_mac_cycles", "i32_lanes", "op_cycles", "i32_op_cycles", "i32_mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "sum_bytes", "f32_op_cycles", "f32_mul_cycles", "f32_pack_cycles"};
+static const char* const od_dwconv_constants[] = {"call_cycles", "lanes", "pack_cycles", "part_bytes", "vector_bytes", "gather_cycles", "row_cycles", "window_mac_cycles", "i32_lanes", "op_cycles", "i32_op_cycles", "i32_mul_cycles", "i32_convert_cycles", "f32_convert_cycles", "sum_bytes", "f32_op_cycles", "f32_mul_cycles", "f32_pack_cycles", "convert_cycles", "lookups_per_cycle"};
 enum { OD_DWCONV_C = 0, OD_DWCONV_OH = 1, OD_DWCONV_OW = 2 };
-enum { OD_DWCONV_X = 0, OD_DWCONV_W = 1, OD_DWCONV_BIAS = 2, OD_DWCONV_X_ZERO = 3, OD_DWCONV_W_ZERO = 4, OD_DWCONV_SCALE = 5, OD_DWCONV_OUT_ZERO = 6, OD_DWCONV_OUT = 7 };
+enum { OD_DWCONV_X = 0, OD_DWCONV_W = 1, OD_DWCONV_BIAS = 2, OD_DWCONV_X_ZERO = 3, OD_DWCONV_W_ZERO = 4, OD_DWCONV_SCALE = 5, OD_DWCONV_OUT_ZERO = 6, OD_DWCONV_TABLE = 7, OD_DWCONV_OUT = 8 };
 enum { OD_DWCONV_KH = 0, OD_DWCONV_KW = 1, OD_DWCONV_SH = 2, OD_DWCONV_SW = 3, OD_DWCONV_DH = 4, OD_DWCONV_DW = 5, OD_DWCONV_WIDTH = 6, OD_DWCONV_ACT = 7, OD_DWCONV_ACT_ALPHA = 8, OD_DWCONV_ACT_BETA = 9, OD_DWCONV_PAD = 10 };
-static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x664EC80Bu, od_dwconv_dims, 3, 0, 0, od_dwconv_operands, 8, od_dwconv_types, 11, od_dwconv_scalars, 11, od_dwconv_cost, 195, od_dwconv_scratch, 23, 0, od_dwconv_constants, 18, 112, 128, 1536, OD_PRINT_NO};
+static const od_kernel_spec od_dwconv_spec = {"od::dwconv@1", 0x1D85DF2Fu, od_dwconv_dims, 3, 0, 0, od_dwconv_operands, 9, od_dwconv_types, 11, od_dwconv_scalars, 11, od_dwconv_cost, 232, od_dwconv_scratch, 29, 0, od_dwconv_constants, 20, 118, 128, 1792, OD_PRINT_NO};
 static const od_axis_spec od_eltwise_x0[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x1[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};
 static const od_axis_spec od_eltwise_x2[] = {{"d0", 0}, {"d1", 1}, {"d2", 2}, {"d3", 3}, {"d4", 4}};

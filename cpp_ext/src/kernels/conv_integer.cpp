@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::conv and od::dwconv of integers: sum (x - x_zero) * (w - w_zero) in int32, which wraps, then the bias, then a
-// scale where results are to be narrow. Bytes stay bytes on their way to the products of od::conv. Those of x that have
+// scale where results are to be narrow, and a table for what they become. Bytes stay bytes on their way to the products of od::conv. Those of x that have
 // 16 bits are two of them each (byte_parts.h), and have sums of 64 bits; windows of so few taps as od::dwconv takes
 // need no more than 32.
 #include "conv_integer.h"
@@ -16,19 +16,22 @@ namespace onedispatch::kernels {
 
 namespace {
 
+constexpr int64_t kEntries = 256;  // of a table
 constexpr int kNarrowTaps = 128;  // |x - x_zero| < 2^16, |w - w_zero| < 2^8: so many products are below 2^31
 constexpr size_t kColumnBytes = 128 * 1024;  // of im2col at a time: they stay in L2
 
 // Where the operands and scalars of a kernel stand in its declaration.
 struct Places {
-  uint32_t w, bias, x_zero, w_zero, scale, out_zero, out, kh, pad, out_zero_word;
+  uint32_t w, bias, x_zero, w_zero, scale, out_zero, table, out, kh, pad, out_zero_word, table_word;
 };
 namespace c = params::conv;
-constexpr Places kConv{c::operand::w,     c::operand::bias,     c::operand::x_zero, c::operand::w_zero, c::operand::scale,
-                       c::operand::out_zero, c::operand::out, c::scalar::kh,     c::scalar::pad,     c::out_zero_co};
+constexpr Places kConv{c::operand::w,        c::operand::bias,  c::operand::x_zero, c::operand::w_zero, c::operand::scale,
+                       c::operand::out_zero, c::operand::table, c::operand::out,    c::scalar::kh,      c::scalar::pad,
+                       c::out_zero_co,       c::table_entries};
 namespace d = params::dwconv;
-constexpr Places kDepthwise{d::operand::w,     d::operand::bias,     d::operand::x_zero, d::operand::w_zero, d::operand::scale,
-                            d::operand::out_zero, d::operand::out, d::scalar::kh,     d::scalar::pad,     d::out_zero_c};
+constexpr Places kDepthwise{d::operand::w,        d::operand::bias,  d::operand::x_zero, d::operand::w_zero, d::operand::scale,
+                            d::operand::out_zero, d::operand::table, d::operand::out,    d::scalar::kh,      d::scalar::pad,
+                            d::out_zero_c,        d::table_entries};
 
 // What both have in common: zero points, and what becomes of sums.
 class IntegerWindows : public Kernel {
@@ -43,10 +46,14 @@ class IntegerWindows : public Kernel {
         x_zero_(setup.operands[at.x_zero]),
         w_zero_(setup.operands[at.w_zero]),
         scale_(setup.operands[at.scale]),
-        out_zero_(setup.operands[at.out_zero]) {
+        out_zero_(setup.operands[at.out_zero]),
+        table_(setup.operands[at.table]) {
     if (!is_word(out_) && !scale_.present) reject(setup, at.out_zero_word - 1, "scale", "sums need one to become narrow");
     if (x_zero_.axes[0].stride != 0 || out_zero_.axes[0].stride != 0) {
       reject(setup, at.out_zero_word + 2, "x_zero and out_zero: stride", "accepted: 0, one for all channels");
+    }
+    if (table_.present && (wide_ || !scale_.present || table_.axes[0].chunk != kEntries)) {
+      reject(setup, at.table_word + 1, "table", "accepted: 256 entries, one for every byte that sums of bytes become by a scale");
     }
   }
 
@@ -86,6 +93,7 @@ class IntegerWindows : public Kernel {
       const float* scale = scale_.f32_in(call) + at.scale;
       const int32_t zero = value(out_zero_, call, 0);
       simd().requantise({sums, pixels, bias, step, scale, scale_.axes[0].stride, 0, zero, out_, call.out, pixels, window_.tile_c, pixels});
+      if (table_.present) simd().look_up(table_.in(call), call.out, call.out, static_cast<size_t>(window_.tile_c) * static_cast<size_t>(pixels));
       return;
     }
     for (int64_t c = 0; bias != nullptr && c < window_.tile_c; ++c) {
@@ -112,7 +120,7 @@ class IntegerWindows : public Kernel {
   uint32_t out_;  // element type
   bool wide_;     // sums of 64 bits
   int32_t pad_;
-  Operand w_, bias_, x_zero_, w_zero_, scale_, out_zero_;
+  Operand w_, bias_, x_zero_, w_zero_, scale_, out_zero_, table_;
 };
 
 class IntegerConv final : public IntegerWindows {

@@ -196,7 +196,7 @@ struct SimdLevel {
   void (*normal_row)(const NormalRow&);
   float (*mean_of)(const float* x, int n);  // n >= 1; as exact as pairs of f32
   float (*squares_of)(const float* x, int n);  // added up, in the order of normal_row
-  void (*look_up)(const uint8_t* entries, const uint8_t* x, uint8_t* y, size_t n);  // y[i] = entries[x[i]], of 256
+  void (*look_up)(const uint8_t* entries, const uint8_t* x, uint8_t* y, size_t n);  // y[i] = entries[x[i]], of 256; y may be x
   // Truth values of one or two operands (functions of params::comparison; floats as f32).
   void (*compare)(uint32_t func, uint32_t dtype, const void* a, int sa, const void* b, int sb, uint8_t* y, size_t n);
   // y[i] = c[i] ? a[i] : b[i], of elements of 1, 2, 4 or 8 bytes at multiples of their size.
