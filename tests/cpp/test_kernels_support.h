@@ -277,4 +277,23 @@ inline double scalar_activation(uint32_t code, double alpha, double beta, double
   }
 }
 
+inline Axis chunk_axis(int extent, int chunk, int a = 1, int b = 0, int align = 1) {
+  Axis axis;
+  axis.extent = extent;
+  axis.chunk = chunk;
+  axis.a = a;
+  axis.b = b;
+  axis.align = align;
+  return axis;
+}
+
+// Strides of a chunk with a gap after its rows; `order` lists the axes from inner to outer.
+inline void lay_out(std::vector<Axis*> order, Random& random, bool inner_gap) {
+  int64_t stride = inner_gap ? random.in(1, 3) : 1;
+  for (Axis* axis : order) {
+    axis->stride = stride;
+    stride = stride * axis->chunk + (random.chance(30) ? random.in(1, 3) : 0);
+  }
+}
+
 }  // namespace onedispatch::kernels::testing
