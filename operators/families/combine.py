@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from onedispatch.operators.declarations import expressions as e
-from onedispatch.operators.declarations.dtypes import saturated
+from onedispatch.operators.declarations.dtypes import nearest
 from onedispatch.operators.declarations.formulas import either, many, mapped, vectors, words
 from onedispatch.operators.declarations.kernel import Kernel, Scalar, Tensor, declare
 from onedispatch.operators.declarations.registry import MICROSOFT, Inferred, maps
@@ -146,12 +146,12 @@ class Combine(Eltwise):
             p, q = p.astype(np.float32), q.astype(np.float32)
             added = fused(p, given["first"], q * given.get("second", np.float32(0)))
             found = p * q * given["first"] if self.product else added
-            return saturated(np.rint(found.astype(np.float64)) + zeros[2], self.output.dtype)
+            return nearest(found, zeros[2], self.output.dtype)
         if self.product:
             found = (p * q).astype(np.float32) * given["first"] + given["shift"]
         else:
             found = fused(x, given["first"], fused(y, given["second"], given["shift"]))
-        return saturated(np.rint(found), self.output.dtype)
+        return nearest(found, 0, self.output.dtype)
 
 
 def _known(tensor: TensorSpec, of: Mapping[str, Array]) -> Array:

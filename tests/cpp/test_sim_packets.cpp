@@ -126,6 +126,15 @@ TEST(ControlPackets, ProgramsMoveTogetherAndRunningOnesStayAsTheyAre) {
   EXPECT_EQ(p.peek(0, 2, reg::core::PROGRAM_MEMORY.offset + 16 * 63 + 12), ~63u);
 }
 
+TEST(ControlPackets, ErrorsNameThePacketOfARun) {
+  Packets p;  // between the descriptors of a core there is nothing
+  const Words wrong = control_packet(8, reg::core::DMA_BD.at(8) + 16, {1, 2, 3, 4});
+  p.add_packet(control_packet(8, reg::core::DMA_BD.at(8) + 8, {1, 2})).add_packet(wrong);
+  const SimulationError error = p.failing();
+  EXPECT_EQ(error.kind, "register");
+  EXPECT_NE(std::string(error.what()).find(hex(wrong[1])), std::string::npos) << error.what();
+}
+
 // Somebody else's packets pass between those of a stream that shares an arbiter with it.
 TEST(ControlPackets, DescriptorsTakeTurnsWithOthers) {
   Packets p;

@@ -36,10 +36,10 @@ class Bytes:
         self.constants.append(numpy_helper.from_array(value, name))
         return name
 
-    def value(self, name: str) -> list[str]:
+    def value(self, name: str, scale: float | None = None) -> list[str]:
         """The scale and the zero point of ``name``: new ones where it has none yet."""
         if name not in self.said:
-            scale = np.float32(2.0 ** self.rng.uniform(-8, -4))
+            scale = np.float32(2.0 ** self.rng.uniform(-8, -4) if scale is None else scale)
             zero = self.rng.integers(np.iinfo(self.dtype).min, np.iinfo(self.dtype).max, endpoint=True)
             self.said[name] = [self.constant(np.array(scale)), self.constant(np.array(zero, self.dtype))]
         return self.said[name]
@@ -60,18 +60,21 @@ class Bytes:
         given = [x, *self.value(x), *map(self.constant, (values, scales, zeros)), *self.value(y)]
         self.nodes.append(helper.make_node("QLinearConv", [*given, self.constant(bias)], [y], **attributes))
 
-    def compared(self) -> od.RunReport:
-        """The report of a run whose y is onnxruntime's."""
+    def proto(self, *outputs: str) -> onnx.ModelProto:
         kind = helper.np_dtype_to_tensor_dtype(self.dtype)
         graph = helper.make_graph(
             self.nodes,
             "bytes",
             [helper.make_tensor_value_info("x", kind, self.shape)],
-            [helper.make_tensor_value_info("y", kind, None)],
+            [helper.make_tensor_value_info(name, kind, None) for name in outputs],
             self.constants,
         )
         opsets = [helper.make_opsetid("", 19), helper.make_opsetid(MICROSOFT, 1)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+        return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+    def compared(self) -> od.RunReport:
+        """The report of a run whose y is onnxruntime's."""
+        model = self.proto("y")
         x = np.resize(np.arange(256, dtype=np.uint8), self.shape)
         self.rng.shuffle(x.reshape(-1))
         feed = {"x": x.view(self.dtype)}
@@ -101,6 +104,22 @@ def test_a_chain_of_functions(dtype: Any) -> None:
     model.binary("Add", "x", "b", "c")
     model.binary("Mul", "c", "x", "y")
     assert [op.op_type for op in model.compared().ops] == ["table"]
+
+
+@BYTES
+@pytest.mark.parametrize("op_type", ["Add", "Mul"])
+@pytest.mark.parametrize("scales", [(1, 1, 1e-39), (1e10, 1e10, 1e-30), (1e-45, 3e38, 1)], ids=str)
+def test_scales_whose_quotients_are_no_numbers(dtype: Any, op_type: str, scales: tuple[float, ...]) -> None:
+    model = Bytes(dtype, (256,), 9)
+    model.said.clear()
+    for name, scale in zip("xsy", scales, strict=True):
+        model.value(name, scale)
+    model.unary("LeakyRelu", "x", "s", alpha=0.5)
+    model.binary(op_type, "x", "s", "y")
+    feed = {"x": np.arange(256, dtype=np.uint8).view(dtype)}
+    merged, apart = (od.InferenceSession(model.proto(*outputs), threads=1) for outputs in ("y", ("y", "s")))
+    np.testing.assert_array_equal(merged.run(["y"], feed)[0], apart.run(["y"], feed)[0])
+    assert [len(session.last_run.ops) for session in (merged, apart) if session.last_run] == [1, 2]
 
 
 @BYTES

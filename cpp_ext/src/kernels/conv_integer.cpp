@@ -52,8 +52,8 @@ class IntegerWindows : public Kernel {
     if (x_zero_.axes[0].stride != 0 || out_zero_.axes[0].stride != 0) {
       reject(setup, at.out_zero_word + 2, "x_zero and out_zero: stride", "accepted: 0, one for all channels");
     }
-    if (table_.present && (wide_ || !scale_.present || table_.axes[0].chunk != kEntries)) {
-      reject(setup, at.table_word + 1, "table", "accepted: 256 entries, one for every byte that sums of bytes become by a scale");
+    if (table_.present && (wide_ || !scale_.present || table_.axes[0].chunk != kEntries || table_.axes[0].stride != 1)) {
+      reject(setup, at.table_word + 1, "table", "accepted: 256 entries side by side, one for every byte that sums of bytes become by a scale");
     }
   }
 

@@ -12,8 +12,8 @@ namespace operand = params::table::operand;
 class Table final : public Kernel {
  public:
   explicit Table(const Setup& setup) : entries_(setup.operands[operand::x1]), mapped_(setup, 1, operand::out) {
-    if (entries_.axes[0].chunk == kEntries) return;
-    reject(setup, setup.spec->operands[operand::x1].at + 1, "x1", "accepted: 256 entries, one for every byte");
+    if (entries_.axes[0].chunk == kEntries && entries_.axes[0].stride == 1) return;
+    reject(setup, setup.spec->operands[operand::x1].at + 1, "x1", "accepted: 256 entries side by side, one for every byte");
   }
 
   void check(const Call& call) const override { mapped_.check(call); }

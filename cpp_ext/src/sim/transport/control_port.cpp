@@ -101,11 +101,15 @@ uint64_t Array::with_further_packets(const Channel& s, uint64_t first) const {
 bool Array::writes_at_leisure(const Route& route, uint32_t control) const {
   if (!odd_parity(control) || field::operation.get(control) != operation::WRITE) return false;
   const auto first = static_cast<uint32_t>(field::offset.get(control)), last = first + 4 * beats_of(control) - 4;
-  return std::all_of(route.controls.begin(), route.controls.end(), [&](uint32_t tile) {
-    const Block& bds = bds_of(tiles_[tile].kind);
-    if (bds.contains(first)) return bds.contains(last);
-    const Block& program = reg::core::PROGRAM_MEMORY;
-    return tiles_[tile].kind == TileKind::kCore && program.contains(first) && program.contains(last);
+  return std::all_of(route.controls.begin(), route.controls.end(), [&](uint32_t id) {
+    const Tile& tile = tiles_[id];
+    const Block &bds = bds_of(tile.kind), &program = reg::core::PROGRAM_MEMORY;
+    if (bds.contains(first)) {
+      for (uint32_t at = first + 4; at <= last; at += 4)
+        if (!bds.contains(at)) return false;
+      return bds.index(last) < tile.bds.size();
+    }
+    return program.contains(first) && program.contains(last) && program.byte(last) / 4 < tile.program.size();
   });
 }
 
