@@ -65,13 +65,14 @@ def _looks_up(_: Any, reader: Any) -> bool:
 
 def _with_table(conv: Any, reader: Any) -> Any:
     """``conv`` that looks its results up."""
-    (x, table), before = reader.inputs, conv.meaning.table
-    if not conv.packs or table.value is None:
-        raise Unsupported(f"weights or scales of {conv.name}, or {table.name}, are no constants", "constants")
+    x, entries, before = reader.inputs[0], reader.entries, conv.meaning.table
+    if not conv.packs:
+        raise Unsupported(f"weights or scales of {conv.name} are no constants", "constants")
     if reader.output.shape != x.shape or reader.output.dtype != x.dtype or conv.x.element.itemsize != 1:
         raise Unsupported(f"{reader.output} of {x}", "bytes of one type, each of one")
     if before is not None:
-        table = table_of(reader.output, reader.tabulated({x.name: before.value}))
+        entries = reader.tabulated({x.name: before.value})
+    table = table_of(reader.output, entries)
     inputs = [tensor for tensor in conv.inputs if tensor is not before]
     known = replace(conv.meaning, table=table)
     return conv.replaced(inputs=(*inputs, table), output=reader.output, meaning=known)
@@ -110,7 +111,7 @@ class IntegerConv(Conv):
         super().__init__(name, x, weights, bias, output, window, groups, device, planes=planes)
         self.meaning = meaning
         for what, tensor in meaning.operands.items():
-            many = {"w_zero": self.made, "scale": self.made, "table": ENTRIES}.get(what, 1)
+            many = {"x_zero": 1, **WHOLE}.get(what, self.made)
             if tensor.size not in (1, many):
                 accepted = "one" if many == 1 else f"one, or {many}: one per output channel"
                 raise Unsupported(f"{what} {tensor.name} of {counted(tensor.size, 'value')}", accepted)

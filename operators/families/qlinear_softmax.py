@@ -18,7 +18,6 @@ from onedispatch.operators.declarations.dtypes import saturated
 from onedispatch.operators.declarations.formulas import (
     ENTRY,
     ROW,
-    accesses,
     combined,
     comparisons,
     either,
@@ -33,7 +32,7 @@ from onedispatch.operators.families.elementwise import Array
 from onedispatch.operators.families.movement import emit_narrow, emit_wide
 from onedispatch.operators.families.qlinear import BYTES, SCALED, Scale, unary_of
 from onedispatch.operators.families.rows import LENGTH, ROW_TENSOR, SIDEWAYS, middle_axis_nest
-from onedispatch.operators.families.table import COPIES, ENTRIES
+from onedispatch.operators.families.table import COPIES, ENTRIES, LOOKED_UP, laid_out
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operator, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import F32, Access, Operand
 from onedispatch.operators.scheduling.nest import Nest
@@ -67,20 +66,18 @@ def _cost() -> e.Expr:
     results than that: they are computed once, laid out and looked up.
     """
     length, outer, i = e.count("x", LENGTH), e.tile("o"), e.tile("i")
-    laid = COPIES * accesses(e.as_expr(ENTRIES), "powers")
     lines = e.named("lines", either(SIDEWAYS, words(i), 1))
     narrow = e.named("narrow", either(SIDEWAYS, length * vectors(i, "x"), vectors(length, "x")))
     wide = e.named("wide", either(SIDEWAYS, length * words(i), words(length)))
     results = e.named("results", either(SIDEWAYS, wide, words(e.smallest(length, ENTRIES))))
     long = e.named("long", (1 - SIDEWAYS) * e.differs(e.largest(length, ENTRIES), ENTRIES))
-    looked_up = e.device("i32_lanes") / e.device("lookups_per_cycle") + e.device("i32_convert_cycles")
     maximum = narrow * comparisons("x") + (1 - SIDEWAYS) * combined(length, "x", comparisons("x"))
     indices = narrow * (operations("x") + 2 * e.device("convert_cycles", "x"))
     total = either(SIDEWAYS, wide, length) * operations("powers") + (1 - SIDEWAYS) * length * moves("powers")
     per_line = lines * (3 * ROW + e.device("div_cycles", "powers"))
-    again = long * (ROW + COPIES * accesses(e.as_expr(ENTRIES), "out"))
-    walks = maximum + indices + 2 * wide * looked_up + total + _quotients(results)
-    return ENTRY + laid + outer * (per_line + walks + again)
+    again = long * (ROW + laid_out("out"))
+    walks = maximum + indices + 2 * wide * LOOKED_UP + total + _quotients(results)
+    return ENTRY + laid_out("powers") + outer * (per_line + walks + again)
 
 
 SOFTMAX_BYTES = declare(

@@ -28,15 +28,18 @@ ENTRIES = 256
 COPIES = 4
 
 
+# Cycles of looking up a vector of words and making it narrow.
+LOOKED_UP = e.device("i32_lanes") / e.device("lookups_per_cycle") + e.device("i32_convert_cycles")
+
+
 def laid_out(table: str) -> e.Expr:
-    """Cycles of storing a table of bytes in all its copies."""
+    """Cycles of storing a table in all its copies."""
     return COPIES * accesses(e.as_expr(ENTRIES), table)
 
 
 def looked_up(members: e.Expr, of: str) -> e.Expr:
     """Cycles of making so many bytes words, looking them up and making bytes again, on both load units."""
-    per_vector = e.device("i32_lanes") / e.device("lookups_per_cycle") + e.device("i32_convert_cycles")
-    return vectors(members, of) * e.device("convert_cycles", of) + words(members) * per_vector
+    return vectors(members, of) * e.device("convert_cycles", of) + words(members) * LOOKED_UP
 
 
 def _cost() -> e.Expr:
@@ -70,13 +73,11 @@ def _follows(table: Any, reader: Any) -> bool:
 
 def _of_one_byte(table: Any, reader: Any) -> Any:
     """The function of one byte that both are together."""
-    x, known = table.inputs
-    if known.value is None:
-        raise Unsupported(f"{known.name} is computed", "a constant table")
+    x, entries = table.inputs[0], table.entries
     if any(t.shape != x.shape for t in (*reader.inputs, reader.output) if not t.is_const):
         raise Unsupported(f"{reader.output} of {x}", "every element once")
-    entries = reader.tabulated({x.name: every_byte(x.dtype), table.output.name: np.asarray(known.value)})
-    return Table(reader.name, x, table_of(reader.output, entries), reader.output, table.device)
+    both = reader.tabulated({x.name: every_byte(x.dtype), table.output.name: entries})
+    return Table(reader.name, x, table_of(reader.output, both), reader.output, table.device)
 
 
 # A function of a table's results, and of what it read, as in x * sigmoid(x), is one of what it read.
@@ -115,11 +116,16 @@ class Table(Eltwise):
             return []
         return self.part_nests(self.shape, self.views[:1], self.out_view, [0])
 
-    def tabulated(self, of: Mapping[str, Array]) -> Array:
-        (x, table) = self.inputs
+    @property
+    def entries(self) -> Array:
+        """The constant table. Raises ``Unsupported`` for a computed one."""
+        table = self.inputs[1]
         if table.value is None:
             raise Unsupported(f"{table.name} is computed", "a constant table")
-        return np.asarray(table.value[of[x.name].view(np.uint8)])
+        return np.asarray(table.value)
+
+    def tabulated(self, of: Mapping[str, Array]) -> Array:
+        return np.asarray(self.entries[of[self.inputs[0].name].view(np.uint8)])
 
     def reference(self, *arrays: Array) -> Array:
         x, table = arrays

@@ -119,10 +119,10 @@ TEST(ControlPackets, DescriptorsMoveTogether) {
   EXPECT_LT(many.events, run_of(1001, true).events / 20);
 }
 
-TEST(ControlPackets, ProgramsMoveTogetherAndRunningOnesStayAsTheyAre) {
+TEST(ControlPackets, ProgramsMoveTogether) {
   Packets p;
   for (uint32_t i = 0; i < 64; ++i) p.add_packet(control_packet(8, reg::core::PROGRAM_MEMORY.offset + 16 * i, {i, i, i, ~i}));
-  p.run(p.waiting(p.sending()));
+  EXPECT_LT(p.run(p.waiting(p.sending())).events, 20u);
   EXPECT_EQ(p.peek(0, 2, reg::core::PROGRAM_MEMORY.offset + 16 * 63 + 12), ~63u);
 }
 
@@ -135,23 +135,30 @@ TEST(ControlPackets, ErrorsNameThePacketOfARun) {
   EXPECT_NE(std::string(error.what()).find(hex(wrong[1])), std::string::npos) << error.what();
 }
 
+// Both shim channels send, slots alike, one way up.
+struct TwoSenders : Packets {
+  Words others;
+  Builder both() {
+    fill();
+    for (uint32_t i = 0; i < others.size(); ++i) buffers[1]->set(i, others[i]);
+    Builder b;
+    lay_control(b);
+    Router{b}.packet_slave(0, 0, {Side::kSouth, 7}, 0, 2, 7, 1);
+    for (const uint32_t i : {0u, 1u}) {
+      const auto length = static_cast<uint32_t>((i == 0 ? words : others).size());
+      b.block(tile_address(0, 0, reg::shim::DMA_BD.at(i)), shim_bd({{bd::shim::length, length}})).patch(0, i, i, 0);
+    }
+    return b.write(kPush, task(0)).write(tile_address(0, 0, 0x1D21C), task(1));
+  }
+  static Builder other_ended(Builder b) { return b.poll(tile_address(0, 0, kStatus + 4), 0, kIdleMask); }
+};
+
 // Somebody else's packets pass between those of a stream that shares an arbiter with it.
 TEST(ControlPackets, DescriptorsTakeTurnsWithOthers) {
-  Packets p;
-  Builder b;
-  lay_control(b);
-  Router{b}.packet_slave(0, 0, {Side::kSouth, 7}, 0, 2, 7, 1);
-  for (uint32_t i = 0; i < 40; ++i) {
-    const Words one = control_packet(2, reg::mem::DMA_BD.at(0) + 16 * i, {i, i, i, i});
-    for (uint32_t k = 0; k < one.size(); ++k) p.buffers[0]->set(i * 6 + k, one[k]);
-  }
-  const Words other = control_packet(2, 0x2000, {5});
-  for (uint32_t k = 0; k < other.size(); ++k) p.buffers[1]->set(k, other[k]);
-  b.block(tile_address(0, 0, reg::shim::DMA_BD.at(0)), shim_bd({{bd::shim::length, 240}})).patch(0, 0, 0, 0);
-  b.block(tile_address(0, 0, reg::shim::DMA_BD.at(1)), shim_bd({{bd::shim::length, 3}})).patch(0, 1, 1, 0);
-  b.write(kPush, task(0)).write(tile_address(0, 0, 0x1D21C), task(1));
-  b.poll(tile_address(0, 0, kStatus + 4), 0, kIdleMask).timer(1);
-  const RunReport report = p.run(p.waiting(b).timer(2));
+  TwoSenders p;
+  for (uint32_t i = 0; i < 40; ++i) p.add_packet(control_packet(2, reg::mem::DMA_BD.at(0) + 16 * i, {i, i, i, i}));
+  p.others = control_packet(2, 0x2000, {5});
+  const RunReport report = p.run(p.waiting(p.other_ended(p.both()).timer(1)).timer(2));
   EXPECT_EQ(p.peek(0, 1, 0x2000), 5u);
   ASSERT_EQ(report.timers.size(), 2u);
   EXPECT_GT(report.timers[1].second, report.timers[0].second + 100);
@@ -303,20 +310,13 @@ TEST(ControlPackets, AMemoryTileMaySendThemAndResetItself) {
 }
 
 TEST(ControlPackets, TwoSendersShareAnArbiter) {
-  // Both shim channels, slots alike, one way up: packets of one never mix with those of the other.
-  Packets p;
-  Builder b;
-  lay_control(b);
-  Router{b}.packet_slave(0, 0, {Side::kSouth, 7}, 0, 2, 7, 1);
+  TwoSenders p;  // packets of one never mix with those of the other
   for (uint32_t i = 0; i < 50; ++i) {
-    const Words one = control_packet(2, 0x1000 + 16 * i, {i, i, i, i}), two = control_packet(2, 0x2000 + 16 * i, {i, i});
-    for (uint32_t k = 0; k < one.size(); ++k) p.buffers[0]->set(i * 6 + k, one[k]);
-    for (uint32_t k = 0; k < two.size(); ++k) p.buffers[1]->set(i * 4 + k, two[k]);
+    p.add_packet(control_packet(2, 0x1000 + 16 * i, {i, i, i, i}));
+    const Words other = control_packet(2, 0x2000 + 16 * i, {i, i});
+    p.others.insert(p.others.end(), other.begin(), other.end());
   }
-  b.block(tile_address(0, 0, reg::shim::DMA_BD.at(0)), shim_bd({{bd::shim::length, 300}})).patch(0, 0, 0, 0);
-  b.block(tile_address(0, 0, reg::shim::DMA_BD.at(1)), shim_bd({{bd::shim::length, 200}})).patch(0, 1, 1, 0);
-  b.write(kPush, task(0)).write(tile_address(0, 0, 0x1D21C), task(1));
-  p.run(p.waiting(b).poll(tile_address(0, 0, kStatus + 4), 0, kIdleMask));
+  p.run(p.other_ended(p.waiting(p.both())));
   EXPECT_EQ(p.peek(0, 1, 0x1000 + 16 * 49 + 12), 49u);
   EXPECT_EQ(p.peek(0, 1, 0x2000 + 16 * 49 + 4), 49u);
 }

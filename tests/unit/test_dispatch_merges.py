@@ -25,16 +25,8 @@ from onedispatch.operators.interface.operator import Operator
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
-OPERATORS = (
-    Eltwise,
-    MatMul,
-    Conv,
-    IntegerConv,
-    Reduce,
-    Dequantise,
-    Normalise,
-    Table,
-)  # with merges of their own
+# With merges of their own.
+OPERATORS = (Eltwise, MatMul, Conv, IntegerConv, Reduce, Dequantise, Normalise, Table)
 # Operands: x, r, m of the run; w, k and the like are constants.
 SHAPES = {
     "x": (4, 8), "r": (4, 8), "m": (8, 8), "w": (8, 8), "k": (4, 8), "b": (8,), "o": (4, 1), "c": (), "z": (),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // od::conv and od::dwconv of integers: sum (x - x_zero) * (w - w_zero) in int32, which wraps, then the bias, then a
-// scale where results are to be narrow, and a table for what they become. Bytes stay bytes on their way to the products of od::conv. Those of x that have
-// 16 bits are two of them each (byte_parts.h), and have sums of 64 bits; windows of so few taps as od::dwconv takes
-// need no more than 32.
+// scale where results are to be narrow, and a table for what they become. Bytes stay bytes on their way to the products
+// of od::conv. Those of x that have 16 bits are two of them each (byte_parts.h), and have sums of 64 bits; windows of so
+// few taps as od::dwconv takes need no more than 32.
 #include "conv_integer.h"
 
 #include <algorithm>
@@ -16,7 +16,6 @@ namespace onedispatch::kernels {
 
 namespace {
 
-constexpr int64_t kEntries = 256;  // of a table
 constexpr int kNarrowTaps = 128;  // |x - x_zero| < 2^16, |w - w_zero| < 2^8: so many products are below 2^31
 constexpr size_t kColumnBytes = 128 * 1024;  // of im2col at a time: they stay in L2
 
@@ -52,7 +51,7 @@ class IntegerWindows : public Kernel {
     if (x_zero_.axes[0].stride != 0 || out_zero_.axes[0].stride != 0) {
       reject(setup, at.out_zero_word + 2, "x_zero and out_zero: stride", "accepted: 0, one for all channels");
     }
-    if (table_.present && (wide_ || !scale_.present || table_.axes[0].chunk != kEntries || table_.axes[0].stride != 1)) {
+    if (table_.present && (wide_ || !scale_.present || !is_table(table_))) {
       reject(setup, at.table_word + 1, "table", "accepted: 256 entries side by side, one for every byte that sums of bytes become by a scale");
     }
   }

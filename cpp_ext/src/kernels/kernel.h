@@ -17,6 +17,10 @@ void require_dtype(const Setup& setup, uint32_t operand, uint32_t dtype);
 // Along their three axes an operand, where it is there, and the output lie in the same way.
 void require_chunk(const Setup& setup, uint32_t operand, uint32_t out);
 
+// A table has an entry for every byte; they lie side by side.
+constexpr int kEntries = 256;
+inline bool is_table(const Operand& x) { return x.axes[0].chunk == kEntries && x.axes[0].stride == 1; }
+
 struct Activation {
   uint32_t code = 0;
   float alpha = 0, beta = 0;

@@ -14,8 +14,6 @@ namespace {
 namespace operand = params::softmax_bytes::operand;
 namespace scalar = params::softmax_bytes::scalar;
 
-constexpr int kEntries = 256;
-
 template <class Byte>
 struct Line {
   const Byte* x;
@@ -35,7 +33,7 @@ class SoftmaxBytes final : public Kernel {
     if (chunk_ == 0) reject(setup, setup.spec->operands[operand::x].at + 1 + params::kAxisWords, "length", "accepted: 1 or more");
     const uint32_t given = setup.scalars[scalar::length];
     length_ = given == 0 ? chunk_ : static_cast<int>(given);
-    if (powers_.axes[0].chunk != kEntries) reject(setup, setup.spec->operands[operand::powers].at + 1, "powers", "accepted: 256 entries, one for every byte");
+    if (!is_table(powers_)) reject(setup, setup.spec->operands[operand::powers].at + 1, "powers", "accepted: 256 entries side by side, one for every byte");
     if (given > static_cast<uint32_t>(chunk_) || (length_ < chunk_ && inner_ != 1)) {
       reject(setup, params::softmax_bytes::length, "length", "accepted: 0, or up to the " + std::to_string(chunk_) + " of the chunk where i has one member");
     }

@@ -12,7 +12,7 @@ namespace operand = params::table::operand;
 class Table final : public Kernel {
  public:
   explicit Table(const Setup& setup) : entries_(setup.operands[operand::x1]), mapped_(setup, 1, operand::out) {
-    if (entries_.axes[0].chunk == kEntries && entries_.axes[0].stride == 1) return;
+    if (is_table(entries_)) return;
     reject(setup, setup.spec->operands[operand::x1].at + 1, "x1", "accepted: 256 entries side by side, one for every byte");
   }
 
@@ -31,7 +31,6 @@ class Table final : public Kernel {
   }
 
  private:
-  static constexpr int64_t kEntries = 256;
   Operand entries_;
   Mapped mapped_;
 };

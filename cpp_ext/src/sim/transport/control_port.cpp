@@ -125,20 +125,17 @@ size_t Array::length_ahead(Channel& s) {
 // Reads the id from the data and follows it. False: to DMAs; then the header is consumed.
 bool Array::header_from_data(Channel& s) {
   settle_jobs(s);
-  const uint8_t* const at = s.cursor.readable(1);
   uint8_t bytes[4];
-  if (at == nullptr) {
-    Cursor ahead = s.cursor;
-    const uint64_t unwritten = ahead.gather(bytes, 1);
-    if (unwritten != Cursor::kAllWritten && !options_.replay) fail_unwritten(s, unwritten);
-  }
-  const uint32_t header = load32(at != nullptr ? at : bytes);
+  Cursor ahead = s.cursor;
+  const uint64_t unwritten = ahead.gather(bytes, 1);
+  if (unwritten != Cursor::kAllWritten && !options_.replay) fail_unwritten(s, unwritten);
+  const uint32_t header = load32(bytes);
   if (!odd_parity(header)) fail_packet(s, "the stream header " + hex(header), "odd parity");
   s.route = find_route(s, true, static_cast<uint32_t>(reg::packet_header::id.get(header)));
   if (!s.route->controls.empty()) return true;
   s.header_word = header;
   s.header_due = true;
-  s.cursor.gather(bytes, 1);
+  s.cursor = ahead;
   --s.words_left;
   s.bytes += 4;
   if (s.region) {
