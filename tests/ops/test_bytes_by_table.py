@@ -106,6 +106,22 @@ def test_a_chain_of_functions(dtype: Any) -> None:
     assert [op.op_type for op in model.compared().ops] == ["table"]
 
 
+def combined(op_type: str, values: list[Array], numbers: list[Array]) -> Array:
+    """A sum or product of two tensors, by the scale and the zero point of each and of the result."""
+    (x, s), (x_scale, x_zero, s_scale, s_zero, scale, zero) = values, numbers
+    with np.errstate(all="ignore"):  # what is beyond float32 is infinite
+        if op_type == "Mul":
+            product = (x.astype(np.float32) - x_zero) * (s.astype(np.float32) - s_zero)
+            found = product * (x_scale * s_scale / scale) + zero
+        else:
+            first, second = x_scale / scale, s_scale / scale
+            found = x * np.float64(first) + (
+                s * np.float64(second) + (zero - (first * x_zero + second * s_zero))
+            )
+        ends = np.iinfo(x.dtype)
+        return np.rint(np.clip(np.nan_to_num(found, nan=-np.inf), ends.min, ends.max)).astype(x.dtype)
+
+
 @BYTES
 @pytest.mark.parametrize("op_type", ["Add", "Mul"])
 @pytest.mark.parametrize("scales", [(1, 1, 1e-39), (1e10, 1e10, 1e-30), (1e-45, 3e38, 1)], ids=str)
@@ -118,7 +134,11 @@ def test_scales_whose_quotients_are_no_numbers(dtype: Any, op_type: str, scales:
     model.binary(op_type, "x", "s", "y")
     feed = {"x": np.arange(256, dtype=np.uint8).view(dtype)}
     merged, apart = (od.InferenceSession(model.proto(*outputs), threads=1) for outputs in ("y", ("y", "s")))
-    np.testing.assert_array_equal(merged.run(["y"], feed)[0], apart.run(["y"], feed)[0])
+    y, s = apart.run(["y", "s"], feed)
+    np.testing.assert_array_equal(merged.run(["y"], feed)[0], y)
+    known = {one.name: numpy_helper.to_array(one).astype(np.float32) for one in model.constants}
+    numbers = [known[name] for value in "xsy" for name in model.said[value]]
+    np.testing.assert_array_equal(y, combined(op_type, [feed["x"], s], numbers))
     assert [len(session.last_run.ops) for session in (merged, apart) if session.last_run] == [1, 2]
 
 
