@@ -51,6 +51,7 @@ class Op(IntEnum):
     FILLED = (
         27  # 1 where the chunk of operand a, an output of a member kernel, is filled before the call, else 0
     )
+    K_TILE = 28  # members of the reduction in every call but perhaps the last
 
 
 _UNARY = (Op.CEIL, Op.HALVINGS)
@@ -256,6 +257,7 @@ ELEMENTS = Expr(Op.ELEMENTS)
 K_COUNT = Expr(Op.K)
 LAST = Expr(Op.LAST)
 STEPS = Expr(Op.STEPS)
+K_TILE = Expr(Op.K_TILE)
 
 
 def tile(dim: str) -> Expr:

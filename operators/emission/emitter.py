@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -35,7 +36,7 @@ from onedispatch.operators.emission import control, flow, overlay
 from onedispatch.operators.emission.flow import CORE_RANK, DRAIN_RANK, FEED_RANK, STREAM, Push
 from onedispatch.operators.emission.mem_tile import MemTile
 from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT, ChunkTask, Pattern
-from onedispatch.operators.scheduling.feeds import Feeds
+from onedispatch.operators.scheduling.feeds import Feeds, Places
 from onedispatch.operators.scheduling.index_space import Operand, Packed
 from onedispatch.operators.scheduling.members import Members
 from onedispatch.operators.scheduling.resources import MM2S, S2MM, Resources, resources
@@ -65,16 +66,33 @@ class BoundNest:
     """One scheduled nest, bound to the operator's kernel arguments.
 
     ``argument`` maps an input index to its kernel argument (outputs are the first ones); the packed
-    constants lie from byte ``const_at`` of ``const_argument`` on.
+    constants lie from byte ``const_at`` of ``const_argument`` on, or among ``places`` (see ``Feeds``).
     """
 
     def __init__(
-        self, schedule: Schedule, argument: Mapping[int, int], const_argument: int, const_at: int
+        self,
+        schedule: Schedule,
+        argument: Mapping[int, int],
+        const_argument: int,
+        const_at: int,
+        places: Places | None = None,
     ) -> None:
         self.schedule = schedule
-        self.feeds = Feeds(schedule, const_at)
+        self.feeds = Feeds(schedule, const_at, places)
         self.argument = argument
         self.const_argument = const_argument
+        self.brings = True  # what stays in cores; else it is there
+        self.keeps = False  # it for the next nest
+
+    def finds(self, before: BoundNest) -> bool:
+        """Whether cores have of the nest before what stays in them; says so to both."""
+        one, other = before.schedule, self.schedule
+        same = one.solution == other.solution and one.ports[0] == other.ports[0]
+        alike = same and before.feeds.packed_at == self.feeds.packed_at
+        if not (other.stays and alike and before.core_layout == self.core_layout):
+            return False
+        before.keeps, self.brings = True, False
+        return True
 
     def _arguments(self, operands: Sequence[Operand | Packed]) -> list[int]:
         """Where each of a chain's operands lies."""
@@ -122,6 +140,8 @@ class BoundNest:
         cadences = (s.cadence(0), s.cadence(1), s.out_cadence)
         for port, (at, words, depth, empty, full) in enumerate(self.core_layout):
             acquire, release = (empty, full) if port == 2 else (full, empty)
+            if port == 0 and self.keeps:  # the slot stays full
+                release = full
             locks = (LOCK_BASE + acquire, LOCK_BASE + release)
             facts = (reg.CORE_VIEW_MEMORY + at, words * 4, depth, *locks, cadences[port], words * 4)
             block.put(HEADER[f"port_{PORTS[port]}"], packed("port", PORT_FIELDS, *facts))
@@ -239,7 +259,7 @@ class _Emitter:
         self.restore.append((enable, words[-1]))
 
     def _mem_tile(self, column: int) -> MemTile:
-        served = tuple(self.bound.feeds.rows_served(column))
+        served = tuple(self.bound.feeds.rows_served(column)) if self.bound.brings else ()
         if served not in self._mem_tiles:
             self._mem_tiles[served] = MemTile(self.bound.schedule, served)
         return self._mem_tiles[served]
@@ -264,7 +284,7 @@ class _Emitter:
         found: list[tuple[int, Sequence[int], list[tuple[int, int]]]] = []
         counts = (s.chunks(0), s.chunks(1), s.outer_steps)
         for port, (at, words, depth, empty, full) in enumerate(self.bound.core_layout):
-            if not counts[port]:
+            if not counts[port] or (port == 0 and not self.bound.brings):
                 continue
             acquire, release = (full, empty) if port == 2 else (empty, full)
             bd = overlay.core_bd(at, words, acquire, release, depth)
@@ -316,7 +336,7 @@ class _Emitter:
         bound, s = self.bound, self.bound.schedule
         rows = bound.feeds.rows_served(column)
         for port, served in ((0, rows), (1, [0])):
-            if not s.chunks(port) or not served:
+            if not s.chunks(port) or not served or (port == 0 and not bound.brings):
                 continue
             tasks, arguments = bound.feed(port, column, served)
             hold, per_chunk = s.holds[port], s.steps_per_chunk(port)
@@ -353,6 +373,8 @@ def emit_nests(nests: list[BoundNest], device: Device, params_argument: int) -> 
     """The transaction and the parameters of an operator's nests, one after the other."""
     builder = TransactionBuilder.for_device(device)
     params = bytearray()
+    for before, bound in pairwise(nests):
+        bound.finds(before)
     for bound in nests:
         emitter = _Emitter(builder, params_argument, bound, len(params))
         emitter.emit()

@@ -2,13 +2,15 @@
 """Recurrent networks: one step of RNN, GRU or LSTM as a product and its gates in one kernel call.
 
 A layer is one operator with a nest per step and direction. A step reads the state that the step before has
-written, in device memory: nests of an operator end when their results have arrived there.
+written, in device memory: nests of an operator end when their results have arrived there. Constant weights of
+the state of which every core can hold its part are brought once, and stay there for the steps that follow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,9 +35,12 @@ from onedispatch.operators.declarations.kernel import (
     declare,
 )
 from onedispatch.operators.families.elementwise import KERNEL
-from onedispatch.operators.interface.operator import Operator, TensorSpec
-from onedispatch.operators.scheduling.index_space import F32, Access, Dim, K, Operand
+from onedispatch.operators.interface.operator import Operator, TensorSpec, Unsupported
+from onedispatch.operators.scheduling.index_space import F32, Access, Dim, K, Operand, Packed, Part
 from onedispatch.operators.scheduling.nest import Nest
+from onedispatch.operators.scheduling.schedule import Schedule
+from onedispatch.operators.scheduling.search import estimated
+from onedispatch.operators.scheduling.select import select
 from onedispatch.transactions import Device
 
 Array = np.ndarray[Any, Any]
@@ -59,7 +64,7 @@ def _cost() -> e.Expr:
 
 def _scratch() -> e.Expr:
     """The sums of all gates, which wait for the last step, then the parts of both factors."""
-    b, n, k = e.tile("b"), e.tile("n"), e.count("h", "k")
+    b, n, k = e.tile("b"), e.tile("n"), e.K_TILE
     return 4 * (b * n * _GATES) + parts_bytes("h", b * k) + parts_bytes("r", k * n * _GATES)
 
 
@@ -202,12 +207,36 @@ class Recurrent(Operator):
         layer = self.layer
         if 0 in (layer.steps, layer.batch, layer.hidden):
             return []
+        steps, directions = range(layer.steps), range(len(layer.reverse))
+        if self._stays:  # one direction after the other
+            order = [(step, d) for d in directions for step in steps]
+        else:
+            order = [(step, d) for step in steps for d in directions]
         return [
             nest
-            for step in range(layer.steps)
-            for d, reverse in enumerate(layer.reverse)
-            for nest in self._step(layer.steps - 1 - step if reverse else step, step == 0, d)
+            for step, d in order
+            for nest in self._step(layer.steps - 1 - step if layer.reverse[d] else step, step == 0, d)
         ]
+
+    @cached_property
+    def _stays(self) -> bool:
+        """Whether cores keep the recurrent weights from step to step: constants of which each core has its
+        part, beside all of the state, while nothing else runs in between."""
+        layer = self.layer
+        again = layer.steps > 1 and layer.mask is None and all(c.kind != "gru_gates" for c in self.cells)
+        if not again or self.inputs[layer.r.tensor].value is None:
+            return False
+        try:
+            found = [select(nest, self.device) for nest in self._first(stays=True)]
+        except Unsupported:
+            return False
+        plain = [select(nest, self.device) for nest in self._first(stays=False)]
+        return all(one.stays for one in found) and sum(map(estimated, found)) < sum(map(estimated, plain))
+
+    def _first(self, stays: bool) -> list[Nest]:
+        """The first step of every direction."""
+        initial, directions = self.layer.initial, range(len(self.layer.reverse))
+        return [n for d in directions for n in self._cell(0, d, initial, 0, self._out(0, d), stays)]
 
     def _step(self, t: int, first: bool, d: int) -> Iterator[Nest]:
         layer, parts = self.layer, self.cells[d].parts
@@ -215,7 +244,7 @@ class Recurrent(Operator):
         state, at = (layer.initial, 0) if first else (layer.state, before)
         made = layer.state, layer.state.at(t, d)
         if layer.mask is None or layer.between is None:
-            yield from self._cell(t, d, state, at, self._parts("out", *made, parts))
+            yield from self._cell(t, d, state, at, self._out(t, d), self._stays)
             return
         # Where the mask is 0 the state stays as it was: it moves by the mask times the difference.
         between, sizes = layer.between, (parts, layer.batch, layer.hidden)
@@ -233,8 +262,11 @@ class Recurrent(Operator):
         terms = [mask, whole("x1", between, moved), whole("x2", state, old)]
         yield _each("muladd", terms, whole("out", *made))
 
-    def _cell(self, t: int, d: int, state: View, at: int, out: Operand) -> Iterator[Nest]:
-        """The calls that make the state ``out`` of step ``t`` from that of ``at``."""
+    def _cell(
+        self, t: int, d: int, state: View, at: int, out: Operand, stays: bool = False
+    ) -> Iterator[Nest]:
+        """The calls that make the state ``out`` of step ``t`` from that of ``at``; where the weights stay,
+        all of the state and of what x brings goes to every core."""
         layer, cell, kind = self.layer, self.cells[d], self.cells[d].kind
         h, last = self._h(state, state.at(at, d)), cell.parts - 1  # of an LSTM the cell's part
         prev = [self._parts("prev", state, state.at(at, d, skip=last), 1)]
@@ -244,7 +276,11 @@ class Recurrent(Operator):
             more = [_operand("more", layer.more.tensor, layer.more.at(0, d), sizes, strides, (None, 2))]
         if kind != "gru_gates" or layer.between is None:
             keeps = [] if kind == "rnn" else prev
-            yield self._nest(kind, d, [h, *self._gates(t, d, 0, cell.gates), *keeps, *more], out)
+            strided = [h, *self._gates(t, d, 0, cell.gates), *keeps, *more]
+            inputs: list[Operand | Packed] = [*strided]
+            if stays:
+                inputs = [self._packed(d) if x.name == "r" else _whole(x) for x in strided]
+            yield self._nest(kind, d, inputs, out, stays)
             return
         between = layer.between
         made = self._parts("out", between, between.at(0, d), 3)
@@ -253,17 +289,25 @@ class Recurrent(Operator):
         prev = [self._parts("prev", between, between.at(0, d, skip=1), 2)]
         yield self._nest("gru_update", d, [h, *self._gates(t, d, 2, 1), *prev], out)
 
-    def _nest(self, kind: str, d: int, inputs: Sequence[Operand], out: Operand) -> Nest:
-        batch, hidden = self.layer.batch, self.layer.hidden
-        dims = Dim("part", out.shape[0], whole=True), Dim("b", batch), Dim("n", hidden)
-        roles = {dim.name: d for d, dim in enumerate(dims)}
-        return Nest(RECURRENT, dims, tuple(inputs), (out,), roles, self.cells[d].scalars(kind), hidden)
+    def _nest(
+        self, kind: str, d: int, inputs: Sequence[Operand | Packed], out: Operand, stays: bool = False
+    ) -> Nest:
+        batch, hidden, device = self.layer.batch, self.layer.hidden, self.device
+        each = -(-hidden // (device.columns * device.core_rows)) if stays else 1
+        parts, n = Dim("part", out.shape[0], whole=True), Dim("n", hidden, multiple=each)
+        dims = parts, Dim("b", batch), n
+        roles, scalars = {dim.name: d for d, dim in enumerate(dims)}, self.cells[d].scalars(kind)
+        return Nest(RECURRENT, dims, tuple(inputs), (out,), roles, scalars, hidden)
 
     # -- operands ------------------------------------------------------------------------------
 
     def _h(self, state: View, offset: int) -> Operand:
         sizes = self.layer.batch, self.layer.hidden
         return _operand("h", state.tensor, offset, sizes, state.strides[1:], (1, K))
+
+    def _out(self, t: int, d: int) -> Operand:
+        """The state that a step makes."""
+        return self._parts("out", self.layer.state, self.layer.state.at(t, d), self.cells[d].parts)
 
     def _parts(self, name: str, view: View, offset: int, count: int) -> Operand:
         sizes = count, self.layer.batch, self.layer.hidden
@@ -277,6 +321,30 @@ class Recurrent(Operator):
         yield _operand("r", r.tensor, r.at(0, d, 1, first), (n, count, n), r.strides, (K, None, 2))
         yield _operand("x", x.tensor, x.at(t, d, 1, first), (layer.batch, count, n), x.strides, (1, None, 2))
 
+    # -- constants -----------------------------------------------------------------------------
+
+    def _packed(self, d: int) -> Packed:
+        """The recurrent weights of a direction, chunk after chunk."""
+        axes = (K, self.layer.hidden), (None, self.cells[d].gates), (2, 0)
+        return Packed(f"r{d}", (2,), (Part("r", F32, axes),), stays=True)
+
+    def _weights(self, name: str, array: Array) -> Array:
+        """[k, gates, n] of the weights that a packed operand holds."""
+        d, r, n = int(name[1:]), self.layer.r, self.layer.hidden
+        flat = np.ascontiguousarray(array, np.float32).reshape(-1)[r.at(0, d) :]
+        strides = [step * flat.itemsize for step in r.strides]
+        return np.lib.stride_tricks.as_strided(flat, (n, self.cells[d].gates, n), strides)
+
+    def pack(self, operand: str, schedule: Schedule, out: Array) -> None:
+        given, packed = self.inputs[self.layer.r.tensor].value, schedule.packed(operand)
+        if given is None:
+            raise self.not_constant(operand)
+        values, tile = self._weights(operand, given), schedule.tiles[2]
+        chunks = out.view(np.float32).reshape(schedule.slot_count(packed), *values.shape[:2], tile)
+        for i in range(schedule.grid[2]):
+            first = min(i * tile, values.shape[2] - tile)
+            chunks[schedule.slot(packed, [i])] = values[..., first : first + tile]
+
     # -- reference -----------------------------------------------------------------------------
 
     def reference(self, *arrays: Array) -> Array:
@@ -289,6 +357,8 @@ class Recurrent(Operator):
         between = np.zeros(SLOTS * len(layer.reverse) * layer.batch * layer.hidden, np.float32)
         for nest in self.nests():
             seen = {x.name: _seen(x, nest, [*images, between, states]) for x in nest.strided}
+            for name in nest.staying:
+                seen["r"] = self._weights(name, arrays[layer.r.tensor]).transpose(1, 0, 2)
             seen["out"][...] = _computed(nest, seen) if nest.kernel is RECURRENT else _added(nest, seen)
         made = [states, between][: len(self.outputs)]
         return [array.reshape(t.shape) for array, t in zip(made, self.outputs, strict=True)]
@@ -299,6 +369,12 @@ def _each(func: str, inputs: Sequence[Operand], out: Operand) -> Nest:
     dims = tuple(Dim(name, size) for name, size in zip(("part", "b", "n"), out.shape, strict=True))
     scalars = {"func": func, "alpha": 1.0, "beta": 1.0, **Activation().scalars}
     return Nest(KERNEL, dims, tuple(inputs), (out,), scalars=scalars)
+
+
+def _whole(operand: Operand) -> Operand:
+    """The same with all members of n and k in every chunk."""
+    access = tuple(replace(one, whole=True) if one.dim in (2, K) else one for one in operand.access)
+    return replace(operand, access=access)
 
 
 def _operand(

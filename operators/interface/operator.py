@@ -21,6 +21,7 @@ from onedispatch.operators.emission.emitter import BoundNest, Emitted, emit_nest
 from onedispatch.operators.emission.image import Image, merged
 from onedispatch.operators.interface.merge import ACTIVATION, Merge
 from onedispatch.operators.scheduling.candidates import check_fits
+from onedispatch.operators.scheduling.feeds import Places
 from onedispatch.operators.scheduling.index_space import AUX
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.nest_rules import check_inside
@@ -231,10 +232,10 @@ class Operator:
     @cached_property
     def _bound(self) -> list[BoundNest]:
         nests, const_at = [], 0
-        first = len(self.outputs)
+        first, places = len(self.outputs), Places()
         argument = {i: first + n for n, i in enumerate(sorted(self._read_inputs))}
         for schedule in self.schedules:
-            bound = BoundNest(schedule, argument, const_argument=first + len(argument), const_at=const_at)
+            bound = BoundNest(schedule, argument, first + len(argument), const_at, places)
             const_at += bound.feeds.const_bytes
             nests.append(bound)
         return nests

@@ -105,6 +105,8 @@ class Quantities:
                 return prod(self.tiles)
             case Op.K:
                 return self.k_count
+            case Op.K_TILE:
+                return self.k_tile
             case Op.STEPS:
                 return np.maximum(1, -(-self.nest.k_extent // np.asarray(self.k_tile)))
             case Op.LAST:

@@ -75,9 +75,11 @@ def candidates(nest: Nest) -> tuple[list[Array], Array]:
 
 
 def slot_words(nest: Nest, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:
-    """Slots of the leanest form, inputs doubled and the output not, and what its block takes before them."""
+    """Slots of the leanest form, inputs doubled where others follow and the output not, and what its block
+    takes before them."""
+    slots = 1 if nest.staying else 2
     inputs: IntArray = sum(x.chunk_words(nest, tiles, k_tile) for x in nest.inputs)
-    return 2 * inputs + nest.out_words(tiles, k_tile) + nest.longer_block
+    return slots * inputs + nest.out_words(tiles, k_tile) + nest.longer_block
 
 
 def beside_slots(nest: Nest, device: Device, tiles: Sequence[IntArray], k_tile: IntArray) -> IntArray:

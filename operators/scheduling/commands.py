@@ -43,7 +43,7 @@ def _shims(schedule: Schedule) -> Iterator[tuple[int, Iterator[ChunkTask]]]:
     for port in (0, 1):
         cast = port == 0 and mapping.rowcast
         rows = feeds.rows_served(0 if cast else column) if port == 0 else [0]
-        if not schedule.chunks(port) or not rows:
+        if not schedule.chunks(port) or not rows or (port == 0 and schedule.stays):
             continue
         sources = -(-schedule.device.core_rows // len(rows)) if cast else mapping.columns
         yield sources, feeds.feed(port, 0 if cast else column, rows)

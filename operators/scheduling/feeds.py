@@ -6,7 +6,7 @@ Which kernel arguments they lie in is nothing that this knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,34 +14,52 @@ import numpy as np
 
 from onedispatch.operators.declarations.params import CADENCE_STEP, CADENCE_TILE, Axis
 from onedispatch.operators.scheduling.access_pattern import ChunkTask, Dims, chunk_tasks
-from onedispatch.operators.scheduling.index_space import K, Operand, Packed
+from onedispatch.operators.scheduling.index_space import AUX, K, Operand, Packed
 from onedispatch.operators.scheduling.resources import MM2S, S2MM
 from onedispatch.operators.scheduling.schedule import Schedule
 
 Array = np.ndarray[Any, Any]
 
 
+Places = dict[Hashable, int]
+"""Where packed constants lie, by what they hold and how that is laid out."""
+
+
 class Feeds:
-    """Shim tasks of a schedule whose packed constants lie from byte ``const_at`` of their argument on.
+    """Shim tasks of a schedule whose packed constants lie from byte ``const_at`` of their argument on, but
+    for those that are among ``places`` already, which gets the others too.
 
     Attributes:
-        packed: (name, byte, size in bytes) of each packed operand.
-        const_bytes: what they take together.
+        packed: (name, byte, size in bytes) of each packed operand that lies nowhere else.
+        packed_at: where each lies, wherever that is.
+        const_bytes: what those of ``packed`` take together.
     """
 
-    def __init__(self, schedule: Schedule, const_at: int = 0) -> None:
+    def __init__(self, schedule: Schedule, const_at: int = 0, places: Places | None = None) -> None:
         self.schedule = schedule
+        places = {} if places is None else places
         self.packed: list[tuple[str, int, int]] = []
-        self._packed_at: dict[str, int] = {}
+        self.packed_at: dict[str, int] = {}
         self._axes: dict[str, list[Axis]] = {}
         at = const_at
         for operand in schedule.nest.inputs:
-            if isinstance(operand, Packed):
+            if not isinstance(operand, Packed):
+                continue
+            held = self._held(operand)
+            if held not in places:
                 size = schedule.words(operand) * 4 * schedule.slot_count(operand)
                 self.packed.append((operand.name, at, size))
-                self._packed_at[operand.name] = at
+                places[held] = at
                 at += size
+            self.packed_at[operand.name] = places[held]
         self.const_bytes = at - const_at
+
+    def _held(self, operand: Packed) -> Hashable:
+        """What the chunks of a packed operand hold: the same for nests of an operator that share them."""
+        nest = self.schedule.nest
+        if operand.name == AUX:  # made from the scalars of a nest
+            return id(self), AUX
+        return operand, self.schedule.solution, nest.dims, nest.k_extent
 
     # -- addresses -------------------------------------------------------------------------
 
@@ -65,7 +83,7 @@ class Feeds:
             tiles = [-(-origins[..., d] // s.tiles[d]) for d in operand.dims if d != K]
             slots = s.slot(operand, tiles, steps if K in operand.dims else 0)
             at: Array = np.zeros(origins.shape[:-1], np.int64) + slots
-            at = self._packed_at[operand.name] // 4 + at * s.words(operand)
+            at = self.packed_at[operand.name] // 4 + at * s.words(operand)
             return at
         if operand.name not in self._axes:
             self._axes[operand.name] = operand.axes(s.nest, s.tiles, s.k_tile)

@@ -52,6 +52,7 @@ class Access:
     """What index member ``i`` touches along one tensor dimension: ``[a*i/den + start, a*i/den + end]``.
 
     ``dim`` is an index dimension, ``K`` for the reduction, or None for the whole extent.
+    ``whole``: chunks hold the whole extent along it, whatever of it a tile touches.
     ``align``: chunks begin at multiples of it (4 for bytes that lie side by side). ``a*i/den`` is
     rounded down. What a kernel can follow is judged where a nest is declared.
     """
@@ -62,10 +63,11 @@ class Access:
     end: int = 0
     align: int = 1
     den: int = 1
+    whole: bool = False
 
     def chunk(self, extent: int, tile: IntArray, index_extent: int) -> IntArray:
         """Coordinates that a chunk holds for a tile of ``tile`` members."""
-        if self.dim is None:
+        if self.dim is None or self.whole:
             return extent
         span = -(-self.a * (tile - 1) // self.den) + self.end - self.start + 1
         if isinstance(tile, int) and self.align == 1:  # as below, without the price of NumPy
@@ -110,7 +112,7 @@ class Operand:
         return self.offset % self.dtype.per_word * self.itemsize
 
     def depends_on(self) -> frozenset[int]:
-        return frozenset(access.dim for access in self.access if access.dim is not None)
+        return frozenset(a.dim for a in self.access if a.dim is not None and not a.whole)
 
     def chunk_shape(self, nest: LoopNest, tiles: Sequence[IntArray], k_tile: IntArray) -> list[IntArray]:
         shape = []
@@ -144,15 +146,15 @@ _Extent = tuple[int | None, Any, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """An operand inside a packed chunk: ``axes`` outermost first, as (index dimension or ``K``, 0),
-    or (None, extent) for a whole extent."""
+    """An operand inside a packed chunk: ``axes`` outermost first, as (index dimension or ``K``, 0), or
+    (None, extent) for a whole extent; (``K``, extent) has all of the reduction, whatever a step takes."""
 
     name: str
     dtype: DType
     axes: tuple[tuple[int | None, int], ...]
 
     def extents(self, nest: LoopNest, tiles: Sequence[IntArray], k_tile: IntArray) -> Iterator[_Extent]:
-        counts = [size if dim is None else nest.tile_of(dim, tiles, k_tile)[0] for dim, size in self.axes]
+        counts = [size or nest.tile_of(dim, tiles, k_tile)[0] for dim, size in self.axes]
         for i, (dim, _) in enumerate(self.axes):
             yield dim, counts[i], prod(counts[i + 1 :])
 
@@ -165,12 +167,17 @@ class Part:
 class Packed:
     """A constant that ``Operator.pack`` lays out chunk after chunk: ``dims`` (K too) it depends on.
 
-    A chunk holds ``parts`` one after the other, each from a word on.
+    A chunk holds ``parts`` one after the other, each from a word on. Its name says, among the nests of an
+    operator, what it holds: those that are laid out alike lie in device memory once.
+
+    ``stays``: every core has one chunk of it, and keeps it for the next nest of the operator that takes the
+    same. Solutions have one tile per core where an operand stays.
     """
 
     name: str
     dims: tuple[int, ...]
     parts: tuple[Part, ...]
+    stays: bool = False
 
     def depends_on(self) -> frozenset[int]:
         return frozenset(self.dims)
@@ -214,6 +221,11 @@ class LoopNest:
     @property
     def reduces(self) -> bool:
         return self.kernel.reduces
+
+    @property
+    def staying(self) -> frozenset[str]:
+        """Operands that cores keep from nest to nest."""
+        return frozenset(x.name for x in self.inputs if isinstance(x, Packed) and x.stays)
 
     @property
     def is_empty(self) -> bool:

@@ -160,7 +160,7 @@ class Judge:
             bound = bound + mapping.columns * self._setup(mapping)
             for port in (0, 1):
                 names = frozenset(x.name for x in self.nest.inputs if (x.name in mapping.in1) == (port == 1))
-                if names:
+                if not names <= self.nest.staying:
                     bound += self._fetches_bound(names) * self._copies(port, names, mapping)
             self._bounds[unordered] = bound
         return bound
@@ -246,6 +246,8 @@ class Judge:
         if mapping.col_dim is not None:
             along = counts[mapping.col_dim] * (rows if mapping.row_dim == mapping.col_dim else 1)
             fits = fits & (along <= MAX_PER_COLUMN)
+        if nest.staying:
+            fits = fits & (outer == 1)
         drain = outer * out * rows
         sources = self.room.rows if mapping.rowcast else rows * mapping.columns
         total = ports[0].taken * ports[0].fetched * sources + mapping.columns * (
@@ -284,7 +286,7 @@ class Judge:
     ) -> _Port:
         operands = [x for x in self.nest.inputs if (x.name in mapping.in1) == (port == 1)]
         result = _Port(np.zeros_like(outer))
-        if not operands:
+        if {x.name for x in operands} <= self.nest.staying:  # it came with an earlier nest
             return result
         along = depends(operands)
         looped = np.zeros(outer.shape, bool)

@@ -186,6 +186,11 @@ class Schedule:
         in1 = [x for x in self.nest.inputs if x.name in self.mapping.in1]
         return in0, in1
 
+    @property
+    def stays(self) -> bool:
+        """Whether in0 brings nothing but what cores keep from nest to nest."""
+        return bool(self.ports[0]) and {x.name for x in self.ports[0]} <= self.nest.staying
+
     @cached_property
     def _words(self) -> dict[str, int]:
         operands = (*self.nest.inputs, *self.nest.outputs)
@@ -462,8 +467,9 @@ class Schedule:
     def _part_axes(self, part: Part) -> list[tuple[int | None, Axis]]:
         """A packed chunk holds exactly the tile, and whole reduction steps filled up with zeros."""
         axes = []
+        whole = [dim for dim, size in part.axes if size]
         for dim, count, stride in part.extents(self.nest, self.tiles, self.k_tile):
-            extent = self.inner_steps * count if dim == K else count
+            extent = self.inner_steps * count if dim == K and dim not in whole else count
             if dim is not None and dim != K:
                 extent = self.nest.dims[dim].extent
             axes.append((dim, Axis(int(extent), int(count), int(stride))))
@@ -484,6 +490,7 @@ class Schedule:
         )
         return (
             f"{self.nest.kernel.short_name} {tiles}; rows over {row}, columns over {col} {where}; {casts}; "
+            f"{'which stays; ' if self.stays else ''}"
             f"{self.busy_cores} of {self.device.columns * self.room.rows} cores busy{self._idle_reason()}"
         )
 

@@ -14,6 +14,8 @@ from dataclasses import replace
 from itertools import product
 from math import inf, isfinite
 
+import numpy as np
+
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.scheduling.candidates import candidates
 from onedispatch.operators.scheduling.commands import shim_command_cycles
@@ -77,6 +79,13 @@ def counted_best(judged: Judged) -> Solution:
     close = [one for one in counted if one[0] <= least * FEWEST_CALLS_UP_TO]
     cheapest, fewest = min(close, key=lambda one: one[0]), min(close, key=lambda one: (one[1], one[0]))
     return (fewest if fewest[1] < FEWER_CALLS * cheapest[1] else cheapest)[2]
+
+
+def estimated(schedule: Schedule) -> float:
+    """Modelled cycles of a schedule, as the search compares them."""
+    *tiles, k_tile = np.ix_(*([size] for size in (*schedule.tiles, schedule.k_tile)))
+    judge = Judge(schedule.nest, schedule.device, tiles, k_tile)
+    return judge.counted_cost(schedule.mapping, 0, shim_command_cycles(schedule))
 
 
 class Judged:

@@ -22,6 +22,7 @@ def check_solution(schedule: Schedule) -> None:
         raise _error(schedule, "kernel", solution.kernel, nest.kernel.name)
     _check_tiles(schedule)
     _check_axes(schedule)
+    _check_staying(schedule)
     _check_ports(schedule)
     _check_memory(schedule)
 
@@ -53,6 +54,13 @@ def _check_tile(schedule: Schedule, dim: Dim, tile: int) -> None:
         accepted = span(1, most) + (f", a multiple of {dim.multiple}" if dim.multiple > 1 else "")
     if not fits:
         raise _error(schedule, f"tile of {dim.name}", tile, accepted)
+
+
+def _check_staying(schedule: Schedule) -> None:
+    tiles, staying = schedule.outer_steps, sorted(schedule.nest.staying)
+    if staying and tiles != 1:
+        accepted = f"one: cores keep {', '.join(staying)} for the nest that follows"
+        raise _error(schedule, "tiles of a core", tiles, accepted)
 
 
 def _check_axes(schedule: Schedule) -> None:

@@ -289,11 +289,16 @@ class Order:
         """What was taken, and what was ``left`` then, must have been given by those who can."""
         if key in self._wild or (key[1] == "lock" and not self._is_known(key)):
             return
-        taken = sum(actor.taken(key) for actor in self._consumers.get(key, {}).values())
+        takers, givers = self._consumers.get(key, {}), list(self._producers.get(key, {}).values())
+        taken = sum(actor.taken(key) for actor in takers.values())
+        if len(takers) == 1 and any(actor in givers for actor in takers.values()):
+            # What it gives back serves nobody but itself.
+            (lone,) = takers.values()
+            givers.remove(lone)
+            taken = lone.held(key)
         needed = taken + self._host.get(key, 0) - self._init.get(key, 0) + left
         if needed <= 0:
             return
-        givers = self._producers.get(key, {}).values()
         most = sum(actor.all_given[key] for actor in givers)
         for actor in givers:
             wanted = needed - (most - actor.all_given[key])

@@ -79,6 +79,13 @@ def _of(amounts: Amounts, key: Resource) -> int:
     return sum(amount for other, amount in amounts if other == key)
 
 
+def _beyond(step: Step, key: Resource) -> int:
+    """What a step that has ended must have had at a time of what it takes, some of which it gives back."""
+    taken = _of(step.acquires, key) + _of(step.receives, key)
+    given = _of(step.sends, key) + _of(step.gives, key)
+    return max(min(taken, 1), taken - given)
+
+
 @dataclass(slots=True, eq=False)
 class Actor:
     """Somebody who does one step after the other.
@@ -100,6 +107,8 @@ class Actor:
     _taken: dict[Resource, int] = field(default_factory=dict)
     """By the tasks before ``head``."""
     _given: dict[Resource, int] = field(default_factory=dict)
+    _held: dict[Resource, int] = field(default_factory=dict)
+    """The most that it must have had of what it took and had not given back, by the tasks before ``head``."""
     _sums: dict[int, tuple[tuple[Step, ...], dict[Resource, int], dict[Resource, int]]] = field(
         default_factory=dict
     )
@@ -134,6 +143,10 @@ class Actor:
             taken.update(task.takes)
             if task.end > self.done:
                 break
+            for key in task.takes:
+                if key in self.all_given:
+                    held = self._kept(key) + _beyond(task.steps[0], key)
+                    self._held[key] = max(self._held.get(key, 0), held)
             for total, amounts in ((self._taken, task.takes), (self._given, task.gives)):
                 for key, amount in amounts.items():
                     _add(total, key, amount * task.passes)
@@ -156,6 +169,17 @@ class Actor:
         if self.begun > self.done:
             total += _of(task.steps[steps].acquires, key)
         return total
+
+    def _kept(self, key: Resource) -> int:
+        """What it took and has not given back, by the tasks before ``head``."""
+        return self._taken.get(key, 0) - self._given.get(key, 0)
+
+    def held(self, key: Resource) -> int:
+        """The most that it must have had at a time, of what it takes and gives back step by step."""
+        most = max(self._held.get(key, 0), self._kept(key))
+        if self.head == len(self.tasks) or self.begun <= self.tasks[self.head].first:
+            return most
+        return max(most, self._kept(key) + _of(self.tasks[self.head].steps[0].acquires, key))
 
     def given(self, key: Resource) -> int:
         """What it must have given by whole steps."""

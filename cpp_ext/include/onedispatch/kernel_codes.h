@@ -57,6 +57,7 @@
 #define OD_OP_STEPS 25u
 #define OD_OP_DEVICE_BY_SUMS 26u
 #define OD_OP_FILLED 27u
+#define OD_OP_K_TILE 28u
 #define OD_WALK_UNIT 0u
 #define OD_WALK_AFFINE 1u
 #define OD_WALK_INTERVAL 2u
@@ -72,7 +73,7 @@
 #define OD_PRINT_YES 1u
 #define OD_PRINT_ONE 2u
 #define OD_DTYPES 10u
-#define OD_OPS 28u
+#define OD_OPS 29u
 #define OD_WALKS 4u
 #define OD_ROLES 3u
 #define OD_SCALARS 4u

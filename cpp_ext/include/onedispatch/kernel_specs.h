@@ -5585,8 +5585,8 @@ static const od_step od_recurrent_cost[] = {
     {OD_OP_ADD, 0, 0, 0, 0.0},
 };
 /* 4 * tile(b) * tile(n) * count(r, *gates) + parts(h) + parts(r)
- * parts(r): (r's pack_cycles != 0) * count(h, k) * tile(n) * count(r, *gates) * r's part_bytes
- * parts(h): (h's pack_cycles != 0) * tile(b) * count(h, k) * h's part_bytes
+ * parts(r): (r's pack_cycles != 0) * k_tile * tile(n) * count(r, *gates) * r's part_bytes
+ * parts(h): (h's pack_cycles != 0) * tile(b) * k_tile * h's part_bytes
  */
 static const od_step od_recurrent_scratch[] = {
     {OD_OP_NUMBER, 0, 0, 0, 4.0},
@@ -5600,7 +5600,7 @@ static const od_step od_recurrent_scratch[] = {
     {OD_OP_NUMBER, 0, 0, 0, 0.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
     {OD_OP_TILE, 1, 0, 0, 0.0},
-    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_K_TILE, 0, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_DEVICE_BY_DTYPE, 15, 0, 255, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
@@ -5609,7 +5609,7 @@ static const od_step od_recurrent_scratch[] = {
     {OD_OP_DEVICE_BY_DTYPE, 1, 1, 255, 0.0},
     {OD_OP_NUMBER, 0, 0, 0, 0.0},
     {OD_OP_DIFFERS, 0, 0, 0, 0.0},
-    {OD_OP_COUNT, 0, 1, 0, 0.0},
+    {OD_OP_K_TILE, 0, 0, 0, 0.0},
     {OD_OP_TILE, 2, 0, 0, 0.0},
     {OD_OP_MUL, 0, 0, 0, 0.0},
     {OD_OP_COUNT, 1, 1, 0, 0.0},

@@ -103,6 +103,7 @@ struct Quantities {
       case OD_OP_ELEMENTS: return elements();
       case OD_OP_K: return k_count;
       case OD_OP_LAST: return last ? 1 : 0;
+      case OD_OP_K_TILE: return setup.k_tile;
       case OD_OP_STEPS: return setup.inner_steps;
       case OD_OP_SCALAR: return scalar(step.a);
       case OD_OP_WORK: return priced(function(step.a).work, step.b);
