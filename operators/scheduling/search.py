@@ -27,7 +27,8 @@ from onedispatch.transactions import Device
 
 ORDERED_MAPPINGS = 6
 COUNTED_MAPPINGS, COUNTED_EACH, COUNTED_UP_TO = 12, 3, 1.25  # of the least cost that is only estimated
-FEWEST_CALLS_UP_TO = 1.04  # of the least cost: what costs about as much takes the fewest kernel calls
+FEWEST_CALLS_UP_TO = 1.08  # of the least cost: what costs about as much takes the fewest kernel calls
+RAGGED_UP_TO = 1.04  # the same where the last step is shorter: its rows lie across more bursts than guessed
 
 
 def search(nest: Nest, device: Device) -> Solution:
@@ -65,7 +66,7 @@ def counted_best(judged: Judged) -> Solution:
     """
     judge = judged.judge
     limit = judged.best[0] * COUNTED_UP_TO
-    counted: list[tuple[float, int, Solution]] = []
+    counted: list[tuple[float, int, Solution, float]] = []
     least = inf
     for mapping in judged.leaders(COUNTED_MAPPINGS, limit):
         for at in judge.near(mapping, limit)[:COUNTED_EACH]:
@@ -74,9 +75,10 @@ def counted_best(judged: Judged) -> Solution:
             commands = shim_command_cycles(schedule, least * FEWEST_CALLS_UP_TO)
             if isfinite(commands):
                 cost = judge.counted_cost(mapping, at, commands)
-                counted.append((cost, schedule.outer_steps * schedule.inner_steps, schedule.solution))
+                far = RAGGED_UP_TO if judge.ragged[at] else FEWEST_CALLS_UP_TO
+                counted.append((cost, schedule.outer_steps * schedule.inner_steps, schedule.solution, far))
                 least = min(least, cost)
-    close = [one for one in counted if one[0] <= least * FEWEST_CALLS_UP_TO]
+    close = [one for one in counted if one[0] <= least * one[3]]
     cheapest, fewest = min(close, key=lambda one: one[0]), min(close, key=lambda one: (one[1], one[0]))
     return (fewest if fewest[1] < FEWER_CALLS * cheapest[1] else cheapest)[2]
 
