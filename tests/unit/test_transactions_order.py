@@ -42,6 +42,7 @@ class Road:
         self.early: Edit = lambda road: None
         self.waits = True
         self.send_acquires: tuple[int, int] | None = (FULL, -1)
+        self.send_releases: tuple[int, int] | None = (EMPTY, 1)
         self.fill_releases: tuple[int, int] | None = (FULL, 1)
         self.constants: dict[int, bytes] = {}
         shim, mem = registers.SHIM, registers.MEM
@@ -73,7 +74,7 @@ class Road:
     def nest(self) -> None:
         fill = {"acquire": (EMPTY, -1), "release": self.fill_releases}
         self.mem_task(0, 0xA0604, self.words["fill"], **fill)
-        self.mem_task(1, 0xA0634, self.words["send"], acquire=self.send_acquires, release=(EMPTY, 1))
+        self.mem_task(1, 0xA0634, self.words["send"], acquire=self.send_acquires, release=self.send_releases)
         self.early(self)
         self.shim_task(0, 0x1D214, 0, self.words["in"], token=False)
         self.shim_task(1, 0x1D204, 1, self.words["out"], token=True)
@@ -221,6 +222,28 @@ def test_what_a_token_proves_is_no_warning() -> None:
 @pytest.mark.parametrize(("edit", "expected"), FAULTS, ids=[edit.__name__ for edit, _ in FAULTS])
 def test_one_fault_brings_the_warning_back(edit: Edit, expected: list[str]) -> None:
     assert sorted(hazards(edit)) == sorted(expected)
+
+
+def gives_back(road: Road) -> None:
+    """What it takes, it gives back itself: only the other one can have given it at first."""
+    road.send_releases = (FULL, 1)
+
+
+def gives_back_what_was_there(road: Road) -> None:
+    gives_back(road)
+    road.overlay.write(tile_address(0, 1, 0xC0010), 1)
+
+
+def takes_two_gives_back_one(road: Road) -> None:
+    road.send_acquires, road.send_releases, road.fill_releases = (FULL, -2), (FULL, 1), (FULL, 2)
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"),
+    [(gives_back, []), (gives_back_what_was_there, ["r1 0", "r0 0"]), (takes_two_gives_back_one, [])],
+)
+def test_what_somebody_gives_back_to_itself_nobody_else_did(edit: Edit, expected: list[str]) -> None:
+    assert hazards(edit) == expected
 
 
 def test_what_is_written_by_a_wait_of_its_own_stays_clean() -> None:
