@@ -246,6 +246,39 @@ def test_what_somebody_gives_back_to_itself_nobody_else_did(edit: Edit, expected
     assert hazards(edit) == expected
 
 
+def polls(value: int) -> Edit:
+    return lambda road: road.made.maskpoll(tile_address(0, 1, 0xC0010), value, 0x3F)
+
+
+def takes_it(road: Road) -> None:
+    road.made.maskpoll(tile_address(0, 1, lock_request_offset("mem", FULL, -1, True)), 1, 1)
+    polls(0)(road)
+
+
+# What the host does before a second task fills, and what it sees then.
+SEEN: dict[str, tuple[Edit, Edit]] = {
+    "it was given back": (lambda road: None, polls(1)),
+    "the host took it": (lambda road: None, takes_it),
+    "it was set anew": (lambda road: road.made.write(tile_address(0, 1, 0xC0010), 0), polls(0)),
+}
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_what_it_had_once_says_nothing_of_what_is_there_now(seen: str) -> None:
+    """The second task gets no words: nothing that the host sees of the lock says that it has ended."""
+    road = Road()
+    gives_back(road)
+    road.nest()
+    fills = {"acquire": (EMPTY, -1), "release": (FULL, 1)}
+    SEEN[seen][0](road)
+    road.mem_task(2, 0xA0604, WORDS, **fills)
+    SEEN[seen][1](road)
+    road.mem_task(2, 0xA0604, WORDS, **fills)
+    overlay = Transaction.from_bytes(road.overlay.to_bytes())
+    found = Transaction.from_bytes(road.made.to_bytes()).check(context=Context(overlay, (), {}))
+    assert [f.message.split(" is rewritten")[0] for f in found if "rewritten" in f.message] == ["c0 r1 BD 2"]
+
+
 def test_what_is_written_by_a_wait_of_its_own_stays_clean() -> None:
     """Locks set anew while nothing uses them; polls of locks prove what tokens prove."""
     road = Road()

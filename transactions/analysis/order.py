@@ -14,7 +14,7 @@ work, memory or parameters written past the DMA) ends it: from there on nothing 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
 from onedispatch.transactions.analysis import effects
@@ -176,6 +176,8 @@ class Order:
             self._wild.add(key)
             return
         self._wild.discard(key)
+        for actor in takers.values():
+            actor.begin_anew(key)
         self._init[key] = event.value + taken - given + self._host.get(key, 0)
 
     def _changed_by(self, event: effects.Event) -> None:
@@ -289,14 +291,17 @@ class Order:
         """What was taken, and what was ``left`` then, must have been given by those who can."""
         if key in self._wild or (key[1] == "lock" and not self._is_known(key)):
             return
-        takers, givers = self._consumers.get(key, {}), list(self._producers.get(key, {}).values())
-        taken = sum(actor.taken(key) for actor in takers.values())
-        if len(takers) == 1 and any(actor in givers for actor in takers.values()):
-            # What it gives back serves nobody but itself.
-            (lone,) = takers.values()
-            givers.remove(lone)
-            taken = lone.held(key)
-        needed = taken + self._host.get(key, 0) - self._init.get(key, 0) + left
+        takers, givers = list(self._consumers.get(key, {}).values()), self._producers.get(key, {})
+        taken = sum(actor.taken(key) for actor in takers)
+        self._require(key, givers.values(), taken + self._host.get(key, 0) + left)
+        if len(takers) == 1 and id(takers[0]) in givers:
+            # What it gives back serves nobody but itself: what it had at a time came from others.
+            others = [actor for actor in givers.values() if actor is not takers[0]]
+            self._require(key, others, takers[0].held(key))
+
+    def _require(self, key: Resource, givers: Collection[Actor], taken: int) -> None:
+        """So much was taken of what was there at first and what ``givers`` gave."""
+        needed = taken - self._init.get(key, 0)
         if needed <= 0:
             return
         most = sum(actor.all_given[key] for actor in givers)

@@ -108,7 +108,8 @@ class Actor:
     """By the tasks before ``head``."""
     _given: dict[Resource, int] = field(default_factory=dict)
     _held: dict[Resource, int] = field(default_factory=dict)
-    """The most that it must have had of what it took and had not given back, by the tasks before ``head``."""
+    """The most that it must have had, since its balance was last known, of what it took and had not given
+    back, by the tasks before ``head``."""
     _sums: dict[int, tuple[tuple[Step, ...], dict[Resource, int], dict[Resource, int]]] = field(
         default_factory=dict
     )
@@ -180,6 +181,10 @@ class Actor:
         if self.head == len(self.tasks) or self.begun <= self.tasks[self.head].first:
             return most
         return max(most, self._kept(key) + _of(self.tasks[self.head].steps[0].acquires, key))
+
+    def begin_anew(self, key: Resource) -> None:
+        """All of its tasks have ended, and what it had before counts no longer."""
+        self._held[key] = self._kept(key)
 
     def given(self, key: Resource) -> int:
         """What it must have given by whole steps."""
