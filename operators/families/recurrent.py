@@ -230,8 +230,11 @@ class Recurrent(Operator):
             found = [select(nest, self.device) for nest in self._first(stays=True)]
         except Unsupported:
             return False
-        plain = [select(nest, self.device) for nest in self._first(stays=False)]
-        return all(one.stays for one in found) and sum(map(estimated, found)) < sum(map(estimated, plain))
+        if not all(schedule.stays for schedule in found):
+            return False
+        plain = sum(estimated(select(nest, self.device)) for nest in self._first(stays=False))
+        first, later = (sum(estimated(one, brings) for one in found) for brings in (True, False))
+        return first + (layer.steps - 1) * later < layer.steps * plain
 
     def _first(self, stays: bool) -> list[Nest]:
         """The first step of every direction."""

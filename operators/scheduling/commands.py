@@ -18,15 +18,15 @@ from onedispatch.transactions import Device
 from onedispatch.transactions.machine import registers as reg
 
 
-def shim_command_cycles(schedule: Schedule, limit: float = inf) -> float:
+def shim_command_cycles(schedule: Schedule, limit: float = inf, brings: bool = False) -> float:
     """Array cycles that the controller spends on the shim tasks of a nest.
 
     One column stands for all: a middle one, as those at the edges of a tensor have fewer regular feeds.
-    What takes more than ``limit`` is not counted to its end: infinity.
+    What takes more than ``limit`` is not counted to its end: infinity. ``brings``: what stays in cores too.
     """
     descriptor, task = _costs(schedule.device)
     cycles = 0.0
-    for sources, tasks in _shims(schedule):
+    for sources, tasks in _shims(schedule, brings or not schedule.stays):
         each = 0.0
         for one in tasks:
             each += descriptor * len(one.patterns) + task
@@ -36,14 +36,14 @@ def shim_command_cycles(schedule: Schedule, limit: float = inf) -> float:
     return cycles
 
 
-def _shims(schedule: Schedule) -> Iterator[tuple[int, Iterator[ChunkTask]]]:
-    """How many shims have the same tasks, and these: of each port, then of what drains."""
+def _shims(schedule: Schedule, in0: bool) -> Iterator[tuple[int, Iterator[ChunkTask]]]:
+    """How many shims have the same tasks, and these: of each port, maybe without in0, then of what drains."""
     feeds, mapping = Feeds(schedule), schedule.mapping
     column = min(1, mapping.columns - 1)
-    for port in (0, 1):
+    for port in (0, 1) if in0 else (1,):
         cast = port == 0 and mapping.rowcast
         rows = feeds.rows_served(0 if cast else column) if port == 0 else [0]
-        if not schedule.chunks(port) or not rows or (port == 0 and schedule.stays):
+        if not schedule.chunks(port) or not rows:
             continue
         sources = -(-schedule.device.core_rows // len(rows)) if cast else mapping.columns
         yield sources, feeds.feed(port, 0 if cast else column, rows)

@@ -227,6 +227,11 @@ class LoopNest:
         """Operands that cores keep from nest to nest."""
         return frozenset(x.name for x in self.inputs if isinstance(x, Packed) and x.stays)
 
+    def stays(self, in1: frozenset[str]) -> bool:
+        """Whether in0, where all operands are but ``in1``, brings nothing but what cores keep."""
+        in0 = {x.name for x in self.inputs} - in1
+        return bool(in0) and in0 <= self.staying
+
     @property
     def is_empty(self) -> bool:
         return any(dim.extent == 0 for dim in self.dims)

@@ -160,7 +160,7 @@ class Judge:
             bound = bound + mapping.columns * self._setup(mapping)
             for port in (0, 1):
                 names = frozenset(x.name for x in self.nest.inputs if (x.name in mapping.in1) == (port == 1))
-                if not names <= self.nest.staying:
+                if names and not (port == 0 and self.nest.stays(mapping.in1)):
                     bound += self._fetches_bound(names) * self._copies(port, names, mapping)
             self._bounds[unordered] = bound
         return bound
@@ -225,15 +225,19 @@ class Judge:
         cost: Array = slowest + contention + idle + load.beside + self._commands(mapping, load, at)
         return np.where(load.fits, cost, np.inf)
 
-    def counted_cost(self, mapping: Mapping, at: int, command_cycles: float) -> float:
-        """Modelled cycles of one candidate whose shim tasks take the controller ``command_cycles``."""
-        load = self._load(mapping, np.array([at]))
+    def counted_cost(self, mapping: Mapping, at: int, command_cycles: float, brings: bool = False) -> float:
+        """Modelled cycles of one candidate whose shim tasks take the controller ``command_cycles``.
+
+        ``brings``: of the first of several nests, which brings what stays in cores.
+        """
+        load = self._load(mapping, np.array([at]), brings)
         resources = [*(float(cycles[0]) for cycles in load.resources), command_cycles]
         slowest = max(resources)
         contention = OTHERS_WEIGHT * (sum(resources) - slowest)
         return slowest + contention + float(load.beside[0]) + mapping.columns * self._setup(mapping)
 
-    def _load(self, mapping: Mapping, at: Array) -> _Load:
+    def _load(self, mapping: Mapping, at: Array, brings: bool = False) -> _Load:
+        """``brings``: what stays in cores too."""
         nest, out = self.nest, self.out[at]
         rows = self._rows(mapping)
         counts = [self._count(d, mapping.cores_along(d, self.room.rows))[at] for d in range(len(nest.dims))]
@@ -243,6 +247,8 @@ class Judge:
         served = -(-self.room.rows // self.device.columns) if mapping.rowcast else rows
         ports = [self._port(p, mapping, counts, outer, at) for p in (0, 1)]
         fits = _hold(self.room, ports, (served, 1), np.maximum(out, LEAST_OUT_WORDS) * rows)
+        if not brings and nest.stays(mapping.in1):  # what memory tiles had room for came with an earlier nest
+            ports[0] = _Port(np.zeros_like(outer))
         if mapping.col_dim is not None:
             along = counts[mapping.col_dim] * (rows if mapping.row_dim == mapping.col_dim else 1)
             fits = fits & (along <= MAX_PER_COLUMN)
@@ -286,7 +292,7 @@ class Judge:
     ) -> _Port:
         operands = [x for x in self.nest.inputs if (x.name in mapping.in1) == (port == 1)]
         result = _Port(np.zeros_like(outer))
-        if {x.name for x in operands} <= self.nest.staying:  # it came with an earlier nest
+        if not operands:
             return result
         along = depends(operands)
         looped = np.zeros(outer.shape, bool)

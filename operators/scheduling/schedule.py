@@ -189,7 +189,7 @@ class Schedule:
     @property
     def stays(self) -> bool:
         """Whether in0 brings nothing but what cores keep from nest to nest."""
-        return bool(self.ports[0]) and {x.name for x in self.ports[0]} <= self.nest.staying
+        return self.nest.stays(self.mapping.in1)
 
     @cached_property
     def _words(self) -> dict[str, int]:

@@ -83,11 +83,11 @@ def counted_best(judged: Judged) -> Solution:
     return (fewest if fewest[1] < FEWER_CALLS * cheapest[1] else cheapest)[2]
 
 
-def estimated(schedule: Schedule) -> float:
-    """Modelled cycles of a schedule, as the search compares them."""
+def estimated(schedule: Schedule, brings: bool = False) -> float:
+    """Modelled cycles of a schedule, as the search compares them; ``brings``: what stays in cores too."""
     *tiles, k_tile = np.ix_(*([size] for size in (*schedule.tiles, schedule.k_tile)))
     judge = Judge(schedule.nest, schedule.device, tiles, k_tile)
-    return judge.counted_cost(schedule.mapping, 0, shim_command_cycles(schedule))
+    return judge.counted_cost(schedule.mapping, 0, shim_command_cycles(schedule, brings=brings), brings)
 
 
 class Judged:
