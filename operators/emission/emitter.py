@@ -84,15 +84,15 @@ class BoundNest:
         self.brings = True  # what stays in cores; else it is there
         self.keeps = False  # it for the next nest
 
+    def chunks(self, port: int) -> int:
+        """Chunks of a port that a core is brought during the nest."""
+        return self.schedule.chunks(port) if port != 0 or self.brings else 0
+
     def finds(self, before: BoundNest) -> bool:
-        """Whether cores have of the nest before what stays in them; says so to both."""
-        one, other = before.schedule, self.schedule
-        same = one.solution == other.solution and one.ports[0] == other.ports[0]
-        alike = same and before.feeds.packed_at == self.feeds.packed_at
-        if not (other.stays and alike and before.core_layout == self.core_layout):
-            return False
-        before.keeps, self.brings = True, False
-        return True
+        """Whether cores have of the nest before what stays in them: what lies at one place in device memory
+        is one constant, laid out for one solution."""
+        alike = before.feeds.packed_at == self.feeds.packed_at and before.core_layout == self.core_layout
+        return self.schedule.stays and alike
 
     def _arguments(self, operands: Sequence[Operand | Packed]) -> list[int]:
         """Where each of a chain's operands lies."""
@@ -282,9 +282,9 @@ class _Emitter:
         """
         s = self.bound.schedule
         found: list[tuple[int, Sequence[int], list[tuple[int, int]]]] = []
-        counts = (s.chunks(0), s.chunks(1), s.outer_steps)
+        counts = (self.bound.chunks(0), self.bound.chunks(1), s.outer_steps)
         for port, (at, words, depth, empty, full) in enumerate(self.bound.core_layout):
-            if not counts[port] or (port == 0 and not self.bound.brings):
+            if not counts[port]:
                 continue
             acquire, release = (full, empty) if port == 2 else (empty, full)
             bd = overlay.core_bd(at, words, acquire, release, depth)
@@ -336,7 +336,7 @@ class _Emitter:
         bound, s = self.bound, self.bound.schedule
         rows = bound.feeds.rows_served(column)
         for port, served in ((0, rows), (1, [0])):
-            if not s.chunks(port) or not served or (port == 0 and not bound.brings):
+            if not bound.chunks(port) or not served:
                 continue
             tasks, arguments = bound.feed(port, column, served)
             hold, per_chunk = s.holds[port], s.steps_per_chunk(port)
@@ -374,7 +374,8 @@ def emit_nests(nests: list[BoundNest], device: Device, params_argument: int) -> 
     builder = TransactionBuilder.for_device(device)
     params = bytearray()
     for before, bound in pairwise(nests):
-        bound.finds(before)
+        if bound.finds(before):
+            before.keeps, bound.brings = True, False
     for bound in nests:
         emitter = _Emitter(builder, params_argument, bound, len(params))
         emitter.emit()

@@ -207,15 +207,11 @@ class Recurrent(Operator):
         layer = self.layer
         if 0 in (layer.steps, layer.batch, layer.hidden):
             return []
-        steps, directions = range(layer.steps), range(len(layer.reverse))
-        if self._stays:  # one direction after the other
-            order = [(step, d) for d in directions for step in steps]
-        else:
-            order = [(step, d) for step in steps for d in directions]
         return [
             nest
-            for step, d in order
-            for nest in self._step(layer.steps - 1 - step if layer.reverse[d] else step, step == 0, d)
+            for d, reverse in enumerate(layer.reverse)  # one after the other: what stays is a direction's
+            for step in range(layer.steps)
+            for nest in self._step(layer.steps - 1 - step if reverse else step, step == 0, d)
         ]
 
     @cached_property

@@ -222,7 +222,7 @@ class LoopNest:
     def reduces(self) -> bool:
         return self.kernel.reduces
 
-    @property
+    @cached_property
     def staying(self) -> frozenset[str]:
         """Operands that cores keep from nest to nest."""
         return frozenset(x.name for x in self.inputs if isinstance(x, Packed) and x.stays)

@@ -467,9 +467,9 @@ class Schedule:
     def _part_axes(self, part: Part) -> list[tuple[int | None, Axis]]:
         """A packed chunk holds exactly the tile, and whole reduction steps filled up with zeros."""
         axes = []
-        whole = [dim for dim, size in part.axes if size]
-        for dim, count, stride in part.extents(self.nest, self.tiles, self.k_tile):
-            extent = self.inner_steps * count if dim == K and dim not in whole else count
+        extents = part.extents(self.nest, self.tiles, self.k_tile)
+        for (dim, whole), (_, count, stride) in zip(part.axes, extents, strict=True):
+            extent = self.inner_steps * count if dim == K and not whole else count
             if dim is not None and dim != K:
                 extent = self.nest.dims[dim].extent
             axes.append((dim, Axis(int(extent), int(count), int(stride))))
