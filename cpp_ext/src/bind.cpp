@@ -14,6 +14,7 @@
 #include <tuple>
 #include <variant>
 
+#include "bind_constructed.h"
 #include "bind_gil.h"
 #include "bind_plugins.h"
 #include "onedispatch/interrupt.h"
@@ -38,20 +39,7 @@ struct KernelName {
 
 }  // namespace
 
-// Python can make an object without running its __init__ (cls.__new__(cls)). pybind11 would hand out
-// memory that nobody has constructed; these casters refuse it like an object of another class.
 namespace pybind11::detail {
-
-template <typename T>
-struct constructed_caster : type_caster_base<T> {
-  bool load(handle source, bool convert) {
-    const handle type = get_type_handle(typeid(T), false);
-    if (source && type && PyObject_TypeCheck(source.ptr(), reinterpret_cast<PyTypeObject*>(type.ptr())) != 0 &&
-        !reinterpret_cast<instance*>(source.ptr())->get_value_and_holder().holder_constructed())
-      return false;
-    return type_caster_base<T>::load(source, convert);
-  }
-};
 
 template <> struct type_caster<xrt::uuid> : constructed_caster<xrt::uuid> {};
 template <> struct type_caster<xrt::xclbin> : constructed_caster<xrt::xclbin> {};
@@ -62,6 +50,9 @@ template <> struct type_caster<xrt::kernel> : constructed_caster<xrt::kernel> {}
 template <> struct type_caster<xrt::run> : constructed_caster<xrt::run> {};
 template <> struct type_caster<xrt::runlist> : constructed_caster<xrt::runlist> {};
 template <> struct type_caster<KernelName> : constructed_caster<KernelName> {};
+template <> struct type_caster<xrt::sync_direction> : constructed_caster<xrt::sync_direction> {};
+template <> struct type_caster<xrt::bo::flags> : constructed_caster<xrt::bo::flags> {};
+template <> struct type_caster<xrt::ert_cmd_state> : constructed_caster<xrt::ert_cmd_state> {};
 
 }  // namespace pybind11::detail
 
@@ -469,8 +460,9 @@ void bind_bo(py::module_& m) {
       .def_buffer([](const xrt::bo& b) {
         return py::buffer_info(b.map(), 1, py::format_descriptor<uint8_t>::format(),
                                static_cast<py::ssize_t>(b.size()));
-      })
-      .def("map",
+      });
+  refuse_unconstructed_buffers(bo);
+  bo.def("map",
            [](const py::object& self) {
              (void)self.cast<const xrt::bo&>();  // throws for what was never constructed
              // The memoryview holds self, and self holds the memory.
@@ -580,4 +572,5 @@ PYBIND11_MODULE(_core, m) {
   bind_plugins(m);
   bind_run(m);
   bind_prints(m);
+  answer_pickling(m);
 }

@@ -2,6 +2,7 @@
 // Python functions as kernels. They run on any thread, with the interpreter lock, which no thread waits for
 // while others need it to go on: who waits for a kernel call gives the lock back (interrupt.h), and objects
 // that end without it wait until somebody has it.
+#include "bind_constructed.h"
 #include "bind_gil.h"
 #include "bind_kernels.h"
 #include "bind_prints.h"
@@ -139,6 +140,13 @@ od_status status_of(const py::error_already_set& error) {
   return py::isinstance<py::int_>(status) ? status.cast<od_status>() : OD_RUNTIME_FAILURE;
 }
 
+// Whether a signal handler of Python raised it: that is the caller's.
+bool is_signal(const py::error_already_set& error) {
+  if (error.matches(PyExc_KeyboardInterrupt)) return true;
+  if (error.trace()) PyException_SetTraceback(error.value().ptr(), error.trace().ptr());  // before Python 3.12 it is apart
+  return !py::module_::import("onedispatch.transactions.base.handlers").attr("from_handler")(error.value()).is_none();
+}
+
 // What ends bodies that do not end.
 py::object watchdog(const char* name) { return py::module_::import("onedispatch.operators.plugin.watchdog").attr(name); }
 
@@ -170,7 +178,7 @@ auto in_python(const std::string& kernel, Body body) {
     const Running running;
     return body();
   } catch (py::error_already_set& error) {
-    if (error.matches(PyExc_KeyboardInterrupt)) throw Signal(std::move(error));
+    if (is_signal(error)) throw Signal(std::move(error));
     if (error.matches(watchdog("BodyInterrupt"))) throw od::CallInterrupted{kernel + ": its body was left on Ctrl-C"};
     const od_status status = status_of(error);
     const bool told = error.matches(py::module_::import("onedispatch.transactions.base.errors").attr("KernelError"));
@@ -251,6 +259,16 @@ struct Host {
   }
 };
 
+}  // namespace
+
+namespace pybind11::detail {
+
+template <> struct type_caster<Host> : constructed_caster<Host> {};
+
+}  // namespace pybind11::detail
+
+namespace {
+
 // ---- Functions of a kernel -----------------------------------------------------------------------------------
 
 class PythonPlan final : public od::BodyPlan {
@@ -271,6 +289,7 @@ class PythonPlan final : public od::BodyPlan {
           if (host != nullptr) host->host = nullptr;
         }
       } const over{host};
+      const od::NamesCrash naming(name_.c_str());
       const py::object interrupts = py::module_::import("onedispatch.cpp_ext._core").attr("interrupts");
       watchdog("watched")(function_->get(), od::body_limit() / 1000.0, tuple_of(call.origin), tuple_of(call.member), tuple_of(call.count),
                           chunks, bytes_at(call.scratch, setup_.scratch_bytes, true), told, py::arg("interrupts") = interrupts);

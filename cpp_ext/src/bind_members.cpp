@@ -97,6 +97,7 @@ py::dict run_members(uint32_t digest, const py::dict& setup, const py::list& ope
   for (size_t i = 0; i < operands.size(); ++i) touched.append(told(run.touched[i], run.setup.operands[i].n_axes));
   py::dict result;
   result["touched"] = touched;
+  result["left"] = run.left;
   result["fault"] = run.fault.there ? py::object(py::make_tuple(run.fault.operand, run.fault.byte, run.fault.wrote)) : py::object(py::none());
   return result;
 }

@@ -194,9 +194,11 @@ DeviceDescription read(std::string_view content, const std::string& name) {
 constexpr size_t kMostBytes = 1 << 20;  // of a device file
 
 DeviceDescription from_path(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
   std::error_code unknown;
-  if (!file || std::filesystem::is_directory(path, unknown))
+  const bool is_file = std::filesystem::is_regular_file(path, unknown);  // a pipe would wait for a writer
+  std::ifstream file;
+  if (is_file) file.open(path, std::ios::binary);
+  if (!is_file || !file)
     throw std::invalid_argument("no readable device file " + path);
   std::string content(kMostBytes + 1, '\0');
   file.read(content.data(), static_cast<std::streamsize>(content.size()));

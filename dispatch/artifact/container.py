@@ -20,6 +20,7 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgpack
@@ -27,8 +28,8 @@ import numpy as np
 
 from onedispatch.dispatch.artifact.forms import BLOBS, Misfit
 from onedispatch.dispatch.frontend.graph import Array, dtype_of, type_name_of
-from onedispatch.transactions.base.errors import CompiledModelError
-from onedispatch.transactions.base.files import write_file
+from onedispatch.transactions.base.errors import CompiledModelError, InputError
+from onedispatch.transactions.base.files import reading, write_file
 from onedispatch.transactions.base.phrases import counted
 
 MAGIC = b"ODMODEL\0"
@@ -36,6 +37,19 @@ VERSION = 6
 _HEAD = struct.Struct("<8sIIQQ")
 _CHECKED_FROM = 16
 _ALIGN = 64
+
+
+def is_compiled(model: object) -> bool:
+    """True for the path or the bytes of a file of ``CompiledModel.save``, whole or damaged."""
+    if isinstance(model, bytes | bytearray | memoryview):
+        return bytes(model[: len(MAGIC)]) == MAGIC
+    if not isinstance(model, str | os.PathLike):
+        return False
+    if not os.path.isfile(model):  # a pipe can be read once
+        return False
+    with suppress(InputError), reading(model) as file:  # what opens it for good says why not
+        return bytes(file.read(len(MAGIC))) == MAGIC
+    return False
 
 
 class Writer:
@@ -68,6 +82,10 @@ class Writer:
         Raises ``CompiledModelError`` where it cannot be written.
         """
         write_file(path, self._pieces(description), CompiledModelError)
+
+    def to_bytes(self, description: Mapping[str, Any]) -> bytes:
+        """The content of the file."""
+        return b"".join(self._pieces(description))
 
     def _pieces(self, description: Mapping[str, Any]) -> list[bytes | memoryview]:
         # Offsets count from the first blob, so that the description's size does not depend on itself.
@@ -107,10 +125,8 @@ class Reader:
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Reader:
         """Raises ``CompiledModelError`` when the file is missing, foreign, cut off or damaged."""
-        try:
-            data = np.fromfile(path, np.uint8)
-        except (OSError, ValueError, TypeError) as error:
-            raise CompiledModelError(str(path), str(error), "a file written by CompiledModel.save") from error
+        with reading(path, CompiledModelError, "a file written by CompiledModel.save") as file:
+            data = np.fromfile(file, np.uint8)
         return cls(data, str(path))
 
     def blob(self, index: int) -> Array:

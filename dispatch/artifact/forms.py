@@ -27,7 +27,7 @@ class Misfit(ValueError):
     """A value that does not have its form, or does not fit others."""
 
     def __init__(self, where: str, given: str, accepted: str) -> None:
-        super().__init__(f"{where}: {given}; accepted: {accepted}")
+        super().__init__(f"{where}: {given} (expected: {accepted})")
 
 
 # -- ways of making forms -----------------------------------------------------------------------
@@ -156,7 +156,7 @@ GRAPH = record(
     ),
 )
 SLOT = row(name=TEXT, type=NUMBERS, shape=SHAPE, offset=NAT, row_pitch=NAT)
-OP = row(name=TEXT, op_type=TEXT, nodes=TEXTS, timer=NAT, arguments=TEXTS, schedule=TEXTS)
+OP = row(name=TEXT, op_type=TEXT, nodes=TEXTS, timer=NAT, arguments=TEXTS, schedule=TEXTS, work_basis=TEXT)
 _WORD = integer(0, (1 << 32) - 1)
 LINKED = row(digest=_WORD, types=_WORD, code_bytes=integer(0, 1 << 20), name=TEXT)
 RELOAD = row(before=NAT, timer=NAT, nbytes=NAT, kernels=TEXT)

@@ -6,9 +6,13 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from onedispatch.dispatch.artifact.consistency import check_consistent
-from onedispatch.dispatch.artifact.container import Reader
+from onedispatch.dispatch.artifact.container import Reader, is_compiled
 from onedispatch.dispatch.artifact.model import FORM, CompiledModel
 from onedispatch.dispatch.artifact.serialise import executable_from, graph_from, value_from
 from onedispatch.dispatch.base import arguments
@@ -19,8 +23,12 @@ from onedispatch.transactions.base.errors import (
     KernelError,
     OneDispatchError,
     UnsupportedModelError,
+    statement_of,
 )
 from onedispatch.transactions.machine.device import read_text
+
+if TYPE_CHECKING:
+    from onedispatch.operators.scheduling.select import Selector
 
 
 @public
@@ -36,22 +44,51 @@ def load(
     and where plug-ins were looked for, where the model runs a kernel that none of them brings.
     """
     discovery.use(plugins)
-    reader = Reader.from_path(arguments.file_path("the path to load from", path))
+    return _read(Reader.from_path(arguments.file_path("the path to load from", path)), str(path))
+
+
+def opened(model: object) -> CompiledModel | None:
+    """Returns the compiled model that a path or bytes hold, None for whatever else ``model`` is.
+
+    Raises as ``load`` does.
+    """
+    if not is_compiled(model):
+        return None
+    if isinstance(model, str | os.PathLike):
+        return load(model)
+    return _read(Reader(np.frombuffer(model, np.uint8), "the given bytes"), "in the given bytes")  # type: ignore[call-overload]
+
+
+def unpickled(data: bytes, selector: Selector | None) -> CompiledModel:
+    """The model of ``CompiledModel.__reduce__``; plug-ins are those that are found without naming any."""
+    discovery.ensure()
+    model = _read(Reader(np.frombuffer(data, np.uint8), "the pickled bytes"), "in the pickled bytes")
+    model.selector = selector
+    return model
+
+
+def _read(reader: Reader, name: str) -> CompiledModel:
     try:
         FORM(reader.description, "the description")
         model = _from(reader)
-        model.check_kernels(f"the compiled model {path}")
+        model.check_kernels(f"the compiled model {name}")
         check_consistent(model)
         return model
     except (CompiledModelError, KernelError, UnsupportedModelError):
         raise
     except (ValueError, OneDispatchError) as error:  # ValueError: a misfit; NumPy's, where bytes fit no shape
-        raise reader.damaged(f"a description that makes no sense: {error}") from error
+        raise reader.damaged(f"a description that makes no sense: {statement_of(error)}") from error
 
 
 def _from(reader: Reader) -> CompiledModel:
     plain = reader.description
-    source = plain["source"]
+    steps = [step for _, executable in plain["executables"] for step in executable["steps"]]
+    whole = find_spec("onnx") is not None
+    if not whole and (not steps or any("graph" in step for step in steps)):
+        given = "nodes that run on the host" if steps else "a graph that is not compiled for any shape yet"
+        remedy = "install the onnx package (pip install onnx)"
+        raise CompiledModelError("the compiled model", given, "what runs without the onnx package", remedy)
+    source = plain["source"] if whole else None
     return CompiledModel(
         read_text(plain["device"], "the device of the compiled model")[0],
         plain["precision"],
@@ -64,4 +101,5 @@ def _from(reader: Reader) -> CompiledModel:
         OrderedDict((key, executable_from(reader, executable)) for key, executable in plain["executables"]),
         cast_policy=plain["cast_policy"],
         sums=plain["sums"],
+        left_out="" if whole or plain["source"] is None else "the onnx package is not installed",
     )

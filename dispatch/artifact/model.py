@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from onedispatch.dispatch.artifact.container import Writer
+from onedispatch.dispatch.artifact.container import Writer, is_compiled
 from onedispatch.dispatch.artifact.forms import model_form
 from onedispatch.dispatch.artifact.serialise import (
     executable_to,
@@ -19,12 +20,14 @@ from onedispatch.dispatch.artifact.serialise import (
 )
 from onedispatch.dispatch.base import arguments, limits
 from onedispatch.dispatch.base.forks import ForkLock
+from onedispatch.dispatch.base.host_work import HostWork, timed
 from onedispatch.dispatch.base.precisions import EXACT, PRECISIONS
-from onedispatch.dispatch.compiler.executable import Executable, NodePlacement, executable_key
+from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, NodePlacement, executable_key
 from onedispatch.dispatch.compiler.used_kernels import check_host_kernels, declared_again, declared_as
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.plugins.missing import check_known
+from onedispatch.operators.emission.overlay import overlay_xclbin
 from onedispatch.operators.scheduling.resources import resources
 from onedispatch.transactions import Device, find_device
 from onedispatch.transactions.base.boundary import public
@@ -71,6 +74,7 @@ class CompiledModel:
     selector: Selector | None = field(default=None, repr=False)  # None: the search; files do not keep it
     cast_policy: CastPolicy = "error"
     sums: Sums = "exact"
+    left_out: str = ""  # why ``source`` is None though the file has it
     _lock: ForkLock = field(default_factory=ForkLock, repr=False)
     _declared: dict[str, tuple[Executable, tuple[Any, ...]]] = field(default_factory=dict, repr=False)
     _kept: Graph | None = field(default=None, repr=False)  # files do not keep it
@@ -91,17 +95,34 @@ class CompiledModel:
         Raises ``UnsupportedModelError`` in strict mode, ``InputError`` for shapes that a
         model saved without its source was not compiled for.
         """
+        return self.prepared(shapes, values)[:2]
+
+    def prepared(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
+    ) -> tuple[str, Executable, tuple[HostWork, ...]]:
+        """``executable``, and what the host did for it just now: nothing where it was there."""
         key = executable_key(shapes, {n: a for n, a in values.items() if n in self.deciding})
         with self._lock.guard:
-            found = self._as_declared(key)
-            if found is None:
-                found = self.executables[key] = self._compile(shapes, values)
+            known, work = self._as_declared(key), tuple[HostWork, ...]()
+            if known is not None:
+                found = known
+            else:
+                found, seconds = timed(lambda: self._compile(shapes, values))
+                self.executables[key] = found
+                work = (*found.evaluated, HostWork("compile", key, seconds))
                 self._declared_for(key, found)
                 while len(self.executables) > self.cache_size:
                     dropped, _ = self.executables.popitem(last=False)
                     self._declared.pop(dropped, None)
             self.executables.move_to_end(key)
-            return key, found
+            return key, found, work
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]] | None) -> None:
+        """Compiles for ``shapes`` now, where they are given and no input's values decide others."""
+        given = arguments.shapes(shapes)
+        bound = bind_shapes(self.inputs, given) if given else None
+        if bound is not None and not self.deciding:
+            self.executable(bound, {})
 
     def _as_declared(self, key: str) -> Executable | None:
         """The executable of a key; None where it is to be compiled, for the first time or again."""
@@ -136,8 +157,10 @@ class CompiledModel:
             raise InputError(
                 "the compiled model",
                 f"shapes {dict(shapes)}",
-                f"the shapes that it was compiled for ({counted(len(self.executables), 'set')})",
-                "compile it again for these",
+                f"the shapes that it was compiled for: {'; '.join(self.executables)}",
+                f"{self.left_out}: with it, the file's graph is compiled for these"
+                if self.left_out
+                else "compile it again for these",
             )
         from onedispatch.dispatch.compiler.compiler import compile_graph
 
@@ -160,10 +183,26 @@ class CompiledModel:
         return not self.deciding and all(v.is_concrete for v in self.inputs)
 
     @property
+    @public
     def placement(self) -> list[NodePlacement]:
-        """Where every node runs, for the executable used last; [] before the first one."""
+        """Where every node runs, for the executable used last. Raises ``InputError`` before the first one."""
+        return list(self.used_last()[1].placement)
+
+    def used_last(self) -> tuple[str, Executable]:
+        """The executable used last and its key. Raises ``InputError`` where there is none yet: an empty
+        placement would pass for one without nodes on the host."""
         latest = self.latest
-        return [] if latest is None else list(latest[1].placement)
+        if latest is None:
+            unknown = [f"{value}, whose shape" for value in self.inputs if not value.is_concrete]
+            unknown += [f"{name}, whose value decides shapes and" for name in sorted(self.deciding)]
+            shapes = "" if self.deciding else ", or give InferenceSession or compile shapes={input: sizes}"
+            raise InputError(
+                "placement",
+                f"input {', '.join(unknown)} is not known yet",
+                "known shapes: nodes are placed for these",
+                f"run it once{shapes}",
+            )
+        return latest
 
     @property
     def latest(self) -> tuple[str, Executable] | None:
@@ -195,7 +234,7 @@ class CompiledModel:
     @public
     def transaction(self) -> bytes:
         """The fused transaction. Raises ``CompiledModelError`` unless there is exactly one."""
-        return self._only_step()[1].device_steps[0].transaction
+        return self.device_step.transaction
 
     @public
     def with_transaction(self, transaction: bytes) -> CompiledModel:
@@ -204,10 +243,27 @@ class CompiledModel:
             raise InputError("with_transaction", f"a {type(transaction).__name__}", "bytes")
         key, executable = self._only_step()
         changed = copy.copy(self)
-        changed._lock, changed._declared, changed._kept = ForkLock(), {}, None
         changed.executables = OrderedDict({key: executable.with_transaction(bytes(transaction))})
         changed.source = None
         return changed
+
+    @public
+    def xclbin(self) -> bytes:
+        """The container that devices of ``onedispatch.xrt`` register to run the transaction: the overlay with
+        the kernels in program memory.
+
+        Raises ``CompiledModelError`` unless there is exactly one device step.
+        """
+        return overlay_xclbin(self.target, self.device_step.image)
+
+    @property
+    @public
+    def device_step(self) -> DeviceStep:
+        """The transaction, the contents and sizes of its five buffers, and where inputs and outputs lie.
+
+        Raises ``CompiledModelError`` unless there is exactly one.
+        """
+        return self._only_step()[1].device_steps[0]
 
     def _only_step(self) -> tuple[str, Executable]:
         with self._lock.guard:
@@ -228,6 +284,24 @@ class CompiledModel:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model; ``onedispatch.load`` reads it back. ONNX is not needed any more."""
         target = arguments.file_path("the path to save to", path)
+        writer, description = self._described("CompiledModel.save")
+        writer.write(target, description)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the bytes that ``save`` writes, and the selector."""
+        loading = importlib.import_module("onedispatch.dispatch.artifact.loading")  # which imports this file
+        writer, description = self._described("pickle of a CompiledModel")
+        return loading.unpickled, (writer.to_bytes(description), self.selector)
+
+    def __copy__(self) -> CompiledModel:
+        """The same executables under a lock of its own."""
+        return replace(self, _lock=ForkLock(), _declared={}, _kept=None)
+
+    def _described(self, where: str) -> tuple[Writer, dict[str, Any]]:
+        """The content of the model's file."""
+        if self.left_out:
+            given = f"without the graph that its file has, since {self.left_out}"
+            raise CompiledModelError(where, given, "a whole model", "copy the file")
         writer = Writer()
         with self._lock.guard:
             description = {
@@ -245,7 +319,7 @@ class CompiledModel:
                 "source": None if self.source is None else graph_to(writer, self.source),
             }
         FORM(description, "the description")
-        writer.write(target, description)
+        return writer, description
 
 
 @public
@@ -311,6 +385,13 @@ def compile_model(
     return _compiled_known(compiled, given)
 
 
+def _refuse_compiled(model: object) -> None:
+    if isinstance(model, CompiledModel) or is_compiled(model):
+        name = f"{os.fspath(model)}, " if isinstance(model, str | os.PathLike) else ""
+        remedy = "run it as it is: InferenceSession takes it, and onedispatch.load reads it"
+        raise InputError("compile", f"{name}a compiled model", "an ONNX model", remedy)
+
+
 def _target(device: DeviceName) -> Device:
     target = find_device(device)
     resources(target)  # refuses what no overlay can serve, also where shapes are still to come
@@ -323,6 +404,7 @@ def imported(model: ModelLike, plugins: Sequence[str | os.PathLike[str]] | None 
     from onedispatch.dispatch.compiler.fold import fold_constants
     from onedispatch.dispatch.frontend.importer import import_model
 
+    _refuse_compiled(model)
     discovery.use(plugins)
     discovery.ensure()
     graph = fold_constants(import_model(model))
@@ -383,7 +465,9 @@ def check_shape(value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def check_options(precision: str, fallback: str, cast_policy: str = "error", sums: str = "exact") -> None:
+def check_options(
+    precision: str = EXACT, fallback: str = "cpu", cast_policy: str = "error", sums: str = "exact"
+) -> None:
     arguments.choice("precision", precision, tuple(PRECISIONS))
     arguments.choice("fallback", fallback, FALLBACKS)
     arguments.choice("cast_policy", cast_policy, CAST_POLICIES)

@@ -130,7 +130,15 @@ def _step_to(writer: Writer, step: Step) -> Plain:
         "inputs": [_slot_to(slot) for slot in step.inputs],
         "outputs": [_slot_to(slot) for slot in step.outputs],
         "ops": [
-            [op.name, op.op_type, list(op.nodes), op.timer, list(op.arguments), list(op.schedule)]
+            [
+                op.name,
+                op.op_type,
+                list(op.nodes),
+                op.timer,
+                list(op.arguments),
+                list(op.schedule),
+                op.work_basis,
+            ]
             for op in step.ops
         ],
         "scratch_bound": step.scratch_bound,
@@ -153,8 +161,8 @@ def _step_from(reader: Reader, plain: Plain) -> Step:
         tuple(_slot_from(slot) for slot in plain["inputs"]),
         tuple(_slot_from(slot) for slot in plain["outputs"]),
         tuple(
-            OpInfo(name, kind, tuple(nodes), timer, tuple(arguments), tuple(schedule))
-            for name, kind, nodes, timer, arguments, schedule in plain["ops"]
+            OpInfo(name, kind, tuple(nodes), timer, tuple(arguments), tuple(schedule), basis)
+            for name, kind, nodes, timer, arguments, schedule, basis in plain["ops"]
         ),
         plain["scratch_bound"],
         Image(tuple(Linked(*linked) for linked in plain["image"])),

@@ -53,6 +53,14 @@ FOLDED_BYTES = Limit(
     "byte", "computed from constants", GIB, "store the results in the model instead of the nodes"
 )
 FOLDED_GROWTH = 8  # times the constants of the model may be computed from them besides
+# What the host may compute from values of a run, because shapes follow from it: see frontend/decided.py. A
+# list of sizes has an element for each dimension, a list of pads two.
+SHAPE_ELEMENTS = Limit(
+    "element", "in a tensor that shapes follow from", 32, "compute the sizes before the model runs"
+)
+SHAPE_OPERATIONS = Limit(
+    "element operation", "on values that shapes follow from", 1024, "compute the sizes before the model runs"
+)
 EMBEDDED_BYTES = Limit(
     "byte",
     "of external data in subgraphs and attributes",

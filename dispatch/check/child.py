@@ -10,18 +10,22 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import re
 import select
 import signal
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 from onedispatch.operators.plugin.findings import KEPT, Finding
 from onedispatch.transactions.base.errors import OneDispatchError, ResourceError
+from onedispatch.transactions.base.host import CHECK_SECONDS
 
 _BEAT = 0.25  # seconds between two signs of life
 _LAST_WORDS = 600  # characters
@@ -45,6 +49,13 @@ class Teller:
         if now - self._beaten > _BEAT:
             self._beaten = now
             self._tell({})
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Work without a sign of life, which the limit of the whole check alone ends."""
+        self._tell({"quiet": True})
+        yield
+        self._tell({"quiet": False})
 
     def case(self, kernel: str, case: str) -> None:
         """What is checked from here on."""
@@ -101,6 +112,8 @@ class Told:
     last: tuple[str, str] = ("", "")  # kernel and case that were under way
     died: bool = False  # the child did, at these
     ended: bool = False  # it came to the end of its work
+    late: bool = False  # the limit of the whole check ended it
+    quiet: bool = False  # it said that it will be silent
 
     @property
     def findings(self) -> list[Finding]:
@@ -108,6 +121,7 @@ class Told:
 
     def take(self, line: dict[str, Any]) -> None:
         self.ended = self.ended or "end" in line
+        self.quiet = line.get("quiet", self.quiet)
         if "failed" in line:
             self.failed = tuple(line["failed"])
         if "kernel" not in line:
@@ -125,14 +139,34 @@ class Told:
             checked.add(Finding(**given))
 
 
-def told_by_child(work: Callable[[Teller], None], silence: float, told: Told | None = None) -> Told:
-    """What ``work`` tells, run in a child that is ended after ``silence`` seconds without a sign of life.
+@dataclass(frozen=True)
+class Clock:
+    """What all of a check may take, however many children it takes."""
+
+    seconds: float = CHECK_SECONDS
+    start: float = field(default_factory=time.monotonic)
+
+    def left(self) -> float:
+        return self.start + self.seconds - time.monotonic()
+
+    @property
+    def text(self) -> str:
+        return (
+            f"was ended: the check has a limit of {self.seconds:g} seconds in all (check_seconds, --seconds)"
+        )
+
+
+def told_by_child(
+    work: Callable[[Teller], None], silence: float, told: Told | None = None, *, clock: Clock | None = None
+) -> Told:
+    """What ``work`` tells, run in a child that is ended after ``silence`` seconds without a sign of life, and
+    when ``clock`` has run out.
 
     A child that crashes, leaves or is ended is a finding of the case that it was at. ``told``: what is known
     before, which grows.
     """
-    told = told or Told()
-    told.ended = False
+    told, clock = told or Told(), clock or Clock()
+    told.ended = told.quiet = False
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as said:
         sys.stdout.flush()
@@ -150,20 +184,18 @@ def told_by_child(work: Callable[[Teller], None], silence: float, told: Told | N
             _live(work, writing, said)
         os.close(writing)
         try:
-            ended = _listen(reading, told, silence)
+            ended = _listen(reading, told, silence, clock)
         finally:
             os.close(reading)
             _end(child)
         status = _STATUS.pop(child)
-        how = _how(ended, status, silence) or (
-            "" if told.ended else "ended with exit code 0, before its work did"
-        )
+        how = clock.text if told.late else _how(ended, status, silence)
+        if not how and not told.ended:
+            how = "ended with exit code 0, before its work did"
         told.died = bool(how)
         if how:
             kernel, case = told.last
-            words = _words(said)
-            last = f"; its last words: {words}" if words else ", without a word"
-            text = f"the process that ran it {how}{last}"
+            text = f"the process that ran it {how}{_words(said)}"
             kind = "crash" if ended else "timeout"
             told.kernels.setdefault(kernel or "the file", Checked()).add(Finding(kind, text, case))
         return told
@@ -174,7 +206,7 @@ def _live(work: Callable[[Teller], None], writing: int, said: IO[bytes]) -> None
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
-        faulthandler.disable()
+        faulthandler.enable(said)  # of a crash the last words are where it was
         os.dup2(said.fileno(), 1)
         os.dup2(said.fileno(), 2)
         sys.stdout, sys.stderr = (open(fd, "w", buffering=1, closefd=False) for fd in (1, 2))  # noqa: SIM115 - for life
@@ -193,17 +225,21 @@ def _live(work: Callable[[Teller], None], writing: int, said: IO[bytes]) -> None
         os._exit(code)
 
 
-def _listen(reading: int, told: Told, silence: float) -> bool:
+def _listen(reading: int, told: Told, silence: float, clock: Clock) -> bool:
     """Whether the pipe came to its end."""
     rest = b""
-    while select.select([reading], [], [], silence)[0]:
+    while True:
+        left = clock.left()
+        patience = left if told.quiet else min(silence, left)
+        if left <= 0 or not select.select([reading], [], [], patience)[0]:
+            told.late = clock.left() <= 0
+            return False
         data = os.read(reading, 65536)
         if not data:
             return True
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             told.take(json.loads(line))
-    return False
 
 
 _STATUS: dict[int, int] = {}
@@ -230,7 +266,24 @@ def _how(ended: bool, status: int, silence: float) -> str:
     return f"ended with exit code {code}" if code else ""
 
 
+# What faulthandler says of the thread that crashed: its innermost frames first.
+_CRASH = re.compile(r"^Fatal Python error: |^onedispatch: the Python body of ", re.M)
+_STACK = re.compile(r"^Current thread .*:\n(?P<frames>(?:  File .*\n)+)", re.M)
+_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)\n')
+_FRAMES = 3
+
+
 def _words(said: IO[bytes]) -> str:
+    """How the child ended, as the end of a sentence: where it crashed, and what it printed last."""
     said.seek(0)
-    text = said.read().decode(errors="replace").strip()
-    return text[-_LAST_WORDS:]
+    text = said.read().decode(errors="replace")
+    stack, crash = _STACK.search(text), _CRASH.search(text)
+    where = ""
+    if stack is not None:
+        frames = [frame.groupdict() for frame in _FRAME.finditer(stack["frames"])][:_FRAMES]
+        named = [f"{one['name']} ({Path(one['file']).name}:{one['line']})" for one in frames]
+        where = f" in {', called by '.join(named)}"
+    if crash is not None:
+        text = text[: crash.start()]
+    words = text.strip()[-_LAST_WORDS:]
+    return f"{where}; its last words: {words}" if words else where or ", without a word"

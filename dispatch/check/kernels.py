@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.native import core
-from onedispatch.dispatch.check.child import Teller, Told, told_by_child
+from onedispatch.dispatch.check.child import Clock, Teller, Told, told_by_child
 from onedispatch.dispatch.plugins import discovery, engine
-from onedispatch.operators.declarations.statuses import STATUSES
+from onedispatch.operators.declarations.statuses import STATUSES, KernelTimeoutError
 from onedispatch.operators.plugin import catalog
 from onedispatch.operators.plugin.cases import Case, cases_of, parsed
 from onedispatch.operators.plugin.check import Checker, Options
@@ -20,6 +20,7 @@ from onedispatch.operators.plugin.node import Node
 from onedispatch.operators.plugin.plugin import PluginKernel, is_empty
 from onedispatch.transactions import Device, find_device
 from onedispatch.transactions.base.errors import InputError, KernelError, OneDispatchError
+from onedispatch.transactions.base.host import kernel_limit
 
 if TYPE_CHECKING:
     from onedispatch.operators.plugin.catalog import Offered
@@ -56,13 +57,15 @@ def check_file(
         except OneDispatchError as error:
             teller.failed(error)
             return
-        for plugin in plugins:
-            if plugin.kernel.name not in told.kernels:
-                check_kernel(teller, plugin, target, options, cases)
+        with kernel_limit(options.seconds):
+            for plugin in plugins:
+                if plugin.kernel.name not in told.kernels:
+                    check_kernel(teller, plugin, target, options, cases)
 
-    told_by_child(work, options.seconds + GRACE, told)
-    while told.died and told.last[0] != LOADING:  # what is left, in another child
-        told_by_child(work, options.seconds + GRACE, told)
+    clock = Clock(options.limit)
+    told_by_child(work, options.seconds + GRACE, told, clock=clock)
+    while told.died and not told.late and told.last[0] != LOADING:  # what is left, in another child
+        told_by_child(work, options.seconds + GRACE, told, clock=clock)
     told.kernels = {name: one for name, one in told.kernels.items() if name != LOADING or one.findings}
     if told.failed is not None:
         raise InputError(*told.failed) if not told.findings else KernelError(*told.failed)
@@ -116,6 +119,10 @@ def _check_case(
     try:
         node = Node(plugin.declared, case.spec(plugin.declared), device)
         placement = plugin.place(node)
+    except KernelTimeoutError as error:
+        teller.case(name, text)
+        teller.found(name, Finding("timeout", str(error), text))
+        return True
     except KernelError as error:
         if error.status == _ACCESS:
             teller.case(name, text)

@@ -5,25 +5,26 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onedispatch.dispatch.base.forks import ForkLock
-from onedispatch.dispatch.check.child import Teller, Told, told_by_child
+from onedispatch.dispatch.check.child import Clock, Teller, Told, told_by_child
 from onedispatch.dispatch.check.kernels import GRACE, check_call
 from onedispatch.dispatch.compiler.quantised import quantisation, sources
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_name_of
 from onedispatch.dispatch.plugins import engine
 from onedispatch.operators.declarations.registry import plugin_of
-from onedispatch.operators.declarations.statuses import STATUSES, error_class
+from onedispatch.operators.declarations.statuses import STATUSES, KernelTimeoutError, error_class
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
 from onedispatch.operators.plugin.check import Options
 from onedispatch.operators.plugin.findings import Finding, failed
 from onedispatch.operators.plugin.plugin import NodeMapping, is_empty
 from onedispatch.transactions.base.errors import InputError, KernelError
+from onedispatch.transactions.base.host import kernel_limit
 from onedispatch.transactions.base.phrases import counted
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 Values = Callable[["CompiledModel", Mapping[str, Array]], list[Array]]
 """Runs a model once: the values of its outputs, in their order"""
 
-_ACCESS = next(row.code for row in STATUSES if row.name == "access")
+_CODES = {row.name: row.code for row in STATUSES if row.name in ("access", "crash", "timeout")}
+_ACCESS = _CODES["access"]
+RUN, COMPILATION = "the model, while it runs", "the model, while it is compiled"  # beside kernels' names
 
 
 @dataclass(frozen=True)
@@ -54,20 +57,56 @@ def check_run(
     """
     if graph is None:
         raise InputError("check", "a compiled model without its source", "an ONNX model, or its path")
-    calls = custom_calls(model, graph, feed, values)
+    nodes = custom_nodes(graph)
     quantised = sources(graph)
     engine.carry()
 
     def work(teller: Teller) -> None:
-        for call in calls:
-            _check(teller, call, spec_of(call, graph, quantised), model, options)
+        teller.case(RUN, "")
+        with teller.quiet():
+            calls = custom_calls(model, graph, nodes, feed, values)
+        with kernel_limit(options.seconds):
+            for call in calls:
+                _check(teller, call, spec_of(call, graph, quantised), model, options)
 
-    return told_by_child(work, options.seconds + GRACE) if calls else Told()
+    if not nodes:
+        return Told()
+    return _without(RUN, told_by_child(work, options.seconds + GRACE, clock=Clock(options.limit)))
 
 
-def custom_calls(model: CompiledModel, graph: Graph, feed: Mapping[str, Array], values: Values) -> list[Call]:
+def check_compile(compile: Callable[[], object], limit: float) -> None:
+    """Compiles in a child first, since methods of kernels run then, and bodies whose work is counted.
+
+    Raises ``KernelError`` where they end the child. What is refused says so when it is compiled for good.
+    """
+
+    def work(teller: Teller) -> None:
+        teller.case(COMPILATION, "")
+        with teller.quiet(), suppress(Exception):
+            compile()
+
+    raise_failed(told_by_child(work, limit, clock=Clock(limit)))
+
+
+def _without(label: str, told: Told) -> Told:
+    """The report without a phase that is no kernel's, where nothing was found in it."""
+    if label in told.kernels and not told.kernels[label].findings:
+        del told.kernels[label]
+    return told
+
+
+def custom_nodes(graph: Graph) -> list[tuple[Node, NodeMapping]]:
+    return [(node, mapping) for node in graph.nodes if isinstance(mapping := plugin_of(node), NodeMapping)]
+
+
+def custom_calls(
+    model: CompiledModel,
+    graph: Graph,
+    found: Sequence[tuple[Node, NodeMapping]],
+    feed: Mapping[str, Array],
+    values: Values,
+) -> list[Call]:
     """The nodes with what they are given: intermediate values come from one run that returns them too."""
-    found = [(node, mapping) for node in graph.nodes if isinstance(mapping := plugin_of(node), NodeMapping)]
     known: dict[str, Array] = {**graph.constants, **feed}
     missing = list(dict.fromkeys(n for node, _ in found for n in node.inputs if n and n not in known))
     if missing:
@@ -85,7 +124,6 @@ def returning(model: CompiledModel, graph: Graph, names: list[str]) -> CompiledM
     changed.source = replace(graph, outputs=outputs)
     changed.outputs = outputs
     changed.executables = OrderedDict()
-    changed._lock = ForkLock()
     return changed
 
 
@@ -120,6 +158,9 @@ def _check(teller: Teller, call: Call, spec: NodeSpec, model: CompiledModel, opt
     try:
         node = call.mapping.node(spec, model.target)
         placement = kernel.place(node)
+    except KernelTimeoutError as error:
+        teller.found(kernel.declared.name, Finding("timeout", str(error), text))
+        return
     except KernelError as error:
         if model.cast_policy != "f32":
             teller.found(kernel.declared.name, Finding("refused", str(error), text))
@@ -145,12 +186,14 @@ def _as_f32(spec: NodeSpec, arrays: list[Array | None]) -> tuple[NodeSpec, list[
 
 
 def raise_failed(told: Told) -> None:
-    """Raises ``KernelAccessError`` that lists all findings, where one is more than a warning."""
+    """Raises an error that lists all findings, where one is more than a warning: ``KernelAccessError``, but
+    where all are crashes, or bodies that do not end."""
     if not failed(told.findings):
         return
     errors = [one for one in told.findings if one.level == "error"]
     listed = "\n  ".join(map(str, told.findings))
-    error = error_class(_ACCESS)(
+    (kind, *others) = {one.kind for one in errors}
+    error = error_class(_ACCESS if others else _CODES.get(kind, _ACCESS))(
         f"check mode, {counted(len(errors), 'finding')}:\n  {listed}\n",
         "",
         "kernels that touch what they declare, each element by one member",

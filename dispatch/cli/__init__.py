@@ -15,6 +15,7 @@ _INTERRUPTED = 130  # 128 + SIGINT, as shells say it; Typer's exit code for it t
 
 def main() -> None:
     """Errors of ours are one message and exit code 1, Ctrl-C is one line and 130; no tracebacks."""
+    _open_streams()
     try:
         ctrl_c.listen()
         # Here, since it takes a while, in which somebody may change their mind.
@@ -34,6 +35,21 @@ def main() -> None:
         if ctrl_c.pressed():
             _interrupted()
         raise
+
+
+def _open_streams() -> None:
+    """Opens standard streams that the caller closed, so that no file takes their place.
+
+    What is printed to a closed output fails, as it does elsewhere.
+    """
+    for number, name, flags in (
+        (0, "stdin", os.O_RDONLY),
+        (1, "stdout", os.O_RDONLY),
+        (2, "stderr", os.O_RDWR),
+    ):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, flags)  # as ``number``, which is the lowest that is free
+            setattr(sys, name, os.fdopen(nowhere, "w" if number else "r"))
 
 
 def _interrupted() -> None:

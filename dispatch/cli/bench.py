@@ -15,11 +15,15 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.base.precisions import EXACT
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.frontend.graph import Array
-from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.host import MOST_THREADS
 from onedispatch.transactions.base.phrases import counted
+
+_MOST_RUNS = 1_000_000
+_MOST_SIZE = 1 << 20  # of --batch and --image; tensors have bounds of their own
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,12 @@ def bench(
     has more of the machine than the other. Light models of the onnx package get seeded random
     weights; their final Softmax is dropped.
     """
-    if runs < 1 or threads < 1:
-        raise InputError(
-            "bench", f"{counted(runs, 'run')}, {counted(threads, 'thread')}", "1 or more of each"
-        )
+    integer("--runs", runs, 1, _MOST_RUNS)
+    integer("--threads", threads, 1, MOST_THREADS)
+    for option, size in (("--batch", batch), ("--image", image)):
+        if size is not None:
+            integer(option, size, 1, _MOST_SIZE)
+    integer("--seed", seed, 0, (1 << 63) - 1)
     result = measure(model, device, threads, runs, batch, image, fallback, seed, precision)
     if json:
         out.print_json(asdict(result))
@@ -95,7 +101,7 @@ def measure(
     with out.working(f"compiling {name} for {device}"):
         start, cpu = time.perf_counter(), time.process_time()
         session = InferenceSession(proto, device, precision, fallback, threads)
-        session.run(None, feed) if not session.placement else None
+        session.run(None, feed) if session.model.latest is None else None
         compiled, compiled_cpu = time.perf_counter() - start, time.process_time() - cpu
     ours, mine = _time("simulating", runs, lambda: session.run(None, feed))
     report = session.last_run

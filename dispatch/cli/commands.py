@@ -17,6 +17,7 @@ from onedispatch.dispatch.cli.output import errors, visible
 from onedispatch.dispatch.cli.plugins import takes_plugins
 from onedispatch.transactions.base.boundary import typed
 from onedispatch.transactions.base.errors import InputError, OneDispatchError
+from onedispatch.transactions.base.files import keeping_what_is_read
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,7 +57,8 @@ def run() -> None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         try:
-            app()
+            with keeping_what_is_read():
+                app()
         finally:
             sys.stdout.flush()  # a full device shows here, or when Python ends and nobody can say so
     except OneDispatchError as error:

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onedispatch.dispatch.artifact import model as models
-from onedispatch.dispatch.artifact.container import MAGIC
+from onedispatch.dispatch.artifact.container import is_compiled
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli.opening import source
 from onedispatch.dispatch.frontend.graph import Array, Graph
 from onedispatch.transactions.base.errors import InputError
 
@@ -20,8 +22,14 @@ if TYPE_CHECKING:
 
 THRESHOLD = 0.05  # of the largest number of a value: what bfloat16 may cost a network's outputs
 
+DIVERGES = 2  # the exit code
+
 Compare = Annotated[
-    bool, typer.Option("--compare", help="Every value beside the same ONNX model on the host, as it says.")
+    bool,
+    typer.Option(
+        "--compare",
+        help="Outputs, and the value of every node, beside onnxruntime. Exit code 2 where one diverges.",
+    ),
 ]
 Threshold = Annotated[
     float | None,
@@ -31,47 +39,57 @@ Threshold = Annotated[
 ]
 
 
-def check_threshold(threshold: float | None, compare: bool) -> None:
-    """Raises ``InputError`` for a threshold of no comparison."""
-    if threshold is not None and not compare:
-        raise InputError("--threshold", f"{threshold:g}, without --compare", "--compare, which it is for")
+@dataclass(frozen=True)
+class Asked:
+    """A model that is to be compared: as it was given, and what was imported of it."""
+
+    model: Any
+    graph: Graph
+    threshold: float
+
+    def compared(
+        self,
+        feed: Mapping[str, Array],
+        answers: Sequence[Any],
+        compiled: models.CompiledModel,
+        threads: int | None,
+        kernel_seconds: float | None,
+    ) -> Comparison:
+        """See ``tools.compare``, which is loaded only now."""
+        from onedispatch.dispatch.tools.compare import compare
+
+        options = {"threshold": self.threshold, "threads": threads, "kernel_seconds": kernel_seconds}
+        with out.working("comparing"):
+            return compare(self.model, self.graph, feed, answers, compiled, **options)  # type: ignore[arg-type]
 
 
-def graph_of(name: str, source: Callable[[Path], Any]) -> Graph:
-    """The graph of the ONNX model ``name``. Raises ``InputError`` for a file of ours, which has none."""
-    path = Path(name)
-    if path.is_file():
-        with path.open("rb") as file:
-            if file.read(len(MAGIC)) == MAGIC:
-                raise InputError(
-                    "--compare", f"{name}, a compiled model", "the ONNX file", "which says what to compute"
-                )
-    return models.imported(source(path))
+def asked(name: str, threshold: float | None, compare: bool) -> Asked | None:
+    """The ONNX model ``name``, imported; None without ``compare``.
 
-
-def compared(
-    graph: Graph,
-    feed: Mapping[str, Array],
-    compiled: models.CompiledModel,
-    threshold: float | None,
-    threads: int | None,
-    kernel_seconds: float | None,
-) -> Comparison:
-    """See ``tools.compare``, which is loaded only now."""
-    from onedispatch.dispatch.tools.compare import compare
-
-    bound = THRESHOLD if threshold is None else threshold
-    return compare(graph, feed, compiled, threshold=bound, threads=threads, kernel_seconds=kernel_seconds)
+    Raises ``InputError`` for a threshold of no comparison, and for a file of ours, which has no ONNX model.
+    """
+    if not compare:
+        if threshold is not None:
+            raise InputError("--threshold", f"{threshold:g}, without --compare", "--compare, which it is for")
+        return None
+    if is_compiled(name):
+        raise InputError(
+            "--compare", f"{name}, a compiled model", "the ONNX file", "which says what to compute"
+        )
+    model = source(Path(name))
+    return Asked(model, models.imported(model), THRESHOLD if threshold is None else threshold)
 
 
 def show(found: Comparison) -> None:
-    """The table, and the first value that diverges."""
-    if not found.rows:
+    """The tables, and the first value that diverges."""
+    if not found.rows and not found.outputs:
         out.tell("nothing to compare: no operator of the device or the host makes a value that has numbers")
         return
-    title = f"{found.precision} beside the host (+n: as one with n nodes before it)"
-    columns = ("node", "operator", "value", "error", "of the largest", "")
-    out.table(title, columns, [_cells(row) for row in found.rows], right=(3, 4))
+    ends = ("error", "of the largest", "")
+    title = f"outputs in {found.precision} beside {found.beside}, the model as it is with default options"
+    out.table(title, ("output", *ends), [(row.value, *_errors(row)) for row in found.outputs], right=(1, 2))
+    title = f"values in {found.precision} beside onnxruntime's, as outputs (+n: as one with n nodes before)"
+    out.table(title, ("node", "operator", "value", *ends), map(_cells, found.rows), right=(3, 4))
     first = found.first
     if first is None:
         out.tell(f"no value differs by more than {found.threshold:.3g} of its largest number")
@@ -84,5 +102,8 @@ def show(found: Comparison) -> None:
 
 def _cells(row: Difference) -> tuple[str, ...]:
     name = f"{row.node} +{len(row.nodes) - 1}" if row.nodes[1:] else row.node
-    mark = "diverges" if row.diverges else ""
-    return name, row.op_type, row.value, f"{row.error:.3g}", f"{row.relative:.3g}", mark
+    return name, row.op_type, row.value, *_errors(row)
+
+
+def _errors(row: Difference) -> tuple[str, str, str]:
+    return f"{row.error:.3g}", f"{row.relative:.3g}", "diverges" if row.diverges else ""

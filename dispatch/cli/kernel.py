@@ -105,6 +105,7 @@ def new(
     written = skeleton.write(name, "python" if python else "cpp", folder)
     for file in written.files:
         out.say(str(file))
+    out.say("\nThe tests need no other package; where pytest is installed, `python -m pytest` runs them too.")
     out.say("\nNext:")
     for command in written.commands:
         out.say(f"  {command}")

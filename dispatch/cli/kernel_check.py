@@ -14,8 +14,11 @@ from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.operators.plugin.check import Options
 from onedispatch.operators.plugin.findings import failed
 from onedispatch.transactions.base.errors import InputError
-from onedispatch.transactions.base.host import kernel_seconds as seconds_of
+from onedispatch.transactions.base.host import CHECK_SECONDS, seconds_of
+from onedispatch.transactions.base.host import kernel_seconds as kernel_seconds_of
 from onedispatch.transactions.base.phrases import counted
+
+REASONS = 3  # for which cases are refused that are shown
 
 
 def check(
@@ -36,6 +39,7 @@ def check(
     partitions: Annotated[int, typer.Option(help="Boxes of members at most.")] = 32,
     device: out.Device = "npu2",
     kernel_seconds: out.KernelSeconds = None,
+    seconds: Annotated[float, typer.Option(help="What all of the check may take.")] = CHECK_SECONDS,
     json: out.Json = False,
 ) -> None:
     """Run every member of a kernel alone, in shuffled order and in partitions, in a child process.
@@ -48,7 +52,9 @@ def check(
         raise InputError("--order", repr(order), "shuffle, plain")
     if not 1 <= partitions <= 1024:
         raise InputError("--partitions", str(partitions), "1 to 1024")
-    options = Options(order == "shuffle", seed, partitions, seconds=seconds_of(kernel_seconds))
+    limit = seconds_of("--seconds", seconds)
+    each = kernel_seconds_of(kernel_seconds)
+    options = Options(order == "shuffle", seed, partitions, seconds=each, limit=limit)
     with out.working("checking"):
         told = _told(file, kernel, case or [], model, inputs, options, device)
     if json:
@@ -71,7 +77,8 @@ def _told(
 ) -> Told:
     if model is None:
         return check_file(file, options, kernel=kernel, cases=cases, device=device)
-    session = InferenceSession(model, device, plugins=[file], kernel_seconds=options.seconds, check="access")
+    limits = {"kernel_seconds": options.seconds, "check_seconds": options.limit}
+    session = InferenceSession(model, device, plugins=[file], check="access", **limits)  # type: ignore[arg-type]
     return session.checked(out.parse_inputs(inputs), options)
 
 
@@ -97,7 +104,18 @@ def lines(told: Told) -> list[str]:
         found.append(f"{name}: {_verdict(checked)}")
         found += [f"  {finding}" for finding in checked.findings]
         found += [f"  and {checked.more} more like these"] if checked.more else []
+        found += [f"  {line}" for line in _refused(checked)]
     return found or ["no kernels"]
+
+
+def _refused(checked: Checked) -> list[str]:
+    """Cases that the kernel, or its placement, refuses, each with the reason; the first of each reason."""
+    first: dict[str, str] = {}
+    for case, why in checked.refused.items():
+        first.setdefault(why, case)
+    shown = [f"refuses {case}: {why}" for why, case in first.items()][:REASONS]
+    left = len(checked.refused) - len(shown)
+    return [*shown, f"refuses {counted(left, 'more case')}"] if left > 0 else shown
 
 
 def _verdict(checked: Checked) -> str:

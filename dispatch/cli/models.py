@@ -15,13 +15,10 @@ import numpy as np
 import typer
 
 from onedispatch.dispatch.artifact import model as models
-from onedispatch.dispatch.artifact.container import MAGIC
-from onedispatch.dispatch.artifact.loading import load
-from onedispatch.dispatch.base import limits
-from onedispatch.dispatch.base.arguments import integer
-from onedispatch.dispatch.base.precisions import EXACT
-from onedispatch.dispatch.cli import comparison, traces
+from onedispatch.dispatch.artifact.options import CompileOptions
+from onedispatch.dispatch.cli import comparison, opening, traces
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.cli.opening import open_model
 from onedispatch.dispatch.cli.page import page
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Executable, NodePlacement
 from onedispatch.dispatch.compiler.used_kernels import notes_on
@@ -36,82 +33,9 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.runtime.report import RunReport
     from onedispatch.dispatch.tools.compare import Comparison
 
-EXACT_SUMS = models.SUMS[0]
-Model = Annotated[
-    str, typer.Argument(help="An .onnx file, a file of `onedispatch compile`, or a light model's name.")
-]
-
-
-def open_model(
-    name: str,
-    device: str,
-    fallback: str,
-    shapes: list[str] | None,
-    cast_policy: str = "error",
-    precision: str = EXACT,
-    sums: str = EXACT_SUMS,
-) -> models.CompiledModel:
-    """A compiled model from whatever ``name`` is: our file, an ONNX file, a light model.
-
-    Raises ``InputError`` for a file of ours that was compiled for another ``precision``, or other ``sums``.
-    """
-    path = Path(name)
-    if path.is_file():
-        with path.open("rb") as file:
-            ours = file.read(len(MAGIC)) == MAGIC
-        if ours:
-            return _compiled_for(load(path), precision, sums)
-    with out.working(f"compiling {name} for {device}"):
-        bound = out.parse_shapes(shapes)
-        return models.compile_model(
-            _onnx(path), device, precision, fallback, shapes=bound, cast_policy=cast_policy, sums=sums
-        )
-
-
-def _onnx(path: Path) -> Any:
-    """What ``compile_model`` takes: the path, or a light model with random weights."""
-    if not path.exists():
-        from onedispatch.dispatch.tools import zoo
-
-        if str(path) in zoo.light_models():
-            return zoo.randomised(zoo.find_model(str(path)))
-    return path
-
-
-def _compiled_for(compiled: models.CompiledModel, precision: str, sums: str) -> models.CompiledModel:
-    for option, wanted, default, own in (
-        ("--precision", precision, EXACT, compiled.precision),
-        ("--sums", sums, EXACT_SUMS, compiled.sums),
-    ):
-        if wanted not in (default, own):
-            given = f"{own!r}, which the file was compiled for"
-            raise InputError(option, repr(wanted), given, "compile the ONNX file again")
-    return compiled
-
-
-def random_feed(inputs: list[NodeArg], shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, Array]:
-    """Seeded values for every input: normal floats, small integers; open dimensions are 1."""
-    from onedispatch.dispatch.frontend.graph import dtype_of
-
-    rng = np.random.default_rng(integer("--seed", seed, 0, (1 << 63) - 1))
-    feed: dict[str, Array] = {}
-    for info in inputs:
-        dtype = dtype_of(info.type)
-        if dtype is None or dtype.hasobject:
-            raise InputError(
-                f"input {info.name!r}", info.type, "numbers, with --random", "use --input name=file.npy"
-            )
-        shape = shapes.get(info.name) or tuple(d if isinstance(d, int) else 1 for d in info.shape)
-        limits.check_tensor(f"input {info.name!r}", dtype, shape, InputError)
-        if dtype.kind in "iub":
-            feed[info.name] = rng.integers(0, 2 if dtype.kind == "b" else 10, shape).astype(dtype)
-        else:
-            feed[info.name] = rng.standard_normal(shape).astype(dtype)
-    return feed
-
 
 def run(
-    model: Model,
+    model: opening.Model,
     inputs: Annotated[
         list[str] | None, typer.Option("--input", "-i", help="name=array.npy, or one arrays.npz. Repeatable.")
     ] = None,
@@ -121,11 +45,11 @@ def run(
         Path | None, typer.Option("--output", "-o", help="Write the outputs to an .npz.")
     ] = None,
     shape: out.Shapes = None,
-    device: out.Device = "npu2",
-    fallback: out.Fallback = "cpu",
-    cast_policy: out.CastPolicy = "error",
-    precision: out.Precision = EXACT,
-    sums: out.Sums = EXACT_SUMS,
+    device: opening.Device = None,
+    fallback: opening.Fallback = None,
+    cast_policy: opening.CastPolicy = None,
+    precision: opening.Precision = None,
+    sums: opening.Sums = None,
     threads: out.Threads = None,
     kernel_seconds: out.KernelSeconds = None,
     print_bytes: traces.PrintBytes = None,
@@ -140,13 +64,14 @@ def run(
     time of each device operator and the traffic between memory and array. What kernels print comes
     first, with --json in its report.
 
-    --compare shows each node's largest error beside the same model on the host (with --precision bf16
-    beside float32, with quantised models beside onnxruntime's integers), and names the first that diverges.
+    --compare shows the largest error of each output beside onnxruntime with its default options, and of each
+    node's value beside onnxruntime on the same nodes with these values as outputs. Where one differs by more
+    than --threshold of its largest number it diverges: the first is named, and the exit code is 2.
     """
     traces.check_target(trace)
-    comparison.check_threshold(threshold, compare)
-    graph = comparison.graph_of(model, _onnx) if compare else None
-    compiled = open_model(model, device, fallback, shape, cast_policy, precision, sums)
+    opening.keep(model, output, inputs)
+    asked = comparison.asked(model, threshold, compare)
+    compiled = open_model(model, CompileOptions(device, precision, fallback, cast_policy, sums), shape)
     session = InferenceSession(
         compiled,
         threads=threads,
@@ -155,21 +80,20 @@ def run(
         trace=trace is not None,
     )
     feed = out.parse_inputs(inputs)
+    shapes = opening.shapes_of(compiled, out.parse_shapes(shape)) | {n: feed[n].shape for n in feed}
     if random:
         missing = [info for info in session.get_inputs() if info.name not in feed]
-        feed |= random_feed(missing, out.parse_shapes(shape), seed)
-    values = _values(session, feed, quiet=json)
+        feed |= opening.random_feed(missing, shapes, seed)
+    with opening.taken_as_one(compiled, shapes):
+        values = _values(session, feed, quiet=json)
     names = [info.name for info in session.get_outputs()]
-    if output is not None:
-        _write_arrays(output, names, values)
-    report = session.last_run
-    if report is not None and trace is not None and not (json and trace == traces.TABLE):
-        traces.write(trace, report.trace)
-    rows = [_summary(name, value) for name, value in zip(names, values, strict=True)]
-    with out.working("comparing"):
-        options = (threshold, threads, kernel_seconds)
-        beside = None if graph is None else comparison.compared(graph, feed, compiled, *options)
+    _write_arrays(output, names, values)
+    report = _traced(session, trace, json)
+    rows = list(map(_summary, names, values))
+    beside = asked.compared(feed, values, compiled, threads, kernel_seconds) if asked else None
     _tell(rows, report, beside, json)
+    if beside is not None and beside.first is not None:
+        raise typer.Exit(comparison.DIVERGES)
 
 
 def _values(session: InferenceSession, feed: dict[str, Array], *, quiet: bool) -> list[Any]:
@@ -180,6 +104,14 @@ def _values(session: InferenceSession, feed: dict[str, Array], *, quiet: bool) -
     finally:
         for line in session.prints if not quiet else ():
             out.say(str(line))
+
+
+def _traced(session: InferenceSession, trace: str | None, json: bool) -> RunReport | None:
+    """The report of the run, its trace written to where ``--trace`` says."""
+    report = session.last_run
+    if report is not None and trace is not None and not (json and trace == traces.TABLE):
+        traces.write(trace, report.trace)
+    return report
 
 
 def _tell(
@@ -196,8 +128,10 @@ def _tell(
         comparison.show(beside)
 
 
-def _write_arrays(path: Path, names: list[str], values: list[Any]) -> None:
-    """An .npz; ``numpy.savez`` does not take every name (``file``), nor a device to write to."""
+def _write_arrays(path: Path | None, names: list[str], values: list[Any]) -> None:
+    """An .npz, where one is asked for; ``numpy.savez`` does not take every name (``file``), nor a device."""
+    if path is None:
+        return
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name, value in zip(names, values, strict=True):
@@ -218,14 +152,14 @@ def _summary(name: str, value: Any) -> dict[str, Any]:
 
 
 def compile(
-    model: Model,
+    model: opening.Model,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write it, usually *.od.")],
     shape: out.Shapes = None,
-    device: out.Device = "npu2",
-    fallback: out.Fallback = "cpu",
-    cast_policy: out.CastPolicy = "error",
-    precision: out.Precision = EXACT,
-    sums: out.Sums = EXACT_SUMS,
+    device: opening.Device = None,
+    fallback: opening.Fallback = None,
+    cast_policy: opening.CastPolicy = None,
+    precision: opening.Precision = None,
+    sums: opening.Sums = None,
     json: out.Json = False,
 ) -> None:
     """Compile a model into a file that runs without ONNX.
@@ -233,11 +167,12 @@ def compile(
     Models with open dimensions need --shape, or take their graph along and compile for each
     new shape when they run.
     """
+    opening.keep(model, output)
     start = time.perf_counter()
-    compiled = open_model(model, device, fallback, shape, cast_policy, precision, sums)
+    compiled = open_model(model, CompileOptions(device, precision, fallback, cast_policy, sums), shape)
     seconds = time.perf_counter() - start
     compiled.save(output)
-    counts = dict(Counter(row.device for row in compiled.placement))
+    counts = dict(Counter(row.device for row in compiled.placement)) if compiled.latest else {}
     size = output.stat().st_size
     if json:
         out.print_json({"path": str(output), "bytes": size, "seconds": seconds, "placement": counts})
@@ -247,13 +182,13 @@ def compile(
 
 
 def inspect(
-    model: Model,
+    model: opening.Model,
     shape: out.Shapes = None,
-    device: out.Device = "npu2",
-    fallback: out.Fallback = "cpu",
-    cast_policy: out.CastPolicy = "error",
-    precision: out.Precision = EXACT,
-    sums: out.Sums = EXACT_SUMS,
+    device: opening.Device = None,
+    fallback: opening.Fallback = None,
+    cast_policy: opening.CastPolicy = None,
+    precision: opening.Precision = None,
+    sums: opening.Sums = None,
     full: Annotated[bool, typer.Option("--full", help="Arg maps and schedules of every operator.")] = False,
     html: Annotated[
         Path | None, typer.Option("--html", help="Write the same as one HTML page, which needs nothing else.")
@@ -266,15 +201,15 @@ def inspect(
     Of others: what they became, alone, together with others, by a rule or by their function body; and which
     rules nearly fit.
     """
-    compiled = open_model(model, device, fallback, shape, cast_policy, precision, sums)
+    opening.keep(model, html)
+    compiled = open_model(model, CompileOptions(device, precision, fallback, cast_policy, sums), shape)
     if not compiled.executables:
-        bound = {
-            info.name: tuple(d if isinstance(d, int) else 1 for d in info.shape or ())
-            for info in compiled.inputs
-        }
+        shapes = out.parse_shapes(shape)
+        feed = opening.random_feed([NodeArg.of(v) for v in compiled.inputs], shapes, 0)
+        bound = {name: array.shape for name, array in feed.items()}
         out.tell(f"open dimensions taken as 1; --shape says otherwise: {bound}", to=out.errors)
-        feed = random_feed([NodeArg.of(v) for v in compiled.inputs], {}, 0)
-        compiled.executable(bound | out.parse_shapes(shape), feed)
+        with opening.taken_as_one(compiled, shapes):
+            compiled.executable(bound, feed)
     session = InferenceSession(compiled)  # which knows the engines of host regions
     placed = [(key, one, session.placed(key, one)) for key, one in compiled.executables.items()]
     room, notes = _program_room(compiled), list(notes_of(compiled.target))

@@ -9,7 +9,6 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,7 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from onedispatch.dispatch.frontend.graph import Array
-from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.errors import InputError, statement_of
+from onedispatch.transactions.base.files import reading
+from onedispatch.transactions.base.handlers import let_through
 
 # Names come from models and files: they are text, never markup, emoji codes or terminal commands.
 console = Console(markup=False, emoji=False, highlight=False)
@@ -153,10 +154,14 @@ def parse_inputs(texts: Sequence[str] | None) -> dict[str, Array]:
         name, equals, path = text.partition("=")
         try:
             if equals:
-                feed[name] = np.load(Path(path), allow_pickle=False)
+                with reading(path) as file:
+                    feed[name] = np.load(file, allow_pickle=False)
             else:
-                with np.load(Path(text), allow_pickle=False) as archive:
+                with reading(text) as file, np.load(file, allow_pickle=False) as archive:
                     feed.update({key: archive[key] for key in archive.files})
-        except _UNREADABLE as error:
-            raise InputError("--input", f"{text!r}: {error}", "name=array.npy, or arrays.npz") from error
+        except (InputError, *_UNREADABLE) as error:
+            let_through(error)
+            raise InputError(
+                "--input", f"{text!r}: {statement_of(error)}", "name=array.npy, or arrays.npz"
+            ) from error
     return feed

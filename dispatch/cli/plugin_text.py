@@ -67,7 +67,7 @@ def scalar_row(scalar: Scalar) -> tuple[object, ...]:
 def cost(declared: Declared) -> list[str]:
     """What a call costs, and what of that is assumed."""
     work = " + ".join(f"{times:g} {term}" for term, times in declared.work)
-    assumed = "1 op for each element that it touches, tables aside (ASSUMPTION: the declaration does not say)"
+    assumed = "as NumPy operations of a Python body count, else 1 op for each touched element (ASSUMPTION)"
     said = work or assumed
     scratch = ", ".join(one.name for one in declared.scratch)
     lines = [f"bytes of scratch ({scratch}): per node"] if scratch else []

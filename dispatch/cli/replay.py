@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from onedispatch.dispatch.artifact.container import is_compiled
+from onedispatch.dispatch.artifact.loading import load
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.txn import hint_at_packets, hint_at_run, read_transaction
 from onedispatch.dispatch.tools.replay import ReplayReport, read_packets
@@ -22,7 +24,10 @@ _ROWS = 24  # of each table, unless all are asked for
 def replay(
     path: Annotated[Path, typer.Argument(help="A transaction (.bin), or a file of `onedispatch compile`.")],
     device: Annotated[
-        str | None, typer.Option(help="The NPU; by default the whole one of the header's generation.")
+        str | None,
+        typer.Option(
+            help="The NPU; by default a compiled model's own, or the whole one of the header's generation."
+        ),
     ] = None,
     packets: Annotated[
         Path | None,
@@ -37,17 +42,19 @@ def replay(
 ) -> None:
     """Execute a transaction without its overlay: cycles, bytes per channel, stalls, what never ended.
 
-    Exits with 2 when the transaction does not reach its last operation.
+    Exits with 2 when the transaction does not reach its last operation, and when a task is lost: a
+    descriptor is written, and nothing queues it.
     """
     given = None if packets is None else read_packets(packets, argument)
-    report = run_replay(read_transaction(path), device, given)
+    target = device or (load(path).target if is_compiled(path) else None)
+    report = run_replay(read_transaction(path), target, given)
     if json:
         out.print_json({"verdict": report.verdict, "complete": report.complete, **asdict(report)})
     else:
         _show(path.name, report, None if full else _ROWS)
         hint_at_packets(path, packets)
         hint_at_run(path)
-    if not report.finished:
+    if not report.finished or report.lost:
         raise typer.Exit(2)
 
 
@@ -91,6 +98,12 @@ def _show(name: str, report: ReplayReport, rows: int | None) -> None:
         rows,
     )
     _table("Never finished", ["why"], [[u.why] for u in report.unfinished], rows)
+    _table(
+        "Never queued",
+        ["tile", "operation", "what"],
+        [[u.place, u.op_index, u.why] for u in report.unqueued],
+        rows,
+    )
 
 
 def _table(title: str, columns: Sequence[str], cells: list[list[object]], rows: int | None) -> None:

@@ -12,9 +12,11 @@ from typing import Annotated
 import typer
 from rich.progress import track
 
+from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.tools.survey import OTHER, PACKETS, TRANSACTION, Surveyed
 from onedispatch.dispatch.tools.survey import survey as run_survey
+from onedispatch.transactions.base.host import MOST_THREADS
 from onedispatch.transactions.base.phrases import counted
 
 
@@ -26,12 +28,12 @@ def survey(
 ) -> None:
     """Read, write back, convert, check and replay every transaction of a folder.
 
-    Exits with 1 when a file is not whole, does not come back byte for byte, has errors, or does not
-    reach its last operation.
+    Exits with 1 when a file is not whole, does not come back byte for byte, has errors, does not reach its
+    last operation, or loses a task: writes a descriptor that nothing queues.
     """
-    count, files = run_survey(folder, jobs, replays)
+    count, files = run_survey(folder, integer("--jobs", jobs, 1, MOST_THREADS), replays)
     found = list(track(files, "survey", count, console=out.errors, transient=True))
-    bad = [file for file in found if not file.lossless or file.errors or not file.finished]
+    bad = [file for file in found if not file.lossless or file.errors or not file.finished or file.lost]
     if json:
         out.print_json({"bad": len(bad), "files": [asdict(file) for file in found]})
     else:

@@ -18,7 +18,7 @@ from onedispatch.transactions import Finding, FindingKind, Severity, Transaction
 from onedispatch.transactions.analysis.check import check, check_bytes
 from onedispatch.transactions.analysis.picture import svg as picture
 from onedispatch.transactions.base.errors import InputError
-from onedispatch.transactions.base.files import write_file
+from onedispatch.transactions.base.files import read_file, write_file
 from onedispatch.transactions.base.phrases import counted
 from onedispatch.transactions.fusion.fusemap import fuse_map
 from onedispatch.transactions.packets.control_packets import ControlPackets
@@ -46,17 +46,9 @@ Argument = Annotated[
 Output = Annotated[Path, typer.Option("--output", "-o", help="Where the result is written.")]
 
 
-def read_bytes(path: Path) -> bytes:
-    """The bytes of a file; what the system says when they cannot be had."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(str(path), error.strerror or str(error), "a file that can be read") from error
-
-
 def transaction_bytes(path: Path) -> bytes:
     """The transaction of a file: raw bytes, or the one of a compiled model."""
-    data = read_bytes(path)
+    data = read_file(path)
     return load(path).transaction if data.startswith(MAGIC) else data
 
 
@@ -88,7 +80,7 @@ def hint_at_packets(path: Path, packets: Path | None) -> None:
 
 def hint_at_run(path: Path) -> None:
     """A compiled model needs the locks and programs of its overlay, which a replay leaves out."""
-    if read_bytes(path).startswith(MAGIC):
+    if read_file(path).startswith(MAGIC):
         out.say(
             f"\nA compiled model's overlay is known: `onedispatch run {path} --random` executes it whole; "
             "this replay left out the overlay's locks and programs."
@@ -109,7 +101,7 @@ def find_all(
     path: Path, sizes: dict[int, int] | None, packets: Path | None, argument: int | None
 ) -> list[Finding]:
     """What is wrong with a file; with a compiled model in its overlay."""
-    data = read_bytes(path)
+    data = read_file(path)
     if data.startswith(MAGIC) and packets is None:
         return check_model(load(path), sizes)
     control = control_of(path)
@@ -153,7 +145,7 @@ def assemble(
     Of control packets, NAME_ctrl_meta.json is written beside the output NAME_ctrl.bin.
     """
     try:
-        text = read_bytes(path).decode()
+        text = read_file(path).decode()
     except UnicodeDecodeError as error:
         raise InputError(str(path), f"byte {error.start} is no UTF-8", "text", "pass a dump") from error
     if text.lstrip().startswith(MARK):
@@ -182,7 +174,7 @@ def explain(
     json: out.Json = False,
 ) -> None:
     """Say what a transaction does: who moves what, from which argument, waiting for what."""
-    compiled = packets is None and read_bytes(path).startswith(MAGIC)
+    compiled = packets is None and read_file(path).startswith(MAGIC)
     explanation = explain_model(load(path)) if compiled else read_merged(path, packets, argument).explain()
     if svg is not None:
         write_file(svg, picture(explanation).encode())
@@ -247,16 +239,17 @@ def check_file(
         Path | None, typer.Option(help="With --overlay: the parameter blocks, bytes of argument 4.")
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Every warning, not only the first ones.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 on warnings too.")] = False,
     json: out.Json = False,
 ) -> None:
     """Find what cannot be right in a transaction (errors, exit code 1) or may not be (warnings).
 
-    In an overlay, what data flow orders is no warning.
+    In an overlay, what data flow orders is no warning. Warnings leave the exit code 0, unless --strict.
     """
     if params is not None and overlay is None:
         raise InputError("--params", str(params), "together with --overlay DEVICE", "name the device")
     if overlay is not None:
-        blocks = None if params is None else read_bytes(params)
+        blocks = None if params is None else read_file(params)
         found = check_for_overlay(transaction_bytes(path), overlay, _parse_sizes(arg), blocks)
     else:
         found = find_all(path, _parse_sizes(arg), packets, argument)
@@ -282,7 +275,7 @@ def check_file(
         for line in _finding_lines(found, full):
             out.say(line)
         out.say(f"{counted(errors, 'error')}, {counted(len(found) - errors, 'warning')}")
-    if errors:
+    if errors or (strict and found):
         raise typer.Exit(1)
 
 
@@ -291,11 +284,22 @@ def check_file(
 def diff(
     first: File,
     second: Annotated[Path, typer.Argument(help="What it is compared with.")],
+    packets: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Their control packets (_ctrl.bin), as of dump. Given once, both have these; given twice, "
+            "the first is of A and the second of B."
+        ),
+    ] = None,
+    argument: Argument = None,
     full: Annotated[bool, typer.Option("--full", help="Every op that differs.")] = False,
     json: out.Json = False,
 ) -> None:
     """Compare the meaning of two transactions: traffic, tasks, ops. Exit code 1 when it differs."""
-    difference = read_transaction(first).diff(read_transaction(second))
+    given: list[Path | None] = list(packets) if packets else [None]
+    if len(given) > 2:
+        raise InputError("--packets", counted(len(given), "file"), "one file, or one of A and one of B")
+    difference = read_merged(first, given[0], argument).diff(read_merged(second, given[-1], argument))
     if json:
         out.print_json(difference.to_dict())
     else:

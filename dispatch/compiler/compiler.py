@@ -9,7 +9,7 @@ from typing import Literal
 
 from onedispatch.dispatch.base.precisions import EXACT
 from onedispatch.dispatch.compiler.copies import Copies
-from onedispatch.dispatch.compiler.custom import CastPolicy, CustomNodes
+from onedispatch.dispatch.compiler.custom import CastPolicy, CustomNodes, on_host
 from onedispatch.dispatch.compiler.executable import Executable
 from onedispatch.dispatch.compiler.expand import expand_bodies
 from onedispatch.dispatch.compiler.fold import specialise
@@ -62,6 +62,7 @@ def compile_graph(
     if strict and any(unit.kind == "host" for unit in absorbed.units):
         copies = Copies(device, chooser)
         _insist(special, absorbed.units, hand_on(special, copies, on_device=True).refusals)
+    _insist_on_engines(special, absorbed.units)
     placed = place(emit(select(absorbed, chooser)), strict=strict)
     if strict:
         _insist(special, placed.units, placed.refusals)
@@ -74,6 +75,7 @@ def compile_graph(
         placement_of(special, placed.plain),
         {name: special.constants[name] for name in placed.sources if name in special.constants},
         used_kernels(steps),
+        special.evaluated,
     )
 
 
@@ -125,6 +127,27 @@ def _insist(graph: Graph, units: Sequence[Unit], refusals: Sequence[str]) -> Non
     ]
     if lines or refusals:
         raise refused_model(graph.name, [*lines, *refusals])
+
+
+def _insist_on_engines(graph: Graph, units: Sequence[Unit]) -> None:
+    """Raises ``UnsupportedModelError`` for nodes that the device refuses and no host engine knows: operators
+    that a plug-in maps by a function, which says nothing of the host."""
+    lines = [
+        f"{node.name} ({node.op_type}): {host_reason(graph, node, unit)}; no host engine has "
+        f"{node.domain}.{node.op_type}"
+        for unit in units
+        if unit.kind == "host"
+        for node in unit.nodes
+        if not on_host(node)
+    ]
+    if lines:
+        raise UnsupportedModelError(
+            f"model {graph.name}",
+            f"{counted(len(lines), 'node')} that neither the device nor the host takes",
+            "nodes that map, operators of onnx or onnxruntime, and kernels (od.kernel), which the host runs",
+            "change these nodes, or let their mapping take them",
+            nodes=lines,
+        )
 
 
 def refused_model(name: str, lines: list[str]) -> UnsupportedModelError:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from onedispatch.dispatch.compiler.arg_maps import checked_arg_map
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.families.movement import Copy
 from onedispatch.operators.interface.operator import Operator
@@ -29,7 +30,7 @@ def build(operator: Operator, about: str) -> None:
     what no operator may raise.
     """
     with blamed_on(type(operator), f"operator {operator.name} of {about}", Unsupported):
-        operator.arg_map()
+        checked_arg_map(operator, about)
         operator.transaction()
         operator.super_kernel_params()
         operator.explain()

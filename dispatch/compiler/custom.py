@@ -2,7 +2,8 @@
 """Nodes of other domains than ONNX's: their shapes and types, and the casts that they need.
 
 ONNX has no schema for them, so their kernel is asked: its ``infer``, or else what the model declares of
-their outputs; of what we map ourselves, the row in the table of mappings. Where a kernel lacks an element
+their outputs; of what we map ourselves, the row in the table of mappings; of onnxruntime's own operators,
+some of which are in ONNX's domain, onnxruntime. Where a kernel lacks an element
 type, ``cast_policy="f32"`` has it compute in f32.
 """
 
@@ -19,13 +20,16 @@ import onnx
 from onedispatch.dispatch.compiler.quantised import Source, quantisation, sources
 from onedispatch.dispatch.frontend.exporter import cast_node, rewired
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_name_of
+from onedispatch.dispatch.frontend.schemas import onnx_schema, runtime_has, runtime_schema
 from onedispatch.dispatch.frontend.validity import check_nodes
+from onedispatch.dispatch.host.inference import inferred_by_runtime
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.dtypes import DTYPES
 from onedispatch.operators.declarations.dtypes import dtype_of as row_of
 from onedispatch.operators.declarations.registry import plugin_of
-from onedispatch.operators.declarations.statuses import STATUSES, error_class
+from onedispatch.operators.declarations.statuses import STATUSES, KernelTimeoutError, error_class
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
+from onedispatch.operators.plugin.watchdog import asked
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import blamed_on
 from onedispatch.transactions.base.errors import KernelError
@@ -67,6 +71,7 @@ class CustomNodes:
     _said: Mapping[str, Source] = field(init=False)
     _casts: dict[str, _Casts] = field(default_factory=dict)  # by node
     _refused: dict[str, KernelError] = field(default_factory=dict)  # by node
+    _by_runtime: dict[tuple[str, tuple[Value, ...]], dict[str, Value]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.declared = dict(self.graph.values)
@@ -75,9 +80,11 @@ class CustomNodes:
     # -- inference ---------------------------------------------------------------------------
 
     def takes(self, node: Node) -> bool:
-        return (
-            node.domain not in _onnx_domains() and registry.mapping_for(node.domain, node.op_type) is not None
-        )
+        opset = self.graph.opset_of(node)
+        if onnx_schema(node.op_type, node.domain, opset) is not None:
+            return False
+        mapping = registry.mapping_for(node.domain, node.op_type)
+        return mapping is not None or runtime_schema(node.op_type, node.domain, opset) is not None
 
     def infer(self, node: Node, known: Callable[[str], Value], constants: Mapping[str, Array]) -> list[Value]:
         """Types and shapes of the outputs; their types alone where those of an input are not known yet.
@@ -88,6 +95,8 @@ class CustomNodes:
         self._casts.pop(node.name, None)
         try:
             return self._inferred(node, known, constants)
+        except KernelTimeoutError:
+            raise
         except KernelError as error:
             self._refused[node.name] = error
             return self._types(node, known)
@@ -113,9 +122,9 @@ class CustomNodes:
         inputs = [known(name) if name else None for name in node.inputs]
         sizes = self._named_sizes(known)
         outputs = [_resolved(self.declared.get(name, Value(name)), sizes) for name in node.outputs]
-        if plugin_of(node) is None:  # mapped to a function, which says it, or the model does
+        if plugin_of(node) is None:  # the mapping says it, or onnxruntime, or the model
             mapped = self._as_mapped(node, inputs, outputs, constants) or _as_input(node, inputs)
-            return mapped or [value for value in outputs if value.name]
+            return mapped or self._as_runtime(node, inputs, outputs, constants)
         if any(value is not None and not value.is_concrete for value in inputs):
             return self._types(node, known)
         plugin = plugin_of(node)
@@ -168,7 +177,8 @@ class CustomNodes:
         known = {value.name: value for value in inputs if value is not None}
         check_nodes(replace(self.graph, values={**self.graph.values, **known}), [node])
         try:
-            made = mapping.infer(self._spec(node, inputs, outputs, constants))
+            spec = self._spec(node, inputs, outputs, constants)
+            made = asked(mapping.infer, f"node {node.name} ({node.op_type})", spec, meant=Unsupported)
         except Unsupported:
             return []
         return [
@@ -176,6 +186,21 @@ class CustomNodes:
             for name, (dtype, shape) in zip(node.outputs, made, strict=False)
             if name
         ]
+
+    def _as_runtime(
+        self,
+        node: Node,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[Value],
+        constants: Mapping[str, Array],
+    ) -> list[Value]:
+        """The outputs as onnxruntime infers them; what it leaves open is as the model declares it."""
+        given = {value.name: value for value in inputs if value is not None}
+        key = node.name, tuple(given.values())
+        if key not in self._by_runtime:
+            self._by_runtime[key] = inferred_by_runtime(self.graph, node, given, constants)
+        found = self._by_runtime[key]
+        return [_completed(found.get(value.name, value), value) for value in outputs if value.name]
 
     def _spec(
         self,
@@ -305,6 +330,14 @@ def _as_input(node: Node, inputs: Sequence[Value | None]) -> list[Value]:
     return [replace(like, name=name) for name in node.outputs if name]
 
 
+def _completed(inferred: Value, declared: Value) -> Value:
+    """What is inferred of a value, and of its type and sizes that stay open what is declared."""
+    shape = inferred.shape
+    if shape is None or (declared.is_concrete and not inferred.is_concrete):
+        shape = declared.shape
+    return Value(inferred.name, inferred.type or declared.type, shape)
+
+
 def _resolved(value: Value, sizes: Mapping[str, int]) -> Value:
     """``value`` with the sizes of named dimensions. They are hints still: a kernel may infer others."""
     if value.shape is None:
@@ -395,18 +428,16 @@ def missing_operators(graph: Graph) -> list[tuple[str, str, str]]:
     ]
     inner = ((f"in a body of {node.name}", *one) for node in graph.nodes for one in node.inner)
     foreign += [row for row in inner if row[1] not in _onnx_domains() and is_unmapped(*row[1:])]
-    known = _runtime_operators() if foreign else frozenset()
-    return [row for row in foreign if row[1:] not in known]
+    return [row for row in foreign if not runtime_has(row[2], row[1])]
+
+
+def on_host(node: Node) -> bool:
+    """True if a host engine may know the node: of ONNX's domains, onnxruntime's own, or a custom kernel's."""
+    known = node.domain in _onnx_domains() or runtime_has(node.op_type, node.domain)
+    return known or not is_unmapped(node.domain, node.op_type)
 
 
 def is_unmapped(domain: str, op_type: str) -> bool:
     """Whether no kernel from outside computes it."""
     mapping = registry.mapping_for(domain, op_type)
     return mapping is None or mapping.plugin is None
-
-
-@cache
-def _runtime_operators() -> frozenset[tuple[str, str]]:
-    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
-
-    return frozenset((schema.domain, schema.name) for schema in get_all_operator_schema())

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
+from onedispatch.dispatch.compiler.arg_maps import checked_arg_map
 from onedispatch.dispatch.compiler.copies import Copies
 from onedispatch.dispatch.compiler.mapping import Specs
 from onedispatch.dispatch.compiler.partition import Region
@@ -24,6 +25,11 @@ from onedispatch.transactions.base.errors import InternalError, OperatorError
 T = TypeVar("T")
 
 
+def named(nodes: Sequence[Node]) -> str:
+    """The nodes in words."""
+    return f"{'node' if len(nodes) == 1 else 'nodes'} {', '.join(node.name for node in nodes)}"
+
+
 @dataclass(frozen=True, eq=False)
 class PlacedOperator:
     """An operator of the region, with the nodes that it stands for."""
@@ -31,10 +37,14 @@ class PlacedOperator:
     operator: Operator
     nodes: tuple[Node, ...]
 
+    @property
+    def where(self) -> str:
+        """The operator, its class and its nodes, for messages."""
+        return f"operator {self.operator.name} ({type(self.operator).__name__}) of {named(self.nodes)}"
+
     def ask(self, question: Callable[[Operator], T]) -> T:
         """What the operator answers; ``InternalError`` that names it for what no operator may raise."""
-        names = [n.name for n in self.nodes]
-        with blamed_on(type(self.operator), f"operator {self.operator.name} of {names}"):
+        with blamed_on(type(self.operator), self.where):
             return question(self.operator)
 
     @cached_property
@@ -43,7 +53,7 @@ class PlacedOperator:
 
     @cached_property
     def entries(self) -> list[ArgMap]:
-        return self.ask(lambda op: op.arg_map())
+        return checked_arg_map(self.operator, named(self.nodes))
 
     @cached_property
     def const_bytes(self) -> int:

@@ -190,6 +190,7 @@ class _Emitter:
         """One transaction with a timer mark before the first operator, after each, and after reloads."""
         loads = self.images.reloads()
         parts: list[FusePart] = [self._timer(0)]
+        names: dict[int, str] = {}  # of parts that are operators
         infos = []
         for index, placed in enumerate(self.ops):
             parts += self._reload(index, loads)
@@ -204,15 +205,16 @@ class _Emitter:
             bindings = Bindings(tensors, const_at[index], params_at[index], pad)
             # Tensors without elements have no bytes and no place; their operator has no work.
             entries = [e for e in entries if e.size]
+            names[len(parts)] = placed.where
             parts.append((placed.ask(lambda op: op.transaction()), entries, bindings))
             schedule = placed.ask(lambda op: tuple(op.explain()))
             parts.append(self._timer(index + 1))
             nodes = tuple(node.name for node in placed.nodes)
             lines = tuple(_describe(placed, e, bindings) for e in entries)
             kind = op.kind or type(op).__name__
-            infos.append(OpInfo(op.name, kind, nodes, index + 1, lines, schedule))
+            infos.append(OpInfo(op.name, kind, nodes, index + 1, lines, schedule, op.work_basis))
         parts += self._reload(len(self.ops), loads)
-        return fuse(parts, dict(enumerate(storage.sizes))).to_bytes(), infos
+        return fuse(parts, dict(enumerate(storage.sizes)), names).to_bytes(), infos
 
     def _place(self, storage: _Storage, name: str) -> tuple[int, int]:
         """Fused argument and byte offset of a tensor; where it has no bytes, any."""
@@ -306,6 +308,9 @@ def _pad_name(index: int) -> str:
     return f"//scratch pad of op {index}"
 
 
+_NAMES = {ArgKind.CONST_INPUT: "constants", ArgKind.SCRATCH_PAD: "scratch"}
+
+
 def _describe(placed: PlacedOperator, entry: ArgMap, bindings: Bindings) -> str:
     """One arg map entry after fusion, for people."""
     if entry.kind in (ArgKind.INPUT, ArgKind.OUTPUT):
@@ -313,6 +318,6 @@ def _describe(placed: PlacedOperator, entry: ArgMap, bindings: Bindings) -> str:
         what = str(placed.tensor(entry))
     else:
         argument = int(entry.kind)
-        what = "constants" if entry.kind is ArgKind.CONST_INPUT else "parameters"
+        what = _NAMES.get(entry.kind, "parameters")
         at = {CONST: bindings.const, PARAMS: bindings.params}.get(argument, bindings.scratch)
     return f"arg {entry.xrt_arg_idx} {entry.kind.name}: {BUFFERS[argument]}[{at}:{at + entry.size}] {what}"

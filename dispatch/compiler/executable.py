@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value
 from onedispatch.operators.emission.image import EMPTY, Image
 from onedispatch.transactions.base.errors import InternalError
@@ -56,6 +57,11 @@ class Slot:
         return self.shape[-1] if self.shape else 1
 
     @property
+    def is_padded(self) -> bool:
+        """Whether rows in device memory are longer than the tensor's."""
+        return self.row_pitch != self.row
+
+    @property
     def nbytes(self) -> int:
         """Bytes in device memory."""
         return self.rows * self.row_pitch * self.dtype.itemsize
@@ -76,6 +82,7 @@ class OpInfo:
     timer: int
     arguments: tuple[str, ...] = ()  # its arg map after fusion, one line per entry
     schedule: tuple[str, ...] = ()
+    work_basis: str = ""  # of a custom kernel: where its counted work comes from
 
 
 @dataclass(frozen=True)
@@ -177,6 +184,7 @@ class Executable:
     placement: tuple[NodePlacement, ...]
     constants: Mapping[str, Array] = field(default_factory=dict, repr=False)
     kernels: tuple[UsedKernel, ...] = ()
+    evaluated: tuple[HostWork, ...] = ()  # while it was compiled, for values of shape operands
 
     @property
     def device_steps(self) -> tuple[DeviceStep, ...]:

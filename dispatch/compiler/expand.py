@@ -65,7 +65,7 @@ def _mapped_body(graph: Graph, node: Node, wanted: frozenset[str], device: Devic
         deciding = {name: graph.decided[name] for name in shape_operands(node) if name in graph.decided}
         body = specialise(body, shapes, deciding)
     except ModelError as error:
-        return str(error)
+        return error.statement()
     splice = Splice(body)
     refused, inside = refusals_of(body, body.nodes, device), _wanted(body)
     for inner in (inner for inner in body.nodes if inner.name in refused):

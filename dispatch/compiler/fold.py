@@ -5,8 +5,9 @@ A folded node is a node that the device does not run, so only two kinds may fold
 
 - nodes whose inputs are all constant; ``Shape`` and ``Size`` of tensors whose shapes follow
   from the shapes of the model's inputs are constants of an executable, which is made for these;
-- nodes that depend on values given at run time, where nothing but operands that decide
-  shapes reads their results. The executable is made for these values too.
+- nodes that depend on values given at run time, where nothing but shape operands reads their
+  results, and the rule of ``frontend/decided.py`` lets the host compute them. The executable is
+  made for these values too.
 
 A value that depends on run-time values and is also read as data is known all the same (it
 decides shapes, see ``Graph.decided``), but its node stays in the graph and runs.
@@ -18,11 +19,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from onedispatch.dispatch.base import limits
+from onedispatch.dispatch.base.host_work import HostWork, timed
 from onedispatch.dispatch.compiler.evaluate import asks_shape, evaluate, may_evaluate
 from onedispatch.dispatch.compiler.inline import inline_branches, is_if
+from onedispatch.dispatch.frontend.decided import Budget, decided_cone, deciding_inputs
 from onedispatch.dispatch.frontend.exporter import OwnInference, infer_values
 from onedispatch.dispatch.frontend.graph import Array, Folded, Graph, Node, prune
-from onedispatch.dispatch.frontend.shape_operands import data_operands, deciding_inputs, operand_cone
+from onedispatch.dispatch.frontend.shape_operands import data_operands, operand_cone
 
 __all__ = ["deciding_inputs", "fold_constants", "may_fold", "specialise"]
 
@@ -77,14 +80,14 @@ def specialise(
     for value in inputs:
         if value.is_concrete and value.dtype is not None:
             limits.check_tensor(f"input {value.name!r}", value.dtype, value.concrete_shape)
-    propagate = False
+    propagate, budget = False, Budget()
     while True:
         inferred = infer_values(graph, bound, graph.decided, propagate=propagate, own=own)
         graph = replace(graph, values=inferred)
         _check_edges(graph)
-        known = _known(graph, values)
+        known = _known(graph, values, budget)
         folded = _fold(graph, known.constant, _SHAPES)
-        made, _ = evaluate(folded, known.decided, {**graph.constants, **folded.constants, **graph.decided})
+        made, folded = _decided(folded, known, {**graph.constants, **folded.constants, **graph.decided})
         changed = bool(made) or len(folded.nodes) < len(graph.nodes)
         graph, inlined = inline_branches(replace(folded, decided={**graph.decided, **made}))
         if changed or inlined:
@@ -92,6 +95,15 @@ def specialise(
         if propagate or not _may_propagate(graph):
             return prune(_drop_shape_arithmetic(graph))
         propagate = True  # the last resort: integers that are known in part
+
+
+def _decided(graph: Graph, known: _Known, values: Mapping[str, Array]) -> tuple[dict[str, Array], Graph]:
+    """Values of the nodes that ``known`` says, and ``graph`` with the host's work on those of the run."""
+    (made, _), seconds = timed(lambda: evaluate(graph, known.decided, values))
+    if not known.of_run:
+        return made, graph
+    work = HostWork("evaluate", ", ".join(node.name for node in known.of_run), seconds)
+    return made, replace(graph, evaluated=(*graph.evaluated, work))
 
 
 def _may_propagate(graph: Graph) -> bool:
@@ -107,15 +119,16 @@ class _Known:
     """Nodes that can be computed now."""
 
     constant: list[Node]  # from constants and shapes alone; they may fold
-    decided: list[Node]  # the others, where their values lead to operands that decide shapes
+    decided: list[Node]  # the others, where their values lead to shape operands
+    of_run: list[Node]  # of these, the nodes that read values of the run
 
 
-def _known(graph: Graph, values: Collection[str]) -> _Known:
+def _known(graph: Graph, values: Collection[str], budget: Budget) -> _Known:
     inputs = {v.name for v in graph.inputs}
-    cone = operand_cone(graph)
+    of_shapes, of_values = operand_cone(graph), decided_cone(graph)
     constant, decided = set(graph.constants), set(graph.decided)
     depends = set(values)  # on values that are given at run time
-    result = _Known([], [])
+    result = _Known([], [], [])
     for node in graph.nodes:
         # The shape of an input is given by itself; that of other values may follow from values.
         of_input = asks_shape(node) and node.inputs[0] in inputs
@@ -129,9 +142,15 @@ def _known(graph: Graph, values: Collection[str]) -> _Known:
         if not tainted and not shown and (concrete or constant.issuperset(node.reads)):
             result.constant.append(node)
             constant.update(node.writes)
-        elif not cone.isdisjoint(node.writes) and (concrete or (constant | decided).issuperset(node.reads)):
+            continue
+        if of_values.isdisjoint(node.writes) if tainted else of_shapes.isdisjoint(node.writes):
+            continue
+        computable = (constant | decided).issuperset(node.reads)
+        if concrete or (computable and (not tainted or budget.admits(graph, node))):
             result.decided.append(node)
             decided.update(node.writes)
+            if tainted and not concrete:
+                result.of_run.append(node)
     return result
 
 

@@ -7,19 +7,20 @@ only renames bytes), or a node that stays on the host, with its reason.
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from onedispatch.dispatch.base.limits import SHAPE_ELEMENTS
 from onedispatch.dispatch.compiler.copies import device_copy
 from onedispatch.dispatch.frontend.graph import Graph, Node
-from onedispatch.dispatch.frontend.shape_operands import data_positions, shape_positions
+from onedispatch.dispatch.frontend.shape_operands import data_positions, shape_operands, shape_positions
 from onedispatch.dispatch.rules.words import an_output, did_not_fire, read_earlier, read_elsewhere
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Alias, Lowering, Operator
+from onedispatch.operators.plugin.watchdog import asked
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import blamed_on, broken
 
@@ -94,6 +95,18 @@ class Specs:
             return self.of(name)
         return TensorSpec(f"{name}//decided", value.dtype, value.shape, value)
 
+    def check_shape_operands(self, node: Node) -> None:
+        """Raises ``Unsupported`` where the result's shape follows from values that a run computes."""
+        if all(self.graph.value(name).is_concrete for name in node.writes):
+            return
+        for name in shape_operands(node):
+            if name not in self.graph.constants and name not in self.graph.decided:
+                raise Unsupported(
+                    f"the shape of its result follows from {name}, which is computed when the model runs",
+                    "an input of the model, or sizes computed of integers: at most "
+                    f"{SHAPE_ELEMENTS.most} in a tensor, which no bounds of constant extent are made of",
+                )
+
     def node(self, node: Node) -> NodeSpec:
         # What is data as well is an operand of the transaction: its value may not be compiled in.
         deciding = set(shape_positions(node)).difference(data_positions(node))
@@ -147,10 +160,15 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
         return _unknown(node)
     ops, aliases = len(lowering.ops), len(lowering.aliases)
     try:
+        specs.check_shape_operands(node)
         spec = specs.node(node)
         lowering.begin(spec)
-        with blamed_on(mapping.function, f"node {node.name} ({node.op_type})", Unsupported):
-            mapping.function(spec, lowering)
+        about = f"node {node.name} ({node.op_type})"
+        if mapping.origin and mapping.plugin is None:
+            asked(mapping.function, about, spec, lowering, meant=Unsupported)
+        else:  # ours, or a kernel, each of whose methods has its own clock
+            with blamed_on(mapping.function, about, Unsupported):
+                mapping.function(spec, lowering)
         several = len(lowering.ops) - ops + len(lowering.aliases) - aliases > 1
         for alias in lowering.aliases[aliases:]:
             _check_alias(alias)
@@ -193,17 +211,27 @@ def _check_ends(
 DATA_DECIDES_SHAPE = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
 
 
+_SEQUENCES = "ConcatFromSequence SequenceAt SequenceConstruct SequenceInsert SplitToSequence"
+_RANDOM = "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
+_INSTEAD = {
+    **dict.fromkeys(("Loop", "Scan", "SequenceMap"), "the nodes of its body, unrolled"),
+    **dict.fromkeys(_SEQUENCES.split(), "tensors, with Split and Concat"),
+    **dict.fromkeys(_RANDOM.split(), "random numbers as an input"),
+    **dict.fromkeys(("DFT", "STFT"), "MatMul by a constant matrix of cosines and sines"),
+    "If": "a condition that follows from constants and shapes",
+}
+"""What computes the same, or serves the same purpose, for operators that do not map."""
+
+
 def _unknown(node: Node) -> Refusal:
-    """Names mapped operators of a similar name, and where to find the others."""
+    """Says that nothing maps it, and what does the same: similar spelling is no similar function."""
     if not node.domain and node.op_type in DATA_DECIDES_SHAPE:
         told = f"the shape of {node.op_type}'s result depends on its data, and is known only at run time"
         return Refusal(told, "operators whose shapes follow from those of their inputs")
     reason = f"no device operator for {node.domain or 'ai.onnx'}.{node.op_type}"
-    names = [mapping.op_type for mapping in registry.all_mappings()]
-    close = difflib.get_close_matches(node.op_type, names, 2)
-    if not close:
-        return Refusal(f"{reason}; `onedispatch ops` lists what maps")
-    return Refusal(reason, f"{' or '.join(close)}; `onedispatch ops` lists all")
+    listed = "what `onedispatch ops` lists"
+    instead = None if node.domain else _INSTEAD.get(node.op_type)
+    return Refusal(reason, f"{instead}, or {listed}" if instead else listed)
 
 
 def _op_unit(nodes: tuple[Node, ...], op: Operator) -> Unit:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from onedispatch.dispatch.compiler.arg_maps import checked_arg_map
 from onedispatch.dispatch.compiler.device_region import DeviceRegion
 from onedispatch.dispatch.compiler.mapping import Refusal, Unit
 from onedispatch.dispatch.compiler.partition import Region, place_of
@@ -155,7 +156,12 @@ def check_arguments(phase: str, units: Sequence[Unit]) -> None:
     for i, unit in enumerate(units):
         if unit.operator is None:
             continue
-        sizes = {entry.kind: entry.size for entry in unit.operator.arg_map()}
+        sizes = {
+            entry.kind: entry.size
+            for entry in checked_arg_map(
+                unit.operator, f"nodes {', '.join(node.name for node in unit.nodes)}"
+            )
+        }
         params = len(unit.operator.super_kernel_params())
         if sizes.get(ArgKind.CONST_KERNEL_PARAM_INPUT, 0) != params:
             field = f"units[{i}].operator.arg_map of {unit.operator.name}"

@@ -38,7 +38,7 @@ from onedispatch.dispatch.compiler.quantised import has_scales
 from onedispatch.dispatch.compiler.rewrite import rewrite
 from onedispatch.dispatch.frontend.exporter import cast_node, rewired
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_name_of
-from onedispatch.dispatch.frontend.shape_operands import operand_cone, shape_positions
+from onedispatch.dispatch.frontend.shape_operands import compiled_positions, operand_cone
 from onedispatch.dispatch.rules.integers import MOVERS
 from onedispatch.dispatch.rules.match import Index
 from onedispatch.dispatch.rules.products import NARROWED
@@ -254,8 +254,8 @@ class _Narrowing:
 
     def _narrow(self, node: Node) -> Node:
         """The node between tensors of the narrower type."""
-        deciding = shape_positions(node)
-        inputs = [n if i in deciding else self._narrow_name(n) for i, n in enumerate(node.inputs)]
+        compiled = compiled_positions(node)
+        inputs = [n if i in compiled else self._narrow_name(n) for i, n in enumerate(node.inputs)]
         outputs = [self._narrow_name(name) for name in node.outputs]
         if node.op_type == "Cast" and not node.domain and outputs[0] != node.outputs[0]:
             return replace(cast_node(node.name, inputs[0], outputs[0], self.dtype), opset=node.opset)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.frontend.exporter import renamed
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Origin, Value, sort_nodes
 
@@ -21,6 +22,7 @@ class Splice:
     _decided: dict[str, Array] = field(default_factory=dict)
     _origins: dict[str, Origin] = field(default_factory=dict)
     _remarks: dict[str, str] = field(default_factory=dict)
+    _evaluated: list[HostWork] = field(default_factory=list)
     _taken: set[str] | None = None
 
     def remark(self, node: Node, text: str) -> None:
@@ -46,6 +48,7 @@ class Splice:
             name = self._unique(f"{last.name}/{node.name}")
             placed.append(renamed(node, name, names))
             self._origins[name] = origin
+        self._evaluated += [work for work in new.evaluated if work not in self.graph.evaluated]
         self._nodes.update({id(node): [] for node in old})
         self._nodes[id(last)] = placed
         for value in new.outputs:
@@ -97,4 +100,5 @@ class Splice:
             values={**graph.values, **self._values},
             decided={**graph.decided, **self._decided},
             origins={**graph.origins, **self._origins},
+            evaluated=(*graph.evaluated, *self._evaluated),
         )

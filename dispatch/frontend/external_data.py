@@ -13,6 +13,8 @@ from onnx import GraphProto, ModelProto, TensorProto, helper
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.frontend.walk import bodies, tensors
 from onedispatch.transactions.base.errors import ModelError
+from onedispatch.transactions.base.files import reading
+from onedispatch.transactions.base.handlers import let_through
 from onedispatch.transactions.base.phrases import counted
 from onedispatch.transactions.base.signature import shown
 
@@ -81,8 +83,10 @@ def external_array(tensor: TensorProto, folder: Path | None) -> np.ndarray[Any, 
             f"{counted(needed, 'byte')} for {dtype}{list(tensor.dims)}",
         )
     try:
-        array = np.fromfile(path, dtype, count, offset=offset)
+        with reading(path, ModelError) as file:
+            array = np.fromfile(file, dtype, count, offset=offset)
     except OSError as error:
+        let_through(error)
         raise ModelError(where, str(error), "a file that can be read") from error
     return array.reshape(tuple(tensor.dims))
 
@@ -111,6 +115,7 @@ def _safe_path(where: str, folder: Path, location: str) -> Path:
     try:
         return _plain_file(where, folder, relative, accepted)
     except OSError as error:  # a name that is too long, say
+        let_through(error)
         given = f"location {shown(location)}: {error.strerror}"
         raise ModelError(where, given, accepted) from error
 

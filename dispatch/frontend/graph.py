@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from onedispatch.dispatch.base import limits
+from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.operators.declarations.tensor import Quantisation
 from onedispatch.transactions.base.errors import ModelError
 
@@ -205,6 +206,7 @@ class Graph:
     inserted: Mapping[str, str] = field(default_factory=dict, repr=False)  # node that is not the model's: why
     origins: Mapping[str, Origin] = field(default_factory=dict, repr=False)  # node -> what it stands for
     remarks: Mapping[str, str] = field(default_factory=dict, repr=False)  # node -> what else was tried
+    evaluated: tuple[HostWork, ...] = field(default=(), repr=False)  # sizes computed from values of a run
 
     def value(self, name: str) -> Value:
         """What is known of an edge; constants included."""

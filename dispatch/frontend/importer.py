@@ -33,6 +33,8 @@ from onedispatch.dispatch.frontend.model_limits import check_model
 from onedispatch.dispatch.frontend.validity import check_valid, domain_of
 from onedispatch.dispatch.frontend.walk import bodies_of
 from onedispatch.transactions.base.errors import ModelError
+from onedispatch.transactions.base.files import read_file
+from onedispatch.transactions.base.handlers import let_through
 from onedispatch.transactions.base.phrases import counted
 
 ModelLike = str | os.PathLike[str] | bytes | bytearray | memoryview | ModelProto
@@ -54,6 +56,7 @@ def import_model(model: ModelLike) -> Graph:
     except ModelError:
         raise
     except (ValueError, TypeError, KeyError, RuntimeError, MemoryError, OverflowError) as error:
+        let_through(error)
         raise ModelError("the model", f"{type(error).__name__}: {error}", "a valid ONNX model") from error
 
 
@@ -65,14 +68,7 @@ def _read(model: ModelLike) -> tuple[ModelProto, Path | None]:
         return _parse(bytes(model), "the given bytes"), None
     if isinstance(model, str | os.PathLike):
         path = Path(model)
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise ModelError(
-                str(path), error.strerror or str(error), "an ONNX file that can be read"
-            ) from error
-        except ValueError as error:
-            raise ModelError("the model's path", str(error), "a path") from error
+        data = read_file(path, ModelError, "an ONNX file that can be read")
         return _parse(data, str(path)), path.resolve().parent
     raise ModelError(
         "the model", f"a {type(model).__name__}", "a path, the bytes of a model, or an onnx.ModelProto"
@@ -84,6 +80,7 @@ def _parse(data: bytes, where: str) -> ModelProto:
     try:
         proto.ParseFromString(data)
     except Exception as error:  # protobuf's DecodeError differs between its implementations
+        let_through(error)
         given = f"{counted(len(data), 'byte')} that are no ONNX protobuf"
         raise ModelError(where, given, "an ONNX model") from error
     return _whole(proto, f"{where} ({counted(len(data), 'byte')})")
@@ -134,6 +131,7 @@ def read_nodes(
         try:
             model.graph.node.add().ParseFromString(data)
         except Exception as error:  # protobuf's DecodeError differs between its implementations
+            let_through(error)
             raise ModelError(f"node {name}", "a damaged node", "an ONNX node") from error
     check_model(model)
     check_valid(model)
@@ -202,6 +200,7 @@ class _Importer:
             else:
                 array = numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError) as error:
+            let_through(error)
             raise ModelError(
                 f"tensor {tensor.name!r}", str(error), "a tensor whose data fits its shape"
             ) from error

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from onedispatch.dispatch.frontend.facts import Facts, Rule
+from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.frontend.shared_rules import axis_in_range, one_of
 from onedispatch.transactions.base.phrases import counted, span
 
@@ -31,6 +32,28 @@ def as_many_dimensions(facts: Facts) -> None:
             facts.refuse(facts.input_name(1), list(indices), accepted)
     if indices is not None and updates is not None and updates != indices:
         facts.refuse(facts.input_name(2), list(updates), f"{list(indices)}, an update for each index")
+
+
+def indices_within(facts: Facts) -> None:
+    """Gather and its kin along an axis: constant indices name elements, from the end where below zero."""
+    shape, indices, axis = facts.shape(0), facts.value(1), facts.attr("axis", 0)
+    if shape and indices is not None and -len(shape) <= axis < len(shape):
+        _within(facts, indices, shape[axis])
+
+
+def tuples_within(facts: Facts) -> None:
+    """GatherND, ScatterND: each number of a constant tuple is within its dimension."""
+    shape, indices, first = facts.shape(0), facts.value(1), facts.attr("batch_dims", 0)
+    if shape is not None and indices is not None and indices.ndim:
+        for d, size in enumerate(shape[first : first + indices.shape[-1]]):
+            _within(facts, indices[..., d], size)
+
+
+def _within(facts: Facts, indices: Array, size: int) -> None:
+    wrong = indices[(indices < -size) | (indices >= size)]
+    if wrong.size:
+        accepted = f"indices in {span(-size, size - 1)}" if size else "none: there are no elements"
+        facts.refuse(facts.input_name(1), wrong.flat[0], accepted)
 
 
 def gathered_tuples(facts: Facts) -> None:
@@ -102,14 +125,14 @@ def reversed_lengths(facts: Facts) -> None:
 
 
 INDEXED: dict[str, tuple[Rule, ...]] = {
-    "Gather": (axis_in_range(0),),
-    "GatherElements": (axis_in_range(0, no_scalars=1), as_many_dimensions),
-    "GatherND": (batches, gathered_tuples),
+    "Gather": (axis_in_range(0), indices_within),
+    "GatherElements": (axis_in_range(0, no_scalars=1), as_many_dimensions, indices_within),
+    "GatherND": (batches, gathered_tuples, tuples_within),
     "OneHot": (one_hot_axis, not_negative),
     "ReverseSequence": (reversed_axes, reversed_lengths),
-    "Scatter": (axis_in_range(0, no_scalars=1), as_many_dimensions),
-    "ScatterElements": (axis_in_range(0, no_scalars=1), as_many_dimensions, _REDUCTION),
-    "ScatterND": (scattered_tuples, _REDUCTION),
+    "Scatter": (axis_in_range(0, no_scalars=1), as_many_dimensions, indices_within),
+    "ScatterElements": (axis_in_range(0, no_scalars=1), as_many_dimensions, indices_within, _REDUCTION),
+    "ScatterND": (scattered_tuples, tuples_within, _REDUCTION),
     "TensorScatter": (axis_in_range(-2), one_of("mode", "linear", "circular")),
     "TopK": (axis_in_range(-1), not_negative),
 }

@@ -542,6 +542,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "PRelu": (fits_first(1, since=7),),
     "QLinearConv": (padding_mode, convolved_of(0, 3, 8), *_QUANTISED["QLinearConv"]),
     "RMSNormalization": (axis_in_range(-1), fits_first(1)),
+    "SimplifiedLayerNormalization": (axis_in_range(-1), fits_first(1)),
     "Reshape": (second_is_a_list, reshaped_size),
     "Resize": _INTERPOLATED,
     "Softmax": (softmax_axis,),

@@ -1,32 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operands that decide the shape of a result or which elements it takes, by operator.
+"""Shape operands: inputs whose values an executable is compiled for, by operator.
 
-They are structure, no data: sizes, axes, pads, starts and steps. An executable is compiled for
-their values, as it is for the shapes of its inputs. Every other operand is data.
+Sizes, repeats, bounds and axes are structure: the shape of the result follows from them. An executable is
+compiled for their values, as it is for the shapes of its inputs. ``decided.py`` says which values that are
+known only at run time may be shape operands. Every other operand is data, which the device reads.
 """
 
 from __future__ import annotations
 
 from onedispatch.dispatch.frontend.graph import Graph, Node
 
-# op_type -> input positions.
-_SHAPE_OPERANDS: dict[str, tuple[int, ...]] = {
+Positions = dict[str, tuple[int, ...]]
+
+# op_type -> input positions whose values the result's shape is computed from.
+_SIZES: Positions = {
     "AffineGrid": (1,),
     "BlackmanWindow": (0,),
     "CenterCropPad": (1,),
     "Col2Im": (1, 2),
     "ConstantOfShape": (0,),
-    "CumProd": (1,),
-    "CumSum": (1,),
-    "DFT": (1, 2),
+    "DFT": (1,),
     "Expand": (1,),
     "HammingWindow": (0,),
     "HannWindow": (0,),
     "MaxUnpool": (2,),
     "MelWeightMatrix": (0, 1),
     "OneHot": (1,),
-    "Pad": (1, 3),
+    "Pad": (1,),
     "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Resize": (2, 3),
+    "STFT": (1, 3),
+    "Slice": (1, 2, 4),
+    "Split": (1,),
+    "SplitToSequence": (1,),
+    "Tile": (1, 2),
+    "TopK": (1,),
+    "Upsample": (1,),
+}
+
+# op_type -> input positions that name axes.
+_AXES: Positions = {
+    "CumProd": (1,),
+    "CumSum": (1,),
+    "DFT": (2,),
+    "Pad": (3,),
     "ReduceL1": (1,),
     "ReduceL2": (1,),
     "ReduceLogSum": (1,),
@@ -37,22 +55,17 @@ _SHAPE_OPERANDS: dict[str, tuple[int, ...]] = {
     "ReduceProd": (1,),
     "ReduceSum": (1,),
     "ReduceSumSquare": (1,),
-    "Reshape": (1,),
-    "Resize": (1, 2, 3),
-    "STFT": (1, 3),
-    "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "SplitToSequence": (1,),
+    "Slice": (3,),
     "Squeeze": (1,),
-    "Tile": (1, 2),
-    "TopK": (1,),
-    "Trilu": (1,),
     "Unsqueeze": (1,),
-    "Upsample": (1,),
 }
 
-# Some of these enter the elements of the result too: for them the operand is also data.
-_ALSO_DATA: dict[str, tuple[int, ...]] = {
+# Values that a transaction may be compiled for where they are constant. No shape follows from them, so at
+# run time they are data: which region is resized, which diagonal a triangle ends at.
+_CONSTANT_OR_DATA: Positions = {"Resize": (1,), "Trilu": (1,)}
+
+# Some sizes enter the elements of the result too: for these operators the operand is also data.
+_ALSO_DATA: Positions = {
     "BlackmanWindow": (0,),
     "HammingWindow": (0,),
     "HannWindow": (0,),
@@ -60,27 +73,46 @@ _ALSO_DATA: dict[str, tuple[int, ...]] = {
     "Range": (0, 1, 2),
 }
 
-# What integers that become shapes are computed with.
+# What converts and computes shape operands: bfloat16 must not round on the way.
 _SHAPE_ARITHMETIC = frozenset(
     "Abs Add Cast Ceil Concat Div Equal Expand Floor Gather Greater Identity Less Max Min Mod "
     "Mul Neg Not Range ReduceProd ReduceSum Reshape Slice Squeeze Sub Unsqueeze Where".split()
 )
 
 
+def _given(node: Node, *tables: Positions) -> tuple[int, ...]:
+    """Positions of a node's inputs that ``tables`` list and that are there, in ascending order."""
+    listed = () if node.domain else sorted(i for table in tables for i in table.get(node.op_type, ()))
+    return tuple(i for i in listed if i < len(node.inputs) and node.inputs[i])
+
+
+def size_positions(node: Node) -> tuple[int, ...]:
+    """Positions of the inputs whose values the result's shape is computed from."""
+    return _given(node, _SIZES)
+
+
+def axis_positions(node: Node) -> tuple[int, ...]:
+    """Positions of the inputs that name axes."""
+    return _given(node, _AXES)
+
+
 def shape_positions(node: Node) -> tuple[int, ...]:
-    """Positions of the inputs whose values decide the output's shape; they are all given."""
-    positions = () if node.domain else _SHAPE_OPERANDS.get(node.op_type, ())
-    return tuple(i for i in positions if i < len(node.inputs) and node.inputs[i])
+    """Positions of the shape operands: ``size_positions`` and ``axis_positions``."""
+    return _given(node, _SIZES, _AXES)
+
+
+def compiled_positions(node: Node) -> tuple[int, ...]:
+    """``shape_positions``, and those whose values are compiled in where they are constant."""
+    return _given(node, _SIZES, _AXES, _CONSTANT_OR_DATA)
 
 
 def data_positions(node: Node) -> tuple[int, ...]:
     """Those of ``shape_positions`` whose values also enter the elements of the result."""
-    also = () if node.domain else _ALSO_DATA.get(node.op_type, ())
-    return tuple(i for i in shape_positions(node) if i in also)
+    return _given(node, _ALSO_DATA)
 
 
 def shape_operands(node: Node) -> tuple[str, ...]:
-    """The inputs of a node whose values decide its output's shape."""
+    """The inputs of a node at ``shape_positions``."""
     return tuple(node.inputs[i] for i in shape_positions(node))
 
 
@@ -91,22 +123,10 @@ def data_operands(node: Node) -> frozenset[str]:
     return frozenset(read.union(node.captured))
 
 
-def deciding_inputs(graph: Graph) -> frozenset[str]:
-    """Graph inputs whose values decide shapes, straight or through integer arithmetic."""
-    direct = {name for node in graph.nodes for name in shape_operands(node)}
-    inputs = {v.name: v.dtype for v in graph.inputs}
-    found = set()
-    for name in operand_cone(graph).intersection(inputs):
-        dtype = inputs[name]
-        if dtype is not None and (name in direct or dtype.kind in "iub"):
-            found.add(name)
-    return frozenset(found)
-
-
 def operand_cone(graph: Graph) -> frozenset[str]:
-    """Values that reach a shape operand through shape arithmetic."""
+    """Values that reach an operand of ``compiled_positions`` through arithmetic of shapes."""
     producers = {name: node for node in graph.nodes for name in node.writes}
-    pending = [name for node in graph.nodes for name in shape_operands(node)]
+    pending = [node.inputs[i] for node in graph.nodes for i in compiled_positions(node)]
     cone: set[str] = set()
     while pending:
         name = pending.pop()

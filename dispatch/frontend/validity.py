@@ -14,7 +14,6 @@ kernel for, the node is valid.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from functools import cache
 
@@ -26,10 +25,11 @@ from onedispatch.dispatch.frontend.contrib_rules import CONTRIB_RULES
 from onedispatch.dispatch.frontend.facts import Facts
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.frontend.node_rules import RULES
+from onedispatch.dispatch.frontend.schemas import onnx_operators, onnx_schema, schema_of
 from onedispatch.dispatch.frontend.walk import bodies_of
-from onedispatch.operators.declarations.registry import MICROSOFT
+from onedispatch.operators.declarations.registry import MICROSOFT, mapping_for
 from onedispatch.transactions.base.errors import ModelError
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.phrases import counted, nearest, span
 
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
@@ -58,11 +58,20 @@ def check_valid(proto: ModelProto) -> None:
                 f"one of {', '.join(repr(name or 'ai.onnx') for name in opsets)}",
                 f"add onnx.helper.make_opsetid({node.domain!r}, 1) to the model's opset_imports",
             )
-        schema = _schema(node.op_type, domain_of(node.domain), opsets.get(domain_of(node.domain), 0))
-        if schema is not None:
+        operator = node.op_type, domain_of(node.domain), opsets[domain_of(node.domain)]
+        known = onnx_schema(*operator)
+        schema = known if _from_plugin(node) else schema_of(*operator)
+        if schema is None and not operator[1]:
+            _refuse_unknown(where, *operator)
+        # Of its own operators in ONNX's domain onnxruntime is asked: some take any attribute.
+        if schema is not None and (known is not None or operator[1]):
             _check_attributes(node, schema, where)
+        # Rules of com.microsoft know more of missing operands: what each of them is.
+        if schema is not None and (known is not None or node.op_type not in CONTRIB_RULES):
             _check_counts(node, schema, where)
             _check_omitted(node, schema, where)
+        if schema is not known:
+            continue  # onnxruntime's own, which onnx's checker refuses in ONNX's domain
         if any(a.type in _GRAPHS for a in node.attribute):
             continue  # its subgraph reads outer values, which the checker of one node does not know
         if schema is not None and schema.deprecated and node.op_type in _STILL_COMPUTED:
@@ -71,6 +80,18 @@ def check_valid(proto: ModelProto) -> None:
             onnx.checker.check_node(node, context)
         except onnx.checker.ValidationError as error:
             raise ModelError(where, str(error).split("\n\n")[0].strip(), "a valid ONNX node") from error
+
+
+def _refuse_unknown(where: str, op_type: str, domain: str, opset: int) -> None:
+    """Raises ``ModelError`` for an operator of ONNX's domain that neither onnx nor onnxruntime has then."""
+    versions = [v for v in range(1, onnx.defs.onnx_opset_version() + 1) if schema_of(op_type, domain, v)]
+    if versions:
+        accepted = f"operator sets {span(versions[0], versions[-1])}, which have it"
+        remedy = "change the model's operator set, or write the node with other operators"
+    else:
+        accepted = "operators of onnx, or of onnxruntime in ONNX's domain"
+        remedy = nearest(op_type, onnx_operators()) or "name the domain that the operator is of"
+    raise ModelError(where, f"no operator of operator set {opset}", accepted, remedy)
 
 
 def check_nodes(graph: Graph, nodes: Iterable[Node]) -> None:
@@ -129,36 +150,32 @@ def _check_versions(proto: ModelProto) -> None:
 # -- schemas ------------------------------------------------------------------------------------
 
 
-@cache
-def _schema(op_type: str, domain: str, opset: int) -> OpSchema | None:
-    """The operator's schema, None for foreign domains and for what the checker has to name."""
-    try:
-        return onnx.defs.get_schema(op_type, opset, domain)
-    except onnx.defs.SchemaError:
-        return None
+def _from_plugin(node: NodeProto) -> bool:
+    """True if a plug-in maps the operator, whose operands and attributes are then its own to check."""
+    mapping = mapping_for(domain_of(node.domain), node.op_type)
+    return mapping is not None and (mapping.plugin is not None or bool(mapping.origin))
 
 
 @cache
-def _attribute_types(op_type: str, domain: str, opset: int) -> dict[str, tuple[int, str, bool]]:
+def _attribute_types(schema: OpSchema) -> dict[str, tuple[int, str, bool]]:
     """Attribute -> (number of its type, name of its type, required)."""
     found = {}
-    for name, attribute in onnx.defs.get_schema(op_type, opset, domain).attributes.items():
+    for name, attribute in schema.attributes.items():
         kind = str(attribute.type).rpartition(".")[2]
         found[name] = AttributeProto.AttributeType.Value(kind), kind, bool(attribute.required)
     return found
 
 
 def _check_attributes(node: NodeProto, schema: OpSchema, where: str) -> None:
-    known = _attribute_types(node.op_type, domain_of(node.domain), schema.since_version)
+    known = _attribute_types(schema)
     for attribute in node.attribute:
         if attribute.name not in known:
-            near = difflib.get_close_matches(attribute.name, known, 1)
             raise ModelError(
                 where,
                 f"attribute {attribute.name!r}",
                 f"{', '.join(sorted(known)) or 'no attributes'} "
                 f"({node.op_type} of operator set {schema.since_version})",
-                f"did you mean {near[0]!r}?" if near else "",
+                nearest(attribute.name, known),
             )
         number, kind, _ = known[attribute.name]
         if attribute.type != number and not attribute.ref_attr_name:

@@ -23,6 +23,7 @@ from onedispatch.dispatch.base.interruptible import interruptible
 from onedispatch.dispatch.frontend.graph import Node
 from onedispatch.transactions.base.boundary import told
 from onedispatch.transactions.base.errors import InputError, KernelError, ModelError
+from onedispatch.transactions.base.handlers import let_through
 
 RUNTIME = "onnxruntime"
 REFERENCE = "onnx's reference evaluator"
@@ -78,7 +79,7 @@ POOLS = Pools(max(32, 4 * _CPUS))
 
 
 class Runtime:
-    """onnxruntime on a serialised model; raises ``EngineRefused`` where it does not take it.
+    """onnxruntime on a model, its bytes or its path; raises ``EngineRefused`` where it does not take it.
 
     Args:
         threads: the most host threads that a run may use, None for one per CPU.
@@ -89,7 +90,12 @@ class Runtime:
     name = RUNTIME
 
     def __init__(
-        self, model: bytes, outputs: Sequence[str], threads: int | None, touched: int | None, optimise: bool
+        self,
+        model: bytes | str,
+        outputs: Sequence[str],
+        threads: int | None,
+        touched: int | None,
+        optimise: bool,
     ) -> None:
         import onnxruntime
 
@@ -109,6 +115,7 @@ class Runtime:
         try:
             self._session = interruptible(make)
         except _runtime_errors() as error:
+            let_through(error)
             POOLS.give_back(more)
             raise EngineRefused(_first_line(error)) from error
         weakref.finalize(self, POOLS.give_back, more)
@@ -123,11 +130,17 @@ class Runtime:
         """Types of the outputs as onnxruntime infers them."""
         return {value.name: value.type for value in self._session.get_outputs()}
 
+    @property
+    def shapes(self) -> dict[str, list[int | str | None]]:
+        """Shapes of the outputs as onnxruntime infers them; [] where it does not, and of scalars."""
+        return {value.name: list(value.shape) for value in self._session.get_outputs()}
+
     def run(self, feed: Mapping[str, Any]) -> list[Any]:
         """Raises ``InputError`` with what onnxruntime said."""
         try:
             return list(self._run(dict(feed)))
         except _runtime_errors() as error:
+            let_through(error)
             raise InputError(
                 "nodes on onnxruntime", _first_line(error), "values that these nodes take"
             ) from error
@@ -203,6 +216,7 @@ class Reference:
         try:
             self._evaluator = ReferenceEvaluator(model, new_ops=list(own))
         except Exception as error:  # NotImplementedError, RuntimeContextError, TypeError ...
+            let_through(error)
             raise nobody_runs(node, told(error)) from error
 
     def run(self, feed: Mapping[str, Any]) -> list[Any]:
@@ -212,6 +226,7 @@ class Reference:
         except KernelError:
             raise
         except Exception as error:  # whatever a NumPy implementation raises on odd input
+            let_through(error)
             raise nobody_runs(self._node, told(error)) from error
         return [_declared(result, kind) for result, kind in zip(results, self._types, strict=True)]
 

@@ -22,7 +22,7 @@ from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
 from onedispatch.operators.plugin.on_host import REFERENCE, engine_of, host_call
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import blamed_on
-from onedispatch.transactions.base.host import kernel_seconds
+from onedispatch.transactions.base.host import kernel_limit, kernel_seconds
 
 Array = np.ndarray[Any, Any]
 
@@ -57,6 +57,10 @@ class OwnKernel:
 
     def compute(self, arrays: Sequence[Array | None]) -> list[Array]:
         """The node's outputs, in the order of the declaration."""
+        with kernel_limit(self._seconds):
+            return self._compute(arrays)
+
+    def _compute(self, arrays: Sequence[Array | None]) -> list[Array]:
         kernel = self._plugin.kernel
         node = self._plugin.node(self._spec(arrays), self._device)
         about = f"node {self._node.name} ({self._node.op_type}) on the host"
@@ -74,10 +78,9 @@ class OwnKernel:
         given = {name: array for name, array in zip(names, arrays, strict=False) if array is not None}
         call = host_call(kernel, node, placement, given, self._device)
         carry()
-        seconds = kernel_seconds(self._seconds)
         with printing(self._node.name) as listener:
             core.run_kernel(
-                kernel.kernel.digest, call.words, call.images, call.scratch_bytes, seconds, *listener
+                kernel.kernel.digest, call.words, call.images, call.scratch_bytes, kernel_seconds(), *listener
             )
         return call.results(kernel.kernel)
 

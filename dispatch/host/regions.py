@@ -119,6 +119,8 @@ class HostRegion:
         known: dict[str, Any] = {name: values[name] for name in self.inputs}
         known.update(self._constants)
         for piece in self._pieces:
+            if isinstance(piece.engine, Reference):
+                self._check(piece.nodes[0], known)
             try:
                 piece.compute(known)
             except InputError as error:  # onnxruntime has kernels that refuse what ONNX allows
@@ -285,6 +287,7 @@ class HostRegion:
             except EngineRefused:
                 pass  # it computes in company only, where its values need not leave onnxruntime
             try:
+                self._check(node, known)
                 self._single(node).compute(known)
             except ModelError:
                 raise error from error.__cause__
@@ -293,6 +296,15 @@ class HostRegion:
         if not found:  # alone every node computes: onnxruntime's fusion is at fault, or chance
             raise error
         return found
+
+    def _check(self, node: Node, known: Mapping[str, Any]) -> None:
+        """What a run knows of a node's inputs, against ONNX's rules; the evaluator has none."""
+        arrays = {
+            name: known[name] for name in node.reads if isinstance(known.get(name), np.ndarray | np.generic)
+        }
+        shaped = {name: replace(self._graph.value(name), shape=x.shape) for name, x in arrays.items()}
+        values, constants = {**self._graph.values, **shaped}, {**self._graph.constants, **arrays}
+        check_nodes(replace(self._graph, values=values, constants=constants), [node])
 
 
 def _insist_on_native(values: Collection[Value], results: Collection[Value]) -> None:

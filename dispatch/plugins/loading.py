@@ -89,7 +89,7 @@ def _read_library(file: Path, batch: Batch, on_conflict: OnConflict) -> tuple[st
     except KernelLibraryError as error:
         if error.status != catalog.TAKEN or on_conflict == "error":
             raise
-        batch.skipped.append(f"all kernels: {error}")
+        batch.skipped.append(f"all kernels: {error.statement()}")
         return ()
     for kernel in blamed(where, str(file), lambda: library.read(file)):
         catalog.add_kernel(kernel)

@@ -65,19 +65,17 @@ def libraries() -> list[Path]:
     return [Path(__file__).with_name("lib$space.so")]
 '''
 
-CPP_FIXTURE = '''\
+CPP_SET_UP = '''\
 HERE = Path(__file__).resolve().parent
 SOURCE, LIBRARY = HERE / "$space.cpp", HERE / "$space" / "lib$space.so"
 
 
-@pytest.fixture(scope="session", autouse=True)
-def library() -> Path:
-    """The library, compiled where it is older than its source."""
+def setUpModule() -> None:
+    """Loads the library, compiled where it is older than its source."""
     if not LIBRARY.exists() or LIBRARY.stat().st_mtime < SOURCE.stat().st_mtime:
         flags = ["-O2", "-std=c++17", "-shared", "-fPIC", f"-I{od.plugins.include_folder()}"]
         subprocess.run(["g++", *flags, str(SOURCE), "-o", str(LIBRARY)], check=True)
     od.plugins.load(LIBRARY)
-    return LIBRARY
 '''
 
 PYTHON = '''\
@@ -106,25 +104,24 @@ class $operator:
 od.maps("$operator", domain="$space")($operator)
 '''
 
-PYTHON_FIXTURE = """\
+PYTHON_SET_UP = """\
 HERE = Path(__file__).resolve().parent
 
 
-@pytest.fixture(scope="session", autouse=True)
-def kernels() -> None:
+def setUpModule() -> None:
     od.plugins.load(HERE / "$space.py")
 """
 
+# By unittest, which is Python's own; pytest runs such classes too.
 TEST = '''\
 """$operator on the simulated array, beside NumPy."""
 
 $imports
 import numpy as np
 import onedispatch as od
-import pytest
 from onnx import ModelProto, TensorProto, helper
 
-$fixture
+$set_up
 
 def model(shape: list[int], dtype: int = TensorProto.FLOAT, **attributes: float) -> ModelProto:
     """z = $operator(x, y)"""
@@ -135,25 +132,46 @@ def model(shape: list[int], dtype: int = TensorProto.FLOAT, **attributes: float)
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-@pytest.mark.parametrize("shape", [[1], [7], [5, 6], [2, 3, 4, 5], [64, 100]], ids=str)
-def test_it_computes_what_numpy_does(shape: list[int]) -> None:
-    rng = np.random.default_rng(0)
-    x, y = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
-    session = od.InferenceSession(model(shape, a=0.5), fallback="error")
-    (z,) = session.run(None, {"x": x, "y": y})
-    np.testing.assert_array_equal(z, np.float32(0.5) * x + y)
-    assert session.last_run.cycles > 0
+class $operator(unittest.TestCase):
+    def check(self, *shape: int) -> None:
+        """It computes what NumPy does."""
+        rng = np.random.default_rng(0)
+        x, y = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
+        session = od.InferenceSession(model(list(shape), a=0.5), fallback="error")
+        (z,) = session.run(None, {"x": x, "y": y})
+        np.testing.assert_array_equal(z, np.float32(0.5) * x + y)
+        self.assertGreater(session.last_run.cycles, 0)
+
+    def test_one_element(self) -> None:
+        self.check(1)
+
+    def test_one_dimension(self) -> None:
+        self.check(7)
+
+    def test_rows(self) -> None:
+        self.check(5, 6)
+
+    def test_four_dimensions(self) -> None:
+        self.check(2, 3, 4, 5)
+
+    def test_many_tiles(self) -> None:
+        self.check(64, 100)
+
+    def test_an_attribute_that_is_left_out_has_its_default(self) -> None:
+        x = np.arange(6, dtype=np.float32)
+        (z,) = od.InferenceSession(model([6]), fallback="error").run(None, {"x": x, "y": x})
+        np.testing.assert_array_equal(z, x + x)
+
+    def test_another_element_type_is_refused(self) -> None:
+        with self.assertRaises(od.KernelError):
+            od.InferenceSession(model([6], TensorProto.INT32), fallback="error")
 
 
-def test_an_attribute_that_is_left_out_has_its_default() -> None:
-    x = np.arange(6, dtype=np.float32)
-    (z,) = od.InferenceSession(model([6]), fallback="error").run(None, {"x": x, "y": x})
-    np.testing.assert_array_equal(z, x + x)
-
-
-def test_another_element_type_is_refused() -> None:
-    with pytest.raises(od.KernelError):
-        od.InferenceSession(model([6], TensorProto.INT32), fallback="error")
+if __name__ == "__main__":
+    result = unittest.main(exit=False).result
+    failed = len(result.failures) + len(result.errors)
+    print(f"{result.testsRun - failed} passed, {failed} failed")
+    sys.exit(bool(failed))
 '''
 
 PROJECT = """\
@@ -203,17 +221,17 @@ def write(name: str, language: str, folder: Path | None = None) -> Written:
         _make_folder(file.parent)
         write_file(file, text.encode())
     build = [_filled(BUILD, words)] if language == "cpp" else []
-    commands = [f"cd {shlex.quote(str(place))}", *build, "python -m pytest", "pip install ."]
+    commands = [f"cd {shlex.quote(str(place))}", *build, f"python test_{space}.py", "pip install ."]
     return Written(tuple(files), tuple(commands))
 
 
 def _cpp(space: str) -> dict[str, str]:
     modules = f'packages = ["{space}"]\npackage-data = {{ {space} = ["*.so"] }}'
-    imports = "import subprocess\nfrom pathlib import Path\n"
+    imports = "import subprocess\nimport sys\nimport unittest\nfrom pathlib import Path\n"
     return {
         "$space.cpp": CPP.replace("$build", BUILD),
         "$space/__init__.py": CPP_PACKAGE,
-        "test_$space.py": TEST.replace("$fixture", CPP_FIXTURE).replace("$imports", imports),
+        "test_$space.py": TEST.replace("$set_up", CPP_SET_UP).replace("$imports", imports),
         "pyproject.toml": PROJECT.replace("$entry", f"{space}:libraries").replace("$modules", modules),
     }
 
@@ -221,8 +239,8 @@ def _cpp(space: str) -> dict[str, str]:
 def _python(space: str) -> dict[str, str]:
     return {
         "$space.py": PYTHON,
-        "test_$space.py": TEST.replace("$fixture", PYTHON_FIXTURE).replace(
-            "$imports", "from pathlib import Path\n"
+        "test_$space.py": TEST.replace("$set_up", PYTHON_SET_UP).replace(
+            "$imports", "import sys\nimport unittest\nfrom pathlib import Path\n"
         ),
         "pyproject.toml": PROJECT.replace("$entry", space).replace("$modules", f'py-modules = ["{space}"]'),
     }

@@ -340,6 +340,12 @@ def _filled(graph: Graph, node: Node) -> bool:
     return not name or (value is not None and bool(np.all(value == 0)))
 
 
+def _of_something(graph: Graph, node: Node) -> bool:
+    """Whether there are elements: of none the result is an infinity, which integers have not."""
+    x = graph.value(node.inputs[0])
+    return not x.is_concrete or 0 not in x.concrete_shape
+
+
 @dataclass(frozen=True)
 class Mover:
     """What moves elements of its data operands, the first ``data`` (-1: all), or picks some of them.
@@ -368,8 +374,8 @@ MOVERS: dict[str, Mover] = {
     "MaxPool": Mover(orders=True),
     "Min": Mover(data=-1, orders=True),
     "Pad": Mover(where=_nothing_between, accepted="padding by 0, or by elements", fills=2),
-    "ReduceMax": Mover(orders=True),
-    "ReduceMin": Mover(orders=True),
+    "ReduceMax": Mover(where=_of_something, accepted="elements", orders=True),
+    "ReduceMin": Mover(where=_of_something, accepted="elements", orders=True),
     "TopK": Mover(orders=True),
     "Resize": Mover(where=_nearest, accepted="mode=nearest inside the tensor"),
 }

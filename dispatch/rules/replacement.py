@@ -45,7 +45,7 @@ def replacement(match: Match) -> Graph | str:
     try:
         writer.write(match.rule.target, output)
     except ModelError as error:
-        return str(error)
+        return error.statement()
     made = {name for node in writer.nodes for name in node.writes}
     reads = dict.fromkeys(n for node in writer.nodes for n in node.reads if n not in made)
     known = {name: graph.constants[name] for name in reads if name in graph.constants}
@@ -109,7 +109,7 @@ def _same(piece: Graph, output: str) -> Graph | str:
     try:
         found = infer_values(replace(piece, values={}, outputs=()), {}, {})
     except ModelError as error:
-        return str(error)
+        return error.statement()
     given = found[output]
     if given.type != wanted.type or (given.is_concrete and given.shape != wanted.shape):
         return f"{given} in place of {wanted}"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from onedispatch.dispatch.compiler.executable import DeviceStep
+from onedispatch.dispatch.compiler.used_kernels import used_kernels
 from onedispatch.transactions import Transaction
 from onedispatch.transactions.base.errors import KernelError
 
@@ -11,8 +12,10 @@ from onedispatch.transactions.base.errors import KernelError
 def blamed(error: KernelError, step: DeviceStep) -> KernelError:
     """``error`` with ``node`` set, and named first in ``where``: that of the operator under way.
 
+    The remedy is about the kernel where it is a custom one: overlay and parameter block are right then.
     Every operator ends with a timer mark of its own, so those before the failing operation tell which it is.
     """
+    _advise(error, step)
     at = getattr(error, "op_index", None)
     if at is None or error.node:
         return error
@@ -23,3 +26,11 @@ def blamed(error: KernelError, step: DeviceStep) -> KernelError:
         error.node = "+".join(under_way.nodes) or under_way.name
         error.where = f"node {error.node!r} ({under_way.op_type}), {error.where}"
     return error
+
+
+def _advise(error: KernelError, step: DeviceStep) -> None:
+    """Writes what to do about a custom kernel into ``error``."""
+    own = next((used for used in used_kernels([step]) if f"{used.name}: " in error.given), None)
+    if own is not None:
+        error.accepted = f"calls that {own.name} computes"
+        error.remedy = f"correct it in {own.origin}: `onedispatch kernel check` runs its members one by one"

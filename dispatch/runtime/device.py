@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from onedispatch.dispatch.base.host_work import HostWork, T, timed
 from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Slot
 from onedispatch.dispatch.frontend.graph import Array
@@ -25,8 +26,8 @@ from onedispatch.dispatch.runtime.prints import PRINT_BYTES, Print, prints_of
 from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
 from onedispatch.dispatch.runtime.trace import trace_of
 from onedispatch.operators.emission.image import Image
-from onedispatch.operators.emission.overlay import overlay_transaction
-from onedispatch.transactions import Device, Xclbin
+from onedispatch.operators.emission.overlay import overlay_xclbin
+from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import KernelError, OneDispatchError, SimulationError
 from onedispatch.transactions.base.phrases import counted
 from onedispatch.transactions.format.spec import KERNEL_ARGUMENT_OFFSET, KERNEL_OPCODE
@@ -72,8 +73,7 @@ class DeviceSession:
         kernel = self._kernels.get(image)
         if kernel is None:
             carry()
-            overlay = Xclbin(self._description.name, {0: overlay_transaction(self._description, image)})
-            binary = core.xclbin(overlay.to_bytes())
+            binary = core.xclbin(overlay_xclbin(self._description, image))
             self._device.register_xclbin(binary)
             context = core.hw_context(self._device, binary.get_uuid())
             kernel = self._kernels[image] = core.kernel(context, binary.get_kernels()[0].get_name())
@@ -90,6 +90,12 @@ class DeviceSession:
     def launch_us(self) -> float:
         """Modelled microseconds of the host per kernel run."""
         return self._description.constant("host.launch_us")
+
+    def repack_seconds(self, slot: Slot) -> float:
+        """Modelled seconds of the host for padding or cutting the rows of a tensor."""
+        row_ns = self._description.constant("host.repack_row_ns")
+        rate = self._description.constant("host.repack_gigabytes_per_second")
+        return slot.rows * row_ns / 1e9 + slot.nbytes / (rate * 1e9)
 
     @property
     def array_hz(self) -> float:
@@ -121,6 +127,7 @@ class LoadedStep:
         self._input, self._output = by_name["in"], by_name["out"]
         self.report: Callable[[], RunReport] | None = None  # of the last run: made when it is asked for
         self.prints: list[Print] = []  # of the last run, as far as it came
+        self._repacked: list[HostWork] = []  # of the last run
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Array]:
         """One kernel run.
@@ -128,11 +135,13 @@ class LoadedStep:
         Raises ``TransactionError`` or ``SimulationError`` when the transaction cannot be run,
         or leaves bytes of an output unwritten.
         """
+        self._repacked = []
         for slot in self._step.inputs:
-            slot.view(_map(self._input))[...] = values[slot.name].reshape(slot.rows, slot.row)
+            rows = values[slot.name].reshape(slot.rows, slot.row)
+            self._copied(slot, partial(np.copyto, slot.view(_map(self._input)), rows))
         if self._step.sizes[0]:
             self._input.sync(_TO_DEVICE)
-        self._execute(_CANARIES[0])
+        report = self._execute(_CANARIES[0])
         suspects = self._unwritten(_CANARIES[0])
         if suspects:  # deterministic, so a second run tells a coincidence from an omission
             self._execute(_CANARIES[1])
@@ -140,9 +149,24 @@ class LoadedStep:
             if missing:
                 self._session.reset(self._step.image)
                 raise _not_written(missing)
-        return {slot.name: _read(slot, _map(self._output)) for slot in self._step.outputs}
+        outputs = {
+            slot.name: self._copied(slot, partial(_read, slot, _map(self._output)))
+            for slot in self._step.outputs
+        }
+        self.report = partial(_with_host_work, report, tuple(self._repacked))
+        return outputs
 
-    def _execute(self, canary: np.uint32) -> None:
+    def _copied(self, slot: Slot, copy: Callable[[], T]) -> T:
+        """What ``copy`` returns; where rows are padded in device memory, the report lists it as repacking."""
+        if not slot.is_padded:
+            return copy()
+        result, seconds = timed(copy)
+        self._repacked.append(
+            HostWork("repack", slot.name, seconds, self._session.repack_seconds(slot), slot.nbytes)
+        )
+        return result
+
+    def _execute(self, canary: np.uint32) -> Callable[[], RunReport]:
         image = _map(self._output)
         for slot in self._step.outputs:
             image[slot.offset : slot.offset + slot.nbytes].view(np.uint32)[...] = canary
@@ -164,7 +188,7 @@ class LoadedStep:
             raise SimulationError("the kernel run", f"state {state}", "ERT_CMD_STATE_COMPLETED")
         self._output.sync(_FROM_DEVICE)
         session = self._session
-        self.report = partial(_told, run, self._step, session.launch_us, session.array_hz, tuple(self.prints))
+        return partial(_told, run, self._step, session.launch_us, session.array_hz, tuple(self.prints))
 
     def _unwritten(self, canary: np.uint32) -> list[Slot]:
         image = _map(self._output)
@@ -188,6 +212,10 @@ def _fill(buffer: Any, data: Array) -> None:
     if data.size:
         _map(buffer)[: data.size] = data
         buffer.sync(_TO_DEVICE, data.size, 0)
+
+
+def _with_host_work(report: Callable[[], RunReport], work: tuple[HostWork, ...]) -> RunReport:
+    return replace(report(), host_work=work)
 
 
 def _read(slot: Slot, image: Array) -> Array:
@@ -232,7 +260,9 @@ def _report(raw: Mapping[str, Any], step: DeviceStep, launch_us: float) -> RunRe
             reloads.append(ReloadReport(index, since(load.timer), load.nbytes, load.kernels))
         if index < len(step.ops):
             op = step.ops[index]
-            rows.append(OpReport(op.name, op.op_type, op.nodes, since(op.timer), schedule=op.schedule))
+            rows.append(
+                OpReport(op.name, op.op_type, op.nodes, since(op.timer), 0, op.schedule, op.work_basis)
+            )
     return RunReport(
         1,
         raw["cycles"],

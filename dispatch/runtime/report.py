@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.runtime.prints import Print
 from onedispatch.dispatch.runtime.trace import Trace
 from onedispatch.transactions.base.phrases import counted
@@ -17,7 +18,9 @@ class OpReport:
     """One device operator of a run.
 
     ``cycles`` are cycles of the array's clock; ``schedule`` is one line per loop nest: tiles,
-    mapping to the array, and how many cores work, with the reason where some do not.
+    mapping to the array, and how many cores work, with the reason where some do not. ``work_basis`` says of
+    a custom kernel where its cost comes from: work that it ``declared``, operations of its Python body that
+    were ``counted``, or ``assumed`` (an operation for each element that it touches).
     """
 
     name: str
@@ -26,6 +29,7 @@ class OpReport:
     cycles: int
     dispatch: int = 0
     schedule: tuple[str, ...] = ()
+    work_basis: str = ""
 
     @property
     def cores(self) -> str:
@@ -70,6 +74,9 @@ class RunReport:
         program_bytes: of each core's program memory, what was used at most.
         prints: what kernels printed, by operator, core and sequence.
         trace: kernel calls, where the session traces them.
+        host_work: what the host did for this run beside launching it, in order: executables compiled, sizes
+            computed from values of the run, rows padded or cut, nodes that do not map. A run of a model that
+            lives on the device, of shapes seen before and rows of whole words, has none.
     """
 
     dispatches: int
@@ -86,6 +93,13 @@ class RunReport:
     program_bytes: int = 0
     prints: Sequence[Print] = ()
     trace: Trace | None = None
+    host_work: Sequence[HostWork] = ()
+
+    @property
+    def repack_seconds(self) -> float:
+        """Modelled seconds that the host spends on padding and cutting rows of narrow types (constants
+        ``host.repack_*`` of the device description), beside ``seconds`` and ``launch_seconds``."""
+        return sum(work.modelled_seconds for work in self.host_work)
 
     @property
     def reload_cycles(self) -> int:
@@ -95,13 +109,14 @@ class RunReport:
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as JSON takes it; of a trace, its sums."""
         trace = None if self.trace is None else [asdict(one) for one in self.trace.kernels]
-        return asdict(replace(self, trace=None)) | {"trace": trace}
+        return asdict(replace(self, trace=None)) | {"trace": trace, "repack_seconds": self.repack_seconds}
 
     def __str__(self) -> str:
         lines = [
             f"dispatches      {self.dispatches}",
             f"modelled time   {self.seconds * 1e3:.3f} ms ({self.cycles:,} cycles)",
             f"host launch     {self.launch_seconds * 1e3:.3f} ms",
+            *([f"host repacking  {self.repack_seconds * 1e3:.3f} ms"] if self.repack_seconds else []),
             f"DDR read        {counted(self.ddr_bytes_read, 'byte')}",
             f"DDR written     {counted(self.ddr_bytes_written, 'byte')}",
             f"DDR bursts      {counted(self.ddr_burst_bytes, 'byte')}",
@@ -114,15 +129,23 @@ class RunReport:
             lines.append(f"printed         {counted(len(self.prints), 'line')}")
         if self.host_seconds:
             lines.append(f"host regions    {self.host_seconds * 1e3:.3f} ms of wall clock")
+        lines += [
+            f"host {work.kind:<10} {work.seconds * 1e3:.3f} ms of wall clock: {work.what}"
+            for work in self.host_work
+        ]
         if self.ops:
             lines += ["", *_table(self.ops, self.reloads, self.cycles)]
         return "\n".join(lines)
 
 
+def _kind(op: OpReport) -> str:
+    return f"{op.op_type} (work assumed)" if op.work_basis == "assumed" else op.op_type
+
+
 def _table(ops: Sequence[OpReport], reloads: Sequence[ReloadReport], total: int) -> list[str]:
     """A line for each operator, and for each reload where it came."""
     head = ("op", "kind", "cycles", "share", "cores")
-    lined = [(float(at), op.name, op.op_type, op.cycles, op.cores) for at, op in enumerate(ops)]
+    lined = [(float(at), op.name, _kind(op), op.cycles, op.cores) for at, op in enumerate(ops)]
     lined += [
         (r.before - 0.5, "", "reload", r.cycles, f"{counted(r.nbytes, 'byte')} into each: {r.kernels}")
         for r in reloads

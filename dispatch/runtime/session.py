@@ -3,21 +3,24 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import sys
 import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from onedispatch.dispatch.artifact import model as models
+from onedispatch.dispatch.artifact.loading import opened
+from onedispatch.dispatch.artifact.options import CompileOptions
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.forks import ForkLock
-from onedispatch.dispatch.base.precisions import EXACT
+from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep, NodePlacement
 from onedispatch.dispatch.frontend.graph import Dimension, Graph, Value
 from onedispatch.dispatch.host.printed import listening
@@ -26,7 +29,6 @@ from onedispatch.dispatch.runtime.feeds import as_array, as_value
 from onedispatch.dispatch.runtime.prints import Print, Sink, check_options, hand_out, lines_of
 from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
 from onedispatch.dispatch.runtime.trace import check_option, joined
-from onedispatch.transactions import find_device
 from onedispatch.transactions.base import host
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import DeviceError, InputError
@@ -62,27 +64,16 @@ class _Loaded:
         self.runners: list[LoadedStep | HostRegion | None] = [None] * len(executable.steps)
 
 
-def _check_compiled_for(model: models.CompiledModel, device: DeviceName, precision: str) -> None:
-    """Raises ``InputError`` where what is asked for is neither the default nor what the model has."""
-    chosen = find_device(device)
-    if device != "npu2" and chosen != model.target:
-        raise InputError(
-            "device", repr(device), f"{model.device!r} as it was when the model was compiled for it"
-        )
-    if precision not in (EXACT, model.precision):
-        given = f"{model.precision!r}, which the model was compiled for"
-        raise InputError("precision", repr(precision), given, "compile the ONNX model again")
-
-
 class InferenceSession:
     """Runs a model on a simulated NPU.
 
     Args:
-        model: a path, the bytes of an ONNX model, an onnx.ModelProto, or a CompiledModel.
-        device: a name of ``onedispatch.devices()``; a CompiledModel brings its own.
-        precision: ``"fp32"`` computes what the model says, ``"bf16"`` its float32 tensors in bfloat16: see
-            ``compile``; a CompiledModel brings its own.
-        fallback: ``"cpu"`` runs nodes that do not map on the host, ``"error"`` refuses them.
+        model: the path or the bytes of an ONNX model or of a file of ``CompiledModel.save``, an
+            onnx.ModelProto, or a CompiledModel.
+        device: a name of ``onedispatch.devices()``, "npu2" by default.
+        precision: ``"fp32"``, the default, computes what the model says, ``"bf16"`` its float32 tensors in
+            bfloat16: see ``compile``.
+        fallback: ``"cpu"``, the default, runs nodes that do not map on the host, ``"error"`` refuses them.
         threads: host threads for the simulation and for host regions; None lets each choose.
         shapes: concrete shapes for inputs with symbolic dimensions, to compile at once.
         cache_size: executables kept for models whose shapes vary.
@@ -91,8 +82,13 @@ class InferenceSession:
             with ``KernelTimeoutError``; None: ``ONEDISPATCH_KERNEL_SECONDS`` of the environment, or 60.
         check: ``"access"`` runs every node of a kernel from outside member by member first, in a child
             process, on the inputs that it has in the run: slow, for authors of kernels. See ``findings``.
+            The model is compiled and run in a child first, so that a kernel that crashes, or ends its
+            process, is an error there and not the end of this process.
+        check_seconds: what a check may take in all.
         cast_policy: ``"f32"`` has kernels from outside compute in f32 what they have no element type for.
         sums: ``"narrow"`` has products keep sums in the type of their results between steps: see ``compile``.
+            A compiled model was made with its own device, precision, fallback, cast_policy and sums: others
+            are refused.
         print: where lines that kernels print go, beside ``last_run.prints`` and the logger
             ``onedispatch.print``: ``"report"`` nowhere, ``"stdout"`` there, too; None: kernels print into
             nothing, which takes no modelled time.
@@ -111,9 +107,9 @@ class InferenceSession:
     def __init__(
         self,
         model: ModelLike | models.CompiledModel,
-        device: DeviceName = "npu2",
-        precision: str = EXACT,
-        fallback: str = "cpu",
+        device: DeviceName | None = None,
+        precision: str | None = None,
+        fallback: str | None = None,
         threads: int | None = None,
         *,
         shapes: Mapping[str, Sequence[int]] | None = None,
@@ -121,8 +117,9 @@ class InferenceSession:
         plugins: Sequence[str | os.PathLike[str]] | None = None,
         kernel_seconds: float | None = None,
         check: str | None = None,
-        cast_policy: str = "error",
-        sums: str = "exact",
+        check_seconds: float = host.CHECK_SECONDS,
+        cast_policy: str | None = None,
+        sums: str | None = None,
         print: Sink = "report",
         print_bytes: int | None = None,
         trace: bool | int = False,
@@ -133,38 +130,60 @@ class InferenceSession:
         self._findings: tuple[Finding, ...] = ()
         self._graph: Graph | None = None  # what is checked
         discovery.use(plugins)
-        if isinstance(model, models.CompiledModel):
-            models.check_options(precision, fallback, cast_policy, sums)
-            _check_compiled_for(model, device, precision)
-            model.check_kernels("the compiled model")
-            self._model = model
-            self._owned = False
-        else:
-            self._model = models.compile_model(
-                model,
-                device,
-                precision,
-                fallback,
-                shapes=shapes,
-                cache_size=cache_size,
-                cast_policy=cast_policy,
-                sums=sums,
-            )
-            self._owned = True
-        if self._check is not None:
-            self._graph = self._model.source if model is self._model else models.imported(model)  # type: ignore[arg-type]
+        self._check_seconds = host.seconds_of("check_seconds", check_seconds)
+        options = CompileOptions(device, precision, fallback, cast_policy, sums)
+        self._model = self._prepared(model, options, shapes, cache_size)
         self._threads = threads
         self._prints = print
         self._printed: list[Print] = []
         self._print_bytes = check_options(print, print_bytes)
         self._traced_calls = check_option(trace)
         self._lock = ForkLock()
-        self._running = False
         self._device: DeviceSession | None = None
         self._loaded: OrderedDict[str, _Loaded] = OrderedDict()
         self._last_run: Callable[[], RunReport] | None = None
         self._inputs = {v.name: v for v in self._model.inputs}
         self._outputs = {v.name: index for index, v in enumerate(self._model.outputs)}
+
+    def _prepared(
+        self,
+        model: ModelLike | models.CompiledModel,
+        options: CompileOptions,
+        shapes: Mapping[str, Sequence[int]] | None,
+        cache_size: int,
+    ) -> models.CompiledModel:
+        """The model, compiled; with check mode in a child first."""
+        compiled = model if isinstance(model, models.CompiledModel) else opened(model)
+
+        def prepared() -> models.CompiledModel:
+            if compiled is None:
+                more = {"shapes": shapes, "cache_size": cache_size}
+                return models.compile_model(model, **options.given, **more)  # type: ignore[arg-type]
+            options.require(compiled)
+            compiled.check_kernels("the compiled model")
+            compiled.prepare(shapes)
+            return compiled
+
+        with host.kernel_limit(self._kernel_seconds):
+            if self._check is not None:
+                self._graph = compiled.source if compiled is not None else models.imported(model)  # type: ignore[arg-type]
+                self._check_compile(prepared)
+            return prepared()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the model and the options; the new session has run nothing yet."""
+        if self._check is not None:
+            given = f"a session with check={self._check!r}"
+            remedy = "make it where it is used: it keeps the graph that it checks"
+            raise InputError("pickle of an InferenceSession", given, "a session without check=", remedy)
+        options: dict[str, Any] = {
+            "threads": self._threads,
+            "kernel_seconds": self._kernel_seconds,
+            "print": self._prints,
+            "print_bytes": self._print_bytes if self._prints is not None else None,
+            "trace": self._traced_calls,
+        }
+        return partial(InferenceSession, **options), (self._model,)
 
     # -- what the model is -----------------------------------------------------------------
 
@@ -186,13 +205,13 @@ class InferenceSession:
     @property
     @public
     def placement(self) -> list[NodePlacement]:
-        """Where every node runs; empty until the first run where shapes are still open.
+        """Where every node runs, for the shapes used last.
 
         Reasons of nodes on the host end with the engine that computes them, and why it is not
-        onnxruntime where it is another one.
+        onnxruntime where it is another one. Raises ``InputError`` until the first run where shapes are still
+        open, or values of inputs decide them.
         """
-        latest = self._model.latest
-        return [] if latest is None else self.placed(*latest)
+        return self.placed(*self._model.used_last())
 
     @public
     def placed(self, key: str, executable: Executable) -> list[NodePlacement]:
@@ -251,14 +270,15 @@ class InferenceSession:
         if self._check is not None:
             self._check_nodes(feed)
         with self._lock.guard:
-            key, executable = self._model.executable(shapes, feed)
-            with self._turn():
-                loaded = self._load(key, executable)
-                values: dict[str, Any] = {**feed, **executable.constants}
-                self._printed = []
-                reports = [self._step(runner, values) for runner in list(self._runners(loaded))]
+            self._take_turn()
+            with host.kernel_limit(self._kernel_seconds):
+                key, executable, work = self._model.prepared(shapes, feed)
+            loaded = self._load(key, executable)
+            values: dict[str, Any] = {**feed, **executable.constants}
+            self._printed = []
+            reports = [self._step(runner, values) for runner in list(self._runners(loaded))]
             # Made when it is asked for: few ask.
-            self._last_run = cache(partial(_summary, reports, time.perf_counter() - start))
+            self._last_run = cache(partial(_summary, reports, work, time.perf_counter() - start))
             return [values[executable.sources[index]] for index in indices]
 
     def checked(self, input_feed: Mapping[str, Any], options: Options) -> Told:
@@ -270,12 +290,19 @@ class InferenceSession:
 
         return check_run(self._model, self._graph, self._checked(input_feed)[0], self._values, options)
 
+    def _check_compile(self, compile: Callable[[], object]) -> None:
+        from onedispatch.dispatch.check.model import check_compile, custom_nodes
+
+        if self._graph is not None and custom_nodes(self._graph):
+            check_compile(compile, self._check_seconds)
+
     def _check_nodes(self, feed: Mapping[str, Any]) -> None:
         """Before a run, so that its report is that of the run alone."""
         from onedispatch.dispatch.check.model import check_run, raise_failed
         from onedispatch.operators.plugin.check import Options
 
-        told = check_run(self._model, self._graph, feed, self._values, Options(seconds=self._kernel_seconds))
+        options = Options(seconds=self._kernel_seconds, limit=self._check_seconds)
+        told = check_run(self._model, self._graph, feed, self._values, options)
         self._findings = tuple(told.findings)
         raise_failed(told)
 
@@ -284,24 +311,24 @@ class InferenceSession:
         session = InferenceSession(model, threads=self._threads, kernel_seconds=self._kernel_seconds)
         return session.run(None, feed)
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """The use of the buffers, under the lock; a signal handler may come back with it held."""
+    def _take_turn(self) -> None:
+        """Under the lock, which a signal handler passes too that interrupts a run of its own thread.
+
+        The stack says whether it does: a mark that a run leaves could outlive one that a handler ended.
+        """
         if self._lock.take_lost():  # a thread of the parent was running when this process was forked
-            self._running, self._device = False, None
+            self._device = None
             self._loaded.clear()
-        if self._running:
-            raise DeviceError(
-                "InferenceSession.run",
-                "a run while one of the same session is under way on this thread",
-                "one run after the other",
-                "start no run of it from a signal handler",
-            )
-        try:
-            self._running = True
-            yield
-        finally:
-            self._running = False
+        frame = sys._getframe(1).f_back
+        while frame is not None:
+            if frame.f_code is _RUN and frame.f_locals["self"] is self:
+                raise DeviceError(
+                    "InferenceSession.run",
+                    "a run while one of the same session is under way on this thread",
+                    "one run after the other",
+                    "start no run of it from a signal handler",
+                )
+            frame = frame.f_back
 
     def _step(self, runner: LoadedStep | HostRegion, values: dict[str, Any]) -> Callable[[], RunReport]:
         start = time.perf_counter()
@@ -320,7 +347,9 @@ class InferenceSession:
         moved: list[str] = getattr(runner, "moved", [])
         while moved:
             warnings.warn(moved.pop(), RuntimeWarning, stacklevel=4)
-        took = RunReport(0, 0, 0.0, host_seconds=time.perf_counter() - start, prints=printed)
+        seconds = time.perf_counter() - start
+        work = HostWork("region", ", ".join(getattr(runner, "engines", ())), seconds)
+        took = RunReport(0, 0, 0.0, host_seconds=seconds, prints=printed, host_work=(work,))
         return lambda: took
 
     def _load(self, key: str, executable: Executable) -> _Loaded:
@@ -397,7 +426,10 @@ class InferenceSession:
         return arrays, shapes
 
 
-def _summary(told: Sequence[Callable[[], RunReport]], wall: float) -> RunReport:
+_RUN = inspect.unwrap(InferenceSession.run).__code__
+
+
+def _summary(told: Sequence[Callable[[], RunReport]], work: Sequence[HostWork], wall: float) -> RunReport:
     """All steps of a run as one report; dispatches are counted through."""
     reports = [report() for report in told]
     ops: list[OpReport] = []
@@ -431,4 +463,5 @@ def _summary(told: Sequence[Callable[[], RunReport]], wall: float) -> RunReport:
         joined(
             zip(accumulate((r.cycles for r in reports), initial=0), (r.trace for r in reports), strict=False)
         ),
+        (*work, *(one for report in reports for one in report.host_work)),
     )

@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run beside the same model on the host, as it says, value by value: where does it go astray?
+"""A run beside onnxruntime: its outputs first, then value by value, to find where it goes astray.
 
-Compared are the values that the device, or a host region, really makes: what lies inside an operator that
-several nodes became is never rounded, and has no row of its own. So the model that is looked at is the one
-that runs, merges and all; the values only leave it too.
+Outputs are compared with those of onnxruntime on the model itself, with its default options, as users run it.
+Compared inside are the values that the device, or a host region, really makes: what is inside an operator
+that several nodes became is never rounded, and has no row of its own. On both sides these values are outputs
+too. onnxruntime optimises here as well: without that it computes groups of DequantizeLinear, an operator and
+QuantizeLinear in floats, and integers would differ that its users never see.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from onnx import ModelProto
 
 from onedispatch.dispatch.artifact.model import CompiledModel, bind_shapes
 from onedispatch.dispatch.compiler.compiler import prepared
@@ -20,10 +24,14 @@ from onedispatch.dispatch.compiler.custom import CustomNodes
 from onedispatch.dispatch.compiler.fold import deciding_inputs, specialise
 from onedispatch.dispatch.compiler.mapping import map_graph
 from onedispatch.dispatch.compiler.precision import narrow_name
-from onedispatch.dispatch.frontend.graph import Array, Graph, Node
+from onedispatch.dispatch.frontend.graph import Array, Graph
+from onedispatch.dispatch.host.engines import RUNTIME, EngineRefused, Runtime
 from onedispatch.dispatch.host.regions import HostRegion
 from onedispatch.dispatch.runtime.session import InferenceSession
-from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.errors import InputError, statement_of
+
+if TYPE_CHECKING:
+    from onedispatch.dispatch.frontend.importer import ModelLike
 
 
 @dataclass(frozen=True)
@@ -48,46 +56,90 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every value, in the order in which nodes run; those beyond ``threshold`` diverge."""
+    """The outputs, and every value in the order in which nodes run; those beyond ``threshold`` diverge."""
 
     precision: str
     threshold: float
     rows: tuple[Difference, ...]
+    outputs: tuple[Difference, ...] = ()
+    beside: str = RUNTIME  # what computed the outputs that ours are compared with
 
     @property
     def first(self) -> Difference | None:
-        return next((row for row in self.rows if row.diverges), None)
+        """The first value that diverges; an output where no value inside does."""
+        return next((row for row in (*self.rows, *self.outputs) if row.diverges), None)
 
     def as_dict(self) -> dict[str, Any]:
         first = self.first
         return {
             "precision": self.precision,
             "threshold": self.threshold,
+            "diverges": first is not None,
             "first": None if first is None else first.node,
+            "outputs_beside": self.beside,
+            "outputs": [asdict(row) for row in self.outputs],
             "rows": [asdict(row) for row in self.rows],
         }
 
 
 def compare(
+    model: ModelLike,
     graph: Graph,
     feed: Mapping[str, Array],
+    answers: Sequence[Any],
     like: CompiledModel,
     *,
     threshold: float,
     threads: int | None = None,
     kernel_seconds: float | None = None,
 ) -> Comparison:
-    """``graph`` on ``feed``, compiled as ``like`` is, beside itself on the host, which computes what it says.
+    """Compares a run of ``model``, compiled as ``like`` is, with onnxruntime.
 
-    ``threshold`` is a share of a value's largest number there. Raises ``InputError`` for one that is not
-    above 0, and what compiling and running raise.
+    Args:
+        graph: what was imported of ``model``.
+        answers: the outputs that the run gave for ``feed``.
+        threshold: a share of a value's largest number on onnxruntime.
+
+    Raises ``InputError`` for a threshold that is not above 0, and what compiling and running raise.
     """
     if not 0 < threshold < np.inf:
         raise InputError("threshold", f"{threshold:g}", "a number above 0")
     graph = _with_types(graph, feed, like)
-    named = _compared(graph, feed, like)
     made = {name: node for node in graph.nodes for name in node.writes}
-    results = tuple(graph.value(name) for name in named)
+
+    def host(names: Sequence[str]) -> dict[str, Any]:
+        region = HostRegion(
+            graph, graph.nodes, names, threads, device=like.target, kernel_seconds=kernel_seconds
+        )
+        return region.run(feed)
+
+    def difference(name: str, nodes: tuple[str, ...], mine: Any, theirs: Any) -> Difference:
+        node = made.get(name)
+        ends = (node.name, node.op_type) if node is not None else ("", "")
+        return _difference(ends, nodes, name, np.asarray(mine), np.asarray(theirs), threshold)
+
+    named = _compared(graph, feed, like)
+    inside, theirs = _inside(graph, set(named)), host(named)
+    ours = _values(graph, named, feed, like, threads, kernel_seconds)
+    rows = [difference(name, inside[name], ours[name], theirs[name]) for name in named]
+    wanted = {
+        name: answer for name, answer in zip(graph.output_names, answers, strict=True) if _numbers(answer)
+    }
+    beside, expected = _as_users_run(model, list(wanted), feed, threads, host)
+    outputs = [difference(name, (), answer, expected[name]) for name, answer in wanted.items()]
+    return Comparison(like.precision, threshold, tuple(rows), tuple(outputs), beside)
+
+
+def _values(
+    graph: Graph,
+    names: Sequence[str],
+    feed: Mapping[str, Array],
+    like: CompiledModel,
+    threads: int | None,
+    kernel_seconds: float | None,
+) -> dict[str, Any]:
+    """The values ``names`` of ``graph``, compiled as ``like`` is with them as outputs."""
+    results = tuple(graph.value(name) for name in names)
     probe = CompiledModel(
         like.target,
         like.precision,
@@ -101,17 +153,35 @@ def compare(
         sums=like.sums,
     )
     session = InferenceSession(probe, threads=threads, kernel_seconds=kernel_seconds)
-    ours = session.run(None, feed)
-    host = HostRegion(
-        graph, graph.nodes, named, threads, optimise=False, device=like.target, kernel_seconds=kernel_seconds
-    )
-    theirs = host.run(feed)
-    inside = _inside(graph, set(named))
-    rows = (
-        _difference(made[name], inside[name], name, np.asarray(mine), np.asarray(theirs[name]), threshold)
-        for name, mine in zip(named, ours, strict=True)
-    )
-    return Comparison(like.precision, threshold, tuple(rows))
+    return dict(zip(names, session.run(None, feed), strict=True))
+
+
+def _as_users_run(
+    model: ModelLike,
+    names: list[str],
+    feed: Mapping[str, Array],
+    threads: int | None,
+    host: Callable[[Sequence[str]], dict[str, Any]],
+) -> tuple[str, dict[str, Any]]:
+    """The outputs of a plain onnxruntime session, or of the host's engines where there is none, and which."""
+    try:
+        found = Runtime(_plain(model), names, threads, None, True).run(feed)
+        return RUNTIME, dict(zip(names, found, strict=True))
+    except (EngineRefused, InputError) as error:
+        return f"the host's engines, since onnxruntime does not run the model: {statement_of(error)}", host(
+            names
+        )
+
+
+def _plain(model: ModelLike) -> str | bytes:
+    """What onnxruntime opens: a path as text, or bytes."""
+    if isinstance(model, ModelProto):
+        return bytes(model.SerializeToString())
+    return os.fspath(model) if isinstance(model, str | os.PathLike) else bytes(model)
+
+
+def _numbers(answer: Any) -> bool:
+    return isinstance(answer, np.ndarray) and not answer.dtype.hasobject
 
 
 Known = tuple[dict[str, tuple[int, ...]], dict[str, Array]]
@@ -166,7 +236,7 @@ def _inside(graph: Graph, named: set[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _difference(
-    node: Node, nodes: tuple[str, ...], name: str, mine: Array, theirs: Array, bound: float
+    maker: tuple[str, str], nodes: tuple[str, ...], name: str, mine: Array, theirs: Array, bound: float
 ) -> Difference:
     a, b = mine.astype(np.float64), theirs.astype(np.float64)
     known = np.isfinite(b)
@@ -177,5 +247,6 @@ def _difference(
     error = float(np.abs(a[known] - b[known]).max(initial=0.0)) if alike else np.inf
     relative = error / largest if largest else (0.0 if error == 0 else np.inf)
     shape = tuple(int(size) for size in mine.shape)
-    ends = node.name, node.op_type, nodes, name, str(theirs.dtype), shape
-    return Difference(*ends, error, relative, largest, relative > bound)
+    return Difference(
+        *maker, nodes, name, str(theirs.dtype), shape, error, relative, largest, relative > bound
+    )

@@ -10,17 +10,22 @@ states the rules for what the overlay would have set up.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from onedispatch.dispatch.base.native import core
 from onedispatch.transactions import ControlPackets, Transaction
+from onedispatch.transactions.analysis import effects
+from onedispatch.transactions.analysis.unqueued import UnqueuedBds
 from onedispatch.transactions.base.errors import InputError, TransactionError
+from onedispatch.transactions.base.files import read_file
 from onedispatch.transactions.base.phrases import counted
-from onedispatch.transactions.machine.device import device_names, find_device
+from onedispatch.transactions.machine.device import Device, device_names, find_device
 from onedispatch.transactions.packets.control_overlay import control_overlay, usual_tiles
 from onedispatch.transactions.packets.control_packets import TileMap
+from onedispatch.transactions.packets.merge import merged
 from onedispatch.transactions.packets.packet import Patch
 
 _FURTHEST = 1 << 31  # byte of an argument at which packets may start
@@ -39,20 +44,20 @@ class Packets:
     patches: tuple[Patch, ...] = ()
     tiles: TileMap | None = None
     base: int = 0
+    control: ControlPackets | None = None  # as they were read
 
     @classmethod
     def of(cls, control: ControlPackets, argument: int | None = None) -> Packets:
         """Packets that have been read; in another argument than they say if it is given."""
         given = control.argument if argument is None else argument
-        return cls(control.to_bytes(), given, control.patches, control.tiles(), control.base)
+        return cls(control.to_bytes(), given, control.patches, control.tiles(), control.base, control)
 
-    def routes(self, device: str) -> bytes:
+    def routes(self, found: Device) -> bytes:
         """The part of an overlay that they need: a transaction that lays their routes.
 
         Raises:
-            InputError: packets for tiles that ``device`` does not have, or beyond what slots tell apart.
+            InputError: packets for tiles that the device does not have, or beyond what slots tell apart.
         """
-        found = find_device(device)
         try:
             tiles = self.tiles if self.tiles is not None else ControlPackets.from_bytes(self.data).tiles()
         except TransactionError:
@@ -60,7 +65,7 @@ class Packets:
         try:
             return control_overlay(found, tiles)
         except TransactionError as error:
-            raise InputError("control packets", str(error), f"tiles of {device}") from error
+            raise InputError("control packets", error.statement(), f"tiles of {found.name}") from error
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,18 @@ class Unfinished:
 
 
 @dataclass(frozen=True)
+class Unqueued:
+    """A descriptor that operation ``op_index`` writes and no task runs; ``spare``: others of its row run."""
+
+    place: Place
+    bd: int
+    op_index: int
+    argument: int | None  # that was patched into it
+    spare: bool
+    why: str
+
+
+@dataclass(frozen=True)
 class Stop:
     """Where and why a replay did not reach the end of the transaction."""
 
@@ -127,7 +144,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """``finished``: every operation was executed. ``complete``: and every task ended."""
+    """``finished``: every operation was executed. ``complete``: every task ended too, and none is lost."""
 
     device: str
     finished: bool
@@ -146,28 +163,35 @@ class ReplayReport:
     assumptions: list[Assumption]
     unfinished: list[Unfinished]
     stop: Stop | None
+    unqueued: list[Unqueued] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
-        return self.finished and not self.unfinished and self.stop is None
+        return self.finished and not self.unfinished and self.stop is None and not self.lost
+
+    @property
+    def lost(self) -> list[Unqueued]:
+        """Descriptors without a task that are not spare: what they would move stays where it is."""
+        return [one for one in self.unqueued if not one.spare]
 
     @property
     def verdict(self) -> str:
         """One line: what came of it."""
         if self.stop is not None:
             return f"stopped at operation {self.stop.op_index}: {self.stop.kind}"
-        if not self.unfinished:
+        if not self.unfinished and not self.lost:
             return "ran to the end"
         endless = sum(task.moving for task in self.unfinished)
         waiting = len(self.unfinished) - endless
         parts = [f"{counted(endless, 'task')} without an end"] if endless else []
         parts += [f"{counted(waiting, 'task')} waiting"] if waiting else []
+        parts += [f"{counted(len(self.lost), 'descriptor')} never queued"] if self.lost else []
         return f"ran to the end; left: {', '.join(parts)}"
 
 
 def replay(
     transaction: bytes | Transaction,
-    device: str | None = None,
+    device: str | Device | None = None,
     packets: Packets | None = None,
     event_limit: int | None = None,
 ) -> ReplayReport:
@@ -181,20 +205,35 @@ def replay(
     """
     if isinstance(transaction, Transaction):
         transaction = transaction.to_bytes()
-    name = device or _device_of(transaction)
-    handle = core.device.from_description(find_device(name).description())
+    target = device if isinstance(device, Device) else find_device(device or _device_of(transaction))
+    name = device if isinstance(device, str) else target.name
+    handle = core.device.from_description(target.description())
     if event_limit is not None:
         handle.set_event_limit(event_limit)
     if packets is None:
-        return _report(name, core.replay(handle, transaction))
-    base, routes = packets.base, packets.routes(name)
+        return _report(name, core.replay(handle, transaction), _unqueued(transaction, None))
+    base, routes = packets.base, packets.routes(target)
     if base % 4 or not 0 <= base < _FURTHEST:
         raise InputError(
             "control packets", f"byte {base}", f"multiples of 4 below {_FURTHEST}", "see the JSON"
         )
     patches = [(p.offset, p.argument, p.bo_offset, p.adds) for p in packets.patches]
     raw = core.replay(handle, transaction, packets.data, packets.argument, patches, routes, base)
-    return _report(name, raw)
+    return _report(name, raw, _unqueued(transaction, packets))
+
+
+def _unqueued(data: bytes, packets: Packets | None) -> list[Unqueued]:
+    """What the simulator cannot see: no channel ever heard of these descriptors."""
+    transaction, found = Transaction.from_bytes(data), UnqueuedBds()
+    if packets is not None and packets.control is not None:
+        # Without what the packets write where they cannot be followed; the run says what came of them.
+        with suppress(TransactionError):
+            transaction = merged(transaction, packets.control, packets.argument).transaction
+    for event in effects.events(transaction):
+        found.follow(event)
+    return [
+        Unqueued(Place(*one.tile), one.bd, one.op, one.argument, one.spare, str(one)) for one in found.end()
+    ]
 
 
 def read_control(path: Path) -> ControlPackets:
@@ -204,15 +243,14 @@ def read_control(path: Path) -> ControlPackets:
         InputError: a file that cannot be read, or holds something else.
     """
     meta = path.with_name(path.stem + "_meta.json")
-    try:
-        data = path.read_bytes()
-        described = meta.read_bytes() if meta.exists() else None
-    except OSError as error:
-        raise InputError(str(path), str(error), "control packets, and their JSON if any") from error
+    accepted = "control packets, and their JSON if any"
+    data = read_file(path, InputError, accepted)
+    described = read_file(meta, InputError, accepted) if meta.exists() else None
     try:
         return ControlPackets.from_bytes(data, described)
     except TransactionError as error:
-        raise InputError(str(path), str(error), "whole packets, and AMD's description of patches") from error
+        accepted = "whole packets, and AMD's description of patches"
+        raise InputError(str(path), error.statement(), accepted, error.remedy) from error
 
 
 def read_packets(path: Path, argument: int | None = None) -> Packets:
@@ -243,7 +281,7 @@ def _place(raw: Mapping[str, Any]) -> Place:
     return Place(raw["column"], raw["row"])
 
 
-def _report(device: str, raw: Mapping[str, Any]) -> ReplayReport:
+def _report(device: str, raw: Mapping[str, Any], unqueued: list[Unqueued]) -> ReplayReport:
     stop = raw["stop"]
     return ReplayReport(
         device=device,
@@ -274,6 +312,7 @@ def _report(device: str, raw: Mapping[str, Any]) -> ReplayReport:
             for u in raw["unfinished"]
         ],
         stop=stop and Stop(stop["kind"], stop.get("op_index"), stop.get("byte_offset"), stop["text"]),
+        unqueued=unqueued,
     )
 
 

@@ -12,6 +12,8 @@ from onedispatch.dispatch.base.processes import mapped
 from onedispatch.dispatch.tools.replay import Packets, read_control, replay
 from onedispatch.transactions import ControlPackets, Severity, Transaction, merged
 from onedispatch.transactions.base.errors import InputError, OneDispatchError, TransactionError
+from onedispatch.transactions.base.files import read_file
+from onedispatch.transactions.base.handlers import let_through
 from onedispatch.transactions.format import spec
 from onedispatch.transactions.packets.packet import Patch
 
@@ -33,6 +35,7 @@ class Surveyed:
         verdict: what came of the replay, "" when there was none.
         finished: the replay reached the last op. ``complete``: and nothing was left running.
         problem: why something of this is not as it should be.
+        lost: descriptors that are written and never queued, as ``ReplayReport.lost`` has them.
     """
 
     path: str
@@ -46,6 +49,7 @@ class Surveyed:
     finished: bool = True
     complete: bool = True
     problem: str = ""
+    lost: int = 0
 
     @property
     def family(self) -> str:
@@ -79,17 +83,19 @@ def survey_file(name: str, folder: str, replays: bool) -> Surveyed:
     path = Path(name)
     place = str(path.relative_to(folder))
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        return Surveyed(place, OTHER, 0, lossless=False, problem=error.strerror or str(error))
+        data = read_file(path)
+    except InputError as error:
+        let_through(error)
+        return Surveyed(place, OTHER, 0, lossless=False, problem=error.given)
     kind = PACKETS if name.endswith("_ctrl.bin") else TRANSACTION if _is_transaction(data) else OTHER
     if kind == OTHER:
         return Surveyed(place, kind, len(data))
     try:
         return _packets(place, path, data) if kind == PACKETS else _transaction(place, path, data, replays)
     except OneDispatchError as error:
+        let_through(error)
         return Surveyed(
-            place, kind, len(data), lossless=False, finished=False, complete=False, problem=str(error)
+            place, kind, len(data), lossless=False, finished=False, complete=False, problem=error.statement()
         )
 
 
@@ -131,18 +137,20 @@ def _transaction(place: str, path: Path, data: bytes, replays: bool) -> Surveyed
         try:
             found = merged(transaction, control).check()
         except TransactionError as error:
-            problems.append(f"checked without its packets: {error}")
+            problems.append(f"checked without its packets: {error.statement()}")
     wrong = [finding for finding in found if finding.severity is Severity.ERROR]
     warnings = Counter(f.kind.value for f in found if f.severity is Severity.WARNING)
     problems += [str(finding) for finding in wrong[:1]]
-    verdict, finished, complete = "", True, True
+    verdict, finished, complete, lost = "", True, True, 0
     if replays:
         report = replay(transaction, packets=None if control is None else Packets.of(control))
         verdict, finished, complete = report.verdict, report.finished, report.complete
         problems += [report.stop.text] if report.stop else [task.why for task in report.unfinished[:1]]
+        problems += [f"operation {one.op_index}, {one.place} {one.why}" for one in report.lost[:1]]
+        lost = len(report.lost)
     return Surveyed(
         place, TRANSACTION, len(data), len(transaction), lossless, len(wrong), dict(warnings),
-        verdict, finished, complete, "; ".join(problems),
+        verdict, finished, complete, "; ".join(problems), lost,
     )  # fmt: skip
 
 

@@ -15,7 +15,10 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from onedispatch.transactions.base.errors import InputError, ModelError
+from onedispatch.dispatch.artifact.container import is_compiled
+from onedispatch.transactions.base.errors import InputError, ModelError, statement_of
+from onedispatch.transactions.base.files import reading
+from onedispatch.transactions.base.handlers import let_through
 
 Array = np.ndarray[Any, Any]
 
@@ -58,11 +61,15 @@ def find_model(name: str) -> ModelProto:
     Raises ``ModelError`` when there is neither; lists the names.
     """
     path = light_models().get(name, Path(name))
+    if is_compiled(path):
+        raise InputError(f"model {name!r}", "a compiled model", "the ONNX file, which onnxruntime runs too")
     try:
-        return onnx.load(path)
+        with reading(path):  # no device, nor a pipe that waits for a writer
+            return onnx.load(path)
     except Exception as error:  # OSError, protobuf's DecodeError, onnx's ValidationError
+        let_through(error)
         raise ModelError(
-            f"model {name!r}", str(error), "a path, or one of " + ", ".join(light_models())
+            f"model {name!r}", statement_of(error), "a path, or one of " + ", ".join(light_models())
         ) from error
 
 

@@ -9,6 +9,7 @@ tables, from which the super kernel checks blocks and charges calls. All but ``k
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -43,6 +44,7 @@ _LIMITS = (
     "MAX_OPERANDS",
     "MAX_NAME_BYTES",
     "MAX_STACK",
+    "MAX_KEPT",
     "MAX_CYCLES",
     "ALONG_BLOCK",
     "ALONG_REDUCTION",
@@ -262,8 +264,8 @@ def _spec(kernel: Kernel) -> Iterator[str]:
         *_table(f"{prefix}_operands", len(kernel.tensors)),
         *_table(f"{prefix}_types", len(kernel.types)),
         *_table(f"{prefix}_scalars", len(kernel.scalars)),
-        *_table(f"{prefix}_cost", len(list(kernel.cost.postfix()))),
-        *_table(f"{prefix}_scratch", len(list(kernel.scratch.postfix())) if kernel.scratches else 0),
+        *_table(f"{prefix}_cost", len(spec_data.instructions(kernel, kernel.cost))),
+        *_table(f"{prefix}_scratch", kernel.scratches * len(spec_data.instructions(kernel, kernel.scratch))),
         str(int(kernel.keeps_scratch)),
         *_table(f"{prefix}_constants", len(spec_data.constants(kernel))),
         str(kernel.words_used),
@@ -307,11 +309,11 @@ def _axes(kernel: Kernel, tensor: Tensor) -> Iterator[str]:
 
 
 def _number(value: float) -> str:
-    return (
-        f"{'-' if value < 0 else ''}INFINITY"
-        if value in (float("inf"), float("-inf"))
-        else repr(float(value))
-    )
+    """The shorter of two spellings that mean exactly ``value``."""
+    if value in (float("inf"), float("-inf")):
+        return f"{'-' if value < 0 else ''}INFINITY"
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
 
 
 def _formula(kernel: Kernel, what: str, formula: Expr) -> Iterator[str]:
@@ -319,9 +321,15 @@ def _formula(kernel: Kernel, what: str, formula: Expr) -> Iterator[str]:
     yield from (f" * {label}: {text}" for label, text in formula.definitions().items())
     yield " */"
     yield f"static const od_step {kernel.namespace}_{kernel.short_name}_{what}[] = {{"
-    for op, a, b, c, value in spec_data.instructions(kernel, formula):
-        yield f"    {{OD_OP_{Op(op).name}, {a}, {b}, {c}, {value!r}}},"
+    steps = (
+        f"{{OD_OP_{Op(op).name},{a},{b},{c},{_number(value)}}}"
+        for op, a, b, c, value in spec_data.instructions(kernel, formula)
+    )
+    yield from textwrap.wrap(", ".join(steps) + ",", _LINE, initial_indent="    ", subsequent_indent="    ")
     yield "};"
+
+
+_LINE = 160  # characters
 
 
 def main(folder: Path) -> None:

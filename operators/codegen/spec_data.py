@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 from onedispatch.operators.declarations.dtypes import DTYPES
@@ -16,6 +18,7 @@ from onedispatch.operators.declarations.kernel import (
     ALONG_NOTHING,
     ALONG_REDUCTION,
     K_AXIS,
+    MAX_KEPT,
     NO_OPERAND,
     NO_SCALAR,
     PRINTS,
@@ -132,12 +135,45 @@ def constants(kernel: Kernel) -> list[str]:
 
 
 def instructions(kernel: Kernel, formula: Expr) -> list[Instruction]:
-    """The formula as the stack machine takes it."""
-    found = []
-    for node in formula.postfix():
+    """The formula as the stack machine takes it; what it has more than once is computed once."""
+    numbers: dict[int, int] = {}  # of parts that are kept
+    parts = _parts(formula)
+    found: list[Instruction] = []
+
+    def push(node: Expr) -> None:
+        part = parts.of[node.key]
+        if part in numbers:
+            found.append((Op.KEPT.value, numbers[part], 0, 0, 0.0))
+            return
+        for arg in node.args:
+            push(arg)
         a, b, c = (*_operands(kernel, node), 0, 0, 0)[:3]
         found.append((node.op.value, a, b, c, node.value))
+        if node.args and parts.uses[part] > 1 and len(numbers) < MAX_KEPT:
+            numbers[part] = len(numbers)
+            found.append((Op.KEEP.value, numbers[part], 0, 0, 0.0))
+
+    push(formula)
     return found
+
+
+@dataclass
+class _Parts:
+    """The distinct parts of a formula by their keys, and by how many others each is read."""
+
+    of: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    uses: Counter[int] = field(default_factory=Counter)
+
+
+def _parts(formula: Expr) -> _Parts:
+    parts, pending = _Parts(), [formula]
+    while pending:
+        node = pending.pop()
+        known = node.key in parts.of
+        part = parts.of.setdefault(node.key, len(parts.of))
+        parts.uses[part] += 1
+        pending += () if known else node.args
+    return parts
 
 
 def _operands(kernel: Kernel, node: Expr) -> tuple[int, ...]:

@@ -52,9 +52,12 @@ class Op(IntEnum):
         27  # 1 where the chunk of operand a, an output of a member kernel, is filled before the call, else 0
     )
     K_TILE = 28  # members of the reduction in every call but perhaps the last
+    # Parts that stand in a formula more than once are computed once.
+    KEEP = 29  # the value on the stack stays there, and is kept as number a too
+    KEPT = 30  # push the value that was kept as number a
 
 
-_UNARY = (Op.CEIL, Op.HALVINGS)
+_UNARY = (Op.CEIL, Op.HALVINGS, Op.KEEP)
 
 
 def _halvings(value: Any) -> Any:
@@ -133,11 +136,10 @@ class Expr:
         """What its leaves name: dimensions, scalars, operands, device constants."""
         return frozenset(leaf.name for leaf in self.leaves() if leaf.name)
 
-    def postfix(self) -> Iterator[Expr]:
-        """Nodes in the order in which a stack machine takes them."""
-        for arg in self.args:
-            yield from arg.postfix()
-        yield self
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for formulas that compute the same by the same operations, whatever their labels."""
+        return self.op, self.value, self.name, self.part, self.other, *(arg.key for arg in self.args)
 
     @property
     def depth(self) -> int:

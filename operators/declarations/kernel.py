@@ -45,6 +45,7 @@ MAX_SCALARS = 32  # that a declaration names
 MAX_HIDDEN_SCALARS = 32  # that instances of member kernels need beside
 MAX_NAME_BYTES = 64
 MAX_STACK = 32  # values that a formula holds at once
+MAX_KEPT = 64  # and keeps for what it computes later
 MAX_CYCLES = 2**53  # of a call, and of a clock: so far doubles count one by one
 AXIS_WORDS = 5
 WORDS = 128  # of a parameter block; kernels that need more have longer ones

@@ -31,6 +31,7 @@ from onedispatch.transactions import (
     MemBd,
     ShimBd,
     TransactionBuilder,
+    Xclbin,
     circuit_master,
     packet_master,
     queue_word,
@@ -64,6 +65,11 @@ RING_SLOTS = 2
 _RUN, _RESET = 1, 2  # of core control
 _LOCK_VALUE_MASK = 0x3F
 _PARAMETER_CHANNEL = 1  # S2MM of a core: in1, and parameter blocks
+
+
+def overlay_xclbin(device: Device, image: Image = EMPTY) -> bytes:
+    """The container that a hardware context loads: the overlay of ``device`` alone. Raises as below."""
+    return Xclbin(device.name, {0: overlay_transaction(device, image)}).to_bytes()
 
 
 @lru_cache(maxsize=16)

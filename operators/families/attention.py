@@ -126,21 +126,21 @@ class _Attention:
         self._show(1, scores)
         scores, keep = self._biased(scores)
         weights = steps.emit("Softmax", [scores], scores.shape, axis=-1)
-        self._show(3, weights, keep)
+        if keep is not None:  # chosen, not multiplied: 0 * NaN is NaN
+            to = steps.lowering.temp(weights.dtype, weights.shape)
+            weights = steps.emit("Where", [keep, weights, steps.const(0, weights.dtype)], weights.shape, to)
+        self._show(3, weights)
         size = self.v.shape[3]
         result = steps.lowering.temp(self.q.dtype, (*grouped, size))
         emit_product(self.node, steps.lowering, steps.reshape(weights, *grouped, keys), self.v, result)
-        self._leave(steps.reshape(result, batch, heads, rows, size), keep)
+        self._leave(steps.reshape(result, batch, heads, rows, size))
 
-    def _show(self, mode: int, scores: TensorSpec, keep: TensorSpec | None = None) -> None:
+    def _show(self, mode: int, scores: TensorSpec) -> None:
         """The output that tells scores: of the product, behind the cap, with the bias, or their Softmax."""
         out = self.node.outputs[3] if len(self.node.outputs) > 3 else None
         if out is None or int(self.node.attr("qk_matmul_output_mode", 0)) != mode:
             return
-        if keep is None:
-            self.steps.emit("Identity", [scores], out.shape, out)
-        else:
-            self.steps.emit("Mul", [scores, keep], out.shape, out)
+        self.steps.emit("Identity", [scores], out.shape, out)
 
     def _capped(self, scores: TensorSpec) -> TensorSpec:
         cap = float(self.node.attr("softcap", 0.0))
@@ -151,22 +151,19 @@ class _Attention:
             scores = self.steps.emit(op_type, inputs, scores.shape)
         return scores
 
-    def _leave(self, result: TensorSpec, keep: TensorSpec | None) -> None:
-        """Rows that saw nothing become zeros, heads go where the output has them."""
+    def _leave(self, result: TensorSpec) -> None:
+        """Heads go where the output has them."""
         steps, out = self.steps, self.y
         assert out is not None
-        split = len(out.shape) == 4
-        if keep is not None:
-            result = steps.emit("Mul", [result, keep], result.shape, out if split else None)
-        elif split:
+        if len(out.shape) == 4:
             steps.emit("Identity", [result], out.shape, out)
-        if not split:
+        else:
             steps.reshape(steps.transpose(result, 0, 2, 1, 3), *out.shape, to=out)
 
     # -- what hides keys ---------------------------------------------------------------------
 
     def _biased(self, scores: TensorSpec) -> tuple[TensorSpec, TensorSpec | None]:
-        """Scores with the bias added, and 0 or 1 for each row where some may see nothing."""
+        """Scores with the bias added, and whether each row sees a key, where some may see nothing."""
         mask, fixed, steps = self._mask(), self._fixed(), self.steps
         computed = [] if self.filled is None else [self._by_length(self.filled)]
         if mask is not None and mask.value is None:
@@ -182,7 +179,7 @@ class _Attention:
         self._show_biased(scores, steps.const(fixed, scores.dtype))
         empty = np.all(np.isneginf(fixed), axis=-1, keepdims=True)
         bias = steps.const(np.where(empty, 0, fixed), scores.dtype)
-        seen = steps.const(~empty, scores.dtype) if empty.any() else None
+        seen = steps.const(~empty, np.dtype(np.bool_)) if empty.any() else None
         return steps.emit("Add", [scores, bias], scores.shape), seen
 
     def _mask(self) -> TensorSpec | None:
@@ -254,7 +251,7 @@ class _Attention:
     def _computed(
         self, biases: list[TensorSpec], fixed: Array, scores: TensorSpec
     ) -> tuple[TensorSpec, TensorSpec]:
-        """The bias of computed masks, and 1 for each row that sees a key, 0 for others: [..., queries, 1].
+        """The bias of computed masks, and whether each row sees a key: [..., queries, 1].
 
         Rows of nothing but -inf, whose Softmax were no number, get a bias of 0.
         """
@@ -275,7 +272,9 @@ class _Attention:
         )
         keep = steps.emit("Clip", [above, steps.const(0, dtype), steps.const(1, dtype)], column)
         least = steps.emit("Log", [steps.emit("Sub", [steps.const([1], dtype), keep], column)], column)
-        return steps.emit("Max", [bias, least], bias.shape), keep
+        seen = steps.lowering.temp(np.dtype(np.bool_), column)
+        steps.emit("CastLike", [keep, seen], column, seen)
+        return steps.emit("Max", [bias, least], bias.shape), seen
 
 
 def _bias(mask: Array) -> Array:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ConvTranspose and Col2Im: plain convolutions for every phase of the stride, interleaved."""
+"""ConvTranspose: plain convolutions for every phase of the stride, interleaved. Col2Im: sums of planes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from onedispatch.operators.families.arrange import Arrange
 from onedispatch.operators.families.conv import Conv
 from onedispatch.operators.families.convert import emit_converted, in_float32
 from onedispatch.operators.families.convolution import Filter, emit_bias, emit_conv, emit_stacked
-from onedispatch.operators.families.elementwise import View, numpy_names, operands_of
+from onedispatch.operators.families.elementwise import Eltwise, View, numpy_names, operands_of
 from onedispatch.operators.families.movement import Move, Part
+from onedispatch.operators.families.reduce import emit_reduce
 from onedispatch.operators.families.transposed import (
     Phase,
     PhaseConvs,
@@ -32,10 +33,6 @@ from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorS
 from onedispatch.operators.scheduling.index_space import contiguous_strides
 
 F32 = np.dtype(np.float32)
-
-# Times the multiplications that are needed: beyond that every phase is better off as a convolution of its
-# own, though data is read and laid out again for each, and each has fewer channels for it.
-_MOST_IN_VAIN = 3
 
 
 @maps(
@@ -65,7 +62,7 @@ def _along_of(node: NodeSpec, x: TensorSpec, kernel: Sequence[int], output: Tens
     mode = node.attr("auto_pad", "NOTSET") or "NOTSET"
     check_steps(node, kernel, strides, dilations)
     begins = pads[:rank]
-    if mode == "VALID":
+    if mode == "VALID" and not node.attr("output_shape"):
         begins = [0] * rank
     elif mode != "NOTSET" or node.attr("output_shape"):
         reach = [
@@ -84,8 +81,8 @@ def emit_transposed(name: str, x: TensorSpec, one: Filter, output: TensorSpec, l
     Raises ``Unsupported`` for what does not fit the device.
     """
     if 0 in output.shape:
-        return
-    if 0 in (x.size, one.weights.size):
+        lowering.emit(Eltwise(name, "fill", [], output, lowering.device, alpha=0.0))
+    elif 0 in (x.size, one.weights.size):
         emit_bias(name, one.bias, output, lowering)
     elif output.element.per_word > 1 and not one.is_const:
         wide = [in_float32(name, t, lowering) for t in (x, one.weights)]
@@ -178,14 +175,18 @@ def _phases_made(
     found: Sequence[Sequence[Phase]],
     lowering: Lowering,
 ) -> _Made:
-    """The outputs of all phases: of one convolution that has them as channels, or of one for each."""
+    """The outputs of all phases: of one convolution that has them as channels, or of one for each.
+
+    One where all phases have their taps at the same inputs. Otherwise it would multiply inputs by zeros
+    that no tap is, and infinities and NaN would reach outputs that they have no part in.
+    """
     n, made, count = x.shape[0], output.shape[1], prod(len(some) for some in found)
     exact, value = prod(a.kernel for a in one.along), one.weights.value
     cuts = [_least_union(a) for a in one.along]
     aligned = [phases(replace(a, begin=a.begin - cut)) for a, cut in zip(one.along, cuts, strict=True)]
     joined = count * prod(union(some)[1] for some in aligned)
     depthwise = one.groups == x.shape[1] == made > 1
-    if one.is_const and not depthwise and joined <= _MOST_IN_VAIN * exact and value is not None:
+    if one.is_const and not depthwise and joined == exact and value is not None:
         rounds = [
             -(-(o + cut) // a.stride) for o, cut, a in zip(output.shape[2:], cuts, one.along, strict=True)
         ]
@@ -199,7 +200,12 @@ def _phases_made(
         emit_conv(name, x, Filter(weights, bias, along, one.groups), target, lowering)
         return _Made(target, 1, count, cuts)
     sizes = [-(-o // len(some)) for o, some in zip(output.shape[2:], found, strict=True)]
-    combinations = list(product(*found))
+    # The zeros that stand for no tap are multiplied by padding alone.
+    beyond = [
+        [p if p.taps else replace(p, first=size) for p in some]
+        for some, size in zip(found, x.shape[2:], strict=True)
+    ]
+    combinations = list(product(*beyond))
     weights = _plain_weights(name, one, combinations, lowering)
     target = lowering.temp(x.dtype, (count, n, made, *sizes))
     parts, at = [], 0
@@ -337,23 +343,42 @@ def map_col2im(node: NodeSpec, lowering: Lowering) -> None:
         raise Unsupported(f"Col2Im of {x.dtype if x else 'nothing'}", ", ".join(numpy_names(FLOATS)))
     block = _listed(node, 2)
     along = _block_along(node, block)
-    # Every tap of a block is a channel, and a channel of the image takes each of its own at its place.
     taps, channels = prod(block), output.shape[1]
-    each = np.eye(taps, dtype=x.dtype).reshape(taps, 1, *block)
-    weights = lowering.const(np.tile(each, (channels, *[1] * (1 + len(block)))))
     steps = [
         (size + a.begin + a.end - (a.kernel - 1) * a.dilation - 1) // a.stride + 1
         for size, a in zip(output.shape[2:], along, strict=True)
     ]
-    seen = x.reshaped((x.shape[0], channels * taps, *steps))
-    if not seen.lies_as(x):
-        wide = in_float32(node.name, x, lowering)
-        sums, seen = lowering.temp(F32, output.shape), wide.reshaped(seen.shape)
-        weights = lowering.const(np.asarray(weights.value, np.float32))
-        emit_transposed(node.name, seen, Filter(weights, None, along, channels), sums, lowering)
-        emit_converted(node.name, sums, output, lowering)
+    if 0 in (x.size, output.size):
+        lowering.emit(Eltwise(node.name, "fill", [], output, lowering.device, alpha=0.0))
         return
-    emit_transposed(node.name, seen, Filter(weights, None, along, channels), output, lowering)
+    wide = in_float32(node.name, x, lowering)
+    seen = TensorSpec(wide.name, wide.dtype, (x.shape[0], channels, taps, *steps), wide.value)
+    placed = lowering.temp(F32, (taps, *output.shape))
+    zero, whole = lowering.const(np.zeros(1, F32)), View(contiguous_strides((placed.size,)))
+    parts = [Part(1, (placed.size,), View((0,)), whole)]
+    parts += [_placed(seen, placed, along, place) for place in np.ndindex(*block)]
+    used = [part for part in parts if 0 not in part.shape]
+    lowering.emit(Move(node.name, [seen, zero], placed, lowering.device, used))
+    sums = output if output.dtype == F32 else lowering.temp(F32, output.shape)
+    emit_reduce(node.name, "sum", placed, sums, (0, 1), lowering)
+    if sums is not output:
+        emit_converted(node.name, sums, output, lowering)
+
+
+def _placed(seen: TensorSpec, placed: TensorSpec, along: Sequence[Along], place: Sequence[int]) -> Part:
+    """What blocks have at one ``place`` in them, where it lies in the image; without what lies outside."""
+    n, c, _, *steps = seen.shape
+    tap = int(np.ravel_multi_index(place, [a.kernel for a in along]))
+    source, target, sizes = seen.strides[2] * tap, placed.strides[0] * tap, []
+    for d, (a, at, count) in enumerate(zip(along, place, steps, strict=True)):
+        offset, extent = at * a.dilation - a.begin, placed.shape[3 + d]
+        first = max(0, -(offset // a.stride))
+        sizes.append(max(0, min(count, -((offset - extent) // a.stride)) - first))
+        source += first * seen.strides[3 + d]
+        target += (first * a.stride + offset) * placed.strides[3 + d]
+    out = [s * a.stride for s, a in zip(placed.strides[3:], along, strict=True)]
+    inside = View((*seen.strides[:2], *seen.strides[3:]), source)
+    return Part(0, (n, c, *sizes), inside, View((*placed.strides[1:3], *out), target))
 
 
 def _listed(node: NodeSpec, index: int) -> list[int]:

@@ -20,9 +20,11 @@ from onedispatch.operators.families.matmul_integer import known_zero, scale_of_s
 from onedispatch.operators.families.movement import Move, Part, emit_narrow, emit_wide
 from onedispatch.operators.families.norm import channel_view
 from onedispatch.operators.families.qlinear import BYTES, NARROW, bytes_of
+from onedispatch.operators.families.split_window import Split, splits
 from onedispatch.operators.families.window import Along, along_of, window
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.scheduling.index_space import contiguous_strides
+from onedispatch.operators.scheduling.search import estimated
 
 
 @dataclass(frozen=True)
@@ -169,8 +171,62 @@ def _emit(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: L
         one, planes = single
     else:
         return _emit_frames(name, x, one, output, lowering)
-    lowering.emit(one.operator(name, x, output, lowering, planes))
+    operator = one.operator(name, x, output, lowering, planes)
+    try:
+        lowering.emit(operator)
+    except Unsupported:
+        split = None if planes is not None else _cheapest_parts(name, x, one, output, lowering)
+        if split is None:
+            raise
+        _emit_parts(name, x, one, split, output, lowering)
     return None
+
+
+def _emit_parts(
+    name: str, x: TensorSpec, one: Filter, split: Split, output: TensorSpec, lowering: Lowering
+) -> None:
+    """The convolution with a part of its taps as channels. Of a window that is split as far as it goes, what
+    does not fit yet is split along the next axis."""
+    seen, parts = split.emit(name, x, one.outside(x, lowering), lowering), _of_parts(one, x, split)
+    if split.taps == 1:
+        _emit(name, seen, parts, output, lowering)
+    else:
+        lowering.emit(parts.operator(name, seen, output, lowering, None))
+
+
+def _cheapest_parts(
+    name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowering: Lowering
+) -> Split | None:
+    """The way to split the window that fits and is estimated to take the fewest cycles; None where none fits.
+
+    The axis is the first along which windows have several taps, of rows in elements narrower than words that
+    are computed none: their padding follows from their length.
+    """
+    axis = next((d for d, a in enumerate(one.along) if a.kernel > 1), None)
+    if axis is None or not (one.is_const or x.element.per_word == 1):
+        return None
+    at = len(x.shape) - len(one.along) + axis
+    best, found = float("inf"), None
+    for split in splits(at, one.along[axis], output.shape[at]):
+        trial = replace(lowering, ops=[], aliases=[])
+        try:
+            _emit_parts(name, x, one, split, output, trial)
+        except Unsupported:
+            continue
+        cycles = sum(estimated(schedule) for _, op in trial.ops for schedule in op.schedules)
+        if cycles >= best:  # more channels pay no more
+            break
+        best, found = cycles, split
+    return found
+
+
+def _of_parts(one: Filter, x: TensorSpec, split: Split) -> Filter:
+    """The filter over what ``split`` makes of x. In front of the axis windows have one tap each."""
+    at = split.axis - (len(x.shape) - len(one.along))
+    along = (*one.along[:at], split.along(x), *one.along[at + 1 :])
+    made, inside = one.weights.shape[:2]
+    shape = (made, inside * split.parts, *(a.kernel for a in along))
+    return replace(one, weights=one.weights.reshaped(shape), along=along)
 
 
 def _emit_nothing(name: str, output: TensorSpec, lowering: Lowering) -> None:
@@ -236,8 +292,10 @@ def _emit_frames(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowe
         steps = (frames * channels, channels, 1)
         planes = _planes_of(x, output, channels, steps, frames)
         seen = stacked.reshaped((n, frames * channels, *x.shape[3:]))
-        lowering.emit(flat.operator(name, seen, output, lowering, planes))
-        return
+        operator = flat.operator(name, seen, output, lowering, planes)
+        if _fits(operator):
+            lowering.emit(operator)
+            return
     apart = lowering.temp(output.dtype, (n * frames, made, *output.shape[3:]))
     seen = stacked.reshaped((n * frames, channels, *x.shape[3:]))
     _emit(name, seen, flat, apart, lowering)
@@ -245,6 +303,14 @@ def _emit_frames(name: str, x: TensorSpec, one: Filter, output: TensorSpec, lowe
     shape, view = (n, made, frames, plane), View((frames * made * plane, plane, made * plane, 1))
     part = Part(0, shape, view, View(contiguous_strides(shape)))
     lowering.emit(Arrange(name, [apart], output, lowering.device, [part]))
+
+
+def _fits(operator: Conv) -> bool:
+    try:
+        operator.check_fits()
+    except Unsupported:
+        return False
+    return True
 
 
 def emit_stacked(

@@ -44,8 +44,7 @@ def map_einsum(node: NodeSpec, lowering: Lowering) -> None:
         raise Unsupported(f"Einsum: {error.given}", error.accepted) from error
     steps = _Steps(node, lowering)
     if 0 in (size for shape in shapes for size in shape):
-        if output.size:
-            lowering.emit(Eltwise(node.name, "fill", [], output, lowering.device, alpha=0.0))
+        lowering.emit(Eltwise(node.name, "fill", [], output, lowering.device, alpha=0.0))
         return
     terms = [steps.distinct(x, labels) for x, labels in zip(inputs, equation.operands, strict=True)]
     while len(terms) > 1:

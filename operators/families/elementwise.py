@@ -429,14 +429,25 @@ def operands_of(node: NodeSpec, dtypes: Iterable[str]) -> tuple[list[TensorSpec]
 
     Raises ``Unsupported`` for another, with those that would do.
     """
-    inputs = [x for x in node.inputs if x is not None]
     output = node.outputs[0]
     if output is None:
         raise Unsupported(f"{node.op_type} without its first output")
-    for tensor in (*inputs, output):
+    inputs = inputs_of(node, dtypes)
+    _check_dtypes(node, [output], dtypes)
+    return inputs, output
+
+
+def inputs_of(node: NodeSpec, dtypes: Iterable[str]) -> list[TensorSpec]:
+    """All inputs that are there, of one of ``dtypes``. Raises ``Unsupported`` as ``operands_of`` does."""
+    inputs = [x for x in node.inputs if x is not None]
+    _check_dtypes(node, inputs, dtypes)
+    return inputs
+
+
+def _check_dtypes(node: NodeSpec, tensors: Iterable[TensorSpec], dtypes: Iterable[str]) -> None:
+    for tensor in tensors:
         if str(tensor.dtype) not in dtypes:
             raise Unsupported(f"{node.op_type} of {tensor.dtype} ({tensor.name})", ", ".join(dtypes))
-    return inputs, output
 
 
 UNARY = ACTIVATIONS.by_onnx

@@ -188,7 +188,7 @@ class MatMul(Operator):
     ([1] or [N], float32) makes integer sums narrow: rounded half to even, ``out_zero`` ([1]) added,
     saturated, which is onnxruntime's arithmetic; integer sums as float32 are ``act(sum * scale + bias)``.
     ``matrices`` says how A, B and the output lie instead of
-    their shapes, all of words and with as many leading dimensions; a constant 2-D B is as it says.
+    their shapes, all of words and with as many leading dimensions.
     ``narrow_sums``: 0, or s + 1 for results shifted by s bits, as ``in_narrow_sums`` makes it.
     """
 
@@ -226,7 +226,9 @@ class MatMul(Operator):
         self.trans_a, self.trans_b = trans_a, trans_b
         self.matrices = matrices
         self.narrow_sums = narrow_sums
-        self.packs_b = b.is_const and len(b.shape) == 2
+        # Only a matrix that a constant is as a whole is packed; of others, one is read of each batch.
+        whole = matrices is None or matrices[1] == Matrix(b.shape, contiguous_strides(b.shape))
+        self.packs_b = b.is_const and len(b.shape) == 2 and whole
 
     @property
     def is_float(self) -> bool:

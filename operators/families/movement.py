@@ -193,7 +193,7 @@ def emit_wide(name: str, x: TensorSpec, lowering: Lowering) -> TensorSpec:
 
 def emit_narrow(name: str, wide: TensorSpec, output: TensorSpec, lowering: Lowering) -> None:
     """``output``, of whatever shape, from the same elements in words."""
-    rows, laid = View(contiguous_strides(output.shape)), View(contiguous_strides(output.device_shape))
+    rows, laid = (View(contiguous_strides(x)) for x in (output.shape or (1,), output.device_shape))
     padding = output.row_pitch - output.row
     part = Part(0, output.device_shape, rows, laid, padding)
     lowering.emit(Repack(name, [wide], output, lowering.device, [part]))

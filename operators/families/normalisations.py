@@ -12,7 +12,7 @@ from onedispatch.operators.declarations.dtypes import FLOATS
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.convert import emit_converted, in_float32
-from onedispatch.operators.families.elementwise import numpy_names, operands_of
+from onedispatch.operators.families.elementwise import inputs_of, numpy_names, operands_of
 from onedispatch.operators.families.normalise import Steps, emit_normalised
 from onedispatch.operators.families.reduce import emit_each
 from onedispatch.operators.families.reductions import emit_reduction, groups
@@ -38,17 +38,33 @@ def _need_float32_statistics(node: NodeSpec, *statistics: TensorSpec | None) -> 
             raise Unsupported(f"{node.op_type} with statistics of {tensor.dtype} as outputs", "float32")
 
 
-@maps("LayerNormalization", "RMSNormalization", dtypes=NAMES, notes="scale and bias of the normalised shape")
+# RMSNormalization under onnxruntime's name, with 1 / sqrt(mean square + epsilon) as a second output.
+_SIMPLIFIED = "SimplifiedLayerNormalization"
+
+
+@maps(
+    "LayerNormalization",
+    "RMSNormalization",
+    _SIMPLIFIED,
+    dtypes=NAMES,
+    notes="scale and bias of the normalised shape",
+)
 def map_layer_normalization(node: NodeSpec, lowering: Lowering) -> None:
-    (x, *parameters), y = operands_of(node, NAMES)
-    _, mean, inverse = (*node.outputs, None, None)[:3]
+    x, *parameters = inputs_of(node, NAMES)
+    further = (*node.outputs[1:], None, None)
+    mean, inverse = (None, further[0]) if node.op_type == _SIMPLIFIED else further[:2]
     _need_float32_statistics(node, mean, inverse)
     _need_elements(node, x)
     rank, centre = len(x.shape), node.op_type == "LayerNormalization"
     axis = int(node.attr("axis", -1)) % max(rank, 1)
     length, epsilon = prod(x.shape[axis:]), float(node.attr("epsilon", 1e-5))
     if mean is not None or inverse is not None:
-        _statistics(node, lowering, x, list(range(axis, rank)), epsilon, mean, inverse)
+        axes = list(range(axis, rank))
+        steps = Steps(node.name, lowering, in_float32(node.name, x, lowering), axes, centre)
+        _statistics(steps, epsilon, mean, inverse)
+    if node.outputs[0] is None:  # the statistics alone
+        return
+    _, y = operands_of(node, NAMES)
     if x.dtype != y.dtype:  # RMSNormalization has the type of its scale
         x = in_float32(node.name, x, lowering)
     given: dict[str, Any] = {"sizes": (1, x.size // length, length), "epsilon": epsilon, "centre": centre}
@@ -91,17 +107,8 @@ def _scaled_afterwards(
         emit_converted(name, result, y, lowering)
 
 
-def _statistics(
-    node: NodeSpec,
-    lowering: Lowering,
-    x: TensorSpec,
-    axes: list[int],
-    epsilon: float,
-    mean: TensorSpec | None,
-    inverse: TensorSpec | None,
-) -> None:
+def _statistics(steps: Steps, epsilon: float, mean: TensorSpec | None, inverse: TensorSpec | None) -> None:
     """The outputs beside the first: the mean and 1 / sqrt(variance + epsilon)."""
-    steps = Steps(node.name, lowering, in_float32(node.name, x, lowering), axes, centre=True)
     found_mean, found_inverse = steps.moments(epsilon)
     for output, found in ((mean, found_mean), (inverse, found_inverse)):
         if output is not None and found is not None:
@@ -149,7 +156,7 @@ def map_mean_variance_normalization(node: NodeSpec, lowering: Lowering) -> None:
     (x,), y = operands_of(node, NAMES)
     _need_elements(node, x)
     rank = len(x.shape)
-    axes = sorted({int(a) % max(rank, 1) for a in node.attr("axes", [0, 2, 3])})
+    axes = sorted({int(a) % max(rank, 1) for a in _axes_of_mvn(node)})
     if any(a >= rank for a in axes):
         raise Unsupported(f"MeanVarianceNormalization over axes {axes} of rank {rank}", "axes of the input")
     ranges = groups(x.shape, axes)
@@ -163,6 +170,13 @@ def map_mean_variance_normalization(node: NodeSpec, lowering: Lowering) -> None:
     steps.rows(_MVN_EPSILON, [], False, result)
     if result is not y:
         emit_converted(node.name, result, y, lowering)
+
+
+def _axes_of_mvn(node: NodeSpec) -> list[int]:
+    """The axes, which before operator set 9 followed from whether channels are normalised together."""
+    if not node.attr("normalize_variance", 1):
+        raise Unsupported("MeanVarianceNormalization of means alone", "normalize_variance 1")
+    return [0, 1, 2, 3] if node.attr("across_channels", 0) else list(node.attr("axes", [0, 2, 3]))
 
 
 @maps("LpNormalization", dtypes=NAMES, notes="p of 1 and 2, any axis")

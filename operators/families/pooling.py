@@ -9,11 +9,11 @@ from onedispatch.operators.declarations.dtypes import FLOATS
 from onedispatch.operators.declarations.functions import Activation
 from onedispatch.operators.declarations.registry import maps
 from onedispatch.operators.families.convert import emit_converted, in_float32
-from onedispatch.operators.families.elementwise import Eltwise, View, numpy_names, operands_of
+from onedispatch.operators.families.elementwise import Eltwise, View, inputs_of, numpy_names, operands_of
 from onedispatch.operators.families.pool import Pool
 from onedispatch.operators.families.pool_index import PoolIndex
 from onedispatch.operators.families.reduce import emit_reduce, word_of
-from onedispatch.operators.families.window import Along, along_of, window
+from onedispatch.operators.families.window import Along, along_of, spatial, window
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
 
 # ONNX has no averages of integers, and of those the largest of bytes alone.
@@ -26,13 +26,15 @@ TAKEN = {
 
 @maps("MaxPool", dtypes=TAKEN, notes="1-D to 3-D, dilations, ceil_mode; Indices over one or two dimensions")
 def map_max_pool(node: NodeSpec, lowering: Lowering) -> None:
-    (x,), output = operands_of(node, TAKEN["MaxPool"])
-    along = along_of(node, x, node.attr("kernel_shape"), output)
     index = node.outputs[1] if len(node.outputs) > 1 else None
     if index is None:
-        _emit_pool(node.name, "max", x, along, output, lowering)
-    else:
-        _emit_with_index(node, lowering, x, along, index)
+        (x,), output = operands_of(node, TAKEN["MaxPool"])
+        _emit_pool(
+            node.name, "max", x, along_of(node, x, node.attr("kernel_shape"), output), output, lowering
+        )
+        return
+    (x,) = inputs_of(node, TAKEN["MaxPool"])
+    _emit_with_index(node, lowering, x, along_of(node, x, node.attr("kernel_shape"), index), index)
 
 
 @maps("AveragePool", dtypes=TAKEN, notes="1-D to 3-D, dilations, ceil_mode, count_include_pad")
@@ -57,18 +59,25 @@ def _emit_pool(
     """``output`` [N, C, ...], the pool of x over one to three dimensions.
 
     Over three, planes first, then what was made of them along the depth: largest values, sums and counts of
-    cells are those of their parts. Elements narrower than words are pooled in those.
+    cells are those of their parts. So it is over two whose windows do not fit a core: rows first. Elements
+    narrower than words are pooled in those.
     """
     if len(along) < 3:
-        lowering.emit(Pool(name, mode, x, output, window(along), lowering.device))
-        return
+        whole = Pool(name, mode, x, output, window(along), lowering.device)
+        try:
+            lowering.emit(whole)
+            return
+        except Unsupported:
+            if any(a.kernel == 1 for a in along) or len(along) == 1:
+                raise
     if x.element.per_word > 1:
         wide = emit_converted(name, x, lowering.temp(word_of(x.element), x.shape), lowering)
         pooled = lowering.temp(wide.dtype, output.shape)
         _emit_pool(name, mode, wide, along, pooled, lowering)
         emit_converted(name, pooled, output, lowering)
         return
-    (n, c, depth, h, w), (frames, oh, ow) = x.shape, output.shape[2:]
+    (n, c, depth), (h, w) = x.shape[:3], spatial(x.shape[1:])
+    frames, (oh, ow) = output.shape[2], spatial(output.shape[1:])
     planes = lowering.temp(x.dtype, (n, c * depth, oh, ow))
     inside = x.reshaped((n, c * depth, h, w))
     lowering.emit(Pool(name, mode, inside, planes, window(along[1:]), lowering.device))

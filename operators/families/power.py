@@ -41,7 +41,29 @@ def map_pow(node: NodeSpec, lowering: Lowering) -> None:
     if exponent.value is not None and exponent.value.size == 1:
         _by_constant(node, lowering, x, float(exponent.value.reshape(())), output)
         return
+    if x.element.per_word > 1 and not _exactly(exponent, x.dtype):
+        _in_float32(node, lowering, x, exponent, output)
+        return
     emit_power(node.name, lowering, x, _as(node.name, exponent, x.dtype, lowering), output)
+
+
+def _exactly(exponent: TensorSpec, dtype: np.dtype[Any]) -> bool:
+    """Whether every exponent is a number of ``dtype``: rounded, a large one makes another power."""
+    if exponent.value is None:
+        return bool(np.can_cast(exponent.dtype, dtype))
+    with np.errstate(all="ignore"):
+        back = exponent.value.astype(dtype).astype(np.float64)
+    return bool(np.array_equal(back, exponent.value.astype(np.float64), equal_nan=True))
+
+
+def _in_float32(
+    node: NodeSpec, lowering: Lowering, x: TensorSpec, exponent: TensorSpec, output: TensorSpec
+) -> None:
+    """The power of both in float32, rounded (of integers: cut towards zero) once."""
+    base = in_float32(node.name, x, lowering)
+    wide = lowering.temp(np.dtype(np.float32), output.shape)
+    emit_power(node.name, lowering, base, in_float32(node.name, exponent, lowering), wide)
+    emit_converted(node.name, wide, output, lowering)
 
 
 def _by_constant(
@@ -65,10 +87,7 @@ def _whole(
             )
         )
         return
-    base = in_float32(node.name, x, lowering)
-    wide = lowering.temp(np.dtype(np.float32), output.shape)
-    emit_power(node.name, lowering, base, in_float32(node.name, exponent, lowering), wide)
-    emit_converted(node.name, wide, output, lowering)
+    _in_float32(node, lowering, x, exponent, output)
 
 
 def emit_power(

@@ -2,8 +2,9 @@
 """QuantizeLinear and DequantizeLinear: floats as integers of a scale and a zero point, and back.
 
 Scales and zero points are read where they lie: one for all elements, one per member of an axis, or one per
-block of an axis. Quotients and products are computed in float32 and rounded once, as onnxruntime does for
-every type of ``x``; ``precision`` alone has quotients rounded to a narrower type before.
+block of an axis. Quotients and products are computed in float32 and rounded once, whatever the type of ``x``.
+From opset 23 on a division has a ``precision``, that of the scale unless said otherwise: elements, scales and
+quotients are rounded to it, as onnxruntime does.
 
 NaN becomes the least number of the type, as in onnxruntime's vector code. Infinities and quotients beyond
 int32 saturate for every type of ``x``; onnxruntime wraps them where ``x`` is float16, which ONNX does not.
@@ -78,7 +79,10 @@ def _operands(run: e.Expr) -> e.Expr:
 def _quantise_cost() -> e.Expr:
     precision, twice = e.scalar("precision"), 2 * e.device("bf16_convert_cycles")
     wider = 2 * e.device("f16_convert_cycles") - twice
-    rounding = e.differs(precision, 0) * twice + many(precision) * wider
+    # Quotients are rounded; elements, and scales where there are several, unless they have two bytes.
+    words_of = [e.differs(e.item_bytes(x), 2) for x in ("x0", "x1")]
+    rounded = 1 + words_of[0] + words_of[1] * e.differs(e.step("x1"), 0)
+    rounding = rounded * (e.differs(precision, 0) * twice + many(precision) * wider)
     vector = to_integers(e.present("x2")) + rounding
     return mapped(("x0", "x1", "x2"), lambda rows, run: rows * (_operands(run) + words(run) * vector))
 
@@ -104,7 +108,7 @@ QUANTISE = declare(
             Tensor("x2", "...", QUANTISED, optional=True, walk="affine", like="out"),
         ),
         outputs=(Tensor("out", "...", QUANTISED, walk="affine"),),
-        # The float type that quotients are rounded to, by its code; 0 is f32: not at all.
+        # The float type that is divided in, by its code; 0 is f32.
         scalars=(Scalar("precision", high=DTYPES["f16"].code, default=0),),
         cost=_quantise_cost(),
         # ASSUMPTION: 96 instructions: a division, a rounding, a narrowing per width of the results.
@@ -262,8 +266,11 @@ class Quantise(_Scaled):
         return {"precision": self.precision.code}
 
     def of(self, x: Array, scale: Array, zero: Array) -> Array:
-        quotient = (x.astype(np.float32) / scale).astype(self.precision.numpy).astype(np.float64)
-        return nearest(quotient, zero, self.output.dtype)
+        dividend, divisor = (self._rounded(values) for values in (x, scale))
+        return nearest(self._rounded(dividend / divisor).astype(np.float64), zero, self.output.dtype)
+
+    def _rounded(self, values: Array) -> Array:
+        return np.asarray(values.astype(self.precision.numpy).astype(np.float32))
 
 
 def quantises(_: Any, reader: Any) -> bool:
@@ -335,7 +342,7 @@ TO = numpy_names(QUANTISED)
 FROM = numpy_names(BIASES)
 FLOATING = numpy_names(FLOATS)
 PRECISIONS = {
-    TensorProto.UNDEFINED: "f32",
+    TensorProto.UNDEFINED: "f32",  # before there was a precision
     TensorProto.FLOAT: "f32",
     TensorProto.FLOAT16: "f16",
     TensorProto.BFLOAT16: "bf16",
@@ -363,11 +370,18 @@ _FROM = f"to {', '.join(FLOATING)}; {_GRANULARITY}"
 @maps("QuantizeLinear", dtypes=FLOATING, domain=MICROSOFT, infer=_quantised, notes=_TO)
 def map_quantize(node: NodeSpec, lowering: Lowering) -> None:
     inputs, output = _operands_of(node, FLOATING, TO)
-    precision = PRECISIONS.get(node.attr("precision", 0))
-    if precision is None:
-        raise Unsupported(f"QuantizeLinear with precision {node.attr('precision')}", ", ".join(FLOATING))
+    precision = _precision(node, inputs[1])
     inputs, along = _laid(node, inputs, output, lowering)
     lowering.emit(Quantise(node.name, inputs, output, lowering.device, along, precision))
+
+
+def _precision(node: NodeSpec, scale: TensorSpec) -> str:
+    """The type that is divided in: until opset 23, and in onnxruntime's own, float32."""
+    named = node.attr("precision", 0)
+    if named not in PRECISIONS:
+        raise Unsupported(f"QuantizeLinear with precision {named}", ", ".join(FLOATING))
+    since = not node.domain and node.opset >= 23
+    return scale.element.name if since and not named else PRECISIONS[named]
 
 
 @maps("DequantizeLinear", dtypes=FROM, notes=_FROM)

@@ -181,8 +181,8 @@ def _axis_maps(node: NodeSpec, x: TensorSpec, output: TensorSpec) -> list[AxisMa
     old = node.op_type == "Upsample" or node.opset < 11
     scales = node.attr("scales") or _values(node, 1 if old else 2, "scales")
     sizes = None if old else _values(node, 3, "sizes")
-    roi = None if old else _values(node, 1, "roi")
     cropped = node.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
+    roi = None if old or not cropped else _values(node, 1, "roi")
     if cropped and (roi is None or len(roi) != 2 * len(axes)):
         raise Unsupported("tf_crop_and_resize without a roi of two numbers per axis", "start and end of each")
     if (scales is None) == (sizes is None) or len(scales or sizes or ()) != len(axes):

@@ -20,7 +20,7 @@ def listed(node: NodeSpec, name: str, index: int) -> list[int] | None:
     if given.value is None:
         raise Unsupported(
             f"the {name} of {node.op_type} ({given.name}) are computed when the model runs",
-            "constants, or values that follow from inputs of the model by shape arithmetic",
+            "constants, inputs of the model, and few integers that sizes follow from, computed of these",
         )
     return [int(v) for v in given.value.reshape(-1)]
 

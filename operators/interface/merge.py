@@ -41,7 +41,12 @@ def _with_activation(producer: Any, reader: Any) -> Any:
     refuse_applied(producer, "one function")
     if not producer.takes_activation:
         raise Unsupported(f"results of {producer.output.dtype}", "floats")
-    return producer.replaced(output=reader.output, activation=reader.activation)
+    made = producer.replaced(output=reader.output, activation=reader.activation)
+    if not made.applies_activation:
+        raise Unsupported(
+            f"{producer.kind} computes {reader.activation.code} nowhere", "kernels that apply it"
+        )
+    return made
 
 
 # A function of every element, applied while the kernel still holds its result.

@@ -46,7 +46,6 @@ class Operator:
     """
 
     kind: ClassVar[str] = ""
-    applies_activation: ClassVar[bool] = True  # the kernel has activation arguments
     adds_residual: ClassVar[bool] = False  # `with_residual` gives the operator that adds to its first input
     reads_integers: ClassVar[bool] = False  # `of_integers` gives the operator that makes its own floats
     tabulates: ClassVar[bool] = False  # `tabulated` gives its results where each is one of bytes
@@ -91,6 +90,19 @@ class Operator:
     def is_activation(self) -> bool:
         """True for ``act(x)`` alone, which a producer can apply to its own result."""
         return False
+
+    @property
+    def applies_activation(self) -> bool:
+        """Whether ``activation`` is in what cores run: in every nest that writes the output.
+
+        Nests prove it, where the transaction is made of them. A class whose own transaction applies it says
+        so with a class attribute of this name.
+        """
+        if type(self).transaction is not Operator.transaction:
+            return False
+        wanted = self.activation.scalars.items()
+        writers = [nest for nest in self._nests if any(out.output == 0 for out in nest.outputs)]
+        return bool(writers) and all(wanted <= nest.scalars.items() for nest in writers)
 
     @property
     def takes_activation(self) -> bool:
@@ -207,6 +219,11 @@ class Operator:
     def parameter_blocks(self) -> tuple[bytes, ...]:
         """The parameter blocks alone, one per nest."""
         return self._emitted.blocks
+
+    @property
+    def work_basis(self) -> str:
+        """Where a custom kernel's work comes from: ``declared``, ``counted`` or ``assumed``; "" for ours."""
+        return ""
 
     def explain(self) -> list[str]:
         """One line per nest: the tiling, the mapping to cores, and why cores idle."""

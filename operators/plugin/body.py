@@ -233,7 +233,9 @@ class _Plan:
         chunks: Sequence[Array | None],
         scratch: Array | None,
         host: Any,
+        watch: Callable[[Array], Array] = lambda array: array,
     ) -> None:
+        """Runs the body on a box of members; ``watch`` gives what it sees of each input."""
         if 0 in count:  # members that only fill up words of rows
             return
         members = [(m - f, n) for m, f, n in zip(member, self.first, count, strict=True)]
@@ -246,8 +248,11 @@ class _Plan:
                 continue
             box = operand.box(members)
             boxes[name] = tuple(low for low, _ in box)
-            make = self._output if output else self._input
-            values[name] = make(operand, operand.lies(data), box, origin, later)
+            chunk = operand.lies(data)
+            if output:
+                values[name] = self._output(operand, chunk, box, origin, later)
+            else:
+                values[name] = watch(self._input(operand, chunk, box, origin))
         for name, (first, end, row) in self.scratch.items():
             assert scratch is not None
             values[name] = scratch[first : end if end else None].view(row.numpy)
@@ -268,7 +273,6 @@ class _Plan:
         chunk: Array,
         box: Sequence[tuple[int, int]],
         origin: Sequence[int],
-        later: list[tuple[Array, Array]],
     ) -> Array:
         there, here = operand.parts(box, origin)
         array = chunk[there]
@@ -342,11 +346,14 @@ def computed(
     placement: Placement,
     arrays: Mapping[str, Array],
     listener: Listener | None = None,
+    *,
+    members: Sequence[int] | None = None,
+    watch: Callable[[Array], Array] = lambda array: array,
 ) -> dict[str, Array]:
-    """The outputs of an instance, by one call of its body for all members.
+    """The outputs of an instance, by one call of its body for all members, or the first ``members``.
 
     ``arrays``: inputs that are there, by name; auxiliary tensors and scalars are the placement's.
-    ``listener`` is told what the body prints.
+    ``listener`` gets what the body prints; ``watch`` gives what the body sees of each input.
     """
     outputs = {
         name: np.zeros(shape, DTYPES[dtype].numpy) for name, (dtype, shape) in placement.outputs.items()
@@ -378,7 +385,8 @@ def computed(
         "total": space,
     }
     plan = _Plan(kernel, body, {one.name: one.dtype for one in declared.scratch}, setup)
-    plan(none, none, space, chunks, np.zeros(at, np.uint8), listener)
+    count = space if members is None else (*members, *[1] * (MAX_DIMS - len(members)))
+    plan(none, none, count, chunks, np.zeros(at, np.uint8), listener, watch)
     return outputs
 
 

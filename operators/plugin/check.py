@@ -36,7 +36,9 @@ from onedispatch.operators.plugin.boxes import (
 from onedispatch.operators.plugin.declared import Interval, Placement
 from onedispatch.operators.plugin.findings import Finding, Findings
 from onedispatch.operators.plugin.lowering import SCRATCH_ALIGN
+from onedispatch.operators.plugin.surroundings import reached
 from onedispatch.transactions.base.errors import KernelError
+from onedispatch.transactions.base.host import CHECK_SECONDS
 from onedispatch.transactions.base.phrases import counted
 
 if TYPE_CHECKING:
@@ -56,13 +58,14 @@ KIND_OF |= {row.code: "read" for row in statuses.STATUSES if row.name == "access
 class Options:
     """``alone``: members that run alone at most; of larger index spaces corners and others are drawn.
     ``shuffle``: whether members and partitions come in an order drawn from ``seed``. ``seconds``: what a call
-    may take."""
+    may take. ``limit``: seconds that all of the check may take."""
 
     shuffle: bool = True
     seed: int = 0
     partitions: int = 32
     alone: int = 512
     seconds: float = 60.0
+    limit: float = CHECK_SECONDS
 
 
 class Stopped(Exception):
@@ -112,6 +115,7 @@ class Checker:
                     self._compare(box, results, whole, "alone")
                 self._split(whole)
             if not self.found.has(*BROKEN, "order"):
+                self._surroundings()
                 self._widths()
         except Stopped:
             pass
@@ -178,6 +182,8 @@ class Checker:
         for name, seen in touched.items():
             if seen is not None and seen["outside"] is not None:
                 self._outside(box, chunks[name], name, tuple(seen["outside"]), seen["written"])
+        if answer["left"]:  # the accessor refused that, and the body ended there
+            raise Stopped
         return Ran(after, touched)
 
     def _operand(
@@ -235,7 +241,7 @@ class Checker:
     # -- what one call shows -----------------------------------------------------------------
 
     def _refused(self, box: Box, error: KernelError) -> None:
-        self.found.add(KIND_OF.get(error.status, "failed"), f"{box}: {error}", member=box.first)
+        self.found.add(KIND_OF.get(error.status, "failed"), f"{box}: {error.statement()}", member=box.first)
 
     def _outside(self, box: Box, chunk: Chunk, name: str, where: Point, wrote: bool) -> None:
         declared = range_text(chunk.low, chunk.high)
@@ -397,6 +403,35 @@ class Checker:
             text = f"{box}, {how}, gives other bits of {name} at {list(where)} than all members in one call"
             self.found.add("order", text, member=box.first, operand=name, coordinate=where)
 
+    # -- what a body reaches beside its tile -------------------------------------------------------
+
+    def _surroundings(self) -> None:
+        """Exchanges every array of the host that a Python body reaches, and looks whether results change."""
+        body = getattr(self.plugin, "method", lambda _: None)("body")
+        if self._native or body is None:
+            return
+        box = Box.all_of(self.placement.index_space)
+        base = self.prepared(box, True)
+        result = self._bits_of(box, base)
+        for one in reached(body):
+            with one.exchanged(self.options.seed):
+                changes = self._changes(box, base, result)
+            if changes:
+                text = (
+                    f"the body reads {one.name} of the host's memory ({_described(one.value)}): other "
+                    "contents give other results. Make it an input, or an auxiliary tensor (n.aux)"
+                )
+                self.found.add("host", text, operand=one.name)
+
+    def _changes(self, box: Box, cells: dict[str, Array], result: bytes) -> bool:
+        """Whether the same call gives other bits now, or fails."""
+        kept = len(self.found.kept)
+        try:
+            return self._bits_of(box, cells) != result
+        except Stopped:  # of what it finds there now: it was looked at
+            del self.found.kept[kept:]
+            return True
+
     # -- declarations that are too wide ----------------------------------------------------------
 
     def _idle_members(self) -> None:
@@ -480,14 +515,15 @@ class Checker:
         for high in (True, False):
             changed = {**base, name: base[name].copy()}
             changed[name][slab] = noise(row, changed[name][slab].shape, np.random.default_rng(at), high)
-            kept = len(self.found.kept)
-            try:
-                if self._bits_of(box, changed) != result:
-                    return True
-            except Stopped:  # numbers that this input cannot have: they were looked at
-                del self.found.kept[kept:]
+            if self._changes(box, changed, result):  # or fails: this input cannot have such numbers
                 return True
         return False
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    return f"a {type(value).__name__} of {len(value)}"
 
 
 MOST_PROBES = 64  # coordinates of a dimension that are tried

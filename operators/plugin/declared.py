@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -134,7 +134,8 @@ class Placement:
     """A kernel instance for one node: everything that lowering needs, and nothing of the graph.
 
     ``outputs``: (dtype, shape) by name; ``access``: an ``Interval`` per tensor dimension, by operand;
-    ``scratch``: bytes; ``work``: element operations per member, by term. ``preferred_split``: the index
+    ``scratch``: bytes; ``work``: element operations per member, by term, and ``basis`` where these come from:
+    the declaration, a count, or an assumption. ``preferred_split``: the index
     dimension that is best cut first. ``in_place``: outputs that may lie where an input lay, by name.
     """
 
@@ -149,6 +150,7 @@ class Placement:
     work: Mapping[str, float] = field(default_factory=dict)
     preferred_split: int | None = None
     in_place: Mapping[str, str] = field(default_factory=dict)
+    basis: Literal["declared", "counted", "assumed"] = "assumed"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ KINDS = {
     "gap": "elements that no member writes",
     "order": "other bits in another order, or in other partitions",
     "state": "other bits when the same call is made again",
+    "host": "reads memory of the host, which no core has",
     "wide": "declares much more than it touches",
     "refused": "the kernel or its node is refused",
     "crash": "it crashes",

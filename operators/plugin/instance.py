@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from onedispatch.operators.declarations.kernel import Kernel
 from onedispatch.operators.plugin.declared import Declared, Placement
 from onedispatch.operators.plugin.engine import engine_kernel
 from onedispatch.operators.plugin.node import Made, Node
+from onedispatch.operators.plugin.watchdog import asked
 
 
 class PluginKernel(ABC):
@@ -41,7 +42,12 @@ class PluginKernel(ABC):
     def reference(self, node: Node, *arrays: Any) -> Any:
         """What it computes, in NumPy: the inputs in order, None where absent; an array, or one per output."""
         assert self.declared.reference is not None
-        return self.declared.reference(node, *arrays)
+        return self._asked(self.declared.reference, node, *arrays)
+
+    def _asked(self, function: Callable[..., Any], node: Node, *arrays: Any) -> Any:
+        """What a function of the kernel's answers for a node; it is ended where it does not end."""
+        about = f"node {node.name} ({node.op_type}), kernel {self.declared.name}"
+        return asked(function, about, node, *arrays)
 
     @abstractmethod
     def infer(self, node: Node) -> dict[str, Made]:

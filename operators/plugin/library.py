@@ -19,7 +19,7 @@ from onedispatch.operators.plugin.instance import PluginKernel
 from onedispatch.operators.plugin.native import native
 from onedispatch.operators.plugin.node import Made, Node
 from onedispatch.operators.plugin.placement import check_placement
-from onedispatch.operators.plugin.plugin import checked_outputs, is_empty, work_of
+from onedispatch.operators.plugin.plugin import checked_outputs, is_empty, with_basis, work_of
 from onedispatch.transactions.base.errors import KernelError
 from onedispatch.transactions.base.host import kernel_seconds
 
@@ -61,7 +61,7 @@ class LibraryKernel(PluginKernel):
         )
         if not is_empty(placement):
             check_placement(self.declared, node, placement)
-        return placement
+        return with_basis(placement, None)
 
     def _told(self, node: Node, made: Mapping[str, Any]) -> dict[str, Made]:
         outputs = checked_outputs(self.declared, node, data.outputs_of(self.declared, made))

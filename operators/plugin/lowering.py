@@ -113,6 +113,10 @@ class MemberOperator(Operator):
     def declared(self) -> Declared:
         return self.plugin.declared
 
+    @property
+    def work_basis(self) -> str:
+        return self.placement.basis
+
     def reference(self, *arrays: Any) -> Any:
         """The kernel's own reference, if it has one; it sees no auxiliary tensors."""
         given = dict(zip(self.numbers, arrays, strict=False))

@@ -2,8 +2,8 @@
 """A node of the model as the methods of a kernel see it: ``n``.
 
 ``n["x"]`` is an operand by its declared name, ``n.a`` a scalar. Whatever does not agree with the declaration
-(counts, ranks, dtypes, quantisation, attributes) is refused before a method runs, with ``.expected``,
-``.given`` and ``.node``.
+(counts, ranks, dtypes, quantisation, attributes) is refused before a method runs, with ``.given``,
+``.accepted`` and ``.node``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from onedispatch.operators.plugin.declared import (
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import KernelError
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.phrases import counted, nearest, span
 
 
 class Made(NamedTuple):
@@ -105,6 +105,7 @@ class Node:
     ) -> None:
         self._declared, self._spec, self._device = declared, spec, device
         self._attributes = dict(attributes or {})
+        self._asked: set[str] = set()  # attributes that methods of the kernel have read
         self._tensors: dict[str, NodeTensor | AbsentTensor] = {}
         self._index_space: tuple[int, ...] | None = None
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}  # what ``aux`` collects
@@ -133,6 +134,11 @@ class Node:
     @property
     def op_type(self) -> str:
         return self._spec.op_type
+
+    @property
+    def target(self) -> Device:
+        """The device's description."""
+        return self._device
 
     @property
     def device(self) -> str:
@@ -166,7 +172,22 @@ class Node:
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute of the node, declared as a scalar or not: a number, text, a list, an array."""
+        self._asked.add(name)
         return self._spec.attr(name, default)
+
+    def check_attributes(self) -> None:
+        """Raises ``KernelParameterInvalidError`` for attributes that are no scalar of the kernel and that its
+        methods, which have all been called by now, have not read.
+        """
+        known = sorted({self._attribute(scalar) for scalar in self._declared.scalars} | self._asked)
+        unknown = [name for name in self._spec.attributes if name not in known]
+        if unknown:
+            accepted = (
+                f"{', '.join(known) or 'no attributes'}: its scalars, and what its methods read by n.attr"
+            )
+            given = repr(self._spec.attributes[unknown[0]])
+            remedy = nearest(unknown[0], known) or "leave it out, or declare it as a scalar of the kernel"
+            raise self.refuse("parameter_invalid", f"attribute {unknown[0]!r}", given, accepted, remedy)
 
     def refuse(self, status: str, what: str, given: object, accepted: str, remedy: str = "") -> KernelError:
         """The error that says what of this node the kernel does not take; ``status``: see ``statuses.py``."""

@@ -15,8 +15,10 @@ are element-wise.
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from operator import index
 from pathlib import Path
@@ -31,6 +33,7 @@ from onedispatch.operators.declarations.kernel import WORK, KernelDeclarationErr
 from onedispatch.operators.declarations.tensor import NodeSpec
 from onedispatch.operators.interface.operator import Lowering
 from onedispatch.operators.plugin import body, catalog
+from onedispatch.operators.plugin.counting import box_of, counted_work
 from onedispatch.operators.plugin.declared import (
     CODE_BYTES,
     Aux,
@@ -50,8 +53,9 @@ from onedispatch.operators.plugin.node import Made, Node, as_intervals
 from onedispatch.operators.plugin.placement import check_index_space, check_placement
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.operators.plugin.twin import compiled_body
+from onedispatch.operators.plugin.watchdog import asked
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.boundary import blamed_on, public
+from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import KernelError
 
 __all__ = ["NodeMapping", "PluginKernel", "PythonKernel", "kernel", "maps"]
@@ -72,8 +76,7 @@ class PythonKernel(PluginKernel):
         if not declared.library and not callable(getattr(cls, "body", None)):
             accepted = "a method body(self, t), or library= with the compiled body"
             raise refusal("declaration_invalid", f"kernel {declared.name}", "no body", accepted)
-        with blamed_on(cls, f"kernel {declared.name}, the class"):
-            self.instance = cls()
+        self.instance = asked(cls, f"kernel {declared.name}, the class")
         _ = self.kernel  # refused here, not at its first node
         if declared.library:
             _ = self.functions
@@ -97,15 +100,14 @@ class PythonKernel(PluginKernel):
 
     def reference(self, node: Node, *arrays: Any) -> Any:
         own = self.method("reference")
-        return super().reference(node, *arrays) if own is None else own(node, *arrays)
+        return super().reference(node, *arrays) if own is None else self._asked(own, node, *arrays)
 
     def _ask(self, name: str, node: Node) -> Any:
         """What a method answers; None where there is none."""
         method = self.method(name)
         if method is None:
             return None
-        with blamed_on(method, f"node {node.name} ({node.op_type}), kernel {self.declared.name}"):
-            return method(node)
+        return self._asked(method, node)
 
     # -- an instance -----------------------------------------------------------------------
 
@@ -137,6 +139,7 @@ class PythonKernel(PluginKernel):
         if isinstance(told, Mapping):
             node.work(**told)
         values = self._scalars(node)
+        node.check_attributes()
         placement = Placement(
             {name: (made.dtype, made.shape) for name, made in outputs.items()},
             sizes,
@@ -150,9 +153,26 @@ class PythonKernel(PluginKernel):
             node.preferred_split,
             dict(self.declared.in_place),
         )
-        if not is_empty(placement):
-            check_placement(self.declared, node, placement)
-        return placement
+        if is_empty(placement):
+            return placement
+        check_placement(self.declared, node, placement)
+        return with_basis(placement, self._counted(node, placement))
+
+    def _counted(self, node: Node, placement: Placement) -> float | None:
+        """What a member takes by the count of its body's operations; None where they cannot be counted."""
+        own = self.method("body")
+        if placement.work or own is None:
+            return None
+        given = {one.name: node.given(one.name) for one in self.declared.inputs}
+        arrays = {name: np.zeros(x.shape, x.dtype) for name, x in given.items() if x is not None}
+        box = box_of(placement.index_space)
+
+        def call(watch: Callable[[Any], Any]) -> int:
+            body.computed(self.declared, self.kernel, own, placement, arrays, members=box, watch=watch)
+            return math.prod(box)
+
+        dtype, _ = placement.outputs[self.declared.outputs[0].name]
+        return counted_work(call, DTYPES[dtype], node.target)
 
     def _access(self, node: Node) -> dict[str, tuple[Interval, ...]]:
         answer = self._ask("access", node)
@@ -255,11 +275,18 @@ def _name_of(dtype: Any) -> str:
     return str(dtype) if row is None else row.name
 
 
-def work_of(declared: Declared, node: Node) -> dict[str, float]:
-    """Element operations of a member: as the node says, or the declaration, or by default.
+def with_basis(placement: Placement, counted: float | None) -> Placement:
+    """The placement with its work, and where that comes from: the declaration, a count, or an assumption."""
+    if placement.work:
+        return replace(placement, basis="declared")
+    return placement if counted is None else replace(placement, work={"op": counted}, basis="counted")
 
-    ASSUMPTION, by default: one operation for each element of each operand that a member touches; tables,
-    which are whole in all dimensions, count one.
+
+def work_of(declared: Declared, node: Node) -> dict[str, float]:
+    """Element operations of a member, as the node says, or the declaration; {} where neither does.
+
+    Those of Python bodies are counted then. ASSUMPTION, where they cannot be: one operation for each element
+    of each operand that a member touches; tables, which are whole in all dimensions, count one.
     """
     known = dict(declared.work_per_member)
     unknown = sorted(set(node.work_terms) - set(known))
@@ -433,6 +460,8 @@ def maps(
     override: bool = False,
     dtypes: tuple[str, ...] = (),
     notes: str = "",
+    like: int = -1,
+    infer: Callable[[NodeSpec], registry.Inferred] | None = None,
 ) -> Callable[[Any], Any]:
     """Map nodes ``op_types`` of ``domain`` to a decorated class, a kernel, or a function.
 
@@ -440,6 +469,8 @@ def maps(
         attributes: ``{"a": "alpha"}``: scalar ``a`` comes from the node's attribute ``alpha``.
         override: take the place of a mapping that there is already, one of ours included.
         dtypes, notes: what ``onedispatch ops`` prints; of kernels they come from the declaration.
+        like, infer: of a function: the results have shape and type of input ``like``, or those that
+            ``infer(node)`` gives, a (dtype, shape) for each; else the model declares them.
 
     A function gets a ``NodeSpec`` and a ``Lowering``, as those of ``operators/families`` do.
     Raises ``KernelLibraryError`` for an operator that is mapped already.
@@ -458,6 +489,7 @@ def maps(
         if attributes is not None and not isinstance(attributes, Mapping):
             accepted = "the node's attributes by scalar: {'a': 'alpha'}"
             raise refusal("declaration_invalid", "attributes of a mapping", repr(attributes), accepted)
+        _check_results(like, infer, target if kernel is None else None)
         function = target if kernel is None else NodeMapping(kernel, attributes or {})
         plugin = None if kernel is None else function
         told = dtypes or (numpy_names(kernel.declared) if kernel else ("float32",))
@@ -466,7 +498,9 @@ def maps(
         if kernel and not catalog.loading() and catalog.named(kernel.kernel.name) is None:
             catalog.add_kernel(kernel)  # taken back in between
         for op_type in op_types:
-            row = registry.Mapping(domain, op_type, told, said, function, plugin=plugin, origin=origin)
+            row = registry.Mapping(
+                domain, op_type, told, said, function, plugin=plugin, origin=origin, like=like, infer=infer
+            )
             if not catalog.loading() and registry.mapping_for(domain, op_type) in _OWN:
                 catalog.withdraw_mapping(domain, op_type)
             catalog.add_mapping(row, kernel.kernel.name if kernel else "", override=override)
@@ -475,6 +509,16 @@ def maps(
         return target
 
     return register
+
+
+def _check_results(like: Any, infer: Any, function: Any) -> None:
+    """Raises ``KernelError`` for what says no shapes; of a kernel (``function`` None) for what says any."""
+    if not is_size(like) or not (infer is None or callable(infer)):
+        accepted = "like=the number of an input, and infer=a function of the node"
+        raise refusal("declaration_invalid", "a mapping", f"like={like!r}, infer={infer!r}", accepted)
+    if function is None and (like != -1 or infer is not None):
+        accepted = "a mapping function: a kernel has its method infer"
+        raise refusal("declaration_invalid", "a mapping", "like or infer for a kernel", accepted)
 
 
 def numpy_names(declared: Declared) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends bodies in Python that do not end, and those on other threads that go on after Ctrl-C.
+"""Ends functions of custom kernels that do not end, and those on other threads that go on after Ctrl-C.
 
 A thread looks twenty times a second at the bodies that run, and raises ``BodyTimeout`` or ``BodyInterrupt``
 in those that are late. Python sees it between two of its instructions: a single call of NumPy that takes for
@@ -15,6 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from onedispatch.operators.plugin.refusals import refusal
+from onedispatch.transactions.base.boundary import blamed_on, source_of
+from onedispatch.transactions.base.errors import OneDispatchError
+from onedispatch.transactions.base.host import kernel_seconds
 
 _LOOK = 0.05  # seconds between two looks
 _PATIENCE = 0.25  # seconds that a body has to end by itself after Ctrl-C
@@ -55,17 +58,23 @@ class _Watch:
         self.running: dict[int, _Entry] = {}
         self.thread: threading.Thread | None = None
 
-    def enter(self, entry: _Entry) -> None:
+    def enter(self, entry: _Entry) -> _Entry | None:
+        """The body that this thread was running when this one began inside it."""
         with self.lock:
+            outer = self.running.get(threading.get_ident())
             self.running[threading.get_ident()] = entry
             if self.thread is None or not self.thread.is_alive():  # a forked child has none either
                 self.thread = threading.Thread(target=self._look, name="onedispatch watchdog", daemon=True)
                 self.thread.start()
+            return outer
 
-    def leave(self) -> None:
-        """Nothing is raised in this thread from here on but what has been raised already."""
+    def leave(self, outer: _Entry | None) -> None:
+        """Nothing is raised for the inner body from here on but what has been raised already."""
         with self.lock:
-            self.running.pop(threading.get_ident(), None)
+            if outer is None:
+                self.running.pop(threading.get_ident(), None)
+            else:
+                self.running[threading.get_ident()] = outer
 
     def _look(self) -> None:
         idle = time.monotonic()
@@ -94,8 +103,23 @@ def _raise_in(ident: int, raised: type[BaseException] | None) -> None:
     )
 
 
+def asked(
+    function: Callable[..., Any], about: str, *arguments: Any, meant: type[Exception] = OneDispatchError
+) -> Any:
+    """``function(*arguments)`` of a custom kernel or mapping, under the clock of its body.
+
+    ``about`` says for what it runs, ``meant`` is what it may raise: what else goes wrong names both.
+    """
+    with blamed_on(function, about, meant):
+        return watched(function, kernel_seconds(), *arguments, what=f"{about}, {source_of(function)}")
+
+
 def watched(
-    function: Callable[..., Any], seconds: float, *arguments: Any, interrupts: Callable[[], int] = int
+    function: Callable[..., Any],
+    seconds: float,
+    *arguments: Any,
+    interrupts: Callable[[], int] = int,
+    what: str = "the body",
 ) -> Any:
     """``function(*arguments)``, ended after ``seconds``; ``interrupts`` counts those of the process.
 
@@ -103,16 +127,18 @@ def watched(
         KernelError: it did not end in time (``KernelTimeoutError``).
         BodyInterrupt: Ctrl-C came, and it went on.
     """
-    entry = _Entry(seconds, interrupts)
+    entry, outer = _Entry(seconds, interrupts), None
     try:
         try:
-            _WATCH.enter(entry)
+            outer = _WATCH.enter(entry)
             return function(*arguments)
         finally:
-            _WATCH.leave()
+            _WATCH.leave(outer)
             if entry.fired:
                 _raise_in(threading.get_ident(), None)  # it came to its end meanwhile
     except BodyTimeout as error:
-        _WATCH.leave()
+        if not entry.fired:
+            raise  # the body around this one is late
+        _WATCH.leave(outer)
         accepted = "less: InferenceSession(..., kernel_seconds=...), ONEDISPATCH_KERNEL_SECONDS"
-        raise refusal("timeout", "the body", f"no end within {seconds:g} seconds", accepted) from error
+        raise refusal("timeout", what, f"no end within {seconds:g} seconds", accepted) from error

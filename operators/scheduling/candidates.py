@@ -60,6 +60,12 @@ def _tile_choices(extent: int, whole: bool, multiple: int, max_tile: int, many: 
     return choices or [min(multiple, extent)]
 
 
+def one_tile(tiles: Sequence[int], k_tile: int) -> tuple[list[Array], Array]:
+    """The mesh of a single candidate."""
+    axes = np.ix_(*([size] for size in (*tiles, k_tile)))
+    return list(axes[:-1]), axes[-1]
+
+
 def candidates(nest: Nest) -> tuple[list[Array], Array]:
     """Tile sizes of every dimension and of the reduction, as axes of one mesh (``np.ix_``)."""
     many = {0: 30, 1: 30, 2: 24, 3: 14, 4: 10, 5: 8}[len(nest.cut)]

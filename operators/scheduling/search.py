@@ -14,10 +14,8 @@ from dataclasses import replace
 from itertools import product
 from math import inf, isfinite
 
-import numpy as np
-
 from onedispatch.operators.declarations.tensor import Unsupported
-from onedispatch.operators.scheduling.candidates import candidates
+from onedispatch.operators.scheduling.candidates import Array, candidates, one_tile
 from onedispatch.operators.scheduling.commands import shim_command_cycles
 from onedispatch.operators.scheduling.judge import FEWER_CALLS, Judge
 from onedispatch.operators.scheduling.nest import Nest
@@ -25,18 +23,20 @@ from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device
 
+Mesh = tuple[list[Array], Array]  # axes of tile sizes: of every dimension, and of the reduction
+
 ORDERED_MAPPINGS = 6
 COUNTED_MAPPINGS, COUNTED_EACH, COUNTED_UP_TO = 12, 3, 1.25  # of the least cost that is only estimated
 FEWEST_CALLS_UP_TO = 1.08  # of the least cost: what costs about as much takes the fewest kernel calls
 RAGGED_UP_TO = 1.04  # the same where the last step is shorter: its rows lie across more bursts than guessed
 
 
-def search(nest: Nest, device: Device) -> Solution:
-    """The best solution of ``nest`` on ``device``.
+def search(nest: Nest, device: Device, mesh: Mesh | None = None) -> Solution:
+    """The best solution of ``nest`` on ``device``; with ``mesh``, of the tiles that it has (``one_tile``).
 
     Raises ``Unsupported`` where no tile fits a core, or none of those that do a memory tile.
     """
-    judged = shortlist(nest, device)
+    judged = shortlist(nest, device, mesh)
     cost, _, _ = judged.best
     if not isfinite(cost):
         raise Unsupported(
@@ -46,9 +46,9 @@ def search(nest: Nest, device: Device) -> Solution:
     return counted_best(judged)
 
 
-def shortlist(nest: Nest, device: Device) -> Judged:
+def shortlist(nest: Nest, device: Device, mesh: Mesh | None = None) -> Judged:
     """The best mappings of ``nest``, each with its best tiles, as the judge estimates them."""
-    tiles, k_tile = candidates(nest)
+    tiles, k_tile = mesh or candidates(nest)
     judge = Judge(nest, device, tiles, k_tile)
     judged = Judged(judge, list(_mappings(nest, device)))
     # Other loop orders only pay where the plain one already does well.
@@ -85,8 +85,7 @@ def counted_best(judged: Judged) -> Solution:
 
 def estimated(schedule: Schedule, brings: bool = False) -> float:
     """Modelled cycles of a schedule, as the search compares them; ``brings``: what stays in cores too."""
-    *tiles, k_tile = np.ix_(*([size] for size in (*schedule.tiles, schedule.k_tile)))
-    judge = Judge(schedule.nest, schedule.device, tiles, k_tile)
+    judge = Judge(schedule.nest, schedule.device, *one_tile(schedule.tiles, schedule.k_tile))
     return judge.counted_cost(schedule.mapping, 0, shim_command_cycles(schedule, brings=brings), brings)
 
 

@@ -20,7 +20,7 @@ from onedispatch.operators.scheduling.search import search
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.operators.scheduling.solution_rules import check_solution
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.boundary import blamed_on
+from onedispatch.transactions.base.boundary import blamed_on, told
 from onedispatch.transactions.base.errors import SolutionError
 
 SOLUTIONS_KEPT = 4096
@@ -67,14 +67,24 @@ def select(nest: Nest, device: Device, selector: Selector = SEARCH) -> Schedule:
     """
     problem, name = Problem.of(nest, device), f"solution for {nest.kernel.name} on {device.name}"
     try:
-        with blamed_on(type(selector), f"a {name}", Unsupported):
-            # Rebuilt: what the selector does to its answer later changes nothing here.
-            solution = exact(Solution, selector.select(problem, device), f"{name}, answer")
+        # Rebuilt: what the selector does to its answer later changes nothing here.
+        solution = exact(Solution, _answer(selector, problem, device, name), f"{name}, answer")
         schedule = Schedule(nest, device, solution)
         check_solution(schedule)
     except SolutionError as error:
         raise _with_fitting(error, nest, device, selector) from error
     return schedule
+
+
+def _answer(selector: Selector, problem: Problem, device: Device, name: str) -> object:
+    """What the selector answers. Raises ``SolutionError`` where it has no entry for the problem."""
+    try:
+        with blamed_on(type(selector), f"a {name}", (Unsupported, LookupError)):
+            found: object = selector.select(problem, device)
+    except LookupError as error:
+        given, remedy = f"no entry ({told(error)})", "add an entry for this problem"
+        raise SolutionError(f"{name}, answer", given, "a Solution", remedy) from error
+    return found
 
 
 def _with_fitting(error: SolutionError, nest: Nest, device: Device, selector: Selector) -> SolutionError:
@@ -83,13 +93,13 @@ def _with_fitting(error: SolutionError, nest: Nest, device: Device, selector: Se
     try:
         fits = search(problem.nest, device).to_data()
     except Unsupported as nothing:
-        fits, told = None, f"no solution fits: {nothing}"
+        fits, hint = None, f"no solution fits: {nothing}"
     else:
-        told = f"this one fits: {fits}"
+        hint = f"this one fits: {fits}"
     return SolutionError(
         f"{type(selector).__name__}, problem {problem.digest}, {error.where}",
         error.given,
         error.accepted,
-        f"{error.remedy}; {told}" if error.remedy else told,
+        f"{error.remedy}; {hint}" if error.remedy else hint,
         would_fit=fits,
     )

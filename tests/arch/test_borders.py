@@ -12,6 +12,7 @@ import pytest
 # Of the extensions: _core, its kernels that Python registers, check mode, what kernels print, and _native.
 BINDINGS = (
     "bind.cpp",
+    "bind_constructed.h",
     "bind_gil.h",
     "bind_kernels.cpp",
     "bind_kernels.h",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages count in words: "1 node", never "1 node(s)" or "1 nodes"."""
+"""Messages count in words: "1 node", never "1 node(s)". An error in another error's text is one clause."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from onedispatch.transactions.base import errors
 from onedispatch.transactions.base.phrases import counted, span
 
 FOLDERS = ("dispatch", "operators", "transactions", "models")
@@ -71,6 +72,62 @@ def test_cpp_counts_with_one_helper(repository: Path) -> None:
         assert not found, f"{path}: {found}"
 
 
+# Texts that stand by themselves: what ends the process, a finding of check mode, a warning, a search.
+WHOLE = {
+    "dispatch/check/kernels.py": 5,
+    "dispatch/check/model.py": 1,
+    "dispatch/cli/commands.py": 1,
+    "dispatch/plugins/discovery.py": 1,
+    "dispatch/plugins/loading.py": 1,
+}
+
+
+def quoted_errors(source: str) -> list[str]:
+    """Places that put ``str`` of a caught ``OneDispatchError`` into a text, where ``statement()`` belongs."""
+    found = []
+    for handler in (one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.ExceptHandler)):
+        caught = {getattr(one, "id", "") for one in ast.walk(handler.type or ast.Pass())}
+        if handler.name is None or not any(
+            issubclass(of_name(one), errors.OneDispatchError) for one in caught
+        ):
+            continue
+        for node in (inner for part in handler.body for inner in ast.walk(part)):
+            taken = node.args if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "str" else []
+            taken = [node.value] if isinstance(node, ast.FormattedValue) else taken
+            found += [f"{one.lineno}" for one in taken if getattr(one, "id", "") == handler.name]
+    return found
+
+
+def of_name(name: str) -> type:
+    found = getattr(errors, name, object)
+    return found if isinstance(found, type) else object
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_an_error_in_another_ones_text_is_a_statement(repository: Path, folder: str) -> None:
+    for path in sorted((repository / folder).rglob("*.py")):
+        name = path.relative_to(repository).as_posix()
+        found = quoted_errors(path.read_text())
+        assert len(found) <= WHOLE.get(name, 0), f"{name}: {found}"
+
+
+def test_a_statement_says_nothing_twice() -> None:
+    inner = errors.ModelError("node a (Concat)", "[1, 2]", "the shape [1, 1]", "change it")
+    assert inner.statement() == "node a (Concat): [1, 2] (expected: the shape [1, 1])"
+    outer = str(errors.InputError("--shape", inner.statement(), "sizes that fit", inner.remedy))
+    assert outer.count("given") == outer.count("accepted") == 1 and outer.endswith(" Change it.")
+    assert (
+        errors.statement_of(ValueError("bad")) == "bad" and errors.statement_of(ValueError()) == "ValueError"
+    )
+    listed = errors.UnsupportedModelError("model g", "1 node", nodes=["a (Loop): no"])
+    assert listed.statement() == "model g: 1 node; a (Loop): no"
+
+
+def test_a_remedy_that_asks_ends_with_its_question_mark() -> None:
+    assert str(errors.InputError("x", "y", "z", "is it this one?")).endswith(". Is it this one?")
+    assert str(errors.InputError("x", "y", "z", "write this")).endswith(". Write this.")
+
+
 def test_phrases() -> None:
     assert [counted(n, "task") for n in (0, 1, 2000)] == ["0 tasks", "1 task", "2,000 tasks"]
     assert (counted(2, "address"), counted(3, "entry"), counted(2, "day")) == (
@@ -83,4 +140,10 @@ def test_phrases() -> None:
 
 def test_the_check_sees_what_it_should() -> None:
     assert bare_counts('f"{len(x)} nodes"') and bare_counts('f"{n:,} more words of"')
+    handler = "try: pass\nexcept (ValueError, ModelError) as error:\n    "
+    assert quoted_errors(handler + 'raise InputError(f"{error}")') and quoted_errors(
+        handler + "x = str(error)"
+    )
+    assert not quoted_errors(handler.replace("ModelError", "TypeError") + "x = str(error)")
+    assert not quoted_errors(handler + "x = error.statement()")
     assert not bare_counts("f\"{counted(n, 'node')} and {MOST} words, {name} is\"")

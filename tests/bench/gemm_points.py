@@ -2,9 +2,11 @@
 """Modelled throughput of matrix products beside published measurements, and the rows of the README.
 
 ``python -m tests.bench.gemm_points`` prints one line per product: B constant, and B computed at run time;
-with names as arguments (``P1 P13``), or ``points`` for all, those of arXiv 2512.13282 instead, with B
-constant: what was measured, what our own tiles take with exact sums and with narrow ones, and the published
-tile. Operations are 2 M K N, seconds are the device's (``last_run.seconds``), launch left out.
+with names as arguments (``P1 P13``), or ``points`` for all, those of arXiv 2512.13282 instead: what was
+measured, what the published tile takes with the best mapping for it, B constant and computed, and what our
+own tiles take with exact sums and with narrow ones. ``points --file POINTS.json`` does the same with other
+points: a list of objects with device, dtype ("i8-i16", "bf16"), m, k, n (the tile), M, K, N, tops, and an id
+if wanted. Operations are 2 M K N, seconds are the device's (``last_run.seconds``), launch left out.
 
 Where results are narrower than sums, the published kernels keep sums in the type of the results from step to
 step (their budget of a core's memory is 2 m k + 2 k n + m n elements, the last ones of that type), which
@@ -14,13 +16,17 @@ four bytes for each sum, which leaves room for smaller tiles. int32 results are 
 The search finds other tiles than the published ones there too: 96 x 96 x 72 instead of 96 x 64 x 96 on npu2,
 whose calls take 301 instead of 256 MAC per cycle by the fit to the published single-core kernels, and which
 no publication has measured. A constant B lies in device memory chunk by chunk (the published kernels read a
-column-major one); a computed one is read row-major, in runs of a tile's width.
+column-major one); a computed one is read row-major, in runs of a tile's width, which the paper found 9 to 25
+% slower on npu2 than column-major, 1 to 5 % on npu1.
 """
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass, field, replace
+import argparse
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -29,12 +35,21 @@ import onnx
 from onnx import helper, numpy_helper
 
 import onedispatch as od
+from onedispatch.operators.scheduling.candidates import one_tile
 from onedispatch.operators.scheduling.problem import Problem
+from onedispatch.operators.scheduling.search import search
 from onedispatch.operators.scheduling.select import SEARCH
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.transactions import Device
 
 Tile = tuple[int, int, int]  # m, k, n
+OUT = {
+    "i8-i8": "int8",
+    "i8-i16": "int16",
+    "i8-i32": "int32",
+    "bf16": "bfloat16",
+    "bf16-bf16": "bfloat16",
+}
 
 PRODUCTS: tuple[tuple[str, int, int, int, Tile | None], ...] = (
     ("npu2", 4224, 4224, 4608, (96, 64, 96)),
@@ -54,6 +69,13 @@ class Point:
     tile: Tile
     tops: float
 
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Point:
+        """A point of a file of points."""
+        m, k, n, rows, depth, columns = (int(given[key]) for key in ("m", "k", "n", "M", "K", "N"))
+        out = OUT[given["dtype"]]
+        return cls(given["device"], out, (rows, depth, columns), (m, k, n), float(given["tops"]))
+
 
 POINTS = {
     "P1": Point("npu1", "int8", (4032, 4032, 4032), (112, 112, 112), 6.52),
@@ -71,16 +93,17 @@ POINTS = {
 
 @dataclass(frozen=True)
 class Tiled:
-    """A selector: what the search finds, with another tile where one is given; ``taken``: all of it."""
+    """A selector: what the search finds, of a tile where one is given; ``taken``: all of it."""
 
     tile: Tile | None = None
     taken: list[Solution] = field(default_factory=list)
 
     def select(self, problem: Problem, device: Device) -> Solution:
-        found = SEARCH.select(problem, device)
-        if self.tile is not None:
+        if self.tile is None:
+            found = SEARCH.select(problem, device)
+        else:  # another tile than the search's has another best mapping
             m, k, n = self.tile
-            found = replace(found, tiles=(m, n), k_tile=k)
+            found = search(problem.nest, device, one_tile((m, n), k))
         self.taken.append(found)
         return found
 
@@ -148,24 +171,41 @@ def shown(selector: Tiled) -> str:
     return f"{m}x{k}x{n}"
 
 
-def points(names: list[str]) -> None:
-    for name in names:
-        one, own = POINTS[name], Tiled()
-        found = tops(one.device, one.out, one.size, True, own)
+def at_their_tile(point: Point, constant: bool) -> float:
+    """10^12 operations per modelled second with the published tile, and the best mapping for it."""
+    return tops(point.device, point.out, point.size, constant, Tiled(point.tile), "narrow")
+
+
+def points(named: Iterable[tuple[str, Point]]) -> None:
+    for name, one in named:
         line = f"{name} {one.device} {one.out} {'x'.join(map(str, one.size))}: published {one.tops:.2f} TOPS"
-        line += f", own tile {shown(own)} {found:.2f} ({found / one.tops - 1:+.1%})"
-        narrow = Tiled()
-        quick = tops(one.device, one.out, one.size, True, narrow, "narrow")
-        line += f", narrow sums: {shown(narrow)} {quick:.2f} ({quick / one.tops - 1:+.1%})"
-        same = tops(one.device, one.out, one.size, True, Tiled(one.tile), "narrow")
-        line += f", published tile {'x'.join(map(str, one.tile))} {same:.2f} ({same / one.tops - 1:+.1%})"
+        line += f", published tile {'x'.join(map(str, one.tile))}"
+        for constant in (True, False):
+            same = at_their_tile(one, constant)
+            line += f", B {'constant' if constant else 'computed'} {same:.2f} ({same / one.tops - 1:+.1%})"
+        for sums in ("exact", "narrow"):
+            own = Tiled()
+            found = tops(one.device, one.out, one.size, True, own, sums)
+            line += f", own tile of {sums} sums {shown(own)} {found:.2f} ({found / one.tops - 1:+.1%})"
         print(line, flush=True)
 
 
-def main() -> None:
-    named = sys.argv[1:]
-    if named:
-        points([*POINTS] if named == ["points"] else named)
+def points_of(file: Path) -> list[tuple[str, Point]]:
+    """The points of a file, by their ids, or by their places in it."""
+    return [
+        (given.get("id", f"#{i}"), Point.of(given)) for i, given in enumerate(json.loads(file.read_text()))
+    ]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Modelled matrix products beside published measurements.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="points, or some of " + " ".join(POINTS))
+    parser.add_argument("--file", type=Path, help="points of yours: JSON, see this module's first lines")
+    given = parser.parse_args(arguments)
+    if given.file:
+        points(points_of(given.file))
+    elif given.names:
+        points((name, POINTS[name]) for name in ([*POINTS] if given.names == ["points"] else given.names))
     else:
         rows()
 

@@ -135,6 +135,7 @@ ROWS: dict[str, list[Case]] = {
     ],
     "LayerNormalization": [case("LayerNormalization", _X, weight(SIDE), weight(SIDE))],
     "RMSNormalization": [case("RMSNormalization", _X, weight(SIDE), opset=23)],
+    "SimplifiedLayerNormalization": [case("SimplifiedLayerNormalization", _X, weight(SIDE))],
     "MeanVarianceNormalization": [case("MeanVarianceNormalization", _IMAGE, axes=[0, 2, 3])],
     "Conv": [
         case("Conv", f32(1, 64, 64, 64), weight(64, 64, 3, 3), pads=[1] * 4),

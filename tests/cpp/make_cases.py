@@ -123,6 +123,7 @@ def normalised() -> list[Case]:
         case("InstanceNormalization", f32(3, 5, 7, 9), *channels, epsilon=0.01, tolerance=SUMS),
         *case("InstanceNormalization", f32(2, 5, 31), *channels, tolerance=SUMS).on(*SMALL),
         case("RMSNormalization", f32(37, 61), weight(61), opset=23, tolerance=SUMS),
+        case("SimplifiedLayerNormalization", f32(31, 40), weight(40), tolerance=SUMS),
     ]
 
 

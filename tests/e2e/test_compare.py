@@ -14,9 +14,10 @@ from onnx import numpy_helper
 from typer.testing import CliRunner
 
 import onedispatch as od
-from onedispatch.dispatch.cli import app
+from onedispatch.dispatch.cli import app, models
 from onedispatch.dispatch.cli.comparison import show
 from onedispatch.dispatch.tools.compare import Comparison
+from tests.e2e.quantised_models import NETWORKS, Scheme, feeds_of, quantised
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -51,8 +52,9 @@ def invoke(*arguments: str) -> Any:
 
 def comparison(*arguments: str) -> dict[str, Any]:
     result = invoke(*arguments, "--random", "--compare", "--json")
-    assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)["comparison"]
+    assert found["diverges"] == (found["first"] is not None)
+    assert result.exit_code == (2 if found["diverges"] else 0), result.output
     return found
 
 
@@ -65,6 +67,8 @@ def test_values_of_bf16_beside_float32(path: Path) -> None:
     assert rows["r"]["relative"] == pytest.approx(rows["r"]["error"] / rows["r"]["largest"])
     assert rows["c"]["nodes"] == ["wave", "scale"] and rows["c"]["diverges"] and rows["c"]["relative"] > 0.5
     assert (found["precision"], found["threshold"], found["first"]) == ("bf16", 0.05, "wave")
+    (output,) = found["outputs"]
+    assert output["value"] == "y" and found["outputs_beside"] == "onnxruntime"
 
 
 def test_the_threshold_is_an_option(path: Path) -> None:
@@ -97,6 +101,59 @@ def test_quantised_models_beside_onnxruntimes_integers(tmp_path: Path) -> None:
     rows = {row["value"]: row for row in comparison(str(tmp_path / "q.onnx"))["rows"]}
     assert {name: row["dtype"] for name, row in rows.items()} == {"q": "int8", "y": "int32"}
     assert rows["q"]["error"] == rows["y"]["error"] == 0
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_answers_of_quantised_networks_are_onnxruntimes(network: str, tmp_path: Path) -> None:
+    """To the bit, as users run it: unoptimised it computes in floats, units away from its own answers."""
+    floats = NETWORKS[network]()
+    proto = quantised(floats, Scheme("u8", "s8", per_channel=True), tmp_path, feeds_of(floats, 3, 1))
+    onnx.save(proto, tmp_path / "q.onnx")
+    found = comparison(str(tmp_path / "q.onnx"), "--fallback", "error")
+    assert found["first"] is None and [row["error"] for row in found["outputs"]] == [0.0]
+    integers = [row for row in found["rows"] if "int" in row["dtype"]]
+    assert len(integers) > 9 and {row["error"] for row in integers} == {0.0}
+
+
+def test_an_output_that_diverges_is_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside all agrees: the answers that the run gave do not."""
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[4] y) { [a] y = Relu(x) }'
+    )
+    onnx.save(proto, tmp_path / "m.onnx")
+    assert comparison(str(tmp_path / "m.onnx"))["first"] is None
+    values = models._values
+    monkeypatch.setattr(models, "_values", lambda *given, **more: [one + 1 for one in values(*given, **more)])
+    found = comparison(str(tmp_path / "m.onnx"))
+    assert found["first"] == "a" and not any(row["diverges"] for row in found["rows"])
+    result = invoke(str(tmp_path / "m.onnx"), "--random", "--compare")
+    assert result.exit_code == 2 and "outputs in fp32 beside onnxruntime" in result.stdout
+
+
+def test_what_onnxruntime_does_not_run_is_compared_with_the_hosts_engines(tmp_path: Path) -> None:
+    (tmp_path / "twice.py").write_text(
+        "import onedispatch as od\n"
+        "@od.kernel('compared::twice', inputs='x', outputs='z')\n"
+        "class Twice:\n"
+        "    def infer(self, n):\n        return {'z': n['x'].like()}\n"
+        "    def body(self, t):\n        t.z[:] = t.x + t.x\n"
+        "od.maps('Twice', domain='compared')(Twice)\n"
+    )
+    proto = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["": 17, "compared": 1]> g (float[4] x) => (float[4] y) {
+  t = compared.Twice(x)
+  y = Relu(t)
+}
+""")
+    onnx.save(proto, tmp_path / "m.onnx")
+    found = comparison(str(tmp_path / "m.onnx"), "--plugin", str(tmp_path / "twice.py"))
+    assert found["outputs_beside"].startswith("the host's engines, since onnxruntime does not run the model")
+    assert found["first"] is None and len(found["outputs"]) == 1
+
+
+def test_help_states_what_is_compared_and_how_it_ends() -> None:
+    text = " ".join(invoke("--help").output.split())
+    assert "onnxruntime with its default options" in text and "exit code is 2" in text
 
 
 def test_infinities_beside_numbers_diverge(path: Path, tmp_path: Path) -> None:

@@ -85,6 +85,25 @@ def test_a_new_skeleton_works_at_once(language: str, tmp_path: Path) -> None:
     assert done.returncode == 0 and "7 passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_tests_of_a_skeleton_need_no_pytest(language: str, tmp_path: Path) -> None:
+    """Which the normal install lacks: the command that is named runs them with Python alone."""
+    shown = invoke("kernel", "new", "acme", f"--{language}")
+    commands = shown.partition("Next:")[2].split("\n")
+    assert "  python test_acme.py" in commands and not any("pytest" in line for line in commands)
+    script = "import runpy, sys; sys.modules['pytest'] = None; runpy.run_path('test_acme.py', {}, '__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path / "acme", capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0 and "7 passed, 0 failed" in done.stdout, done.stdout + done.stderr
+    source = tmp_path / "acme" / "test_acme.py"
+    source.write_text(source.read_text().replace("np.float32(0.5) * x", "np.float32(0.25) * x"))
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path / "acme", capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 1 and "2 passed, 5 failed" in done.stdout, done.stdout + done.stderr
+
+
 def test_the_build_command_is_one_line_of_gxx(tmp_path: Path) -> None:
     told = invoke("kernel", "new", "acme::blur", "--cpp", "--folder", "with space/here")
     (build,) = [line.strip() for line in told.splitlines() if "g++" in line]

@@ -129,7 +129,7 @@ def test_errors_say_what_is_meant(tmp_path: Path) -> None:
         ("[kernel]\nf32_lanes = '16'\n", "kernel.f32_lanes = '16'; accepted: 1 to 4096"),
         ("[kernel]\nf32_mul_cycles = -19\n", "kernel.f32_mul_cycles = -19; accepted: numbers from 0 to"),
         (
-            "[core]\ndata_memory_bytes = 1024\n",
+            "[core]\ndata_memory_bytes = 1024\nstack_bytes = 1024\n",
             "core.stack_bytes = 1024; accepted: less than core.data_memory_bytes",
         ),
         ("[ddr]\nburst_bytes = 65\n", "ddr.burst_bytes = 65; accepted: 4, 8, 16"),

@@ -16,6 +16,7 @@ OPSETS = (7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24)
 ODD_INTS = (-5, -2, -1, 0, 1, 2, 3, 5, 8, 1 << 40, -(1 << 40))
 SMALL_INTS = (-2, -1, 0, 1, 2, 3, 5)
 DTYPES = ("float32", "float64", "float16", "int32", "int64", "int8", "uint8", "bool")
+WIDE_DTYPES = (*["float32"] * 7, "float16", "int32", "int64", "float64", "uint8")
 SIZES = (1, 2, 3, 4, 5, 7)
 
 
@@ -41,9 +42,12 @@ class Draft:
 class Maker:
     """Decisions for one model."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, wide: bool = False) -> None:
         self.rng = rng
         self.opset = rng.choice(OPSETS) if rng.random() < 0.9 else rng.choice((NEWEST, 25, 26))
+        self.dtype = "float32"  # of data for which a recipe names no other
+        if wide:
+            self.opset, self.dtype = rng.randint(7, 26), rng.choice(WIDE_DTYPES)
         self.known: dict[str, tuple[int, ...]] = {}  # earlier float values with known shapes
 
     # -- parts ----------------------------------------------------------------------------------
@@ -67,8 +71,8 @@ class Maker:
             return numbers.integers(low, 10, shape).astype(dtype)
         return np.asarray(numbers.standard_normal(shape), dtype)
 
-    def tensor(self, *shape: int, dtype: str = "float32", const: float = 0.3) -> Tensor:
-        return Tensor(self.data(tuple(shape), dtype), self.chance(const))
+    def tensor(self, *shape: int, dtype: str = "", const: float = 0.3) -> Tensor:
+        return Tensor(self.data(tuple(shape), dtype or self.dtype), self.chance(const))
 
     def ints(self, values: list[int], const: float = 0.9) -> Tensor:
         return Tensor(np.asarray(values, np.int64), self.chance(const))

@@ -363,14 +363,18 @@ class Model:
     told: str
 
 
-def generate(data: bytes) -> Model:
-    """The model that ``data`` stands for: the same for the same bytes."""
+def generate(data: bytes, wide: bool = False) -> Model:
+    """The model that ``data`` stands for: the same for the same bytes.
+
+    ``wide``: every opset from 7 to 26, data of other types too, up to four nodes, seldom changed, and any
+    operand may be constant.
+    """
     rng = random.Random(data)
-    make = Maker(rng)
-    names = [m.op_type for m in all_mappings() if not m.domain]
+    make = Maker(rng, wide)
+    names = [m.op_type for m in all_mappings() if not m.domain and onnx.defs.has(m.op_type)]
     drafts: list[Draft] = []
-    changed = make.chance(0.55)
-    count = rng.choice((1, 1, 2, 3))
+    changed = make.chance(0.1 if wide else 0.55)
+    count = rng.choice((1, 1, 2, 2, 3, 4) if wide else (1, 1, 2, 3))
     spoiled = rng.randrange(count) if changed else -1
     writer = _Writer(make)
     for index in range(count):
@@ -384,9 +388,21 @@ def generate(data: bytes) -> Model:
         if index == spoiled:
             for _ in range(rng.choice((1, 1, 2))):
                 rng.choice(CHANGES)(make, draft)
+        if wide:
+            _constants_anywhere(make, draft)
         drafts.append(draft)
         writer.add(draft, index)
     return writer.model(odd_version=changed and make.chance(0.08))
+
+
+def _constants_anywhere(make: Maker, draft: Draft) -> None:
+    """Which operands are constant, whatever the recipe says: what is packed, and what is not, shows then."""
+    share = make.rng.choice((None, 0.0, 0.5, 1.0))
+    own = [x for x in draft.inputs if isinstance(x, Tensor)]
+    for tensor in own if share is not None else ():
+        tensor.const = make.chance(share or 0.0)
+    if len(own) == len(draft.inputs) > 0 and all(x.const for x in own) and make.chance(0.9):
+        make.rng.choice(own).const = False
 
 
 class _Writer:
@@ -413,7 +429,7 @@ class _Writer:
         outputs = [f"y{index}_{i}" for i in range(draft.outputs)]
         self.outputs += outputs
         node = helper.make_node(draft.op_type, names, outputs, f"n{index}")
-        node.attribute.extend(_attributes(draft.attributes))
+        node.attribute.extend(attributes_of(draft.attributes))
         self.nodes.append(node)
         self._learn(outputs[0])
 
@@ -425,7 +441,8 @@ class _Writer:
             return
         for info in inferred.graph.output:
             kind = info.type.tensor_type
-            if info.name == output and kind.elem_type == onnx.TensorProto.FLOAT and kind.HasField("shape"):
+            dtype = helper.np_dtype_to_tensor_dtype(np.dtype(self.make.dtype))
+            if info.name == output and kind.elem_type == dtype and kind.HasField("shape"):
                 sizes = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim)
                 if -1 not in sizes and prod(sizes) <= 20_000:
                     self.make.known[output] = sizes
@@ -454,11 +471,11 @@ class _Writer:
         if make.chance(0.25):
             _open_dimensions(make, proto)
         opset, ir = proto.opset_import[0].version, proto.ir_version
-        told = "; ".join(_told(node, self.feed, self.constants) for node in self.nodes)
+        told = "; ".join(described(node, self.feed, self.constants) for node in self.nodes)
         return Model(proto, self.feed, f"opset {opset} ir {ir}: {told}")
 
 
-def _attributes(given: dict[str, Any]) -> list[onnx.AttributeProto]:
+def attributes_of(given: dict[str, Any]) -> list[onnx.AttributeProto]:
     """Attributes as they are written; empty lists are lists of integers."""
     return [
         helper.make_attribute(name, value, attr_type=onnx.AttributeProto.INTS if value == [] else None)
@@ -473,7 +490,7 @@ def _open_dimensions(make: Maker, proto: onnx.ModelProto) -> None:
                 dim.dim_param = f"{info.name}_{d}"
 
 
-def _told(node: onnx.NodeProto, feed: dict[str, Array], constants: dict[str, Array]) -> str:
+def described(node: onnx.NodeProto, feed: dict[str, Array], constants: dict[str, Array]) -> str:
     def shown(name: str) -> str:
         array = feed.get(name, constants.get(name))
         if array is None:

@@ -169,7 +169,7 @@ def compiled(data: bytes) -> None:
         path.write_bytes(data)
         loaded = load(path)
     session = InferenceSession(loaded, threads=1)
-    assert session.placement is not None
+    assert loaded.latest is None or session.placement is not None
     shapes = {v.name: [d if isinstance(d, int) else 2 for d in v.shape or ()] for v in loaded.inputs}
     if all(prod(shape) <= 1 << 12 for shape in shapes.values()):
         session.run(None, {v.name: np.zeros(shapes[v.name], v.dtype) for v in loaded.inputs})

@@ -7,6 +7,12 @@ import struct
 import time
 from collections.abc import Sequence
 
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import onedispatch as od
 from onedispatch.dispatch.tools.replay import replay
 from onedispatch.transactions import MemBd, ShimBd, Transaction, TransactionBuilder, queue_word, tile_address
 from onedispatch.transactions.format import codec, spec
@@ -71,3 +77,53 @@ def test_token_waits_of_impossible_size_are_checked_at_once() -> None:
     assert v1(waits).check()
     v1([bd, *pushes, *each, *merges]).check()
     assert time.monotonic() - started < 10
+
+
+def _single(op_type: str, constants: dict[str, np.ndarray], given: dict[str, np.ndarray]) -> onnx.ModelProto:  # type: ignore[type-arg]
+    node = helper.make_node(op_type, [*given, *constants], ["y"])
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for name, x in given.items()
+    ]
+    held = [numpy_helper.from_array(x, name) for name, x in constants.items()]
+    graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name="y")], held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+@pytest.mark.parametrize("op_type", ["Gather", "GatherElements", "GatherND"])
+@pytest.mark.parametrize("const", [True, False])
+@pytest.mark.parametrize("index", [2, -3])
+def test_indices_outside_are_refused(op_type: str, const: bool, index: int) -> None:
+    """onnx's reference evaluator, asked after onnxruntime had failed, wrapped or cut them."""
+    data, at = (
+        np.ones((2, 3), np.float32),
+        {"i": np.array([[index, 0, 0][: 2 if op_type == "GatherND" else 3]])},
+    )
+    model = _single(op_type, at if const else {}, {"x": data, **({} if const else at)})
+    with pytest.raises(od.OneDispatchError):
+        od.InferenceSession(model, fallback="cpu").run(None, {"x": data, **({} if const else at)})
+
+
+def test_nodes_of_constants_are_checked_before_the_reference_evaluator_folds_them() -> None:
+    """LpNormalization of a scalar that was folded itself: onnxruntime refuses it."""
+    model = onnx.parser.parse_model("""
+<ir_version: 8, opset_import: ["": 22]> g (float[2] x) => (float[2] y)
+  <float c = {0.5}> { t = Tanh(c) n = LpNormalization(t) y = Add(x, n) }
+""")
+    with pytest.raises(od.OneDispatchError, match="scalar"):
+        od.InferenceSession(model, fallback="cpu").run(None, {"x": np.ones(2, np.float32)})
+
+
+@pytest.mark.parametrize("op_type", ["ReduceMax", "ReduceMin"])
+def test_extremes_of_nothing_are_infinities_in_quantised_models_too(op_type: str) -> None:
+    """In integers they were the ends of the type, which another scale made other numbers of."""
+    model = onnx.parser.parse_model(f"""
+<ir_version: 8, opset_import: ["": 20]> g (uint8[2, 0] x) => (uint8[2, 1] y)
+  <float s = {{0.1}}, float r = {{0.05}}, uint8 z = {{3}}, uint8 t = {{7}}, int64[1] axes = {{1}}> {{
+  f = DequantizeLinear(x, s, z)
+  m = {op_type}(f, axes)
+  y = QuantizeLinear(m, r, t)
+}}
+""")
+    (y,) = od.InferenceSession(model, fallback="error").run(None, {"x": np.zeros((2, 0), np.uint8)})
+    assert (y == (0 if op_type == "ReduceMax" else 255)).all()

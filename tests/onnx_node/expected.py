@@ -64,6 +64,9 @@ def _of_node(node: onnx.NodeProto, types: dict[str, onnx.TypeProto], test: Any) 
             return "Dropout with its mask output"
         case "Dropout" if len(node.input) > 2 and _given(test, node.input[2]).any():
             return "Dropout in training mode"
+        case "Resize" if attributes.get("coordinate_transformation_mode") == b"tf_crop_and_resize":
+            # Their roi is an input: data, of which the host computes no weights.
+            return "roi computed at run time" if node.input[1] in types else None
     return None
 
 

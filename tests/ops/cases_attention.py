@@ -60,7 +60,26 @@ def _of(mask: Input | None = None, kv_heads: int = 4, **attributes: Any) -> Case
     return attention(*tensors, *([mask] if mask else []), **attributes)
 
 
+def _hidden(key: float, kind: str, const: bool) -> Case:
+    """A key that is no number, and a query that sees nothing: its row is zeros all the same."""
+    keys, seen = np.ones((1, 2, 4, 4), np.float32), np.tril(np.ones((3, 4), bool), -1)
+    keys[..., 3, 1] = key
+    mask = seen if kind == "bool" else np.where(seen, 0, -np.inf).astype(np.float32)
+    return attention(
+        f32(1, 2, 3, 4), value(keys, const=False), f32(1, 2, 4, 5), value(mask, str(mask.dtype), const)
+    )
+
+
 CASES = [
+    *(
+        _hidden(key, kind, const)
+        for key, kind, const in (
+            (np.inf, "bool", False),
+            (np.nan, "bool", True),
+            (-np.inf, "float", False),
+            (np.inf, "float", True),
+        )
+    ),
     _of(),
     _of(kv_heads=2, is_causal=1),
     _of(kv_heads=1, scale=0.3, softcap=2.0),

@@ -95,6 +95,13 @@ def unpooled() -> list[Case]:
     ]
 
 
+def lonely(*shape: int) -> Input:
+    """Small numbers, one infinity and one NaN."""
+    data = np.arange(np.prod(shape), dtype=np.float32) % 7
+    data[1], data[data.size // 2] = np.inf, np.nan
+    return value(data.reshape(shape), const=False)
+
+
 def transposed() -> list[Case]:
     def one(x: tuple[int, ...], w: tuple[int, ...], *bias: Input, **attributes: Any) -> Case:
         return case("ConvTranspose", f32(*x), weight(*w), *bias, tolerance=SUMS, **attributes)
@@ -114,6 +121,27 @@ def transposed() -> list[Case]:
         one((1, 3, 4, 5), (3, 2, 3, 3), output_shape=[10, 8], **half),
         one((1, 3, 4, 5), (3, 2, 3, 3), auto_pad="SAME_LOWER", **half),
         one((1, 4, 3, 4, 5), (4, 2, 3, 3, 3), weight(4), group=2, strides=[2, 1, 2], pads=[1] * 6),
+        # What is cut off, and where: VALID says nothing of it beside an output_shape.
+        *(
+            one((1, 3, 4, 5), (3, 2, 3, 3), output_shape=shape, auto_pad=mode, **half)
+            for mode in ("VALID", "SAME_UPPER", "SAME_LOWER")
+            for shape in ([8, 10], [7, 8], [10, 12])
+        ),
+        # Infinities and NaN are in the outputs that they are taps of, in no others.
+        *(
+            case("ConvTranspose", lonely(1, 3, 4, 5), w(3, 2, *kernel), tolerance=SUMS, strides=[s, s])
+            for w in (weight, f32)
+            for kernel, s in (((3, 3), 2), ((2, 2), 3), ((4, 4), 2), ((1, 2), 2))
+        ),
+        # onnxruntime refuses to run it.
+        case(
+            "ConvTranspose",
+            f32(5, 4, 0),
+            f32(4, 3, 1),
+            answer=np.zeros((5, 3, 0), np.float32),
+            auto_pad="SAME_UPPER",
+        ),
+        case("ConvTranspose", lonely(1, 3, 9), weight(3, 2, 2), tolerance=SUMS, strides=[3]),
         case("ConvTranspose", f32(1, 3, 3, 4), f32(3, 2, 3, 3), f32(2), tolerance=SUMS, **half),
         case("ConvTranspose", f32(1, 2, 2, 3, 2), f32(2, 2, 3, 2, 1), tolerance=SUMS, strides=[2, 1, 3]),
     ]
@@ -131,6 +159,8 @@ def columns() -> list[Case]:
         one((1, 10, 12), [3, 4, 5], [1, 1, 5]),
         one((2, 8, 16), [9, 5], [2, 2], dilations=[2, 3], strides=[3, 1], pads=[1, 1, 2, 1]),
         one((1, 6, 7), [15], [3], strides=[2]),
+        case("Col2Im", lonely(2, 27, 25), value([5, 5], "int64"), value([3, 3], "int64"), pads=[1] * 4),
+        case("Col2Im", lonely(1, 12, 4), value([6, 5], "int64"), value([2, 2], "int64"), strides=[3, 3]),
     ]
 
 

@@ -25,6 +25,11 @@ CASES = [
     one("ij,kl->il", f32(5, 7), f32(3, 4)),
     one("i,j->ji", f32(7), f32(5)),
     one("i,i", f32(7), f32(7)),
+    one("i,i", Input((7,), "float16"), Input((7,), "float16")),
+    one("abc,cz->zab", f32(4, 0, 3), f32(3, 2)),
+    one("ij,ij->i", f32(6, 4), weight(6, 4)),
+    one("ij,ij->i", weight(4, 6), f32(4, 6)),
+    one("abc,ab->a", f32(3, 5, 4), weight(3, 5)),
     one("...ii->...i", f32(3, 5, 5)),
     one("bij->jb", f32(3, 5, 7)),
     one("abiw,abwo->aoib", Input((2, 2, 5, 3), "int32", "small"), Input((2, 2, 3, 4), "int32", "small")),
@@ -39,7 +44,7 @@ def einsum(draw: st.DrawFn) -> Case:
     left, right = draw(labels), draw(labels)
     every = sorted({*left, *right})
     kept = draw(st.permutations(every))[: draw(st.integers(0, len(every)))]
-    inputs = [f32(*(sizes[x] for x in term)) for term in (left, right)]
+    inputs = [Input(tuple(sizes[x] for x in term), const=draw(st.booleans())) for term in (left, right)]
     terms = 1
     for label in set(every).difference(kept):
         terms *= sizes[label]

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from onedispatch.operators.declarations.functions import ACTIVATIONS
 from tests.ops.case import Case, Tolerance, case, f32, integers, value, weight
 
@@ -129,6 +131,24 @@ def later() -> list[Case]:
     ]
 
 
+def powers_of_narrow_floats() -> list[Case]:
+    """Exponents that the type of the base does not have: rounded to it they would make other powers."""
+    cases = []
+    for dtype in ("float16", "bfloat16"):
+        base = value([2.5, -2.0, 1.5], dtype, const=False)
+        exponents = [value([10.02, 10.02, -3.01], kind, const) for kind, const in _EXPONENTS]
+        for exponent in (*exponents, value([9, 257, 14], "int32", const=False)):
+            one = case("Pow", base, exponent, note="narrow")
+            x, y = (np.asarray(a).astype(np.float64) for a in one.arrays)
+            with np.errstate(all="ignore"):
+                answer = np.power(x, y).astype(np.dtype(dtype))
+            cases.append(replace(one, answer=answer, tolerance=Tolerance(ulp=1)))
+    return cases
+
+
+_EXPONENTS = (("float32", False), ("float32", True), ("float64", True))
+
+
 def powers() -> list[Case]:
     """Exponents that the model says, of one kind each, and computed ones."""
     base = f32(37, 11, kind="positive")
@@ -228,4 +248,14 @@ def softmax() -> list[Case]:
     return cases
 
 
-CASES = [*binary(), *sums(), *unary(), *later(), *powers(), *slopes(), *clips(), *softmax()]
+CASES = [
+    *binary(),
+    *sums(),
+    *unary(),
+    *later(),
+    *powers(),
+    *powers_of_narrow_floats(),
+    *slopes(),
+    *clips(),
+    *softmax(),
+]

@@ -100,7 +100,13 @@ def root_mean_squares() -> list[Case]:
         given = f32(*shape), weight(*shape[axis:])
         return case("RMSNormalization", *given, axis=axis, opset=23, tolerance=CLOSE, **attributes)
 
+    def simplified(shape: tuple[int, ...], axis: int = -1, **attributes: float) -> Case:
+        given = f32(*shape), weight(*shape[axis:])
+        return case("SimplifiedLayerNormalization", *given, axis=axis, tolerance=CLOSE, **attributes)
+
     return [
+        *(simplified(shape) for shape in [(7,), (37, 10), (3, 20011)]),
+        simplified((2, 3, 4, 5), 2, epsilon=0.5),
         *(one(shape) for shape in [(7,), (37, 10), (3, 64, 256), (5, 1009), (3, 20011)]),
         one((2, 3, 4, 5), 2),
         one((9, 31), epsilon=0.5),

@@ -38,7 +38,8 @@ BLOCKS = [
 
 def of_scale(x: Array, scale: Array, zero: Array, step: type = np.float32) -> Array:
     """The formula, for what onnxruntime has no kernel for or another answer."""
-    quotient = (x.astype(np.float32) / scale.astype(np.float32)).astype(step).astype(np.float64)
+    divided = (x.astype(step).astype(np.float32), scale.astype(step).astype(np.float32))
+    quotient = (divided[0] / divided[1]).astype(step).astype(np.float64)
     info = np.iinfo(zero.dtype)
     with np.errstate(invalid="ignore"):
         placed = np.nan_to_num(np.rint(quotient), nan=-np.inf) + zero
@@ -78,7 +79,7 @@ def quantised() -> list[Case]:
         case(
             "QuantizeLinear", f32(3, 5), scale, value(7, "int8"), opset=25, precision=TensorProto.FLOAT
         ),
-        # onnxruntime divides in float32 whatever the precision.
+        # Types whose kernels differ in onnxruntime: the formula, in float16.
         answered(
             case(
                 "QuantizeLinear", f32(33, 7), value(0.003), value(7, "int16"),
@@ -86,8 +87,14 @@ def quantised() -> list[Case]:
             ),
             np.float16,
         ),
-        # It has no scales of another type.
-        answered(case("QuantizeLinear", f32(33, 7), value(0.03, "float16"), value(7, "int8"), opset=23)),
+        # From opset 23 on the precision is that of the scale unless said otherwise.
+        *(
+            case("QuantizeLinear", Input((33, 7), dtype), value(0.0031, scale), value(7, zero), opset=opset)
+            for dtype, scale in (("float16", "float16"), ("float32", "float16"), ("float16", "float32"))
+            for zero in ("uint16", "int8")
+            for opset in (23, 25)
+        ),
+        case("QuantizeLinear", Input((33, 7), "float16"), value(0.0031, "float16"), value(7, "int16")),
         # Infinities are the least int32 there before they saturate, and wrap.
         answered(case("QuantizeLinear", half, value(1, "float16"), value(-7, "int8"))),
     ]  # fmt: skip

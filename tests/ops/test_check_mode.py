@@ -35,6 +35,9 @@ EXPECTED = {
     "wrong::leaves": ("crash", "ended with exit code 3; its last words: no licence"),
     "wrong::loops": ("timeout", "no end within 1 seconds"),
     "wrong::loops_elsewhere": None,
+    "wrong::reads_a_global": ("host", "the body reads TABLE of the host's memory (float32[8])"),
+    "wrong::reads_itself": ("host", "the body reads self.weights of the host's memory (a list of 32)"),
+    "fine::constants": None,
     "wrong::raises": ("failed", "raised KeyError: 'table'"),
     "wrong::shapes": ("failed", "could not broadcast"),
     "wrong::takes_nothing": ("refused", "none of the cases"),
@@ -198,3 +201,23 @@ def test_members_alone_come_shuffled_and_bounded() -> None:
     assert [box.first for box in all_of] != sorted(box.first for box in all_of)
     some = singles((1000, 1000), 50, rng)
     assert len(some) == 50 and Box((0, 0), (1, 1)) in some and Box((999, 999), (1, 1)) in some
+
+
+def test_why_cases_are_refused_is_shown(tmp_path: Path) -> None:
+    """By the kernel's own ``verify``, and by what ``place`` refuses of its index space."""
+    source = """
+import onedispatch as od
+
+@od.kernel("refuses::small", inputs="x", outputs="z")
+class Small:
+    def infer(self, n): return {"z": n["x"].like()}
+    def index_space(self, n): return tuple(size // 1000 for size in n["x"].shape)
+    def body(self, t): t.z[:] = t.x
+"""
+    file = tmp_path / "refuses.py"
+    file.write_text(source)
+    result = CliRunner().invoke(app, ["check", str(file)])
+    assert "index space, dimension 0: given 0; accepted: 1 to" in result.output, result.output
+    assert "more cases" in result.output
+    result = CliRunner().invoke(app, ["check", str(FILE), "--kernel", "wrong::takes_nothing"])
+    assert result.exit_code == 1 and "something else" in result.output, result.output

@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 
 from onedispatch.cpp_ext import _core
+from onedispatch.dispatch.check.kernels import check_file
 from onedispatch.operators.codegen.headers import include_folder
 from onedispatch.operators.declarations import statuses
 from onedispatch.operators.declarations.tensor import Quantisation, TensorSpec
 from onedispatch.operators.plugin import catalog
+from onedispatch.operators.plugin.check import Options
 from onedispatch.operators.plugin.declared import In, Interval
 from onedispatch.operators.plugin.library import LibraryKernel, read
 from onedispatch.operators.plugin.plugin import kernel as kernel_class
@@ -566,3 +568,12 @@ def test_two_libraries_with_a_class_of_one_name(folder: Path) -> None:
         times = kernels_of(built("same_name.cpp", folder, *options, name=vendor))["times"]
         assert times.declared.name == f"{vendor}::times@1"
         assert np.array_equal(executed(times, {"x": X})["z"], factor * X)
+
+
+@pytest.mark.parametrize(("how", "kind", "verb"), [(5, "read", "reads x at"), (6, "write", "writes z at")])
+def test_check_mode_says_which_way_an_accessor_was_used(
+    acme_path: Path, how: int, kind: str, verb: str
+) -> None:
+    found = check_file(str(acme_path), Options(), kernel="acme::wrong", cases=[f"x=f32[64] how={how}"])
+    kinds = {finding.kind for finding in found.findings}
+    assert kinds == {kind} and all(verb in finding.text for finding in found.findings), found.findings

@@ -128,8 +128,9 @@ def model(*ops: str, shape: tuple[int, ...] = SHAPE, **attributes: Any) -> Model
     """Nodes of the domain ``say`` one after the other."""
     names = ["x", *(f"t{i}" for i in range(len(ops)))]
     nodes = [
-        helper.make_node(op, [names[i]], [names[i + 1]], name=f"node{i}", domain="say", **attributes)
+        helper.make_node(op, [names[i]], [names[i + 1]], name=f"node{i}", domain="say", **given)
         for i, op in enumerate(ops)
+        for given in [{} if op in ("Formats", "Elsewhere") else attributes]
     ]
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in (names[0], names[-1])]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])

@@ -3,13 +3,43 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
-from tests.bench.gemm_points import POINTS, Tiled, tops
+from tests.bench import gemm_points
+from tests.bench.gemm_points import POINTS, Point, at_their_tile
 
 
 @pytest.mark.parametrize("name", ["P7", "P11"])
 def test_modelled_throughput_is_near_the_measured_one(name: str) -> None:
     point = POINTS[name]
-    modelled = tops(point.device, point.out, point.size, True, Tiled(point.tile), "narrow")
-    assert abs(modelled / point.tops - 1) < 0.06
+    assert abs(at_their_tile(point, constant=True) / point.tops - 1) < 0.06
+
+
+def test_a_tile_is_mapped_for_itself() -> None:
+    """4 x 24 tiles: rows over m are busy; the mapping of the tile that the search finds takes rows over n."""
+    point = Point("npu2", "int32", (384, 512, 2304), (96, 64, 96), 1.0)
+    assert at_their_tile(point, constant=True) > 8  # 5.4 with the other tile's mapping
+
+
+@pytest.mark.parametrize("name", ["npu1", "npu2"])
+def test_tiles_of_63_kilobytes_run(name: str) -> None:
+    """2 m k + 2 k n + m n elements, the last ones in the type of the results: 64,512 bytes."""
+    m, k, n = 96, 120, 96  # of int8 into int16
+    assert 2 * m * k + 2 * k * n + 2 * m * n == 64_512
+    assert at_their_tile(Point(name, "int16", (2 * 96 * 4, 4 * 120, 96 * 8), (m, k, n), 1.0), True) > 0
+
+
+def test_points_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "points.json"
+    point = {"device": "npu1", "dtype": "i8-i16", "m": 32, "k": 64, "n": 32, "M": 256, "K": 128, "N": 256}
+    file.write_text(json.dumps([{**point, "tops": 0.5}, {**point, "dtype": "bf16", "tops": 0.5, "id": "Q"}]))
+    gemm_points.main(["points", "--file", str(file)])
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(
+        "#0 npu1 int16 256x128x256: published 0.50 TOPS, published tile 32x64x32, B constant "
+    )
+    assert ", B computed " in first
+    assert second.startswith("Q npu1 bfloat16 ")

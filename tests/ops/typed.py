@@ -152,7 +152,8 @@ ODD = [
     ]),
 ]  # fmt: skip
 TYPED = [
-    *(one for mapping in all_mappings() if not mapping.domain for one in wanted(mapping)),
+    *(one for mapping in all_mappings() if not mapping.domain and onnx.defs.has(mapping.op_type)
+      for one in wanted(mapping)),
     *(one for mapping in all_mappings() for odd in ODD if odd.op_type == mapping.op_type
       for dtype in DTYPES.values() if str(dtype.numpy) in named(mapping) and dtype.name != "f32"
       if (one := typed(odd, str(dtype.numpy))) is not None),

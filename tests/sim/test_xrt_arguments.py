@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import inspect
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -70,6 +73,70 @@ def test_an_object_that_was_never_constructed_is_refused(name: str) -> None:
     for attribute in (n for n, m in vars(cls).items() if isinstance(m, property)):
         with pytest.raises(od.OneDispatchError):
             getattr(ghost, attribute)
+
+
+# In a process of its own, which a mistake ends. A ghost is an object of a class of C++ without ``__init__``.
+GHOSTS = """
+import copy, inspect, pickle
+from onedispatch import xrt
+from onedispatch.cpp_ext import _core
+from onedispatch.transactions.format import _native
+
+def classes(holder, seen):
+    for name, one in inspect.getmembers(holder, inspect.isclass):
+        made_by_cpp = type(one).__name__ == "pybind11_type" and not one.__name__.startswith("pybind11_")
+        if made_by_cpp and one not in seen:
+            seen.append(one)
+            classes(one, seen)
+    return seen
+
+DEEDS = (memoryview, bytes, bytearray, len, int, float, complex, bool, iter, hash, repr, str, list, dir, vars,
+         copy.copy, copy.deepcopy, pickle.dumps, abs, lambda o: o == o, lambda o: o != 1, lambda o: o < o,
+         lambda o: o[0], lambda o: o(), lambda o: o(1), lambda o: o | 1, lambda o: 1 & o, lambda o: ~o)
+found = classes(_core, classes(_native, classes(xrt, [])))
+for cls in found:
+    def refused(deed):
+        try:
+            deed(cls.__new__(cls))
+        except Exception as error:
+            return type(error).__name__
+    for deed in DEEDS:
+        refused(deed)
+    assert refused(memoryview) == "TypeError", cls
+    for name in dir(cls):
+        if name in ("__new__", "__class__", "__init__", "__init_subclass__", "__subclasshook__"):
+            continue
+        for given in ((), (1,), (1, 2), (cls.__new__(cls),), ("a", "b", "c"), ([0], "x", [])):
+            refused(lambda ghost: getattr(ghost, name)(*given))
+    print(cls.__name__)
+"""
+
+
+def test_no_class_of_cpp_ends_the_process_with_what_was_never_constructed() -> None:
+    done = subprocess.run([sys.executable, "-c", GHOSTS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {"bo", "flags", "KernelHost", "ert_cmd_state", "xclbinkernel"} <= set(done.stdout.split())
+
+
+@pytest.mark.parametrize("name", BOUND)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_parts_of_this_process_cannot_be_pickled(objects: dict[str, Any], name: str, protocol: int) -> None:
+    with pytest.raises(TypeError, match=f"cannot pickle .*{name}"):
+        pickle.dumps(objects[name], protocol)
+    for enum in (xrt.ert_cmd_state.ERT_CMD_STATE_COMPLETED, xrt.bo.host_only):
+        assert pickle.loads(pickle.dumps(enum, protocol)) == enum
+
+
+def test_a_buffer_of_a_class_of_ones_own() -> None:
+    class Mine(xrt.bo):  # type: ignore[misc]
+        def __init__(self) -> None:
+            pass
+
+    with pytest.raises(TypeError, match="__init__"):
+        Mine()
+    with pytest.raises(TypeError, match="whose __init__ never ran"):
+        memoryview(Mine.__new__(Mine))
+    assert len(memoryview(xrt.bo(xrt.device(0, "npu2_1col"), 64, xrt.bo.host_only, 0))) == 64
 
 
 def test_ghosts_as_arguments(objects: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onedispatch.dispatch.artifact.model import CompiledModel, compile_model
 from onedispatch.dispatch.compiler.executable import DeviceStep, HostStep
-from onedispatch.dispatch.compiler.mapping import Refusal, Unit
+from onedispatch.dispatch.compiler.mapping import Refusal, Unit, _unknown
 from onedispatch.dispatch.compiler.partition import partition, place_of
 from onedispatch.dispatch.frontend.graph import Node
 from onedispatch.operators.declarations import registry
@@ -122,6 +123,18 @@ def test_strict_mode_lists_every_node_at_once() -> None:
     assert len(caught.value.nodes) == 2
     text = str(caught.value)
     assert "tanh1 (Tanh)" in text and "exp3 (Exp)" in text and "nearest" in text
+
+
+def test_what_does_not_map_is_not_advised_by_spelling() -> None:
+    """Every operator without a mapping: LpPool is spelled like Loop and computes something else."""
+    mapped = {row.op_type for row in registry.all_mappings() if not row.domain}
+    missing = {one.name for one in onnx.defs.get_all_schemas() if not one.domain} - mapped
+    assert {"Loop", "Det"} <= missing
+    for op_type in sorted(missing):
+        refusal = _unknown(Node("n", op_type, "", (), ()))
+        listed = set(re.findall(r"\w+", refusal.nearest)) & mapped
+        assert listed <= {"Split", "Concat", "MatMul"}, refusal
+    assert "unrolled" in _unknown(Node("n", "Loop", "", (), ())).nearest
 
 
 @pytest.mark.usefixtures("hide")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -14,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from onedispatch.transactions.base import files
 from onedispatch.transactions.base.errors import CompiledModelError, InputError
-from onedispatch.transactions.base.files import write_file, writing
+from onedispatch.transactions.base.files import read_file, write_file, writing
 
 NOBODY = 65534
 OLD, NEW = b"old", b"new content"
@@ -134,6 +136,89 @@ def test_a_failure_leaves_the_old_content_and_no_partial(target: Path, failure: 
     only(target)
 
 
+WRITER = """
+import os, sys, signal
+from onedispatch.transactions.base import files
+if sys.argv[2] == "named":
+    files._unnamed = lambda folder: None
+def pieces():
+    yield b"new content" * 1000
+    print("begun", flush=True)
+    signal.pause()
+files.write_file(sys.argv[1], pieces())
+"""
+
+
+@pytest.mark.parametrize("how", ["unnamed", "named"])
+def test_a_process_that_is_killed_leaves_nothing_for_long(target: Path, how: str) -> None:
+    command = [sys.executable, "-c", WRITER, str(target), how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"begun\n"
+        if how == "named":  # it works: however old its file is, nobody takes it away
+            (partial,) = target.parent.glob(".*.partial")
+            os.utime(partial, (0, 0))
+            write_file(target, OLD)
+            assert partial.exists()
+        process.kill()
+    assert target.read_bytes() == OLD
+    write_file(target, NEW)
+    assert target.read_bytes() == NEW
+    only(target)
+
+
+def test_a_temporary_file_that_is_about_to_be_locked_stays(target: Path) -> None:
+    fresh = target.with_name(f".{'0' * 16}.partial")
+    fresh.write_bytes(b"")
+    others = target.with_name(".mine.partial")
+    others.write_bytes(b"")
+    os.utime(others, (0, 0))
+    write_file(target, NEW)
+    assert fresh.exists() and others.exists()
+
+
+@pytest.mark.parametrize("broken", ["_unnamed", "link"])
+def test_file_systems_without_files_that_have_no_name(
+    target: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    if broken == "link":
+        monkeypatch.setattr(os, "link", refuse)
+    else:
+        monkeypatch.setattr(files, "_unnamed", lambda folder: None)
+    target.chmod(0o640)
+    write_file(target, NEW)
+    assert target.read_bytes() == NEW and stat.S_IMODE(target.stat().st_mode) == 0o640
+    only(target)
+    write_file(target.with_name("b.bin"), NEW)
+    assert target.with_name("b.bin").read_bytes() == NEW
+
+
+@pytest.mark.parametrize("what", ["folder", "fifo", "/dev/zero", "socket", "absent", "large"])
+def test_what_is_no_file_to_read(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "it"
+    if what == "folder":
+        path.mkdir()
+    elif what == "fifo":
+        os.mkfifo(path)
+    elif what == "socket":
+        socket.socket(socket.AF_UNIX).bind(str(path))
+    elif what == "large":
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+    with pytest.raises(CompiledModelError):
+        read_file("/dev/zero" if what.startswith("/") else path, CompiledModelError)
+
+
+def test_pipes_that_are_open_are_read() -> None:
+    code = "from onedispatch.transactions.base.files import read_file\n"
+    code += "print(len(read_file('/dev/stdin', most=10)))"
+    for data, said in ((b"x" * 10, b"10\n"), (b"", b"0\n"), (b"x" * 11, b"")):
+        done = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=False)
+        assert done.stdout == said and (said or b"more than 10 bytes" in done.stderr)
+
+
 def test_writers_of_one_path_do_not_disturb_each_other(target: Path) -> None:
     contents = [bytes([i]) * (200_000 + i) for i in range(8)]
 
@@ -153,6 +238,7 @@ def test_writers_of_one_path_do_not_disturb_each_other(target: Path) -> None:
 
 AS_NOBODY = """
 import os, sys
+from onedispatch.transactions.base import files
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file
 os.setgroups([]); os.setgid(65534); os.setuid(65534)

@@ -134,7 +134,23 @@ def test_a_selector_that_changes_its_problem_spoils_nothing() -> None:
     assert select(product(), NPU2, SEARCH).solution == expected
 
 
-@pytest.mark.parametrize("error", [KeyError("gone"), StopIteration(), ValueError("two\nlines"), Exception()])
+@pytest.mark.parametrize("error", [KeyError("gone"), IndexError("list index out of range")])
+def test_an_entry_that_a_catalog_lacks(error: Exception) -> None:
+    """Says which catalog and problem, and a solution to enter."""
+
+    def lack(problem: Problem) -> Solution:
+        raise error
+
+    problem = Problem.of(product(), NPU2)
+    with pytest.raises(od.SolutionError, match=r"answer: given no entry \((Key|Index)Error") as caught:
+        select(product(), NPU2, Always(lack))
+    assert str(caught.value).startswith(f"Always, problem {problem.digest}, solution for od::gemm@1")
+    assert "add an entry" in caught.value.remedy.lower() and caught.value.__cause__ is not None
+    fits = Solution.from_data(caught.value.would_fit)
+    assert select(product(), NPU2, Always(fits)).solution == fits
+
+
+@pytest.mark.parametrize("error", [StopIteration(), ValueError("two\nlines"), Exception()])
 def test_what_a_selector_raises_is_blamed_on_it(error: Exception) -> None:
     def fail(problem: Problem) -> Solution:
         raise error

@@ -69,7 +69,8 @@ ROWS = (I(0), I(1))
 def test_what_is_left_out_is_elementwise() -> None:
     it = placed()
     assert it.index_space == (4, 6) and it.access == {"x": ROWS, "z": ROWS}
-    assert it.outputs == {"z": ("f32", (4, 6))} and it.work == {}
+    assert it.outputs == {"z": ("f32", (4, 6))}
+    assert it.work == {"op": 0.0} and it.basis == "counted"  # a copy: loads and stores alone
 
 
 def test_short_answers() -> None:

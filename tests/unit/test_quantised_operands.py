@@ -48,7 +48,7 @@ SAMPLES: dict[Key, tuple[Mapping[str, Array], dict[str, Any]]] = {
     (MICROSOFT, "QLinearLeakyRelu"): (_IMAGE, {"alpha": 0.1}),
     (MICROSOFT, "QLinearAveragePool"): (_IMAGE, {"kernel_shape": [2, 2]}),
     (MICROSOFT, "QLinearGlobalAveragePool"): (_IMAGE, {}),
-    (MICROSOFT, "QLinearReduceMean"): (_IMAGE, {"axes": [1]}),
+    (MICROSOFT, "QLinearReduceMean"): (_IMAGE, {"axes": [1], "keepdims": 1}),
     (MICROSOFT, "QLinearSoftmax"): ({"x": u8(3, 5)}, {"axis": -1, "opset": 13}),
     (MICROSOFT, "QLinearConcat"): ({"x": u8(3, 5)}, {"axis": 1}),
     (MICROSOFT, "QLinearWhere"): ({"condition": u8(3, 5) > 0, "x": u8(3, 5), "y": u8(5)}, {}),

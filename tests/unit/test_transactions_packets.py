@@ -190,6 +190,30 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert (tmp_path / "b_ctrl_meta.json").read_text() == blob().meta()
 
 
+def test_packets_are_compared_too(tmp_path: Path) -> None:
+    packets = list(blob().packets)
+    packets[3] = ControlPacket.write(2, 0, 0xC0000, [7])
+    for name, one in (("a", blob()), ("b", ControlPackets(tuple(packets), blob().patches))):
+        size = len(one.to_bytes()) // 4
+        (tmp_path / f"{name}.bin").write_bytes(sender([(0, size)]).to_bytes())
+        (tmp_path / f"{name}_ctrl.bin").write_bytes(one.to_bytes())
+        (tmp_path / f"{name}_ctrl_meta.json").write_text(one.meta())
+    run = CliRunner().invoke
+    first, second = ([str(tmp_path / f"{name}{end}") for end in (".bin", "_ctrl.bin")] for name in "ab")
+    both = ["txn", "diff", first[0], second[0]]
+    assert run(app, both).exit_code == 0, "the transactions alone are the same"
+    assert run(app, [*both, "--packets", first[1]]).exit_code == 0, "both with the same packets"
+    shown = run(app, [*both, "--packets", first[1], "--packets", second[1]])
+    assert shown.exit_code == 1 and "LOCK_VALUE" in shown.output
+    thrice = run(app, [*both, *(["--packets", first[1]] * 3)])
+    assert thrice.exit_code == 1 and "3 files" in str(thrice.exception)
+
+
+def test_a_question_ends_with_its_mark(tmp_path: Path) -> None:
+    with pytest.raises(TransactionError, match=r"the blob of this transaction.*\?$"):
+        merged(Transaction.from_bytes(TransactionBuilder(4, 1).to_bytes()), blob())
+
+
 def test_fused_operators_are_merged_too(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(sender([(0, 21)]).to_bytes())
     (tmp_path / "a_ctrl.bin").write_bytes(blob().to_bytes())

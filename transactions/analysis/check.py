@@ -19,6 +19,7 @@ from onedispatch.transactions.analysis.effects import BdUse, Pushed, Tile, Words
 from onedispatch.transactions.analysis.order import Order
 from onedispatch.transactions.analysis.switch_check import SwitchCheck
 from onedispatch.transactions.analysis.tokens import Tokens
+from onedispatch.transactions.analysis.unqueued import UnqueuedBds
 from onedispatch.transactions.analysis.validation import (
     MOST_FINDINGS,
     ArgSizes,
@@ -214,6 +215,7 @@ class _Flow:
         self.token_channels: set[Channel] = set()
         self.seen: set[tuple[object, ...]] = set()
         self.switches = SwitchCheck()
+        self.unqueued = UnqueuedBds()
 
     def run(self) -> list[Finding]:
         steps = {
@@ -238,11 +240,13 @@ class _Flow:
         for event in effects.events(self.transaction, bds=bds, streams=streams):
             if order is not None:
                 order.follow(event)
+            self.unqueued.follow(event)
             step = steps.get(type(event))
             if step is not None:
                 step(event)  # type: ignore[operator]
         self._end_cycles()
         self._end_writes()
+        self._end_bds()
         self._end_locks()
         for op, message in self.switches.end():
             self._say(FindingKind.ROUTE, _ERROR, op, message)
@@ -458,6 +462,12 @@ class _Flow:
                     "when the transaction ends: no wait has seen it end"
                 )
                 self._say(FindingKind.HAZARD, _WARNING, len(self.transaction) - 1, message)
+
+    def _end_bds(self) -> None:
+        """A kernel argument that goes nowhere; of others an overlay or packets may know what for."""
+        for one in self.unqueued.end():
+            if one.has_argument:
+                self._say(FindingKind.BD, _WARNING, one.op, f"{_name(one.tile)} {one}")
 
     # --- Waits ----------------------------------------------------------------------------------
 

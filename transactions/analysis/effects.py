@@ -176,6 +176,7 @@ class BdWritten(NamedTuple):
     op: int
     tile: Tile
     use: BdUse
+    whole: bool = True  # False: one word of it changed
 
 
 class Patched(NamedTuple):
@@ -405,11 +406,13 @@ class _Walk:
             self._write(op, address + 4 * at, words[at])
             at += 1
 
-    def _bd_written(self, op: int, hit: Target, words: Words, argument: tuple[int, int] | None) -> None:
+    def _bd_written(
+        self, op: int, hit: Target, words: Words, argument: tuple[int, int] | None, *, whole: bool = True
+    ) -> None:
         use = BdUse(hit.item, hit.kind, words, op, argument)
         self.bds[hit.tile, hit.item] = use
         self.chains.pop(hit.tile, None)
-        self.found.append(BdWritten(op, hit.tile, use))
+        self.found.append(BdWritten(op, hit.tile, use, whole))
 
     def _write(self, op: int, address: int, value: int, mask: int = bd.WORD_MASK) -> None:
         hit = target(address)
@@ -437,7 +440,7 @@ class _Walk:
             return
         words[word] = words[word] & ~mask | value & mask
         argument = old.argument if old and not (hit.kind == "shim" and word in (1, 2)) else None
-        self._bd_written(op, hit, tuple(words), argument)
+        self._bd_written(op, hit, tuple(words), argument, whole=False)
 
     def _patch(self, op: int, address: int, argument: int, offset: int) -> None:
         hit = target(address)

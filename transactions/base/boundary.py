@@ -4,7 +4,8 @@
 ``public`` marks a function that users call. Errors of the package pass through it unchanged;
 anything else is a mistake of ours and becomes an ``InternalError`` that says where, with what was
 raised as its cause. ``blamed_on`` does the same around code of others (operators, mapping
-functions), which it names. KeyboardInterrupt and SystemExit are no errors and pass.
+functions), which it names. KeyboardInterrupt and SystemExit are no errors and pass, and so does
+whatever a signal handler of the caller raises.
 
 Nothing is caught anywhere else to make it typed: a stage raises what it means.
 """
@@ -21,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from onedispatch.transactions.base import signature
 from onedispatch.transactions.base.errors import InputError, InternalError, OneDispatchError, ResourceError
+from onedispatch.transactions.base.handlers import let_through
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,9 +46,10 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except OneDispatchError:
-            raise
         except Exception as error:
+            let_through(error)
+            if isinstance(error, OneDispatchError):
+                raise
             blame_argument(name, error, (*args, *kwargs.values()))
             misfit = signature.misfit(function, args, kwargs)
             if misfit is not None:
@@ -59,7 +62,9 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def blamed_on(
-    function: Callable[..., Any], about: str, meant: type[Exception] = OneDispatchError
+    function: Callable[..., Any],
+    about: str,
+    meant: type[Exception] | tuple[type[Exception], ...] = OneDispatchError,
 ) -> Iterator[None]:
     """Names ``function`` and its file for what goes wrong within; ``about`` says for what it ran.
 
@@ -67,7 +72,9 @@ def blamed_on(
     """
     try:
         yield
-    except (OneDispatchError, meant):
+    except OneDispatchError:
+        raise
+    except meant:
         raise
     except (MemoryError, RecursionError) as error:
         raise typed(about, error) from error
@@ -118,7 +125,7 @@ def _items(value: Any) -> Iterable[Any]:
 
 def told(error: BaseException) -> str:
     """A foreign error in one bounded line."""
-    text = " ".join(str(error).split())
+    text = " ".join((error.statement() if isinstance(error, OneDispatchError) else str(error)).split())
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -161,9 +168,10 @@ def _native(function: Callable[..., Any], cls: type, name: str) -> Callable[...,
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return function(self, *args, **kwargs)
-        except OneDispatchError:
-            raise
         except Exception as error:
+            let_through(error)
+            if isinstance(error, OneDispatchError):
+                raise
             blame_argument(called, error, (*args, *kwargs.values()))
             if not isinstance(error, TypeError | OverflowError | ValueError | BufferError):
                 raise typed(called, error) from error

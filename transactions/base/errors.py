@@ -40,12 +40,23 @@ class OneDispatchError(Exception):
         if self.accepted:
             text += f"; accepted: {self.accepted}"
         if self.remedy:
-            text += f". {self.remedy[0].upper()}{self.remedy[1:].rstrip('.')}."
+            text += f". {self.remedy[0].upper()}{self.remedy[1:].rstrip('.')}"
+            text += "" if text.endswith("?") else "."
         return text
+
+    def statement(self) -> str:
+        """Returns the error as one clause for another one's text, where ``str`` would repeat "given"."""
+        text = ": ".join(filter(None, (self.place(), self.given)))
+        return f"{text} (expected: {self.accepted})" if self.accepted else text
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors cross process borders (tuning runs in many processes), extra fields included.
         return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+def statement_of(error: BaseException) -> str:
+    """Returns what an error of any class says, as part of another one's text."""
+    return error.statement() if isinstance(error, OneDispatchError) else str(error) or type(error).__name__
 
 
 def _rebuild(cls: type[OneDispatchError], args: tuple[str, ...], state: dict[str, Any]) -> OneDispatchError:
@@ -79,6 +90,9 @@ class UnsupportedModelError(OneDispatchError):
 
     def __str__(self) -> str:
         return "\n  ".join([super().__str__(), *self.nodes])
+
+    def statement(self) -> str:
+        return "; ".join([super().statement(), *self.nodes])
 
 
 class UnknownOperatorError(ModelError, UnsupportedModelError):
@@ -170,9 +184,12 @@ class InternalError(OneDispatchError):
     ``where`` names the public call, or the plug-in's function with its node, and the line.
     """
 
+    def place(self) -> str:
+        return f"internal error in {self.where}"
+
     def __str__(self) -> str:
         accepted = f"; accepted: {self.accepted}" if self.accepted else ""
-        return f"internal error in {self.where}: {self.given}{accepted}. {self.remedy}"
+        return f"{self.place()}: {self.given}{accepted}. {self.remedy}"
 
 
 class _AtOperation(OneDispatchError):

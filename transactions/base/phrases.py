@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 KIND_NAMES = {"shim": "shim", "mem": "memory tile", "core": "core"}
 
 
@@ -15,6 +18,12 @@ def counted(number: int, noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{number:,} {noun[:-1]}ies"
     return f"{number:,} {noun}s"
+
+
+def nearest(given: str, known: Iterable[str]) -> str:
+    """A question for the spelling that is almost the same; "" where there is none."""
+    near = difflib.get_close_matches(given, list(known), 1)
+    return f"did you mean {near[0]!r}?" if near else ""
 
 
 def span(low: int, high: int) -> str:

@@ -15,6 +15,8 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from onedispatch.transactions.base.handlers import let_through
+
 _SERIES = (Collection, Iterable, Sequence)  # texts and single numbers are none, whatever Python says
 _SHOWN = 200  # characters of a value
 
@@ -47,7 +49,8 @@ def fits(value: Any, hint: Any) -> bool:
     """Whether ``value`` may be passed where ``hint`` is asked for."""
     try:
         return _fits(value, hint)
-    except Exception:  # noqa: BLE001 (a foreign container may raise anything when it is looked into)
+    except Exception as error:  # noqa: BLE001 (a foreign container may raise anything when it is looked into)
+        let_through(error)
         return False
 
 
@@ -79,7 +82,8 @@ def _is_number(value: Any, kind: type) -> bool:
         operator.index(value) if kind is int else math.trunc(0 * value)
     except (ArithmeticError, ValueError):
         return kind is float  # infinities and NaN
-    except Exception:  # noqa: BLE001 (whatever a foreign class raises, it is no number)
+    except Exception as error:  # noqa: BLE001 (whatever a foreign class raises, it is no number)
+        let_through(error)
         return False
     return True
 
@@ -99,6 +103,7 @@ def shown(value: Any) -> str:
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 (a foreign __repr__ may raise anything)
+        let_through(error)
         text = f"<a {type(value).__name__}, whose repr raises {type(error).__name__}>"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... (a {type(value).__name__})"
 

@@ -31,12 +31,17 @@ FusePart = Transaction | bytes | tuple[Transaction | bytes, Sequence[ArgMap], Bi
 
 
 @public
-def fuse(parts: Sequence[FusePart], sizes: Mapping[int, int] | None = None) -> Transaction:
+def fuse(
+    parts: Sequence[FusePart],
+    sizes: Mapping[int, int] | None = None,
+    names: Mapping[int, str] | None = None,
+) -> Transaction:
     """One transaction that runs all parts in order.
 
     Args:
         parts: ``(transaction, arg map, bindings)``; a bare transaction passes through unchanged.
         sizes: bytes of each fused argument; patched BDs must stay inside when given.
+        names: what errors call a part, where that is not "fuse part" and its number.
 
     Raises:
         TransactionError: no parts, unequal headers, a patch outside every region of its arg map,
@@ -49,10 +54,11 @@ def fuse(parts: Sequence[FusePart], sizes: Mapping[int, int] | None = None) -> T
     read: list[tuple[Transaction, bytes]] = []
     for number, part in enumerate(parts):
         transaction, args, bindings = _opened(part)
-        _check_header(number, read[0][0].header if read else transaction.header, transaction.header)
+        where = (names or {}).get(number, f"fuse part {number}")
+        _check_header(where, read[0][0].header if read else transaction.header, transaction.header)
         body = transaction.body
         if args is not None and bindings is not None:
-            body = _patched(f"fuse part {number}", transaction, args, bindings, sizes)
+            body = _patched(where, transaction, args, bindings, sizes)
         read.append((transaction, body))
     body = b"".join(body for _, body in read)
     header = dataclasses.replace(
@@ -78,12 +84,12 @@ def _joined(transactions: Sequence[Transaction]) -> Ints:
     return np.concatenate([*pieces, np.array([shift + spec.HEADER_SIZE], np.int64)])
 
 
-def _check_header(number: int, first: Header, header: Header) -> None:
+def _check_header(where: str, first: Header, header: Header) -> None:
     for name in ("version", "device_generation", "rows", "columns", "mem_tile_rows"):
         given, wanted = getattr(header, name), getattr(first, name)
         if given != wanted:
             raise TransactionError(
-                f"fuse part {number} header",
+                f"{where} header",
                 f"{name} {given}",
                 f"{wanted}, as part 0 has",
                 "build all parts for one device and partition; .converted() changes versions",

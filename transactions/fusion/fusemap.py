@@ -27,6 +27,7 @@ from onedispatch.transactions.analysis.transaction import Transaction
 from onedispatch.transactions.arguments.argmap import ArgKind, ArgMap
 from onedispatch.transactions.arguments.relocation import Bindings
 from onedispatch.transactions.base.errors import InputError, TransactionError
+from onedispatch.transactions.base.files import read_file
 from onedispatch.transactions.fusion.fuse import fuse
 from onedispatch.transactions.packets.control_packets import ControlPackets
 from onedispatch.transactions.packets.packet import ControlPacket, Patch
@@ -81,7 +82,7 @@ def fuse_map(path: Path) -> Fused:
         InputError: a file that cannot be read, or JSON that is not a fuse map.
         TransactionError: what ``fuse`` refuses, with its reason.
     """
-    data = _object(_parsed(_read(path), path.name), path.name, _MAP_KEYS)
+    data = _object(_parsed(read_file(path), path.name), path.name, _MAP_KEYS)
     entries = _list(data.get("parts"), f"{path.name} parts")
     parts = [_part(entry, f"{path.name} part {i}", path.parent) for i, entry in enumerate(entries)]
     argument = _number(data.get("control_argument", 5), f"{path.name} control_argument")
@@ -186,13 +187,6 @@ def _aligned(number: int) -> int:
 # --- JSON ---------------------------------------------------------------------------------------
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(str(path), error.strerror or str(error), "a file that can be read") from error
-
-
 def _parsed(data: bytes, where: str) -> Any:
     try:
         return json.loads(data)
@@ -239,7 +233,7 @@ def _part(value: Any, where: str, folder: Path) -> Part:
     if entry.get("bindings") is not None:
         bindings = _bindings(entry["bindings"], f"{where} bindings")
     control = _control(folder / str(entry["control"])) if entry.get("control") else None
-    transaction = _told(f"{where} {name}", lambda: Transaction.from_bytes(_read(folder / name)))
+    transaction = _told(f"{where} {name}", lambda: Transaction.from_bytes(read_file(folder / name)))
     return Part(name, transaction, args, tensors or {}, bindings, control)
 
 
@@ -254,7 +248,7 @@ def _told(where: str, make: Callable[[], Transaction]) -> Transaction:
 
 def _control(path: Path) -> ControlPackets:
     meta = path.with_name(f"{path.stem}_meta.json")
-    return ControlPackets.from_bytes(_read(path), _read(meta) if meta.exists() else None)
+    return ControlPackets.from_bytes(read_file(path), read_file(meta) if meta.exists() else None)
 
 
 def _arg(value: Any, where: str) -> ArgMap:

@@ -23,6 +23,7 @@ from typing import Any
 
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import DeviceError
+from onedispatch.transactions.base.files import read_file
 from onedispatch.transactions.base.phrases import counted, span
 from onedispatch.transactions.machine.geometry import BOUNDS, bound_of, out_of_reach
 
@@ -176,12 +177,9 @@ def read_description(path: Path) -> tuple[Device, str]:
     """
     where = f"device description {path.name}"
     try:
-        size = path.stat().st_size
-        text = path.read_text(encoding="utf-8") if size <= MOST_BYTES else ""
-    except (OSError, ValueError) as error:
+        text = read_file(path, DeviceError, "a device description", MOST_BYTES).decode()
+    except UnicodeDecodeError as error:
         raise _unreadable(where, f"{type(error).__name__}: {error}") from error
-    if size > MOST_BYTES:
-        raise DeviceError(where, counted(size, "byte"), f"up to {counted(MOST_BYTES, 'byte')}", "shorten it")
     return read_text(text, where, path.name.removesuffix(".toml"))
 
 

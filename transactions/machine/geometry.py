@@ -90,7 +90,8 @@ _RATES = (
     Bound("*_per_cycle", 0.001, 10**6, "units of work per cycle", 0),
     Bound("*_mhz", 1, 10**5, "megahertz", 0),
     Bound("*_us", 0, 10**7, "microseconds, up to ten seconds", 0),
-    Bound("ddr.gigabytes_per_second", 0.001, 10**5, "10^9 bytes per second", 0),
+    Bound("*_ns", 0, 10**6, "nanoseconds, up to a millisecond", 0),
+    Bound("*gigabytes_per_second", 0.001, 10**5, "10^9 bytes per second", 0),
     Bound("ddr.burst_bytes", 4, 4096, "bytes of a burst", doubling=True),
     Bound("ddr.segment_words", 16, 1 << 20, "words that are served at once"),
 )

@@ -8,6 +8,7 @@
 #define OD_MAX_OPERANDS 16u
 #define OD_MAX_NAME_BYTES 64u
 #define OD_MAX_STACK 32u
+#define OD_MAX_KEPT 64u
 #define OD_MAX_CYCLES 9007199254740992u
 #define OD_ALONG_BLOCK 253u
 #define OD_ALONG_REDUCTION 254u
@@ -58,6 +59,8 @@
 #define OD_OP_DEVICE_BY_SUMS 26u
 #define OD_OP_FILLED 27u
 #define OD_OP_K_TILE 28u
+#define OD_OP_KEEP 29u
+#define OD_OP_KEPT 30u
 #define OD_WALK_UNIT 0u
 #define OD_WALK_AFFINE 1u
 #define OD_WALK_INTERVAL 2u
@@ -73,7 +76,7 @@
 #define OD_PRINT_YES 1u
 #define OD_PRINT_ONE 2u
 #define OD_DTYPES 10u
-#define OD_OPS 29u
+#define OD_OPS 31u
 #define OD_WALKS 4u
 #define OD_ROLES 3u
 #define OD_SCALARS 4u

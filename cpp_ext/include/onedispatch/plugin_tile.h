@@ -110,6 +110,7 @@ struct Reach {
     return axis;
   }
   [[noreturn]] void outside(const Coordinate& at, bool write) const {
+    told(at, 1, write);
     std::string given, declared;
     for (uint32_t i = 0; i < rank; ++i) {
       given += (i == 0 ? "" : ", ") + std::to_string(at[i]);

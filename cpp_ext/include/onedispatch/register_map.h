@@ -292,6 +292,8 @@ constexpr Bound kBounds[] = {
     {"controller.launch_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"controller.reconfigure_us", 0, 10000000, 0u, false, "numbers from 0 to 10000000 (microseconds, up to ten seconds)"},
     {"host.launch_us", 0, 10000000, 0u, false, "numbers from 0 to 10000000 (microseconds, up to ten seconds)"},
+    {"host.repack_row_ns", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (nanoseconds, up to a millisecond)"},
+    {"host.repack_gigabytes_per_second", 0.001, 100000, 0u, false, "numbers from 0.001 to 100000 (10^9 bytes per second)"},
 };
 enum class PortSide : uint8_t { kControl, kFifo, kSouth, kWest, kNorth, kEast, kTrace, kDma, kCore };
 // Neighbouring ports to one side, in the order of their registers.

@@ -51,14 +51,23 @@ class Quantise final : public Kernel {
   }
 
  private:
-  // The same with quotients of a narrower type.
-  void rounded(const float* x, int sx, const float* scale, int ss, const void* zero, int sz, void* y, size_t n) const {
-    float quotients[kBlock];
+  // Floats as a narrower type has them, in `room`: `values` itself where they come from that type.
+  const float* as_narrow(uint32_t from, const float* values, size_t n, float* room) const {
+    if (from == precision_) return values;
     uint16_t narrow[kBlock];
+    simd().narrow(precision_, values, narrow, n);
+    simd().widen(precision_, narrow, room, n);
+    return room;
+  }
+
+  // The same in a narrower type: elements, scales and quotients.
+  void rounded(const float* x, int sx, const float* scale, int ss, const void* zero, int sz, void* y, size_t n) const {
+    float dividends[kBlock], divisors[kBlock], quotients[kBlock];
     const float one = 1.0f;
+    x = as_narrow(from_, x, sx != 0 ? n : 1, dividends);
+    scale = as_narrow(scales_, scale, ss != 0 ? n : 1, divisors);
     simd().binary(params::eltwise_func::div_, x, sx, scale, ss, quotients, n);
-    simd().narrow(precision_, quotients, narrow, n);
-    simd().widen(precision_, narrow, quotients, n);
+    as_narrow(params::dtype::f32, quotients, n, quotients);
     simd().quantise(to_, quotients, 1, &one, 0, zero, sz, y, n);
   }
 

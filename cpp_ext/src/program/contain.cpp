@@ -17,6 +17,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <exception>
 #include <memory>
@@ -65,6 +66,8 @@ struct Active {
 // Reached from signal handlers: never allocated on first use.
 __attribute__((tls_model("initial-exec"))) thread_local Active* active = nullptr;
 __attribute__((tls_model("initial-exec"))) thread_local bool chaining = false;
+
+__attribute__((tls_model("initial-exec"))) thread_local const char* python_kernel = nullptr;  // whose body runs
 
 std::atomic<uint64_t> interrupts{0};
 char tick_mark;  // its address is how a tick of ours is known
@@ -129,11 +132,27 @@ bool wrote(void* context) {
   siglongjmp(call.jump, 1);
 }
 
+void write_text(const char* text) {
+  const ssize_t written = write(STDERR_FILENO, text, std::strlen(text));
+  static_cast<void>(written);
+}
+
+void name_kernel() {
+  if (python_kernel == nullptr) return;
+  write_text("onedispatch: the Python body of kernel ");
+  write_text(python_kernel);
+  write_text(" crashed, which ends this process; `onedispatch kernel check FILE`, or check=\"access\", runs it in another one\n");
+  python_kernel = nullptr;  // handlers before ours may come back here
+}
+
 void on_fault(int signal, siginfo_t* info, void* context) {
   Active* const call = active;
   // Of the thread itself: by the processor, or by abort(). What another process sends is not the call's.
   const bool own = info->si_code > 0 || (info->si_code == SI_TKILL && info->si_pid == getpid());
-  if (call == nullptr || !own) return chain(signal, info, context);
+  if (call == nullptr || !own) {
+    if (own) name_kernel();
+    return chain(signal, info, context);
+  }
   call->signal = signal;
   call->address = signal == SIGSEGV || signal == SIGBUS ? reinterpret_cast<uintptr_t>(info->si_addr) : 0;
   call->wrote = wrote(context);
@@ -380,6 +399,9 @@ CountsInterrupts::CountsInterrupts() {
 CountsInterrupts::~CountsInterrupts() {
   if (kCatchesSignals) uninstall();
 }
+
+NamesCrash::NamesCrash(const char* kernel) : before_(python_kernel) { python_kernel = kernel; }
+NamesCrash::~NamesCrash() { python_kernel = before_; }
 
 uint32_t body_limit() { return limit_of_thread; }
 BodyLimit::BodyLimit(uint32_t milliseconds) : before_(limit_of_thread) { limit_of_thread = milliseconds; }

@@ -54,6 +54,20 @@ class CountsInterrupts {
   CountsInterrupts& operator=(const CountsInterrupts&) = delete;
 };
 
+// While it lives, a crash of the thread that nothing contains says which kernel's Python body it is of: frames of the
+// interpreter cannot be left by a jump, so the process ends.
+class NamesCrash {
+ public:
+  explicit NamesCrash(const char* kernel);
+  ~NamesCrash();
+  NamesCrash(const NamesCrash&) = delete;
+  NamesCrash& operator=(const NamesCrash&) = delete;
+
+ private:
+  const CountsInterrupts handlers_;
+  const char* before_;
+};
+
 // Whether code lies in the object that this is part of.
 bool is_ours(const void* function);
 

@@ -148,7 +148,7 @@ double evaluate(const od_step* steps, uint32_t count, const Quantities& quantity
 }
 
 double perform(const od_step* steps, size_t count, const Quantities& quantity) {
-  double stack[OD_MAX_STACK];
+  double stack[OD_MAX_STACK], kept[OD_MAX_KEPT];
   int top = 0;
   for (size_t i = 0; i < count; ++i) {
     const od_step& step = steps[i];
@@ -172,6 +172,8 @@ double perform(const od_step* steps, size_t count, const Quantities& quantity) {
         stack[top - 1] = halvings;
         break;
       }
+      case OD_OP_KEEP: kept[step.a] = stack[top - 1]; break;
+      case OD_OP_KEPT: stack[top++] = kept[step.a]; break;
       default: stack[top++] = quantity(step); break;
     }
   }
@@ -215,8 +217,14 @@ const std::vector<od_step>& Constants::settled(const od_step* steps, uint32_t co
   if (found != settled_.end()) return found->second;
   const Quantities quantity{setup, *this, 0, false};
   std::vector<od_step> left;
+  std::map<uint16_t, od_step> kept;  // numbers, of which none is kept in a call
   for (uint32_t i = 0; i < count; ++i) {
-    left.push_back(steps[i]);
+    if (steps[i].op == OD_OP_KEEP && left.back().op == OD_OP_NUMBER) {
+      kept[steps[i].a] = left.back();
+      continue;
+    }
+    const auto known = steps[i].op == OD_OP_KEPT ? kept.find(steps[i].a) : kept.end();
+    left.push_back(known != kept.end() ? known->second : steps[i]);
     const uint32_t taken = od_op_takes[steps[i].op];
     const auto first = left.end() - 1 - std::min<std::ptrdiff_t>(taken, left.end() - left.begin() - 1);
     const bool of_numbers = taken != 0 && std::all_of(first, left.end() - 1, [](const od_step& x) { return x.op == OD_OP_NUMBER; });

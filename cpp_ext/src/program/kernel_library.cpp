@@ -165,11 +165,13 @@ class Declaration {
 
   // Every step has what it takes, and one value is left.
   void formula(const char* name, const od_step* steps, uint32_t count) const {
-    uint32_t depth = 0;
+    uint32_t depth = 0, kept = 0;
     for (uint32_t i = 0; i < count; ++i) {
       const std::string where = std::string(name) + ", step " + std::to_string(i);
       require(names_something(steps[i]), where + ": instruction " + std::to_string(steps[i].op) + " that names nothing of this kernel");
       require(steps[i].op != OD_OP_NUMBER || std::isfinite(steps[i].value), where + ": a number that is not finite");
+      if (steps[i].op == OD_OP_KEEP) require(steps[i].a == kept++ && kept <= OD_MAX_KEPT, where + ": values are kept as 0, 1, ... " + std::to_string(OD_MAX_KEPT - 1));
+      if (steps[i].op == OD_OP_KEPT) require(steps[i].a < kept, where + ": value " + std::to_string(steps[i].a) + ", which was not kept before");
       require(depth >= od_op_takes[steps[i].op], where + ": too few values before it");
       depth += 1 - od_op_takes[steps[i].op];
       require(depth <= OD_MAX_STACK, where + ": a stack deeper than " + std::to_string(OD_MAX_STACK));

@@ -113,6 +113,7 @@ void run_members(const KernelPtr& kernel, MemberRun& run, bool guarded, bool at_
   listener.run = &run;
   run.call.host = &listener.host;
   run.fault = {};
+  run.left = false;
   try {
     const Plan plan(kernel, run.setup);
     plan.check(run.call);
@@ -122,6 +123,10 @@ void run_members(const KernelPtr& kernel, MemberRun& run, bool guarded, bool at_
       run.fault = {fences[i]->holds(error.address, run.fault.byte), error.wrote, i, run.fault.byte};
     }
     if (!run.fault.there) throw;
+  } catch (const KernelError& error) {
+    const auto outside = [](const MemberTouched& seen) { return seen.outside; };
+    run.left = error.status == OD_ACCESS && std::any_of(run.touched.begin(), run.touched.end(), outside);
+    if (!run.left) throw;
   }
   for (const auto& fence : fences) fence->copy_back();
 }

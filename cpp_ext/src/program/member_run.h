@@ -38,10 +38,12 @@ struct MemberRun {
   std::vector<std::array<int64_t, OD_MAX_DIMS>> low, high;
   std::vector<MemberTouched> touched;
   MemberFault fault;
+  bool left = false;  // an accessor refused a coordinate, which `touched` names, and the body with it
 };
 
 // Runs the call once. `guarded`: on copies that end (`at_end`) or begin at a page without access. Throws
-// KernelError for what the kernel answers; a fault beside an operand is said in `run.fault`.
+// KernelError for what the kernel answers; a fault beside an operand is said in `run.fault`, a refusal of an
+// accessor in `run.left`.
 void run_members(const KernelPtr& kernel, MemberRun& run, bool guarded, bool at_end);
 
 }  // namespace onedispatch

@@ -13,6 +13,7 @@ namespace {
 
 namespace layout = onedispatch::xclbin;
 
+constexpr uintmax_t kMostBytes = uintmax_t{1} << 28;  // of a container; ours have some 100 KB
 constexpr size_t kMagicBytes = sizeof layout::MAGIC - 1;
 
 uint32_t crc32(const uint8_t* data, size_t size) {
@@ -69,11 +70,16 @@ std::string uuid::to_string() const {
 }
 
 xclbin::xclbin(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
   std::error_code unknown;
-  if (!file || std::filesystem::is_directory(path, unknown))  // Linux opens those, and fails to read
+  // Folders open, and fail to read; pipes wait for a writer; devices never end.
+  const bool is_file = std::filesystem::is_regular_file(path, unknown);
+  std::ifstream file;
+  if (is_file) file.open(path, std::ios::binary);
+  if (!is_file || !file)
     throw ContainerError(
         {"xclbin", "no readable file " + path, "the path of a container", "Check the path."});
+  const auto size = std::filesystem::file_size(path, unknown);
+  if (size > kMostBytes) refuse(counted(size, "byte"), "up to " + counted(kMostBytes, "byte"));
   const std::vector<char> data{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   *this = from_bytes(reinterpret_cast<const uint8_t*>(data.data()), data.size());
 }

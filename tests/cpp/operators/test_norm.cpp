@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// BatchNormalization, InstanceNormalization, RMSNormalization, LRN, Softmax, LogSoftmax.
+// BatchNormalization, InstanceNormalization, RMSNormalization, SimplifiedLayerNormalization, LRN, Softmax, LogSoftmax.
 #include "operator_case.h"
 
 namespace onedispatch::operator_tests {
@@ -52,8 +52,8 @@ TEST(OperatorInstanceNormalization, MovesAndScalesEveryPlane) {
   });
 }
 
-TEST(OperatorRMSNormalization, DividesByTheRootMeanSquare) {
-  each_case("RMSNormalization", [](const OperatorCase& one) {
+void divides_by_the_root_mean_square(const char* op_type) {
+  each_case(op_type, [](const OperatorCase& one) {
     const Tensor& x = one.input(0);
     const double epsilon = one.number("epsilon", 1e-5);
     one.expect_each([&](const Shape& at) {
@@ -62,6 +62,14 @@ TEST(OperatorRMSNormalization, DividesByTheRootMeanSquare) {
       return x(at) / std::sqrt(squares / static_cast<double>(x.shape[1]) + epsilon) * one.input(1)({at[1]});
     });
   });
+}
+
+TEST(OperatorRMSNormalization, DividesByTheRootMeanSquare) {
+  divides_by_the_root_mean_square("RMSNormalization");
+}
+
+TEST(OperatorSimplifiedLayerNormalization, DividesByTheRootMeanSquare) {
+  divides_by_the_root_mean_square("SimplifiedLayerNormalization");
 }
 
 // The sum of the exponentials along the axis that runs through `at`.

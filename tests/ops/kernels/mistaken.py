@@ -137,6 +137,44 @@ class LoopsElsewhere(Like):
             pass
 
 
+TABLE = np.arange(1, 9, dtype=np.float32)  # of this module, that is, of the host's memory
+
+
+def of_table(values: Any) -> Any:
+    return values * TABLE[3]
+
+
+@od.kernel("wrong::reads_a_global", inputs="x", outputs="z")
+class ReadsAGlobal(Like):
+    """Multiplies with what no core was brought, through another function."""
+
+    def body(self, t: Tile) -> None:
+        t.z[:] = of_table(t.x)
+
+
+@od.kernel("wrong::reads_itself", inputs="x", outputs="z")
+class ReadsItself(Like):
+    """Keeps weights in its object."""
+
+    def __init__(self) -> None:
+        self.weights = [0.5] * 32
+
+    def body(self, t: Tile) -> None:
+        t.z[:] = t.x * np.float32(sum(self.weights))
+
+
+FACTOR = np.float32(3)  # a constant of the code
+
+
+@od.kernel("fine::constants", inputs="x", outputs="z")
+class Constants(Like):
+    """Few numbers are constants of the code."""
+
+    def body(self, t: Tile) -> None:
+        coefficients = (0.5, 0.25)
+        t.z[:] = FACTOR * t.x + np.float32(coefficients[0])
+
+
 @od.kernel("wrong::raises", inputs="x", outputs="z")
 class Raises(Like):
     """Raises."""

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a caller asks of a compilation. A compiled model was made with its own: others are refused."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from onedispatch.dispatch.artifact.model import CompiledModel, check_options
+from onedispatch.dispatch.compiler.executable import HostStep
+from onedispatch.transactions import find_device
+from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.machine.device import DeviceName
+
+_AGAIN = "compile the ONNX file again"
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """CompileOptions of ``compile``. None: its default, or what a compiled model has."""
+
+    device: DeviceName | None = None
+    precision: str | None = None
+    fallback: str | None = None
+    cast_policy: str | None = None
+    sums: str | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Those that are not None, as keyword arguments of ``compile_model``."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def require(self, model: CompiledModel, *, command: bool = False) -> None:
+        """Raises ``InputError`` where ``model`` was compiled with others, and for unknown choices.
+
+        ``command``: they were options of a command, and are called so.
+        """
+
+        def called(name: str) -> str:
+            return f"--{name.replace('_', '-')}" if command else name
+
+        check_options(**{name: value for name, value in self.given.items() if name != "device"})
+        if self.device is not None and find_device(self.device) != model.target:
+            accepted = f"{model.device!r} as it was when the model was compiled for it"
+            raise InputError(called("device"), repr(self.device), accepted, _AGAIN)
+        for name in ("precision", "cast_policy", "sums"):
+            wanted, own = getattr(self, name), getattr(model, name)
+            if wanted not in (None, own):
+                raise InputError(
+                    called(name), repr(wanted), f"{own!r}, which the model was compiled for", _AGAIN
+                )
+        if self.fallback == "error" and model.fallback != "error" and _may_use_host(model):
+            accepted = "'cpu', which the model was compiled for: nodes of it run on the host, or may"
+            raise InputError(called("fallback"), "'error'", accepted, f"{_AGAIN}, with fallback='error'")
+
+
+def _may_use_host(model: CompiledModel) -> bool:
+    """True if a step of it runs on the host, or shapes that are still to come could lead to one."""
+    steps = (step for executable in model.executables.values() for step in executable.steps)
+    return model.source is not None or any(isinstance(step, HostStep) for step in steps)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the host did for a run, beside launching it: a value that reports carry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """One piece of work of the host for one run.
+
+    Attributes:
+        kind: ``"compile"``: an executable, for input shapes or values of shape operands seen for the first
+            time; ``"evaluate"``: sizes computed from values of the run; ``"repack"``: rows of a narrow type
+            padded to whole words, or cut to their length; ``"region"``: nodes that do not map.
+        what: the executable's key, the names of nodes, or the name of the tensor.
+        seconds: wall-clock seconds on this machine.
+        modelled_seconds: the modelled host's seconds; 0.0 but for ``"repack"``, of which
+            ``RunReport.repack_seconds`` is the sum.
+        nbytes: bytes that were moved; of ``"repack"`` alone.
+    """
+
+    kind: Literal["compile", "evaluate", "repack", "region"]
+    what: str
+    seconds: float
+    modelled_seconds: float = 0.0
+    nbytes: int = 0
+
+
+def timed(work: Callable[[], T]) -> tuple[T, float]:
+    """What ``work`` returns, and the wall-clock seconds that it took."""
+    start = time.perf_counter()
+    result = work()
+    return result, time.perf_counter() - start

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands with arguments that cannot be: each ends soon, with an error of ours, and loses no file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import onedispatch as od
+from onedispatch.dispatch.cli.commands import app
+from onedispatch.transactions.base.files import keeping_what_is_read
+
+pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
+
+MODELS = Path(__file__).parents[2] / "models"
+PLUGIN = Path(__file__).parents[1] / "ops" / "kernels" / "dying.py"
+FILES = ("m.onnx", "m.od", "m.bin", "m.txt", "x.npy", "plugin.py")
+COMMAND = (sys.executable, "-c", "from onedispatch.dispatch.cli import main; main()")
+
+
+def commands(group: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """All of them, with their names."""
+    for name, one in getattr(group, "commands", {}).items():
+        yield from commands(one, *path, name)
+    if not hasattr(group, "commands"):
+        yield path, group
+
+
+def options(*kinds: str) -> Iterator[tuple[str, Any]]:
+    """Options of all commands whose values are of these kinds."""
+    for name, command in COMMANDS.items():
+        for one in command.params:
+            if one.param_type_name == "option" and kind_of(one) in kinds:
+                yield name, one
+
+
+def kind_of(parameter: Any) -> str:
+    """The type of its values, which versions of Typer keep at different places."""
+    described = getattr(parameter, "type_descriptor", None)
+    text = str(parameter.type.name if described is None else described.annotation)
+    names = {
+        "int": "integer",
+        "float": "float",
+        "str": "text",
+        "text": "text",
+        "Path": "path",
+        "path": "path",
+    }
+    return next((kind for name, kind in names.items() if name in text), text)
+
+
+COMMANDS = {" ".join(path): one for path, one in commands(typer.main.get_command(app))}
+# What a command's arguments are, where they are to be right.
+RIGHT = {
+    "txn assemble": ["m.txt"],
+    "txn diff": ["m.bin", "m.bin"],
+    "txn fuse": ["m.json"],
+    "txn survey": ["."],
+    "kernel check": ["plugin.py", "--kernel", "dying::body_none"],
+    "kernel show": ["od::conv"],
+    "kernel new": ["acme::made"],
+    "devices": [],
+    "ops": [],
+    "kernel list": [],
+}
+
+
+def arguments(name: str) -> list[str]:
+    given = RIGHT.get(name, ["m.bin" if name.startswith("txn") else "m.onnx"])
+    needed = [one for one in COMMANDS[name].params if one.required and one.param_type_name == "option"]
+    return [*name.split(), *given, *(part for one in needed for part in (one.opts[0], "made"))]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one file of each kind, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(MODELS / "digits.onnx", "m.onnx")
+    shutil.copy(PLUGIN, "plugin.py")
+    model = od.compile("m.onnx", shapes={"image": (1, 1, 8, 8)})
+    model.save("m.od")
+    Path("m.bin").write_bytes(model.transaction)
+    Path("m.txt").write_text(od.transactions.Transaction.from_bytes(model.transaction).text())
+    np.save("x.npy", np.ones((1, 1, 8, 8), np.float32))
+    os.mkfifo("pipe")
+    os.mkdir("empty")
+    os.symlink("m.onnx", "soft.onnx")
+    os.link("m.onnx", "hard.onnx")
+    return tmp_path
+
+
+def digests() -> dict[str, str]:
+    return {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in FILES}
+
+
+def ended(*given: str) -> Any:
+    """Runs a command as the console script does; what it raises is ours."""
+    with keeping_what_is_read():
+        result = CliRunner().invoke(app, list(given))
+    fine = result.exception is None or isinstance(result.exception, od.OneDispatchError | SystemExit)
+    assert fine and not isinstance(result.exception, od.InternalError), (given, repr(result.exception))
+    return result
+
+
+NUMBERS = [(name, one.opts[0]) for name, one in options("integer", "float")]
+assert len(NUMBERS) > 10
+
+
+@pytest.mark.parametrize(("name", "option"), NUMBERS)
+def test_numbers_below_and_beyond(folder: Path, name: str, option: str) -> None:
+    before = digests()
+    for value in ("-1", "99999999999999999999"):
+        ended(*arguments(name), option, value)
+    assert digests() == before
+
+
+@pytest.mark.parametrize("what", ["/dev/zero", "pipe", "empty", "absent", "/dev/null", "a\0b", ""])
+@pytest.mark.parametrize("name", [one for one in COMMANDS if RIGHT.get(one) != []])
+def test_arguments_that_are_no_files(folder: Path, name: str, what: str) -> None:
+    _, *more = arguments(name)[len(name.split()) :]
+    result = ended(*name.split(), what, *more)
+    taken = name == "kernel new" or (name == "txn survey" and what == "")  # which is the current folder
+    assert result.exit_code != 0 or taken, result.output
+
+
+PATHS = [
+    (name, one.opts[0])
+    for name, one in options("path", "text")
+    if "--output" not in one.opts and one.opts[0] not in ("--html", "--svg", "--trace")
+]
+assert len(PATHS) > 10
+
+
+@pytest.mark.parametrize("what", ["/dev/zero", "pipe", "empty", "absent/absent"])
+@pytest.mark.parametrize(("name", "option"), PATHS)
+def test_options_that_are_no_files(folder: Path, name: str, option: str, what: str) -> None:
+    before = digests()
+    ended(*arguments(name), option, what)
+    assert digests() == before
+
+
+WRITING = {
+    "run": ["m.onnx", "--random", "-o"],
+    "compile": ["m.onnx", "-o"],
+    "inspect": ["m.onnx", "--html"],
+    "txn explain": ["m.bin", "--svg"],
+    "txn assemble": ["m.txt", "-o"],
+}
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_no_command_writes_over_what_it_reads(folder: Path, name: str) -> None:
+    before = digests()
+    given = WRITING[name]
+    same = [given[0], *(["soft.onnx", "hard.onnx", "./m.onnx"] if given[0] == "m.onnx" else [])]
+    for target in same:
+        result = ended(*name.split(), *given, target)
+        assert isinstance(result.exception, od.InputError), (target, result.output)
+        assert "this command read" in str(result.exception)
+    assert digests() == before
+    assert ended(*name.split(), *given, "other").exit_code == 0 and Path("other").exists()
+
+
+def test_no_command_writes_over_an_input_a_plugin_or_its_other_output(folder: Path) -> None:
+    before = digests()
+    lines = ["import onedispatch as od", "@od.kernel('own::copy', inputs='x', outputs='z')", "class Copy:"]
+    own = "\n".join([*lines, "    def body(self, t):", "        t.z[:] = t.x", ""])
+    Path("own.py").write_text(own)
+    for given in (
+        ["--input", "image=x.npy", "-o", "x.npy"],
+        ["--random", "--plugin", "own.py", "-o", "own.py"],
+        ["--random", "--trace", "made.json", "-o", "made.json"],
+    ):
+        result = ended("run", "m.onnx", *given)
+        assert isinstance(result.exception, od.InputError), (given, result.output)
+    assert isinstance(ended("compile", "m.od", "-o", "m.od").exception, od.InputError)
+    assert digests() == before and Path("own.py").read_text() == own
+    od.load("m.od").save("m.od")  # in a program that is what was asked for
+
+
+@pytest.mark.parametrize("target", ["/dev/full", "empty", "absent/x", "/proc/x"])
+@pytest.mark.parametrize("name", WRITING)
+def test_outputs_that_cannot_be_written(folder: Path, name: str, target: str) -> None:
+    before = set(os.listdir())
+    result = ended(*name.split(), *WRITING[name], target)
+    assert isinstance(result.exception, od.OneDispatchError), result.output
+    assert set(os.listdir()) == before
+
+
+@pytest.mark.parametrize("closed", ["1", "0 1 2", "2", "0"])
+def test_closed_streams(folder: Path, closed: str) -> None:
+    """What cannot be printed is an error, as it is of other programs; files are written all the same."""
+    numbers = [int(one) for one in closed.split()]
+    script = f"import os, sys\nfor fd in {numbers}: os.close(fd)\nos.execv(sys.argv[1], sys.argv[1:])"
+    starter = [sys.executable, "-c", script, *COMMAND]
+    done = subprocess.run([*starter, "devices"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == (1 if "1" in closed else 0)
+    assert "internal" not in done.stderr and "Traceback" not in done.stderr
+    if closed == "1":
+        assert done.stderr.startswith("InputError: the output: given Bad file descriptor")
+    made = [*starter, "txn", "assemble", "m.txt", "-o", "made.bin"]
+    done = subprocess.run(made, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and Path("made.bin").read_bytes() == Path("m.bin").read_bytes()

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled models and sessions are pickled, for worker processes; what cannot be is a plain error."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onedispatch as od
+
+pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
+
+DIGITS = str(Path(__file__).parents[2] / "models" / "digits.onnx")
+FEED = {"image": np.linspace(0, 1, 64, dtype=np.float32).reshape(1, 1, 8, 8)}
+PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
+
+
+@pytest.fixture(scope="module")
+def model() -> od.CompiledModel:
+    return od.compile(DIGITS, precision="bf16", shapes={"image": (1, 1, 8, 8)})
+
+
+def answer(session: od.InferenceSession) -> tuple[Any, ...]:
+    (result,) = session.run(None, FEED)
+    return result.tobytes(), session.last_run.cycles
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_model(model: od.CompiledModel, protocol: int) -> None:
+    again = pickle.loads(pickle.dumps(model, protocol))
+    assert again.transaction == model.transaction and again.precision == "bf16"
+    assert again.placement == model.placement and again.inputs == model.inputs
+    assert answer(od.InferenceSession(again)) == answer(od.InferenceSession(model))
+    for one in (copy.copy(model), copy.deepcopy(model)):
+        assert one.transaction == model.transaction and one._lock is not model._lock
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_session(model: od.CompiledModel, protocol: int) -> None:
+    session = od.InferenceSession(model, threads=1, kernel_seconds=7, print=None, trace=5)
+    expected = answer(session)
+    again = pickle.loads(pickle.dumps(session, protocol))
+    assert again.last_run is None and answer(again) == expected
+    assert len(again.last_run.trace.calls) == len(session.last_run.trace.calls) == 5
+    options = ("_threads", "_kernel_seconds", "_prints", "_print_bytes", "_traced_calls")
+    assert [getattr(again, name) for name in options] == [getattr(session, name) for name in options]
+    assert pickle.loads(pickle.dumps(session.last_run, protocol)).cycles == expected[1]
+
+
+def test_a_model_of_open_shapes_compiles_after_it_came() -> None:
+    again = pickle.loads(pickle.dumps(od.InferenceSession(DIGITS)))
+    assert answer(again) == answer(od.InferenceSession(DIGITS))
+
+
+def test_work_of_other_processes(model: od.CompiledModel) -> None:
+    session = od.InferenceSession(model)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        assert pool.submit(answer, session).result() == answer(session)
+
+
+def test_what_cannot_be_pickled_says_what_to_do() -> None:
+    with pytest.raises(od.InputError, match=r"check='access'.*[Mm]ake it where it is used"):
+        pickle.dumps(od.InferenceSession(DIGITS, check="access"))
+    model = od.compile(DIGITS)
+    model.left_out = "the onnx package is missing"
+    with pytest.raises(od.CompiledModelError, match=r"pickle of a CompiledModel.*[Cc]opy the file"):
+        pickle.dumps(model)
+
+
+def test_bytes_that_are_no_model() -> None:
+    from onedispatch.dispatch.artifact.loading import unpickled
+
+    with pytest.raises(od.CompiledModelError, match="the pickled bytes"):
+        unpickled(b"nonsense", None)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every example of every page runs, block after block, as a reader would type them.
+
+A block whose fence says ``python``, ``cpp`` or ``sh`` runs, unless the line before it is
+``<!-- not run: why -->``; one of ``cpp`` or ``toml`` whose first line names a file is written there. Other
+blocks are pictures: output, synopses, fragments.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SKIPPED_FOLDERS = {".venv", "build", ".git"}
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in ROOT.rglob("*.md")
+    if SKIPPED_FOLDERS.isdisjoint(path.relative_to(ROOT).parts)
+)
+BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<why>[^\n]+) -->\n)?```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.M | re.S
+)
+RUNS = ("python", "cpp", "sh")
+FILE = re.compile(r"(?://|#) (\w+\.(?:cpp|toml))\b")
+SECONDS = 280
+# All Python blocks of a page are one session, in which a file that a shell block made is there.
+DRIVER = """
+import subprocess
+from pathlib import Path
+names = {{"__name__": "page"}}
+for kind, line, text, file in {blocks!r}:
+    if file:
+        Path(file).write_text(text)
+    elif kind == "sh":
+        subprocess.run(["bash", "-euo", "pipefail", "-c", text], check=True)
+    else:
+        exec(compile("\\n" * line + text, {page!r}, "exec"), names)
+    print("ran", kind, line, flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    kind: str
+    line: int
+    text: str
+    why_not: str
+
+    @property
+    def file(self) -> str:
+        """The file that the text is, "" for none."""
+        found = FILE.match(self.text)
+        return found[1] if found and self.kind in ("cpp", "toml") else ""
+
+    @property
+    def runs(self) -> bool:
+        return not self.why_not and (self.kind in RUNS or bool(self.file))
+
+
+def blocks_of(page: str) -> list[Block]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [
+        Block(m["kind"], text[: m.start("text")].count("\n"), m["text"], m["why"] or "")
+        for m in BLOCK.finditer(text)
+    ]
+
+
+def test_pages_are_found() -> None:
+    assert {"README.md", "operators/YOUR_KERNELS.md", "operators/YOUR_OPERATORS.md"} <= set(PAGES)
+    assert {"operators/README.md", "transactions/README.md"} <= set(PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_closed_and_of_a_known_kind(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = blocks_of(page)
+    assert len(re.findall(r"^ *```", text, re.M)) == 2 * len(blocks), "a fence is indented, or not closed"
+    assert {block.kind for block in blocks} <= {*RUNS, "text", "toml", ""}
+    for block in blocks:  # what is typed has its language, so that it runs
+        assert block.kind or not re.match(r"(import|from) \w+", block.text), f"{page}:{block.line}"
+        assert block.kind != "cpp" or block.file, f"{page}:{block.line}: the first line names no file"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if any(block.runs for block in blocks_of(page))])
+def test_the_blocks_run_in_order(page: str, tmp_path: Path) -> None:
+    run = [(one.kind, one.line, one.text, one.file) for one in blocks_of(page) if one.runs]
+    (tmp_path / "models").symlink_to(ROOT / "models", target_is_directory=True)
+    driver = tmp_path / "driver.py"
+    driver.write_text(DRIVER.format(blocks=run, page=str(ROOT / page)), encoding="utf-8")
+    tools = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("ONEDISPATCH_")} | {"PATH": tools}
+    done = subprocess.run(
+        [sys.executable, str(driver)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert done.stdout.count("ran ") >= len(run)
+    assert "warning:" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
+        assert (ROOT / page).parent.joinpath(target).exists(), target
