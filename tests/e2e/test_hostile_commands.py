@@ -83,8 +83,9 @@ def arguments(name: str) -> list[str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with one file of each kind, which is the current one."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with one file of each kind, which is the current one; no plug-in outlives it."""
+    od.plugins.reset()
     monkeypatch.chdir(tmp_path)
     shutil.copy(MODELS / "digits.onnx", "m.onnx")
     shutil.copy(PLUGIN, "plugin.py")
@@ -97,7 +98,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     os.mkdir("empty")
     os.symlink("m.onnx", "soft.onnx")
     os.link("m.onnx", "hard.onnx")
-    return tmp_path
+    yield tmp_path
+    od.plugins.reset()
 
 
 def digests() -> dict[str, str]:
