@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+import sys
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -29,7 +30,7 @@ import numpy as np
 from onedispatch.dispatch.artifact.forms import BLOBS, Misfit
 from onedispatch.dispatch.frontend.graph import Array, dtype_of, type_name_of
 from onedispatch.transactions.base.errors import CompiledModelError, InputError
-from onedispatch.transactions.base.files import reading, write_file
+from onedispatch.transactions.base.files import read_file, reading, write_file
 from onedispatch.transactions.base.phrases import counted
 
 MAGIC = b"ODMODEL\0"
@@ -125,9 +126,8 @@ class Reader:
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> Reader:
         """Raises ``CompiledModelError`` when the file is missing, foreign, cut off or damaged."""
-        with reading(path, CompiledModelError, "a file written by CompiledModel.save") as file:
-            data = np.fromfile(file, np.uint8)
-        return cls(data, str(path))
+        data = read_file(path, CompiledModelError, "a file written by CompiledModel.save", sys.maxsize)
+        return cls(np.frombuffer(data, np.uint8), str(path))
 
     def blob(self, index: int) -> Array:
         """The bytes of a blob, uint8, not copied."""

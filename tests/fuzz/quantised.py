@@ -90,7 +90,7 @@ def generate(data: bytes) -> Model:
     make.opset = rng.randint(_LEAST_OPSET, 24)
     writer = _Writer(make)
     for index in range(rng.choice((1, 1, 2))):
-        op_type = rng.choice([m.op_type for m in all_mappings() if not m.domain])
+        op_type = rng.choice([m.op_type for m in all_mappings() if not m.domain and onnx.defs.has(m.op_type)])
         make.opset = max(make.opset, onnx.defs.get_schema(op_type).since_version)
         if op_type in ("QuantizeLinear", "DequantizeLinear"):
             op_type = "Relu"

@@ -242,7 +242,8 @@ def test_random_placements(seed: int) -> None:
     try:
         check(inputs, outputs, space, access, device=device, seed=seed, pads=pads, fills=fills)
     except Unsupported as error:
-        assert device == "quartered" and "in every call" in error.reason
+        assert device == "quartered"
+        assert "in every call" in error.reason or "the smallest tile needs" in error.reason
 
 
 def test_auxiliary_tensors_reach_every_member() -> None:

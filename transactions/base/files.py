@@ -108,7 +108,7 @@ def reading(
     try:
         with open(name, "rb", opener=_at_once) as file:
             mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and _is_descriptor(name)):
+            if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and _file_of(name) is None):
                 raise error(name, _KINDS.get(stat.S_IFMT(mode), "no file"), accepted)
             os.set_blocking(file.fileno(), True)
             note_read(os.fstat(file.fileno()))
@@ -154,12 +154,11 @@ def writing(path: FilePath, error: type[OneDispatchError] = InputError) -> Itera
     name = _name_of(path, error)
     try:
         check_target(name, error)
-        old = _status(name)
-        if old is not None and (not stat.S_ISREG(old.st_mode) or _is_descriptor(name)):
+        old, target = _status(name), _file_of(name)
+        if target is None or (old is not None and not stat.S_ISREG(old.st_mode)):
             with open(name, "wb") as file:
                 yield file
             return
-        target = os.path.realpath(name)
         if old is not None:  # only asks whether it may be written: rename() does not
             os.close(os.open(target, os.O_WRONLY | os.O_CLOEXEC))
         with _replacing(target, old) as file:
@@ -186,18 +185,30 @@ def _status(name: str) -> os.stat_result | None:
         return None
 
 
-def _is_descriptor(name: str) -> bool:
-    """Whether it names one of the open files of a process, as /dev/stdout and /dev/fd/3 do.
+def _link_status(name: str) -> os.stat_result | None:
+    try:
+        return os.lstat(name)
+    except FileNotFoundError:
+        return None
 
-    Behind such a name a rename would put another file at the place of the open one.
+
+def _file_of(name: str) -> str | None:
+    """The path of the file that ``name`` leads to, which need not exist, behind all symbolic links.
+
+    None where it is one of the open files of a process, as /dev/stdout and /dev/fd/3 are: behind such a
+    name a rename would put another file at the place of the open one. Raises ``OSError`` where a folder on
+    the way does not exist. (``os.path.realpath`` without ``strict`` drops what a signal handler raises.)
     """
     for _ in range(_MOST_LINKS):
-        if os.path.realpath(os.path.dirname(os.path.abspath(name))).startswith("/proc/"):
-            return True
-        if not os.path.islink(name):
-            return False
-        name = os.path.join(os.path.dirname(name), os.readlink(name))
-    return False
+        folder = os.path.realpath(os.path.dirname(name) or ".", strict=True)
+        if f"{folder}/".startswith("/proc/"):
+            return None
+        name = os.path.join(folder, os.path.basename(name))
+        status = _link_status(name)
+        if status is None or not stat.S_ISLNK(status.st_mode):
+            return name
+        name = os.path.join(folder, os.readlink(name))
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 @contextlib.contextmanager
@@ -211,7 +222,7 @@ def _replacing(target: str, old: os.stat_result | None) -> Iterator[BinaryIO]:
         with file or open(target, "wb") as out:
             yield out
             _sync(out)
-            if file is not None and not os.path.lexists(partial):
+            if file is not None and _link_status(partial) is None:
                 _name(out, partial)
         if file is not None:
             _move(partial, target)
@@ -253,7 +264,7 @@ def _make_alike(number: int, old: os.stat_result | None) -> None:
 
 def _unnamed(folder: str) -> int | None:
     """A file without a name, which ends with this process however that ends; None where there are none."""
-    if not hasattr(os, "O_TMPFILE") or not os.path.isdir("/proc/self/fd"):
+    if not hasattr(os, "O_TMPFILE") or _status("/proc/self/fd") is None:
         return None
     try:
         return os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
@@ -268,7 +279,8 @@ def _name(file: BinaryIO, partial: str) -> None:
     number = file.fileno()
     try:
         os.link(f"/proc/self/fd/{number}", partial, src_dir_fd=number, follow_symlinks=True)
-    except OSError:  # as some file systems of containers
+    except OSError as reason:  # as some file systems of containers
+        let_through(reason)
         os.lseek(number, 0, os.SEEK_SET)
         with open(number, "rb", closefd=False) as made, open(partial, "xb") as out:
             _make_alike(out.fileno(), os.stat(number))
@@ -278,13 +290,22 @@ def _name(file: BinaryIO, partial: str) -> None:
 
 def _remove_stale(folder: str) -> None:
     """Removes what processes left that were killed while they wrote; those that write hold a lock."""
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+    with _ignored_errors(), os.scandir(folder) as entries:
         for one in entries:
             if _PARTIAL.fullmatch(one.name) and one.is_file(follow_symlinks=False):
-                with contextlib.suppress(OSError), open(one.path, "rb") as file:
+                with _ignored_errors(), open(one.path, "rb") as file:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     if time.time() - os.fstat(file.fileno()).st_mtime > _STALE:
                         os.unlink(one.path)
+
+
+@contextlib.contextmanager
+def _ignored_errors() -> Iterator[None]:
+    """Errors of files end the block and no more; what a signal handler raises is none of them."""
+    try:
+        yield
+    except OSError as reason:
+        let_through(reason)
 
 
 def _move(partial: str, target: str) -> None:

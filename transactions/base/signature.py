@@ -80,7 +80,8 @@ def _is_number(value: Any, kind: type) -> bool:
     """Whether Python takes it for an int or a float: NumPy's scalars are among them."""
     try:
         operator.index(value) if kind is int else math.trunc(0 * value)
-    except (ArithmeticError, ValueError):
+    except (ArithmeticError, ValueError) as error:
+        let_through(error)
         return kind is float  # infinities and NaN
     except Exception as error:  # noqa: BLE001 (whatever a foreign class raises, it is no number)
         let_through(error)
