@@ -33,7 +33,7 @@ from onedispatch.dispatch.frontend.model_limits import check_model
 from onedispatch.dispatch.frontend.validity import check_valid, domain_of
 from onedispatch.dispatch.frontend.walk import bodies_of
 from onedispatch.transactions.base.errors import ModelError
-from onedispatch.transactions.base.files import read_file
+from onedispatch.transactions.base.files import read_file, real_path
 from onedispatch.transactions.base.handlers import let_through
 from onedispatch.transactions.base.phrases import counted
 
@@ -69,7 +69,7 @@ def _read(model: ModelLike) -> tuple[ModelProto, Path | None]:
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         data = read_file(path, ModelError, "an ONNX file that can be read")
-        return _parse(data, str(path)), path.resolve().parent
+        return _parse(data, str(path)), Path(real_path(path)).parent
     raise ModelError(
         "the model", f"a {type(model).__name__}", "a path, the bytes of a model, or an onnx.ModelProto"
     )

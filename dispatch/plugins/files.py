@@ -9,7 +9,7 @@ from pathlib import Path
 
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions.base.errors import KernelError
-from onedispatch.transactions.base.files import note_read
+from onedispatch.transactions.base.files import note_read, real_path
 from onedispatch.transactions.base.phrases import counted
 
 PATH_VARIABLE = "ONEDISPATCH_PLUGIN_PATH"
@@ -66,7 +66,7 @@ def _in_folder(where: str, folder: Path) -> list[Path]:
     if not found:
         others = f" among {counted(len(entries), 'file')}" if entries else ""
         raise refused(where, f"a folder without plug-ins{others}", "a folder with .so or .py files")
-    return list(dict.fromkeys(path.resolve() for path in sorted(found)))
+    return list(dict.fromkeys(Path(real_path(path)) for path in sorted(found)))
 
 
 def _looked(given: str) -> str:

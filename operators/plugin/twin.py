@@ -15,6 +15,7 @@ from onedispatch.operators.plugin.declared import Declared, In, Out, ranks_of
 from onedispatch.operators.plugin.library_data import declared_of
 from onedispatch.operators.plugin.native import native
 from onedispatch.operators.plugin.refusals import refusal
+from onedispatch.transactions.base.files import real_path
 from onedispatch.transactions.base.host import kernel_seconds
 
 
@@ -40,7 +41,7 @@ def found_at(declared: Declared, origin: str) -> str:
     places = [folder / declared.library for folder in (Path(origin).parent, Path.cwd())]
     for place in places:
         if place.is_file():
-            return str(place.resolve())
+            return real_path(place)
     tried = " or ".join(dict.fromkeys(str(place) for place in places))
     raise refusal(
         "not_found", f"kernel {declared.name}: library", declared.library, f"a file {tried}", "build it first"

@@ -192,6 +192,19 @@ def _link_status(name: str) -> os.stat_result | None:
         return None
 
 
+def real_path(path: FilePath, error: type[OneDispatchError] = InputError) -> str:
+    """The path behind all symbolic links; that of a process's open file (/dev/stdin) as it is.
+
+    Raises ``error`` where a folder on the way does not exist.
+    """
+    name = _name_of(path, error, "a file")
+    try:
+        return _file_of(name) or name
+    except OSError as reason:
+        let_through(reason)
+        raise error(name, reason.strerror or str(reason), "a file in a folder that exists") from reason
+
+
 def _file_of(name: str) -> str | None:
     """The path of the file that ``name`` leads to, which need not exist, behind all symbolic links.
 
