@@ -30,7 +30,7 @@ import numpy as np
 from onedispatch.dispatch.artifact.forms import BLOBS, Misfit
 from onedispatch.dispatch.frontend.graph import Array, dtype_of, type_name_of
 from onedispatch.transactions.base.errors import CompiledModelError, InputError
-from onedispatch.transactions.base.files import read_file, reading, write_file
+from onedispatch.transactions.base.files import is_regular, read_file, reading, write_file
 from onedispatch.transactions.base.phrases import counted
 
 MAGIC = b"ODMODEL\0"
@@ -46,7 +46,7 @@ def is_compiled(model: object) -> bool:
         return bytes(model[: len(MAGIC)]) == MAGIC
     if not isinstance(model, str | os.PathLike):
         return False
-    if not os.path.isfile(model):  # a pipe can be read once
+    if not is_regular(model):  # a pipe can be read once
         return False
     with suppress(InputError), reading(model) as file:  # what opens it for good says why not
         return bytes(file.read(len(MAGIC))) == MAGIC

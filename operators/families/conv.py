@@ -89,16 +89,22 @@ def _squeezed(windows: e.Expr) -> e.Expr:
     )
 
 
+def _placed(bytes_of_vector: e.Expr) -> e.Expr:
+    """Loads and shuffles that bring the blocks of a vector to the native products that take them."""
+    return 1 + e.halvings(e.ceiling(bytes_of_vector / (e.device("native_n", "x") * PRODUCT_BYTES)))
+
+
 def _conv_cost() -> e.Expr:
     """Planes are packed, windows laid out as columns (im2col), and multiplied by the weights."""
     co, pixels, k = e.tile("co"), e.tile("oh") * e.tile("ow"), e.K_COUNT
     # A window of one element needs no columns: the plane is the matrix, and descriptors bring its blocks.
     # Columns are loaded and shifted into place, and what lies in one vector goes to as many native
-    # products as it has rows of them: vectors of that many taps change places by halves.
-    column_vectors = e.ceiling(e.tile("ow") * e.device("part_bytes", "x") / e.device("vector_bytes"))
-    blocks = e.device("vector_bytes") / (e.device("native_n", "x") * PRODUCT_BYTES)
-    placed = e.device("gather_cycles") * (1 + e.halvings(blocks))
-    columns = k * TAPS * (e.tile("oh") * column_vectors * placed + ROW)
+    # products as it has rows of them: vectors of that many taps change places by halves, the last vector of
+    # a line by those of what it holds.
+    line, vector = e.tile("ow") * e.device("part_bytes", "x"), e.device("vector_bytes")
+    whole = e.ceiling(line / vector) - 1
+    placed = whole * _placed(vector) + _placed(line - whole * vector)
+    columns = k * TAPS * (e.tile("oh") * e.device("gather_cycles") * placed + ROW)
     weights = vectors(co * k * TAPS, "w") * e.device("pack_cycles", "w")  # in the order of the blocks
     return (
         split_planes(k)

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
+from operator import le
 
 import numpy as np
 import pytest
@@ -139,6 +141,31 @@ def test_both_take_as_much_scratch_for_random_calls() -> None:
         some += taken > 0
     assert {name for name, *_ in compared} == {kernel.name for kernel in all_kernels() if kernel.scratches}
     assert some > SCRATCHES / 4
+
+
+def test_wider_vectors_are_never_dearer() -> None:
+    random = np.random.default_rng(6)
+    compared: Counter[tuple[str, ...]] = Counter()
+    cheaper = 0
+    for nest in rounds():
+        device = DEVICES[int(random.integers(2))]
+        vector = device.count("kernel.vector_bytes")
+        schedule = random_schedule(nest, device, random)
+        if schedule is None or schedule.inner_steps > 50:
+            continue
+        cycles = expected(schedule)
+        for times in (2, 4):
+            wider = expected(
+                replace(schedule, device=device.with_constants(kernel__vector_bytes=times * vector))
+            )
+            assert all(map(le, wider, cycles)), (times, schedule.explain())
+            cheaper += sum(wider) < sum(cycles)
+            cycles = wider
+        compared[combination(nest)] += 1
+        if compared.total() >= CALLS:
+            break
+    assert {name for name, *_ in compared} == {kernel.name for kernel in all_kernels()}
+    assert cheaper > CALLS / 10
 
 
 def up_sampling(random: np.random.Generator) -> Nest:

@@ -192,6 +192,15 @@ def _link_status(name: str) -> os.stat_result | None:
         return None
 
 
+def is_regular(path: FilePath) -> bool:
+    """Whether there is a regular file behind the path; False for what is no path too."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (OSError, ValueError) as reason:
+        let_through(reason)
+        return False
+
+
 def real_path(path: FilePath, error: type[OneDispatchError] = InputError) -> str:
     """The path behind all symbolic links; that of a process's open file (/dev/stdin) as it is.
 
