@@ -279,6 +279,7 @@ constexpr Bound kBounds[] = {
     {"dma.shim_s2mm_bd_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"stream.hop_tile_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"stream.hop_link_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
+    {"stream.control_packet_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"stream.core_lock_cycles", 0, 1000000, 0u, false, "numbers from 0 to 1000000 (cycles; no unit of work takes more than a million)"},
     {"ddr.gigabytes_per_second", 0.001, 100000, 0u, false, "numbers from 0.001 to 100000 (10^9 bytes per second)"},
     {"ddr.burst_bytes", 4, 4096, 1u, true, "4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096 (bytes of a burst)"},

@@ -381,7 +381,7 @@ class Array {
   bool take_arbiters(Channel& source);
   void release_arbiters(Channel& source);
   void serve_arbiter_queue();
-  void begin_segment(Channel& source, bool header, uint64_t words, uint64_t start);
+  void begin_segment(Channel& source, bool header, uint64_t words, uint64_t start, uint64_t packets = 0);
   void finish_segment(Channel& source);
   void copy_segment(Channel& source, const Route& route, uint64_t words);
   void deliver_header(Channel& source, const Route& route);
@@ -406,7 +406,11 @@ class Array {
   void check_control_header(const Channel& source, uint32_t control) const;
   bool execute_packets(Channel& source);
   void execute_packet(const Channel& source, const Tile& tile, const uint32_t* packet);
-  uint64_t with_further_packets(const Channel& source, uint64_t first) const;
+  struct Run {
+    uint64_t words;
+    uint64_t further;  // packets that begin in it
+  };
+  Run with_further_packets(const Channel& source, uint64_t first) const;
   bool writes_at_leisure(const Route& route, uint32_t control) const;
   size_t join_writes(const std::vector<uint32_t>& words, size_t at, uint32_t control);
   void queue_answer(const Tile& tile, Answer answer);

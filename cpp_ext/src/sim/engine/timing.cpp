@@ -24,6 +24,7 @@ Timing::Timing(const DeviceDescription& d)
       shim_next{cycles(d, "dma.shim_s2mm_bd_cycles"), cycles(d, "dma.shim_mm2s_bd_cycles")},
       hop_tile(cycles(d, "stream.hop_tile_cycles")),
       hop_link(cycles(d, "stream.hop_link_cycles")),
+      control_packet(cycles(d, "stream.control_packet_cycles")),
       core_lock(cycles(d, "stream.core_lock_cycles")),
       ddr_bytes_per_cycle(d.at("ddr.gigabytes_per_second") * 1e9 / array_hz),
       ddr_burst_shift(static_cast<unsigned>(std::ilogb(d.at("ddr.burst_bytes")))),

@@ -17,6 +17,7 @@ struct Timing {
   uint32_t bd_setup, bd_chain, channel_start;
   uint32_t shim_first[2], shim_next[2];  // latency of a shim BD; index 0 S2MM, 1 MM2S
   uint32_t hop_tile, hop_link;
+  uint32_t control_packet;  // of a control port, for each
   uint32_t core_lock;
   double ddr_bytes_per_cycle;
   unsigned ddr_burst_shift;  // a burst has 2^this bytes

@@ -8,7 +8,8 @@
 // TLAST. tests/array_model/README.md (Readings) says what of this is certain.
 //
 // Time: the words of a packet pass at the rate of the stream, after the way through the switches
-// when the stream stood still; the accesses happen when the last word is there. Packets for one place that follow
+// when the stream stood still; the port takes stream.control_packet_cycles for each packet, and the stream waits
+// that long. The accesses happen at the end of that. Packets for one place that follow
 // each other and only write descriptors or programs are one segment, as data is, and happen together.
 #include <algorithm>
 
@@ -67,7 +68,8 @@ bool Array::start_packet(Channel& s) {
     if (!s.header_due && !header_from_data(s)) return true;
     if (!open_packet(s)) return false;
   }
-  if (s.packet_words.empty()) {
+  const bool begins = s.packet_words.empty();
+  if (begins) {
     if (s.header_due) {
       s.packet_words.push_back(s.header_word);
     } else {
@@ -77,24 +79,26 @@ bool Array::start_packet(Channel& s) {
     }
   }
   const uint64_t rest = std::min<uint64_t>(length_ahead(s) - s.packet_words.size(), s.words_left);
-  begin_segment(s, false, with_further_packets(s, rest), std::max(now, s.ready_time));
+  const Run run = with_further_packets(s, rest);
+  begin_segment(s, false, run.words, std::max(now, s.ready_time), run.further + (begins ? 1 : 0));
   return false;
 }
 
-// Words of `first`, the rest of a packet, and of those behind it that go the same way, where all of them write what
+// `first` words, the rest of a packet, and of those behind it that go the same way, where all of them write what
 // waits for another access to matter. Where others might send in between, each packet is alone.
-uint64_t Array::with_further_packets(const Channel& s, uint64_t first) const {
-  if (s.packet_words.size() != 1 || first < kHeaders || s.route->shared) return first;
+Array::Run Array::with_further_packets(const Channel& s, uint64_t first) const {
+  if (s.packet_words.size() != 1 || first < kHeaders || s.route->shared) return {first, 0};
   const uint64_t most = std::min({s.words_left, s.cursor.left_of_run(), timing_.ddr_segment_words});
   const uint8_t* const at = s.cursor.readable(most);
-  if (at == nullptr || !writes_at_leisure(*s.route, load32(at))) return first;
-  uint64_t words = first;
-  while (words + kHeaders <= most && load32(at + 4 * words) == s.packet_words[0]) {
-    const uint32_t control = load32(at + 4 * words + 4);
-    if (words + length_by(control) > most || !writes_at_leisure(*s.route, control)) break;
-    words += length_by(control);
+  if (at == nullptr || !writes_at_leisure(*s.route, load32(at))) return {first, 0};
+  Run run{first, 0};
+  while (run.words + kHeaders <= most && load32(at + 4 * run.words) == s.packet_words[0]) {
+    const uint32_t control = load32(at + 4 * run.words + 4);
+    if (run.words + length_by(control) > most || !writes_at_leisure(*s.route, control)) break;
+    run.words += length_by(control);
+    ++run.further;
   }
-  return words;
+  return run;
 }
 
 // Whether a packet writes descriptors or programs: nobody reads those before a task, or an enabled core, says so.

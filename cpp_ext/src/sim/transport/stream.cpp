@@ -63,7 +63,7 @@ uint64_t Array::serve_ddr(Channel& c, uint64_t words) {
   return ddr_.serve(now, bytes);
 }
 
-void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t start) {
+void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t start, uint64_t packets) {
   const Route& route = *s.route;
   bool shim = s.kind == TileKind::kShim;
   for (const Destination& d : route.destinations) shim = shim || channels_[d.channel].region != nullptr;
@@ -78,6 +78,7 @@ void Array::begin_segment(Channel& s, bool header, uint64_t words, uint64_t star
   }
   // A stream that stood still pays the way through the switches again.
   if (start > s.last_end + timing_.bd_setup + timing_.channel_start + timing_.bd_chain) end += route.latency;
+  end += packets * timing_.control_packet;  // the port takes them one after the other, and holds the stream up
   if (s.region) end = std::max(end, serve_ddr(s, words));
   for (const Destination& d : route.destinations) {
     Channel& c = channels_[d.channel];
