@@ -103,9 +103,11 @@ class BoundNest:
             return self.const_argument
         return self.argument[operand.tensor] if operand.output is None else operand.output
 
-    def feed(self, port: int, column: int, rows: list[int]) -> tuple[list[ChunkTask], list[int]]:
-        """Shim tasks of a port's chunks in the order of use, and the arguments of the chain."""
-        return list(self.feeds.feed(port, column, rows)), self._arguments(self.schedule.ports[port])
+    def feed(
+        self, port: int, column: int, rows: list[int], channel: int
+    ) -> tuple[list[ChunkTask], list[int]]:
+        """Tasks of a shim channel for a port's chunks in the order of use, and the arguments of the chain."""
+        return list(self.feeds.feed(port, column, rows, channel)), self._arguments(self.schedule.ports[port])
 
     def drain(self, column: int) -> tuple[list[ChunkTask], list[int]]:
         """Shim tasks that write the out chunks of a column's active rows, and their arguments."""
@@ -336,23 +338,28 @@ class _Emitter:
         bound, s = self.bound, self.bound.schedule
         rows = bound.feeds.rows_served(column)
         for port, served in ((0, rows), (1, [0])):
-            if not bound.chunks(port) or not served:
-                continue
-            tasks, arguments = bound.feed(port, column, served)
-            hold, per_chunk = s.holds[port], s.steps_per_chunk(port)
-            for task in tasks:
-                panel = task.first // (len(served) * hold.chunks)
-                step = panel * hold.chunks * hold.repeat * per_chunk
-                chain = tuple(arguments[i] for i in task.operands)
-                self.pushes.append(
-                    Push(step, FEED_RANK, column, 0, MM2S, port, task.repeat, 0, task.patterns, chain)
-                )
+            if bound.chunks(port) and served:
+                for channel, some in s.channels(port, served):
+                    self._feed(column, port, some, channel)
         tasks, arguments = bound.drain(column)
         for task in tasks:
             step = task.first // s.active_rows * s.inner_steps
             chain = tuple(arguments[i] for i in task.operands)
             drain = Push(step, DRAIN_RANK, column, 0, S2MM, 0, task.repeat, 0, task.patterns, chain)
             self.pushes.append(drain)
+
+    def _feed(self, column: int, port: int, rows: list[int], channel: int) -> None:
+        """What a shim channel brings for ``rows`` of a port."""
+        s = self.bound.schedule
+        tasks, arguments = self.bound.feed(port, column, rows, channel)
+        hold, per_chunk = s.holds[port], s.steps_per_chunk(port)
+        for task in tasks:
+            panel = task.first // (len(rows) * hold.chunks)
+            step = panel * hold.chunks * hold.repeat * per_chunk
+            chain = tuple(arguments[i] for i in task.operands)
+            self.pushes.append(
+                Push(step, FEED_RANK, column, 0, MM2S, channel, task.repeat, 0, task.patterns, chain)
+            )
 
 
 def _queue_writes(early: Iterable[tuple[Push, int]]) -> Iterator[control.Write]:

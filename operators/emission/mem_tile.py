@@ -60,9 +60,10 @@ class MemTile:
         self._rings = iter(range(self.room.rings))
         packet = overlay.row_packet if schedule.mapping.rowcast else overlay.own_packet
         if schedule.chunks(0) and in0_rows:
-            self._input(0, [(1 + row % ROW_LANES, packet(row)) for row in in0_rows])
+            for fed, rows in schedule.channels(0, in0_rows):
+                self._input(0, fed, [(1 + row % ROW_LANES, packet(row)) for row in rows])
         if schedule.chunks(1):
-            self._input(1, [(0, None)])
+            self._input(1, 1, [(0, None)])
         self._outputs()
 
     def _take(self, channel: int, count: int) -> list[int]:
@@ -98,10 +99,11 @@ class MemTile:
 
     # -- inputs ----------------------------------------------------------------------------
 
-    def _input(self, port: int, sends: Sequence[tuple[int, int | None]]) -> None:
-        """A port's rings: one fill chain over all of ``sends`` (channel, packet id)."""
+    def _input(self, port: int, fed: int, sends: Sequence[tuple[int, int | None]]) -> None:
+        """A port's rings: one fill chain, of the shim's channel ``fed``, over all of ``sends`` (channel,
+        packet id)."""
         s, hold = self.schedule, self.schedule.holds[port]
-        fill = self._take(FEED[port], len(sends) * len(hold.parts))
+        fill = self._take(FEED[fed], len(sends) * len(hold.parts))
         following = dict(pairwise(fill))
         panel_steps = s.steps_per_chunk(port) * hold.chunks * hold.repeat
         panels = s.chunks(port) // (hold.chunks * hold.repeat)
@@ -111,7 +113,7 @@ class MemTile:
             sent.setdefault(channel, []).append(self._input_ring(port, hold, mine, following, packet))
         for channel, rings in sent.items():
             self._send(port, hold, channel, rings, panels, panel_steps)
-        self._push(0, S2MM, FEED[port], fill[0], panels, panel_steps)
+        self._push(0, S2MM, FEED[fed], fill[0], panels, panel_steps)
 
     def _input_ring(
         self, port: int, hold: Hold, fill: Sequence[int], following: dict[int, int], packet: int | None

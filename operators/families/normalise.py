@@ -51,17 +51,20 @@ def _cost() -> e.Expr:
         e.named(name, either(reads, e.device(f"f32_{name}_cycles"), e.device(f"{name}_cycles", "x")))
         for name in ("op", "mul")
     )
+    # Statistics and parameters are float32, and so are products with them, whatever x is: results of half
+    # precision are rounded once. Only squares are products of x's own type, summed up exactly.
+    scaling = e.named("scaling", e.largest(mul, e.device("f32_mul_cycles")))
     line = e.named("line", either(reads, words(length), vectors(length, "x")))
     parted = e.named("parted", e.differs(sections, 0))
     exact = e.named("exact", (1 - parted) * either(reads, 1, e.differs(e.item_bytes("x"), 2)))
     section = e.largest(sections, 1)
     scaled = (1 - parted) * scale  # in a walk of its own
-    last = either(parted, section * vectors(length / section, "x"), line) * mul
+    last = either(parted, section * vectors(length / section, "x"), line) * scaling
     mean = e.named("mean", centre * (1 + exact * (PAIR - 1)) * op)  # of a vector added to it
     # By how many elements there are: a quotient where it is exact, else the product with a constant.
     by_count = (1 + centre) * either(exact, e.device("f32_div_cycles"), e.device("f32_mul_cycles"))
     root = e.device("f32_div_cycles") + e.device("f32_sqrt_cycles")
-    per_row = by_count + root + parted * section * mul
+    per_row = by_count + root + parted * section * scaling
     moves, lanes = e.device("f32_move_cycles"), e.device("f32_lanes")
     across = e.halvings(e.smallest(length, lanes)) * ((1 + centre) * moves + mean + op)
     integers = reads * (
@@ -69,7 +72,7 @@ def _cost() -> e.Expr:
     )
     integers = integers + writes * (ROW + words(length) * to_integers(1))
     loops = (1 + residual + 2 * centre + scaled + either(parted, section, 1)) * ROW
-    walks = line * (mean + (1 + exact + residual + centre + bias) * op + (1 + scaled) * mul)
+    walks = line * (mean + (1 + exact + residual + centre + bias) * op + mul + scaled * scaling)
     return ENTRY + e.tile("b") * e.tile("o") * (loops + walks + last + per_row + across + integers)
 
 

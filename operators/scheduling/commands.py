@@ -46,7 +46,8 @@ def _shims(schedule: Schedule, in0: bool) -> Iterator[tuple[int, Iterator[ChunkT
         if not schedule.chunks(port) or not rows:
             continue
         sources = -(-schedule.device.core_rows // len(rows)) if cast else mapping.columns
-        yield sources, feeds.feed(port, 0 if cast else column, rows)
+        for channel, served in schedule.channels(port, rows):
+            yield sources, feeds.feed(port, 0 if cast else column, served, channel)
     yield mapping.columns, feeds.drain(column)
 
 

@@ -107,8 +107,8 @@ class Feeds:
         columns, rows = s.device.columns, s.device.core_rows
         return [r for r in range(s.active_rows) if r * columns // rows == column]  # others take nothing
 
-    def feed(self, port: int, column: int, rows: list[int]) -> Iterator[ChunkTask]:
-        """Shim tasks of a port's chunks in the order of use."""
+    def feed(self, port: int, column: int, rows: list[int], channel: int) -> Iterator[ChunkTask]:
+        """Tasks of a shim's ``channel`` for a port's chunks that core ``rows`` take, in the order of use."""
         s = self.schedule
         operands = s.ports[port]
         inner = s.inner_steps if s.cadence(port) == CADENCE_STEP else 1
@@ -122,7 +122,7 @@ class Feeds:
         panels = offsets.reshape(len(rows), -1, group, len(operands))[:, :, ::joined]
         sequence = panels.transpose(1, 0, 2, 3).reshape(-1, len(operands))
         boxes = [self._box(x) for x in operands]
-        longest = len(s.room.shim_bds[MM2S, port])
+        longest = len(s.room.shim_bds[MM2S, channel])
         if joined == 1:
             yield from chunk_tasks(sequence, boxes, longest)
             return

@@ -26,6 +26,7 @@ from onedispatch.operators.scheduling.schedule import (
     MAX_LOCK,
     MAX_PANEL_WORDS,
     PANEL_PARTS,
+    takes_both_channels,
 )
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device
@@ -86,6 +87,7 @@ class Judge:
         self.per_group = np.where(self.ragged, 1.5, 0.25)  # shim tasks
         rate = device.constant("ddr.gigabytes_per_second") * 1e3 / device.constant("clock.array_mhz")
         self.cycles_per_word = 4 / rate
+        self.shim_cycles = 1 / device.constant("dma.shim_words_per_cycle")  # of a word on one channel
         self.descriptor_cycles = device.constant("dma.shim_mm2s_bd_cycles")
         deep = [self.words[x.name] for x in nest.inputs if K in x.depends_on()]
         self.streamed = np.where(self.inner > 1, self.inner * sum(deep), 0) if deep else 0
@@ -259,19 +261,27 @@ class Judge:
         total = ports[0].taken * ports[0].fetched * sources + mapping.columns * (
             ports[1].taken * ports[1].fetched + drain * self.out_factor[at]
         )
+        both = takes_both_channels(nest, mapping, self.room)
+        second = np.where(ports[0].taken == ports[0].chunks, served // 2, 0) if both else 0 * outer
         resources = [
             outer * self.cycles[at],
-            ports[0].taken * ports[0].words * served + ports[0].turns(served) * self.descriptor_cycles,
-            ports[1].taken * ports[1].words + ports[1].turns(1) * self.descriptor_cycles,
+            self._channel(ports[0], served - second),
+            self._channel(ports[1], 1) + self._channel(ports[0], second),
             np.maximum(
                 ports[0].chunks * ports[0].words * -(-served // ROW_LANES), ports[1].chunks * ports[1].words
             ),
-            drain,
+            drain * self.shim_cycles,
             np.floor(total * self.cycles_per_word),
         ]
         stalls = outer * self._stall(ports[0].words + ports[1].words, at)
         fill = ports[0].words * served + ports[1].words + out + self.op_cycles
         return _Load(resources, stalls + fill, fits, ports, served, outer * rows)
+
+    def _channel(self, port: _Port, rows: IntArray) -> Array:
+        """Cycles in which a shim's channel brings a port's chunks for so many core rows."""
+        words = port.taken * port.words * rows * self.shim_cycles
+        cycles: Array = words + port.turns(rows) * self.descriptor_cycles
+        return cycles
 
     def _stall(self, inputs: Array, at: Array) -> Array:
         """Cycles that a core stops per tile, and with it its inputs, while its single out buffer drains.
@@ -346,7 +356,7 @@ class _Port:
         self.panel: IntArray = zero  # chunks per reduction
         self.repeats: IntArray = zero + 1  # of a panel by the innermost loops
 
-    def turns(self, rows: int) -> IntArray:
+    def turns(self, rows: IntArray) -> IntArray:
         """Descriptors that a shim channel runs for ``rows`` core rows where operands take turns.
 
         Of one operand alone chunk follows chunk within a descriptor.

@@ -65,6 +65,14 @@ class Hold:
 STREAM = Hold((1,), 1, 2)  # nothing is kept: chunks pass through two slots
 
 
+def takes_both_channels(nest: Nest, mapping: Mapping, room: Resources) -> bool:
+    """Whether both channels of a shim may bring in0: of several operands that pass through, as published
+    element-wise kernels have one for each. A product's second channel is in1's; rows of one lane take turns;
+    and one operand alone follows itself chunk by chunk, in fewer tasks."""
+    passing = not nest.reduces and len(nest.inputs) > 1
+    return passing and not mapping.in1 and not mapping.rowcast and room.sharers == 1
+
+
 @dataclass(frozen=True, eq=False)
 class Schedule:
     """A nest with its solution: its tiles chosen and its work laid over the cores of a device."""
@@ -246,6 +254,22 @@ class Schedule:
         rows = self.room.rows
         return -(-rows // self.device.columns) if self.mapping.rowcast else self.active_rows
 
+    def channels(self, port: int, rows: Sequence[int]) -> list[tuple[int, list[int]]]:
+        """What shim channels bring a port's chunks, and for which of the core ``rows`` that it serves."""
+        if port == 1 or not self.halved:
+            return [(port, list(rows))]
+        half = -(-len(rows) // 2)
+        return [(0, list(rows[:half])), (1, list(rows[half:]))]
+
+    @cached_property
+    def halved(self) -> bool:
+        """Whether both channels of a shim bring in0, half of the rows each: see ``takes_both_channels``."""
+        return self._halved(self.holds[0])
+
+    def _halved(self, hold: Hold) -> bool:
+        both = takes_both_channels(self.nest, self.mapping, self.room)
+        return both and self.active_rows > 1 and hold.repeat == 1
+
     @property
     def turns(self) -> bool:
         """Rows that one feed serves share a lane: it must not send two chunks for one of them in a row,
@@ -291,7 +315,9 @@ class Schedule:
             parts = len(holds[port].parts)
             sends = parts * (holds[port].slots if holds[port].repeat > 1 else 1)
             rings += rows * parts
-            used[port] += rows * parts  # S2MM 0 and 1 fill
+            second = rows // 2 if port == 0 and self._halved(holds[0]) else 0
+            used[port] += (rows - second) * parts  # S2MM 0 and 1 fill
+            used[1] += second * parts
             used[0] += sends * (port == 1)  # MM2S 0
             for half in (0, 1) if port == 0 else ():  # MM2S 1 + lane: a column may serve odd rows alone
                 used[half] += sends * -(-rows // 2)
@@ -489,8 +515,9 @@ class Schedule:
             f", in1 column broadcast of {'+'.join(sorted(m.in1))}" if m.in1 else ""
         )
         return (
-            f"{self.nest.kernel.short_name} {tiles}; rows over {row}, columns over {col} {where}; {casts}; "
-            f"{'which stays; ' if self.stays else ''}"
+            f"{self.nest.kernel.short_name} {tiles}; rows over {row}, columns over {col} {where}; {casts}"
+            f"{' by both channels' if self.halved else ''}"
+            f"{'; which stays' if self.stays else ''}; "
             f"{self.busy_cores} of {self.device.columns * self.room.rows} cores busy{self._idle_reason()}"
         )
 

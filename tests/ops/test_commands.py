@@ -87,4 +87,4 @@ def test_counting_finds_what_the_estimate_does_not_see() -> None:
         session = od.InferenceSession(od.compile(model, device="npu2", selector=selector))
         session.run(None, feed)
         cycles.append(session.last_run.cycles)
-    assert cycles[0] < 0.8 * cycles[1]
+    assert cycles[0] < 0.97 * cycles[1]

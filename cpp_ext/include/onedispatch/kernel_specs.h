@@ -1020,13 +1020,14 @@ static const od_scalar_spec od_normalise_scalars[] = {
     {"out_scale", 104, OD_SCALAR_F32, 0, INFINITY, 0, 4, 0},
     {"out_zero", 105, OD_SCALAR_I32, -32768, 65535, 0, 4, 0},
 };
-/* call_cycles + tile(b) * tile(o) * ((1 + present(residual) + 2 * centre + (1 - parted) * present(scale) + parted * max(sections, 1) + (1 - parted) * 1) * row_cycles + line * (mean + (1 + exact + present(residual) + centre + present(bias)) * op + (1 + (1 - parted) * present(scale)) * mul) + (parted * max(sections, 1) * ceil(count(x, *length) / max(sections, 1) / x's lanes) + (1 - parted) * line) * mul + (1 + centre) * (exact * f32_div_cycles + (1 - exact) * f32_mul_cycles) + f32_div_cycles + f32_sqrt_cycles + parted * max(sections, 1) * mul + halvings(min(count(x, *length), f32_lanes)) * ((1 + centre) * f32_move_cycles + mean + op) + reads * (row_cycles + ceil(count(x, *length) / x's lanes) * x's convert_cycles + ceil(count(x, *length) / i32_lanes) * (1 * i32_op_cycles + i32_convert_cycles + f32_convert_cycles + f32_mul_cycles)) + writes * (row_cycles + ceil(count(x, *length) / i32_lanes) * (f32_div_cycles + i32_convert_cycles + f32_convert_cycles + 1 * i32_op_cycles + i32_convert_cycles)))
+/* call_cycles + tile(b) * tile(o) * ((1 + present(residual) + 2 * centre + (1 - parted) * present(scale) + parted * max(sections, 1) + (1 - parted) * 1) * row_cycles + line * (mean + (1 + exact + present(residual) + centre + present(bias)) * op + mul + (1 - parted) * present(scale) * scaling) + (parted * max(sections, 1) * ceil(count(x, *length) / max(sections, 1) / x's lanes) + (1 - parted) * line) * scaling + (1 + centre) * (exact * f32_div_cycles + (1 - exact) * f32_mul_cycles) + f32_div_cycles + f32_sqrt_cycles + parted * max(sections, 1) * scaling + halvings(min(count(x, *length), f32_lanes)) * ((1 + centre) * f32_move_cycles + mean + op) + reads * (row_cycles + ceil(count(x, *length) / x's lanes) * x's convert_cycles + ceil(count(x, *length) / i32_lanes) * (1 * i32_op_cycles + i32_convert_cycles + f32_convert_cycles + f32_mul_cycles)) + writes * (row_cycles + ceil(count(x, *length) / i32_lanes) * (f32_div_cycles + i32_convert_cycles + f32_convert_cycles + 1 * i32_op_cycles + i32_convert_cycles)))
  * reads: x_scale != 0
  * writes: out_scale != 0
  * op: reads * f32_op_cycles + (1 - reads) * x's op_cycles
- * mul: reads * f32_mul_cycles + (1 - reads) * x's mul_cycles
+ * scaling: max(mul, f32_mul_cycles)
  * mean: centre * (1 + exact * 6) * op
  * line: reads * ceil(count(x, *length) / i32_lanes) + (1 - reads) * ceil(count(x, *length) / x's lanes)
+ * mul: reads * f32_mul_cycles + (1 - reads) * x's mul_cycles
  * parted: sections != 0
  * exact: (1 - parted) * (reads * 1 + (1 - reads) * (bytes(x) != 2))
  */
@@ -1046,23 +1047,24 @@ static const od_step od_normalise_cost[] = {
     {OD_OP_DEVICE,4,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,7,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,5,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
     {OD_OP_KEEP,11,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,12,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,10,0,0,0}, {OD_OP_ADD,0,0,0,0},
     {OD_OP_PRESENT,3,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_SCALAR,1,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_PRESENT,2,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_KEPT,11,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,2,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,5,0,0,0},
-    {OD_OP_DEVICE,6,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,7,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,7,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_KEEP,13,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,3,0,0,0},
-    {OD_OP_COUNT,0,2,0,0}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,1,0,0,0}, {OD_OP_KEPT,9,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,13,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_SCALAR,1,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,14,0,0,0}, {OD_OP_KEPT,10,0,0,0},
-    {OD_OP_DEVICE,8,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,10,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_DEVICE,6,0,0,0},
-    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_DEVICE,8,0,0,0}, {OD_OP_DEVICE,9,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_KEPT,4,0,0,0}, {OD_OP_KEPT,13,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_COUNT,0,2,0,0}, {OD_OP_DEVICE,10,0,0,0},
-    {OD_OP_MIN,0,0,0,0}, {OD_OP_HALVINGS,0,0,0,0}, {OD_OP_KEPT,14,0,0,0}, {OD_OP_DEVICE,11,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,12,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,11,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_DEVICE,1,0,0,0},
-    {OD_OP_KEPT,8,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,12,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
-    {OD_OP_DEVICE,13,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,15,0,0,0}, {OD_OP_DEVICE,14,0,0,0}, {OD_OP_DEVICE,15,0,0,0}, {OD_OP_ADD,0,0,0,0},
-    {OD_OP_KEEP,16,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,6,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_SCALAR,6,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_DEVICE,8,0,0,0},
-    {OD_OP_KEPT,16,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,15,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,14,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
-    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
+    {OD_OP_KEPT,11,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_DEVICE,6,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,7,0,0,0},
+    {OD_OP_DEVICE_BY_DTYPE,7,0,255,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,13,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,2,0,0,0},
+    {OD_OP_KEPT,13,0,0,0}, {OD_OP_DEVICE,6,0,0,0}, {OD_OP_MAX,0,0,0,0}, {OD_OP_KEEP,14,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
+    {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,0,0,0,0}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_COUNT,0,2,0,0}, {OD_OP_KEPT,3,0,0,0}, {OD_OP_DIV,0,0,0,0},
+    {OD_OP_DEVICE_BY_DTYPE,3,0,255,0}, {OD_OP_DIV,0,0,0,0}, {OD_OP_CEIL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,1,0,0,0},
+    {OD_OP_KEPT,9,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,14,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_NUMBER,0,0,0,1},
+    {OD_OP_SCALAR,1,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,15,0,0,0}, {OD_OP_KEPT,10,0,0,0}, {OD_OP_DEVICE,8,0,0,0}, {OD_OP_MUL,0,0,0,0},
+    {OD_OP_NUMBER,0,0,0,1}, {OD_OP_KEPT,10,0,0,0}, {OD_OP_SUB,0,0,0,0}, {OD_OP_DEVICE,6,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0},
+    {OD_OP_DEVICE,8,0,0,0}, {OD_OP_DEVICE,9,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,4,0,0,0}, {OD_OP_KEPT,14,0,0,0}, {OD_OP_MUL,0,0,0,0},
+    {OD_OP_ADD,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_COUNT,0,2,0,0}, {OD_OP_DEVICE,10,0,0,0}, {OD_OP_MIN,0,0,0,0}, {OD_OP_HALVINGS,0,0,0,0},
+    {OD_OP_KEPT,15,0,0,0}, {OD_OP_DEVICE,11,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEPT,12,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,11,0,0,0}, {OD_OP_ADD,0,0,0,0},
+    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,5,0,0,0}, {OD_OP_DEVICE,1,0,0,0}, {OD_OP_KEPT,8,0,0,0}, {OD_OP_DEVICE_BY_DTYPE,12,0,255,0},
+    {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_NUMBER,0,0,0,1}, {OD_OP_DEVICE,13,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_KEEP,16,0,0,0},
+    {OD_OP_DEVICE,14,0,0,0}, {OD_OP_DEVICE,15,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEEP,17,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,6,0,0,0},
+    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_SCALAR,6,0,0,0}, {OD_OP_NUMBER,0,0,0,0}, {OD_OP_DIFFERS,0,0,0,0},
+    {OD_OP_DEVICE,1,0,0,0}, {OD_OP_KEPT,6,0,0,0}, {OD_OP_DEVICE,8,0,0,0}, {OD_OP_KEPT,17,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_KEPT,16,0,0,0},
+    {OD_OP_ADD,0,0,0,0}, {OD_OP_DEVICE,14,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
+    {OD_OP_ADD,0,0,0,0}, {OD_OP_MUL,0,0,0,0}, {OD_OP_ADD,0,0,0,0},
 };
 /* max(x_scale != 0, out_scale != 0) * count(x, *length) * 4
  */
@@ -1075,7 +1077,7 @@ static const char* const od_normalise_constants[] = {"call_cycles", "row_cycles"
 enum { OD_NORMALISE_B = 0, OD_NORMALISE_O = 1 };
 enum { OD_NORMALISE_X = 0, OD_NORMALISE_SCALE = 1, OD_NORMALISE_BIAS = 2, OD_NORMALISE_RESIDUAL = 3, OD_NORMALISE_OUT = 4, OD_NORMALISE_TOTAL = 5 };
 enum { OD_NORMALISE_EPSILON = 0, OD_NORMALISE_CENTRE = 1, OD_NORMALISE_SECTIONS = 2, OD_NORMALISE_LENGTH = 3, OD_NORMALISE_X_SCALE = 4, OD_NORMALISE_X_ZERO = 5, OD_NORMALISE_OUT_SCALE = 6, OD_NORMALISE_OUT_ZERO = 7 };
-static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0x272692C3u, od_normalise_dims, 2, 0, 0, od_normalise_operands, 6, 0, 0, od_normalise_scalars, 8, od_normalise_cost, 206, od_normalise_scratch, 11, 0, od_normalise_constants, 16, 106, 128, 2816, OD_PRINT_NO};
+static const od_kernel_spec od_normalise_spec = {"od::normalise@1", 0x272692C3u, od_normalise_dims, 2, 0, 0, od_normalise_operands, 6, 0, 0, od_normalise_scalars, 8, od_normalise_cost, 209, od_normalise_scratch, 11, 0, od_normalise_constants, 16, 106, 128, 2816, OD_PRINT_NO};
 static const od_axis_spec od_pool_x[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_axis_spec od_pool_out[] = {{"c", 0}, {"oh", 1}, {"ow", 2}};
 static const od_operand_spec od_pool_operands[] = {
