@@ -19,6 +19,7 @@ from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.base.precisions import EXACT
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.frontend.graph import Array
+from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.host import MOST_THREADS
 from onedispatch.transactions.base.phrases import counted
 
@@ -50,7 +51,9 @@ class Measured:
 
 
 def bench(
-    model: Annotated[str, typer.Argument(help="A light model's name (light_resnet50), or an .onnx file.")],
+    model: Annotated[
+        str | None, typer.Argument(help="A light model's name (light_resnet50), or an .onnx file.")
+    ] = None,
     device: out.Device = "npu2",
     threads: Annotated[int, typer.Option(help="Host threads of both sides.")] = 1,
     runs: Annotated[int, typer.Option(help="Timed runs of each side, after one to warm up.")] = 5,
@@ -59,6 +62,10 @@ def bench(
     fallback: out.Fallback = "error",
     precision: out.Precision = EXACT,
     seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
+    published: Annotated[
+        bool,
+        typer.Option("--published", help="No model: runs that were measured on silicon, and modelled."),
+    ] = False,
     json: out.Json = False,
 ) -> None:
     """Time a model on the simulated device beside onnxruntime on the CPU.
@@ -67,6 +74,11 @@ def bench(
     has more of the machine than the other. Light models of the onnx package get seeded random
     weights; their final Softmax is dropped.
     """
+    if published:
+        _published(model, json)
+        return
+    if model is None:
+        raise InputError("bench", "no model", "a light model's name, or an .onnx file; or --published")
     integer("--runs", runs, 1, _MOST_RUNS)
     integer("--threads", threads, 1, MOST_THREADS)
     for option, size in (("--batch", batch), ("--image", image)):
@@ -78,6 +90,31 @@ def bench(
         out.print_json(asdict(result))
     else:
         _show(result)
+
+
+def _published(model: str | None, json: bool) -> None:
+    from onedispatch.dispatch.tools.published import beside, measurements
+
+    if model is not None:
+        raise InputError("bench --published", f"the model {model!r}", "no model: it has its own")
+    with out.working("modelling what was measured"):
+        rows = list(beside(measurements()))
+    if json:
+        out.print_json([asdict(row) for row in rows])
+        return
+    lines = [
+        (
+            row.name,
+            row.device,
+            f"{row.published:.2f} ms",
+            f"{row.modelled:.2f} + {row.launch:.2f} ms",
+            f"{row.ratio:.2f} x",
+            f"{row.source}: {row.differs}",
+        )
+        for row in rows
+    ]
+    titles = ("what", "device", "published", "modelled + launch", "ratio", "what was measured")
+    out.table("Measured on silicon, and modelled", titles, lines, right=(2, 3, 4))
 
 
 def measure(

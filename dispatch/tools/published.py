@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole runs that were measured on silicon, and what is modelled for the same.
+
+Those that this package can express: networks from the onnx package's light models, quantised by
+onnxruntime's own quantiser, and single products. The schedule of what was measured is the vendor's or
+another project's, and weights are random here: a modelled time stands beside a published one, it does not
+repeat it.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, helper
+
+from onedispatch.dispatch.tools import zoo
+
+RESNET50 = "int8 ResNet-50, 224 x 224"
+PROVIDER = "mean of session.run with AMD's Vitis AI provider, the host's part included"
+UNTUNED = "one user's kernel, its host's part included"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A measurement: of what, on which device, in milliseconds, by whom, and what differs from ours."""
+
+    name: str
+    device: str
+    milliseconds: float
+    source: str
+    differs: str
+    make: Callable[[], ModelProto]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A measurement and what is modelled, in milliseconds; ``ratio``: modelled with launch, to published."""
+
+    name: str
+    device: str
+    published: float
+    modelled: float
+    launch: float
+    ratio: float
+    source: str
+    differs: str
+
+
+def measurements() -> tuple[Published, ...]:
+    """All of them, in the order of their sources."""
+    clock = "clock not stated, 1.0 to 1.8 GHz: 1 GHz here"
+    products = (
+        Published(
+            f"MatMulInteger {m} x {k} x {n}",
+            "npu2_4col",
+            milliseconds,
+            "a user's log, Strix, 16 cores",
+            UNTUNED,
+            partial(_product, m, k, n),
+        )
+        for m, k, n, milliseconds in (
+            (256, 1024, 1024, 1.041),
+            (512, 2048, 2048, 5.553),
+            (1024, 4096, 4096, 35.836),
+        )
+    )
+    return (
+        Published(RESNET50, "npu1", 5.68, "a user's log, Hawk Point", f"{PROVIDER}; {clock}", _resnet50),
+        Published(RESNET50, "npu1", 5.24, "AMD's log", f"{PROVIDER}; device not named", _resnet50),
+        Published(RESNET50, "npu1", 5.74, "AMD's table", f"{PROVIDER}; device not named", _resnet50),
+        *products,
+    )
+
+
+def beside(measurements: tuple[Published, ...]) -> Iterator[Beside]:
+    """What is modelled for each, one after the other.
+
+    Raises ``UnsupportedModelError`` where a node does not map.
+    """
+    from onedispatch.dispatch.runtime.session import InferenceSession
+
+    known: dict[tuple[str, str], tuple[float, float]] = {}
+    for one in measurements:
+        key = (one.name, one.device)
+        if key not in known:
+            proto = one.make()
+            session = InferenceSession(proto, one.device, fallback="error")
+            session.run(None, zoo.random_input(proto))
+            report = session.last_run
+            known[key] = (1e3 * report.seconds, 1e3 * report.launch_seconds) if report else (0.0, 0.0)
+        modelled, launch = known[key]
+        ratio = (modelled + launch) / one.milliseconds
+        yield Beside(one.name, one.device, one.milliseconds, modelled, launch, ratio, one.source, one.differs)
+
+
+def _product(m: int, k: int, n: int) -> ModelProto:
+    kinds = [onnx.TensorProto.INT8, onnx.TensorProto.INT8, onnx.TensorProto.INT32]
+    a, b, y = (
+        helper.make_tensor_value_info(name, kind, shape)
+        for name, kind, shape in zip("aby", kinds, ([m, k], [k, n], [m, n]), strict=True)
+    )
+    graph = helper.make_graph([helper.make_node("MatMulInteger", ["a", "b"], ["y"])], "product", [a, b], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _resnet50() -> ModelProto:
+    """The onnx package's, with random weights: int8 by int8 between QuantizeLinear and DequantizeLinear."""
+    model = zoo.randomised(zoo.find_model("light_resnet50"))
+    for node in model.graph.node:
+        if node.op_type == "Sum" and len(node.input) == 2:
+            node.op_type = "Add"  # which the quantiser knows
+    return quantised(model, [zoo.random_input(model)])
+
+
+def quantised(model: ModelProto, feeds: list[dict[str, np.ndarray[Any, Any]]]) -> ModelProto:
+    """``model`` in int8, QDQ, by onnxruntime's static quantiser, which ``feeds`` calibrate."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.left = iter(feeds)
+
+        def get_next(self) -> dict[str, np.ndarray[Any, Any]] | None:
+            return next(self.left, None)
+
+    logger = logging.getLogger()
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it asks for preparations that nothing here needs
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            whole, path = Path(folder) / "whole.onnx", Path(folder) / "quantised.onnx"
+            quant_pre_process(model, whole, skip_symbolic_shape=True)  # BatchNormalization goes into Conv
+            types = {"activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
+            symmetric = {"ActivationSymmetric": True, "WeightSymmetric": True}
+            quantize_static(
+                whole, path, Reader(), quant_format=QuantFormat.QDQ, extra_options=symmetric, **types
+            )
+            return onnx.load(path)
+    finally:
+        logger.setLevel(level)
