@@ -22,7 +22,7 @@ from onedispatch.operators.declarations.kernel import MARK_SHIFT, Kernel
 from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.transactions.machine.registers import CORE_VIEW_MEMORY
 from tests.array_model.array import Core, Program
-from tests.array_model.kernels import KERNELS, Call
+from tests.array_model.kernels import KERNELS, Call, check_all_read
 from tests.array_model.memory import ModelFault
 from tests.array_model.sender import Steps
 
@@ -36,6 +36,7 @@ LATER = {
     for code, row in enumerate(scalar.table.rows)
     if scalar.table.is_later(code)
 }
+DECLARED = {kernel.digest: kernel for kernel in all_kernels()}
 PARAMS_EMPTY, PARAMS_FULL = (params.LOCK_BASE + lock for lock in params.PARAM_LOCKS)
 
 
@@ -167,8 +168,10 @@ def run_op(core: Core, words: list[int]) -> Steps:
             raise ModelFault("core", f"{core.name}: a buffer that ends at {port.end:#x}, in its stack")
     kernel = KERNELS.get(words[head["kernel"]])
     if kernel is None:
-        raise ModelFault("core", f"{core.name}: kernel {words[head['kernel']]} is not modelled")
-    steps = words[head["inner_steps"]]
+        digest = words[head["kernel"]]
+        name = DECLARED[digest].name if digest in DECLARED else f"{digest:#x}"
+        raise ModelFault("core", f"{core.name}: kernel {name} is not modelled")
+    steps, read = words[head["inner_steps"]], set[str]()
     for origins in tile_origins(core, words):
         for k in range(steps):
             last = k == steps - 1
@@ -178,13 +181,15 @@ def run_op(core: Core, words: list[int]) -> Steps:
             yield from in1.take(core)
             first = k * words[head["k_tile"]]
             count = min(words[head["k_tile"]], words[head["k_extent"]] - first)
-            kernel(Call(core.memory, words, (in0.at, in1.at), out.at, origins, first, count, k == 0, last))
+            slots = (in0.at, in1.at)
+            kernel(Call(core.memory, words, slots, out.at, origins, first, count, k == 0, last, read))
             yield True
             for port in (in0, in1):
                 if port.cadence == params.CADENCE_STEP or (last and port.cadence == params.CADENCE_TILE):
                     yield from port.give(core)
         if out.cadence != params.CADENCE_ONCE:
             yield from out.give(core)
+    check_all_read(DECLARED[words[head["kernel"]]], words, read)
     for port in (in0, in1, out):
         yield from port.give(core)
 
