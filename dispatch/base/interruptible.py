@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from onedispatch.transactions.base.handlers import PutOff
+
 R = TypeVar("R")
 
 
@@ -27,14 +29,20 @@ def interruptible(work: Callable[[], R], stop: Callable[[], None] | None = None)
             results.append(work())
         except BaseException as error:  # noqa: BLE001 - raised on the thread that waits
             failures.append(error)
+        finally:
+            ended.release()
 
+    # Thread.start and Thread.join wait in Python, where a handler that raises would leave locks taken.
+    ended = threading.Lock()
+    ended.acquire()
     thread = threading.Thread(target=run, name="onedispatch work")
     try:
-        thread.start()
-    except RuntimeError:  # the system gives no more threads
-        return work()
-    try:
-        thread.join()
+        with PutOff():
+            try:
+                thread.start()
+            except RuntimeError:  # the system gives no more threads
+                run()
+        ended.acquire()
     except BaseException:
         if stop is not None:
             stop()

@@ -120,7 +120,11 @@ class LocalAxis:
 
     @classmethod
     def at(cls, call: Call, kernel: Kernel, name: str) -> LocalAxis:
-        w = call.words[kernel.layout[name] :][:AXIS_WORDS]
+        return cls.of(call.words[kernel.layout[name] :])
+
+    @classmethod
+    def of(cls, words: list[int]) -> LocalAxis:
+        w = words[:AXIS_WORDS]
         b = w[4] - 2**32 if w[4] >> 31 else w[4]
         return cls(w[0], w[1], w[2], w[3] & 0xFFFF, w[3] >> 16 & 0xFF, w[3] >> 24, b)
 

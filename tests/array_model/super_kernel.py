@@ -11,7 +11,7 @@ used in turn, from 0 for each op.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,8 @@ from tests.array_model.sender import Steps
 
 Carried = Mapping[int, tuple[Kernel | None, int]]
 """By digest: the kernels that an image has code for (None: it is a function's) and the element types."""
+Runs = Callable[[Call], None]
+Own = Sequence[tuple[Kernel, Runs]]
 LATER = {
     scalar.table.digest(code): row
     for kernel in all_kernels()
@@ -40,12 +42,15 @@ DECLARED = {kernel.digest: kernel for kernel in all_kernels()}
 PARAMS_EMPTY, PARAMS_FULL = (params.LOCK_BASE + lock for lock in params.PARAM_LOCKS)
 
 
-def load_program(image: Sequence[int]) -> Program:
+def load_program(image: Sequence[int], own: Own | None = None) -> Program:
     """The program that an image names: magic, id, version, words in all, kernels, code, FNV-1a hash.
+
+    ``own``: kernels of a test, beside the package's.
 
     Of each kernel its digest and a bit for each element type of its first output that code is there for:
     so many times its code size, behind the super kernel's own.
     """
+    declared = DECLARED | {kernel.digest: kernel for kernel, _ in own or ()}
     first, total = params.IMAGE["kernels"], int(image[params.IMAGE["words"]])
     if tuple(image[:3]) != (params.IMAGE_MAGIC, params.SUPER_KERNEL_ID, params.SUPER_KERNEL_VERSION):
         raise ModelFault("core", f"no such program: {[hex(w) for w in image[:first]]}")
@@ -54,7 +59,7 @@ def load_program(image: Sequence[int]) -> Program:
     end = first + params.CARRIED_WORDS * int(image[params.IMAGE["count"]])
     code, carried = params.SUPER_KERNEL_BYTES, {}
     for digest, types in zip(image[first:end:2], image[first + 1 : end : 2], strict=False):
-        kernel = next((k for k in all_kernels() if k.digest == digest), None)
+        kernel = declared.get(int(digest))
         function = LATER.get(int(digest))
         if function is not None and digest not in carried:
             code += function.code_bytes * int(types).bit_count()
@@ -68,7 +73,8 @@ def load_program(image: Sequence[int]) -> Program:
         carried[int(digest)] = (kernel, int(types))
     if total != end + code // 4 + 1:
         raise ModelFault("core", f"an image of {total} words that lacks code, or has more than its own")
-    return lambda core: super_kernel(core, carried)
+    run = {**KERNELS, **{kernel.digest: function for kernel, function in own or ()}}
+    return lambda core: super_kernel(core, carried, run)
 
 
 def fnv(words: Sequence[int]) -> int:
@@ -129,7 +135,7 @@ class Port:
             self.slot = (self.slot + 1) % self.depth
 
 
-def super_kernel(core: Core, carried: Carried) -> Steps:
+def super_kernel(core: Core, carried: Carried, run: Mapping[int, Runs]) -> Steps:
     while True:
         yield from core.acquire(PARAMS_FULL)
         words = [int(w) for w in core.memory.block(0, params.WORDS, np.uint32)]
@@ -138,12 +144,13 @@ def super_kernel(core: Core, carried: Carried) -> Steps:
         kernel, types = carried.get(words[params.HEADER["kernel"]], (None, 0))
         if kernel is None:
             raise ModelFault("core", f"{core.name}: the image does not carry {words[1]:#x}")
+        words = [int(w) for w in core.memory.block(0, kernel.block_words, np.uint32)]
         if words[params.HEADER["row_mask"]] >> core.row & 1:
             dtype = words[kernel.layout[kernel.outputs[0].name]] >> params.DTYPE_SHIFT & 0xFF
             if not types >> dtype & 1:
                 raise ModelFault("core", f"{core.name}: no code of {kernel.name} for element type {dtype}")
             check_functions(core, kernel, words, carried)
-            yield from run_op(core, words)
+            yield from run_op(core, words, kernel, run.get(kernel.digest))
         yield from core.release(PARAMS_EMPTY)
 
 
@@ -159,18 +166,15 @@ def check_functions(core: Core, kernel: Kernel, words: Sequence[int], carried: C
             raise ModelFault("core", f"{core.name}: no code of function {digest:#x} for element type {dtype}")
 
 
-def run_op(core: Core, words: list[int]) -> Steps:
+def run_op(core: Core, words: list[int], declared: Kernel, kernel: Runs | None) -> Steps:
     """One operation: all tiles of this core, all reduction steps of each."""
     head = params.HEADER
     in0, in1, out = (Port.from_words(words[head[f"port_{p}"] :]) for p in ("in0", "in1", "out"))
     for port in (in0, in1, out):
         if port.cadence != params.CADENCE_NONE and port.end > core.room:
             raise ModelFault("core", f"{core.name}: a buffer that ends at {port.end:#x}, in its stack")
-    kernel = KERNELS.get(words[head["kernel"]])
     if kernel is None:
-        digest = words[head["kernel"]]
-        name = DECLARED[digest].name if digest in DECLARED else f"{digest:#x}"
-        raise ModelFault("core", f"{core.name}: kernel {name} is not modelled")
+        raise ModelFault("core", f"{core.name}: kernel {declared.name} is not modelled")
     steps, read = words[head["inner_steps"]], set[str]()
     for origins in tile_origins(core, words):
         for k in range(steps):
@@ -189,7 +193,7 @@ def run_op(core: Core, words: list[int]) -> Steps:
                     yield from port.give(core)
         if out.cadence != params.CADENCE_ONCE:
             yield from out.give(core)
-    check_all_read(DECLARED[words[head["kernel"]]], words, read)
+    check_all_read(declared, words, read)
     for port in (in0, in1, out):
         yield from port.give(core)
 

@@ -55,7 +55,7 @@ def test_statistics_of_narrow_floats_are_plain_sums() -> None:
     x = tensor("x", (8, 256), ml_dtypes.bfloat16)
     rows = Normalise("n", [x], x, NPU1, sizes=(1, 8, 256), epsilon=1e-5)
     # Divided by a constant count, which is a product.
-    vector = 2 + 2 + (2 + 2) + 2  # summed, centred, squares added, scaled
+    vector = 2 + 2 + (2 + 2) + 19  # summed, centred, squares added; scaled in float32: its root is one
     across = np.log2(16) * ((1 + 2) + (1 + 2))
     assert cycles(rows, NPU1) == 100 + 8 * (4 * 10 + 256 / 16 * vector + across + 2 * 19 + 104 + 132)
 

@@ -85,13 +85,20 @@ def convolution(
     return Conv("c", x, w, None, y, window, channels if depthwise else 1, device)
 
 
+def placed(line: float, vector: float, block: float) -> float:
+    """Loads and shuffles of a line, whose vectors exchange by halves the blocks that they hold."""
+    whole = np.ceil(line / vector) - 1
+    last = np.ceil((line - whole * vector) / block)
+    return float(whole * (1 + np.log2(vector / block)) + 1 + np.ceil(np.log2(last)))
+
+
 @DEVICES
 def test_wide_windows_cost_their_columns(device: Device) -> None:
     wide, narrow = conv(device, 8, 7), conv(device, 8 * 49, 1)
     vector = device.constant("kernel.vector_bytes")
-    # im2col: every vector of a column is shifted, and its 8 or 4 pixels go to 4 or more native products.
-    pixels = vector // (2 * device.constant("kernel.bf16_native_n"))
-    columns = 8 * 49 * (14 * np.ceil(14 * 2 / vector) * (1 + np.log2(pixels)) + 10)
+    # im2col: every vector of a column is shifted, and its blocks go to the native products.
+    block = 2 * device.constant("kernel.bf16_native_n")
+    columns = 8 * 49 * (14 * placed(14 * 2, vector, block) + 10)
     planes = 8 * (14 * np.ceil(14 * 2 / vector) + 10)  # copied with their borders
     assert wide > narrow
     assert wide - narrow == pytest.approx(columns + planes, abs=2)
@@ -103,8 +110,8 @@ def test_wide_windows_of_f32_cost_more_than_splitting_as_many_planes(device: Dev
     wide, narrow = (conv(device, c, k, np.float32, size) for c, k in ((32, 7), (32 * 49, 1)))
     lanes, vector = device.constant("kernel.f32_lanes"), device.constant("kernel.vector_bytes")
     row = np.ceil(size * 6 / vector)  # vectors of three parts
-    pixels = vector // (2 * device.constant("kernel.f32_native_n"))
-    columns = 32 * 49 * (size * row * (1 + np.log2(pixels)) + 10)
+    block = 2 * device.constant("kernel.f32_native_n")
+    columns = 32 * 49 * (size * placed(size * 6, vector, block) + 10)
     planes = 32 * (size * row + 10)
     # All planes lie in one run: 48 of 49 need no splitting where windows are wide.
     split = 5 * (np.ceil(32 * 49 * size**2 / lanes) - np.ceil(32 * size**2 / lanes))
@@ -419,8 +426,8 @@ def test_integer_convolutions_cost_products_columns_of_bytes_and_their_scales(de
     whole += 32 * pixels * price("i8_i8_output_cycles")
     narrow = 32 * words * (2 + 14 + 2 + 1) + 32 * 5
     assert integer_conv(device, 1, scale=scale) == pytest.approx(whole + narrow, abs=1)
-    # Windows: planes are copied, and vectors of a column go to the 8 or 4 products whose pixels they have.
-    columns = 32 * 9 * (14 * np.ceil(14 / vector) * (1 + np.log2(vector / price("i8_native_n"))) + 10)
+    # Windows: planes are copied, and vectors of a column go to the products whose pixels they have.
+    columns = 32 * 9 * (14 * placed(14, vector, price("i8_native_n")) + 10)
     planes = 32 * (14 * np.ceil(14 / vector) + 10)
     products = 8 * 32 * 32 * pixels / price("i8_i8_macs_per_cycle")
     wide = integer_conv(device, 3, scale=scale) - integer_conv(device, 1, scale=scale)

@@ -84,12 +84,12 @@ def test_others_become_floats_and_say_why(what: str) -> None:
 
 
 def test_four_bits_are_read_as_four() -> None:
-    """By what twice the weights add: control packets are read for either, x by each of four columns."""
+    """By what twice the weights add: control packets are read for either, x by each of eight columns."""
     n, found, data = 256, [], []
-    for k in (1024, 2048):
+    for k in (2048, 4096):
         one = model(drawn(INT4, k, n), scales(k // 128, n), None, axis=0, block_size=128)
         report = ran(one).last_run
         assert report is not None
         found.append(report.ddr_bytes_read)
-        data.append(k * n // 2 + k // 128 * n * 4 + 4 * ROWS * k * 4)
+        data.append(k * n // 2 + k // 128 * n * 4 + 8 * ROWS * k * 4)
     assert found[1] - found[0] <= data[1] - data[0]

@@ -4,21 +4,31 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from onedispatch.cpp_ext import _core
+from onedispatch.operators.codegen.spec_data import spec_data
 from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.operators.families.matmul import GEMM, MatMul
 from onedispatch.operators.families.top_k import TopK
 from onedispatch.operators.interface.operator import Operator
+from onedispatch.operators.plugin.declared import Declared, In, Out
+from onedispatch.operators.plugin.lowering import MemberOperator
+from onedispatch.operators.plugin.plugin import PythonKernel
 from onedispatch.transactions import Device, find_device
 from tests.array_model.compare import run_model
 from tests.array_model.kernels import check_all_read
+from tests.array_model.member_kernel import element_wise
 from tests.array_model.memory import ModelFault
 from tests.array_model.super_kernel import load_program
 from tests.ops.case import case, value
+from tests.ops.libraries import node_of
 from tests.ops.lowered import lower
 from tests.sim.test_model_operators import Array, buffers_of, check, force, spec, whole
 
@@ -86,6 +96,53 @@ def test_a_kernel_that_is_not_modelled_is_refused(rng: np.random.Generator) -> N
     node = case("Softmax", value(rng.standard_normal((3, 8)), "float32", False))
     ((_, operator),) = lower(node).ops
     assert "kernel od::softmax@1 is not modelled" in refused(operator, [node.arrays[0]])
+
+
+class Fma:
+    """z[i][j] = x[i][j] + 2 y[j]"""
+
+    def infer(self, n: Any) -> Any:
+        return {"z": n["x"].like()}
+
+    def index_space(self, n: Any) -> Any:
+        return n["x"].shape
+
+    def access(self, n: Any) -> Any:
+        n.work(op=2)
+        return {**n.access("y", n.dim(1)), **n.elementwise("x", "z")}
+
+    def body(self, t: Any) -> None:
+        t.z[:] = t.x + 2 * t.y
+
+    def reference(self, n: Any, x: Array, y: Array) -> Array:
+        return np.asarray(x + 2 * y)
+
+
+FMA = PythonKernel(Declared("model::fma", (In("x"), In("y")), (Out("z"),)), Fma)
+
+
+@contextmanager
+def known_to_the_simulator(kernel: PythonKernel) -> Iterator[None]:
+    _core.register_kernel(spec_data(kernel.kernel), dict(kernel.functions))
+    try:
+        yield
+    finally:
+        _core.unregister_kernel(kernel.kernel.name)
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (1, 40), (33, 3), (16, 64)])
+@pytest.mark.parametrize("device", ["npu2_1col", "npu1"])
+def test_a_member_kernel(device: str, shape: tuple[int, int], rng: np.random.Generator) -> None:
+    """Members along both dimensions, one of whose inputs has one of them alone."""
+    found = find_device(device)
+    tensors = {"x": spec("x", *shape), "y": spec("y", shape[1])}
+    node = node_of(FMA, list(tensors.values()), device=found)
+    operator = MemberOperator(FMA, node, FMA.place(node), tensors, {"z": spec("z", *shape)}, found)
+    arrays = [whole(rng, *shape), whole(rng, shape[1])]
+    own = ((FMA.kernel, element_wise(FMA.kernel, lambda x, y: x + 2 * y)),)
+    with known_to_the_simulator(FMA):
+        check(operator, arrays, loader=partial(load_program, own=own))
+        assert "is unknown" in refused(operator, arrays)
 
 
 def words_of(operator: Operator) -> list[int]:

@@ -22,6 +22,7 @@ from onedispatch.operators.interface.operator import Operator, TensorSpec
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.transactions import ArgKind, Device, find_device
+from tests.array_model.array import Loader
 from tests.array_model.compare import run_cpp, run_model
 from tests.array_model.super_kernel import load_program
 from tests.devices import device_of
@@ -61,11 +62,13 @@ def buffers_of(operator: Operator, arrays: list[Array]) -> list[bytes | int]:
     return buffers
 
 
-def check(operator: Operator, arrays: list[Array], shuffle: int | None = None) -> None:
+def check(
+    operator: Operator, arrays: list[Array], shuffle: int | None = None, loader: Loader = load_program
+) -> None:
     device = operator.device
     overlay, transaction = overlay_transaction(device, operator.image), operator.transaction()
     buffers = buffers_of(operator, arrays)
-    model = run_model(device, overlay, transaction, buffers, load_program, shuffle)
+    model = run_model(device, overlay, transaction, buffers, loader, shuffle)
     assert model.kind == "ok", model.text
     size = operator.output.device_bytes
     result = operator.output.gathered(np.frombuffer(model.buffers[0][:size], operator.output.dtype))

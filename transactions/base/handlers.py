@@ -9,7 +9,9 @@ for all that is raised; code that continues after an error calls ``let_through``
 
 from __future__ import annotations
 
+import importlib
 import signal
+import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +19,44 @@ from types import CodeType, FrameType
 from typing import Any
 
 _PACKAGE = str(Path(__file__).parents[2])  # as the code objects name it: links are not followed
+
+
+# What an instruction itself causes is never put off.
+_BY_INSTRUCTIONS = (
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGABRT,
+    signal.SIGTRAP,
+)
+_PUT_OFF = tuple(sorted({int(one) for one in signal.valid_signals()} - set(_BY_INSTRUCTIONS)))
+# ``signal.pthread_sigmask`` names numbers in Python, where it takes what a handler raises for a failure.
+_signal: Any = importlib.import_module("_signal")
+
+
+class PutOff:
+    """No signal handler of Python runs in the block; those whose signals came run behind it.
+
+    For steps that belong together: starting a thread, say, which would leave a lock taken. Threads that start
+    in the block take no signals, which the main thread handles anyway.
+    """
+
+    _before: set[int] | None = None
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            before = _signal.pthread_sigmask(signal.SIG_BLOCK, ())
+            try:
+                _signal.pthread_sigmask(signal.SIG_BLOCK, _PUT_OFF)  # runs handlers whose signals came before
+            except BaseException:
+                _signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                raise
+            self._before = before
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            _signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
 
 def let_through(error: BaseException) -> None:

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
 
 from onedispatch.transactions.base.errors import InputError
 
@@ -21,17 +23,44 @@ CHECK_SECONDS = 600.0  # that check mode may take in all: a guard against models
 KERNEL_SECONDS = "ONEDISPATCH_KERNEL_SECONDS"  # environment: what holds where nobody says it
 
 
-_limit: ContextVar[float | None] = ContextVar("kernel_seconds", default=None)
+class _Limit(NamedTuple):
+    seconds: float
+    holder: FrameType  # whose block it is for
+    before: _Limit | None
+
+
+_limit: ContextVar[_Limit | None] = ContextVar("kernel_seconds", default=None)
 
 
 @contextmanager
 def kernel_limit(seconds: float | None) -> Iterator[None]:
-    """``kernel_seconds()`` of what this thread does in the block; None changes nothing."""
-    before = _limit.set(_limit.get() if seconds is None else seconds)
+    """``kernel_seconds()`` of what this thread does in the block; None changes nothing.
+
+    It holds as long as the caller is on the stack: a signal handler that raises may end the block between
+    any two instructions, and with it what would have put the limit back.
+    """
+    if seconds is None:
+        yield
+        return
+    before = _limit.get()
+    _limit.set(_Limit(seconds, sys._getframe(2), before))  # behind contextlib's frame that of the caller
     try:
         yield
     finally:
-        _limit.reset(before)
+        _limit.set(before)
+
+
+def _limit_in_force() -> float | None:
+    """What the innermost ``kernel_limit`` says whose block has not ended."""
+    held, frames = _limit.get(), set()
+    frame: FrameType | None = sys._getframe(1) if held is not None else None
+    while frame is not None:
+        frames.add(frame)
+        frame = frame.f_back
+    while held is not None and held.holder not in frames:
+        held = held.before
+    _limit.set(held)
+    return None if held is None else held.seconds
 
 
 def kernel_seconds(value: Any = None) -> float:
@@ -42,7 +71,7 @@ def kernel_seconds(value: Any = None) -> float:
         InputError: no number, or one outside of 0.001 to 86400.
     """
     where = "kernel_seconds"
-    value = _limit.get() if value is None else value
+    value = _limit_in_force() if value is None else value
     if value is None:
         value = os.environ.get(KERNEL_SECONDS) or KERNEL_MILLISECONDS / 1000
         where = KERNEL_SECONDS if KERNEL_SECONDS in os.environ else where
