@@ -12,6 +12,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from onedispatch.operators.plugin.refusals import refusal
@@ -97,10 +98,24 @@ class _Watch:
 _WATCH = _Watch()
 
 
-def _raise_in(ident: int, raised: type[BaseException] | None) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(ident), None if raised is None else ctypes.py_object(raised)
-    )
+class _Settled(BaseException):
+    """Takes the place of what was raised in a thread and has not arrived."""
+
+
+def _raise_in(ident: int, raised: type[BaseException]) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(raised))
+
+
+def _settle() -> None:
+    """Nothing that was raised in this thread arrives from here on.
+
+    Another exception takes its place and is awaited: Python 3.11 withdraws one without lowering the flag that
+    says that there is one, and then goes round in circles where a profiler or debugger is on.
+    """
+    with suppress(_Settled):
+        _raise_in(threading.get_ident(), _Settled)
+        while True:
+            pass
 
 
 def asked(
@@ -135,7 +150,7 @@ def watched(
         finally:
             _WATCH.leave(outer)
             if entry.fired:
-                _raise_in(threading.get_ident(), None)  # it came to its end meanwhile
+                _settle()  # it came to its end meanwhile
     except BodyTimeout as error:
         if not entry.fired:
             raise  # the body around this one is late

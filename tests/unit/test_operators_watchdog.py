@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -46,6 +47,23 @@ def test_a_body_that_does_not_end(body: object) -> None:
         watched(body, 0.2)  # type: ignore[arg-type]
     assert type(caught.value).__name__ == "KernelTimeoutError"
     assert watched(lambda: 5, 0.2) == 5
+
+
+def test_profilers_go_on_after_a_body_that_was_ended() -> None:
+    with pytest.raises(KernelError):
+        watched(loop, 0.1)
+    seen: list[str] = []
+    sys.setprofile(lambda frame, event, argument: seen.append(event))
+    try:
+        isolated()
+    finally:
+        sys.setprofile(None)
+    assert "call" in seen
+
+
+def isolated() -> int:
+    """A function of Python: its first instruction looks whether something is to be raised."""
+    return 5
 
 
 def test_a_body_that_catches_everything_is_asked_again() -> None:
