@@ -24,7 +24,7 @@ from onedispatch.operators.families.matmul import GEMM
 from onedispatch.operators.families.recurrent import RECURRENT
 from onedispatch.operators.families.top_k import TOP_K
 from onedispatch.transactions.machine.registers import CORE_VIEW_MEMORY
-from tests.array_model.memory import Memory, ModelFault
+from tests.array_model.memory import UNMODELLED, Memory, ModelFault
 
 NUMPY = {row.code: row.numpy for row in DTYPES.values()}
 
@@ -56,7 +56,7 @@ class Call:
         code = self.word(kernel, name) >> params.DTYPE_SHIFT & 0xFF
         found = np.dtype(NUMPY[code])
         if found.kind not in "fiub" or found == np.float16:
-            raise ModelFault("core", f"{kernel.name}: {name} of {found} is not modelled")
+            raise ModelFault(UNMODELLED, f"{kernel.name}: {name} of {found} is not modelled")
         return found
 
     def scratch(self) -> int:
@@ -87,11 +87,13 @@ def check_all_read(kernel: Kernel, words: list[int], read: set[str]) -> None:
     """Refuses an operation with an operand, or a scalar that is not its default, that no call looked at."""
     for tensor in kernel.tensors:
         if tensor.name not in read and words[kernel.layout[tensor.name]] != params.ABSENT:
-            raise ModelFault("core", f"{kernel.name}: operand {tensor.name} is given, and not modelled")
+            raise ModelFault(UNMODELLED, f"{kernel.name}: operand {tensor.name} is given, and not modelled")
     for scalar in kernel.scalars:
         word, default = words[kernel.layout[scalar.name]], unused_word(scalar)
         if scalar.name not in read and word != default:
-            raise ModelFault("core", f"{kernel.name}: scalar {scalar.name} is {word:#x}, and not modelled")
+            raise ModelFault(
+                UNMODELLED, f"{kernel.name}: scalar {scalar.name} is {word:#x}, and not modelled"
+            )
 
 
 def unused_word(scalar: Scalar) -> int:
@@ -163,7 +165,7 @@ def eltwise(call: Call) -> None:
     function = call.function(ELTWISE, "func")
     dtype = call.dtype(ELTWISE, "out")
     if any(call.dtype(ELTWISE, f"x{i}") != dtype for i in range(function.inputs)):
-        raise ModelFault("core", "od::eltwise: operands of several types are not modelled")
+        raise ModelFault(UNMODELLED, "od::eltwise: operands of several types are not modelled")
     held = np.ones(index.shape[1], bool)
     x: list[npt.NDArray[Any]] = []
     for i in range(function.inputs):
@@ -263,7 +265,7 @@ def check_types(a: np.dtype[Any], b: np.dtype[Any], out: np.dtype[Any], scaled: 
     narrow = of_bytes and out.itemsize < 4 and scaled
     if not (floats or sums or narrow):
         with_scale = " with a scale" if scaled else ""
-        raise ModelFault("core", f"od::gemm: {a} by {b} into {out}{with_scale} is not modelled")
+        raise ModelFault(UNMODELLED, f"od::gemm: {a} by {b} into {out}{with_scale} is not modelled")
 
 
 def top_k(call: Call) -> None:
@@ -299,7 +301,7 @@ def top_k(call: Call) -> None:
 def recurrent(call: Call) -> None:
     """One step of a plain recurrent layer: h' = g(x + h @ R), whose sums wait in scratch. No other cell."""
     if call.function(RECURRENT, "cell").name != "rnn":
-        raise ModelFault("core", "od::recurrent: a cell other than rnn is not modelled")
+        raise ModelFault(UNMODELLED, "od::recurrent: a cell other than rnn is not modelled")
     b, n = call.word(RECURRENT, "dim_b"), call.word(RECURRENT, "dim_n")
     (rows, columns), (ob, on) = (call.tile(b), call.tile(n)), (call.origins[b], call.origins[n])
     call.dtype(RECURRENT, "out")

@@ -16,7 +16,7 @@ import numpy as np
 from onedispatch.operators.declarations import members, params
 from onedispatch.operators.declarations.kernel import Kernel
 from tests.array_model.kernels import Call, LocalAxis, as_f32
-from tests.array_model.memory import ModelFault
+from tests.array_model.memory import UNMODELLED, ModelFault
 
 Function = Callable[..., Any]
 
@@ -40,7 +40,7 @@ class MemberAxes:
             span = call.words[at + members.AXIS_WORDS - 1]
             if along[i] == params.ALONG_WHOLE or span != 1:
                 raise ModelFault(
-                    "core", f"{kernel.name}: {name}, axis {i}: members of one element alone are modelled"
+                    UNMODELLED, f"{kernel.name}: {name}, axis {i}: members of one element alone are modelled"
                 )
             axes.append(LocalAxis.of(call.words[at:]))
         return cls(tuple(axes), along)
@@ -60,13 +60,13 @@ def element_wise(kernel: Kernel, function: Function) -> Callable[[Call], None]:
     def run(call: Call) -> None:
         dtypes = {call.dtype(kernel, name) for name in (*inputs, out)}
         if dtypes != {np.dtype(np.float32)}:
-            raise ModelFault("core", f"{kernel.name}: {dtypes} are not modelled")
+            raise ModelFault(UNMODELLED, f"{kernel.name}: {dtypes} are not modelled")
         for scalar in kernel.scalars:
             word = call.word(kernel, scalar.name)
             filled = scalar.name.startswith("fill_") and not np.isnan(as_f32(word))
             # What else is hidden pads coordinates beyond the tensor, which are refused, or makes up a price.
             if filled or not scalar.hidden:
-                raise ModelFault("core", f"{kernel.name}: scalar {scalar.name} is not modelled")
+                raise ModelFault(UNMODELLED, f"{kernel.name}: scalar {scalar.name} is not modelled")
         first = kernel.layout["members"]
         if any(call.words[first + 2 * d] for d in range(members.MOST)):
             raise ModelFault("core", f"{kernel.name}: a nest that begins with another member than the first")

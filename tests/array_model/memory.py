@@ -22,6 +22,10 @@ BUFFER_GAP = 0x1000
 """Bytes between two buffers that belong to nobody, so that an overrun is seen."""
 
 
+UNMODELLED = "unmodelled"
+"""The kind of what the model lacks: no fault of a transaction, and no outcome of the simulator."""
+
+
 class ModelFault(Exception):
     """The transaction did something that the array cannot do; ``kind`` names the sort of mistake."""
 

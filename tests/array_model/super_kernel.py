@@ -23,7 +23,7 @@ from onedispatch.operators.declarations.registry import all_kernels
 from onedispatch.transactions.machine.registers import CORE_VIEW_MEMORY
 from tests.array_model.array import Core, Program
 from tests.array_model.kernels import KERNELS, Call, check_all_read
-from tests.array_model.memory import ModelFault
+from tests.array_model.memory import UNMODELLED, ModelFault
 from tests.array_model.sender import Steps
 
 Carried = Mapping[int, tuple[Kernel | None, int]]
@@ -174,7 +174,7 @@ def run_op(core: Core, words: list[int], declared: Kernel, kernel: Runs | None) 
         if port.cadence != params.CADENCE_NONE and port.end > core.room:
             raise ModelFault("core", f"{core.name}: a buffer that ends at {port.end:#x}, in its stack")
     if kernel is None:
-        raise ModelFault("core", f"{core.name}: kernel {declared.name} is not modelled")
+        raise ModelFault(UNMODELLED, f"{core.name}: kernel {declared.name} is not modelled")
     steps, read = words[head["inner_steps"]], set[str]()
     for origins in tile_origins(core, words):
         for k in range(steps):
