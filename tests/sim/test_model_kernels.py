@@ -185,7 +185,7 @@ def test_what_a_kernel_is_asked_beside_is_refused(rng: np.random.Generator) -> N
     with pytest.raises(ModelFault, match="operand scale is given, and not modelled"):
         check_all_read(GEMM, block, known - {"scale", "bias"})
     block = words_of(operator.in_narrow_sums())
-    with pytest.raises(ModelFault, match="scalar narrow_sums is 0x2, not modelled"):
+    with pytest.raises(ModelFault, match="scalar narrow_sums is 0x2, and not modelled"):
         check_all_read(GEMM, block, known - {"narrow_sums"})
     assert "int8 by int8 into int8 is not modelled" in refused(operator.in_narrow_sums(), arrays)
 
