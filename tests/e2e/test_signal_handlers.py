@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from tests.host_nodes import on_host
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
 DIGITS = str(Path(__file__).parents[2] / "models" / "digits.onnx")
+PACKAGE = str(Path(od.__file__).parent)
 POINTS = 60  # of each phase
 
 
@@ -53,14 +55,20 @@ def handling(handler: Callable[..., None], number: int = signal.SIGUSR1) -> Iter
         signal.signal(number, before)
 
 
-def events(work: Callable[[], object], at: int | None = None) -> int:
-    """How often functions are called and left during ``work``; a signal comes at event ``at``."""
+def events(work: Callable[[], object], at: int | None = None, foreign: list[bool] | None = None) -> int:
+    """How often functions are called and left during ``work``; a signal comes at event ``at``.
+
+    ``foreign`` gets whether it interrupts code that is not the package's, or what such code called last.
+    """
     seen = 0
 
-    def count(*_: object) -> None:
+    def count(frame: FrameType, *_: object) -> None:
         nonlocal seen
         seen += 1
         if seen == at:
+            if foreign is not None:
+                near = [one for one in (frame, frame.f_back) if one is not None]
+                foreign.append(any(not one.f_code.co_filename.startswith(PACKAGE) for one in near))
             signal.raise_signal(signal.SIGUSR1)
 
     sys.setprofile(count)
@@ -116,13 +124,14 @@ def test_what_a_handler_raises_reaches_the_caller(
     with handling(functools.partial(_raised, kind)):
         for at in range(1, total, max(1, total // POINTS)):
             lost: list[Any] = []
+            foreign: list[bool] = []
             monkeypatch.setattr(sys, "unraisablehook", lost.append)
             try:
-                events(work, at)
+                events(work, at, foreign)
             except BaseException as error:  # noqa: BLE001 - of any class: it is looked at
-                assert type(error) is kind, at
-            else:  # Python itself drops what is raised while it takes an object down
-                assert lost, at
+                assert type(error) is kind or any(foreign), at
+            else:  # Python itself drops what is raised while it takes an object down; so may its libraries
+                assert lost or any(foreign), at
     work()
 
 
