@@ -56,10 +56,10 @@ FOLDED_GROWTH = 8  # times the constants of the model may be computed from them 
 # What the host may compute from values of a run, because shapes follow from it: see frontend/decided.py. A
 # list of sizes has an element for each dimension, a list of pads two.
 SHAPE_ELEMENTS = Limit(
-    "element", "in a tensor that shapes follow from", 32, "compute the sizes before the model runs"
+    "element", "in a tensor that shapes follow from", 16, "compute the sizes before the model runs"
 )
 SHAPE_OPERATIONS = Limit(
-    "element operation", "on values that shapes follow from", 1024, "compute the sizes before the model runs"
+    "element operation", "on values that shapes follow from", 256, "compute the sizes before the model runs"
 )
 EMBEDDED_BYTES = Limit(
     "byte",

@@ -104,7 +104,7 @@ class Specs:
                 raise Unsupported(
                     f"the shape of its result follows from {name}, which is computed when the model runs",
                     "an input of the model, or sizes computed of integers: at most "
-                    f"{SHAPE_ELEMENTS.most} in a tensor, which no bounds of constant extent are made of",
+                    f"{SHAPE_ELEMENTS.most} in a tensor, which say how much is taken, not which data",
                 )
 
     def node(self, node: Node) -> NodeSpec:

@@ -8,8 +8,11 @@ The host computes no data of a run. It may compute sizes, which an executable is
   conversions alone make floats. Every tensor on the way, constants included, has at most
   ``limits.SHAPE_ELEMENTS`` elements, and all of them together take at most ``limits.SHAPE_OPERATIONS``
   element operations. Operands that name axes are not computed.
-- Bounds that move together are data: no shape follows from the ``i`` of ``Slice(x, i, i + 1)``. The same
-  holds for pads before and behind an axis whose sum is constant.
+- Operands that choose data are data: where both bounds of a Slice are not constant, as in
+  ``Slice(x, i, i + 1)``, or its start is not and it steps by more than one, or the pads before and behind an
+  axis are not, none of them may be computed in the run.
+- Sizes that are computed in the run and then read as data, by Shape or Size of the tensor that has them, are
+  data from the beginning.
 
 What the rule does not admit stays unknown until the device has computed it; an operator that needs it at
 compile time does not map.
@@ -17,21 +20,21 @@ compile time does not map.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from onedispatch.dispatch.base import limits
-from onedispatch.dispatch.frontend.affine import Affine, Forms
-from onedispatch.dispatch.frontend.graph import Graph, Node, Value
-from onedispatch.dispatch.frontend.shape_operands import axis_positions, size_positions
+from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
+from onedispatch.dispatch.frontend.provenance import COMPUTED, CONSTANT, Provenance
+from onedispatch.dispatch.frontend.shape_operands import axis_positions, data_operands, size_positions
 
 _ARITHMETIC = frozenset(
     "Abs Add Cast CastLike Concat Div Equal Expand Gather Greater Identity Less Max Min Mod Mul Neg Not "
     "Range ReduceProd ReduceSum Reshape Slice Split Squeeze Sub Unsqueeze Where".split()
 )
+_NONE: Array = np.asarray([CONSTANT])  # of an operand that is not there
 _CONVERSIONS = frozenset(("Cast", "CastLike", "Identity"))  # which may make floats of integers
 
 
@@ -88,32 +91,61 @@ def decided_cone(graph: Graph) -> frozenset[str]:
 
 
 def _sizes(graph: Graph) -> Iterator[str]:
-    """The operands that sizes follow from; bounds that move together are none."""
-    forms = Forms(graph)
+    """The operands that sizes follow from, where the host may compile an executable for their values."""
+    if all(node.inputs[i] in graph.constants for node in graph.nodes for i in size_positions(node)):
+        return
+    provenance = Provenance(graph)
+    shown = _shows_sizes(graph, provenance)
     for node in graph.nodes:
-        positions = size_positions(node)
-        if not _moves_together(node, forms):
-            yield from (node.inputs[i] for i in positions)
+        if not _chooses_data(graph, node, provenance):
+            names = (node.inputs[i] for i in size_positions(node))
+            yield from (n for n in names if not shown or provenance.elements(n).max(initial=0) < COMPUTED)
 
 
-def _moves_together(node: Node, forms: Forms) -> bool:
-    """Whether values of the run choose what the node takes, and the extent of that is constant."""
+def _chooses_data(graph: Graph, node: Node, provenance: Provenance) -> bool:
+    """True if operands computed in the run say which elements the node takes, and not only how many."""
     if node.op_type == "Slice" and len(node.inputs) > 2:
-        return _same_extent(forms.of(node.inputs[1]), forms.of(node.inputs[2]), -1)
+        operands = [provenance.elements(name) if name else _NONE for name in node.inputs[1:]]
+        step = node.inputs[4] if len(node.inputs) > 4 else ""
+        strides = np.abs(graph.constants.get(step, np.asarray([1])))
+        first, last, steps, long = _aligned(
+            operands[0], operands[1], [*operands, _NONE, _NONE][3], strides != 1
+        )
+        if np.any(steps == COMPUTED):
+            return True
+        return _choose(first, np.maximum(last, steps), (last > CONSTANT) | (steps > CONSTANT) | (long > 0))
     if node.op_type == "Pad" and len(node.inputs) > 1:
-        pads = forms.of(node.inputs[1])
-        half = 0 if pads is None else pads.size // 2
-        return pads is not None and _same_extent(pads.reshape(-1)[:half], pads.reshape(-1)[half:], 1)
+        pads = provenance.elements(node.inputs[1]).reshape(-1)
+        before, after = np.split(pads, 2) if pads.size % 2 == 0 else (pads, pads)
+        return _choose(before, after, after > CONSTANT)
     return False
 
 
-def _same_extent(first: Any, second: Any, sign: int) -> bool:
-    """Whether ``second + sign * first`` is constant where ``first`` is not."""
-    if first is None or second is None or first.size != second.size:
-        return False
-    pairs: Iterable[tuple[Affine, Affine]] = zip(first.reshape(-1), second.reshape(-1), strict=True)
-    open_pairs = [(a, b) for a, b in pairs if not a.is_constant]
-    return bool(open_pairs) and all((b + a.times(sign)).is_constant for a, b in open_pairs)
+def _aligned(*arrays: Array) -> list[Array]:
+    """Lists of one length; of arrays that do not go together, their largest elements."""
+    lists = [array.reshape(-1) for array in arrays]
+    if len({array.size for array in lists if array.size != 1}) > 1:
+        lists = [array.max(initial=0, keepdims=True) for array in lists]
+    return list(np.broadcast_arrays(*lists))
+
+
+def _choose(first: Array, second: Array, second_is_open: Array) -> bool:
+    """True if, along some axis, neither of two bounds is constant and one of them is computed in the run."""
+    computed = np.maximum(first, second) == COMPUTED
+    return bool(np.any(computed & (first > CONSTANT) & second_is_open))
+
+
+def _shows_sizes(graph: Graph, provenance: Provenance) -> bool:
+    """True if sizes that are computed in the run are read as data, by ``Shape`` or ``Size`` of a tensor."""
+    data = set(graph.output_names)
+    for node in reversed(graph.nodes):
+        asks = node.op_type in ("Shape", "Size") and not node.domain
+        if asks and provenance.sizes(node.inputs[0]) == COMPUTED and not data.isdisjoint(node.writes):
+            return True
+        if asks or (may_compute(graph, node) and data.isdisjoint(node.writes)):
+            continue
+        data.update(data_operands(node))
+    return False
 
 
 @dataclass

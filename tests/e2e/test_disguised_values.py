@@ -19,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch as od
 from onedispatch.dispatch.base import limits
+from onedispatch.transactions.base.errors import InternalError
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -223,13 +224,75 @@ def test_sizes_computed_of_data_are_refused(computed: str, use_as: str) -> None:
 def test_bounds_of_constant_extent_are_data(use_as: str) -> None:
     """No shape follows from them: an executable for each value would be the host's way of indexing."""
     model = built(use_as=use_as)
-    with pytest.raises(od.UnsupportedModelError, match="bounds of constant extent"):
+    with pytest.raises(od.UnsupportedModelError, match="not which data"):
         od.InferenceSession(model, fallback="error").run(None, FEEDS[0])
     session = od.InferenceSession(model, fallback="cpu")
     theirs = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     for feed in FEEDS:
         np.testing.assert_array_equal(session.run(None, feed)[0], theirs.run(None, feed)[0])
     assert len(session.model.executables) == 1
+
+
+# What became of a number: bounds whose extent is constant, however that is written, and sizes that are read
+# back as numbers. ``n`` is int64[1].
+CHOICES = {
+    "sum": "Add n zero; Add n two; Slice table v1 v2",
+    "product": "Mul n two; Add v1 one; Sub v2 n; Slice table n v3",
+    "negated twice": "Neg n; Neg v1; Add n one; Slice table v2 v3",
+    "largest": "Max n zero; Add n one; Slice table v1 v2",
+    "part of itself": "Slice n zero one; Add n one; Slice table v1 v2",
+    "every second": "Add n zero; Slice table v1 all zero two",
+    "backwards": "Mul n two; Sub one v1; Slice table zero all zero v2",
+    "pads": "Sub five n; Mul n one; Concat v2 v1; Pad table v3",
+    "shape": "Add n one; Expand one v1; Shape v2",
+    "size": "Add n one; Expand one v1; Size v2; Mul v3 one",
+    "shape as data": "Add n one; Expand one v1; Shape v2; Cast v3 float; Mul v4 half",
+}
+
+
+def choosing(steps: str) -> onnx.ModelProto:
+    b = Builder()
+    known = {"n": "number"}
+    for index, step in enumerate(steps.split("; "), 1):
+        op, *reads = step.split()
+        attributes = {"Concat": {"axis": 0}, "Cast": {"to": FLOAT}}.get(op, {})
+        names = [known.get(name, name) for name in reads if name != "float"]
+        known[f"v{index}"] = b.add(op, " ".join(names), **attributes)
+    b.outputs.append(known[f"v{len(known) - 1}"])
+    model = b.model()
+    del model.graph.input[:2], model.graph.input[1:]  # but for ``number``
+    return model
+
+
+@pytest.mark.parametrize("steps", CHOICES.values(), ids=CHOICES)
+def test_numbers_that_choose_data_are_data(steps: str) -> None:
+    model = choosing(steps)
+    with pytest.raises(od.UnsupportedModelError):
+        od.InferenceSession(model, fallback="error").run(None, {"number": np.int64([1])})
+    session = od.InferenceSession(model, fallback="cpu")
+    theirs = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for number in (0, 1):
+        feed = {"number": np.int64([number])}
+        np.testing.assert_array_equal(session.run(None, feed)[0], theirs.run(None, feed)[0])
+    assert len(session.model.executables) == 1
+
+
+@pytest.mark.parametrize(
+    "steps", ["Add n one; Slice table zero v1", "Add n one; Slice table v1 all", "Add n one; Tile table v1"]
+)
+def test_sizes_that_are_sizes_alone_still_decide(steps: str) -> None:
+    session = od.InferenceSession(choosing(steps), fallback="error")
+    for number in (1, 3):
+        session.run(None, {"number": np.int64([number])})
+    assert len(session.model.executables) == 2
+
+
+def test_bounds_that_do_not_go_together_are_an_error_of_the_model() -> None:
+    model = choosing("Concat n n; Add n one; Slice table v1 v2")
+    for fallback in ("error", "cpu"):
+        with pytest.raises(od.OneDispatchError) as caught:
+            od.InferenceSession(model, fallback=fallback).run(None, {"number": np.int64([1])})
+        assert not isinstance(caught.value, InternalError)
 
 
 def test_the_diagonal_of_a_triangle_is_data() -> None:
