@@ -22,7 +22,7 @@ from rich.text import Text
 from sklearn.datasets import load_digits
 
 import onedispatch as od
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 Array = np.ndarray[Any, Any]
 

@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 from sklearn.datasets import load_digits
 
 from onedispatch.transactions.base.files import write_file
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 Backward = Callable[[Array], Array]  # gradient of the outputs -> gradient of the inputs

@@ -18,7 +18,7 @@ from onedispatch.dispatch.base.native import core
 from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep, Slot, executable_key
 from onedispatch.dispatch.frontend.graph import Graph, Value, sort_nodes
 from onedispatch.dispatch.plugins.engine import carry
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.machine.device import Device
 
 _WORD = 4  # bytes: the device writes whole ones

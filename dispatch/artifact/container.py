@@ -31,7 +31,7 @@ from onedispatch.dispatch.artifact.forms import BLOBS, Misfit
 from onedispatch.dispatch.frontend.graph import Array, dtype_of, type_name_of
 from onedispatch.transactions.base.errors import CompiledModelError, InputError
 from onedispatch.transactions.base.files import is_regular, read_file, reading, write_file
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 MAGIC = b"ODMODEL\0"
 VERSION = 6

@@ -15,7 +15,7 @@ from typing import Any
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.frontend.graph import dtype_of, known_type
 from onedispatch.operators.declarations.params import MAX_CARRIED
-from onedispatch.transactions.base.signature import shown
+from onedispatch.transactions.base.signature import bounded_repr
 
 Form = Callable[[Any, str], None]
 """(value, where it stands) -> None, or ``Misfit``"""
@@ -36,7 +36,7 @@ class Misfit(ValueError):
 def which(accepted: str, fits: Callable[[Any], bool]) -> Form:
     def check(value: Any, where: str) -> None:
         if not fits(value):
-            raise Misfit(where, shown(value), accepted)
+            raise Misfit(where, bounded_repr(value), accepted)
 
     return check
 
@@ -52,7 +52,9 @@ def integer(least: int, most: int = _LARGEST) -> Form:
 def listed(item: Form, most: int | None = None) -> Form:
     def check(value: Any, where: str) -> None:
         if not isinstance(value, list | tuple) or (most is not None and len(value) > most):
-            raise Misfit(where, shown(value), "a list" + (f" of at most {most}" if most is not None else ""))
+            raise Misfit(
+                where, bounded_repr(value), "a list" + (f" of at most {most}" if most is not None else "")
+            )
         for index, one in enumerate(value):
             item(one, f"{where}[{index}]")
 
@@ -64,7 +66,7 @@ def mapped(item: Form) -> Form:
 
     def check(value: Any, where: str) -> None:
         if not isinstance(value, dict):
-            raise Misfit(where, shown(value), "a map")
+            raise Misfit(where, bounded_repr(value), "a map")
         for key, one in value.items():
             TEXT(key, f"a key of {where}")
             item(one, f"{where}[{key!r}]")
@@ -77,7 +79,7 @@ def row(**fields: Form) -> Form:
 
     def check(value: Any, where: str) -> None:
         if not isinstance(value, list | tuple) or len(value) != len(fields):
-            raise Misfit(where, shown(value), f"a list of {', '.join(fields)}")
+            raise Misfit(where, bounded_repr(value), f"a list of {', '.join(fields)}")
         for one, (name, form) in zip(value, fields.items(), strict=True):
             form(one, f"{where}.{name}")
 
@@ -89,7 +91,7 @@ def record(**fields: Form) -> Form:
 
     def check(value: Any, where: str) -> None:
         if not isinstance(value, dict) or value.keys() != fields.keys():
-            raise Misfit(where, shown(value), f"a map of {', '.join(fields)}")
+            raise Misfit(where, bounded_repr(value), f"a map of {', '.join(fields)}")
         for name, form in fields.items():
             form(value[name], f"{where}.{name}")
 

@@ -36,7 +36,7 @@ from onedispatch.transactions.base.errors import (
     InputError,
     KernelLibraryError,
 )
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.machine.device import DeviceName
 
 if TYPE_CHECKING:

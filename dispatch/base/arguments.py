@@ -11,15 +11,15 @@ from typing import Any
 
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.host import MOST_THREADS
-from onedispatch.transactions.base.signature import fits, shown
+from onedispatch.transactions.base.signature import bounded_repr, matches_hint
 
 _MOST_DIMENSION = (1 << 63) - 1  # ONNX's dimensions are int64
 
 
 def integer(where: str, value: Any, least: int, most: int) -> int:
     """An int, NumPy's included, within bounds."""
-    if isinstance(value, bool) or not fits(value, int) or not least <= operator.index(value) <= most:
-        raise InputError(where, shown(value), f"a whole number from {least} to {most}")
+    if isinstance(value, bool) or not matches_hint(value, int) or not least <= operator.index(value) <= most:
+        raise InputError(where, bounded_repr(value), f"a whole number from {least} to {most}")
     return operator.index(value)
 
 
@@ -31,7 +31,7 @@ def threads(value: Any) -> int | None:
 def choice(where: str, value: Any, accepted: Sequence[str]) -> str:
     """One of some texts."""
     if not isinstance(value, str) or value not in accepted:
-        raise InputError(where, shown(value), ", ".join(map(repr, accepted)))
+        raise InputError(where, bounded_repr(value), ", ".join(map(repr, accepted)))
     return value
 
 
@@ -42,7 +42,7 @@ def file_path(where: str, value: Any) -> Path:
     except TypeError:
         path = b""
     if not isinstance(path, str) or not path or "\0" in path:
-        raise InputError(where, shown(value), "the path of a file, as a str or os.PathLike")
+        raise InputError(where, bounded_repr(value), "the path of a file, as a str or os.PathLike")
     return Path(path)
 
 
@@ -50,7 +50,7 @@ def selector(value: Any) -> None:
     """None, or something to ask for solutions."""
     asked = getattr(value, "select", None)
     if value is not None and (isinstance(value, type) or not callable(asked)):
-        raise InputError("selector", shown(value), "None, or an object with select(problem, device)")
+        raise InputError("selector", bounded_repr(value), "None, or an object with select(problem, device)")
 
 
 def shapes(value: Any) -> dict[str, tuple[int, ...]]:
@@ -58,14 +58,14 @@ def shapes(value: Any) -> dict[str, tuple[int, ...]]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise InputError("shapes", shown(value), "a dict of input name to sizes, or None")
+        raise InputError("shapes", bounded_repr(value), "a dict of input name to sizes, or None")
     return {_name("shapes", name): _sizes(name, sizes) for name, sizes in value.items()}
 
 
 def _sizes(name: str, sizes: Any) -> tuple[int, ...]:
     where = f"shapes[{name!r}]"
     if isinstance(sizes, str | bytes) or not isinstance(sizes, Iterable):
-        raise InputError(where, shown(sizes), "a list of sizes")
+        raise InputError(where, bounded_repr(sizes), "a list of sizes")
     return tuple(integer(where, size, 0, _MOST_DIMENSION) for size in sizes)
 
 
@@ -76,11 +76,11 @@ def names(where: str, value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, bytes) or not isinstance(value, Iterable):
-        raise InputError(where, shown(value), "None, or a list of names")
+        raise InputError(where, bounded_repr(value), "None, or a list of names")
     return [_name(where, name) for name in value]
 
 
 def _name(where: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise InputError(where, f"the name {shown(value)}", "names as str")
+        raise InputError(where, f"the name {bounded_repr(value)}", "names as str")
     return value

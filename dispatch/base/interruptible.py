@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from onedispatch.transactions.base.handlers import PutOff
+from onedispatch.transactions.base.handlers import SignalsDeferred
 
 R = TypeVar("R")
 
@@ -37,7 +37,7 @@ def interruptible(work: Callable[[], R], stop: Callable[[], None] | None = None)
     ended.acquire()
     thread = threading.Thread(target=run, name="onedispatch work")
     try:
-        with PutOff():
+        with SignalsDeferred():
             try:
                 thread.start()
             except RuntimeError:  # the system gives no more threads

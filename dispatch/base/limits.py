@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from onedispatch.transactions.base.errors import ModelError, OneDispatchError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 GIB = 1 << 30
 

@@ -25,7 +25,7 @@ from onedispatch.operators.plugin.findings import Finding, failed
 from onedispatch.operators.plugin.plugin import NodeMapping, is_empty
 from onedispatch.transactions.base.errors import InputError, KernelError
 from onedispatch.transactions.base.host import kernel_limit
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 if TYPE_CHECKING:
     from onedispatch.dispatch.artifact.model import CompiledModel

@@ -21,7 +21,7 @@ from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.host import MOST_THREADS
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 _MOST_RUNS = 1_000_000
 _MOST_SIZE = 1 << 20  # of --batch and --image; tensors have bounds of their own

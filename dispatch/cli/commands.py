@@ -15,9 +15,9 @@ from onedispatch.dispatch.base import ctrl_c
 from onedispatch.dispatch.cli import bench, info, kernel, models, replay, survey, txn
 from onedispatch.dispatch.cli.output import errors, visible
 from onedispatch.dispatch.cli.plugins import takes_plugins
-from onedispatch.transactions.base.boundary import typed
+from onedispatch.transactions.base.boundary import typed_error
 from onedispatch.transactions.base.errors import InputError, OneDispatchError
-from onedispatch.transactions.base.files import keeping_what_is_read
+from onedispatch.transactions.base.files import protecting_files
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -57,7 +57,7 @@ def run() -> None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         try:
-            with keeping_what_is_read():
+            with protecting_files():
                 app()
         finally:
             sys.stdout.flush()  # a full device shows here, or when Python ends and nobody can say so
@@ -68,7 +68,7 @@ def run() -> None:
     except OSError as error:
         _fail(InputError("the output", error.strerror or str(error), "a place that can be written"))
     except Exception as error:  # noqa: BLE001 (the border of the process)
-        _fail(typed("onedispatch", error))
+        _fail(typed_error("onedispatch", error))
 
 
 def _fail(error: OneDispatchError) -> NoReturn:

@@ -13,7 +13,7 @@ from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.runtime.devices import devices as all_devices
 from onedispatch.operators.declarations.registry import Mapping, all_mappings
 from onedispatch.operators.plugin.catalog import spelled
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 
 def ops(

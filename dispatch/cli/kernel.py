@@ -19,7 +19,7 @@ from onedispatch.operators.codegen.headers import include_folder
 from onedispatch.operators.declarations.kernel import Kernel, Tensor
 from onedispatch.operators.plugin.declared import Declared
 from onedispatch.transactions.base.errors import InputError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 app = typer.Typer(
     no_args_is_help=True, help="Kernels: what a core computes in one call, and what that costs."

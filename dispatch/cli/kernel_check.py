@@ -16,7 +16,7 @@ from onedispatch.operators.plugin.findings import failed
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.host import CHECK_SECONDS, seconds_of
 from onedispatch.transactions.base.host import kernel_seconds as kernel_seconds_of
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 REASONS = 3  # for which cases are refused that are shown
 

@@ -27,7 +27,7 @@ from onedispatch.dispatch.runtime.devices import notes_of
 from onedispatch.dispatch.runtime.session import InferenceSession, NodeArg
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 if TYPE_CHECKING:
     from onedispatch.dispatch.runtime.report import RunReport

@@ -22,7 +22,7 @@ from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.frontend.graph import Array, Value, dtype_of
 from onedispatch.dispatch.runtime.session import NodeArg
 from onedispatch.transactions.base.errors import InputError, ModelError, OneDispatchError
-from onedispatch.transactions.base.files import check_target, note_read
+from onedispatch.transactions.base.files import check_target, record_read
 
 Shapes = dict[str, tuple[int, ...]]
 Model = Annotated[
@@ -86,7 +86,7 @@ def keep(model: str, target: Path | None, inputs: list[str] | None = None) -> No
     """Refuses to write over the model or an input now, and not when all is computed."""
     for name in (model, *(text.rpartition("=")[2] for text in inputs or ())):
         with suppress(OSError, ValueError):  # what opens it says what is wrong with it
-            note_read(os.stat(name))
+            record_read(os.stat(name))
     if target is not None:
         check_target(target)
 

@@ -20,7 +20,7 @@ from rich.text import Text
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.transactions.base.errors import InputError, statement_of
 from onedispatch.transactions.base.files import reading
-from onedispatch.transactions.base.handlers import let_through
+from onedispatch.transactions.base.handlers import reraise_from_handler
 
 # Names come from models and files: they are text, never markup, emoji codes or terminal commands.
 console = Console(markup=False, emoji=False, highlight=False)
@@ -160,7 +160,7 @@ def parse_inputs(texts: Sequence[str] | None) -> dict[str, Array]:
                 with reading(text) as file, np.load(file, allow_pickle=False) as archive:
                     feed.update({key: archive[key] for key in archive.files})
         except (InputError, *_UNREADABLE) as error:
-            let_through(error)
+            reraise_from_handler(error)
             raise InputError(
                 "--input", f"{text!r}: {statement_of(error)}", "name=array.npy, or arrays.npz"
             ) from error

@@ -7,7 +7,7 @@ from typing import Any
 
 from onedispatch.operators.declarations.kernel import Scalar
 from onedispatch.operators.plugin.declared import CODE_BYTES, Declared, In, Out, accepted_by, ranks_of
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 OPERANDS = ("operand", "role", "ranks", "element types", "access of member i", "outside, or not written")
 SCALARS = ("scalar", "type", "accepted", "default")

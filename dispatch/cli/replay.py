@@ -16,7 +16,7 @@ from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.txn import hint_at_packets, hint_at_run, read_transaction
 from onedispatch.dispatch.tools.replay import ReplayReport, read_packets
 from onedispatch.dispatch.tools.replay import replay as run_replay
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 _ROWS = 24  # of each table, unless all are asked for
 

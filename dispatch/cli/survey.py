@@ -17,7 +17,7 @@ from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.tools.survey import OTHER, PACKETS, TRANSACTION, Surveyed
 from onedispatch.dispatch.tools.survey import survey as run_survey
 from onedispatch.transactions.base.host import MOST_THREADS
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 
 def survey(

@@ -19,7 +19,7 @@ from onedispatch.transactions.analysis.check import check, check_bytes
 from onedispatch.transactions.analysis.picture import svg as picture
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import read_file, write_file
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.fusion.fusemap import fuse_map
 from onedispatch.transactions.packets.control_packets import ControlPackets
 from onedispatch.transactions.packets.merge import Merged, merged

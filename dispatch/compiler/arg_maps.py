@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from onedispatch.operators.interface.operator import Operator, Unsupported
 from onedispatch.transactions import ArgKind, ArgMap
-from onedispatch.transactions.base.boundary import blamed_on, source_of
+from onedispatch.transactions.base.boundary import attributed_to, source_of
 from onedispatch.transactions.base.errors import OperatorError, TransactionError
-from onedispatch.transactions.base.phrases import span
+from onedispatch.transactions.base.text import span
 
 
 def checked_arg_map(operator: Operator, about: str) -> list[ArgMap]:
@@ -21,7 +21,7 @@ def checked_arg_map(operator: Operator, about: str) -> list[ArgMap]:
         return OperatorError(where, given, accepted, "correct arg_map() of that class")
 
     try:
-        with blamed_on(type(operator), f"operator {operator.name} of {about}", Unsupported):
+        with attributed_to(type(operator), f"operator {operator.name} of {about}", Unsupported):
             given, reads = operator.arg_map(), len(operator.activations)
     except TransactionError as error:  # of an entry that cannot be
         raise refuse(error.where, error.given, error.accepted) from error

@@ -27,7 +27,7 @@ from onedispatch.dispatch.frontend.validity import check_nodes
 from onedispatch.operators.scheduling.select import SEARCH, Selector
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import UnsupportedModelError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 Fallback = Literal["cpu", "error"]
 Sums = Literal["exact", "narrow"]

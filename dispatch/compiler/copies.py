@@ -9,7 +9,7 @@ from onedispatch.operators.families.movement import Copy
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.boundary import blamed_on
+from onedispatch.transactions.base.boundary import attributed_to
 
 
 def device_copy(like: TensorSpec, name: str, device: Device) -> Operator:
@@ -29,7 +29,7 @@ def build(operator: Operator, about: str) -> None:
     Raises ``Unsupported`` where it refuses only now, ``InternalError`` that names it, with ``about``, for
     what no operator may raise.
     """
-    with blamed_on(type(operator), f"operator {operator.name} of {about}", Unsupported):
+    with attributed_to(type(operator), f"operator {operator.name} of {about}", Unsupported):
         checked_arg_map(operator, about)
         operator.transaction()
         operator.super_kernel_params()

@@ -31,7 +31,7 @@ from onedispatch.operators.declarations.statuses import STATUSES, KernelTimeoutE
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.plugin.watchdog import asked
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.boundary import blamed_on
+from onedispatch.transactions.base.boundary import attributed_to
 from onedispatch.transactions.base.errors import KernelError
 
 CastPolicy = Literal["error", "f32"]
@@ -316,7 +316,7 @@ def infer_outputs(
     plugin: Any, spec: NodeSpec, device: Device, node: Node
 ) -> list[tuple[str, tuple[int, ...]]]:
     """(element type, shape) of each output that the kernel declares, as it infers them."""
-    with blamed_on(type(plugin.kernel), f"node {node.name} ({node.op_type})"):
+    with attributed_to(type(plugin.kernel), f"node {node.name} ({node.op_type})"):
         made = plugin.kernel.infer(plugin.node(spec, device))
     return [tuple(made[one.name]) for one in plugin.kernel.declared.outputs]
 

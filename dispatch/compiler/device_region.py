@@ -19,7 +19,7 @@ from onedispatch.dispatch.frontend.graph import Array, Node
 from onedispatch.operators.declarations.tensor import TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Alias, Operator
 from onedispatch.transactions import ArgKind, ArgMap
-from onedispatch.transactions.base.boundary import blamed_on
+from onedispatch.transactions.base.boundary import attributed_to
 from onedispatch.transactions.base.errors import InternalError, OperatorError
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class PlacedOperator:
 
     def ask(self, question: Callable[[Operator], T]) -> T:
         """What the operator answers; ``InternalError`` that names it for what no operator may raise."""
-        with blamed_on(type(self.operator), self.where):
+        with attributed_to(type(self.operator), self.where):
             return question(self.operator)
 
     @cached_property

@@ -16,7 +16,7 @@ from onedispatch.dispatch.host.bodies import RUN_HERE
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.operators.declarations import registry
 from onedispatch.transactions.base.errors import UnknownOperatorError, UnsupportedModelError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 
 def refuse_early(graph: Graph, deciding: Collection[str]) -> None:

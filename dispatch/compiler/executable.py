@@ -15,7 +15,7 @@ from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.frontend.graph import Array, Graph, Value
 from onedispatch.operators.emission.image import EMPTY, Image
 from onedispatch.transactions.base.errors import InternalError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 BUFFERS = ("in", "out", "scratch", "const", "params")  # the five fused arguments, in order
 

@@ -14,7 +14,7 @@ from onedispatch.dispatch.frontend.graph import Array, Folded, Graph, Node, Valu
 from onedispatch.dispatch.frontend.importer import read_array, read_node, value_of
 from onedispatch.dispatch.frontend.walk import Body, bodies_of, subgraphs
 from onedispatch.transactions.base.errors import ModelError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 
 def is_if(node: Node) -> bool:

@@ -22,7 +22,7 @@ from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsu
 from onedispatch.operators.interface.operator import Alias, Lowering, Operator
 from onedispatch.operators.plugin.watchdog import asked
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.boundary import blamed_on, broken
+from onedispatch.transactions.base.boundary import attributed_to, plugin_failure
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
         if mapping.origin and mapping.plugin is None:
             asked(mapping.function, about, spec, lowering, meant=Unsupported)
         else:  # ours, or a kernel, each of whose methods has its own clock
-            with blamed_on(mapping.function, about, Unsupported):
+            with attributed_to(mapping.function, about, Unsupported):
                 mapping.function(spec, lowering)
         several = len(lowering.ops) - ops + len(lowering.aliases) - aliases > 1
         for alias in lowering.aliases[aliases:]:
@@ -204,7 +204,7 @@ def _check_ends(
     wrong += [f"input {t.name!r} that nothing makes" for t in reads if not t.is_const and t.name not in known]
     if wrong:
         about = f"node {node.name} ({node.op_type})"
-        raise broken(mapping.function, about, "operators with " + ", ".join(wrong))
+        raise plugin_failure(mapping.function, about, "operators with " + ", ".join(wrong))
 
 
 # Operators whose results are as long as their data says.
@@ -312,7 +312,7 @@ def _merge(
     if sum(t.name == between for t in second.inputs) != 1:
         return None
     about = f"nodes {producer.nodes[0].name} and {consumer.nodes[0].name}"
-    with blamed_on(type(first), about, Unsupported):
+    with attributed_to(type(first), about, Unsupported):
         merge = next((one for one in first.merges if one.concerns(first, second)), None)
     if merge is None:
         return None
@@ -323,7 +323,7 @@ def _merge(
     if reason:
         return did_not_fire(name, reason)
     try:
-        with blamed_on(type(first), about, Unsupported):
+        with attributed_to(type(first), about, Unsupported):
             operator = make(first, second)
             operator.check_fits()
     except Unsupported as error:  # together they do not fit, say

@@ -20,7 +20,7 @@ from onedispatch.dispatch.rules.match import Index
 from onedispatch.dispatch.rules.words import did_not_fire
 from onedispatch.operators.declarations.registry import MICROSOFT
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 _RULE = "packed_weights"
 _BITS = {"int4": 4, "uint4": 4, "int8": 8, "uint8": 8}

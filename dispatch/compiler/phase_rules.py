@@ -20,8 +20,8 @@ from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.solution_rules import check_solution
 from onedispatch.transactions import ArgKind, Device
 from onedispatch.transactions.base.errors import InternalError
-from onedispatch.transactions.base.phrases import counted
-from onedispatch.transactions.base.signature import shown
+from onedispatch.transactions.base.signature import bounded_repr
+from onedispatch.transactions.base.text import counted
 
 _REMEDY = "Please report this mistake of OneDispatch"
 _KINDS = ("op", "alias", "host")
@@ -33,17 +33,17 @@ def fault(phase: str, field: str, given: str, accepted: str) -> InternalError:
 
 def check_kind(phase: str, field: str, value: Any, kind: type) -> None:
     if not isinstance(value, kind):
-        raise fault(phase, field, shown(value), f"a {kind.__name__}")
+        raise fault(phase, field, bounded_repr(value), f"a {kind.__name__}")
 
 
 def check_items(phase: str, field: str, values: Any, *kinds: type) -> None:
     """A tuple of ``kinds``."""
     names = " or ".join(kind.__name__ for kind in kinds)
     if not isinstance(values, tuple):
-        raise fault(phase, field, shown(values), f"a tuple of {names}")
+        raise fault(phase, field, bounded_repr(values), f"a tuple of {names}")
     for i, value in enumerate(values):
         if not isinstance(value, kinds):
-            raise fault(phase, f"{field}[{i}]", shown(value), f"a {names}")
+            raise fault(phase, f"{field}[{i}]", bounded_repr(value), f"a {names}")
 
 
 # -- units -------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def given_values(graph: Graph) -> set[str]:
 def _check_unit(phase: str, field: str, unit: Unit, device: Device) -> None:
     """The unit has what its kind needs, and nothing of another kind."""
     if unit.kind not in _KINDS:
-        raise fault(phase, f"{field}.kind", shown(unit.kind), ", ".join(_KINDS))
+        raise fault(phase, f"{field}.kind", bounded_repr(unit.kind), ", ".join(_KINDS))
     for name, kind, of in (
         ("operator", "op", Operator), ("alias", "alias", tuple), ("refusal", "host", Refusal)
     ):  # fmt: skip
@@ -85,17 +85,19 @@ def _check_unit(phase: str, field: str, unit: Unit, device: Device) -> None:
         if unit.kind == kind:
             check_kind(phase, f"{field}.{name}", value, of)
         elif value is not None:
-            given = f"{shown(value)} in a unit of kind {unit.kind!r}"
+            given = f"{bounded_repr(value)} in a unit of kind {unit.kind!r}"
             raise fault(phase, f"{field}.{name}", given, f"None, or kind {kind!r}")
     if not unit.nodes or (unit.kind == "host" and len(unit.nodes) != 1):
         accepted = "the one node that runs on the host" if unit.kind == "host" else "the nodes it stands for"
-        raise fault(phase, f"{field}.nodes", shown([n.name for n in unit.nodes]), accepted)
+        raise fault(phase, f"{field}.nodes", bounded_repr([n.name for n in unit.nodes]), accepted)
     if unit.operator is not None and unit.operator.device != device:
         given = f"an operator for {unit.operator.device.name}"
         raise fault(phase, f"{field}.operator.device", given, f"{device.name}, the device of the phase")
     for name, value, wanted in zip(("reads", "writes"), (unit.reads, unit.writes), _edges(unit), strict=True):
         if set(value) != set(wanted):
-            raise fault(phase, f"{field}.{name}", shown(value), f"what it does read and write: {wanted}")
+            raise fault(
+                phase, f"{field}.{name}", bounded_repr(value), f"what it does read and write: {wanted}"
+            )
 
 
 def _edges(unit: Unit) -> tuple[Collection[str], Collection[str]]:

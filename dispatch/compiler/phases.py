@@ -38,8 +38,8 @@ from onedispatch.operators.emission.image import EMPTY, link
 from onedispatch.operators.interface.operator import Operator
 from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.boundary import blamed_on
-from onedispatch.transactions.base.signature import shown
+from onedispatch.transactions.base.boundary import attributed_to
+from onedispatch.transactions.base.signature import bounded_repr
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class Selected(Absorbed):
         """Raises ``SolutionError`` where one does not fit, ``InternalError`` as ``Absorbed`` does."""
         super().verify()
         if not callable(getattr(self.selector, "select", None)):
-            raise fault(self.phase, "selector", shown(self.selector), "a Selector")
+            raise fault(self.phase, "selector", bounded_repr(self.selector), "a Selector")
         check_schedules(self.phase, self.device, self.units)
 
 
@@ -153,7 +153,7 @@ def _selected(unit: Unit, selector: Selector) -> Unit:
     if unit.operator is None:
         return unit
     about = f"operator {unit.operator.name} of {[n.name for n in unit.nodes]}"
-    with blamed_on(type(unit.operator), about, Unsupported):
+    with attributed_to(type(unit.operator), about, Unsupported):
         return replace(unit, operator=unit.operator.selected(selector))
 
 

@@ -11,7 +11,7 @@ from onedispatch.dispatch.compiler.mapping import Unit
 from onedispatch.dispatch.compiler.partition import Region
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.rules.words import STAYS, took
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 
 def placement_of(graph: Graph, regions: Sequence[Region]) -> tuple[NodePlacement, ...]:

@@ -14,7 +14,7 @@ from onedispatch.dispatch.frontend.node_rules import RULES, joined_shapes
 from onedispatch.dispatch.frontend.quantise_rules import quantised_rules
 from onedispatch.dispatch.frontend.shared_rules import broadcasts
 from onedispatch.operators.declarations.registry import MICROSOFT
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 
 def as_onnx(op_type: str, *operands: int) -> tuple[Rule, ...]:

@@ -20,7 +20,7 @@ from onedispatch.dispatch.frontend.importer import value_of
 from onedispatch.dispatch.frontend.runtime_shapes import infer_as_computed, mend_resized
 from onedispatch.dispatch.frontend.validity import check_nodes
 from onedispatch.transactions.base.errors import ModelError
-from onedispatch.transactions.base.handlers import let_through
+from onedispatch.transactions.base.handlers import reraise_from_handler
 
 # Of the frame that is written here, not of the nodes in it: from 4 on initializers need not be
 # inputs, and onnxruntime refuses versions that are newer than itself.
@@ -253,12 +253,12 @@ def inferred_graph(
             model, check_type=True, strict_mode=True, data_prop=propagate
         ).graph
     except _INFERENCE_ERRORS as error:
-        let_through(error)
+        reraise_from_handler(error)
         strict = error
     try:
         lenient = onnx.shape_inference.infer_shapes(model, data_prop=propagate).graph
     except _INFERENCE_ERRORS as error:
-        let_through(error)
+        reraise_from_handler(error)
         lenient = model.graph
     # The rules name the node, what it was given and what is accepted; inference just says no.
     known = {info.name: value_of(info) for info in (*model.graph.input, *lenient.value_info)}

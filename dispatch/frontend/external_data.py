@@ -14,9 +14,9 @@ from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.frontend.walk import bodies, tensors
 from onedispatch.transactions.base.errors import ModelError
 from onedispatch.transactions.base.files import reading
-from onedispatch.transactions.base.handlers import let_through
-from onedispatch.transactions.base.phrases import counted
-from onedispatch.transactions.base.signature import shown
+from onedispatch.transactions.base.handlers import reraise_from_handler
+from onedispatch.transactions.base.signature import bounded_repr
+from onedispatch.transactions.base.text import counted
 
 
 def embed(model: ModelProto, folder: Path | None) -> None:
@@ -64,7 +64,7 @@ def external_array(tensor: TensorProto, folder: Path | None) -> np.ndarray[Any, 
     location = entries.get("location", "")
     if folder is None:
         raise ModelError(
-            where, f"location {shown(location)} but no folder to look in", "a model given by its path"
+            where, f"location {bounded_repr(location)} but no folder to look in", "a model given by its path"
         )
     path = _safe_path(where, folder, location)
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
@@ -86,7 +86,7 @@ def external_array(tensor: TensorProto, folder: Path | None) -> np.ndarray[Any, 
         with reading(path, ModelError) as file:
             array = np.fromfile(file, dtype, count, offset=offset)
     except OSError as error:
-        let_through(error)
+        reraise_from_handler(error)
         raise ModelError(where, str(error), "a file that can be read") from error
     return array.reshape(tuple(tensor.dims))
 
@@ -103,7 +103,7 @@ def _number(where: str, entries: dict[str, str], key: str, default: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ModelError(where, f"{key} {shown(text)}", "a number of bytes")
+        raise ModelError(where, f"{key} {bounded_repr(text)}", "a number of bytes")
     return int(text)
 
 
@@ -111,12 +111,12 @@ def _safe_path(where: str, folder: Path, location: str) -> Path:
     accepted = "a relative path to a plain file inside the model's folder"
     relative = Path(location)
     if not location or "\0" in location or relative.is_absolute() or ".." in relative.parts:
-        raise ModelError(where, f"location {shown(location)}", accepted)
+        raise ModelError(where, f"location {bounded_repr(location)}", accepted)
     try:
         return _plain_file(where, folder, relative, accepted)
     except OSError as error:  # a name that is too long, say
-        let_through(error)
-        given = f"location {shown(location)}: {error.strerror}"
+        reraise_from_handler(error)
+        given = f"location {bounded_repr(location)}: {error.strerror}"
         raise ModelError(where, given, accepted) from error
 
 
@@ -126,9 +126,9 @@ def _plain_file(where: str, folder: Path, relative: Path, accepted: str) -> Path
     for part in relative.parts:
         walk = walk / part
         if walk.is_symlink():
-            raise ModelError(where, f"location {shown(location)}, a symbolic link", accepted)
+            raise ModelError(where, f"location {bounded_repr(location)}, a symbolic link", accepted)
     if not path.is_file():
-        raise ModelError(where, f"location {shown(location)}, no such file", accepted)
+        raise ModelError(where, f"location {bounded_repr(location)}, no such file", accepted)
     if path.stat().st_nlink > 1:
-        raise ModelError(where, f"location {shown(location)}, a hard link to another file", accepted)
+        raise ModelError(where, f"location {bounded_repr(location)}, a hard link to another file", accepted)
     return path

@@ -18,7 +18,7 @@ from onedispatch.dispatch.frontend.exporter import sub_model
 from onedispatch.dispatch.frontend.graph import Graph, Node, Value
 from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.transactions.base.errors import ModelError
-from onedispatch.transactions.base.handlers import let_through
+from onedispatch.transactions.base.handlers import reraise_from_handler
 
 # By the version of onnx, for bodies that it cannot build of what is given.
 _INLINER_ERRORS = (RuntimeError, ValueError, TypeError, onnx.shape_inference.InferenceError)
@@ -58,7 +58,7 @@ def body_of(graph: Graph, node: Node, wanted: Iterable[str]) -> Graph | None:
             model, [(node.domain, node.op_type)], exclude=False, inline_schema_functions=True
         )
     except _INLINER_ERRORS as error:
-        let_through(error)
+        reraise_from_handler(error)
         return None
     if any(one.op_type == node.op_type and one.domain == node.domain for one in inlined.graph.node):
         return None

@@ -34,8 +34,8 @@ from onedispatch.dispatch.frontend.validity import check_valid, domain_of
 from onedispatch.dispatch.frontend.walk import bodies_of
 from onedispatch.transactions.base.errors import ModelError
 from onedispatch.transactions.base.files import read_file, real_path
-from onedispatch.transactions.base.handlers import let_through
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.handlers import reraise_from_handler
+from onedispatch.transactions.base.text import counted
 
 ModelLike = str | os.PathLike[str] | bytes | bytearray | memoryview | ModelProto
 
@@ -56,7 +56,7 @@ def import_model(model: ModelLike) -> Graph:
     except ModelError:
         raise
     except (ValueError, TypeError, KeyError, RuntimeError, MemoryError, OverflowError) as error:
-        let_through(error)
+        reraise_from_handler(error)
         raise ModelError("the model", f"{type(error).__name__}: {error}", "a valid ONNX model") from error
 
 
@@ -80,7 +80,7 @@ def _parse(data: bytes, where: str) -> ModelProto:
     try:
         proto.ParseFromString(data)
     except Exception as error:  # protobuf's DecodeError differs between its implementations
-        let_through(error)
+        reraise_from_handler(error)
         given = f"{counted(len(data), 'byte')} that are no ONNX protobuf"
         raise ModelError(where, given, "an ONNX model") from error
     return _whole(proto, f"{where} ({counted(len(data), 'byte')})")
@@ -131,7 +131,7 @@ def read_nodes(
         try:
             model.graph.node.add().ParseFromString(data)
         except Exception as error:  # protobuf's DecodeError differs between its implementations
-            let_through(error)
+            reraise_from_handler(error)
             raise ModelError(f"node {name}", "a damaged node", "an ONNX node") from error
     check_model(model)
     check_valid(model)
@@ -200,7 +200,7 @@ class _Importer:
             else:
                 array = numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError) as error:
-            let_through(error)
+            reraise_from_handler(error)
             raise ModelError(
                 f"tensor {tensor.name!r}", str(error), "a tensor whose data fits its shape"
             ) from error

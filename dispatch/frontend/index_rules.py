@@ -6,7 +6,7 @@ from __future__ import annotations
 from onedispatch.dispatch.frontend.facts import Facts, Rule
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.frontend.shared_rules import axis_in_range, one_of
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 
 _REDUCTION = one_of("reduction", "none", "add", "mul", "max", "min")
 

@@ -12,7 +12,7 @@ from onnx.defs import OpSchema
 from onedispatch.dispatch.frontend.validity import domain_of
 from onedispatch.dispatch.frontend.walk import bodies, bodies_of
 from onedispatch.transactions.base.errors import ModelError
-from onedispatch.transactions.base.handlers import let_through
+from onedispatch.transactions.base.handlers import reraise_from_handler
 
 
 def inlined(proto: ModelProto) -> ModelProto:
@@ -35,7 +35,7 @@ def inlined(proto: ModelProto) -> ModelProto:
     try:
         return inliner.inline_local_functions(proto)
     except Exception as error:  # the C++ inliner raises RuntimeError and its own kinds
-        let_through(error)
+        reraise_from_handler(error)
         raise ModelError("the model's functions", str(error), "functions that can be inlined") from error
 
 

@@ -8,7 +8,7 @@ from math import prod
 from onedispatch.dispatch.frontend.facts import Facts, Rule
 from onedispatch.dispatch.frontend.runtime_shapes import range_count
 from onedispatch.dispatch.frontend.shared_rules import listed
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 
 PADDINGS = ("constant", "reflect", "edge")
 BLOCKS = ("DCR", "CRD")

@@ -27,7 +27,7 @@ from onedispatch.dispatch.frontend.shared_rules import (
     one_of,
 )
 from onedispatch.operators.declarations.einsum import EquationError, check_sizes, parse
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 
 # -- axes ---------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from onedispatch.dispatch.frontend.quantised_operands import (
     dimension,
 )
 from onedispatch.operators.declarations.registry import MICROSOFT
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 
 
 def quantised(domain: str, op_type: str) -> Rule:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
-from onedispatch.transactions.base.phrases import span
+from onedispatch.transactions.base.text import span
 
 # operator -> attribute -> the values that ONNX knows
 CHOICES: dict[str, dict[str, tuple[str | int, ...]]] = {

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
-from onedispatch.transactions.base.phrases import span
+from onedispatch.transactions.base.text import span
 
 
 def listed(facts: Facts, name: str, index: int) -> list[int] | None:

@@ -29,7 +29,7 @@ from onedispatch.dispatch.frontend.schemas import onnx_operators, onnx_schema, s
 from onedispatch.dispatch.frontend.walk import bodies_of
 from onedispatch.operators.declarations.registry import MICROSOFT, mapping_for
 from onedispatch.transactions.base.errors import ModelError
-from onedispatch.transactions.base.phrases import counted, nearest, span
+from onedispatch.transactions.base.text import counted, did_you_mean, span
 
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
@@ -90,7 +90,7 @@ def _refuse_unknown(where: str, op_type: str, domain: str, opset: int) -> None:
         remedy = "change the model's operator set, or write the node with other operators"
     else:
         accepted = "operators of onnx, or of onnxruntime in ONNX's domain"
-        remedy = nearest(op_type, onnx_operators()) or "name the domain that the operator is of"
+        remedy = did_you_mean(op_type, onnx_operators()) or "name the domain that the operator is of"
     raise ModelError(where, f"no operator of operator set {opset}", accepted, remedy)
 
 
@@ -175,7 +175,7 @@ def _check_attributes(node: NodeProto, schema: OpSchema, where: str) -> None:
                 f"attribute {attribute.name!r}",
                 f"{', '.join(sorted(known)) or 'no attributes'} "
                 f"({node.op_type} of operator set {schema.since_version})",
-                nearest(attribute.name, known),
+                did_you_mean(attribute.name, known),
             )
         number, kind, _ = known[attribute.name]
         if attribute.type != number and not attribute.ref_attr_name:

@@ -21,9 +21,9 @@ import numpy as np
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.base.interruptible import interruptible
 from onedispatch.dispatch.frontend.graph import Node
-from onedispatch.transactions.base.boundary import told
+from onedispatch.transactions.base.boundary import error_line
 from onedispatch.transactions.base.errors import InputError, KernelError, ModelError
-from onedispatch.transactions.base.handlers import let_through
+from onedispatch.transactions.base.handlers import reraise_from_handler
 
 RUNTIME = "onnxruntime"
 REFERENCE = "onnx's reference evaluator"
@@ -115,7 +115,7 @@ class Runtime:
         try:
             self._session = interruptible(make)
         except _runtime_errors() as error:
-            let_through(error)
+            reraise_from_handler(error)
             POOLS.give_back(more)
             raise EngineRefused(_first_line(error)) from error
         weakref.finalize(self, POOLS.give_back, more)
@@ -140,7 +140,7 @@ class Runtime:
         try:
             return list(self._run(dict(feed)))
         except _runtime_errors() as error:
-            let_through(error)
+            reraise_from_handler(error)
             raise InputError(
                 "nodes on onnxruntime", _first_line(error), "values that these nodes take"
             ) from error
@@ -193,7 +193,7 @@ def _runtime_errors() -> tuple[type[Exception], ...]:
 
 def _first_line(error: Exception) -> str:
     """onnxruntime's message without its number, its source file and what follows the first line."""
-    text = told(error).partition(": ")[2] or told(error)
+    text = error_line(error).partition(": ")[2] or error_line(error)
     return text.split("[ONNXRuntimeError] :", 1)[-1].strip()
 
 
@@ -216,8 +216,8 @@ class Reference:
         try:
             self._evaluator = ReferenceEvaluator(model, new_ops=list(own))
         except Exception as error:  # NotImplementedError, RuntimeContextError, TypeError ...
-            let_through(error)
-            raise nobody_runs(node, told(error)) from error
+            reraise_from_handler(error)
+            raise nobody_runs(node, error_line(error)) from error
 
     def run(self, feed: Mapping[str, Any]) -> list[Any]:
         try:
@@ -226,8 +226,8 @@ class Reference:
         except KernelError:
             raise
         except Exception as error:  # whatever a NumPy implementation raises on odd input
-            let_through(error)
-            raise nobody_runs(self._node, told(error)) from error
+            reraise_from_handler(error)
+            raise nobody_runs(self._node, error_line(error)) from error
         return [_declared(result, kind) for result, kind in zip(results, self._types, strict=True)]
 
 

@@ -16,7 +16,7 @@ from onedispatch.dispatch.frontend.graph import Array, Dimension, Graph, Node, V
 from onedispatch.dispatch.frontend.schemas import runtime_schema
 from onedispatch.dispatch.host.engines import EngineRefused, Runtime
 from onedispatch.transactions.base.errors import ModelError
-from onedispatch.transactions.base.phrases import nearest
+from onedispatch.transactions.base.text import did_you_mean
 
 _SMALL = 4096  # elements up to which a constant goes along
 
@@ -67,5 +67,5 @@ def _unknown_attribute(graph: Graph, node: Node) -> ModelError:
         f"node {node.name} ({node.op_type})",
         f"attribute {', '.join(map(repr, unknown))}",
         f"{', '.join(known) or 'no attributes'} ({node.op_type} of onnxruntime)",
-        nearest(unknown[0], known) if unknown else "",
+        did_you_mean(unknown[0], known) if unknown else "",
     )

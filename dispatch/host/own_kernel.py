@@ -21,7 +21,7 @@ from onedispatch.operators.declarations.registry import plugin_of
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
 from onedispatch.operators.plugin.on_host import REFERENCE, engine_of, host_call
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.boundary import blamed_on
+from onedispatch.transactions.base.boundary import attributed_to
 from onedispatch.transactions.base.host import kernel_limit, kernel_seconds
 
 Array = np.ndarray[Any, Any]
@@ -64,7 +64,7 @@ class OwnKernel:
         kernel = self._plugin.kernel
         node = self._plugin.node(self._spec(arrays), self._device)
         about = f"node {self._node.name} ({self._node.op_type}) on the host"
-        with blamed_on(type(kernel), about):
+        with attributed_to(type(kernel), about):
             if kernel.has_reference:
                 made = kernel.infer(node)
                 results = kernel.reference(node, *arrays)

@@ -28,7 +28,7 @@ from onedispatch.dispatch.plugins.loading import Plugin, load_file
 from onedispatch.operators.plugin import catalog
 from onedispatch.operators.plugin.catalog import OnConflict, check_policy
 from onedispatch.transactions.base.errors import InputError, KernelLibraryError
-from onedispatch.transactions.base.signature import shown
+from onedispatch.transactions.base.signature import bounded_repr
 
 CONFLICT_VARIABLE = "ONEDISPATCH_PLUGIN_CONFLICT"
 
@@ -85,7 +85,7 @@ def use(plugins: Any) -> None:
     if plugins is None:
         return
     if not isinstance(plugins, list | tuple):
-        raise InputError("plugins", shown(plugins), 'a list of paths: ["libacme.so"]')
+        raise InputError("plugins", bounded_repr(plugins), 'a list of paths: ["libacme.so"]')
     load([str(arguments.file_path("plugins", one)) for one in plugins], "plugins=")
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions.base.errors import KernelError
-from onedispatch.transactions.base.files import note_read, real_path
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.files import real_path, record_read
+from onedispatch.transactions.base.text import counted
 
 PATH_VARIABLE = "ONEDISPATCH_PLUGIN_PATH"
 ACCEPTED = "a kernel library (.so), a Python file (.py), or a folder of these"
@@ -56,7 +56,7 @@ def files_of(given: str, named_by: str = "") -> list[Path]:
         raise refused(where, text[0].lower() + text[1:], remedy=_looked(given)) from error
     if not (is_library(path) or is_python(path)) or not path.is_file():
         raise refused(where, f"the file {path.name}" if path.is_file() else "no plain file")
-    note_read(path.stat())
+    record_read(path.stat())
     return [path]
 
 

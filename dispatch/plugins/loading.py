@@ -18,7 +18,7 @@ from onedispatch.dispatch.plugins.files import is_library, refused
 from onedispatch.operators.plugin import catalog, library
 from onedispatch.operators.plugin.catalog import Batch, OnConflict
 from onedispatch.operators.plugin.plugin import maps
-from onedispatch.transactions.base.boundary import told
+from onedispatch.transactions.base.boundary import error_line
 from onedispatch.transactions.base.errors import KernelError, KernelLibraryError
 from onedispatch.transactions.base.host import kernel_seconds
 
@@ -142,7 +142,7 @@ def _failed(where: str, file: str, error: BaseException) -> KernelError:
     at = f", line {lines[-1]}" if lines and lines[-1] is not None else ""
     return refused(
         where + at,
-        told(error),
+        error_line(error),
         "a plug-in that loads",
         "the traceback has the details",
         status="declaration_invalid",

@@ -15,7 +15,7 @@ from onedispatch.operators.declarations.kernel import MAX_NAME_BYTES
 from onedispatch.operators.plugin.catalog import OURS, camel_case
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 KERNEL = "scale_add"  # where nothing else is asked for
 _PART = re.compile(r"[a-z][a-z0-9_]*")

@@ -13,7 +13,7 @@ import onnx
 
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.rules import pattern as p
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 _COMMUTE = frozenset("Add Mul Max Min".split())
 # Operands beyond those that a rule names are axes and the like: conditions look at them.

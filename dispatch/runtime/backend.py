@@ -24,7 +24,7 @@ from onedispatch.dispatch.frontend.graph import type_name_of
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import InputError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 _MOST_OPSET = (1 << 31) - 1
 

@@ -29,7 +29,7 @@ from onedispatch.operators.emission.image import Image
 from onedispatch.operators.emission.overlay import overlay_xclbin
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import KernelError, OneDispatchError, SimulationError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.format.spec import KERNEL_ARGUMENT_OFFSET, KERNEL_OPCODE
 
 _CONTEXTS = 4  # that a session keeps: one for each image that its executables begin with

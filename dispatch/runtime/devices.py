@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from onedispatch.operators.scheduling.resources import resources
 from onedispatch.transactions import Device, device_names, find_device
 from onedispatch.transactions.base.errors import DeviceError
-from onedispatch.transactions.base.phrases import counted, short_bytes
+from onedispatch.transactions.base.text import counted, short_bytes
 from onedispatch.transactions.machine.device import DeviceName
 
 

@@ -19,8 +19,8 @@ from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.native import core as native
 from onedispatch.dispatch.compiler.executable import DeviceStep
 from onedispatch.transactions.base.errors import InputError
-from onedispatch.transactions.base.phrases import counted
-from onedispatch.transactions.base.signature import shown
+from onedispatch.transactions.base.signature import bounded_repr
+from onedispatch.transactions.base.text import counted
 
 PRINT_BYTES: int = native.PRINT_BYTES  # of a ring, where the session says nothing
 SINKS = ("report", "stdout")
@@ -99,7 +99,7 @@ def hand_out(prints: Iterable[Print], sink: Sink) -> None:
 def check_options(sink: object, print_bytes: object) -> int:
     """Bytes of every ring. Raises ``InputError`` for options that there are none of."""
     if sink is not None and sink not in SINKS:
-        raise InputError("print", shown(sink), "'report', 'stdout', or None")
+        raise InputError("print", bounded_repr(sink), "'report', 'stdout', or None")
     limit = native.MOST_PRINT_BYTES
     given = PRINT_BYTES if print_bytes is None else arguments.integer("print_bytes", print_bytes, 1, limit)
     return 0 if sink is None else given

@@ -10,7 +10,7 @@ from typing import Any
 from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.runtime.prints import Print
 from onedispatch.dispatch.runtime.trace import Trace
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.native import core as native
 from onedispatch.dispatch.compiler.executable import DeviceStep
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 TRACED_CALLS = 100_000  # that are kept, where the session says nothing else
 SET_UP = "(parameters and print rings)"  # in place of a kernel's name

@@ -13,7 +13,7 @@ from onedispatch.dispatch.tools.replay import Packets, read_control, replay
 from onedispatch.transactions import ControlPackets, Severity, Transaction, merged
 from onedispatch.transactions.base.errors import InputError, OneDispatchError, TransactionError
 from onedispatch.transactions.base.files import read_file
-from onedispatch.transactions.base.handlers import let_through
+from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.format import spec
 from onedispatch.transactions.packets.packet import Patch
 
@@ -85,7 +85,7 @@ def survey_file(name: str, folder: str, replays: bool) -> Surveyed:
     try:
         data = read_file(path)
     except InputError as error:
-        let_through(error)
+        reraise_from_handler(error)
         return Surveyed(place, OTHER, 0, lossless=False, problem=error.given)
     kind = PACKETS if name.endswith("_ctrl.bin") else TRANSACTION if _is_transaction(data) else OTHER
     if kind == OTHER:
@@ -93,7 +93,7 @@ def survey_file(name: str, folder: str, replays: bool) -> Surveyed:
     try:
         return _packets(place, path, data) if kind == PACKETS else _transaction(place, path, data, replays)
     except OneDispatchError as error:
-        let_through(error)
+        reraise_from_handler(error)
         return Surveyed(
             place, kind, len(data), lossless=False, finished=False, complete=False, problem=error.statement()
         )

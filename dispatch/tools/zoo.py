@@ -18,7 +18,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onedispatch.dispatch.artifact.container import is_compiled
 from onedispatch.transactions.base.errors import InputError, ModelError, statement_of
 from onedispatch.transactions.base.files import reading
-from onedispatch.transactions.base.handlers import let_through
+from onedispatch.transactions.base.handlers import reraise_from_handler
 
 Array = np.ndarray[Any, Any]
 
@@ -67,7 +67,7 @@ def find_model(name: str) -> ModelProto:
         with reading(path):  # no device, nor a pipe that waits for a writer
             return onnx.load(path)
     except Exception as error:  # OSError, protobuf's DecodeError, onnx's ValidationError
-        let_through(error)
+        reraise_from_handler(error)
         raise ModelError(
             f"model {name!r}", statement_of(error), "a path, or one of " + ", ".join(light_models())
         ) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from onedispatch.operators.declarations.dtypes import EVERY
 from onedispatch.operators.declarations.kernel import WHOLE, Kernel, Scalar, Tensor
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 OPERANDS = ("operand", "word", "role", "axes", "element types", "access of member i")
 SCALARS = ("scalar", "word", "type", "accepted", "default")

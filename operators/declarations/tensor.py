@@ -12,7 +12,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.dtypes import DTYPES, DType, dtype_of, per_word
 from onedispatch.transactions.base.errors import OperatorError
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from onedispatch.operators.scheduling.access_pattern import MAX_REPEAT
 from onedispatch.operators.scheduling.resources import MM2S, ROW_LANES, S2MM, resources
 from onedispatch.operators.scheduling.schedule import Hold, Schedule
 from onedispatch.transactions.base.errors import SolutionError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 FEED, DRAIN = (0, 1), 5  # S2MM channels from the shim, MM2S channel to it
 OUT_FILL = 2  # S2MM channel of the first lane

@@ -40,7 +40,7 @@ from onedispatch.transactions import (
     switch_slot,
 )
 from onedispatch.transactions.base.errors import DeviceError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.machine import registers as reg
 from onedispatch.transactions.packets.token_routes import lay_token_routes
 

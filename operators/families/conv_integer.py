@@ -29,7 +29,7 @@ from onedispatch.operators.scheduling.index_space import (
 )
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 I8, I32, I64 = DTYPES["i8"], DTYPES["i32"], DTYPES["i64"]
 WHOLE = {"out_zero": 1, "table": ENTRIES}  # constants that are the same for all output channels

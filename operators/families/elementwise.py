@@ -29,7 +29,7 @@ from onedispatch.operators.interface.operator import Lowering, NodeSpec, Operato
 from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim, Operand, contiguous_strides
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 Array = np.ndarray[Any, Any]
 

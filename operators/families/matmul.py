@@ -59,7 +59,7 @@ from onedispatch.operators.scheduling.index_space import (
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 Array = np.ndarray[Any, Any]
 

@@ -17,7 +17,7 @@ from onedispatch.operators.families.convert import in_float32
 from onedispatch.operators.families.matmul_integer import ScaledBytes, emit_as_floats
 from onedispatch.operators.families.qlinear import BYTES, bytes_of
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 F, I64 = np.dtype(np.float32), np.dtype(np.int64)
 _X, _W, _BIAS, _X_SCALE, _W_SCALE, _MASK, _X_ZERO, _W_ZERO, _PAST = range(9)

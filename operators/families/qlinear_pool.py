@@ -29,7 +29,7 @@ from onedispatch.operators.families.qlinear import (
 from onedispatch.operators.families.quantise import Along, Dequantise, Quantise
 from onedispatch.operators.families.window import along_of, window
 from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorSpec, Unsupported
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 _WIDE = np.dtype(np.float32)
 

@@ -23,7 +23,7 @@ from onedispatch.operators.interface.operator import Lowering, NodeSpec, TensorS
 from onedispatch.operators.scheduling.index_space import OUTPUT, Access, Dim, Operand
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 Array = np.ndarray[Any, Any]
 Step = tuple[int, int, int]  # (a, den, start): output j of an axis is element floor(a*j/den) + start

@@ -29,7 +29,7 @@ from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.operators.scheduling.select import Selector, select
 from onedispatch.transactions import ArgKind, ArgMap, Device
 from onedispatch.transactions.base.errors import OperatorError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 __all__ = ["Alias", "Lowering", "NodeSpec", "Operator", "TensorSpec", "Unsupported"]
 

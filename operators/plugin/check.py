@@ -39,7 +39,7 @@ from onedispatch.operators.plugin.lowering import SCRATCH_ALIGN
 from onedispatch.operators.plugin.surroundings import reached
 from onedispatch.transactions.base.errors import KernelError
 from onedispatch.transactions.base.host import CHECK_SECONDS
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 if TYPE_CHECKING:
     from onedispatch.operators.plugin.plugin import PluginKernel

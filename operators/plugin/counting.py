@@ -18,7 +18,7 @@ import numpy as np
 from onedispatch.operators.declarations.dtypes import DTYPES, DType, dtype_of
 from onedispatch.operators.plugin.watchdog import watched
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.handlers import let_through
+from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.machine.device import vocabulary
 
 Array = np.ndarray[Any, Any]
@@ -203,6 +203,6 @@ def counted_work(call: Callable[[Callable[[Array], Array]], int], out: DType, de
             call, _SECONDS, lambda array: carrying(np.ones(array.shape, array.dtype), tally)
         )
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a body raises on ones: its work is not known
-        let_through(error)
+        reraise_from_handler(error)
         return None
     return math.fsum([tally.cycles(device)]) / members / _price("op", out, device)

@@ -33,7 +33,7 @@ from onedispatch.operators.declarations.kernel import (
 )
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions.base.errors import KernelError
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 from onedispatch.transactions.machine.device import device_names, vocabulary
 
 MAX_RANK = MAX_DIMS

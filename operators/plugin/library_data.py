@@ -25,7 +25,7 @@ from onedispatch.operators.plugin.declared import (
 )
 from onedispatch.operators.plugin.node import Made, Node
 from onedispatch.operators.plugin.refusals import refusal
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 OD_WHOLE = 255  # of onedispatch/plugin.h
 _BY_CODE = {row.code: row.name for row in DTYPES.values()}

@@ -30,7 +30,7 @@ from onedispatch.operators.scheduling.resources import resources
 from onedispatch.operators.scheduling.select import select
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import SolutionError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 SCRATCH_ALIGN = 64  # bytes: a vector register
 

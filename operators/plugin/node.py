@@ -32,7 +32,7 @@ from onedispatch.operators.plugin.declared import (
 from onedispatch.operators.plugin.refusals import refusal
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import KernelError
-from onedispatch.transactions.base.phrases import counted, nearest, span
+from onedispatch.transactions.base.text import counted, did_you_mean, span
 
 
 class Made(NamedTuple):
@@ -186,7 +186,9 @@ class Node:
                 f"{', '.join(known) or 'no attributes'}: its scalars, and what its methods read by n.attr"
             )
             given = repr(self._spec.attributes[unknown[0]])
-            remedy = nearest(unknown[0], known) or "leave it out, or declare it as a scalar of the kernel"
+            remedy = (
+                did_you_mean(unknown[0], known) or "leave it out, or declare it as a scalar of the kernel"
+            )
             raise self.refuse("parameter_invalid", f"attribute {unknown[0]!r}", given, accepted, remedy)
 
     def refuse(self, status: str, what: str, given: object, accepted: str, remedy: str = "") -> KernelError:

@@ -16,7 +16,7 @@ from onedispatch.operators.declarations.kernel import MAX_DIMS, WORK, KernelDecl
 from onedispatch.operators.declarations.params import MAX_DENOMINATOR, MAX_NUMERATOR
 from onedispatch.operators.plugin.declared import Declared, In, Interval, Placement, holds
 from onedispatch.operators.plugin.node import Node
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 
 MAX_MEMBERS = 2**31 - 1  # along an index dimension
 MAX_REACH = 2**31 - 1  # of an interval's start and end

@@ -14,7 +14,7 @@ import numpy as np
 
 from onedispatch.operators.declarations.kernel import Kernel
 from onedispatch.operators.plugin.refusals import refusal
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 
 class Listener(Protocol):

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from onedispatch.operators.plugin.refusals import refusal
-from onedispatch.transactions.base.boundary import blamed_on, source_of
+from onedispatch.transactions.base.boundary import attributed_to, source_of
 from onedispatch.transactions.base.errors import OneDispatchError
 from onedispatch.transactions.base.host import kernel_seconds
 
@@ -125,7 +125,7 @@ def asked(
 
     ``about`` says for what it runs, ``meant`` is what it may raise: what else goes wrong names both.
     """
-    with blamed_on(function, about, meant):
+    with attributed_to(function, about, meant):
         return watched(function, kernel_seconds(), *arguments, what=f"{about}, {source_of(function)}")
 
 

@@ -20,7 +20,7 @@ from onedispatch.operators.scheduling.index_space import IntArray, Operand
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.resources import resources
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 
 Array = np.ndarray[Any, Any]
 

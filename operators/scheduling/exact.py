@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from onedispatch.transactions.base.errors import SolutionError
-from onedispatch.transactions.base.signature import shown
+from onedispatch.transactions.base.signature import bounded_repr
 
 T = TypeVar("T")
 _Rule = Callable[[Any, str], Any]
@@ -42,7 +42,7 @@ def is_word(value: int) -> bool:
 
 
 def _wrong(where: str, given: Any, accepted: str) -> SolutionError:
-    return SolutionError(where, shown(given), accepted, "choose another solution for this problem")
+    return SolutionError(where, bounded_repr(given), accepted, "choose another solution for this problem")
 
 
 @cache

@@ -19,7 +19,7 @@ from onedispatch.operators.declarations.kernel import MAX_DIMS, WHOLE, FunctionT
 from onedispatch.operators.declarations.params import MAX_ALIGN, MAX_DENOMINATOR, MAX_NUMERATOR
 from onedispatch.operators.scheduling.index_space import Access, LoopNest, Operand
 from onedispatch.transactions.base.errors import OperatorError
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 
 
 def check_nest(nest: LoopNest) -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from onedispatch.operators.declarations.dtypes import DTYPES, DType
 from onedispatch.operators.scheduling.exact import WORD_BITS, is_word
 from onedispatch.transactions.base.errors import SolutionError
-from onedispatch.transactions.base.signature import shown
+from onedispatch.transactions.base.signature import bounded_repr
 
 T = TypeVar("T")
 _REMEDY = "read what to_data() wrote, of this version"
@@ -74,7 +74,7 @@ def _reader(kind: Any) -> _Reader:
 
 
 def _wrong(where: str, given: Any, accepted: str) -> SolutionError:
-    return SolutionError(where, shown(given), accepted, _REMEDY)
+    return SolutionError(where, bounded_repr(given), accepted, _REMEDY)
 
 
 def _scalar(kind: type, data: Any, where: str) -> Any:

@@ -22,7 +22,7 @@ from onedispatch.operators.declarations.params import PARAM_LOCKS, SUPER_KERNEL_
 from onedispatch.operators.scheduling.index_space import IntArray
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import DeviceError
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 from onedispatch.transactions.machine import registers as reg
 
 ROW_LANES = 4  # of in0 upwards, and of results downwards

@@ -33,7 +33,7 @@ from onedispatch.operators.scheduling.resources import ROW_LANES, Resources, res
 from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import OperatorError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.machine import registers as reg
 
 MAX_PANEL_WORDS = reg.MEM.bd_field["length"].maximum

@@ -20,7 +20,7 @@ from onedispatch.operators.scheduling.search import search
 from onedispatch.operators.scheduling.solution import Solution
 from onedispatch.operators.scheduling.solution_rules import check_solution
 from onedispatch.transactions import Device
-from onedispatch.transactions.base.boundary import blamed_on, told
+from onedispatch.transactions.base.boundary import attributed_to, error_line
 from onedispatch.transactions.base.errors import SolutionError
 
 SOLUTIONS_KEPT = 4096
@@ -79,10 +79,10 @@ def select(nest: Nest, device: Device, selector: Selector = SEARCH) -> Schedule:
 def _answer(selector: Selector, problem: Problem, device: Device, name: str) -> object:
     """What the selector answers. Raises ``SolutionError`` where it has no entry for the problem."""
     try:
-        with blamed_on(type(selector), f"a {name}", (Unsupported, LookupError)):
+        with attributed_to(type(selector), f"a {name}", (Unsupported, LookupError)):
             found: object = selector.select(problem, device)
     except LookupError as error:
-        given, remedy = f"no entry ({told(error)})", "add an entry for this problem"
+        given, remedy = f"no entry ({error_line(error)})", "add an entry for this problem"
         raise SolutionError(f"{name}, answer", given, "a Solution", remedy) from error
     return found
 

@@ -11,8 +11,8 @@ from onedispatch.operators.scheduling.candidates import beside_slots, covered, s
 from onedispatch.operators.scheduling.index_space import Dim
 from onedispatch.operators.scheduling.schedule import Schedule
 from onedispatch.transactions.base.errors import SolutionError
-from onedispatch.transactions.base.phrases import counted, span
-from onedispatch.transactions.base.signature import shown
+from onedispatch.transactions.base.signature import bounded_repr
+from onedispatch.transactions.base.text import counted, span
 
 
 def check_solution(schedule: Schedule) -> None:
@@ -29,7 +29,7 @@ def check_solution(schedule: Schedule) -> None:
 
 def _error(schedule: Schedule, part: str, given: object, accepted: str) -> SolutionError:
     where = f"solution for {schedule.nest.kernel.name} on {schedule.device.name}, {part}"
-    return SolutionError(where, shown(given), accepted, "choose another solution for this problem")
+    return SolutionError(where, bounded_repr(given), accepted, "choose another solution for this problem")
 
 
 def _check_tiles(schedule: Schedule) -> None:

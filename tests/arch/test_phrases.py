@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onedispatch.transactions.base import errors
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 
 FOLDERS = ("dispatch", "operators", "transactions", "models")
 NOUNS = (

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import onedispatch as od
 from onedispatch.dispatch.cli.commands import app
-from onedispatch.transactions.base.files import keeping_what_is_read
+from onedispatch.transactions.base.files import protecting_files
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 
@@ -108,7 +108,7 @@ def digests() -> dict[str, str]:
 
 def ended(*given: str) -> Any:
     """Runs a command as the console script does; what it raises is ours."""
-    with keeping_what_is_read():
+    with protecting_files():
         result = CliRunner().invoke(app, list(given))
     fine = result.exception is None or isinstance(result.exception, od.OneDispatchError | SystemExit)
     assert fine and not isinstance(result.exception, od.InternalError), (given, repr(result.exception))

@@ -28,7 +28,7 @@ from onedispatch.transactions.analysis.validation import (
     Severity,
 )
 from onedispatch.transactions.base.errors import TransactionError
-from onedispatch.transactions.base.phrases import condition, counted, span
+from onedispatch.transactions.base.text import counted, lock_condition, span
 from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.format.decode import decode
 from onedispatch.transactions.machine import registers
@@ -560,7 +560,7 @@ class _Flow:
                 kept = f"at {low}" if low == high else f"within {span(low, high)}"
                 self._say(
                     FindingKind.LOCK, _ERROR if sure and wanted > high else _WARNING, op,
-                    f"{who} waits for {_name(tile)} lock {lock} {condition(value)}; "
+                    f"{who} waits for {_name(tile)} lock {lock} {lock_condition(value)}; "
                     f"what is done here keeps it {kept}",
                 )  # fmt: skip
 

@@ -18,7 +18,7 @@ from typing import Any
 from onedispatch.transactions.analysis import explain
 from onedispatch.transactions.analysis.effects import DIRECTIONS, Pushed
 from onedispatch.transactions.analysis.explain import Explanation
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.format.binary import OperationView, TransactionBinary
 from onedispatch.transactions.machine import bd, registers
 from onedispatch.transactions.text import listing

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from onedispatch.transactions.analysis.streams import Delivered, Streams, Written
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.machine import bd, registers

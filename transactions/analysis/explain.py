@@ -22,7 +22,7 @@ from onedispatch.transactions.analysis.effects import BdUse, Pushed, Tile
 from onedispatch.transactions.analysis.order import Order
 from onedispatch.transactions.analysis.steps import Step, Steps, folded
 from onedispatch.transactions.base.errors import InputError
-from onedispatch.transactions.base.phrases import KIND_NAMES, condition, counted, short_bytes
+from onedispatch.transactions.base.text import KIND_NAMES, counted, lock_condition, short_bytes
 from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.machine import registers
@@ -274,7 +274,7 @@ def _locks(kind: str, words: tuple[int, ...]) -> str:
     parts = []
     if values["acquire_enable"]:
         lock, value = values["acquire_lock"], values["acquire_value"]
-        parts.append(f"after {_lock_text(kind, lock)} {condition(value)}")
+        parts.append(f"after {_lock_text(kind, lock)} {lock_condition(value)}")
     if values["release_value"]:
         parts.append(f"then {_lock_text(kind, values['release_lock'])} {values['release_value']:+d}")
     if values["enable_packet"]:
@@ -441,7 +441,7 @@ class _Collector:
 
     def _lock_wait(self, event: effects.LockWait) -> None:
         kind = KIND_NAMES[self.tile(event.tile).kind]
-        done = f"to be {condition(event.value)}" if event.acquire else f"released by {event.value}"
+        done = f"to be {lock_condition(event.value)}" if event.acquire else f"released by {event.value}"
         self._wait(event.op, event.tile, f"{kind} lock {event.lock} {done}")
 
     def _reset(self, event: effects.Reset) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from html import escape
 
 from onedispatch.transactions.analysis.explain import Explanation, TileUse
-from onedispatch.transactions.base.phrases import counted, short_bytes
+from onedispatch.transactions.base.text import counted, short_bytes
 
 _WIDTH, _HEIGHT, _GAP, _LEFT, _TOP = 132, 78, 14, 44, 66
 _COLOURS = {"shim": "#dbe9f6", "mem": "#e2f0d9", "core": "#fdf0d5"}

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from onedispatch.transactions.analysis import effects
-from onedispatch.transactions.base.phrases import KIND_NAMES, counted
+from onedispatch.transactions.base.text import KIND_NAMES, counted
 from onedispatch.transactions.machine import registers
 from onedispatch.transactions.text import listing
 

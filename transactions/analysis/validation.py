@@ -15,7 +15,7 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.format.decode import native

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every layer stands on: errors, words for messages, checked borders, writing files."""
+"""What every layer uses: errors, message texts, the API boundary, file access."""

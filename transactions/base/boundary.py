@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The border of the package: whatever goes wrong inside leaves it as a ``OneDispatchError``.
+"""The API boundary: every failure leaves the package as a ``OneDispatchError``.
 
-``public`` marks a function that users call. Errors of the package pass through it unchanged;
-anything else is a mistake of ours and becomes an ``InternalError`` that says where, with what was
-raised as its cause. ``blamed_on`` does the same around code of others (operators, mapping
-functions), which it names. KeyboardInterrupt and SystemExit are no errors and pass, and so does
-whatever a signal handler of the caller raises.
+``public`` wraps a function that users call. Errors of the package pass through it unchanged;
+any other exception is a defect of this package and becomes an ``InternalError`` with a location and
+the original exception as its cause. ``attributed_to`` does the same around plug-in code (operators,
+mapping functions) and names that code. KeyboardInterrupt, SystemExit and exceptions raised by the
+caller's signal handlers pass unchanged.
 
-Nothing is caught anywhere else to make it typed: a stage raises what it means.
+No other code converts exceptions: each stage raises the typed error it means.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from typing import Any, ParamSpec, TypeVar
 
 from onedispatch.transactions.base import signature
 from onedispatch.transactions.base.errors import InputError, InternalError, OneDispatchError, ResourceError
-from onedispatch.transactions.base.handlers import let_through
+from onedispatch.transactions.base.handlers import reraise_from_handler
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _REPORT = "This is a mistake of OneDispatch: please report it, with the traceback and the model"
-_PLUGIN_REPORT = "Whoever wrote that function can mend it; the traceback says what it did"
+_PLUGIN_REPORT = "The author of that function can fix it; the traceback shows what it did"
 _LONGEST = 500  # characters of a foreign error's text
 _PACKAGE = Path(__file__).parents[2]  # as the code objects name it: links are not followed
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """``function``, raising nothing but ``OneDispatchError``.
+    """Returns ``function`` wrapped so that it raises only ``OneDispatchError``.
 
-    Errors that are not typed yet become an ``InputError`` where an argument is not what the
-    signature says, a ``ResourceError`` where memory or recursion run out, or else an
-    ``InternalError``. Nothing is checked while all goes well.
+    Other exceptions become an ``InputError`` where an argument does not match the signature, a
+    ``ResourceError`` where memory or the stack is exhausted, or else an ``InternalError``. A call that
+    succeeds costs no checks.
     """
     name = function.__qualname__
 
@@ -47,28 +47,28 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            let_through(error)
+            reraise_from_handler(error)
             if isinstance(error, OneDispatchError):
                 raise
-            blame_argument(name, error, (*args, *kwargs.values()))
-            misfit = signature.misfit(function, args, kwargs)
+            raise_for_argument(name, error, (*args, *kwargs.values()))
+            misfit = signature.first_mismatch(function, args, kwargs)
             if misfit is not None:
                 given, accepted = misfit
                 raise InputError(name, given, accepted) from error
-            raise typed(name, error) from error
+            raise typed_error(name, error) from error
 
     return call
 
 
 @contextmanager
-def blamed_on(
+def attributed_to(
     function: Callable[..., Any],
     about: str,
     meant: type[Exception] | tuple[type[Exception], ...] = OneDispatchError,
 ) -> Iterator[None]:
-    """Names ``function`` and its file for what goes wrong within; ``about`` says for what it ran.
+    """Attributes exceptions of the block to ``function`` and its file; ``about`` names the node or step.
 
-    ``meant`` is what the function may raise by its contract, and passes.
+    ``meant`` lists the exceptions that the function may raise by its contract; they pass.
     """
     try:
         yield
@@ -77,30 +77,30 @@ def blamed_on(
     except meant:
         raise
     except (MemoryError, RecursionError) as error:
-        raise typed(about, error) from error
+        raise typed_error(about, error) from error
     except Exception as error:
-        raise broken(function, about, told(error)) from error
+        raise plugin_failure(function, about, error_line(error)) from error
 
 
-def broken(function: Callable[..., Any], about: str, given: str) -> InternalError:
-    """A mistake in code that brought itself along: an operator, a mapping function."""
+def plugin_failure(function: Callable[..., Any], about: str, given: str) -> InternalError:
+    """Returns the error for a defect in plug-in code: an operator or a mapping function."""
     return InternalError(f"{about}, {source_of(function)}", given, "", _PLUGIN_REPORT)
 
 
-def typed(where: str, error: Exception) -> OneDispatchError:
-    """What stands for ``error`` outside; the caller raises it ``from error``."""
+def typed_error(where: str, error: Exception) -> OneDispatchError:
+    """Returns the typed equivalent of ``error``; the caller raises it ``from error``."""
     if isinstance(error, MemoryError):
         return ResourceError(
             where, "a need for more memory than there is", "", f"use smaller tensors{_detail(error)}"
         )
     if isinstance(error, RecursionError):
         return ResourceError(where, "a model or value nested too deeply", "", "flatten it")
-    return InternalError(f"{where}{_line(error.__traceback__)}", told(error), "", _REPORT)
+    return InternalError(f"{where}{_line(error.__traceback__)}", error_line(error), "", _REPORT)
 
 
-def blame_argument(where: str, error: Exception, given: Iterable[Any]) -> None:
-    """Raises an ``InputError`` where ``error`` comes from ``__fspath__``, ``__array__`` or another special
-    method of an argument, or of an item of one."""
+def raise_for_argument(where: str, error: Exception, given: Iterable[Any]) -> None:
+    """Raises an ``InputError`` if ``error`` comes from ``__fspath__``, ``__array__`` or another special
+    method of an argument or of a container item."""
     arguments = [one for value in given for one in (value, *_items(value))]
     trace = error.__traceback__
     while trace is not None:
@@ -111,27 +111,27 @@ def blame_argument(where: str, error: Exception, given: Iterable[Any]) -> None:
         ours = Path(code.co_filename).is_relative_to(_PACKAGE)
         if not ours and getattr(method, "__code__", None) is code and any(own is one for one in arguments):
             called = f"{type(own).__name__}.{code.co_name}"
-            text = f"a {type(own).__name__} whose {code.co_name} raises {told(error)}"
-            raise InputError(where, text, "an object that works", f"mend {called}") from error
+            text = f"a {type(own).__name__} whose {code.co_name} raises {error_line(error)}"
+            raise InputError(where, text, "an object that works", f"fix {called}") from error
         trace = trace.tb_next
 
 
 def _items(value: Any) -> Iterable[Any]:
-    """What a built-in container holds; others would run their own code again."""
+    """Returns the items of a built-in container; iterating over any other would run foreign code again."""
     if type(value) is dict:
         return value.values()
     return value if type(value) in (list, tuple) else ()
 
 
-def told(error: BaseException) -> str:
-    """A foreign error in one bounded line."""
+def error_line(error: BaseException) -> str:
+    """Returns a foreign exception as one line of bounded length."""
     text = " ".join((error.statement() if isinstance(error, OneDispatchError) else str(error)).split())
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """``name (file:line)`` of a function or class, as far as Python knows it."""
+    """Returns ``name (file:line)`` of a function or class, as far as Python knows it."""
     name = getattr(function, "__qualname__", repr(function))
     target = inspect.unwrap(function)
     try:
@@ -143,9 +143,9 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 def guarded(cls: type[R]) -> type[R]:
-    """``cls`` with every public method of its own made ``public``, in place.
+    """Wraps every public method that ``cls`` itself defines in ``public``, in place, and returns ``cls``.
 
-    Classes of C++ are taken too: their bindings raise TypeError for what they cannot convert.
+    C++ classes are supported too: their bindings raise TypeError for values they cannot convert.
     """
     for name, member in list(vars(cls).items()):
         if name.startswith("_") and name not in ("__init__", "__call__"):
@@ -155,7 +155,7 @@ def guarded(cls: type[R]) -> type[R]:
         elif isinstance(member, classmethod):
             setattr(cls, name, classmethod(public(member.__func__)))
         elif type(cls) is not type and isinstance(member, property) and member.fget is not None:
-            setattr(cls, name, property(_native(member.fget, cls, name)))  # none of C++ can be set
+            setattr(cls, name, property(_native(member.fget, cls, name)))  # C++ properties are read-only
         elif type(cls) is not type and callable(member) and not isinstance(member, type):
             setattr(cls, name, _native(member, cls, name))
     return cls
@@ -169,17 +169,17 @@ def _native(function: Callable[..., Any], cls: type, name: str) -> Callable[...,
         try:
             return function(self, *args, **kwargs)
         except Exception as error:
-            let_through(error)
+            reraise_from_handler(error)
             if isinstance(error, OneDispatchError):
                 raise
-            blame_argument(called, error, (*args, *kwargs.values()))
+            raise_for_argument(called, error, (*args, *kwargs.values()))
             if not isinstance(error, TypeError | OverflowError | ValueError | BufferError):
-                raise typed(called, error) from error
-            given = [signature.shown(value) for value in args]
-            given += [f"{key}={signature.shown(value)}" for key, value in kwargs.items()]
+                raise typed_error(called, error) from error
+            given = [signature.bounded_repr(value) for value in args]
+            given += [f"{key}={signature.bounded_repr(value)}" for key, value in kwargs.items()]
             accepted = (function.__doc__ or "").strip().splitlines()
             raise InputError(
-                called, f"({', '.join(given)})", accepted[0] if accepted else told(error), _hint(error)
+                called, f"({', '.join(given)})", accepted[0] if accepted else error_line(error), _hint(error)
             ) from error
 
     return call
@@ -187,11 +187,11 @@ def _native(function: Callable[..., Any], cls: type, name: str) -> Callable[...,
 
 def _hint(error: Exception) -> str:
     text = str(error)
-    return "" if "incompatible" in text else told(error)
+    return "" if "incompatible" in text else error_line(error)
 
 
 def _line(trace: TracebackType | None) -> str:
-    """The innermost line of this package."""
+    """Returns the innermost line of this package in ``trace``."""
     found = ""
     while trace is not None:
         code = trace.tb_frame.f_code

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The exception tree of all layers.
 
-``OneDispatchError`` is the root. Every error says four things: where it happened, what was
-given, what is accepted, and what to do. Later layers import from here, so that one
-``except onedispatch.OneDispatchError`` catches whatever the package raises on purpose.
+``OneDispatchError`` is the root. Every error states where it happened, what was given, what is
+accepted, and the remedy. All layers import from here, so one ``except onedispatch.OneDispatchError``
+catches every error that the package raises on purpose.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class OneDispatchError(Exception):
     """Root of the tree.
 
     Args:
-        where: the thing that was being done, named so that the reader can find it.
-        given: what was found there.
-        accepted: what would have been right.
+        where: the operation or object that failed, named so that the reader can find it.
+        given: the value that was found there.
+        accepted: the values that are valid.
         remedy: what the reader can do about it.
     """
 
@@ -30,7 +30,7 @@ class OneDispatchError(Exception):
         self.remedy = remedy
 
     def place(self) -> str:
-        """Where it happened, with the coordinates that the subclass knows."""
+        """Returns where it happened, with the coordinates that the subclass knows."""
         return self.where
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class OneDispatchError(Exception):
 
 
 def statement_of(error: BaseException) -> str:
-    """Returns what an error of any class says, as part of another one's text."""
+    """Returns the text of any exception as one clause for another error's text."""
     return error.statement() if isinstance(error, OneDispatchError) else str(error) or type(error).__name__
 
 
@@ -67,11 +67,11 @@ def _rebuild(cls: type[OneDispatchError], args: tuple[str, ...], state: dict[str
 
 
 class ModelError(OneDispatchError):
-    """The model itself is broken: not ONNX, a missing initializer, a type that cannot be."""
+    """The model is invalid: not ONNX, a missing initializer, an impossible type."""
 
 
 class UnsupportedModelError(OneDispatchError):
-    """The model is sound, but some nodes do not map onto the device.
+    """The model is valid, but some nodes do not map onto the device.
 
     ``nodes`` holds one line per node that does not map, each with its reason.
     """
@@ -96,7 +96,7 @@ class UnsupportedModelError(OneDispatchError):
 
 
 class UnknownOperatorError(ModelError, UnsupportedModelError):
-    """The model has operators of domains that nobody knows: neither ONNX, nor the host, nor a plug-in.
+    """The model has operators of unknown domains: neither ONNX, nor the host, nor a plug-in defines them.
 
     ``nodes`` holds one line for each.
     """
@@ -107,13 +107,13 @@ class InputError(OneDispatchError):
 
 
 class OperatorError(OneDispatchError):
-    """A device operator is declared wrongly: a loop nest whose kernel would compute something else."""
+    """A device operator's declaration is wrong: its loop nest does not match what its kernel computes."""
 
 
 class SolutionError(OneDispatchError):
     """A solution does not fit its problem, or a problem or solution cannot be read.
 
-    ``would_fit`` is a solution that does, as data, where one is known.
+    ``would_fit`` is a valid solution, as data, where one is known.
     """
 
     def __init__(
@@ -130,17 +130,17 @@ class SolutionError(OneDispatchError):
 
 
 class DeviceError(OneDispatchError):
-    """No such device, or it was used in a way that it does not allow."""
+    """The device does not exist, its description is invalid, or it does not support the request."""
 
 
 class KernelError(OneDispatchError):
-    """A kernel from outside, a library of them, or a node that one runs, is refused or fails.
+    """A custom kernel, a kernel library, or a node that a custom kernel runs is refused or fails.
 
-    There is one class for each status of ``operators/declarations/statuses.py`` below this one; ``except
+    One subclass exists for each status of ``operators/declarations/statuses.py``; ``except
     onedispatch.KernelError`` catches them all.
 
-    ``status`` is the code of ``onedispatch/kernel.h``; ``node`` names the node of the model, "" where it is
-    about none; ``expected`` (what ``accepted`` says) and ``given`` are the two sides that differ.
+    ``status`` is the code of ``onedispatch/kernel.h``; ``node`` names the node of the model, "" if no node
+    is concerned; ``expected`` (an alias of ``accepted``) and ``given`` are the two sides that differ.
     """
 
     status: int = -3
@@ -167,19 +167,19 @@ class KernelError(OneDispatchError):
 
 
 class KernelLibraryError(KernelError):
-    """A kernel library, or a kernel, is refused: another version, nothing there, a name taken."""
+    """A kernel library or a kernel is refused: wrong version, no kernels, or a name that is taken."""
 
 
 class CompiledModelError(OneDispatchError):
-    """A saved model or xclbin cannot be read: foreign, damaged, or of another version."""
+    """A saved model or xclbin cannot be read: another format, damaged, or another version."""
 
 
 class ResourceError(OneDispatchError):
-    """The machine cannot give what was asked for: memory, or depth of the interpreter's stack."""
+    """The machine lacks a resource: memory, or depth of the interpreter's stack."""
 
 
 class InternalError(OneDispatchError):
-    """A mistake of OneDispatch or of a plug-in; what was raised there is ``__cause__``.
+    """A defect of OneDispatch or of a plug-in; ``__cause__`` is the original exception.
 
     ``where`` names the public call, or the plug-in's function with its node, and the line.
     """
@@ -193,7 +193,7 @@ class InternalError(OneDispatchError):
 
 
 class _AtOperation(OneDispatchError):
-    """Shared by the errors that point into a transaction."""
+    """Base of the errors that point into a transaction."""
 
     def __init__(
         self,
@@ -226,9 +226,9 @@ class TransactionError(_AtOperation):
 
 
 class SimulationError(_AtOperation):
-    """A transaction cannot be run: deadlock, bad address, unrouted stream and the like.
+    """A transaction cannot run: deadlock, bad address, unrouted stream and the like.
 
-    ``tile`` ("column 2 row 1") and ``register`` (its name) are set where they are known.
+    ``tile`` ("column 2 row 1") and ``register`` (its name) are set if known.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one way in which this project reads and writes files.
+"""Reading and writing files: all file access of this project goes through here.
 
-What is read is a regular file, or a pipe that is open already (/dev/stdin, ``<(command)``), and has an end: a
-device may never end, and a named pipe may wait for a writer that never comes.
+Reading takes a regular file or an already open pipe (/dev/stdin, ``<(command)``). Devices and named pipes are
+refused: a device may never end, and a named pipe may wait for a writer that never comes.
 
-What is written is written whole or not at all, and stays what it was. A regular file is written beside its
-target under a name of its own and then renamed over it, so a reader, a second writer or a failure never
-meets half of one; of several writers the last one wins.
+Writing is atomic and keeps the kind of file. A regular file is written to a temporary file in the same folder
+and then renamed over its target, so a reader, a second writer or a failure never sees half a file; of several
+writers the last one wins.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from onedispatch.transactions.base.errors import InputError, OneDispatchError
-from onedispatch.transactions.base.handlers import let_through
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.handlers import reraise_from_handler
+from onedispatch.transactions.base.text import counted
 
 MOST_READ = (1 << 31) - 1  # bytes: protobuf takes no larger model
-_PIECE = 1 << 26  # bytes between two syncs; none of them keeps an interrupt waiting for long
+_PIECE = 1 << 26  # bytes between two syncs: a sync delays interrupts, so no sync may be long
 _MOST_LINKS = 40  # as Linux follows
 _PARTIAL = re.compile(r"\.[0-9a-f]{16}\.partial")
-_STALE = 60.0  # seconds after which a temporary file without a lock has nobody who is about to take it
+_STALE = 60.0  # seconds after which an unlocked temporary file is abandoned: no writer is about to lock it
 _CLOSED_FOLDER = (errno.EACCES, errno.EPERM, errno.EROFS)
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -48,13 +48,13 @@ FilePath = str | os.PathLike[str]
 Bytes = bytes | bytearray | memoryview
 
 
-# (device, inode) of what was read and written where it matters: in a command, which ends with what it wrote.
+# (device, inode) of the files that the current command has read or written; None outside of a command.
 _read: ContextVar[set[tuple[int, int]] | None] = ContextVar("read", default=None)
 
 
 @contextlib.contextmanager
-def keeping_what_is_read() -> Iterator[None]:
-    """In the block no file is overwritten that was read or written in it, whatever names it has."""
+def protecting_files() -> Iterator[None]:
+    """Refuses, within the block, to overwrite a file that the block has read or written, under any name."""
     before = _read.set(set())
     try:
         yield
@@ -62,16 +62,16 @@ def keeping_what_is_read() -> Iterator[None]:
         _read.reset(before)
 
 
-def note_read(status: os.stat_result) -> None:
-    """For files that are read otherwise than by ``reading``."""
+def record_read(status: os.stat_result) -> None:
+    """Records a file that was read without ``reading``, for ``protecting_files``."""
     known = _read.get()
     if known is not None and stat.S_ISREG(status.st_mode):
         known.add((status.st_dev, status.st_ino))
 
 
 def check_target(path: FilePath, error: type[OneDispatchError] = InputError) -> None:
-    """Raises ``error`` where ``path`` names a file that must be kept; see ``keeping_what_is_read``."""
-    known, status = _read.get(), _status(_name_of(path, error))
+    """Raises ``error`` if ``path`` names a protected file; see ``protecting_files``."""
+    known, status = _read.get(), _status(_path_name(path, error))
     if known and status is not None and (status.st_dev, status.st_ino) in known:
         given = "a file that this command read or wrote already"
         raise error(os.fsdecode(os.fspath(path)), given, "another file", "name another file to write")
@@ -83,10 +83,10 @@ def read_file(
     accepted: str = "a file that can be read",
     most: int = MOST_READ,
 ) -> bytes:
-    """The bytes of a file, ``most`` at most.
+    """Returns the bytes of a file, ``most`` at most.
 
     Raises:
-        error: (a class of ``errors``) it cannot be read, is no file, or is larger.
+        error: (a class of ``errors``) the file cannot be read, is no regular file, or is larger.
     """
     with reading(path, error, accepted) as file:
         size, pieces = os.fstat(file.fileno()).st_size, list[bytes]()
@@ -103,30 +103,30 @@ def read_file(
 def reading(
     path: FilePath, error: type[OneDispatchError] = InputError, accepted: str = "a file that can be read"
 ) -> Iterator[BinaryIO]:
-    """The file, open: a regular one, or a pipe that is open already. Raises like ``read_file``."""
-    name = _name_of(path, error, "a file to read")
+    """Opens a regular file or an already open pipe for reading. Raises like ``read_file``."""
+    name = _path_name(path, error, "a file to read")
     try:
-        with open(name, "rb", opener=_at_once) as file:
+        with open(name, "rb", opener=_open_nonblocking) as file:
             mode = os.fstat(file.fileno()).st_mode
             if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and _file_of(name) is None):
                 raise error(name, _KINDS.get(stat.S_IFMT(mode), "no file"), accepted)
             os.set_blocking(file.fileno(), True)
-            note_read(os.fstat(file.fileno()))
+            record_read(os.fstat(file.fileno()))
             yield file
     except OSError as reason:
-        let_through(reason)
+        reraise_from_handler(reason)
         raise error(name, reason.strerror or str(reason), accepted) from reason
 
 
-def _at_once(name: str, flags: int) -> int:
-    """Opens without waiting for somebody who writes."""
+def _open_nonblocking(name: str, flags: int) -> int:
+    """Opens without waiting for a writer of a named pipe."""
     return os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def write_file(
     path: FilePath, pieces: Bytes | Iterable[Bytes], error: type[OneDispatchError] = InputError
 ) -> None:
-    """Writes ``pieces``, one after the other, as the content of ``path``; see ``writing``."""
+    """Writes ``pieces``, concatenated, as the content of ``path``; see ``writing``."""
     with writing(path, error) as file:
         for piece in [pieces] if isinstance(pieces, Bytes) else pieces:
             view = memoryview(piece).cast("B")
@@ -138,20 +138,19 @@ def write_file(
 
 @contextlib.contextmanager
 def writing(path: FilePath, error: type[OneDispatchError] = InputError) -> Iterator[BinaryIO]:
-    """A binary file whose content becomes that of ``path`` when the block ends well.
+    """Yields a binary file whose content replaces that of ``path`` when the block succeeds.
 
-    - A file that is there keeps its mode and its owner; a new one gets what the umask leaves.
-    - Of a symbolic link the target is written, and the link stays.
-    - What is no regular file (a device, a pipe, /dev/stdout) is written straight.
-    - So is a file in a folder that takes no new files, or whose owner cannot be kept: in place,
-      and a failure then leaves what has been written.
-    - Whatever ends the block early, an interrupt included, leaves neither the temporary file nor a
-      change of the old one.
+    - An existing file keeps its mode and owner; a new one gets its mode from the umask.
+    - For a symbolic link the target is written; the link stays.
+    - A file that is not regular (a device, a pipe, /dev/stdout) is written directly.
+    - A file in a folder that takes no new files, or whose owner cannot be kept, is written in place;
+      a failure then leaves a partial file.
+    - If the block ends early, by an interrupt too, the old file is unchanged and no temporary file stays.
 
     Raises:
-        error: (a class of ``errors``) the path is none, or nothing can be written there.
+        error: (a class of ``errors``) the path is invalid, or cannot be written.
     """
-    name = _name_of(path, error)
+    name = _path_name(path, error)
     try:
         check_target(name, error)
         old, target = _status(name), _file_of(name)
@@ -159,16 +158,16 @@ def writing(path: FilePath, error: type[OneDispatchError] = InputError) -> Itera
             with open(name, "wb") as file:
                 yield file
             return
-        if old is not None:  # only asks whether it may be written: rename() does not
+        if old is not None:  # tests the permission to write, which rename() does not check
             os.close(os.open(target, os.O_WRONLY | os.O_CLOEXEC))
         with _replacing(target, old) as file:
             yield file
-        note_read(os.stat(target))
+        record_read(os.stat(target))
     except OSError as reason:
         raise error(name, reason.strerror or str(reason), _ACCEPTED) from reason
 
 
-def _name_of(path: FilePath, error: type[OneDispatchError], where: str = "a file to write") -> str:
+def _path_name(path: FilePath, error: type[OneDispatchError], where: str = "a file to write") -> str:
     try:
         name = os.fsdecode(os.fspath(path))
     except TypeError:
@@ -193,33 +192,33 @@ def _link_status(name: str) -> os.stat_result | None:
 
 
 def is_regular(path: FilePath) -> bool:
-    """Whether there is a regular file behind the path; False for what is no path too."""
+    """True if the path leads to a regular file; False for an invalid path too."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except (OSError, ValueError) as reason:
-        let_through(reason)
+        reraise_from_handler(reason)
         return False
 
 
 def real_path(path: FilePath, error: type[OneDispatchError] = InputError) -> str:
-    """The path behind all symbolic links; that of a process's open file (/dev/stdin) as it is.
+    """Returns the path with all symbolic links resolved; an open file's path (/dev/stdin) is unchanged.
 
-    Raises ``error`` where a folder on the way does not exist.
+    Raises ``error`` if a parent folder does not exist.
     """
-    name = _name_of(path, error, "a file")
+    name = _path_name(path, error, "a file")
     try:
         return _file_of(name) or name
     except OSError as reason:
-        let_through(reason)
+        reraise_from_handler(reason)
         raise error(name, reason.strerror or str(reason), "a file in a folder that exists") from reason
 
 
 def _file_of(name: str) -> str | None:
-    """The path of the file that ``name`` leads to, which need not exist, behind all symbolic links.
+    """Returns ``name`` with all symbolic links resolved; the file itself need not exist.
 
-    None where it is one of the open files of a process, as /dev/stdout and /dev/fd/3 are: behind such a
-    name a rename would put another file at the place of the open one. Raises ``OSError`` where a folder on
-    the way does not exist. (``os.path.realpath`` without ``strict`` drops what a signal handler raises.)
+    Returns None for a process's open file, such as /dev/stdout or /dev/fd/3: a rename to such a path would
+    replace the open file. Raises ``OSError`` if a parent folder does not exist. (``os.path.realpath`` without
+    ``strict`` swallows exceptions of signal handlers.)
     """
     for _ in range(_MOST_LINKS):
         folder = os.path.realpath(os.path.dirname(name) or ".", strict=True)
@@ -237,45 +236,47 @@ def _file_of(name: str) -> str | None:
 def _replacing(target: str, old: os.stat_result | None) -> Iterator[BinaryIO]:
     folder = os.path.dirname(target)
     _remove_stale(folder)
-    # A short name: that of the target may be as long as names can be.
+    # A short name: the target's name may already have the maximum length.
     partial = os.path.join(folder, f".{secrets.token_hex(8)}.partial")
     try:
-        file = _beside(partial, old)
+        file = _open_partial(partial, old)
         with file or open(target, "wb") as out:
             yield out
             _sync(out)
             if file is not None and _link_status(partial) is None:
-                _name(out, partial)
+                _link_partial(out, partial)
         if file is not None:
-            _move(partial, target)
+            _replace_file(partial, target)
     except BaseException:
         Path(partial).unlink(missing_ok=True)
         raise
 
 
-def _beside(partial: str, old: os.stat_result | None) -> BinaryIO | None:
-    """The temporary file, or None where ``old`` can only be written in place."""
+def _open_partial(partial: str, old: os.stat_result | None) -> BinaryIO | None:
+    """Opens the temporary file; None if ``old`` can only be written in place."""
     try:
         number = _unnamed(os.path.dirname(partial))
         if number is None:
             number = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody has it: it is not stale
+            fcntl.flock(
+                number, fcntl.LOCK_EX | fcntl.LOCK_NB
+            )  # the lock tells _remove_stale that it is in use
     except OSError as reason:
         if old is None or reason.errno not in _CLOSED_FOLDER:
             raise
         return None
     file: BinaryIO = os.fdopen(number, "wb")
     try:
-        _make_alike(number, old)
-    except PermissionError:  # somebody else's file that this user may write
+        _copy_owner_and_mode(number, old)
+    except PermissionError:  # another user owns the file, and this user may write it
         file.close()
         Path(partial).unlink(missing_ok=True)
         return None
     return file
 
 
-def _make_alike(number: int, old: os.stat_result | None) -> None:
-    """Owner and mode of the file that it takes the place of."""
+def _copy_owner_and_mode(number: int, old: os.stat_result | None) -> None:
+    """Sets owner and mode to those of the file that is replaced."""
     if old is None:
         return
     mine = os.stat(number)
@@ -285,7 +286,7 @@ def _make_alike(number: int, old: os.stat_result | None) -> None:
 
 
 def _unnamed(folder: str) -> int | None:
-    """A file without a name, which ends with this process however that ends; None where there are none."""
+    """Opens an unnamed file, which the system removes when this process ends; None if unsupported."""
     if not hasattr(os, "O_TMPFILE") or _status("/proc/self/fd") is None:
         return None
     try:
@@ -296,22 +297,22 @@ def _unnamed(folder: str) -> int | None:
         return None
 
 
-def _name(file: BinaryIO, partial: str) -> None:
-    """Gives a file without a name one: for a moment, since only a rename replaces another file."""
+def _link_partial(file: BinaryIO, partial: str) -> None:
+    """Links an unnamed file to the temporary name ``partial``: only a rename can replace another file."""
     number = file.fileno()
     try:
         os.link(f"/proc/self/fd/{number}", partial, src_dir_fd=number, follow_symlinks=True)
-    except OSError as reason:  # as some file systems of containers
-        let_through(reason)
+    except OSError as reason:  # some container file systems cannot link an unnamed file
+        reraise_from_handler(reason)
         os.lseek(number, 0, os.SEEK_SET)
         with open(number, "rb", closefd=False) as made, open(partial, "xb") as out:
-            _make_alike(out.fileno(), os.stat(number))
+            _copy_owner_and_mode(out.fileno(), os.stat(number))
             shutil.copyfileobj(made, out)
             _sync(out)
 
 
 def _remove_stale(folder: str) -> None:
-    """Removes what processes left that were killed while they wrote; those that write hold a lock."""
+    """Removes temporary files of processes that were killed while writing; active writers hold a lock."""
     with _ignored_errors(), os.scandir(folder) as entries:
         for one in entries:
             if _PARTIAL.fullmatch(one.name) and one.is_file(follow_symlinks=False):
@@ -323,18 +324,18 @@ def _remove_stale(folder: str) -> None:
 
 @contextlib.contextmanager
 def _ignored_errors() -> Iterator[None]:
-    """Errors of files end the block and no more; what a signal handler raises is none of them."""
+    """Ignores file errors of the block; exceptions of signal handlers pass."""
     try:
         yield
     except OSError as reason:
-        let_through(reason)
+        reraise_from_handler(reason)
 
 
-def _move(partial: str, target: str) -> None:
+def _replace_file(partial: str, target: str) -> None:
     try:
         os.replace(partial, target)
     except OSError as reason:
-        if reason.errno != errno.EBUSY:  # it is a mount of its own, as files in containers may be
+        if reason.errno != errno.EBUSY:  # the target is a mount point, as files in containers may be
             raise
         with open(partial, "rb") as made, open(target, "wb") as out:
             shutil.copyfileobj(made, out)
@@ -342,6 +343,6 @@ def _move(partial: str, target: str) -> None:
 
 
 def _sync(file: BinaryIO) -> None:
-    """So that after a loss of power too there is the old content or the new."""
+    """Flushes to disk, so that even after a power loss the file has its old or its new content."""
     file.flush()
     os.fsync(file.fileno())

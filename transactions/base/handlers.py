@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions of the caller's signal handlers, as distinct from failures of what a handler interrupts.
+"""Distinguishes exceptions of the caller's signal handlers from failures of the code they interrupt.
 
-Python runs a handler between two instructions of whatever its main thread does: ``signal.alarm`` with a
-handler that raises ``TimeoutError`` may interrupt any line of this package, inside a ``try`` for errors of
-files too. Such an exception is the caller's, and reaches the caller unchanged. ``public`` sees to that
-for all that is raised; code that continues after an error calls ``let_through`` first.
+Python runs a handler between two instructions of its main thread: ``signal.alarm`` with a handler that raises
+``TimeoutError`` may interrupt any line of this package, even inside a ``try`` for file errors. Such an
+exception belongs to the caller and must reach the caller unchanged. ``public`` ensures this for exceptions
+that propagate; code that continues after an error calls ``reraise_from_handler`` first.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-_PACKAGE = str(Path(__file__).parents[2])  # as the code objects name it: links are not followed
+_PACKAGE = str(Path(__file__).parents[2])  # as code objects name it, with symbolic links unresolved
 
 
-# What an instruction itself causes is never put off.
-_BY_INSTRUCTIONS = (
+# Signals that an instruction itself causes cannot be deferred.
+_SYNCHRONOUS = (
     signal.SIGSEGV,
     signal.SIGBUS,
     signal.SIGFPE,
@@ -30,16 +30,16 @@ _BY_INSTRUCTIONS = (
     signal.SIGABRT,
     signal.SIGTRAP,
 )
-_PUT_OFF = tuple(sorted({int(one) for one in signal.valid_signals()} - set(_BY_INSTRUCTIONS)))
-# ``signal.pthread_sigmask`` names numbers in Python, where it takes what a handler raises for a failure.
+_DEFERRED = tuple(sorted({int(one) for one in signal.valid_signals()} - set(_SYNCHRONOUS)))
+# The Python wrapper ``signal.pthread_sigmask`` swallows a handler's exception while it names the signals.
 _signal: Any = importlib.import_module("_signal")
 
 
-class PutOff:
-    """No signal handler of Python runs in the block; those whose signals came run behind it.
+class SignalsDeferred:
+    """Defers signals in the block: Python's handlers for signals that arrive run after it.
 
-    For steps that belong together: starting a thread, say, which would leave a lock taken. Threads that start
-    in the block take no signals, which the main thread handles anyway.
+    For steps that must not be interrupted, such as starting a thread, which would leave a lock held. Threads
+    that start in the block receive no signals; the main thread handles signals anyway.
     """
 
     _before: set[int] | None = None
@@ -48,7 +48,7 @@ class PutOff:
         if threading.current_thread() is threading.main_thread():
             before = _signal.pthread_sigmask(signal.SIG_BLOCK, ())
             try:
-                _signal.pthread_sigmask(signal.SIG_BLOCK, _PUT_OFF)  # runs handlers whose signals came before
+                _signal.pthread_sigmask(signal.SIG_BLOCK, _DEFERRED)  # runs handlers of pending signals first
             except BaseException:
                 _signal.pthread_sigmask(signal.SIG_SETMASK, before)
                 raise
@@ -59,19 +59,21 @@ class PutOff:
             _signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
 
-def let_through(error: BaseException) -> None:
-    """Raises what a signal handler raised, where ``error`` is that or was raised because of it."""
+def reraise_from_handler(error: BaseException) -> None:
+    """Raises the exception of a signal handler if ``error`` is one or was caused by one."""
     raised = from_handler(error)
     if raised is not None:
         raise raised from raised.__cause__
 
 
 def from_handler(error: BaseException) -> BaseException | None:
-    """What a signal handler raised during a call of this package, in the chain of causes of ``error``."""
+    """Returns the exception in the cause chain of ``error`` that a signal handler raised during a call of
+    this package, or None."""
     codes = set(_handler_codes())
     for one in _chain(error):
         frames = list(_frames(one))
-        # What the caller was handling before the call is in the chain too: no frame of ours was interrupted.
+        # The chain also holds exceptions that the caller was handling before the call; those interrupted
+        # no frame of this package.
         if any(_is_handler(frame, codes) for frame in frames) and _interrupts_us(frames[0]):
             return one
     return None
@@ -96,7 +98,7 @@ def _frames(error: BaseException) -> Iterator[FrameType]:
 
 
 def _handler_codes() -> Iterator[CodeType]:
-    """The code of handlers that are installed now."""
+    """Yields the code objects of the installed signal handlers."""
     for number in signal.valid_signals():
         handler: Any = signal.getsignal(number)
         if callable(handler):
@@ -107,8 +109,8 @@ def _handler_codes() -> Iterator[CodeType]:
 
 
 def _is_handler(frame: FrameType, codes: set[CodeType]) -> bool:
-    """Whether the frame is a handler's: of one that is installed, or a call with a signal's number and the
-    frame that it interrupts, as Python makes it."""
+    """True if the frame runs a signal handler: an installed one, or a call whose arguments are a signal
+    number and the interrupted frame, as Python passes them."""
     code = frame.f_code
     if code in codes:
         return True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host side of Python and of C++ must agree on; C++ has it by ``genheader``."""
+"""Limits that the Python and C++ host code share; ``genheader`` generates the C++ side."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from typing import Any, NamedTuple
 
 from onedispatch.transactions.base.errors import InputError
 
-MOST_THREADS = 1024  # host threads that a caller may ask for: a guard against mistakes, no machine has more
-KERNEL_MILLISECONDS = (
-    60_000  # that a call of a kernel from outside may take: a guard against bodies that never end
-)
+MOST_THREADS = 1024  # host threads that a caller may request: a guard against typing errors
+KERNEL_MILLISECONDS = 60_000  # time limit of a custom kernel's call: a guard against endless bodies
 LEAST_KERNEL_MILLISECONDS = 1
 MOST_KERNEL_MILLISECONDS = 86_400_000
-CHECK_SECONDS = 600.0  # that check mode may take in all: a guard against models that are too large for it
-KERNEL_SECONDS = "ONEDISPATCH_KERNEL_SECONDS"  # environment: what holds where nobody says it
+CHECK_SECONDS = 600.0  # time limit of a whole check-mode run: a guard against models too large for it
+KERNEL_SECONDS = "ONEDISPATCH_KERNEL_SECONDS"  # environment variable with the default limit of a call
 
 
 class _Limit(NamedTuple):
     seconds: float
-    holder: FrameType  # whose block it is for
+    holder: FrameType  # the frame that opened the block
     before: _Limit | None
 
 
@@ -34,16 +32,16 @@ _limit: ContextVar[_Limit | None] = ContextVar("kernel_seconds", default=None)
 
 @contextmanager
 def kernel_limit(seconds: float | None) -> Iterator[None]:
-    """``kernel_seconds()`` of what this thread does in the block; None changes nothing.
+    """Sets ``kernel_seconds()`` for this thread in the block; None changes nothing.
 
-    It holds as long as the caller is on the stack: a signal handler that raises may end the block between
-    any two instructions, and with it what would have put the limit back.
+    The limit applies while the caller's frame is on the stack: an exception of a signal handler may end the
+    block between any two instructions and skip the code that restores the limit.
     """
     if seconds is None:
         yield
         return
     before = _limit.get()
-    _limit.set(_Limit(seconds, sys._getframe(2), before))  # behind contextlib's frame that of the caller
+    _limit.set(_Limit(seconds, sys._getframe(2), before))  # frame 1 is contextlib's, frame 2 the caller's
     try:
         yield
     finally:
@@ -51,7 +49,7 @@ def kernel_limit(seconds: float | None) -> Iterator[None]:
 
 
 def _limit_in_force() -> float | None:
-    """What the innermost ``kernel_limit`` says whose block has not ended."""
+    """Returns the limit of the innermost ``kernel_limit`` block that has not ended."""
     held, frames = _limit.get(), set()
     frame: FrameType | None = sys._getframe(1) if held is not None else None
     while frame is not None:
@@ -64,11 +62,11 @@ def _limit_in_force() -> float | None:
 
 
 def kernel_seconds(value: Any = None) -> float:
-    """Seconds of the host that a call of a custom kernel's function may take: ``value``, or what
-    ``kernel_limit`` says, or the environment, or a minute.
+    """Returns the host seconds that a call of a custom kernel may take: ``value``, else the limit of
+    ``kernel_limit``, else the environment variable, else a minute.
 
     Raises:
-        InputError: no number, or one outside of 0.001 to 86400.
+        InputError: not a number, or outside of 0.001 to 86400.
     """
     where = "kernel_seconds"
     value = _limit_in_force() if value is None else value
@@ -79,7 +77,7 @@ def kernel_seconds(value: Any = None) -> float:
 
 
 def seconds_of(where: str, value: Any) -> float:
-    """``value`` as a limit in seconds. Raises ``InputError`` for what is none."""
+    """Returns ``value`` as a limit in seconds. Raises ``InputError`` if it is not a valid limit."""
     least, most = LEAST_KERNEL_MILLISECONDS / 1000, MOST_KERNEL_MILLISECONDS / 1000
     try:
         seconds = float("nan") if isinstance(value, bool) else float(value)

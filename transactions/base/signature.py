@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which argument of a failed call is not what the function's annotations say.
+"""Finds the argument of a failed call that does not match the function's annotations.
 
-Annotations are where a function's types stand; they are read here when a call has gone wrong.
-What cannot be resolved or told apart (names imported for type checkers only, protocols) fits.
+Annotations are evaluated only after a call has failed. An annotation that cannot be resolved or tested
+(names imported for type checkers only, protocols) matches every value.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from onedispatch.transactions.base.handlers import let_through
+from onedispatch.transactions.base.handlers import reraise_from_handler
 
-_SERIES = (Collection, Iterable, Sequence)  # texts and single numbers are none, whatever Python says
+_SERIES = (Collection, Iterable, Sequence)  # here strings and 0-d arrays do not count as sequences
 _SHOWN = 200  # characters of a value
 
 
-def misfit(
+def first_mismatch(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[str, str] | None:
-    """(what was given, what is accepted) for the first argument that does not fit, None if all do."""
+    """Returns (given, accepted) of the first argument that does not match, or None if all match."""
     form = inspect.signature(function)
     try:
         bound = form.bind(*args, **kwargs)
@@ -34,8 +34,8 @@ def misfit(
         parameter = form.parameters[name]
         hint = _resolved(function, parameter.annotation)
         for one in _each(parameter, value):
-            if not fits(one, hint):
-                return f"{name}={shown(one)}", f"{name}: {_told(parameter.annotation)}"
+            if not matches_hint(one, hint):
+                return f"{name}={bounded_repr(one)}", f"{name}: {_annotation_text(parameter.annotation)}"
     return None
 
 
@@ -45,12 +45,12 @@ def _each(parameter: inspect.Parameter, value: Any) -> Sequence[Any]:
     return tuple(value.values()) if parameter.kind is parameter.VAR_KEYWORD else (value,)
 
 
-def fits(value: Any, hint: Any) -> bool:
-    """Whether ``value`` may be passed where ``hint`` is asked for."""
+def matches_hint(value: Any, hint: Any) -> bool:
+    """True if ``value`` may be passed for a parameter annotated ``hint``."""
     try:
         return _fits(value, hint)
-    except Exception as error:  # noqa: BLE001 (a foreign container may raise anything when it is looked into)
-        let_through(error)
+    except Exception as error:  # noqa: BLE001 (iterating over a foreign container may raise anything)
+        reraise_from_handler(error)
         return False
 
 
@@ -59,7 +59,7 @@ def _fits(value: Any, hint: Any) -> bool:
         return True
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return any(fits(value, one) for one in inner)
+        return any(matches_hint(value, one) for one in inner)
     if origin is typing.Literal:
         return any(type(value) is type(one) and value == one for one in inner)
     if hint is None or hint is type(None):
@@ -77,34 +77,36 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _is_number(value: Any, kind: type) -> bool:
-    """Whether Python takes it for an int or a float: NumPy's scalars are among them."""
+    """True if Python accepts the value as an int or a float, NumPy scalars included."""
     try:
         operator.index(value) if kind is int else math.trunc(0 * value)
     except (ArithmeticError, ValueError) as error:
-        let_through(error)
+        reraise_from_handler(error)
         return kind is float  # infinities and NaN
-    except Exception as error:  # noqa: BLE001 (whatever a foreign class raises, it is no number)
-        let_through(error)
+    except Exception as error:  # noqa: BLE001 (a foreign class may raise anything; then it is no number)
+        reraise_from_handler(error)
         return False
     return True
 
 
 def _inside_fits(value: Any, inner: tuple[Any, ...]) -> bool:
     if isinstance(value, Mapping) and len(inner) == 2:
-        return all(fits(key, inner[0]) and fits(item, inner[1]) for key, item in value.items())
+        return all(
+            matches_hint(key, inner[0]) and matches_hint(item, inner[1]) for key, item in value.items()
+        )
     if isinstance(value, tuple) and inner and Ellipsis not in inner and len(inner) > 1:
-        return len(value) == len(inner) and all(map(fits, value, inner))
+        return len(value) == len(inner) and all(map(matches_hint, value, inner))
     if inner and isinstance(value, Collection) and not isinstance(value, str | bytes):
-        return all(fits(item, inner[0]) for item in value)
+        return all(matches_hint(item, inner[0]) for item in value)
     return True
 
 
-def shown(value: Any) -> str:
-    """A bounded ``repr`` that cannot fail."""
+def bounded_repr(value: Any) -> str:
+    """Returns ``repr(value)``, shortened; never raises."""
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 (a foreign __repr__ may raise anything)
-        let_through(error)
+        reraise_from_handler(error)
         text = f"<a {type(value).__name__}, whose repr raises {type(error).__name__}>"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... (a {type(value).__name__})"
 
@@ -119,5 +121,5 @@ def _resolved(function: Callable[..., Any], annotation: Any) -> Any:
         return Any
 
 
-def _told(annotation: Any) -> str:
+def _annotation_text(annotation: Any) -> str:
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))

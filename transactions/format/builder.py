@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from onedispatch.transactions.base.boundary import guarded, public
 from onedispatch.transactions.base.errors import TransactionError
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 from onedispatch.transactions.format import codec, spec
 from onedispatch.transactions.format.binary import TransactionBinary
 from onedispatch.transactions.format.spec import Version

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from onedispatch.transactions.base.errors import TransactionError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.spec import Layout, Version
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 import onedispatch.transactions.format._native as _native
 from onedispatch.transactions.base.errors import TransactionError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.codec import Header
 

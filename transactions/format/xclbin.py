@@ -37,7 +37,7 @@ from types import MappingProxyType
 
 from onedispatch.transactions.base.boundary import guarded
 from onedispatch.transactions.base.errors import CompiledModelError
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 from onedispatch.transactions.format import spec
 
 MAGIC = b"ODXCLBIN"

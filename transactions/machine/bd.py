@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import TransactionError
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 from onedispatch.transactions.machine import registers
 from onedispatch.transactions.machine.registers import Field, TileMap
 

@@ -24,7 +24,7 @@ from typing import Any
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import DeviceError
 from onedispatch.transactions.base.files import read_file
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 from onedispatch.transactions.machine.geometry import BOUNDS, bound_of, out_of_reach
 
 if sys.version_info >= (3, 11):

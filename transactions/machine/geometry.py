@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
-from onedispatch.transactions.base.phrases import span
+from onedispatch.transactions.base.text import span
 from onedispatch.transactions.machine import registers as reg
 
 

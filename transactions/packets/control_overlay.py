@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from onedispatch.transactions.base.errors import TransactionError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.format.builder import TransactionBuilder, tile_address
 from onedispatch.transactions.machine import registers as reg
 from onedispatch.transactions.machine.bd import ShimBd, packet_master, queue_word, switch_slave, switch_slot

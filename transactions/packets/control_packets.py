@@ -23,7 +23,7 @@ from onedispatch.transactions.arguments.argmap import ArgMap
 from onedispatch.transactions.arguments.relocation import Bindings, relocated
 from onedispatch.transactions.base.boundary import guarded
 from onedispatch.transactions.base.errors import TransactionError
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.builder import TransactionBuilder, tile_address
 from onedispatch.transactions.machine import registers

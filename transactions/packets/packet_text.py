@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 from onedispatch.transactions.machine import bd, registers
 from onedispatch.transactions.machine.registers import Field
 from onedispatch.transactions.packets.packet import OPERATIONS, ControlPacket, Key, Patch

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from onedispatch.transactions.base.errors import TransactionError
-from onedispatch.transactions.base.phrases import counted, span
+from onedispatch.transactions.base.text import counted, span
 from onedispatch.transactions.format import codec, spec
 from onedispatch.transactions.format.spec import Version
 from onedispatch.transactions.machine import bd, registers

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TypeAlias
 
-from onedispatch.transactions.base.phrases import counted
+from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.format import codec, spec
 from onedispatch.transactions.format.binary import OperationView, TransactionBinary
 from onedispatch.transactions.format.codec import Header

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as messages say them; transactions/base/phrases.py does the same in Python.
+// Numbers as messages say them; transactions/base/text.py does the same in Python.
 #pragma once
 #include <cstdint>
 #include <string>

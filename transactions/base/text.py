@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words and numbers as explanations, checks and pictures say them."""
+"""Text helpers of messages and reports: plurals, ranges, sizes, spelling suggestions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KIND_NAMES = {"shim": "shim", "mem": "memory tile", "core": "core"}
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 task``, ``2,000 tasks``, ``3 addresses``, ``0 entries``."""
+    """Returns a count with its noun in the right number: ``1 task``, ``2,000 tasks``, ``0 entries``."""
     if number == 1:
         return f"1 {noun}"
     if noun.endswith(("s", "x", "ch", "sh")):
@@ -20,21 +20,21 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}s"
 
 
-def nearest(given: str, known: Iterable[str]) -> str:
-    """A question for the spelling that is almost the same; "" where there is none."""
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Returns ``did you mean 'x'?`` for the known name that is closest in spelling, "" if none is close."""
     near = difflib.get_close_matches(given, list(known), 1)
     return f"did you mean {near[0]!r}?" if near else ""
 
 
 def span(low: int, high: int) -> str:
-    """``0 to 3``; ``3`` of a range of one; ``nothing`` of an empty one."""
+    """Returns an inclusive range: ``0 to 3``, ``3`` for a single value, ``nothing`` for an empty range."""
     if low > high:
         return "nothing"
     return f"{low}" if low == high else f"{low} to {high}"
 
 
 def short_bytes(count: int) -> str:
-    """``96K``, ``1.5M``: at most five characters up to the terabytes."""
+    """Returns a byte count such as ``96K`` or ``1.5M``, at most five characters up to terabytes."""
     size, unit = float(count), ""
     for unit in ("", "K", "M", "G", "T"):
         if size < 1000 or unit == "T":
@@ -43,6 +43,6 @@ def short_bytes(count: int) -> str:
     return f"{size:.1f}{unit}" if unit and size < 100 and size != int(size) else f"{size:.0f}{unit}"
 
 
-def condition(value: int) -> str:
-    """What an acquire waits for."""
+def lock_condition(value: int) -> str:
+    """Returns the condition on a lock's value that an acquire with ``value`` waits for."""
     return f">= {-value}" if value < 0 else f"== {value}"
