@@ -13,7 +13,7 @@ import pytest
 import onedispatch as od
 from onedispatch.transactions import find_device
 from onedispatch.transactions.machine.device import vocabulary
-from onedispatch.transactions.machine.geometry import bound_of
+from onedispatch.transactions.machine.geometry import accepted_range
 from tests.devices import device_file
 from tests.ops.case import Case, case, check, f32, weight
 
@@ -42,7 +42,7 @@ def runs(path: Path, one: Case) -> bool:
 @pytest.mark.parametrize("key", vocabulary())
 def test_each_value_at_its_bounds(key: str, tmp_path: Path) -> None:
     """Both readers take what the table says, and no more; on what they take, a model runs or is refused."""
-    bound = bound_of(key)
+    bound = accepted_range(key)
     assert bound is not None
     unit = bound.multiple or 1e-6
     wrong: list[object] = [bound.lowest - unit, bound.highest + unit, -bound.highest, 1e18]
@@ -73,7 +73,7 @@ def _several(choose: random.Random, lines: list[str]) -> None:
     for at, line in enumerate(lines):
         section = line.strip("[]") if line.startswith("[") else section
         key, equals, value = line.partition(" = ")
-        bound = bound_of(f"{section}.{key}") if equals else None
+        bound = accepted_range(f"{section}.{key}") if equals else None
         if bound is None or choose.random() < 0.7:
             continue
         number = float(value) * choose.choice((0.5, 1, 2, 4))

@@ -62,7 +62,7 @@ def split(data: bytes) -> tuple[bytes, Version, list[bytes]] | None:
         return None
     ops, at = [], spec.HEADER_SIZE
     while at < len(data):
-        layout = spec.layout(data[at], version)
+        layout = spec.find_layout(data[at], version)
         if layout is None:
             return None
         size = layout.min_size
@@ -87,7 +87,7 @@ def joined(header: bytes, ops: list[bytes], limit: int) -> bytes:
 
 
 def sized(op: bytearray, version: Version) -> bytes:
-    layout = spec.layout(op[0], version)
+    layout = spec.find_layout(op[0], version)
     if layout is not None and layout.size_at is not None and len(op) >= layout.size_at + 4:
         op[layout.size_at : layout.size_at + 4] = len(op).to_bytes(4, "little")
     return bytes(op)
@@ -95,7 +95,7 @@ def sized(op: bytearray, version: Version) -> bytes:
 
 def fresh_op(version: Version, rng: random.Random) -> bytes:
     code = rng.choice(CODES)
-    layout = spec.layout(code, version)
+    layout = spec.find_layout(code, version)
     op = bytearray(layout.min_size if layout else 8)
     if layout is not None and layout.payload_at is not None:
         op += bytes(4 * rng.randrange(18))
@@ -111,7 +111,7 @@ def fresh_op(version: Version, rng: random.Random) -> bytes:
 
 def changed_op(given: bytes, version: Version, rng: random.Random) -> bytes:
     """Another word somewhere in the op, or other bytes; its size stays in order."""
-    op, layout = bytearray(given), spec.layout(given[0], version)
+    op, layout = bytearray(given), spec.find_layout(given[0], version)
     how = rng.randrange(5)
     if how == 0 and layout is not None and "reg" in layout.by_name:
         at = layout.field("reg").offset

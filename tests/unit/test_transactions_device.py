@@ -30,7 +30,7 @@ from onedispatch.transactions import (
 )
 from onedispatch.transactions.codegen import genheader, genreadme
 from onedispatch.transactions.machine.device import read_description, read_text
-from onedispatch.transactions.machine.geometry import BOUNDS, Bound
+from onedispatch.transactions.machine.geometry import GEOMETRY_RANGES, AcceptedRange
 from tests.devices import FILES, device_file, device_of
 
 # --- devices ------------------------------------------------------------------------------------
@@ -64,8 +64,8 @@ def test_strings_of_a_description_are_no_constants(tmp_path: Path) -> None:
     assert (device.name, device.columns, device.xrt_name, alias) == ("own", 4, "RyzenAI-npu1", "")
 
 
-@pytest.mark.parametrize("bound", BOUNDS.values(), ids=lambda bound: bound.key)
-def test_what_registers_cannot_address_is_refused(bound: Bound, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bound", GEOMETRY_RANGES.values(), ids=lambda bound: bound.key)
+def test_what_registers_cannot_address_is_refused(bound: AcceptedRange, tmp_path: Path) -> None:
     """By Python, which reads files for everything, and by C++, which reads them for host programs."""
     wrong = [bound.lowest - 1, bound.highest + bound.multiple, 2 * bound.highest, bound.lowest + 0.5]
     wrong += [bound.lowest + 1] if bound.multiple > 1 else [3] if bound.doubling else []

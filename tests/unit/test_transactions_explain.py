@@ -117,7 +117,7 @@ def test_patterns_reach_as_far_as_their_addresses(
     length: int, wrap0: int, wrap1: int, step0: int, step1: int, step2: int
 ) -> None:
     bd = ShimBd(length=length, d0_wrap=wrap0, d1_wrap=wrap1, d0_step=step0, d1_step=step1, d2_step=step2)
-    shape = effects.pattern("shim", tuple(bd.to_words()))
+    shape = effects.bd_pattern("shim", tuple(bd.to_words()))
     n = np.arange(length)
     d0, rest = (n % wrap0, n // wrap0) if wrap0 else (n, 0 * n)
     d1, d2 = (rest % wrap1, rest // wrap1) if wrap1 else (rest, 0 * n)
@@ -129,9 +129,9 @@ def test_patterns_reach_as_far_as_their_addresses(
 
 def test_iterations_reach_on() -> None:
     words = tuple(ShimBd.at(0, 8, iteration=(100, 3)).to_words())
-    shape = effects.pattern("shim", words)
+    shape = effects.bd_pattern("shim", words)
     assert [shape.extent(runs) for runs in (1, 2, 3, 9)] == [8, 108, 208, 208]
-    assert effects.pattern("shim", tuple(ShimBd.at(0, 0).to_words())).extent(4) == 0
+    assert effects.bd_pattern("shim", tuple(ShimBd.at(0, 0).to_words())).extent(4) == 0
 
 
 @pytest.mark.amd_data

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onedispatch.transactions import MemBd, ShimBd, Transaction, TransactionBuilder
-from onedispatch.transactions.analysis.effects import pattern
+from onedispatch.transactions.analysis.effects import bd_pattern
 from onedispatch.transactions.analysis.validation import patched_bds
 
 
@@ -32,7 +32,7 @@ def test_extent_is_that_of_the_words(wraps: list[int], steps: list[int], length:
     fields = {f"d{i}_wrap": wrap for i, wrap in enumerate(wraps)}
     fields |= {f"d{i}_step": step for i, step in enumerate(steps)}
     words = tuple(MemBd(length=length, valid=1, **fields).to_words())
-    assert pattern("mem", words).extent() == max(touched(wraps, steps, length)) + 1
+    assert bd_pattern("mem", words).extent() == max(touched(wraps, steps, length)) + 1
 
 
 @given(
@@ -49,4 +49,4 @@ def test_argument_bounds_use_the_same_extent(wraps: list[int], steps: list[int],
     made.ddr_patch(0x1D004, 0, 0)
     _, extents = patched_bds(Transaction.from_bytes(made.to_bytes()))
     ends = max(touched([wrap or 1000 for wrap in wraps], steps, length), default=-1)
-    assert extents.tolist() == [4 * (ends + 1)] == [4 * pattern("shim", words).extent()]
+    assert extents.tolist() == [4 * (ends + 1)] == [4 * bd_pattern("shim", words).extent()]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import struct
 from typing import cast
 
-from onedispatch.transactions.analysis.streams import Streams, Tile, Written
+from onedispatch.transactions.analysis.streams import PacketWrite, Streams, Tile
 from onedispatch.transactions.machine.routes import Routes
 from onedispatch.transactions.packets.packet import ControlPacket
 
@@ -28,7 +28,7 @@ def test_a_stream_that_ends_inside_a_packet_is_not_known() -> None:
     packet = ControlPacket.write(1, 0, AT, [1, 2, 3])
     words = packet.header, packet.control, *packet.data
     whole = streams(*words)
-    assert whole.read(0, 1, (4, 0), len(words)) == (Written(((1, 1),), AT, packet.data),)
+    assert whole.read(0, 1, (4, 0), len(words)) == (PacketWrite(((1, 1),), AT, packet.data),)
     for length in range(1, len(words)):
         assert streams(*words).read(0, 1, (4, 0), length) is None, length
 
@@ -37,4 +37,4 @@ def test_the_same_bytes_go_where_their_channel_leads() -> None:
     packet = ControlPacket.write(1, 0, AT, [1])
     both = streams(packet.header, packet.control, *packet.data)
     found = [both.read(0, channel, (4, 0), 3) for channel in (0, 1)]
-    assert found == [(Written(((channel, 1),), AT, (1,)),) for channel in (0, 1)]
+    assert found == [(PacketWrite(((channel, 1),), AT, (1,)),) for channel in (0, 1)]

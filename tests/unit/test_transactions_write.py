@@ -57,7 +57,7 @@ def test_op_fields_lie_inside_and_apart(version: spec.Version) -> None:
     for op in spec.OPCODES:
         layout = op.layouts[version]
         taken = {0}
-        size_field = [spec.Field("size", layout.size_at, 4)] if layout.size_at is not None else []
+        size_field = [spec.ByteField("size", layout.size_at, 4)] if layout.size_at is not None else []
         for field in (*layout.fields, *size_field):
             places = set(range(field.offset, field.offset + field.width))
             assert not places & taken and max(places) < layout.min_size, (op.name, field.name)

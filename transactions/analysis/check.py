@@ -16,7 +16,7 @@ from functools import lru_cache
 from onedispatch.transactions.analysis import effects, validation
 from onedispatch.transactions.analysis.context import Context
 from onedispatch.transactions.analysis.effects import BdUse, Pushed, Tile, Words
-from onedispatch.transactions.analysis.order import Order
+from onedispatch.transactions.analysis.order import HappensBefore
 from onedispatch.transactions.analysis.switch_check import SwitchCheck
 from onedispatch.transactions.analysis.tokens import Tokens
 from onedispatch.transactions.analysis.unqueued import UnqueuedBds
@@ -37,7 +37,7 @@ from onedispatch.transactions.machine.geometry import MemoryView
 
 _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
 _CONTROL = ("DMA_S2MM_CTRL", "DMA_MM2S_CTRL")
-_CONTROL_BITS = registers.covered(registers.CHANNEL_FIELDS, 1)[0]
+_CONTROL_BITS = registers.covered_bits(registers.CHANNEL_FIELDS, 1)[0]
 _UNSEEN = ("LOADPDI", "UPDATE_REG", "NEXT")
 """Opcodes that change the array by what no event tells."""
 Channel = tuple[Tile, int, int]
@@ -55,7 +55,7 @@ def check(
     """
     sizes = arg_sizes if arg_sizes is None or isinstance(arg_sizes, Mapping) else dict(enumerate(arg_sizes))
     device = None if context is None else context.device
-    found = [*validation.validate(transaction, sizes, device), *_Flow(transaction, sizes, context).run()]
+    found = [*validation.validate(transaction, sizes, device), *_FlowCheck(transaction, sizes, context).run()]
 
     def order(finding: Finding) -> tuple[int, str, str]:
         index = -1 if finding.op_index is None else finding.op_index
@@ -120,7 +120,7 @@ def _reserved(kind: str, words: Words) -> Iterator[Problem]:
 
 
 def _dimensions(kind: str, words: Words, memories: _Memories) -> Iterator[Problem]:
-    values = vars(effects.decoded(kind, words))
+    values = vars(effects.decoded_bd(kind, words))
     if not values["length"]:
         return
     wraps = [values.get(f"d{i}_wrap", 0) for i in range(3)]
@@ -134,7 +134,7 @@ def _dimensions(kind: str, words: Words, memories: _Memories) -> Iterator[Proble
         yield FindingKind.DIMENSION, _WARNING, "dimension 1 wraps, dimension 0 does not: it is never reached"
     if kind == "shim":
         return
-    extent = effects.pattern(kind, words).extent()
+    extent = effects.bd_pattern(kind, words).extent()
     first = 4 * values["base"]
     problem = memories.problem(kind, first, first + 4 * extent) if extent else ""
     if problem:
@@ -142,7 +142,7 @@ def _dimensions(kind: str, words: Words, memories: _Memories) -> Iterator[Proble
 
 
 def _bd_locks(kind: str, words: Words) -> Iterator[Problem]:
-    values = vars(effects.decoded(kind, words))
+    values = vars(effects.decoded_bd(kind, words))
     if values["acquire_enable"] and -values["acquire_value"] > registers.LOCK_MAX:
         message = f"waits for a lock >= {-values['acquire_value']}; locks end at {registers.LOCK_MAX}"
         yield FindingKind.LOCK, _ERROR, message
@@ -157,8 +157,8 @@ def _bd_locks(kind: str, words: Words) -> Iterator[Problem]:
 @lru_cache(effects.BDS_REMEMBERED)
 def _sides(words: Words, view: MemoryView) -> frozenset[int]:
     """Whose memory and locks a memory tile's BD uses: 0 west, 1 own, 2 east."""
-    values = vars(effects.decoded("mem", words))
-    extent = effects.pattern("mem", words).extent()
+    values = vars(effects.decoded_bd("mem", words))
+    extent = effects.bd_pattern("mem", words).extent()
     sides = set()
     if extent:
         first = 4 * values["base"]
@@ -186,12 +186,12 @@ class _Lock:
     """(acquire value, channel, BD) -> the first op; of the host (acquire value, None, op) -> op."""
 
 
-class _Flow:
+class _FlowCheck:
     def __init__(
         self, transaction: TransactionBinary, sizes: Mapping[int, int] | None, context: Context | None
     ) -> None:
         self.transaction = transaction
-        self.order = None if context is None else Order(context)
+        self.order = None if context is None else HappensBefore(context)
         self.columns = transaction.header.columns
         device = None if context is None else context.device
         self.memories = _Memories.of(device)

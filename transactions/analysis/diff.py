@@ -30,7 +30,7 @@ _MOST = 8
 
 
 @dataclass(frozen=True)
-class Change:
+class OpChange:
     """One op that differs; ``a`` and ``b`` are its indices, None where it is absent."""
 
     kind: str
@@ -50,7 +50,7 @@ class Difference:
     header: tuple[str, ...]
     traffic: tuple[str, ...]
     tasks: tuple[str, ...]
-    ops: tuple[Change, ...]
+    ops: tuple[OpChange, ...]
 
     def __bool__(self) -> bool:
         return bool(self.header or self.traffic or self.tasks or self.ops)
@@ -132,14 +132,14 @@ def _standing(positions: list[int]) -> set[int]:
     return kept
 
 
-def _changes(a: TransactionBinary, b: TransactionBinary) -> Iterator[Change]:
+def _changes(a: TransactionBinary, b: TransactionBinary) -> Iterator[OpChange]:
     keys_a, keys_b = _occurrences(a), _occurrences(b)
     where_b = {key: index for index, key in enumerate(keys_b)}
     pairs = [(i, where_b[key]) for i, key in enumerate(keys_a) if key in where_b]
     still = _standing([j for _, j in pairs])
     for at, (i, j) in enumerate(pairs):
         if at not in still:
-            yield Change("moved", i, j, str(a.ops[i]))
+            yield OpChange("moved", i, j, str(a.ops[i]))
     matched_a, matched_b = {i for i, _ in pairs}, {j for _, j in pairs}
     waiting: dict[tuple[object, ...], deque[int]] = defaultdict(deque)
     for j in range(len(keys_b)):
@@ -152,12 +152,12 @@ def _changes(a: TransactionBinary, b: TransactionBinary) -> Iterator[Change]:
         others = waiting[_where(op)]
         if others:
             j = others.popleft()
-            yield Change("changed", i, j, _changed(op, b.ops[j]))
+            yield OpChange("changed", i, j, _changed(op, b.ops[j]))
         else:
-            yield Change("removed", i, None, listing.describe(op))
+            yield OpChange("removed", i, None, listing.describe(op))
     for rest in waiting.values():
         for j in rest:
-            yield Change("added", None, j, listing.describe(b.ops[j]))
+            yield OpChange("added", None, j, listing.describe(b.ops[j]))
 
 
 def _where(op: OperationView) -> tuple[object, ...]:
@@ -166,7 +166,7 @@ def _where(op: OperationView) -> tuple[object, ...]:
 
 
 def _changed(a: OperationView, b: OperationView) -> str:
-    at = listing.place(a.reg) if "reg" in a.fields else ""
+    at = listing.register_text(a.reg) if "reg" in a.fields else ""
     head = f"{a.name} {at}".rstrip()
     if a.payload or b.payload:
         return f"{head}: {'; '.join(_payload_changes(a, b))}"

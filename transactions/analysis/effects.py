@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from onedispatch.transactions.analysis.streams import Delivered, Streams, Written
+from onedispatch.transactions.analysis.streams import PacketPayload, PacketWrite, Streams
 from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.binary import TransactionBinary
@@ -35,7 +35,7 @@ _IDLE_BITS = 0x00780000
 
 
 @dataclass(frozen=True)
-class Pattern:
+class BdPattern:
     """The words that a BD touches, in order.
 
     Attributes:
@@ -115,14 +115,14 @@ BDS_REMEMBERED = 1 << 13
 
 
 @lru_cache(BDS_REMEMBERED)
-def decoded(kind: str, words: Words) -> bd.BufferDescriptor:
+def decoded_bd(kind: str, words: Words) -> bd.BufferDescriptor:
     return bd.decode_bd(kind, words)
 
 
 @lru_cache(BDS_REMEMBERED)
-def pattern(kind: str, words: Words) -> Pattern:
+def bd_pattern(kind: str, words: Words) -> BdPattern:
     """The access pattern of a BD."""
-    values = vars(decoded(kind, words))
+    values = vars(decoded_bd(kind, words))
     length = left = values["length"]
     zeros = [(values.get(f"d{i}_zeros_before", 0), values.get(f"d{i}_zeros_after", 0)) for i in range(3)]
     leading, inner = 0, 1
@@ -144,7 +144,7 @@ def pattern(kind: str, words: Words) -> Pattern:
     if values["iteration_wrap"] > 1:
         iteration = (values["iteration_wrap"], values["iteration_step"], values["iteration_current"])
     shown = tuple(zeros) if any(map(any, zeros)) else ()
-    return Pattern(tuple(dims), shown, length, iteration, leading)
+    return BdPattern(tuple(dims), shown, length, iteration, leading)
 
 
 # Not frozen: a file makes thousands, and a frozen one takes three times as long to make.
@@ -165,11 +165,11 @@ class BdUse:
 
     @property
     def bd(self) -> bd.BufferDescriptor:
-        return decoded(self.kind, self.words)
+        return decoded_bd(self.kind, self.words)
 
     @property
-    def pattern(self) -> Pattern:
-        return pattern(self.kind, self.words)
+    def pattern(self) -> BdPattern:
+        return bd_pattern(self.kind, self.words)
 
 
 class BdWritten(NamedTuple):
@@ -207,7 +207,7 @@ class Pushed(NamedTuple):
         return 4 * self.repeat * sum(use.pattern.length for use in self.chain)
 
 
-class Unread(NamedTuple):
+class UnknownPackets(NamedTuple):
     """A task sends control packets that are not known."""
 
     op: int
@@ -283,11 +283,11 @@ class RegisterWritten(NamedTuple):
 
 Event: TypeAlias = (
     BdWritten | Patched | Pushed | Reset | LockSet | LockWait | IdleWait | Poll | TokenWait | DataWritten
-    | RegisterWritten | Unread
+    | RegisterWritten | UnknownPackets
 )  # fmt: skip
 
 
-class Target(NamedTuple):
+class AddressInfo(NamedTuple):
     """What an address means; ``does`` says what a whole word written there does.
 
     "push", "lock" (set), "bd", "control", "data" (into a memory), "" for anything else.
@@ -302,16 +302,16 @@ class Target(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 14)
-def target(address: int) -> Target | None:
+def decode_address(address: int) -> AddressInfo | None:
     column, row, _ = registers.split_address(address)
     register, kind = registers.find_register(address), registers.kind_of_row(row)
     if register is None or kind is None:
         return None
     name = register.block.name
-    return Target((column, row), kind, name, register.index, register.byte, _effect(kind, name))
+    return AddressInfo((column, row), kind, name, register.index, register.byte, _write_effect(kind, name))
 
 
-def _effect(kind: str, name: str) -> str:
+def _write_effect(kind: str, name: str) -> str:
     if name.endswith("_QUEUE"):
         return "push"
     if name.endswith("_CTRL") and kind != "shim":
@@ -333,10 +333,10 @@ def events(
         bds: what was written before.
         streams: who knows what control packets do: as if all did it when their task is pushed.
     """
-    return _Walk(transaction, core_lists, bds, streams).run()
+    return _Interpreter(transaction, core_lists, bds, streams).run()
 
 
-class _Walk:
+class _Interpreter:
     def __init__(
         self,
         transaction: TransactionBinary,
@@ -386,7 +386,7 @@ class _Walk:
         self.block(op, address, tuple(self.words[start >> 2 : end >> 2]))
 
     def block(self, op: int, address: int, words: Words) -> None:
-        hit = target(address)
+        hit = decode_address(address)
         if hit is not None and hit.does == "data":
             self.found.append(DataWritten(op, hit.tile, address & registers.OFFSET_MASK, words))
             if self.core_lists and hit.kind == "core" and words[:1] == (PARAMETER_MAGIC,):
@@ -395,7 +395,7 @@ class _Walk:
             return
         at = 0
         while at < len(words):
-            hit = target(address + 4 * at) if at else hit
+            hit = decode_address(address + 4 * at) if at else hit
             if hit is not None and hit.does == "bd" and not hit.byte:
                 size = _BD_WORDS[hit.kind]
                 part = words[at : at + size]
@@ -407,7 +407,7 @@ class _Walk:
             at += 1
 
     def _bd_written(
-        self, op: int, hit: Target, words: Words, argument: tuple[int, int] | None, *, whole: bool = True
+        self, op: int, hit: AddressInfo, words: Words, argument: tuple[int, int] | None, *, whole: bool = True
     ) -> None:
         use = BdUse(hit.item, hit.kind, words, op, argument)
         self.bds[hit.tile, hit.item] = use
@@ -415,7 +415,7 @@ class _Walk:
         self.found.append(BdWritten(op, hit.tile, use, whole))
 
     def _write(self, op: int, address: int, value: int, mask: int = bd.WORD_MASK) -> None:
-        hit = target(address)
+        hit = decode_address(address)
         if hit is None:
             self.found.append(RegisterWritten(op, address, value, mask))
         elif hit.does == "lock" and mask == bd.WORD_MASK:
@@ -431,7 +431,7 @@ class _Walk:
         else:
             self.found.append(RegisterWritten(op, address, value, mask))
 
-    def _bd_word(self, op: int, hit: Target, value: int, mask: int) -> None:
+    def _bd_word(self, op: int, hit: AddressInfo, value: int, mask: int) -> None:
         size = _BD_WORDS[hit.kind]
         old = self.bds.get((hit.tile, hit.item))
         words = list(old.words) if old else [0] * size
@@ -443,7 +443,7 @@ class _Walk:
         self._bd_written(op, hit, tuple(words), argument, whole=False)
 
     def _patch(self, op: int, address: int, argument: int, offset: int) -> None:
-        hit = target(address)
+        hit = decode_address(address)
         if hit is None or hit.kind != "shim" or hit.name != "DMA_BD" or hit.byte != 4:
             return
         old = self.bds.get((hit.tile, hit.item))
@@ -453,31 +453,31 @@ class _Walk:
             self.chains.pop(hit.tile, None)
         self.found.append(Patched(op, hit.tile, hit.item, (argument, offset)))
 
-    def _push(self, op: int, hit: Target, value: int) -> None:
+    def _push(self, op: int, hit: AddressInfo, value: int) -> None:
         fields = _queue(hit.kind, value)
         cache = self.chains.setdefault(hit.tile, {})
         start = fields["start_bd"]
         if start not in cache:
             cache[start] = self._chain(hit.tile, hit.kind, start)
         direction, (chain, end) = int("MM2S" in hit.name), cache[start]
-        carried: tuple[Written | Delivered, ...] | None = ()
+        carried: tuple[PacketWrite | PacketPayload, ...] | None = ()
         if self.streams is not None and hit.kind == "shim" and direction:
             chain, carried = self._carried(self.streams, hit, chain)
         token = bool(fields["token"])
         how = (direction, hit.item, start, fields["repeat"], token)
         self.found.append(Pushed(op, hit.tile, *how, chain, end, self.packets))
         if carried is None:
-            self.found.append(Unread(op))
+            self.found.append(UnknownPackets(op))
         for one in carried or ():
-            if isinstance(one, Written):
+            if isinstance(one, PacketWrite):
                 for tile in one.tiles:
                     self._packet(op, tile, one)
         if carried:
             self.packets = 0
 
     def _carried(
-        self, streams: Streams, hit: Target, chain: tuple[BdUse, ...]
-    ) -> tuple[tuple[BdUse, ...], tuple[Written | Delivered, ...] | None]:
+        self, streams: Streams, hit: AddressInfo, chain: tuple[BdUse, ...]
+    ) -> tuple[tuple[BdUse, ...], tuple[PacketWrite | PacketPayload, ...] | None]:
         """A shim's chain with what of its data goes to DMAs, and all that its packets do; None: not known."""
         if any(use.bd.enable_packet for use in chain) or not streams.carries_packets(hit.tile[0], hit.item):
             return chain, ()
@@ -487,13 +487,13 @@ class _Walk:
         assert use.argument is not None
         carried = streams.read(hit.tile[0], hit.item, use.argument, use.pattern.length)
         for one in carried or ():
-            if isinstance(one, Delivered):
+            if isinstance(one, PacketPayload):
                 fields = {"length": one.length, "enable_packet": 1, "packet_id": one.packet}
                 words = tuple(replace(use.bd, **fields).to_words())
                 chain = (BdUse(use.index, use.kind, words, use.op, (use.argument[0], one.offset)),)
         return chain, carried
 
-    def _packet(self, op: int, tile: Tile, one: Written) -> None:
+    def _packet(self, op: int, tile: Tile, one: PacketWrite) -> None:
         at = tile[0] << registers.COLUMN_SHIFT | tile[1] << registers.ROW_SHIFT | one.offset
         self.packets += 1
         self.block(op, at, one.words)
@@ -516,7 +516,7 @@ class _Walk:
                 return tuple(chain), "cycle"
 
     def _poll(self, op: int, address: int, value: int, mask: int) -> None:
-        hit = target(address)
+        hit = decode_address(address)
         if hit is not None and hit.name == "LOCK_REQUEST" and not address & 3 and mask & value & 1:
             request = bd.decode_lock_request(hit.kind, address & registers.OFFSET_MASK)
             assert request is not None
@@ -594,6 +594,6 @@ def pushes_of(found: Iterable[Event]) -> list[Pushed]:
     return [event for event in found if isinstance(event, Pushed)]
 
 
-def as_array(words: Words) -> bytes:
+def little_endian(words: Words) -> bytes:
     """The words as little-endian bytes."""
     return np.array(words, "<u4").tobytes()

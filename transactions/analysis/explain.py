@@ -19,8 +19,8 @@ from typing import Any
 from onedispatch.transactions.analysis import effects
 from onedispatch.transactions.analysis.context import Context
 from onedispatch.transactions.analysis.effects import BdUse, Pushed, Tile
-from onedispatch.transactions.analysis.order import Order
-from onedispatch.transactions.analysis.steps import Step, Steps, folded
+from onedispatch.transactions.analysis.order import HappensBefore
+from onedispatch.transactions.analysis.steps import ExplainedStep, StepCollector, fold_repetitions
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.text import KIND_NAMES, counted, lock_condition, short_bytes
 from onedispatch.transactions.format import spec
@@ -57,7 +57,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Block:
+class MemoryWrite:
     """Words that went into a memory; ``sets`` is what a core parameter block makes the core write."""
 
     op: int
@@ -98,7 +98,7 @@ class TileUse:
     locks: list[tuple[int, int, int]] = field(default_factory=list)
     """(op, lock, value) of the locks that are set."""
     waits: list[Wait] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[MemoryWrite] = field(default_factory=list)
     registers: list[tuple[int, str, int]] = field(default_factory=list)
     """(op, register, value) of other writes."""
 
@@ -126,7 +126,7 @@ class Explanation:
     arguments: dict[int, ArgumentTraffic]
     tiles: dict[Tile, TileUse]
     waits: list[Wait]
-    steps: list[Step]
+    steps: list[ExplainedStep]
     """What follows one another."""
 
     @classmethod
@@ -152,7 +152,7 @@ class Explanation:
             lines += [f"  {count:5} x {what}" for what, count in kinds.most_common(6)]
             lines += [f"        {counted(len(kinds) - 6, 'other kind')}"] if len(kinds) > 6 else []
         lines += ["", "steps:"]
-        shown, left = folded(self.steps)
+        shown, left = fold_repetitions(self.steps)
         lines += [_step_line(first, last, what) for first, last, what in shown]
         lines += [f"  and {counted(left, 'more step')}"] if left else []
         return "\n".join(lines) + "\n"
@@ -246,14 +246,14 @@ _VIEW = MemoryView(registers.MEM.memory_bytes)  # of AMD's devices: no header sa
 
 @lru_cache(maxsize=1 << 12)
 def _place(kind: str, words: tuple[int, ...], argument: tuple[int, int] | None) -> str:
-    values = vars(effects.decoded(kind, words))
+    values = vars(effects.decoded_bd(kind, words))
     if kind == "shim":
         if argument is None:
             return f"host address {values['address']:#x}"
         return f"arg {argument[0]} + {argument[1]:#x}"
     if kind == "core":
         return f"memory {values['base'] * 4:#x}"
-    first, end = 4 * values["base"], 4 * (values["base"] + effects.pattern(kind, words).extent())
+    first, end = 4 * values["base"], 4 * (values["base"] + effects.bd_pattern(kind, words).extent())
     side, last = _VIEW.side(first), _VIEW.side(max(end - 4, 0))
     place = f"{_SIDES[min(side, 3)]} memory {_VIEW.offset(first):#x}"
     if last <= side:
@@ -270,7 +270,7 @@ def _lock_text(kind: str, lock: int) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def _locks(kind: str, words: tuple[int, ...]) -> str:
-    values = vars(effects.decoded(kind, words))
+    values = vars(effects.decoded_bd(kind, words))
     parts = []
     if values["acquire_enable"]:
         lock, value = values["acquire_lock"], values["acquire_value"]
@@ -390,7 +390,7 @@ class _Collector:
             [],
         )
         self.core_ops: set[int] = set()
-        order = None if context is None else Order(context)
+        order = None if context is None else HappensBefore(context)
         bds, streams = (None, None) if order is None else (order.bds, order.streams)
         self.explanation.steps = self._take(effects.events(transaction, True, bds, streams))
 
@@ -407,8 +407,8 @@ class _Collector:
         if tile is not None:
             self.tile(tile).waits.append(wait)
 
-    def _take(self, found: Iterable[effects.Event]) -> list[Step]:
-        steps = Steps()
+    def _take(self, found: Iterable[effects.Event]) -> list[ExplainedStep]:
+        steps = StepCollector()
         takers: dict[type, Callable[..., None]] = {
             effects.Pushed: self._pushed,
             effects.LockSet: self._lock_set,
@@ -448,8 +448,8 @@ class _Collector:
         self.tile(event.tile).channel(event.direction, event.channel).resets.append(event.op)
 
     def _poll(self, event: effects.Poll) -> None:
-        hit = effects.target(event.address)
-        what = f"{listing.place(event.address)} & {event.mask:#x} == {event.value:#x}"
+        hit = effects.decode_address(event.address)
+        what = f"{listing.register_text(event.address)} & {event.mask:#x} == {event.value:#x}"
         self._wait(event.op, hit and hit.tile, what)
 
     def _pushed(self, push: Pushed) -> None:
@@ -474,12 +474,14 @@ class _Collector:
         sets = len(effects.core_list(event.words)) if event.words[:1] == (effects.PARAMETER_MAGIC,) else 0
         if sets:
             self.core_ops.add(event.op)
-        crc = zlib.crc32(effects.as_array(event.words))
+        crc = zlib.crc32(effects.little_endian(event.words))
         magic = event.words[0] if event.words else 0
-        self.tile(event.tile).blocks.append(Block(event.op, event.offset, len(event.words), magic, crc, sets))
+        self.tile(event.tile).blocks.append(
+            MemoryWrite(event.op, event.offset, len(event.words), magic, crc, sets)
+        )
 
     def _register(self, event: effects.RegisterWritten) -> None:
-        hit = effects.target(event.address)
+        hit = effects.decode_address(event.address)
         if hit is not None and event.op not in self.core_ops:
             register = registers.find_register(event.address)
             self.tile(hit.tile).registers.append((event.op, str(register), event.value))

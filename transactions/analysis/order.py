@@ -49,7 +49,7 @@ def _lock(tile: Tile, lock: int) -> Resource:
     return tile, "lock", lock
 
 
-class Order:
+class HappensBefore:
     """Follows a transaction in its context; ``done`` says whether a task must have ended."""
 
     def __init__(self, context: Context) -> None:
@@ -156,7 +156,7 @@ class Order:
 
     def _lock_seen(self, poll: effects.Poll) -> None:
         """The host waited for a value of a lock: so much more than was taken has been given."""
-        hit = effects.target(poll.address)
+        hit = effects.decode_address(poll.address)
         if hit is None or hit.name != "LOCK_VALUE" or hit.byte or poll.value > registers.LOCK_MAX:
             return
         if poll.mask & registers.LOCK_MAX == registers.LOCK_MAX and not self._lost:
@@ -182,7 +182,7 @@ class Order:
 
     def _changed_by(self, event: effects.Event) -> None:
         """Any other event: whether it changes what this file relies on."""
-        if isinstance(event, effects.Reset | effects.Unread):
+        if isinstance(event, effects.Reset | effects.UnknownPackets):
             self._lost = True
         elif isinstance(event, effects.DataWritten):
             resting = event.tile in self._stopped and self._rests(event.tile)

@@ -11,7 +11,7 @@ from onedispatch.transactions.text import listing
 _MOST_STEPS = 12
 _MOST_COMPARED = 10_000
 """Steps that are looked at for repetitions."""
-Step = tuple[int, int, str]
+ExplainedStep = tuple[int, int, str]
 """(first op, last op, what)"""
 _STEPS: dict[type, str] = {
     effects.BdWritten: "move",
@@ -32,11 +32,11 @@ _PROGRAM = "load a program"
 _PROGRAM_AT = registers.CORE.block["PROGRAM_MEMORY"].offset
 
 
-class Steps:
+class StepCollector:
     """Runs of alike events; locks polled around a parameter block belong to the block."""
 
     def __init__(self) -> None:
-        self.done: list[Step] = []
+        self.done: list[ExplainedStep] = []
         self.what = ""
         self.run: list[effects.Event] = []
         self.block_op = -1
@@ -49,7 +49,7 @@ class Steps:
         if what == "move":  # most
             pass
         elif isinstance(event, effects.RegisterWritten):
-            place = listing.place(event.address)
+            place = listing.register_text(event.address)
             if "_CTRL" in place:
                 what = "reset channels"
             elif "CORE_CONTROL" in place:
@@ -73,19 +73,19 @@ class Steps:
         self.run = []
 
 
-def folded(steps: list[Step]) -> tuple[list[Step], int]:
+def fold_repetitions(steps: list[ExplainedStep]) -> tuple[list[ExplainedStep], int]:
     """The first steps, and how many are left; what follows again and again once, and how often."""
-    folded: list[Step] = []
+    result: list[ExplainedStep] = []
     at = 0
-    while at < len(steps) and len(folded) < _MOST_STEPS:
+    while at < len(steps) and len(result) < _MOST_STEPS:
         period, times = _repeated([what for _, _, what in steps[at : at + _MOST_COMPARED]])
-        folded += steps[at : at + period]
+        result += steps[at : at + period]
         if times > 1:
             again = steps[at + period : at + period * times]
             what = "the same" if period == 1 else f"the same {counted(period, 'step')}"
-            folded.append((again[0][0], again[-1][1], f"{what} {counted(times - 1, 'more time')}"))
+            result.append((again[0][0], again[-1][1], f"{what} {counted(times - 1, 'more time')}"))
         at += period * times
-    return folded, len(steps) - at
+    return result, len(steps) - at
 
 
 def _repeated(texts: list[str]) -> tuple[int, int]:

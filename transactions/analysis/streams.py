@@ -18,7 +18,7 @@ _HEADERS = 2  # words before those that a control packet writes
 _READ = 1
 
 
-class Written(NamedTuple):
+class PacketWrite(NamedTuple):
     """Words that packets write one after the other, from ``offset`` of each of ``tiles`` on."""
 
     tiles: tuple[Tile, ...]
@@ -26,7 +26,7 @@ class Written(NamedTuple):
     words: tuple[int, ...]
 
 
-class Delivered(NamedTuple):
+class PacketPayload(NamedTuple):
     """``length`` words from byte ``offset`` of an argument, as one packet to a DMA."""
 
     packet: int
@@ -39,14 +39,16 @@ class Streams:
 
     def __init__(self, routes: Routes, constants: Mapping[int, bytes]) -> None:
         self._routes, self._constants = routes, constants
-        self._known: dict[tuple[int, int, tuple[int, int], int], tuple[Written | Delivered, ...] | None] = {}
+        self._known: dict[
+            tuple[int, int, tuple[int, int], int], tuple[PacketWrite | PacketPayload, ...] | None
+        ] = {}
 
     def carries_packets(self, column: int, channel: int) -> bool:
         return self._routes.takes_packets((column, registers.SHIM_ROW), channel)
 
     def read(
         self, column: int, channel: int, argument: tuple[int, int], length: int
-    ) -> tuple[Written | Delivered, ...] | None:
+    ) -> tuple[PacketWrite | PacketPayload, ...] | None:
         """What ``length`` words from (argument, byte) on do; None: they are not known, or no packets."""
         data = self._constants.get(argument[0], b"")[argument[1] : argument[1] + 4 * length]
         if len(data) < 4 * length:
@@ -64,9 +66,9 @@ class Streams:
 
     def _read(
         self, shim: Tile, channel: int, words: tuple[int, ...], start: int
-    ) -> Iterator[Written | Delivered]:
+    ) -> Iterator[PacketWrite | PacketPayload]:
         at = 0
-        last: Written | None = None
+        last: PacketWrite | None = None
         while at < len(words):
             packet = bd.unpack_fields(registers.PACKET_HEADER_FIELDS, [words[at]])["id"]
             tiles = self._routes.controls(shim, channel, packet)
@@ -77,12 +79,12 @@ class Streams:
             data = tuple(words[i] for i in range(at + _HEADERS, at + _HEADERS + count))
             at += _HEADERS + count
             if last is not None and (tiles, control["offset"]) == (last[0], last[1] + 4 * len(last[2])):
-                last = Written(tiles, last.offset, (*last.words, *data))
+                last = PacketWrite(tiles, last.offset, (*last.words, *data))
                 continue
             if last is not None:
                 yield last
-            last = Written(tiles, control["offset"], data)
+            last = PacketWrite(tiles, control["offset"], data)
         if last is not None:
             yield last
         if at < len(words):
-            yield Delivered(packet, start + 4 * (at + 1), len(words) - at - 1)
+            yield PacketPayload(packet, start + 4 * (at + 1), len(words) - at - 1)

@@ -92,7 +92,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class _Context:
+class _ValidationContext:
     columns: int
     sizes: Mapping[int, int]
     device: Device | None
@@ -111,58 +111,58 @@ def _fixed(text: str) -> _Text:
     return lambda _, *numbers: text.format(*numbers)
 
 
-def _columns(_: _Context, given: int, most: int, *_rest: int) -> str:
+def _columns(_: _ValidationContext, given: int, most: int, *_rest: int) -> str:
     return f"{counted(given, 'column')}; accepted: " + (span(1, most) if most else "1 or more")
 
 
-def _address(context: _Context, address: int, *_rest: int) -> str:
+def _address(context: _ValidationContext, address: int, *_rest: int) -> str:
     columns = span(0, context.columns - 1)
     return f"address {address:#x}; accepted: multiples of 4 in columns {columns}"
 
 
-def _register(_: _Context, offset: int, address: int, *_rest: int) -> str:
+def _register(_: _ValidationContext, offset: int, address: int, *_rest: int) -> str:
     kind = registers.kind_of_row(registers.split_address(address)[1])
     return f"offset {offset:#x} of a {kind} tile is no known register (address {address:#x})"
 
 
-def _reserved(_: _Context, address: int, bits: int, *_rest: int) -> str:
+def _reserved(_: _ValidationContext, address: int, bits: int, *_rest: int) -> str:
     return f"{registers.find_register(address)} has no bits {bits:#x}"
 
 
-def _queue_bd(_: _Context, bd: int, channel: int, low: int, high: int) -> str:
+def _queue_bd(_: _ValidationContext, bd: int, channel: int, low: int, high: int) -> str:
     return f"BD {bd} on channel {channel}; accepted: {span(low, high)}"
 
 
-def _token_columns(context: _Context, columns: int, first: int, *_rest: int) -> str:
+def _token_columns(context: _ValidationContext, columns: int, first: int, *_rest: int) -> str:
     given = counted(columns, "column")
     return f"tokens of {given} from {first} on; accepted: 1 or more inside {context.columns}"
 
 
-def _no_argument(context: _Context, argument: int, *_rest: int) -> str:
+def _no_argument(context: _ValidationContext, argument: int, *_rest: int) -> str:
     return f"argument {argument}; accepted: {', '.join(map(str, sorted(context.sizes)))}"
 
 
-def _past_argument(context: _Context, argument: int, _size: int, offset: int, extent: int) -> str:
+def _past_argument(context: _ValidationContext, argument: int, _size: int, offset: int, extent: int) -> str:
     whole = f"argument {argument} of {counted(context.sizes[argument], 'byte')}"
     return f"{whole} is accessed from {offset} to {offset + extent}"
 
 
-def _generation(context: _Context, given: int, *_rest: int) -> str:
+def _generation(context: _ValidationContext, given: int, *_rest: int) -> str:
     device = context.device
     known = spec.DEVICE_GENERATIONS if device is None else (device.device_generation,)
     return f"device generation {given}; known: {', '.join(map(str, known))}"
 
 
-def _rows(context: _Context, given: int, mem_rows: int, *_rest: int) -> str:
+def _rows(context: _ValidationContext, given: int, mem_rows: int, *_rest: int) -> str:
     accepted = f"{context.rows} with {spec.MEM_TILE_ROWS}"
     return f"{counted(given, 'row')} with {mem_rows} of memory tiles; accepted: {accepted}"
 
 
-def _row(context: _Context, given: int, address: int, *_rest: int) -> str:
+def _row(context: _ValidationContext, given: int, address: int, *_rest: int) -> str:
     return f"row {given} (address {address:#x}); accepted: rows 0 to {context.rows - 1}"
 
 
-def _token_rows(context: _Context, rows: int, first: int, *_rest: int) -> str:
+def _token_rows(context: _ValidationContext, rows: int, first: int, *_rest: int) -> str:
     return f"tokens of {counted(rows, 'row')} from {first} on; accepted: 1 or more inside {context.rows}"
 
 
@@ -234,7 +234,7 @@ def validate(
         mem_bds = device.count("memory_tile.bds")
         shape = (device.device_generation, device.rows, device.columns, mem_bds)
     raw = native.validate(transaction.to_bytes(), None if sizes is None else _in_64_bits(sizes), shape)
-    context = _Context(transaction.header.columns, sizes or {}, device)
+    context = _ValidationContext(transaction.header.columns, sizes or {}, device)
     found = []
     for check, op, offset, untold, *numbers in raw:
         kind, text = _TEXTS[check]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments of a transaction: regions that are tensors, and where they go in fused buffers."""
+"""The arguments of a transaction: tensor regions, and their positions in the fused buffers."""

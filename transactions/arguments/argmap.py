@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the arguments of one operator's transaction relate to the tensors of the model."""
+"""Arg maps: which region of an operator's arguments holds which tensor of the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onedispatch.transactions.base.errors import TransactionError
 
 
 class ArgKind(IntEnum):
-    """What a buffer argument is; the value is the fused argument that it usually lands in."""
+    """Content of a buffer argument; the value is the fused argument that usually receives it."""
 
     INPUT = 0
     OUTPUT = 1
@@ -25,15 +25,15 @@ class ArgMap:
     """One region of one argument.
 
     Several entries may share ``xrt_arg_idx`` at different offsets; a patch belongs to the last
-    one whose offset is not above it.
+    entry whose offset is at or below the patch's.
 
     Attributes:
-        kind: what the region holds.
+        kind: content of the region.
         xrt_arg_idx: argument index that the operator's own DDR_PATCH ops use.
         onnx_arg_idx: index into inputs ++ constants ++ outputs; used for INPUT and OUTPUT only.
         offset: first byte of the region in the argument.
         size: bytes of the region, hardware padding included.
-        padding_offset: bytes of padding that the operator addresses before the data.
+        padding_offset: bytes of padding that the operator addresses in front of the data.
 
     Raises:
         TransactionError: a negative number.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an operator's addresses lie in the fused buffers.
+"""Relocation of an operator's argument addresses into the fused buffers.
 
-Each operator numbers its arguments as it likes; its arg map says what they are, the bindings say where
-the planner put them. New argument and offset of an address (a, p) whose region in the arg map is e:
+Each operator numbers its own arguments; its arg map states their content, the bindings the positions that
+the planner chose. New argument and offset of an address (a, p) in region e of the arg map:
 
     INPUT, OUTPUT               argument of the tensor   tensor base + (p - e.offset) - e.padding_offset
     CONST_INPUT                 3                        p + base of the operator's constants
@@ -27,7 +27,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Bindings:
-    """Where one operator's regions lie in the fused buffers; offsets in bytes.
+    """Positions of one operator's regions in the fused buffers; offsets in bytes.
 
     Attributes:
         tensors: onnx_arg_idx -> (fused argument 0 in, 1 out, 2 scratch; base offset there).
@@ -50,10 +50,10 @@ class Bindings:
 def relocated(
     where: str, args: Sequence[ArgMap], bindings: Bindings, argument: int, offset: int
 ) -> tuple[int, int]:
-    """The fused (argument, offset) of one address that an operator uses.
+    """Returns the fused (argument, offset) of an operator's address.
 
     Raises:
-        TransactionError: it lies outside every region of the arg map, or before its buffer.
+        TransactionError: the address lies outside every region of the arg map, or in front of its buffer.
     """
     regions = sorted(args, key=lambda e: (e.xrt_arg_idx, e.offset))
     at = int(region_of(regions, np.array([argument], np.uint64), np.array([offset], np.uint64))[0])
@@ -65,7 +65,7 @@ def relocated(
             f"the regions of the arg map ({listed})",
             "correct the arg map or the patch",
         )
-    new_argument, shift = target(where, regions[at], bindings)
+    new_argument, shift = fused_position(where, regions[at], bindings)
     if offset + shift < 0:
         raise TransactionError(
             where,
@@ -76,8 +76,8 @@ def relocated(
     return new_argument, offset + shift
 
 
-def target(where: str, entry: ArgMap, bindings: Bindings) -> tuple[int, int]:
-    """(fused argument, what is added to a patch offset) of a region."""
+def fused_position(where: str, entry: ArgMap, bindings: Bindings) -> tuple[int, int]:
+    """Returns (fused argument, amount added to a patch offset) of a region."""
     if entry.kind in (ArgKind.INPUT, ArgKind.OUTPUT):
         bound = bindings.tensors.get(entry.onnx_arg_idx)
         if bound is None:
@@ -101,7 +101,7 @@ def target(where: str, entry: ArgMap, bindings: Bindings) -> tuple[int, int]:
 def region_of(
     regions: Sequence[ArgMap], arguments: npt.NDArray[np.uint64], offsets: npt.NDArray[np.uint64]
 ) -> Ints:
-    """Index of the last region of the same argument that starts at or below each offset, or -1."""
+    """Returns, per offset, the index of the last region of its argument that starts at or below it, or -1."""
     result = np.full(len(arguments), -1, np.int64)
     for argument in sorted({entry.xrt_arg_idx for entry in regions}):
         members = [i for i, entry in enumerate(regions) if entry.xrt_arg_idx == argument]

@@ -29,12 +29,12 @@ class OneDispatchError(Exception):
         self.accepted = accepted
         self.remedy = remedy
 
-    def place(self) -> str:
+    def location(self) -> str:
         """Returns where it happened, with the coordinates that the subclass knows."""
         return self.where
 
     def __str__(self) -> str:
-        text = self.place()
+        text = self.location()
         if self.given:
             text += f": given {self.given}"
         if self.accepted:
@@ -46,7 +46,7 @@ class OneDispatchError(Exception):
 
     def statement(self) -> str:
         """Returns the error as one clause for another one's text, where ``str`` would repeat "given"."""
-        text = ": ".join(filter(None, (self.place(), self.given)))
+        text = ": ".join(filter(None, (self.location(), self.given)))
         return f"{text} (expected: {self.accepted})" if self.accepted else text
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -184,12 +184,12 @@ class InternalError(OneDispatchError):
     ``where`` names the public call, or the plug-in's function with its node, and the line.
     """
 
-    def place(self) -> str:
+    def location(self) -> str:
         return f"internal error in {self.where}"
 
     def __str__(self) -> str:
         accepted = f"; accepted: {self.accepted}" if self.accepted else ""
-        return f"{self.place()}: {self.given}{accepted}. {self.remedy}"
+        return f"{self.location()}: {self.given}{accepted}. {self.remedy}"
 
 
 class _AtOperation(OneDispatchError):
@@ -209,7 +209,7 @@ class _AtOperation(OneDispatchError):
         self.op_index = op_index
         self.byte_offset = byte_offset
 
-    def place(self) -> str:
+    def location(self) -> str:
         marks = []
         if self.op_index is not None:
             marks.append(f"op {self.op_index}")

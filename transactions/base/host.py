@@ -21,13 +21,13 @@ CHECK_SECONDS = 600.0  # time limit of a whole check-mode run: a guard against m
 KERNEL_SECONDS = "ONEDISPATCH_KERNEL_SECONDS"  # environment variable with the default limit of a call
 
 
-class _Limit(NamedTuple):
+class _KernelLimit(NamedTuple):
     seconds: float
     holder: FrameType  # the frame that opened the block
-    before: _Limit | None
+    before: _KernelLimit | None
 
 
-_limit: ContextVar[_Limit | None] = ContextVar("kernel_seconds", default=None)
+_limit: ContextVar[_KernelLimit | None] = ContextVar("kernel_seconds", default=None)
 
 
 @contextmanager
@@ -41,7 +41,9 @@ def kernel_limit(seconds: float | None) -> Iterator[None]:
         yield
         return
     before = _limit.get()
-    _limit.set(_Limit(seconds, sys._getframe(2), before))  # frame 1 is contextlib's, frame 2 the caller's
+    _limit.set(
+        _KernelLimit(seconds, sys._getframe(2), before)
+    )  # frame 1 is contextlib's, frame 2 the caller's
     try:
         yield
     finally:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes ``txn_format.h`` and ``register_map.h`` of the C++ part from the tables of this package.
+"""Generates ``txn_format.h`` and ``register_map.h`` of the C++ part from the tables of this package.
 
 ``python -m onedispatch.transactions.codegen.genheader cpp_ext/include/onedispatch`` writes both; a test
-compares the committed files with ``headers()``, so C++ never holds a number that Python does not.
+compares the committed files with ``headers()``, so that C++ and Python constants cannot diverge.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _version_struct(version: spec.Version) -> Iterable[str]:
     yield "};"
 
 
-def _shape(name: str, layout: spec.Layout, named: str = "true") -> str:
+def _shape(name: str, layout: spec.OpLayout, named: str = "true") -> str:
     fixed = layout.sizes[0] if layout.has_fixed_size else 0
     limit = 0 if layout.payload_at is not None else layout.sizes[-1]
     payload = layout.payload_at or 0
@@ -185,7 +185,7 @@ def _generations() -> Iterable[str]:
 
 
 def field_lines(fields: Iterable[registers.Field], prefix: str = "") -> Iterable[str]:
-    """A constant of C++ for each field."""
+    """Yields a C++ constant for each field."""
     for field in fields:
         comment = f"  // {field.doc}" if field.doc else ""
         signed = "true" if field.signed else "false"
@@ -231,7 +231,7 @@ def _tile(tile: registers.TileMap) -> Iterable[str]:
 
 
 def _side(port: str) -> str:
-    """``DMA_3`` -> ``kDma``, ``MEM_TRACE`` -> ``kTrace``."""
+    """Returns the C++ side of a port: ``DMA_3`` -> ``kDma``, ``MEM_TRACE`` -> ``kTrace``."""
     first, _, last = port.partition("_")
     return f"k{(last if last == 'TRACE' else first).capitalize()}"
 
@@ -305,10 +305,10 @@ def _register_constants() -> Iterable[str]:
     yield "  bool doubling;"
     yield "  const char* accepted;"
     yield "};"
-    yield f"constexpr uint32_t kGeometry = {len(geometry.BOUNDS)};  // the first: sizes and counts"
+    yield f"constexpr uint32_t kGeometry = {len(geometry.GEOMETRY_RANGES)};  // the first: sizes and counts"
     yield "constexpr Bound kBounds[] = {"
     for key in device.vocabulary():
-        bound = geometry.bound_of(key)
+        bound = geometry.accepted_range(key)
         if bound is None:
             raise RuntimeError(f"{key} of a packaged device file has no bound in geometry.py")
         numbers = f"{bound.lowest}, {bound.highest}, {bound.multiple}u, {str(bound.doubling).lower()}"
@@ -341,9 +341,9 @@ def _word_fields() -> Iterable[str]:
 
 
 def _covered(fields: Sequence[registers.Field]) -> Iterable[str]:
-    """The bits of a word that some field covers; nothing for groups of several words."""
+    """Yields the mask of the bits that fields cover; nothing for groups of several words."""
     if all(field.word == 0 for field in fields):
-        yield f"constexpr uint32_t kCovered = {_hex(registers.covered(fields, 1)[0])};"
+        yield f"constexpr uint32_t kCovered = {_hex(registers.covered_bits(fields, 1)[0])};"
 
 
 def _xclbin() -> Iterable[str]:
@@ -407,7 +407,7 @@ def _register_header() -> str:
 
 
 def headers() -> dict[str, str]:
-    """File name -> text of each generated header."""
+    """Returns file name -> text of each generated header."""
     return {"txn_format.h": _format_header(), "register_map.h": _register_header()}
 
 

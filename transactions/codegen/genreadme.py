@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the opcode table of ``transactions/README.md`` from ``spec``; a test checks it is current.
+"""Generates the opcode table of ``transactions/README.md`` from ``spec``; a test checks that it is current.
 
-``python -m onedispatch.transactions.codegen.genreadme transactions/README.md`` replaces what stands
+``python -m onedispatch.transactions.codegen.genreadme transactions/README.md`` replaces the text
 between the two markers.
 """
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from onedispatch.transactions.base.files import write_file
 from onedispatch.transactions.format import spec
-from onedispatch.transactions.format.spec import Layout
+from onedispatch.transactions.format.spec import OpLayout
 
 BEGIN = "<!-- opcodes: generated from spec.py -->"
 END = "<!-- end of opcodes -->"
 
 
-def _layout(layout: Layout) -> str:
+def _layout(layout: OpLayout) -> str:
     size = " or ".join(str(size) for size in layout.sizes)
     if layout.payload_at is not None:
         size += f" + {layout.payload_width}n"
@@ -31,7 +31,7 @@ def _layout(layout: Layout) -> str:
 
 
 def opcode_table() -> str:
-    """The table as Markdown."""
+    """Returns the table as Markdown."""
     lines = ["| code | name | what | v0.1 | v1.0 | evidence |", "|---|---|---|---|---|---|"]
     for op in spec.OPCODES:
         old, new = op.layouts[spec.V0_1], op.layouts[spec.V1_0]
@@ -41,7 +41,7 @@ def opcode_table() -> str:
 
 
 def updated(readme: str) -> str:
-    """The README with a current table."""
+    """Returns the README with a current table."""
     head, rest = readme.split(BEGIN)
     _, tail = rest.split(END)
     return f"{head}{BEGIN}\n{opcode_table()}\n{END}{tail}"

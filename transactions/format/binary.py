@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A transaction as it was read: its bytes, and where each operation starts.
+"""A decoded transaction: its bytes and the offset of each operation.
 
-Operations become objects only when they are looked at, so that a file of 100,000 ops costs a scan
-and an array. ``analysis.transaction.Transaction`` is this with all that can be asked of it.
+Operations become objects only on access, so that a file of 100,000 ops costs a scan and an array.
+``analysis.transaction.Transaction`` adds text, checks, explanation and diff.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UInts = npt.NDArray[np.uint64]
 
 
 class OperationView:
-    """One operation of a transaction: a view, made on demand.
+    """One operation of a transaction: a view into its bytes, created on access.
 
     Every field of the opcode's layout is an attribute (``op.reg``, ``op.value``, ``op.mask``,
     ``op.arg_index``...); README lists them. Numbers are unsigned.
@@ -36,7 +36,7 @@ class OperationView:
         offset: byte offset in the file.
         size: bytes, payload included.
         code: opcode.
-        version: of the transaction that it belongs to.
+        version: format version of the transaction.
     """
 
     __slots__ = ("_data", "_layout", "code", "index", "offset", "size", "version")
@@ -56,7 +56,7 @@ class OperationView:
         return spec.name_of(self.code)
 
     def __getattr__(self, name: str) -> int:
-        # Copying and pickling look for special names before the slots are filled.
+        # copy and pickle look up special names before the slots are set.
         if name in _NOT_FIELDS or name.startswith("_"):
             raise AttributeError(name)
         field = self._layout.by_name.get(name)
@@ -79,7 +79,7 @@ class OperationView:
 
     @property
     def words(self) -> tuple[int, ...]:
-        """The payload as unsigned 32-bit words (BLOCKWRITE), 64-bit ones for READ_REGS; whole words only."""
+        """The payload as whole unsigned words of 32 bits (BLOCKWRITE) or 64 bits (READ_REGS)."""
         width = self._layout.payload_width
         payload = self.payload
         return tuple(np.frombuffer(payload, f"<u{width}", len(payload) // width).tolist())
@@ -99,7 +99,7 @@ class OperationView:
 
     @property
     def register(self) -> registers.Register | None:
-        """What the op's address means, None where nothing is known."""
+        """The register at the op's address, None if unknown or if the op has no address."""
         return registers.find_register(self.reg) if "reg" in self._layout.by_name else None
 
     def __repr__(self) -> str:
@@ -112,7 +112,7 @@ _NOT_FIELDS = frozenset(OperationView.__slots__)
 
 
 class Operations(Sequence[View], Generic[View]):
-    """The operations of a transaction, made as they are asked for."""
+    """The operations of a transaction as a lazy sequence."""
 
     def __init__(self, transaction: TransactionBinary, view: type[View]) -> None:
         self._transaction = transaction
@@ -149,13 +149,13 @@ def _opcode(name: str) -> spec.Opcode:
 
 @guarded
 class TransactionBinary:
-    """A transaction's bytes and where its operations start. Immutable; equal when the bytes are equal."""
+    """A transaction's bytes and the offsets of its operations. Immutable; equal if the bytes are equal."""
 
     __slots__ = ("__dict__", "_data", "header", "offsets")
 
     header: Header
     offsets: Offsets
-    """Byte offset of each op, and of the end as one more entry."""
+    """Byte offset of each op; the last entry is the end of the file."""
 
     def __init__(self, data: bytes, header: Header, offsets: Offsets) -> None:
         self._data = data
@@ -163,7 +163,7 @@ class TransactionBinary:
         self.offsets = offsets
 
     def to_bytes(self) -> bytes:
-        """The bytes that it was read from, padding garbage included."""
+        """Returns the bytes that were decoded, padding garbage included."""
         return self._data
 
     @property
@@ -191,11 +191,11 @@ class TransactionBinary:
         return np.frombuffer(self._data, np.uint8)[self.offsets[:-1]]
 
     def indices(self, name: str) -> npt.NDArray[np.int64]:
-        """Indices of the ops with this opcode name."""
+        """Returns the indices of the ops with this opcode name."""
         return np.flatnonzero(self.codes == _opcode(name).code)
 
     def column(self, name: str, field: str, indices: npt.NDArray[np.int64]) -> UInts:
-        """One field of many ops of the same opcode, at once."""
+        """Returns one field of many ops of the same opcode."""
         where = _opcode(name).layouts[self.version].field(field)
         at = self.offsets[indices] + where.offset
         low: UInts = self.words[at >> 2].astype(np.uint64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing transactions: one typed method per operation, checked as it is appended."""
+"""Building transactions: one typed method per operation, which checks its arguments."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _MOST_ROWS = registers.ROW_MASK + 1
 
 @public
 def tile_address(column: int, row: int, offset: int) -> int:
-    """The address of byte ``offset`` of a tile, columns relative to the partition.
+    """Returns the address of byte ``offset`` of a tile, columns relative to the partition.
 
     Raises:
-        TransactionError: no such row, or an offset outside the tile's 1 MiB.
+        TransactionError: no such column or row, or an offset outside the tile's 1 MiB.
     """
     if not (0 <= column < 128 and 0 <= row <= registers.ROW_MASK and 0 <= offset <= registers.OFFSET_MASK):
         raise TransactionError(
@@ -44,13 +44,13 @@ def tile_address(column: int, row: int, offset: int) -> int:
 
 @guarded
 class TransactionBuilder:
-    """Appends operations and yields the bytes of a transaction.
+    """Appends operations and encodes them as a transaction.
 
     Args:
         device_generation: 3 (XDNA) or 4 (XDNA2); others are written as given.
         columns: columns of the partition; addresses outside are refused.
-        version: (0, 1) as AMD ships, or (1, 0).
-        rows: of tiles; AMD's arrays have six.
+        version: (0, 1), as in AMD's files, or (1, 0).
+        rows: rows of tiles; AMD's arrays have six.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class TransactionBuilder:
 
     @classmethod
     def for_device(cls, device: Device) -> TransactionBuilder:
-        """For all columns and rows of ``device``."""
+        """Returns a builder for all columns and rows of ``device``."""
         return cls(device.device_generation, device.columns, rows=device.rows)
 
     @property
     def op_count(self) -> int:
-        """Operations appended so far: the index of the next one."""
+        """Number of operations so far: the index of the next one."""
         return self._count
 
     @property
@@ -101,7 +101,7 @@ class TransactionBuilder:
         return len(self._data)
 
     def to_bytes(self) -> bytes:
-        """The whole transaction, header filled in."""
+        """Returns the whole transaction with its header."""
         header = codec.Header(
             self.version,
             self.device_generation,
@@ -138,7 +138,7 @@ class TransactionBuilder:
                 raise self._fail(what, str(word), "unsigned 32-bit words", "mask with 0xFFFFFFFF")
 
     def write(self, address: int, value: int) -> None:
-        """Write one word."""
+        """Appends a WRITE of one word."""
         self._check("write", address)
         self._check_words("write", value)
         if self._is_legacy:
@@ -148,7 +148,7 @@ class TransactionBuilder:
         self._count += 1
 
     def blockwrite(self, address: int, words: Words) -> None:
-        """Write consecutive words; ``words`` are integers, a 4-byte integer array or raw bytes."""
+        """Appends a BLOCKWRITE; ``words`` are integers, a 4-byte integer array or raw bytes."""
         self._check("blockwrite", address)
         payload = self._payload(words)
         size = self._block_size + len(payload)
@@ -191,23 +191,23 @@ class TransactionBuilder:
         self._count += 1
 
     def maskwrite(self, address: int, value: int, mask: int) -> None:
-        """Set the bits of ``mask`` to those of ``value``."""
+        """Appends a MASKWRITE: sets the bits of ``mask`` to those of ``value``."""
         self._masked("maskwrite", _MASKWRITE, address, value, mask)
 
     def maskpoll(self, address: int, value: int, mask: int) -> None:
-        """Wait until ``(register & mask) == value``."""
+        """Appends a MASKPOLL: waits until ``(register & mask) == value``."""
         self._masked("maskpoll", _MASKPOLL, address, value, mask)
 
     def maskpoll_busy(self, address: int, value: int, mask: int) -> None:
-        """As ``maskpoll``, without yielding."""
+        """Appends a MASKPOLL_BUSY: as ``maskpoll``, without yielding."""
         self._masked("maskpoll_busy", _MASKPOLL_BUSY, address, value, mask)
 
     def ddr_patch(self, address: int, arg_index: int, arg_offset: int = 0) -> None:
-        """Put the address of kernel argument ``arg_index`` + ``arg_offset`` bytes into a shim BD.
+        """Appends a DDR_PATCH: puts the address of an argument plus an offset into a shim BD.
 
         Args:
-            address: of word 1 of the BD, which a BLOCKWRITE has just written.
-            arg_index: op-level or fused argument; the kernel's is this + 3.
+            address: address of word 1 of the BD, which a preceding BLOCKWRITE has written.
+            arg_index: op-level or fused argument; the kernel argument's index is this + 3.
             arg_offset: bytes, a multiple of 4.
         """
         self._check("ddr_patch", address)
@@ -236,12 +236,12 @@ class TransactionBuilder:
     def tct(
         self, direction: str, column: int, row: int, channel: int, columns: int = 1, rows: int = 1
     ) -> None:
-        """Wait for the task completion tokens of a channel.
+        """Appends a TCT: waits for task completion tokens of a channel.
 
         Args:
             direction: ``"S2MM"`` or ``"MM2S"``.
             column, row, channel: the first tile and its DMA channel.
-            columns, rows: how many tiles send one token each.
+            columns, rows: extent of the tiles that send one token each.
         """
         if direction not in ("S2MM", "MM2S") or column + columns > self.columns:
             raise self._fail(
@@ -266,33 +266,33 @@ class TransactionBuilder:
         self.op("TCT", word=word, config=config)
 
     def noop(self) -> None:
-        """Do nothing."""
+        """Appends a NOOP."""
         self.op("NOOP")
 
     def preempt(self, level: int) -> None:
-        """Allow a context switch: 0 none, 1 memory tile, 2 core tile, 3 registers."""
+        """Appends a PREEMPT, a context switch point: 0 none, 1 memory tile, 2 core tile, 3 registers."""
         self.op("PREEMPT", level=level)
 
     def loadpdi(self, pdi_id: int, pdi_size: int = 0, pdi_address: int = 0) -> None:
-        """Load another overlay of the xclbin."""
+        """Appends a LOADPDI: loads another overlay of the xclbin."""
         self.op("LOADPDI", pdi_id=pdi_id, pdi_size=pdi_size, address=pdi_address)
 
     def record_timer(self, timer_id: int) -> None:
-        """Record the time under an id."""
+        """Appends a RECORD_TIMER: records the time under an id."""
         self.op("RECORD_TIMER", id=timer_id)
 
     def merge_sync(self, tokens: int, columns: int) -> None:
-        """Wait for tokens of several columns."""
+        """Appends a MERGE_SYNC: waits for tokens of several columns."""
         self.op("MERGE_SYNC", tokens=tokens, columns=columns)
 
     def read_regs(self, addresses: Sequence[int]) -> None:
-        """Report the values of registers."""
+        """Appends a READ_REGS: reports the values of registers."""
         for address in addresses:
             self._check("read_regs", address)
         self.op("READ_REGS", struct.pack(f"<{len(addresses)}Q", *addresses), count=len(addresses))
 
     def op(self, name: str, payload: bytes = b"", **fields: int) -> None:
-        """Any op of the table, by name, with all its fields (README lists them)."""
+        """Appends any op of the table, by name, with all its fields (README lists them)."""
         known = spec.BY_NAME.get(name)
         if known is None:
             raise self._fail("op", name, ", ".join(spec.BY_NAME), "use one of these names")
@@ -300,14 +300,14 @@ class TransactionBuilder:
         self._count += 1
 
     def custom(self, code: int, payload: bytes) -> None:
-        """An opcode from 128 on that the table does not know."""
+        """Appends an opcode from 128 on that the table does not have."""
         if code in spec.BY_CODE or code < spec.CUSTOM_BEGIN:
             raise self._fail("custom", f"opcode {code}", "unnamed opcodes 128 to 255", "use op(name, ...)")
         self._data += codec.encode_op(code, self.version, {}, payload)
         self._count += 1
 
     def extend(self, transaction: TransactionBinary) -> None:
-        """Append all ops of another transaction of the same version."""
+        """Appends all ops of another transaction of the same version."""
         if transaction.version != self.version:
             raise self._fail(
                 "extend", f"version {transaction.version}", str(self.version), "use .converted(version) first"
@@ -316,6 +316,6 @@ class TransactionBuilder:
         self._count += transaction.header.op_count
 
     def writes(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """``write`` for every (address, value)."""
+        """Appends a WRITE for every (address, value)."""
         for address, value in pairs:
             self.write(address, value)

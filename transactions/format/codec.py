@@ -11,7 +11,7 @@ from functools import cache
 from onedispatch.transactions.base.errors import TransactionError
 from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.format import spec
-from onedispatch.transactions.format.spec import Layout, Version
+from onedispatch.transactions.format.spec import OpLayout, Version
 
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 MAX_BYTES = 0xFFFFFFFF
@@ -20,9 +20,9 @@ MAX_BYTES = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class OpPacker:
-    """Packs (opcode, fields by offset...) into the fixed part of an op.
+    """Packs opcode and fields, in the order of their offsets, into the fixed part of an op.
 
-    ``names`` gives the order of the arguments; ``"size"`` stands for the size field.
+    ``names`` is the order of the arguments; ``"size"`` stands for the size field.
     """
 
     struct: struct.Struct
@@ -31,7 +31,7 @@ class OpPacker:
 
 @cache
 def packer(code: int, version: Version) -> OpPacker:
-    """The packer of an opcode; custom opcodes without a name get a bare size frame."""
+    """Returns the packer of an opcode; an unnamed custom opcode gets a bare size frame."""
     layout = layout_of(code, version)
     slots = [(0, 1, "opcode")]
     slots += [(field.offset, field.width, field.name) for field in layout.fields]
@@ -49,13 +49,13 @@ def packer(code: int, version: Version) -> OpPacker:
 
 
 @cache
-def layout_of(code: int, version: Version) -> Layout:
-    """The layout of an opcode.
+def layout_of(code: int, version: Version) -> OpLayout:
+    """Returns the layout of an opcode.
 
     Raises:
         TransactionError: the opcode cannot be written in a transaction.
     """
-    layout = spec.layout(code, version)
+    layout = spec.find_layout(code, version)
     if layout is None:
         raise TransactionError(
             "encoding an op",
@@ -67,14 +67,14 @@ def layout_of(code: int, version: Version) -> Layout:
 
 
 def encode_op(code: int, version: Version, values: Mapping[str, int], payload: bytes = b"") -> bytes:
-    """One op, padding zeroed.
+    """Encodes one op, padding zeroed.
 
     Args:
         values: every field of the layout by name.
         payload: raw bytes for opcodes that have one.
 
     Raises:
-        TransactionError: a field is missing, unknown or does not fit; the payload is not allowed
+        TransactionError: a field is missing, unknown or out of range; the payload is not allowed
             or not a whole number of words.
     """
     layout = layout_of(code, version)
@@ -145,7 +145,7 @@ class Header:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Header:
-        """The header; raises TransactionError when there are fewer than 16 bytes."""
+        """Decodes the header. Raises TransactionError if there are fewer than 16 bytes."""
         if len(data) < spec.HEADER_SIZE:
             raise TransactionError(
                 "transaction header",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewriting a transaction in another version of the format."""
+"""Converts a transaction to another version of the format."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from onedispatch.transactions.format.spec import Version
 
 
 def converted(transaction: TransactionBinary, version: Version) -> bytes:
-    """The bytes of the same operations in ``version``.
+    """Returns the bytes of the same operations in ``version``.
 
     Raises:
-        TransactionError: no such version, or a value that the other version cannot hold.
+        TransactionError: the version is unknown, or cannot hold a value.
     """
     if version not in spec.VERSIONS:
         raise TransactionError("Transaction.converted", str(version), str(spec.VERSIONS), "use one of these")

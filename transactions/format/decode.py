@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each op starts, and why bytes are no transaction. The walk itself is C++ (cpp_ext/src/txn)."""
+"""Decoding: the offset of each op, or the error for bytes that are no transaction.
+
+The scan over the ops is C++ (cpp_ext/src/txn)."""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from onedispatch.transactions.format import spec
 from onedispatch.transactions.format.codec import Header
 
 Offsets = npt.NDArray[np.int64]
-native = _native  # for ``validation``: one module imports the extension
+native = _native  # re-exported for ``validation``: only one module may import the extension
 
 
 class _Fault(IntEnum):
-    """As ``Fault`` of cpp_ext/src/txn/decode.h."""
+    """Mirrors ``Fault`` of cpp_ext/src/txn/decode.h."""
 
     NONE = 0
     NO_HEADER = 1
@@ -32,10 +34,10 @@ class _Fault(IntEnum):
 
 
 def decode(data: bytes) -> tuple[Header, Offsets]:
-    """The header, and the byte offset of each op and of the end.
+    """Returns the header, and the byte offset of each op and of the end.
 
     Raises:
-        TransactionError: the bytes are no transaction; see ``Transaction.from_bytes``.
+        TransactionError: the bytes are not a transaction; see ``Transaction.from_bytes``.
     """
     fault, ops, at, op_size, offsets = _native.decode(data)
     header = Header.from_bytes(data)
@@ -82,7 +84,7 @@ def _bad_frame(header: Header, size: int, fault: _Fault, ops: int) -> Transactio
 
 def _bad_op(data: bytes, header: Header, fault: _Fault, index: int, at: int, size: int) -> TransactionError:
     code, version = data[at], header.version
-    layout = spec.layout(code, version)
+    layout = spec.find_layout(code, version)
     if fault is _Fault.OPCODE or layout is None:
         return TransactionError(
             "transaction",

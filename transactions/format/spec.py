@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transaction format as one table: header, opcodes, and where each field lies.
+"""The transaction format as one table: header, opcodes and field offsets.
 
-Decoder, encoder, sizes, text, checks, README and the C++ header are all driven from here.
-Everything is little-endian. Offsets are bytes from the start of the header or of the op.
-Two versions exist: 0.1 (what AMD ships) and 1.0 ("optimised", smaller). Bytes that no field
-covers are padding: ignored when read, kept when copied, zero when written by us.
+Decoder, encoder, sizes, text, checks, README and the C++ header are all derived from it.
+All numbers are little-endian. Offsets are bytes from the start of the header or of the op.
+Two versions exist: 0.1 (AMD's files) and 1.0 ("optimised", smaller). Bytes that no field
+covers are padding: ignored when read, kept when copied, zero when we write them.
 
 Sources: measured on 5,256 public Strix files for v0.1; aie-rt, DynamicDispatch and aiebu for
 v1.0 and for the opcodes that those files lack (``evidence`` says which).
@@ -23,11 +23,11 @@ V1_0: Version = (1, 0)
 VERSIONS: tuple[Version, ...] = (V0_1, V1_0)
 
 CUSTOM_BEGIN = 128
-"""Opcodes from here on carry their own size at byte 4, known or not."""
+"""Opcodes from this one on carry their size at byte 4, known or not."""
 CUSTOM_SIZE_AT = 4
 CUSTOM_MIN_SIZE = 8
 MAX_ARGUMENTS = 6
-"""Fused arguments 0..5: in, out, scratch, const, super-kernel params, control packets."""
+"""Fused arguments 0 to 5: in, out, scratch, const, super-kernel params, control packets."""
 KERNEL_ARGUMENT_OFFSET = 3
 """Kernel argument = argument index + 3 (opcode, instruction BO and count come first)."""
 KERNEL_OPCODE = 3
@@ -37,8 +37,8 @@ DDR_APERTURE = 0x80000000
 
 
 @dataclass(frozen=True)
-class Field:
-    """``width`` bytes at ``offset``; an unsigned little-endian number."""
+class ByteField:
+    """An unsigned little-endian number: ``width`` bytes at ``offset``."""
 
     name: str
     offset: int
@@ -47,15 +47,15 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How one opcode lies in memory in one version.
+class OpLayout:
+    """The byte layout of one opcode in one version.
 
     ``sizes`` lists the legal total sizes when the op has no payload. ``size_at`` is the byte of
     the u32 field that repeats the op's total size, None when the size is implied.
     ``payload_at`` starts a run of ``payload_width``-byte words that reaches to the op's end.
     """
 
-    fields: tuple[Field, ...]
+    fields: tuple[ByteField, ...]
     sizes: tuple[int, ...]
     size_at: int | None = None
     payload_at: int | None = None
@@ -70,10 +70,10 @@ class Layout:
         return self.payload_at is None and len(self.sizes) == 1
 
     @cached_property
-    def by_name(self) -> Mapping[str, Field]:
+    def by_name(self) -> Mapping[str, ByteField]:
         return MappingProxyType({field.name: field for field in self.fields})
 
-    def field(self, name: str) -> Field:
+    def field(self, name: str) -> ByteField:
         return self.by_name[name]
 
 
@@ -85,26 +85,26 @@ class Opcode:
     name: str
     doc: str
     evidence: str
-    layouts: Mapping[Version, Layout]
+    layouts: Mapping[Version, OpLayout]
 
 
 HEADER_SIZE = 16
-HEADER: tuple[Field, ...] = (
-    Field("major", 0, 1, "format version, major"),
-    Field("minor", 1, 1, "format version, minor"),
-    Field("device_generation", 2, 1, "2 AIEML, 3 XDNA, 4 XDNA2, 8/9 Strix A0/B0"),
-    Field("rows", 3, 1, "rows of the array, shim and memory tile included"),
-    Field("columns", 4, 1, "columns of the partition"),
-    Field("mem_tile_rows", 5, 1, "rows of memory tiles"),
-    Field("padding", 6, 2, "ignored, kept"),
-    Field("op_count", 8, 4, "number of operations"),
-    Field("byte_size", 12, 4, "size of the whole transaction, header included"),
+HEADER: tuple[ByteField, ...] = (
+    ByteField("major", 0, 1, "format version, major"),
+    ByteField("minor", 1, 1, "format version, minor"),
+    ByteField("device_generation", 2, 1, "2 AIEML, 3 XDNA, 4 XDNA2, 8/9 Strix A0/B0"),
+    ByteField("rows", 3, 1, "rows of the array, shim and memory tile included"),
+    ByteField("columns", 4, 1, "columns of the partition"),
+    ByteField("mem_tile_rows", 5, 1, "rows of memory tiles"),
+    ByteField("padding", 6, 2, "ignored, kept"),
+    ByteField("op_count", 8, 4, "number of operations"),
+    ByteField("byte_size", 12, 4, "size of the whole transaction, header included"),
 )
 DEVICE_GENERATIONS: Mapping[int, str] = MappingProxyType(
     {2: "AIEML", 3: "XDNA", 4: "XDNA2", 8: "XDNA2 (Strix A0)", 9: "XDNA2 (Strix B0)"}
 )
 MAX_COLUMNS: Mapping[int, int] = MappingProxyType({3: 5, 4: 8, 8: 8, 9: 8})
-"""Columns of the whole array by device generation, where they are known."""
+"""Columns of the whole array by device generation, if known."""
 ARRAY_ROWS = 6
 MEM_TILE_ROWS = 1
 MAX_PREEMPTION = 3
@@ -114,44 +114,44 @@ _READ = "read in source"
 _UNCONFIRMED = "layout unconfirmed"
 
 
-def _both(layout: Layout) -> Mapping[Version, Layout]:
+def _both(layout: OpLayout) -> Mapping[Version, OpLayout]:
     return MappingProxyType({V0_1: layout, V1_0: layout})
 
 
-def _each(v0_1: Layout, v1_0: Layout) -> Mapping[Version, Layout]:
+def _each(v0_1: OpLayout, v1_0: OpLayout) -> Mapping[Version, OpLayout]:
     return MappingProxyType({V0_1: v0_1, V1_0: v1_0})
 
 
-def _masked() -> Mapping[Version, Layout]:
-    # aie-rt writes 32 bytes (4 of padding), mlir-aie 28: the size field says which.
+def _masked() -> Mapping[Version, OpLayout]:
+    # aie-rt writes 32 bytes (4 of padding), mlir-aie 28: the size field decides.
     return _each(
-        Layout(
+        OpLayout(
             (
-                Field("reg", 8, 8, "register address"),
-                Field("value", 16, 4, "value under the mask"),
-                Field("mask", 20, 4, "bits that count"),
+                ByteField("reg", 8, 8, "register address"),
+                ByteField("value", 16, 4, "value under the mask"),
+                ByteField("mask", 20, 4, "bits that count"),
             ),
             (28, 32),
             size_at=24,
         ),
-        Layout(
+        OpLayout(
             (
-                Field("reg", 4, 4, "register address"),
-                Field("value", 8, 4, "value under the mask"),
-                Field("mask", 12, 4, "bits that count"),
+                ByteField("reg", 4, 4, "register address"),
+                ByteField("value", 8, 4, "value under the mask"),
+                ByteField("mask", 12, 4, "bits that count"),
             ),
             (16,),
         ),
     )
 
 
-_NOOP = Layout((), (4,))
+_NOOP = OpLayout((), (4,))
 _STATE = (
-    Field("state_index", 1, 1, "entry of the state table"),
-    Field("function", 2, 1, "0 multiply, 1 increment, 2 decrement"),
-    Field("argument", 4, 4, "operand of the function"),
+    ByteField("state_index", 1, 1, "entry of the state table"),
+    ByteField("function", 2, 1, "0 multiply, 1 increment, 2 decrement"),
+    ByteField("argument", 4, 4, "operand of the function"),
 )
-_STATE_REG = Layout((*_STATE, Field("reg", 8, 4, "register offset")), (12,))
+_STATE_REG = OpLayout((*_STATE, ByteField("reg", 8, 4, "register offset")), (12,))
 
 OPCODES: tuple[Opcode, ...] = (
     Opcode(
@@ -160,10 +160,12 @@ OPCODES: tuple[Opcode, ...] = (
         "write one word to a register",
         _MEASURED,
         _each(
-            Layout(
-                (Field("reg", 8, 8, "register address"), Field("value", 16, 4, "word")), (24,), size_at=20
+            OpLayout(
+                (ByteField("reg", 8, 8, "register address"), ByteField("value", 16, 4, "word")),
+                (24,),
+                size_at=20,
             ),
-            Layout((Field("reg", 4, 4, "register address"), Field("value", 8, 4, "word")), (12,)),
+            OpLayout((ByteField("reg", 4, 4, "register address"), ByteField("value", 8, 4, "word")), (12,)),
         ),
     ),
     Opcode(
@@ -172,8 +174,8 @@ OPCODES: tuple[Opcode, ...] = (
         "write consecutive words from a register on",
         _MEASURED,
         _each(
-            Layout((Field("reg", 8, 4, "first register address"),), (16,), size_at=12, payload_at=16),
-            Layout((Field("reg", 4, 4, "first register address"),), (12,), size_at=8, payload_at=12),
+            OpLayout((ByteField("reg", 8, 4, "first register address"),), (16,), size_at=12, payload_at=16),
+            OpLayout((ByteField("reg", 4, 4, "first register address"),), (12,), size_at=8, payload_at=12),
         ),
     ),
     Opcode(3, "MASKWRITE", "change the masked bits of a register", _MEASURED, _masked()),
@@ -184,7 +186,7 @@ OPCODES: tuple[Opcode, ...] = (
         "PREEMPT",
         "a point where the context may be switched",
         _MEASURED,
-        _both(Layout((Field("level", 1, 1, "0 none, 1 memory tile, 2 core tile, 3 registers"),), (4,))),
+        _both(OpLayout((ByteField("level", 1, 1, "0 none, 1 memory tile, 2 core tile, 3 registers"),), (4,))),
     ),
     Opcode(7, "MASKPOLL_BUSY", "MASKPOLL without yielding", _MEASURED, _masked()),
     Opcode(
@@ -193,11 +195,11 @@ OPCODES: tuple[Opcode, ...] = (
         "load another overlay",
         _READ,
         _both(
-            Layout(
+            OpLayout(
                 (
-                    Field("pdi_id", 2, 2, "PDI of the xclbin"),
-                    Field("pdi_size", 4, 4, "bytes of the PDI, 0 = whole"),
-                    Field("address", 8, 8, "address of the PDI, 0 = by id"),
+                    ByteField("pdi_id", 2, 2, "PDI of the xclbin"),
+                    ByteField("pdi_size", 4, 4, "bytes of the PDI, 0 = whole"),
+                    ByteField("address", 8, 8, "address of the PDI, 0 = by id"),
                 ),
                 (16,),
             )
@@ -208,7 +210,11 @@ OPCODES: tuple[Opcode, ...] = (
         "LOAD_PM_START",
         "begin loading core program memory",
         _READ,
-        _both(Layout((Field("count", 1, 3, "sequences that follow"), Field("pm_id", 4, 4, "program")), (8,))),
+        _both(
+            OpLayout(
+                (ByteField("count", 1, 3, "sequences that follow"), ByteField("pm_id", 4, 4, "program")), (8,)
+            )
+        ),
     ),
     Opcode(
         10,
@@ -216,17 +222,17 @@ OPCODES: tuple[Opcode, ...] = (
         "reserve a scratchpad",
         _READ,
         _both(
-            Layout(
+            OpLayout(
                 (
-                    Field("usage", 1, 1, "what it is for"),
-                    Field("scratch_size", 4, 4, "bytes"),
-                    Field("scratch_offset", 8, 8, "offset of the scratchpad"),
+                    ByteField("usage", 1, 1, "what it is for"),
+                    ByteField("scratch_size", 4, 4, "bytes"),
+                    ByteField("scratch_offset", 8, 8, "offset of the scratchpad"),
                 ),
                 (16,),
             )
         ),
     ),
-    Opcode(11, "UPDATE_STATE_TABLE", "compute on a state table entry", _READ, _both(Layout(_STATE, (8,)))),
+    Opcode(11, "UPDATE_STATE_TABLE", "compute on a state table entry", _READ, _both(OpLayout(_STATE, (8,)))),
     Opcode(12, "UPDATE_REG", "write a computed state to a register", _READ, _both(_STATE_REG)),
     Opcode(13, "UPDATE_SCRATCH", "write a computed state to the scratchpad", _UNCONFIRMED, _both(_STATE_REG)),
     Opcode(
@@ -235,10 +241,10 @@ OPCODES: tuple[Opcode, ...] = (
         "wait for task completion tokens",
         _READ,
         _both(
-            Layout(
+            OpLayout(
                 (
-                    Field("word", 8, 4, "direction[7:0] | row[15:8] | column[23:16]"),
-                    Field("config", 12, 4, "rows[15:8] | columns[23:16] | channel[31:24]"),
+                    ByteField("word", 8, 4, "direction[7:0] | row[15:8] | column[23:16]"),
+                    ByteField("config", 12, 4, "rows[15:8] | columns[23:16] | channel[31:24]"),
                 ),
                 (16,),
                 size_at=4,
@@ -251,21 +257,21 @@ OPCODES: tuple[Opcode, ...] = (
         "put a buffer address into shim BD words 1 and 2",
         _MEASURED,
         _each(
-            Layout(
+            OpLayout(
                 (
-                    # Bytes 8 to 23 hold an action (0) among garbage; sources disagree where.
-                    Field("reg", 24, 8, "address of shim BD word 1"),
-                    Field("arg_index", 32, 8, "which kernel argument"),
-                    Field("arg_offset", 40, 8, "bytes added to its address"),
+                    # Bytes 8 to 23 hold an action (0) among garbage; sources disagree on its offset.
+                    ByteField("reg", 24, 8, "address of shim BD word 1"),
+                    ByteField("arg_index", 32, 8, "which kernel argument"),
+                    ByteField("arg_offset", 40, 8, "bytes added to its address"),
                 ),
                 (48,),
                 size_at=4,
             ),
-            Layout(
+            OpLayout(
                 (
-                    Field("reg", 8, 4, "address of shim BD word 1"),
-                    Field("arg_index", 12, 1, "which kernel argument"),
-                    Field("arg_offset", 16, 8, "bytes added to its address"),
+                    ByteField("reg", 8, 4, "address of shim BD word 1"),
+                    ByteField("arg_index", 12, 1, "which kernel argument"),
+                    ByteField("arg_offset", 16, 8, "bytes added to its address"),
                 ),
                 (24,),
                 size_at=4,
@@ -278,8 +284,8 @@ OPCODES: tuple[Opcode, ...] = (
         "report the values of registers",
         _READ,
         _both(
-            Layout(
-                (Field("count", 8, 4, "number of addresses"),),
+            OpLayout(
+                (ByteField("count", 8, 4, "number of addresses"),),
                 (16,),
                 size_at=4,
                 payload_at=16,
@@ -292,7 +298,7 @@ OPCODES: tuple[Opcode, ...] = (
         "RECORD_TIMER",
         "record the time under an id",
         _MEASURED,
-        _both(Layout((Field("id", 8, 4, "time stamp id"),), (12,), size_at=4)),
+        _both(OpLayout((ByteField("id", 8, 4, "time stamp id"),), (12,), size_at=4)),
     ),
     Opcode(
         132,
@@ -300,10 +306,10 @@ OPCODES: tuple[Opcode, ...] = (
         "wait for tokens of several columns",
         _MEASURED,
         _both(
-            Layout(
+            OpLayout(
                 (
-                    Field("tokens", 8, 1, "tokens to wait for"),
-                    Field("columns", 9, 1, "columns that send them"),
+                    ByteField("tokens", 8, 1, "tokens to wait for"),
+                    ByteField("columns", 9, 1, "columns that send them"),
                 ),
                 (12, 16),
                 size_at=4,
@@ -315,21 +321,21 @@ OPCODES: tuple[Opcode, ...] = (
         "NEXT",
         "continue with the next instruction buffer",
         _UNCONFIRMED,
-        _both(Layout((), (8,), size_at=4, payload_at=8)),
+        _both(OpLayout((), (8,), size_at=4, payload_at=8)),
     ),
     Opcode(
         134,
         "TIMER_134",
         "unnamed, found in convolution files; an id like a timer's",
         _MEASURED,
-        _both(Layout((Field("id", 8, 4, "counts 0, 1, 2..."),), (12,), size_at=4)),
+        _both(OpLayout((ByteField("id", 8, 4, "counts 0, 1, 2..."),), (12,), size_at=4)),
     ),
     Opcode(
         200,
         "LOAD_PM_END",
         "end loading core program memory",
         _UNCONFIRMED,
-        _both(Layout((), (8,), size_at=4, payload_at=8)),
+        _both(OpLayout((), (8,), size_at=4, payload_at=8)),
     ),
 )
 
@@ -345,12 +351,12 @@ NEVER_SERIALISED: Mapping[int, str] = MappingProxyType(
 BY_CODE: Mapping[int, Opcode] = MappingProxyType({op.code: op for op in OPCODES})
 BY_NAME: Mapping[str, Opcode] = MappingProxyType({op.name: op for op in OPCODES})
 
-UNKNOWN_CUSTOM = Layout((), (CUSTOM_MIN_SIZE,), size_at=CUSTOM_SIZE_AT, payload_at=8)
-"""Layout of any other opcode >= CUSTOM_BEGIN: a size and bytes that nobody explained."""
+UNKNOWN_CUSTOM = OpLayout((), (CUSTOM_MIN_SIZE,), size_at=CUSTOM_SIZE_AT, payload_at=8)
+"""Layout of any other opcode >= CUSTOM_BEGIN: a size and undocumented bytes."""
 
 
-def layout(code: int, version: Version) -> Layout | None:
-    """The layout of an opcode, None when it has none in this version."""
+def find_layout(code: int, version: Version) -> OpLayout | None:
+    """Returns the layout of an opcode, None if it has none in this version."""
     known = BY_CODE.get(code)
     if known is not None:
         return known.layouts[version]
@@ -359,7 +365,7 @@ def layout(code: int, version: Version) -> Layout | None:
 
 @cache
 def name_of(code: int) -> str:
-    """The opcode's name; ``CUSTOM_n`` for an unknown custom op, ``OP_n`` for anything else."""
+    """Returns the opcode's name; ``CUSTOM_n`` for an unknown custom op, ``OP_n`` for any other."""
     known = BY_CODE.get(code)
     if known is not None:
         return known.name

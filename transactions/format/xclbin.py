@@ -21,8 +21,8 @@ LOADPDI inside a run loads another. Byte layout, all little-endian:
          .     .  PDIs in table order, each starting at the next multiple of 8 (zero padding);
                   the container ends with the last byte of the last PDI
 
-A reader checks magic, version, size, CRC, and that every PDI lies inside. It may take the uuid
-as it stands: only writers and the Python reader compute it.
+A reader checks magic, version, size and CRC, and that every PDI lies inside. It need not verify the
+uuid: only writers and the Python reader compute it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Xclbin:
 
     Args:
         device: device name, as ``find_device`` knows it.
-        pdis: id -> bytes of a transaction; id 0 is loaded with the hardware context.
+        pdis: id -> bytes of a transaction; the hardware context loads id 0.
         kernels: kernel names; the first starts with ``MLIR_AIE``.
 
     Raises:
@@ -121,7 +121,7 @@ class Xclbin:
 
     @property
     def uuid(self) -> bytes:
-        """16 bytes that depend on the content alone."""
+        """16 bytes derived from the content alone."""
         return self._bytes[UUID_AT : UUID_AT + UUID_BYTES]
 
     def to_bytes(self) -> bytes:
@@ -129,10 +129,10 @@ class Xclbin:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Xclbin:
-        """Read a container.
+        """Decodes a container.
 
         Raises:
-            CompiledModelError: not a container, another version, cut off or damaged.
+            CompiledModelError: the bytes are no container, of another version, cut off or damaged.
         """
         _check_frame(data)
         kernel_count, pdi_count, crc, _ = struct.unpack_from("<IIII", data, COUNTS_AT)
@@ -153,7 +153,7 @@ class Xclbin:
             pdis[pdi_id] = data[offset : offset + size]
         xclbin = cls(_text(data[DEVICE_AT : DEVICE_AT + DEVICE_BYTES]), pdis, kernels)
         if xclbin.to_bytes() != data:
-            raise _damaged("bytes that its own content would not be written as")
+            raise _damaged("bytes that differ from those that its content encodes to")
         return xclbin
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from onedispatch.transactions.analysis import validation
 from onedispatch.transactions.analysis.transaction import Transaction
 from onedispatch.transactions.arguments.argmap import ArgKind, ArgMap
-from onedispatch.transactions.arguments.relocation import Bindings, region_of, target
+from onedispatch.transactions.arguments.relocation import Bindings, fused_position, region_of
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import TransactionError
 from onedispatch.transactions.format import spec
@@ -109,7 +109,7 @@ def _check_regions(where: str, args: Sequence[ArgMap], bindings: Bindings) -> No
             )
     placed = []
     for entry in args:
-        argument, shift = target(where, entry, bindings)
+        argument, shift = fused_position(where, entry, bindings)
         start = shift + entry.offset
         placed.append((argument, start, start + entry.size, entry))
     for argument, start, end, entry in placed:
@@ -186,7 +186,7 @@ def _patched(
         f"the regions of the arg map ({listed})",
         "correct the arg map or the patch",
     )
-    targets = [target(where, entry, bindings) for entry in regions]
+    targets = [fused_position(where, entry, bindings) for entry in regions]
     new_arguments = np.array([argument for argument, _ in targets], np.int64)[at]
     new_offsets = offsets.astype(np.int64) + np.array([shift for _, shift in targets], np.int64)[at]
     fail(

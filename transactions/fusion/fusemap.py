@@ -40,7 +40,7 @@ _MAP_KEYS = ("parts", "sizes", "outputs", "control_argument")
 
 
 @dataclass(frozen=True)
-class Part:
+class FuseMapPart:
     """One operator: its transaction, regions, tensor names by onnx_arg_idx, and bindings."""
 
     name: str
@@ -52,7 +52,7 @@ class Part:
 
 
 @dataclass
-class Layout:
+class BufferLayout:
     """Where everything lies.
 
     Attributes:
@@ -72,7 +72,7 @@ class Fused:
 
     transaction: Transaction
     control: ControlPackets | None
-    layout: Layout
+    layout: BufferLayout
 
 
 def fuse_map(path: Path) -> Fused:
@@ -92,20 +92,20 @@ def fuse_map(path: Path) -> Fused:
     if any(bound) and not all(bound):
         raise InputError(path.name, "bindings in some parts only", "in all parts with args, or in none")
     if any(bound):
-        layout = Layout(bindings=[part.bindings or Bindings() for part in parts])
+        layout = BufferLayout(bindings=[part.bindings or Bindings() for part in parts])
     else:
         outputs = {str(name) for name in _list(data.get("outputs", []), f"{path.name} outputs")}
-        layout = plan(parts, outputs, argument)
+        layout = plan_buffers(parts, outputs, argument)
     if "sizes" in data:
         given = _object(data["sizes"], f"{path.name} sizes", None)
         layout.sizes = {
             _number(_integer(key), f"{path.name} sizes"): _number(size, f"{path.name} sizes {key}")
             for key, size in given.items()
         }
-    return fused(parts, layout)
+    return fuse_parts(parts, layout)
 
 
-def fused(parts: list[Part], layout: Layout) -> Fused:
+def fuse_parts(parts: list[FuseMapPart], layout: BufferLayout) -> Fused:
     """One transaction, and one blob of control packets, of all parts."""
     pieces: list[Any] = [
         part.transaction if part.args is None else (part.transaction, part.args, bindings)
@@ -131,9 +131,9 @@ def fused(parts: list[Part], layout: Layout) -> Fused:
 # --- Planning -----------------------------------------------------------------------------------
 
 
-def plan(parts: list[Part], outputs: set[str], control_argument: int = 5) -> Layout:
+def plan_buffers(parts: list[FuseMapPart], outputs: set[str], control_argument: int = 5) -> BufferLayout:
     """A layout: tensors by name, constants, parameters and control packets one after the other."""
-    layout = Layout()
+    layout = BufferLayout()
     ends = dict.fromkeys(range(6), 0)
     written = {name for part in parts for name in _names(part, ArgKind.OUTPUT)}
     read = {name for part in parts for name in _names(part, ArgKind.INPUT)}
@@ -172,11 +172,11 @@ def plan(parts: list[Part], outputs: set[str], control_argument: int = 5) -> Lay
     return layout
 
 
-def _names(part: Part, kind: ArgKind) -> set[str]:
+def _names(part: FuseMapPart, kind: ArgKind) -> set[str]:
     return {part.tensors[entry.onnx_arg_idx] for entry in part.args or () if entry.kind is kind}
 
 
-def _end(part: Part, kind: ArgKind) -> int:
+def _end(part: FuseMapPart, kind: ArgKind) -> int:
     return max((entry.end for entry in part.args or () if entry.kind is kind), default=0)
 
 
@@ -220,7 +220,7 @@ def _integer(key: str) -> Any:
     return int(key) if key.isdecimal() and len(key) < 16 else key
 
 
-def _part(value: Any, where: str, folder: Path) -> Part:
+def _part(value: Any, where: str, folder: Path) -> FuseMapPart:
     entry = _object(value, where, _PART_KEYS)
     name = entry.get("file")
     if not isinstance(name, str):
@@ -234,7 +234,7 @@ def _part(value: Any, where: str, folder: Path) -> Part:
         bindings = _bindings(entry["bindings"], f"{where} bindings")
     control = _control(folder / str(entry["control"])) if entry.get("control") else None
     transaction = _told(f"{where} {name}", lambda: Transaction.from_bytes(read_file(folder / name)))
-    return Part(name, transaction, args, tensors or {}, bindings, control)
+    return FuseMapPart(name, transaction, args, tensors or {}, bindings, control)
 
 
 def _told(where: str, make: Callable[[], Transaction]) -> Transaction:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buffer descriptors, task queue words, switch words and packet headers: values <-> words.
 
-Lengths, steps and bases count 32-bit words; steps, wraps and repeats are meant as they are
-spoken (a step of 1 is the next word), the tables in ``registers`` know how they are stored.
-Every encoder checks its ranges and names field, value and range when one does not fit.
+Lengths, steps and bases count 32-bit words; steps, wraps and repeats are logical values (a step of 1
+is the next word), and the tables in ``registers`` define how they are stored. Every encoder checks
+its ranges; the error names field, value and range.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _Bd = TypeVar("_Bd", bound="BufferDescriptor")
 
 
 def pack_fields(where: str, fields: Iterable[Field], values: Mapping[str, int], words: int) -> list[int]:
-    """Words with each field set to its value; fields without a value get raw zero.
+    """Returns words with each field set to its value; fields without a value are raw zero.
 
     Raises:
-        TransactionError: a value does not fit its field, or no field has its name.
+        TransactionError: a value does not fit its field, or a name is no field.
     """
     out = [0] * words
     used = 0
@@ -53,12 +53,12 @@ _LAYOUTS_KEPT = 256
 
 
 def _layout(fields: Iterable[Field]) -> list[_Row]:
-    """Field, name, least and largest value, word, lowest bit, bias and mask of every field."""
+    """Returns field, name, least and largest value, word, lowest bit, bias and mask of every field."""
     known = _LAYOUTS.get(id(fields))
     if known is not None and known[0] is fields:
         return known[1]
     rows = [(f, f.name, f.minimum, f.maximum, f.word, f.lsb, f.bias, (1 << f.width) - 1) for f in fields]
-    if isinstance(fields, tuple):  # these stay as they are
+    if isinstance(fields, tuple):  # only an immutable key may be cached
         if len(_LAYOUTS) >= _LAYOUTS_KEPT:
             _LAYOUTS.clear()
         _LAYOUTS[id(fields)] = fields, rows
@@ -66,7 +66,7 @@ def _layout(fields: Iterable[Field]) -> list[_Row]:
 
 
 def unpack_fields(fields: Iterable[Field], words: Sequence[int]) -> dict[str, int]:
-    """The value of each field."""
+    """Returns the value of each field."""
     values = {}
     for field in fields:
         raw = (words[field.word] >> field.lsb) & ((1 << field.width) - 1)
@@ -87,7 +87,7 @@ def _out_of_range(where: str, field: Field, value: int) -> TransactionError:
 
 @dataclass(frozen=True, kw_only=True)
 class BufferDescriptor:
-    """What the three kinds share. Field names and meanings are those of ``registers``."""
+    """Base of the three kinds of descriptor. Field names and meanings are those of ``registers``."""
 
     tile: ClassVar[TileMap]
     dimensions: ClassVar[int]
@@ -115,25 +115,25 @@ class BufferDescriptor:
     next_bd: int = 0
     suppress_tlast: int = 0
 
-    def _raw(self) -> dict[str, int]:
+    def _to_raw(self) -> dict[str, int]:
         return dict(self.__dict__)
 
     @classmethod
-    def _cook(cls, raw: dict[str, int]) -> dict[str, int]:
+    def _from_raw(cls, raw: dict[str, int]) -> dict[str, int]:
         return raw
 
     def to_words(self) -> list[int]:
-        """The words of the BD registers, 8 (shim, mem) or 6 (core).
+        """Returns the words of the BD registers, 8 (shim, mem) or 6 (core).
 
         Raises:
             TransactionError: a field does not fit.
         """
         where = f"{self.tile.kind} BD"
-        return pack_fields(where, self.tile.bd_fields, self._raw(), self.tile.bd_words)
+        return pack_fields(where, self.tile.bd_fields, self._to_raw(), self.tile.bd_words)
 
     @classmethod
     def from_words(cls: type[_Bd], words: Sequence[int]) -> _Bd:
-        """The BD that these words describe; bits that no field covers are dropped."""
+        """Returns the BD that these words describe; bits that no field covers are dropped."""
         if len(words) < cls.tile.bd_words:
             raise TransactionError(
                 f"{cls.tile.kind} BD",
@@ -141,7 +141,7 @@ class BufferDescriptor:
                 counted(cls.tile.bd_words, "word"),
                 "pass a whole BD",
             )
-        return cls(**cls._cook(unpack_fields(cls.tile.bd_fields, words)))
+        return cls(**cls._from_raw(unpack_fields(cls.tile.bd_fields, words)))
 
     @classmethod
     def at(
@@ -157,14 +157,14 @@ class BufferDescriptor:
         packet_id: int | None = None,
         **more: int,
     ) -> _Bd:
-        """A BD in the words of its user.
+        """Builds a BD from byte addresses, (step, count) dimensions and the tile's own lock ids.
 
         Args:
             address: byte address, 4-aligned: in the tile's own memory (mem, core) or in the
-                buffer that DDR_PATCH adds (shim).
+                buffer whose address DDR_PATCH adds (shim).
             length: 32-bit words moved per execution.
-            dims: (step, count) per dimension, innermost first; steps in words. The outermost
-                dimension that the tile has is bounded by ``length`` alone.
+            dims: (step, count) per dimension, innermost first; steps in words. The tile's outermost
+                dimension has no counter: ``length`` bounds it.
             iteration: (step, count) of the iteration dimension.
             acquire: (own lock id, value); value -n waits for at least n and takes n.
             release: (own lock id, value added).
@@ -254,7 +254,7 @@ class ShimBd(BufferDescriptor):
     axcache: int = 2
     smid: int = 0
 
-    def _raw(self) -> dict[str, int]:
+    def _to_raw(self) -> dict[str, int]:
         raw = dict(self.__dict__)
         address = raw.pop("address")
         if address % 4 or not 0 <= address < 1 << 48:
@@ -266,7 +266,7 @@ class ShimBd(BufferDescriptor):
         return raw
 
     @classmethod
-    def _cook(cls, raw: dict[str, int]) -> dict[str, int]:
+    def _from_raw(cls, raw: dict[str, int]) -> dict[str, int]:
         raw["address"] = raw.pop("address_low") << 2 | raw.pop("address_high") << 32
         return raw
 
@@ -310,7 +310,7 @@ BD_CLASSES: Mapping[str, type[BufferDescriptor]] = {"shim": ShimBd, "mem": MemBd
 
 @public
 def decode_bd(kind: str, words: Sequence[int]) -> BufferDescriptor:
-    """The BD of a tile kind (``"shim"``, ``"mem"``, ``"core"``)."""
+    """Returns the BD of a tile kind (``"shim"``, ``"mem"``, ``"core"``)."""
     return BD_CLASSES[kind].from_words(words)
 
 
@@ -324,14 +324,14 @@ def queue_fields(kind: str) -> tuple[Field, ...]:
 
 @public
 def queue_word(kind: str, start_bd: int, repeat: int = 1, token: bool = False) -> int:
-    """The word that pushes one task: the chain from ``start_bd``, run ``repeat`` times (1..256)."""
+    """Returns the word that pushes one task: the chain from ``start_bd``, run ``repeat`` times (1..256)."""
     where = f"{kind} task queue"
     return _word(where, queue_fields(kind), start_bd=start_bd, repeat=repeat, token=int(token))
 
 
 @public
 def decode_queue(kind: str, word: int) -> dict[str, int]:
-    """``start_bd``, ``repeat`` and ``token`` of a queue word."""
+    """Returns ``start_bd``, ``repeat`` and ``token`` of a queue word."""
     return unpack_fields(queue_fields(kind), [word])
 
 
@@ -341,7 +341,7 @@ def _with_odd_parity(word: int) -> int:
 
 @public
 def packet_header(packet_id: int, packet_type: int = 0, source_row: int = 0, source_column: int = 0) -> int:
-    """The header word of a stream packet, odd parity included."""
+    """Returns the header word of a stream packet, odd parity included."""
     return _with_odd_parity(
         _word(
             "packet header",
@@ -356,7 +356,7 @@ def packet_header(packet_id: int, packet_type: int = 0, source_row: int = 0, sou
 
 @public
 def control_packet_header(offset: int, beats: int, operation: int = 0, return_id: int = 0) -> int:
-    """The second word of a control packet (1 to 4 data words follow), odd parity included."""
+    """Returns the second word of a control packet (1 to 4 data words follow), odd parity included."""
     return _with_odd_parity(
         _word(
             "control packet",
@@ -371,7 +371,7 @@ def control_packet_header(offset: int, beats: int, operation: int = 0, return_id
 
 @public
 def circuit_master(slave: int, drop_header: bool = False) -> int:
-    """Switch master word: always fed by one slave port."""
+    """Returns the switch master word of a circuit route: one slave port feeds the master."""
     return _word(
         "switch master", registers.MASTER_FIELDS, slave=slave, drop_header=int(drop_header), enable=1
     )
@@ -379,7 +379,7 @@ def circuit_master(slave: int, drop_header: bool = False) -> int:
 
 @public
 def packet_master(arbiter: int, msel_enable: int, drop_header: bool = False) -> int:
-    """Switch master word: fed by the packets of ``arbiter`` whose msel is in the 4-bit mask."""
+    """Returns the switch master word of a packet route: packets of ``arbiter`` whose msel is in the mask."""
     return _word(
         "switch master",
         registers.MASTER_FIELDS,
@@ -393,13 +393,13 @@ def packet_master(arbiter: int, msel_enable: int, drop_header: bool = False) -> 
 
 @public
 def switch_slave(packet: bool = False) -> int:
-    """Switch slave word."""
+    """Returns the word of an enabled switch slave port."""
     return _word("switch slave", registers.SLAVE_FIELDS, packet=int(packet), enable=1)
 
 
 @public
 def switch_slot(packet_id: int, arbiter: int, msel: int, mask: int = 0x1F) -> int:
-    """Slave slot word: packets with ``(id & mask) == packet_id`` go to arbiter and msel."""
+    """Returns a slave slot word: packets with ``(id & mask) == packet_id`` go to arbiter and msel."""
     return _word(
         "switch slot", registers.SLOT_FIELDS, id=packet_id, mask=mask, arbiter=arbiter, msel=msel, enable=1
     )
@@ -407,10 +407,10 @@ def switch_slot(packet_id: int, arbiter: int, msel: int, mask: int = 0x1F) -> in
 
 @public
 def switch_merge(turns: Sequence[tuple[int, int]]) -> list[int]:
-    """The words of a deterministic merge: packets of these (slave port, how many), over and over.
+    """Returns the words of a deterministic merge: the turns (slave port, packet count), repeated endlessly.
 
     Raises:
-        TransactionError: more turns than the registers hold, or none.
+        TransactionError: no turns, or more than the registers hold.
     """
     if not 1 <= len(turns) <= registers.MERGE_TURNS:
         raise TransactionError("switch merge", counted(len(turns), "turn"), span(1, registers.MERGE_TURNS))
@@ -423,11 +423,11 @@ def switch_merge(turns: Sequence[tuple[int, int]]) -> list[int]:
 
 @public
 def lock_request_offset(kind: str, lock: int, value: int, acquire: bool) -> int:
-    """Tile offset whose *read* performs the request; bit 0 of what is read says success.
+    """Returns the tile offset whose *read* performs the request; bit 0 of the value read means success.
 
     Args:
         lock: id of the tile's own lock.
-        value: acquire: -n waits for at least n; release: what is added. -64..63.
+        value: acquire: -n waits for at least n; release: the amount added. -64..63.
 
     Raises:
         TransactionError: no such lock, or the value does not fit 7 bits.
@@ -449,7 +449,7 @@ def lock_request_offset(kind: str, lock: int, value: int, acquire: bool) -> int:
 
 
 def decode_lock_request(kind: str, offset: int) -> tuple[int, int, bool] | None:
-    """(lock, value, acquire) of an offset in the request window, None outside it."""
+    """Returns (lock, value, acquire) of an offset in the request window, None outside it."""
     block = registers.TILES[kind].block["LOCK_REQUEST"]
     if not block.offset <= offset < block.end:
         return None
@@ -459,5 +459,5 @@ def decode_lock_request(kind: str, offset: int) -> tuple[int, int, bool] | None:
 
 
 def describe_fields(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
-    """``name=value`` of every field that differs from its default."""
+    """Returns ``name=value`` of every field that differs from its default."""
     return " ".join(f"{name}={value}" for name, value in values.items() if value != defaults.get(name))

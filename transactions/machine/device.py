@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: geometry and named constants, from description files (``devices/``, or anybody's own).
+"""Devices: geometry and named constants, from description files (``devices/``, or the user's own).
 
 A device file is TOML: ``[section]``, ``key = number`` or ``"string"``. ``[device]`` has ``columns``,
-``core_rows``, ``device_generation`` and ``xrt_name``; with ``base = "npu2"`` everything that a file
-does not say is as that device has it. ``geometry`` bounds what it may say; it may say what AMD's devices
-say (``devices/npu2.toml``), and ``note`` in any section, which nothing reads.
+``core_rows``, ``device_generation`` and ``xrt_name``; with ``base = "npu2"`` that device provides every key
+the file omits. Valid keys are those of AMD's devices (``devices/npu2.toml``), and ``note`` in any section,
+which is a comment; ``geometry`` bounds their values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import DeviceError
 from onedispatch.transactions.base.files import read_file
 from onedispatch.transactions.base.text import counted, span
-from onedispatch.transactions.machine.geometry import BOUNDS, bound_of, out_of_reach
+from onedispatch.transactions.machine.geometry import GEOMETRY_RANGES, accepted_range, unreachable_memory
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -33,12 +33,12 @@ else:
     import tomli as tomllib
 
 DESCRIPTIONS = Path(__file__).parent / "devices"
-MOST_BYTES = 1 << 20  # of a device file
-MOST_LISTED = 16  # keys of a section, in an error
-MOST_NAME_BYTES = 24  # with "_127col" it fits the name field of an xclbin
+MOST_BYTES = 1 << 20  # size limit of a device file
+MOST_LISTED = 16  # keys of a section that an error lists
+MOST_NAME_BYTES = 24  # with "_127col" appended, the name fits the name field of an xclbin
 _FILE = re.compile(r"(?P<path>.+\.toml)(?:_(?P<columns>\d{1,3})col)?", re.DOTALL)
 _PARTITION = re.compile(r".*_\d+col")
-_PLAIN = re.compile(r"[ !#-\[\]-~]*")  # the C++ reader knows no escapes
+_PLAIN = re.compile(r"[ !#-\[\]-~]*")  # the C++ reader supports no escapes
 _TEXTS = tuple(f"device.{key}" for key in ("name", "base", "xrt_name", "alias"))
 _ACCEPTED_TEXT = "a string in quotes, of ASCII characters without quotes and backslashes"
 _COMPARE = "compare it with the files in transactions/machine/devices"
@@ -55,7 +55,7 @@ class Device:
         columns: columns of the partition.
         core_rows: cores per column (tile rows 2 and up).
         device_generation: DevGen of transaction headers: 3 XDNA, 4 XDNA2.
-        xrt_name: what XRT calls the device.
+        xrt_name: XRT's name of the device.
         constants: ``"section.key"`` -> value of the description file, sources named there.
     """
 
@@ -89,12 +89,12 @@ class Device:
 
     @cached_property
     def identity(self) -> str:
-        """Name and digest of everything that is known of it: what problems and solutions are for."""
+        """Name and digest of the whole description: the key of problems and solutions."""
         parts = [self.columns, self.core_rows, self.device_generation, *sorted(self.constants.items())]
         return f"{self.name}@{hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()}"
 
     def constant(self, key: str) -> float:
-        """A constant by ``"section.key"``; DeviceError when the description lacks it."""
+        """Returns a constant by ``"section.key"``. Raises DeviceError if the description lacks it."""
         try:
             return self.constants[key]
         except KeyError:
@@ -106,7 +106,7 @@ class Device:
             ) from None
 
     def count(self, key: str) -> int:
-        """A size or a count of the geometry, such as ``"core.data_memory_bytes"``."""
+        """Returns a size or a count of the geometry, such as ``"core.data_memory_bytes"``."""
         return int(self.constant(key))
 
     @property
@@ -116,13 +116,13 @@ class Device:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the register map does not reach of its memories, and how they are used then."""
-        return tuple(out_of_reach(self.count))
+        """Remarks on memory that the register map cannot address, and on its use."""
+        return tuple(unreachable_memory(self.count))
 
     def with_constants(self, **changes: float) -> Device:
-        """The same device with other constants; ``.`` in keys is written ``__``.
+        """Returns the device with some constants changed; ``.`` in keys is written ``__``.
 
-        Raises DeviceError for keys that it lacks, and for a geometry that the register map forbids.
+        Raises DeviceError for an unknown key, and for a geometry that the register map does not support.
         """
         named = {key.replace("__", "."): value for key, value in changes.items()}
         for key, value in named.items():
@@ -131,7 +131,7 @@ class Device:
         return replace(self, constants=MappingProxyType({**self.constants, **named}))
 
     def partition(self, columns: int) -> Device:
-        """``columns`` columns of this device, named ``<name>_<columns>col``."""
+        """Returns a partition of ``columns`` columns, named ``<name>_<columns>col``."""
         if not 1 <= columns <= self.columns:
             raise DeviceError(
                 f"device {self.name}", counted(columns, "column"), span(1, self.columns), "name fewer columns"
@@ -141,7 +141,7 @@ class Device:
         return replace(self, name=f"{self.name}_{columns}col", columns=columns)
 
     def description(self) -> str:
-        """The text of a device file that says all of this; ``read_text`` reads it, and so does C++."""
+        """Returns the text of a device file for this device, readable by ``read_text`` and by C++."""
         lines = ["[device]", f'name = "{self.name}"', f'xrt_name = "{self.xrt_name}"']
         lines += [f"{key} = {getattr(self, key)}" for key in _HEAD]
         section = "device"
@@ -164,16 +164,16 @@ def _make(
 
 
 def _check_bound(where: str, key: str, value: float) -> None:
-    bound = bound_of(key)
+    bound = accepted_range(key)
     if bound is not None and not bound.accepts(value):
         raise DeviceError(where, f"{key} = {value:g}", str(bound), _COMPARE)
 
 
 def read_description(path: Path) -> tuple[Device, str]:
-    """The device of a description file, and its alias ("" for none).
+    """Reads a description file: the device and its alias ("" for none).
 
     Raises:
-        DeviceError: the file is missing, not TOML, lacks a key, or says what the register map forbids.
+        DeviceError: the file is missing, not TOML, lacks a key, or exceeds the register map.
     """
     where = f"device description {path.name}"
     try:
@@ -184,7 +184,7 @@ def read_description(path: Path) -> tuple[Device, str]:
 
 
 def read_text(text: str, where: str, name: str = "") -> tuple[Device, str]:
-    """The device that ``text`` describes, and its alias; ``name`` if it does not say one."""
+    """Parses a device and its alias; ``name`` is the default name."""
     known = vocabulary()
     numbers, texts = _entries(text, where, known)
     base = texts.get("base")
@@ -218,7 +218,7 @@ def _described(
 
 
 def _entries(text: str, where: str, known: Collection[str] | None) -> tuple[dict[str, float], dict[str, str]]:
-    """``"section.key"`` -> number, and the strings of ``[device]``; other keys than ``known`` are refused."""
+    """Parses ``"section.key"`` -> number, and the strings of ``[device]``; refuses keys outside ``known``."""
     try:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -244,7 +244,7 @@ def _entries(text: str, where: str, known: Collection[str] | None) -> tuple[dict
 def _check_section(
     where: str, section: str, entries: Mapping[str, Any], known: Collection[str] | None
 ) -> None:
-    """Its keys are such as devices have: a misspelt one would be one that nothing reads."""
+    """Refuses unknown keys of a section: a misspelt key would be ignored silently."""
     if known is None:
         return
     names = [name.rpartition(".") for name in (*known, *_TEXTS)]
@@ -262,12 +262,12 @@ def _check_section(
 
 def _number(where: str, name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
-        raise DeviceError(where, f"{name} = {value!r}", str(bound_of(name) or "a number"), _COMPARE)
+        raise DeviceError(where, f"{name} = {value!r}", str(accepted_range(name) or "a number"), _COMPARE)
     return float(value)
 
 
 def _check_name(where: str, name: str, stated: bool) -> None:
-    """A name that an xclbin can hold; that of a file must not look like one of a partition."""
+    """Refuses a name that an xclbin cannot hold; a file's name must not look like a partition's."""
     most = MOST_NAME_BYTES + (len("_127col") if stated else 0)
     fits = 0 < len(name.encode("utf-8", "replace")) <= most and _PLAIN.fullmatch(name)
     if not fits or (not stated and _PARTITION.fullmatch(name)):
@@ -284,15 +284,15 @@ def _unreadable(where: str, given: str) -> DeviceError:
         where,
         given,
         'sections of key = number or "string", among them '
-        f"{', '.join(BOUNDS)} and device.xrt_name; device.base names a device that has the rest",
+        f"{', '.join(GEOMETRY_RANGES)} and device.xrt_name; device.base names a device that has the rest",
         _COMPARE,
     )
 
 
 @lru_cache(maxsize=1)
 def vocabulary() -> tuple[str, ...]:
-    """Every ``"section.key"`` that a device has a number under: those of AMD's devices."""
-    found = dict.fromkeys(BOUNDS)
+    """Returns every numeric ``"section.key"`` of AMD's devices: the keys that device files may have."""
+    found = dict.fromkeys(GEOMETRY_RANGES)
     for path in sorted(DESCRIPTIONS.glob("*.toml")):
         found |= dict.fromkeys(_entries(_packaged(path), path.name, None)[0])
     return tuple(found)
@@ -309,7 +309,7 @@ def _table() -> Mapping[str, Device]:
     for path in sorted(DESCRIPTIONS.glob("*.toml")):
         text, where = _packaged(path), f"device description {path.name}"
         numbers, named = _entries(text, where, None)
-        device, alias = _described(where, path.stem, numbers, named, BOUNDS)
+        device, alias = _described(where, path.stem, numbers, named, GEOMETRY_RANGES)
         devices[device.name] = device
         for columns in range(1, device.columns):
             part = device.partition(columns)
@@ -321,18 +321,18 @@ def _table() -> Mapping[str, Device]:
 
 @public
 def device_names() -> tuple[str, ...]:
-    """Every name that ``find_device`` accepts besides paths of device files; aliases last."""
+    """Returns every name that ``find_device`` accepts besides paths of device files; aliases last."""
     return tuple(_table())
 
 
 @public
 def find_device(name: DeviceName) -> Device:
-    """A device by name, alias, or the path of its file, ``my_npu.toml``.
+    """Returns a device by name, alias, or the path of its file, ``my_npu.toml``.
 
-    ``_4col`` behind a name or a path means four columns of it.
+    The suffix ``_4col`` of a name or a path selects a partition of four columns.
 
     Raises:
-        DeviceError: no such device; lists the known names. Or what is wrong in the file.
+        DeviceError: the name is unknown, or the file is invalid.
     """
     text = os.fspath(name) if isinstance(name, os.PathLike) else name
     device = _table().get(text)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a device file may say: bounds of its sizes and counts, and of its rates.
+"""Accepted values of a device file: ranges of its sizes, counts and rates.
 
-How many columns, rows, bytes, descriptors and locks a device has is its file's; how many there can
-be at most is a fact of the address map and of the fields of the registers (``registers``). Rates are
-bounded so that every piece of work takes time, and no run takes more than the clock can count. The C++
-reader of device files has the same table (``register_map.h``, generated).
+The file states how many columns, rows, bytes, descriptors and locks a device has; the address map and the
+register fields (``registers``) limit them. Rates are bounded so that every unit of work takes time and no
+run overflows the clock. The C++ reader of device files uses the same table (``register_map.h``, generated).
 """
 
 from __future__ import annotations
@@ -19,11 +18,14 @@ from onedispatch.transactions.machine import registers as reg
 
 
 @dataclass(frozen=True)
-class Bound:
-    """What a key of a device file accepts: whole numbers, and ``why`` no others.
+class AcceptedRange:
+    """The values that a key of a device file accepts.
 
-    ``key``: or a pattern of ``fnmatch``; ``multiple``: of which they are multiples, 0 where any number will
-    do; ``doubling``: powers of two alone.
+    Attributes:
+        key: the key, or a pattern of ``fnmatch``.
+        why: the reason for the limits.
+        multiple: accepted values are multiples of this; 0 accepts fractions too.
+        doubling: only powers of two are accepted.
     """
 
     key: str
@@ -52,62 +54,66 @@ class Bound:
         return f"{kind}{span(lowest, highest)} ({self.why})"
 
 
-def _bounds() -> Iterator[Bound]:
+def _bounds() -> Iterator[AcceptedRange]:
     core, mem, shim = reg.CORE, reg.MEM, reg.SHIM
     columns = (1 << 32 - reg.COLUMN_SHIFT) - 1
-    yield Bound("device.columns", 1, columns, "bits 25 and up of an address")
-    yield Bound("device.core_rows", 1, reg.MAX_CORE_ROWS, "five row bits of an address, two rows taken")
-    yield Bound("device.device_generation", 0, 255, "one byte of a transaction header")
+    yield AcceptedRange("device.columns", 1, columns, "bits 25 and up of an address")
+    yield AcceptedRange(
+        "device.core_rows", 1, reg.MAX_CORE_ROWS, "five row bits of an address, two rows taken"
+    )
+    yield AcceptedRange("device.device_generation", 0, 255, "one byte of a transaction header")
     pointers = f"a core's pointers, which end at {reg.CORE_VIEW_END:#x}"
-    yield Bound("core.data_memory_bytes", 1024, reg.CORE_VIEW_END - reg.CORE_VIEW_MEMORY, pointers, 64)
+    yield AcceptedRange(
+        "core.data_memory_bytes", 1024, reg.CORE_VIEW_END - reg.CORE_VIEW_MEMORY, pointers, 64
+    )
     program = core.block["PROGRAM_MEMORY"].size
-    yield Bound("core.program_memory_bytes", 64, program, "its window of the tile's addresses", 4)
+    yield AcceptedRange("core.program_memory_bytes", 64, program, "its window of the tile's addresses", 4)
     stack = "of data memory, for the stack of the core's program and its tables"
-    yield Bound("core.stack_bytes", 0, core.memory_bytes // 2, stack, 64)
-    yield Bound("memory_tile.memory_bytes", 1024, mem.bd_reach, "the base field of a descriptor", 64)
+    yield AcceptedRange("core.stack_bytes", 0, core.memory_bytes // 2, stack, 64)
+    yield AcceptedRange("memory_tile.memory_bytes", 1024, mem.bd_reach, "the base field of a descriptor", 64)
     for section, tile in (("core", core), ("memory_tile", mem), ("shim", shim)):
         bds, locks = tile.block["DMA_BD"].count, tile.block["LOCK_VALUE"].count
-        halves = 2 if tile is mem else 1  # even channels use the lower half, odd ones the upper
-        yield Bound(f"{section}.bds", 2, bds, "the start field of a task", halves)
-        yield Bound(f"{section}.locks", 1, locks, "the lock fields of a descriptor")
+        halves = 2 if tile is mem else 1  # even channels use the lower half of the BDs, odd ones the upper
+        yield AcceptedRange(f"{section}.bds", 2, bds, "the start field of a task", halves)
+        yield AcceptedRange(f"{section}.locks", 1, locks, "the lock fields of a descriptor")
     channels = shim.block["DMA_S2MM_QUEUE"].count
-    yield Bound("shim.channels", 1, channels, "ports of the shim's switch that lead to its DMA")
-    # A task queue that is full shows as one bit of queue_size in the channel's status.
-    yield Bound("dma.queue_depth", 1, reg.QUEUE_DEPTH, "one bit of a status register", doubling=True)
+    yield AcceptedRange("shim.channels", 1, channels, "ports of the shim's switch that lead to its DMA")
+    # A full task queue sets one bit of queue_size in the channel's status.
+    yield AcceptedRange("dma.queue_depth", 1, reg.QUEUE_DEPTH, "one bit of a status register", doubling=True)
 
 
-BOUNDS: Mapping[str, Bound] = MappingProxyType({bound.key: bound for bound in _bounds()})
-"""Of the geometry: without these no array can be built."""
+GEOMETRY_RANGES: Mapping[str, AcceptedRange] = MappingProxyType({bound.key: bound for bound in _bounds()})
+"""Ranges of the geometry: keys that every device must have."""
 
 _CYCLES = "cycles; no unit of work takes more than a million"
-_RATES = (
-    Bound("*_cycles", 0, 10**6, _CYCLES, 0),
-    Bound("kernel.*_lanes", 1, 4096, "lanes of a vector"),
-    Bound("kernel.*_native_[mkn]", 1, 256, "sides of a native product"),
-    Bound("kernel.*_part_bytes", 1, 64, "bytes of a packed element"),
-    Bound("kernel.*_sum_bytes", 4, 8, "bytes of a sum", 4),
-    Bound("kernel.vector_bytes", 1, 4096, "bytes of a load or store"),
-    Bound("*_per_cycle", 0.001, 10**6, "units of work per cycle", 0),
-    Bound("*_mhz", 1, 10**5, "megahertz", 0),
-    Bound("*_us", 0, 10**7, "microseconds, up to ten seconds", 0),
-    Bound("*_ns", 0, 10**6, "nanoseconds, up to a millisecond", 0),
-    Bound("*gigabytes_per_second", 0.001, 10**5, "10^9 bytes per second", 0),
-    Bound("ddr.burst_bytes", 4, 4096, "bytes of a burst", doubling=True),
-    Bound("ddr.segment_words", 16, 1 << 20, "words that are served at once"),
+_RATE_RANGES = (
+    AcceptedRange("*_cycles", 0, 10**6, _CYCLES, 0),
+    AcceptedRange("kernel.*_lanes", 1, 4096, "lanes of a vector"),
+    AcceptedRange("kernel.*_native_[mkn]", 1, 256, "sides of a native product"),
+    AcceptedRange("kernel.*_part_bytes", 1, 64, "bytes of a packed element"),
+    AcceptedRange("kernel.*_sum_bytes", 4, 8, "bytes of a sum", 4),
+    AcceptedRange("kernel.vector_bytes", 1, 4096, "bytes of a load or store"),
+    AcceptedRange("*_per_cycle", 0.001, 10**6, "units of work per cycle", 0),
+    AcceptedRange("*_mhz", 1, 10**5, "megahertz", 0),
+    AcceptedRange("*_us", 0, 10**7, "microseconds, up to ten seconds", 0),
+    AcceptedRange("*_ns", 0, 10**6, "nanoseconds, up to a millisecond", 0),
+    AcceptedRange("*gigabytes_per_second", 0.001, 10**5, "10^9 bytes per second", 0),
+    AcceptedRange("ddr.burst_bytes", 4, 4096, "bytes of a burst", doubling=True),
+    AcceptedRange("ddr.segment_words", 16, 1 << 20, "words that are served at once"),
 )
 
 
-def bound_of(key: str) -> Bound | None:
-    """What ``"section.key"`` of a device file accepts; None for what no device has."""
-    rate = next((bound for bound in _RATES if fnmatchcase(key, bound.key)), None)
-    return BOUNDS.get(key, rate)
+def accepted_range(key: str) -> AcceptedRange | None:
+    """Returns the range of ``"section.key"``; None for an unknown key."""
+    rate = next((bound for bound in _RATE_RANGES if fnmatchcase(key, bound.key)), None)
+    return GEOMETRY_RANGES.get(key, rate)
 
 
-def out_of_reach(count: Callable[[str], int]) -> Iterator[str]:
-    """What fields of the register map do not reach of a device's memories, a sentence each.
+def unreachable_memory(count: Callable[[str], int]) -> Iterator[str]:
+    """Yields a sentence for each memory that the fields of the register map cannot address completely.
 
     Args:
-        count: the value of a key, as ``Device.count``.
+        count: returns the value of a key, as ``Device.count`` does.
     """
     core, mem = count("core.data_memory_bytes"), count("memory_tile.memory_bytes")
     if core > reg.CORE.bd_reach:
@@ -127,10 +133,11 @@ def out_of_reach(count: Callable[[str], int]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class MemoryView:
-    """Bytes as BDs of memory tiles of ``bytes`` count them: one range over west, own and east.
+    """The address range that a memory tile's BDs see: the west neighbour's memory, its own, the east one's.
 
-    Own memory begins at one place on every device. Memories of neighbours lie ``pitch`` apart, which is
-    their size, or the window that AMD's have where they are smaller; gaps behind those do not exist.
+    ``bytes`` is the size of one memory. Own memory begins at the same address on every device. The three
+    memories lie ``pitch`` apart: their size, or the window of AMD's tiles if they are smaller; the gap behind
+    a smaller memory does not exist.
     """
 
     bytes: int
@@ -145,19 +152,19 @@ class MemoryView:
 
     @property
     def end(self) -> int:
-        """The first byte that none names: the eastern neighbour has ended, or the base field."""
+        """The first byte that no BD can name: the end of the eastern memory, or of the base field's range."""
         return min(self.own + self.pitch + self.bytes, self.own + reg.MEM.bd_reach)
 
     def side(self, byte: int) -> int:
-        """Whose memory it is: 0 west, 1 own, 2 east; more where nothing is."""
+        """Returns the tile whose memory holds the byte: 0 west, 1 own, 2 east; more beyond all three."""
         return (byte + self.pitch - self.own) // self.pitch
 
     def offset(self, byte: int) -> int:
-        """Where in the memory of that side it lies."""
+        """Returns the byte's offset in the memory of its side."""
         return (byte + self.pitch - self.own) % self.pitch
 
     def exists(self, first: int, end: int) -> bool:
-        """Whether the bytes from ``first`` to before ``end`` are memory of three tiles side by side."""
+        """True if all bytes in [first, end) are memory of the three tiles."""
         if not 0 <= first < end <= self.end:
             return False
         if self.bytes >= self.own:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The register map of the array: what lies at which offset of a tile, as data.
+"""The register map of the array as data: blocks, fields and ports by tile offset.
 
 Three kinds of tile: ``shim`` (row 0), ``mem`` (row 1), ``core`` (rows 2 and up). An address is
 ``column << 25 | row << 20 | offset``, columns counted from the partition's first one.
@@ -21,12 +21,12 @@ OFFSET_MASK = (1 << ROW_SHIFT) - 1
 ROW_MASK = 0x1F
 SHIM_ROW, MEM_ROW, FIRST_CORE_ROW = 0, 1, 2
 MAX_CORE_ROWS = ROW_MASK + 1 - FIRST_CORE_ROW
-"""Rows of cores that an address can name; how many there are is the device's."""
+"""Core rows that an address can name; the device file states the actual number."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """Bits ``[lsb + width - 1 : lsb]`` of word ``word``; the meaning is ``raw + bias``."""
+    """Bits ``[lsb + width - 1 : lsb]`` of word ``word``; the value is ``raw + bias``."""
 
     name: str
     word: int
@@ -46,12 +46,12 @@ class Field:
 
 
 def field_of(fields: Iterable[Field], name: str) -> Field:
-    """The field of that name."""
+    """Returns the field of that name."""
     return next(field for field in fields if field.name == name)
 
 
-def covered(fields: Iterable[Field], words: int) -> tuple[int, ...]:
-    """Per word the bits that some field covers."""
+def covered_bits(fields: Iterable[Field], words: int) -> tuple[int, ...]:
+    """Returns, per word, the mask of the bits that fields cover."""
     bits = [0] * words
     for field in fields:
         bits[field.word] |= ((1 << field.width) - 1) << field.lsb
@@ -76,7 +76,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Register:
-    """What an offset of a tile means: item ``index`` of ``block``, byte ``byte`` of it."""
+    """A decoded offset of a tile: byte ``byte`` of item ``index`` of ``block``."""
 
     block: Block
     index: int
@@ -91,7 +91,7 @@ class Register:
 
 @dataclass(frozen=True)
 class TileMap:
-    """Everything that the format knows about one kind of tile."""
+    """The register map of one kind of tile."""
 
     kind: str
     blocks: tuple[Block, ...]
@@ -100,7 +100,7 @@ class TileMap:
     masters: tuple[str, ...]
     slaves: tuple[str, ...]
     memory_bytes: int
-    """Of AMD's devices, and what the tile's addresses show of larger ones."""
+    """Memory of AMD's devices; of a larger memory, the part that tile addresses can reach."""
     own_lock_view: int
     """Added to a lock id in a BD to mean this tile's own lock."""
     own_memory_view: int
@@ -122,8 +122,8 @@ class TileMap:
 
     @cached_property
     def bd_covered(self) -> tuple[int, ...]:
-        """Per BD word the bits that some field covers."""
-        return covered(self.bd_fields, self.bd_words)
+        """Per BD word, the mask of the bits that fields cover."""
+        return covered_bits(self.bd_fields, self.bd_words)
 
     @cached_property
     def _sections(self) -> tuple[tuple[int, int, tuple[Block, ...]], ...]:
@@ -142,7 +142,7 @@ class TileMap:
         return tuple(start for start, _, _ in self._sections)
 
     def find(self, offset: int) -> Register | None:
-        """The register at byte ``offset`` of the tile, None when nothing is known there."""
+        """Returns the register at byte ``offset`` of the tile, None if no known register is there."""
         at = bisect.bisect_right(self._starts, offset) - 1
         if at < 0 or offset >= self._sections[at][1]:
             return None
@@ -153,11 +153,11 @@ class TileMap:
         return None
 
     def master(self, name: str) -> int:
-        """Index of a stream-switch master port, such as ``"NORTH_0"``."""
+        """Returns the index of a stream-switch master port, such as ``"NORTH_0"``."""
         return self.masters.index(name)
 
     def slave(self, name: str) -> int:
-        """Index of a stream-switch slave port, such as ``"SOUTH_3"``."""
+        """Returns the index of a stream-switch slave port, such as ``"SOUTH_3"``."""
         return self.slaves.index(name)
 
 
@@ -283,8 +283,8 @@ MERGE_FIELDS: tuple[Field, ...] = (
     ),
     Field("enable", 2, 0, 1, doc="packets pass in this order alone, over and over"),
 )
-"""Deterministic merge of one of the first MERGE_ARBITERS arbiters. ASSUMPTION: the layout is that of
-aie-rt's headers for AIE-ML as we know it; no public transaction writes these registers."""
+"""Deterministic merge of one of the first MERGE_ARBITERS arbiters. ASSUMPTION: the layout follows aie-rt's
+headers for AIE-ML; no public transaction writes these registers."""
 MERGE_ARBITERS = 2
 SLOT_FIELDS: tuple[Field, ...] = (
     Field("arbiter", 0, 0, 3),
@@ -571,7 +571,7 @@ TILES: Mapping[str, TileMap] = MappingProxyType({"shim": SHIM, "mem": MEM, "core
 
 
 def kind_of_row(row: int) -> str | None:
-    """``"shim"``, ``"mem"`` or ``"core"``; None for what no address can name."""
+    """Returns ``"shim"``, ``"mem"`` or ``"core"``; None for a row that no address can name."""
     if row == SHIM_ROW:
         return "shim"
     if row == MEM_ROW:
@@ -580,13 +580,13 @@ def kind_of_row(row: int) -> str | None:
 
 
 def split_address(address: int) -> tuple[int, int, int]:
-    """Column, row and offset of an address."""
+    """Returns column, row and offset of an address."""
     return address >> COLUMN_SHIFT, (address >> ROW_SHIFT) & ROW_MASK, address & OFFSET_MASK
 
 
 @lru_cache(maxsize=1 << 14)
 def find_register(address: int) -> Register | None:
-    """The register at an address, None when the row or the offset means nothing."""
+    """Returns the register at an address, None if the row or the offset is unknown."""
     _, row, offset = split_address(address)
     kind = kind_of_row(row)
     return TILES[kind].find(offset) if kind else None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where streams lead: the S2MM channels that what an MM2S channel sends comes to.
+"""Stream routes: the S2MM channels and control ports that the words of an MM2S channel reach.
 
-Told from the switch registers that an overlay, or any transaction, writes; and the control ports that a
-packet comes to. A stream that leads elsewhere (a core, a trace) is no matter of this file.
+Routes are derived from the switch registers that an overlay, or any transaction, writes. Streams that end
+elsewhere (a core, a trace) are not followed.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _SIDES = {
 }
 _SWITCH = ("SWITCH_MASTER", "SWITCH_SLAVE", "SWITCH_SLOT", "MUX", "DEMUX")
 _DMA = 1
-"""In a field of the shim's multiplexers."""
+"""Value of a field of the shim's multiplexers that selects the DMA."""
 Key: TypeAlias = tuple[Tile, str, int]
 
 
 class Arrival(NamedTuple):
-    """An S2MM channel that a stream comes to; ``header``: a packet's first word is its header."""
+    """An S2MM channel that a stream reaches; ``header``: packets arrive with their header word."""
 
     channel: Channel
     header: bool
 
 
 def is_switch_register(address: int) -> bool:
-    """Whether a write there changes where streams lead."""
+    """True if a write to the address changes stream routes."""
     register = registers.find_register(address)
     return register is not None and register.block.name in _SWITCH
 
@@ -46,7 +46,7 @@ class _Ends(NamedTuple):
 
 
 class Routes:
-    """The connections that ``writes`` (address, value) lay, the last write of a register counts."""
+    """The routes that ``writes`` (address, value) establish; the last write of a register counts."""
 
     def __init__(self, writes: Iterable[tuple[int, int]]) -> None:
         self._words: dict[Key, int] = {}
@@ -58,15 +58,15 @@ class Routes:
         self._known: dict[tuple[Tile, int, int | None], _Ends] = {}
 
     def of(self, tile: Tile, channel: int, packet: int | None) -> tuple[Arrival, ...]:
-        """Where MM2S ``channel`` of ``tile`` sends packets of that id, or (None) words without header."""
+        """Returns where MM2S ``channel`` of ``tile`` sends packets with that id, or (None) bare words."""
         return self._ends(tile, channel, packet).arrivals
 
     def controls(self, tile: Tile, channel: int, packet: int) -> tuple[Tile, ...]:
-        """The tiles whose control ports packets of that id come to."""
+        """Returns the tiles whose control ports receive packets with that id."""
         return self._ends(tile, channel, packet).controls
 
     def takes_packets(self, tile: Tile, channel: int) -> bool:
-        """Whether what the channel sends without a header of its BD has headers in its data."""
+        """True if the channel feeds a packet-switched port, so that its data must contain packet headers."""
         slave = self._entry(tile, channel)
         word = 0 if slave is None else self._word(tile, "SWITCH_SLAVE", slave)
         port = bd.unpack_fields(registers.SLAVE_FIELDS, [word])
@@ -87,7 +87,7 @@ class Routes:
         return self._words.get((tile, block, index), 0)
 
     def _entry(self, tile: Tile, channel: int) -> int | None:
-        """The slave port that a channel's words enter by."""
+        """Returns the slave port through which a channel's words enter the switch."""
         kind = registers.kind_of_row(tile[1])
         if kind is None:
             return None
@@ -139,7 +139,7 @@ class Routes:
                 found.append(Arrival((tile, registers.SHIM_S2MM_MASTERS.index(master)), header))
 
     def _masters(self, tile: Tile, kind: str, slave: int, packet: int | None) -> list[tuple[int, bool]]:
-        """(master port, whether it drops the header) that words of a slave port leave by."""
+        """Returns (master port, drops the header) for each master that a slave port's words leave by."""
         port = bd.unpack_fields(registers.SLAVE_FIELDS, [self._word(tile, "SWITCH_SLAVE", slave)])
         if not port["enable"]:
             return []
@@ -161,7 +161,7 @@ class Routes:
         return found
 
     def _slot(self, tile: Tile, slave: int, packet: int | None) -> tuple[int, int] | None:
-        """(arbiter, msel) of a packet."""
+        """Returns (arbiter, msel) of a packet, None if no slot matches it."""
         if packet is None:
             return None
         for index in range(registers.SLOTS_PER_SLAVE):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which connections a stream switch has: the master ports that each slave port can feed, as data.
+"""The connections of stream switches: the master ports that each slave port can feed, as data.
 
-A switch is no full crossbar. A memory tile passes north and south on the same lane alone, a stream
-leaves by the side that it came from on the same lane alone, and trace ports reach few masters.
-Circuit and packet switching share the wires, so the rule is one for both.
+A switch is no full crossbar. A memory tile passes streams north and south only on the same lane, a
+stream that leaves by the side it came from keeps its lane, and trace ports reach few masters.
+Circuit and packet switching share the wires, so one rule covers both.
 
-Sources: public documents for the lanes of memory tiles, mlir-aie's target model for the rest. Where
-that leaves trace ports open, every master that AMD's own tools use is taken as connected.
+Sources: public documents for the lanes of memory tiles, mlir-aie's target model for the rest. For
+trace ports, which the model leaves open, every master that AMD's own tools use counts as connected.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from onedispatch.transactions.machine import registers as reg
 ANY = "any lane"
 SAME = "the same lane"
 Lanes = str | int
-"""``ANY``, ``SAME``, or the only lane of the master's side."""
+"""``ANY``, ``SAME``, or the number of the only connected lane of the master's side."""
 
 _ALL_SIDES = ("FIFO", "SOUTH", "WEST", "NORTH", "EAST")
 
 
 def _row(side: str, masters: tuple[str, ...]) -> dict[str, Lanes]:
-    """Any lane of other sides, the same lane of the own one."""
+    """Returns the rule of a slave's side: any lane of other sides, only the same lane of its own side."""
     return {master: SAME if master == side else ANY for master in masters}
 
 
@@ -57,7 +57,7 @@ RULES: Mapping[str, Mapping[str, Mapping[str, Lanes]]] = {
 
 
 def _side(port: str) -> tuple[str, int]:
-    """``"NORTH_3"`` -> ``("NORTH", 3)``; a port without number is lane 0 of its side."""
+    """Splits ``"NORTH_3"`` into ``("NORTH", 3)``; a port without number is lane 0 of its side."""
     side, _, lane = port.rpartition("_")
     return (side, int(lane)) if lane.isdigit() else (port, 0)
 
@@ -82,22 +82,22 @@ CONNECTIONS: Mapping[str, tuple[int, ...]] = MappingProxyType(
 """Kind of tile -> per slave port the mask of master ports (bit = index) that it can feed."""
 
 CONTROLLER_MASTER = reg.SHIM.master("SOUTH_0")
-"""Master port of a shim by which packets leave for the controller: where task completion tokens go."""
+"""Master port of a shim that leads to the controller: the destination of task completion tokens."""
 
 
 def connects(kind: str, slave: int, master: int) -> bool:
-    """Whether the switch of a tile has a wire from slave port ``slave`` to master port ``master``."""
+    """True if the switch of a tile has a wire from slave port ``slave`` to master port ``master``."""
     masks = CONNECTIONS[kind]
     return slave < len(masks) and bool(masks[slave] >> master & 1)
 
 
 def masters_of(kind: str, slave: int) -> str:
-    """What ``slave`` can feed, for messages: ``"DMA_0, SOUTH_1"``; empty for no such port."""
+    """Returns the masters that ``slave`` can feed, for messages: ``"DMA_0, SOUTH_1"``; "" if none."""
     masters = reg.TILES[kind].masters
     return ", ".join(name for index, name in enumerate(masters) if connects(kind, slave, index))
 
 
 def slaves_of(kind: str, master: int) -> str:
-    """What can feed ``master``, for messages."""
+    """Returns the slaves that can feed ``master``, for messages."""
     slaves = reg.TILES[kind].slaves
     return ", ".join(name for index, name in enumerate(slaves) if connects(kind, index, master))

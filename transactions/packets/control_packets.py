@@ -230,7 +230,7 @@ class ControlPackets:
         Raises:
             TransactionError: a line that cannot be read; the error names the line.
         """
-        reader = packet_text.Reader()
+        reader = packet_text.PacketReader()
         read_lines(text, reader)
         packets = tuple(ControlPacket(*packet) for packet in reader.packets)
         patches = tuple(Patch(*patch[:3], adds=patch[3]) for patch in reader.patches)

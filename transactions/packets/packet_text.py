@@ -21,7 +21,14 @@ from onedispatch.transactions.base.text import counted, span
 from onedispatch.transactions.machine import bd, registers
 from onedispatch.transactions.machine.registers import Field
 from onedispatch.transactions.packets.packet import OPERATIONS, ControlPacket, Key, Patch
-from onedispatch.transactions.text.operands import BadText, LineReader, indexed, number, pairs, take_place
+from onedispatch.transactions.text.operands import (
+    LineReader,
+    TextError,
+    parse_fields,
+    parse_indexed,
+    parse_number,
+    take_address,
+)
 
 MARK = "CONTROL_PACKETS"
 """First word of the text."""
@@ -74,7 +81,7 @@ def _control(offset: int, fields: Mapping[str, int]) -> int:
     return bd.control_packet_header(offset, fields["beats"], fields["operation"], fields["return_id"])
 
 
-class Reader(LineReader):
+class PacketReader(LineReader):
     """Lines of text -> packets and patches."""
 
     def __init__(self) -> None:
@@ -89,22 +96,22 @@ class Reader(LineReader):
         if name == MARK and not operands and not self.marked:
             self.marked = True
         elif not self.marked or name not in OPERATIONS:
-            raise BadText(repr(code.strip()[:60]), f"{MARK}, then lines of {', '.join(OPERATIONS)}")
+            raise TextError(repr(code.strip()[:60]), f"{MARK}, then lines of {', '.join(OPERATIONS)}")
         else:
             self._packet(OPERATIONS.index(name), operands)
 
     def _packet(self, operation: int, operands: list[str]) -> None:
         packet_id, column = _key(operands)
-        offset = take_place(operands) & registers.OFFSET_MASK
+        offset = take_address(operands) & registers.OFFSET_MASK
         data = []
         while operands and _WORD.match(operands[0]):
             data.append(int(operands.pop(0), 16))
         while operands and operands[0] == "arg":
             self._patch(operands)
-        extras = pairs(operands, ("words", "return_id", "header", "control"))
+        extras = parse_fields(operands, ("words", "return_id", "header", "control"))
         beats = extras.get("words", len(data))
         if (operation == 1) == bool(data) or (data and "words" in extras) or not 1 <= beats <= MOST_WORDS:
-            raise BadText(
+            raise TextError(
                 counted(len(data), "word"),
                 f"{span(1, MOST_WORDS)} words, or words={span(1, MOST_WORDS)} of a READ",
             )
@@ -120,19 +127,21 @@ class Reader(LineReader):
     def _patch(self, operands: list[str]) -> None:
         """``arg 2 + 0x100 at 1``"""
         if len(operands) < 6 or operands[2] not in ("+", "+=") or operands[4] != "at":
-            raise BadText(" ".join(operands[:6]), "arg index + offset at word")
-        place = self.size + 8 + 4 * number(operands[5])
-        self.patches.append((place, number(operands[1]), number(operands[3]), operands[2] == "+="))
+            raise TextError(" ".join(operands[:6]), "arg index + offset at word")
+        place = self.size + 8 + 4 * parse_number(operands[5])
+        self.patches.append(
+            (place, parse_number(operands[1]), parse_number(operands[3]), operands[2] == "+=")
+        )
         del operands[:6]
 
 
 def _key(operands: list[str]) -> tuple[int, int]:
     match = _KEY.match(operands.pop(0)) if operands else None
     if match is None:
-        raise BadText("no packet id", "id@column, such as 1@c0")
-    packet_id, column = number(match[1]), indexed(match[2], "c")
+        raise TextError("no packet id", "id@column, such as 1@c0")
+    packet_id, column = parse_number(match[1]), parse_indexed(match[2], "c")
     if packet_id > _MOST_ID or column > _MOST_COLUMN:
-        raise BadText(match[0], f"ids to {_MOST_ID}, columns to {_MOST_COLUMN}")
+        raise TextError(match[0], f"ids to {_MOST_ID}, columns to {_MOST_COLUMN}")
     return packet_id, column
 
 
@@ -143,5 +152,5 @@ def _other(
     word = extras.get(name, usual)
     mask = sum(((1 << field.width) - 1) << field.lsb for field in fields if field.name in said)
     if word > bd.WORD_MASK or (word ^ usual) & mask:
-        raise BadText(f"{name}={word:#x}", f"a word that agrees with the rest of the line: {usual:#010x}")
+        raise TextError(f"{name}={word:#x}", f"a word that agrees with the rest of the line: {usual:#010x}")
     return word

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions as text, and text as transactions."""
+"""The text form of transactions: listing and assembler."""

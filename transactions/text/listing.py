@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A transaction as text: aligned columns, register names, decoded fields; nothing is lost.
+"""The listing, bytes -> text: aligned columns, register names, decoded fields; lossless.
 
     HEADER        v0.1 device_generation=4 rows=6 columns=4 mem_tile_rows=1  ; XDNA2, 3 ops, 148 bytes
          0       10  BLOCKWRITE    c0 r0 DMA_BD[0]             8 words  pad=1:0105
@@ -7,10 +7,9 @@
          1       40  WRITE         c0 r0 DMA_MM2S_QUEUE[0]     start_bd=0 repeat=2 token=1
          2       58  MASKPOLL      c0 r1 LOCK_REQUEST[1]       acquire -1
 
-Index and byte offset in front are for the reader; ``assembler`` skips them, and whatever follows
-a ``;``. A decoded form is used where it says everything; where it cannot (a reserved bit in a
-queue word), the raw word stands instead. ``pad=offset:bytes`` are bytes that no field covers and
-that are not zero.
+Index and byte offset in front are for the reader; ``assembler`` skips them, and everything after
+a ``;``. A word is decoded if the decoded form is lossless; otherwise (a reserved bit in a queue
+word) the raw word is printed. ``pad=offset:bytes`` are nonzero bytes that no field covers.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from onedispatch.transactions.machine import bd, registers
 from onedispatch.transactions.machine.registers import Field
 
 _SHORT = 8
-"""Words on one line, and words of a long payload that a brief listing shows."""
+"""Words per line; also the words of a long payload that a brief listing shows."""
 _INDENT = " " * 19
 _SPECIAL_WORDS: Mapping[str, tuple[Field, ...]] = {
     "SWITCH_SLAVE": registers.SLAVE_FIELDS,
@@ -41,10 +40,10 @@ _CIRCUIT = tuple(f for f in registers.MASTER_FIELDS if f.name not in ("arbiter",
 _PACKET = tuple(f for f in registers.MASTER_FIELDS if f.name != "slave")
 DIRECTIONS = ("S2MM", "MM2S")
 IDLE, GRANTED = (registers.DMA_IDLE_MASK, 0), (1, 1)
-"""(mask, value) of the two polls that have a name: a channel is idle, a lock request succeeded."""
+"""(mask, value) of the two named polls: a channel is idle, a lock request is granted."""
 BD_DEFAULTS = {kind: vars(cls()) for kind, cls in bd.BD_CLASSES.items()}
 REST = "rest"
-"""Key of what a decoded form cannot say about a BD: reserved bits, words after it."""
+"""Key of the words after a BD's last field."""
 
 
 def device_name(header: Header) -> str:
@@ -52,7 +51,7 @@ def device_name(header: Header) -> str:
 
 
 def summary(transaction: TransactionBinary) -> str:
-    """One line: version, device, columns, ops, bytes."""
+    """Returns one line: version, device, columns, ops, bytes."""
     header = transaction.header
     version, columns = ".".join(map(str, header.version)), counted(header.columns, "column")
     size = f"{counted(header.op_count, 'op')}, {counted(header.byte_size, 'byte')}"
@@ -60,7 +59,7 @@ def summary(transaction: TransactionBinary) -> str:
 
 
 def text(transaction: TransactionBinary, brief: bool = False) -> str:
-    """The listing: index, byte offset, operation; BDs and long payloads on lines of their own."""
+    """Returns the listing: index, byte offset, operation; BDs and long payloads on separate lines."""
     header = transaction.header
     names = ("device_generation", "rows", "columns", "mem_tile_rows")
     values = " ".join(f"{name}={getattr(header, name)}" for name in names)
@@ -79,13 +78,13 @@ def text(transaction: TransactionBinary, brief: bool = False) -> str:
 
 
 def describe(op: OperationView) -> str:
-    """One op on one line."""
+    """Returns one op on one line."""
     return "; ".join(line.strip() for line in _lines(op, True))
 
 
 @lru_cache(maxsize=1 << 14)
-def place(address: int) -> str:
-    """``c2 r1 DMA_BD[3]`` for an address; the bare offset where no register is known."""
+def register_text(address: int) -> str:
+    """Returns an address as ``c2 r1 DMA_BD[3]``, or with the bare offset if the register is unknown."""
     column, row, offset = registers.split_address(address)
     register = registers.find_register(address)
     return f"c{column} r{row} {register if register else hex(offset)}"
@@ -104,7 +103,7 @@ def _operands(name: str, *operands: str) -> str:
 
 @lru_cache(maxsize=1 << 10)
 def padding_runs(code: int, version: spec.Version, size: int) -> tuple[tuple[int, int], ...]:
-    """(start, end) of the bytes of an op that no field covers."""
+    """Returns (start, end) of each run of bytes of an op that no field covers."""
     layout = codec.layout_of(code, version)
     used = {0}
     for field in layout.fields:
@@ -162,12 +161,12 @@ def _write(op: OperationView, brief: bool) -> list[str]:
 
 @lru_cache(maxsize=1 << 14)
 def _write_text(name: str, address: int, value: int) -> str:
-    return _operands(name, f"{place(address):<26}", _word(address, value))
+    return _operands(name, f"{register_text(address):<26}", _word(address, value))
 
 
 @lru_cache(maxsize=1 << 14)
 def word_fields(address: int, value: int) -> tuple[Field, ...]:
-    """The fields of what is written to a register, empty where it is just a word."""
+    """Returns the fields of a word written to a register; empty if the word has no fields."""
     register = registers.find_register(address)
     kind = registers.kind_of_row(registers.split_address(address)[1])
     if register is None or kind is None or register.byte:
@@ -182,7 +181,7 @@ def word_fields(address: int, value: int) -> tuple[Field, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def _word(address: int, value: int) -> str:
-    """The decoded fields when they say everything, the raw word otherwise."""
+    """Returns the decoded fields if they cover the whole word, the raw word otherwise."""
     fields = word_fields(address, value)
     covered = 0
     for field in fields:
@@ -205,7 +204,7 @@ def _masked(op: OperationView, brief: bool) -> list[str]:
 @lru_cache(maxsize=1 << 14)
 def _masked_text(opcode: str, address: int, value: int, mask: int) -> str:
     sign = "=" if opcode == "MASKWRITE" else "=="
-    at, condition = place(address), f"{sign} {value:#x} & {mask:#010x}"
+    at, condition = register_text(address), f"{sign} {value:#x} & {mask:#010x}"
     _, row, offset = registers.split_address(address)
     kind = registers.kind_of_row(row)
     request = bd.decode_lock_request(kind, offset) if kind and not offset & 3 else None
@@ -233,7 +232,7 @@ def _blockwrite(op: OperationView, brief: bool) -> list[str]:
         registers.find_register(address),
         registers.kind_of_row(registers.split_address(address)[1]),
     )
-    head = _operands(op.name, f"{place(address):<26}", f"{len(words)} words")
+    head = _operands(op.name, f"{register_text(address):<26}", f"{len(words)} words")
     if kind and register and register.block.name == "DMA_BD" and not register.byte:
         return [head, *_bds(kind, register.index, words)]
     shown = words[:_SHORT] if brief and len(words) > 2 * _SHORT else words
@@ -280,7 +279,7 @@ def _bd(kind: str, words: tuple[int, ...], after: tuple[int, ...]) -> str:
 
 def _patch(op: OperationView, brief: bool) -> list[str]:
     del brief
-    return [_operands(op.name, f"{place(op.reg):<26}", f"arg {op.arg_index} + {op.arg_offset:#x}")]
+    return [_operands(op.name, f"{register_text(op.reg):<26}", f"arg {op.arg_index} + {op.arg_offset:#x}")]
 
 
 def _tct(op: OperationView, brief: bool) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operands of the text forms: numbers, ``name=value``, ``c1 r2 DMA_BD[3]+0x4``, words of data."""
+"""Operands of the text forms: numbers, ``name=value``, ``c1 r2 DMA_BD[3]+0x4``, data words."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _MAX_DIGITS = 20
 REMEDY = "compare the line with what `txn dump` prints"
 
 
-class BadText(Exception):
-    """What is wrong with a line; becomes a TransactionError that names it."""
+class TextError(Exception):
+    """An invalid line; ``read_lines`` turns it into a TransactionError that names the line."""
 
     def __init__(self, given: str, accepted: str, remedy: str = REMEDY) -> None:
         super().__init__(given, accepted, remedy)
@@ -25,10 +25,10 @@ class BadText(Exception):
 
 
 class LineReader:
-    """Takes a text line by line.
+    """Base of the parsers that read a text line by line.
 
     Attributes:
-        row: number of the line, from 1, that errors name.
+        row: number of the current line, from 1; errors name it.
         count: ops or packets read so far.
     """
 
@@ -36,18 +36,18 @@ class LineReader:
     count = 0
 
     def line(self, code: str) -> None:
-        """One line that says something, comments removed; raises BadText."""
+        """Parses a line that is not empty, comments removed. Raises TextError."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """After the last line."""
+        """Called after the last line."""
 
 
 def read_lines(text: str, reader: LineReader) -> None:
-    """Hands every line to the reader.
+    """Passes every line to ``reader``.
 
     Raises:
-        TransactionError: a line that cannot be read; ``where`` names it.
+        TransactionError: a line is invalid; ``where`` names it.
     """
     try:
         for row, line in enumerate(text.split("\n"), 1):
@@ -56,7 +56,7 @@ def read_lines(text: str, reader: LineReader) -> None:
                 reader.row = row
                 reader.line(code)
         reader.finish()
-    except BadText as bad:
+    except TextError as bad:
         where = f"line {reader.row}"
         raise TransactionError(where, bad.given, bad.accepted, bad.remedy, op_index=reader.count) from None
     except TransactionError as error:
@@ -66,26 +66,26 @@ def read_lines(text: str, reader: LineReader) -> None:
         ) from error
 
 
-def number(text: str) -> int:
-    """A decimal or ``0x`` hexadecimal number."""
+def parse_number(text: str) -> int:
+    """Parses a decimal or ``0x`` hexadecimal number."""
     try:
         if len(text) > _MAX_DIGITS:
             raise ValueError(text)
         return int(text, 16 if text.lower().startswith("0x") else 10)
     except ValueError:
-        raise BadText(repr(text[:40]), "a decimal or 0x hexadecimal number of at most 64 bits") from None
+        raise TextError(repr(text[:40]), "a decimal or 0x hexadecimal number of at most 64 bits") from None
 
 
-def pairs(operands: Iterable[str], names: Iterable[str]) -> dict[str, int]:
-    """``name=value`` operands; each name at most once and known."""
+def parse_fields(operands: Iterable[str], names: Iterable[str]) -> dict[str, int]:
+    """Parses ``name=value`` operands; refuses unknown and repeated names."""
     allowed, values = tuple(names), {}
     for operand in operands:
         name, equals, value = operand.partition("=")
         if not equals or name not in allowed:
-            raise BadText(repr(operand), " ".join(f"{name}=" for name in allowed) or "no operands")
+            raise TextError(repr(operand), " ".join(f"{name}=" for name in allowed) or "no operands")
         if name in values:
-            raise BadText(f"{name}= twice", "each field once")
-        values[name] = number(value)
+            raise TextError(f"{name}= twice", "each field once")
+        values[name] = parse_number(value)
     return values
 
 
@@ -96,48 +96,50 @@ def _block(kind: str, name: str) -> Block | None:
 
 @lru_cache(maxsize=1 << 14)
 def _address(column: str, row: str, name: str) -> int:
-    """The address of ``c1 r2 DMA_BD[3]+0x4``."""
-    at_column, at_row = indexed(column, "c"), indexed(row, "r")
+    """Returns the address of ``c1 r2 DMA_BD[3]+0x4``."""
+    at_column, at_row = parse_indexed(column, "c"), parse_indexed(row, "r")
     match = _PLACE.match(name)
     if match is None:
-        raise BadText(repr(name), "a register such as DMA_BD[3]+0x4, or an offset such as 0x1D000")
+        raise TextError(repr(name), "a register such as DMA_BD[3]+0x4, or an offset such as 0x1D000")
     if match[4]:
-        offset = number(match[4])
+        offset = parse_number(match[4])
     else:
         kind = registers.kind_of_row(at_row)
         block = _block(kind, match[1]) if kind else None
         if block is None:
             known = ", ".join(registers.TILES[kind].block) if kind else f"an offset: row {at_row} is no tile"
-            raise BadText(f"register {match[1]}", known)
-        index = number(match[2] or "0")
-        byte = number(match[3] or "0")
+            raise TextError(f"register {match[1]}", known)
+        index = parse_number(match[2] or "0")
+        byte = parse_number(match[3] or "0")
         if index >= block.count or byte >= block.size:
-            raise BadText(name, f"{block.name}[0] to [{block.count - 1}], bytes below {block.size:#x}")
+            raise TextError(name, f"{block.name}[0] to [{block.count - 1}], bytes below {block.size:#x}")
         offset = block.offset + index * block.stride + byte
     if offset > registers.OFFSET_MASK or at_row > registers.ROW_MASK:
-        raise BadText(f"{row} {name}", f"rows to {registers.ROW_MASK}, offsets to {registers.OFFSET_MASK:#x}")
+        raise TextError(
+            f"{row} {name}", f"rows to {registers.ROW_MASK}, offsets to {registers.OFFSET_MASK:#x}"
+        )
     return at_column << registers.COLUMN_SHIFT | at_row << registers.ROW_SHIFT | offset
 
 
-def indexed(text: str, letter: str) -> int:
-    """The 3 of ``c3``."""
+def parse_indexed(text: str, letter: str) -> int:
+    """Parses the 3 of ``c3``."""
     if not text.startswith(letter):
-        raise BadText(repr(text), f"{letter} and a number, such as {letter}0")
-    return number(text[1:])
+        raise TextError(repr(text), f"{letter} and a number, such as {letter}0")
+    return parse_number(text[1:])
 
 
-def take_place(operands: list[str]) -> int:
-    """The address that the first three operands name, which are removed."""
+def take_address(operands: list[str]) -> int:
+    """Removes the first three operands and returns the address that they name."""
     if len(operands) < 3:
-        raise BadText(" ".join(operands) or "no operands", "column, row and register: c0 r1 DMA_BD[3]")
+        raise TextError(" ".join(operands) or "no operands", "column, row and register: c0 r1 DMA_BD[3]")
     address = _address(*operands[:3])
     del operands[:3]
     return address
 
 
 def word_bytes(text: str) -> bytes:
-    """A word of data, bare hexadecimal, as its four bytes."""
-    value = number(f"0x{text}")
+    """Returns the four bytes of a data word in bare hexadecimal."""
+    value = parse_number(f"0x{text}")
     if value > bd.WORD_MASK:
-        raise BadText(repr(text), "a word of 32 bits")
+        raise TextError(repr(text), "a word of 32 bits")
     return value.to_bytes(4, "little")
