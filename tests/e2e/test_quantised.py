@@ -25,7 +25,7 @@ from tests.e2e.quantised_models import (
     output_scale,
     quantised,
 )
-from tests.unit.integer_models import AXES, group_model
+from tests.integration.integer_models import AXES, group_model
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 

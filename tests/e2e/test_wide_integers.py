@@ -17,8 +17,8 @@ import pytest
 import onedispatch as od
 from onedispatch.operators.declarations.dtypes import saturated
 from onedispatch.operators.families.matmul import requantised
+from tests.integration.integer_models import Model
 from tests.ops.cases_conv_integer import sums_of
-from tests.unit.integer_models import Model
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 

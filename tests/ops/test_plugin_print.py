@@ -28,7 +28,7 @@ from tests.devices import device_file
 from tests.ops.libraries import built
 
 SHAPE = (6, 40)
-# Every format; what comes of them is checked against C elsewhere (tests/unit/test_plugin_print.py).
+# Every format; what comes of them is checked against C elsewhere (tests/integration/test_plugin_print.py).
 EVERY = "%bf %hf %f %hhd %hhu %hd %hu %d %u %x %s %5.1f|%-4d|%%"
 
 

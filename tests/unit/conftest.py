@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of the unit tests."""
+"""Unit tests open no session: onnxruntime and the simulator's extension cannot be imported in them.
+
+What a module of tests imports is checked by tests/arch/test_rooms.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
 
 import pytest
 
-from onedispatch.operators.plugin import catalog
-from tests.unit.custom import ORIGIN, Bring, bring_kernel
+ABSENT = ("onedispatch.cpp_ext._core", "onedispatch.dispatch.base.native", "onnxruntime")
 
 
-@pytest.fixture
-def bring() -> Iterator[Bring]:
-    """Maps an operator of domain acme to a kernel."""
-    yield bring_kernel
-    catalog.forget(ORIGIN)
+@pytest.fixture(autouse=True)
+def no_extension(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes imports of ``ABSENT`` fail, also where a test of another folder imported them before."""
+    for name in ABSENT:
+        monkeypatch.setitem(sys.modules, name, None)
+    # `from package import module` takes the attribute of the package where there is one.
+    package = sys.modules.get("onedispatch.cpp_ext")
+    monkeypatch.delattr(package, "_core", raising=False)

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from onedispatch.dispatch.cli import app
 from onedispatch.transactions import (
     ControlPackets,
     FindingKind,
@@ -165,48 +163,6 @@ def test_a_packet_that_rewrites_the_chain_that_carries_it_is_a_warning() -> None
     hazards = [f for f in both.check() if f.kind is FindingKind.HAZARD]
     assert hazards and all(f.severity is Severity.WARNING for f in hazards)
     assert any(f.severity is Severity.ERROR for f in both.transaction.check())
-
-
-def test_the_command_line(tmp_path: Path) -> None:
-    (tmp_path / "a.bin").write_bytes(sender([(0, 21)]).to_bytes())
-    (tmp_path / "a_ctrl.bin").write_bytes(blob().to_bytes())
-    (tmp_path / "a_ctrl_meta.json").write_text(blob().meta())
-    run = CliRunner().invoke
-    given = ["--packets", str(tmp_path / "a_ctrl.bin")]
-    told = run(app, ["txn", "explain", str(tmp_path / "a.bin")]).stdout
-    assert "--packets" in told
-    told = run(app, ["txn", "explain", str(tmp_path / "a.bin"), *given]).stdout
-    assert "arg 2" in told and "--packets" not in told
-    assert "DMA_MM2S_QUEUE[1]" in run(app, ["txn", "dump", str(tmp_path / "a.bin"), *given]).stdout
-    assert run(app, ["txn", "check", str(tmp_path / "a.bin"), *given]).exit_code == 0
-    done = run(app, ["txn", "check", str(tmp_path / "a.bin"), *given, "--argument", "3", "--json"])
-    assert "no shim channel" in str(done.exception)
-
-    text = run(app, ["txn", "dump", str(tmp_path / "a_ctrl.bin")]).stdout
-    (tmp_path / "t.txt").write_text(text)
-    done = run(app, ["txn", "assemble", str(tmp_path / "t.txt"), "-o", str(tmp_path / "b_ctrl.bin")])
-    assert done.exit_code == 0, done.output
-    assert (tmp_path / "b_ctrl.bin").read_bytes() == blob().to_bytes()
-    assert (tmp_path / "b_ctrl_meta.json").read_text() == blob().meta()
-
-
-def test_packets_are_compared_too(tmp_path: Path) -> None:
-    packets = list(blob().packets)
-    packets[3] = ControlPacket.write(2, 0, 0xC0000, [7])
-    for name, one in (("a", blob()), ("b", ControlPackets(tuple(packets), blob().patches))):
-        size = len(one.to_bytes()) // 4
-        (tmp_path / f"{name}.bin").write_bytes(sender([(0, size)]).to_bytes())
-        (tmp_path / f"{name}_ctrl.bin").write_bytes(one.to_bytes())
-        (tmp_path / f"{name}_ctrl_meta.json").write_text(one.meta())
-    run = CliRunner().invoke
-    first, second = ([str(tmp_path / f"{name}{end}") for end in (".bin", "_ctrl.bin")] for name in "ab")
-    both = ["txn", "diff", first[0], second[0]]
-    assert run(app, both).exit_code == 0, "the transactions alone are the same"
-    assert run(app, [*both, "--packets", first[1]]).exit_code == 0, "both with the same packets"
-    shown = run(app, [*both, "--packets", first[1], "--packets", second[1]])
-    assert shown.exit_code == 1 and "LOCK_VALUE" in shown.output
-    thrice = run(app, [*both, *(["--packets", first[1]] * 3)])
-    assert thrice.exit_code == 1 and "3 files" in str(thrice.exception)
 
 
 def test_a_question_ends_with_its_mark(tmp_path: Path) -> None:

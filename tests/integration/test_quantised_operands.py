@@ -17,8 +17,8 @@ from onedispatch.dispatch.compiler.quantised import quantisations, sources
 from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.dispatch.frontend.quantised_operands import OPERATORS, Parameters
 from onedispatch.operators.declarations.registry import MICROSOFT, all_mappings
+from tests.integration.test_dispatch_validity import NEWEST, f
 from tests.ops.case import Array
-from tests.unit.test_dispatch_validity import NEWEST, f
 
 Key = tuple[str, str]
 

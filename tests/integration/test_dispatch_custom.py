@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 import onedispatch as od
 from onedispatch.operators.plugin.declared import In, Out
 from onedispatch.operators.plugin.node import Node
-from tests.unit.custom import Bring, acme, answer, chain, feed, model, value
+from tests.integration.custom import Bring, acme, answer, chain, feed, model, value
 
 # -- shapes ---------------------------------------------------------------------------------------
 

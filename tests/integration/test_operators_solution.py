@@ -57,7 +57,7 @@ def test_a_problem_survives_json_and_is_searched_alike() -> None:
 _DIGEST = """
 import sys
 sys.path.insert(0, {root!r})
-from tests.unit.test_operators_solution import NPU2, SEARCH, Problem, product
+from tests.integration.test_operators_solution import NPU2, SEARCH, Problem, product
 problem = Problem.of(product(), NPU2)
 print(problem.digest, SEARCH.select(problem, NPU2).name)
 """

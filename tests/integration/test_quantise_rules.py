@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 
 import onedispatch
 from onedispatch import ModelError
+from tests.integration.test_dispatch_validity import f, model
 from tests.ops.case import Array, run_onnxruntime
-from tests.unit.test_dispatch_validity import f, model
 
 
 def zeros(*shape: int, dtype: str = "uint8") -> Array:

@@ -17,7 +17,7 @@ from onedispatch.operators.scheduling.problem import Problem
 from onedispatch.operators.scheduling.search import search
 from onedispatch.operators.scheduling.select import select
 from onedispatch.operators.scheduling.solution import Solution
-from tests.unit.test_operators_solution import NPU2, Always, product, through_json
+from tests.integration.test_operators_solution import NPU2, Always, product, through_json
 
 GOOD = search(product(), NPU2).to_data()
 PROBLEM = Problem.of(product(), NPU2).to_data()

@@ -20,7 +20,7 @@ from onedispatch.dispatch.rules.table import RULES
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.families.normalise import Normalise
 from onedispatch.transactions import find_device
-from tests.unit.rule_models import SHAPE, Builder, builder, numbers, variants
+from tests.integration.rule_models import SHAPE, Builder, builder, numbers, variants
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 

@@ -124,7 +124,8 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_a_model_is_the_same_file_in_every_process(
     mixed: bytes, tmp_path: Path, repository: Path, seed: str
 ) -> None:
-    code = "from tests.unit.test_dispatch_container import *; compile_model(mixed_model()).save(sys.argv[1])"
+    here = "tests.integration.test_dispatch_container"
+    code = f"from {here} import *; compile_model(mixed_model()).save(sys.argv[1])"
     subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "m.od")],
         env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(repository)},

@@ -19,7 +19,7 @@ from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.dispatch.rules.integers import BOUNDS, GROUPS, MOVERS, Group
 from onedispatch.transactions import find_device
-from tests.unit.integer_models import ATTRIBUTES, AXES, INDICES, SHAPE, Model, group_model, mover_model
+from tests.integration.integer_models import ATTRIBUTES, AXES, INDICES, SHAPE, Model, group_model, mover_model
 
 pytest.importorskip("onedispatch.cpp_ext._core", reason="the C++ extension is not built")
 

@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 import onedispatch as od
 from onedispatch.operators.plugin.node import Node
-from tests.unit.custom import Array, Bring, acme, feed, model, value
+from tests.integration.custom import Array, Bring, acme, feed, model, value
 
 # -- functions and bodies -------------------------------------------------------------------------
 

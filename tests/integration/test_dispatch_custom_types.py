@@ -14,7 +14,7 @@ from onnx import ModelProto, TensorProto, helper
 import onedispatch as od
 from onedispatch.operators.plugin.declared import In
 from onedispatch.operators.plugin.node import Node
-from tests.unit.custom import Array, Bring, acme, model, value
+from tests.integration.custom import Array, Bring, acme, model, value
 
 # -- element types --------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from onedispatch.operators.scheduling.solution import Mapping, Solution
 from onedispatch.transactions import Device
 from onedispatch.transactions.machine.device import read_text
 from tests.devices import device_text
-from tests.unit.test_operators_solution import NPU2, PLAIN, Always, chain, product
+from tests.integration.test_operators_solution import NPU2, PLAIN, Always, chain, product
 
 FITS = Solution("od::gemm@1", PLAIN, (8, 8), 8)
 
