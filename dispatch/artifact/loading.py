@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from onedispatch.dispatch.artifact.container import Reader, is_compiled
 from onedispatch.dispatch.artifact.model import FORM, CompiledModel
 from onedispatch.dispatch.artifact.serialise import executable_from, graph_from, value_from
 from onedispatch.dispatch.base import arguments
+from onedispatch.dispatch.compiler.options import CompileOptions
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import (
@@ -63,8 +64,7 @@ def unpickled(data: bytes, selector: Selector | None) -> CompiledModel:
     """The model of ``CompiledModel.__reduce__``; plug-ins are those that are found without naming any."""
     discovery.ensure()
     model = _read(Reader(np.frombuffer(data, np.uint8), "the pickled bytes"), "in the pickled bytes")
-    model.selector = selector
-    return model
+    return replace(model, options=replace(model.options, selector=selector))
 
 
 def _read(reader: Reader, name: str) -> CompiledModel:
@@ -90,16 +90,18 @@ def _from(reader: Reader) -> CompiledModel:
         raise CompiledModelError("the compiled model", given, "what runs without the onnx package", remedy)
     source = plain["source"] if whole else None
     return CompiledModel(
-        read_text(plain["device"], "the device of the compiled model")[0],
-        plain["precision"],
-        plain["fallback"],
+        CompileOptions(
+            read_text(plain["device"], "the device of the compiled model")[0],
+            plain["precision"],
+            plain["fallback"],
+            plain["cast_policy"],
+            plain["sums"],
+        ),
         tuple(value_from(v) for v in plain["inputs"]),
         tuple(value_from(v) for v in plain["outputs"]),
         frozenset(plain["deciding"]),
         None if source is None else graph_from(reader, source),
         plain["cache_size"],
-        OrderedDict((key, executable_from(reader, executable)) for key, executable in plain["executables"]),
-        cast_policy=plain["cast_policy"],
-        sums=plain["sums"],
+        {key: executable_from(reader, executable) for key, executable in plain["executables"]},
         left_out="" if whole or plain["source"] is None else "the onnx package is not installed",
     )

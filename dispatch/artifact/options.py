@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a caller asks of a compilation. A compiled model was made with its own: others are refused."""
+"""Options that a caller asks for; a compiled model was made with its own, and refuses others."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from onedispatch.dispatch.artifact.model import CompiledModel, check_options
+from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.compiler.executable import HostStep
+from onedispatch.dispatch.compiler.options import check_choices
 from onedispatch.transactions import find_device
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.machine.device import DeviceName
@@ -16,8 +17,8 @@ _AGAIN = "compile the ONNX file again"
 
 
 @dataclass(frozen=True)
-class CompileOptions:
-    """CompileOptions of ``compile``. None: its default, or what a compiled model has."""
+class RequestedOptions:
+    """Options of ``compile``. None: its default, or what a compiled model has."""
 
     device: DeviceName | None = None
     precision: str | None = None
@@ -39,7 +40,7 @@ class CompileOptions:
         def called(name: str) -> str:
             return f"--{name.replace('_', '-')}" if command else name
 
-        check_options(**{name: value for name, value in self.given.items() if name != "device"})
+        check_choices(**{name: value for name, value in self.given.items() if name != "device"})
         if self.device is not None and find_device(self.device) != model.target:
             accepted = f"{model.device!r} as it was when the model was compiled for it"
             raise InputError(called("device"), repr(self.device), accepted, _AGAIN)

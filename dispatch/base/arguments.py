@@ -84,3 +84,10 @@ def _name(where: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InputError(where, f"the name {bounded_repr(value)}", "names as str")
     return value
+
+
+def refuse_unknown(what: str, given: Mapping[str, object], known: type) -> None:
+    """Raises ``TypeError``, as Python does, for options that the typed dict ``known`` has not."""
+    unknown = sorted(given.keys() - known.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"{what}() got an unexpected keyword argument {unknown[0]!r}")

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -120,11 +118,7 @@ def custom_calls(
 def returning(model: CompiledModel, graph: Graph, names: list[str]) -> CompiledModel:
     """The model with other outputs: edges of its graph."""
     outputs = tuple(graph.value(name) for name in names)
-    changed = copy.copy(model)
-    changed.source = replace(graph, outputs=outputs)
-    changed.outputs = outputs
-    changed.executables = OrderedDict()
-    return changed
+    return replace(model, source=replace(graph, outputs=outputs), outputs=outputs, executables={})
 
 
 def spec_of(call: Call, graph: Graph, quantised: Mapping[str, Any]) -> NodeSpec:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onedispatch.dispatch.artifact import model as models
 from onedispatch.dispatch.artifact.container import is_compiled
+from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.opening import source
 from onedispatch.dispatch.frontend.graph import Array, Graph
@@ -51,7 +51,7 @@ class Asked:
         self,
         feed: Mapping[str, Array],
         answers: Sequence[Any],
-        compiled: models.CompiledModel,
+        compiled: CompiledModel,
         threads: int | None,
         kernel_seconds: float | None,
     ) -> Comparison:
@@ -76,8 +76,10 @@ def asked(name: str, threshold: float | None, compare: bool) -> Asked | None:
         raise InputError(
             "--compare", f"{name}, a compiled model", "the ONNX file", "which says what to compute"
         )
+    from onedispatch.dispatch.driver import imported
+
     model = source(Path(name))
-    return Asked(model, models.imported(model), THRESHOLD if threshold is None else threshold)
+    return Asked(model, imported(model), THRESHOLD if threshold is None else threshold)
 
 
 def show(found: Comparison) -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from onedispatch.dispatch.artifact import model as models
-from onedispatch.dispatch.artifact.options import CompileOptions
+from onedispatch.dispatch.artifact.model import CompiledModel
+from onedispatch.dispatch.artifact.options import RequestedOptions
 from onedispatch.dispatch.cli import comparison, opening, traces
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.opening import open_model
@@ -24,6 +24,7 @@ from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Execut
 from onedispatch.dispatch.compiler.used_kernels import notes_on
 from onedispatch.dispatch.frontend.graph import Array, sizes_of_names
 from onedispatch.dispatch.runtime.devices import notes_of
+from onedispatch.dispatch.runtime.executable_cache import ExecutableCache
 from onedispatch.dispatch.runtime.session import InferenceSession, NodeArg
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file
@@ -71,7 +72,7 @@ def run(
     traces.check_target(trace)
     opening.keep(model, output, inputs)
     asked = comparison.asked(model, threshold, compare)
-    compiled = open_model(model, CompileOptions(device, precision, fallback, cast_policy, sums), shape)
+    compiled = open_model(model, RequestedOptions(device, precision, fallback, cast_policy, sums), shape)
     session = InferenceSession(
         compiled,
         threads=threads,
@@ -169,7 +170,7 @@ def compile(
     """
     opening.keep(model, output)
     start = time.perf_counter()
-    compiled = open_model(model, CompileOptions(device, precision, fallback, cast_policy, sums), shape)
+    compiled = open_model(model, RequestedOptions(device, precision, fallback, cast_policy, sums), shape)
     seconds = time.perf_counter() - start
     compiled.save(output)
     counts = dict(Counter(row.device for row in compiled.placement)) if compiled.latest else {}
@@ -202,14 +203,16 @@ def inspect(
     rules nearly fit.
     """
     opening.keep(model, html)
-    compiled = open_model(model, CompileOptions(device, precision, fallback, cast_policy, sums), shape)
+    compiled = open_model(model, RequestedOptions(device, precision, fallback, cast_policy, sums), shape)
     if not compiled.executables:
         shapes = out.parse_shapes(shape)
         feed = opening.random_feed([NodeArg.of(v) for v in compiled.inputs], shapes, 0)
         bound = {name: array.shape for name, array in feed.items()}
         out.tell(f"open dimensions taken as 1; --shape says otherwise: {bound}", to=out.errors)
         with opening.taken_as_one(compiled, shapes):
-            compiled.executable(bound, feed)
+            cache = ExecutableCache(compiled)
+            cache.executable(bound, feed)
+        compiled = cache.model
     session = InferenceSession(compiled)  # which knows the engines of host regions
     placed = [(key, one, session.placed(key, one)) for key, one in compiled.executables.items()]
     room, notes = _program_room(compiled), list(notes_of(compiled.target))
@@ -241,12 +244,12 @@ def inspect(
         _show(executable, placement, full, _program_room(compiled))
 
 
-def _program_room(compiled: models.CompiledModel) -> int:
+def _program_room(compiled: CompiledModel) -> int:
     """Bytes of a core's program memory."""
     return compiled.target.count("core.program_memory_bytes")
 
 
-def _sizes(compiled: models.CompiledModel, executable: Executable) -> dict[str, list[int]]:
+def _sizes(compiled: CompiledModel, executable: Executable) -> dict[str, list[int]]:
     """Names of dimensions that mean several sizes in this executable."""
     declared = (*compiled.inputs, *compiled.outputs)
     return sizes_of_names(declared, (*executable.inputs, *executable.outputs))

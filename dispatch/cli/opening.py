@@ -13,13 +13,14 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from onedispatch.dispatch.artifact import model as models
 from onedispatch.dispatch.artifact.loading import opened
-from onedispatch.dispatch.artifact.options import CompileOptions
+from onedispatch.dispatch.artifact.model import CompiledModel
+from onedispatch.dispatch.artifact.options import RequestedOptions
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.frontend.graph import Array, Value, dtype_of
+from onedispatch.dispatch.runtime.executable_cache import prepared
 from onedispatch.dispatch.runtime.session import NodeArg
 from onedispatch.transactions.base.errors import InputError, ModelError, OneDispatchError
 from onedispatch.transactions.base.files import check_target, record_read
@@ -67,19 +68,20 @@ _TRIED = (2, 3, 4, 8, 16, 32, 64, 128, 224, 256)  # sizes of open dimensions, wh
 _MOST_CONSTANT_SIZES = 6
 
 
-def open_model(name: str, options: CompileOptions, shapes: list[str] | None) -> models.CompiledModel:
+def open_model(name: str, options: RequestedOptions, shapes: list[str] | None) -> CompiledModel:
     """Returns a compiled model from whatever ``name`` is: our file, an ONNX file, a light model.
 
     Raises ``InputError`` for a file of ours that was compiled with other ``options``.
     """
+    from onedispatch.dispatch.driver import compile_model
+
     bound = out.parse_shapes(shapes)
     compiled = opened(Path(name))
     if compiled is not None:
         options.require(compiled, command=True)
-        compiled.prepare(bound)
-        return compiled
+        return prepared(compiled, bound)
     with out.working(f"compiling {name} for {options.device or 'npu2'}"):
-        return models.compile_model(source(Path(name)), **options.given, shapes=bound)
+        return compile_model(source(Path(name)), **options.given, shapes=bound)
 
 
 def keep(model: str, target: Path | None, inputs: list[str] | None = None) -> None:
@@ -123,9 +125,9 @@ def random_feed(inputs: list[NodeArg], shapes: Shapes, seed: int) -> dict[str, A
 # -- shapes that a command leaves open -------------------------------------------------------------
 
 
-def shapes_of(compiled: models.CompiledModel, named: Shapes) -> Shapes:
+def shapes_of(compiled: CompiledModel, named: Shapes) -> Shapes:
     """Returns ``named``, and for the other inputs the shapes of the latest executable that agrees with it."""
-    for executable in reversed(compiled.executables.values()):
+    for executable in reversed(list(compiled.executables.values())):
         known = {value.name: value.concrete_shape for value in executable.inputs if value.is_concrete}
         if known.items() >= named.items():
             return known
@@ -133,7 +135,7 @@ def shapes_of(compiled: models.CompiledModel, named: Shapes) -> Shapes:
 
 
 @contextmanager
-def taken_as_one(compiled: models.CompiledModel, shapes: Shapes) -> Iterator[None]:
+def taken_as_one(compiled: CompiledModel, shapes: Shapes) -> Iterator[None]:
     """Names sizes that fit, where the model refuses the size 1 of dimensions that ``shapes`` leaves open."""
     open_inputs = [v for v in compiled.inputs if v.name not in shapes and not v.is_concrete and v.dtype]
     try:
@@ -153,7 +155,7 @@ def taken_as_one(compiled: models.CompiledModel, shapes: Shapes) -> Iterator[Non
         ) from error
 
 
-def _fitting(compiled: models.CompiledModel, open_inputs: list[Value], shapes: Shapes) -> Shapes:
+def _fitting(compiled: CompiledModel, open_inputs: list[Value], shapes: Shapes) -> Shapes:
     """Returns sizes that no node refuses, or {} after a few tries. A first dimension may be a batch."""
     from onedispatch.dispatch.compiler.fold import specialise
     from onedispatch.dispatch.frontend.validity import check_nodes

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import onnx
 
+from onedispatch.dispatch.compiler.options import CastPolicy
 from onedispatch.dispatch.compiler.quantised import Source, quantisation, sources
 from onedispatch.dispatch.frontend.exporter import cast_node, rewired
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_name_of
@@ -34,7 +35,6 @@ from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import attributed_to
 from onedispatch.transactions.base.errors import KernelError
 
-CastPolicy = Literal["error", "f32"]
 _CODES = {row.name: row.code for row in STATUSES}
 _F32 = DTYPES["f32"]
 _LARGEST = 1 << 24  # up to here f32 holds every whole number

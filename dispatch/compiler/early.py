@@ -6,9 +6,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-from onedispatch.dispatch.compiler.compiler import refused_model
 from onedispatch.dispatch.compiler.custom import is_unmapped, missing_operators
 from onedispatch.dispatch.compiler.fold import may_fold
+from onedispatch.dispatch.compiler.refusals import refused_model
 from onedispatch.dispatch.compiler.rewrite import anchored
 from onedispatch.dispatch.frontend.function_bodies import has_body
 from onedispatch.dispatch.frontend.graph import Graph

@@ -21,7 +21,6 @@ from onnx import TensorProto
 
 from onedispatch.dispatch.compiler.fold import fold_constants
 from onedispatch.dispatch.compiler.mapping import refusals_of
-from onedispatch.dispatch.compiler.packed_weights import with_packed_weights
 from onedispatch.dispatch.compiler.piece import Piece, own_opsets
 from onedispatch.dispatch.compiler.splice import Splice
 from onedispatch.dispatch.frontend.exporter import rewired
@@ -48,18 +47,30 @@ _HOME = {
 }
 
 
-def in_integers(graph: Graph, device: Device) -> Graph:
-    """``graph``, whose shapes are known, with quantised operators in place of floats between integers."""
-    if not any(_is_quantiser(node) or _is_dequantiser(node) for node in graph.nodes):
+def group_integers(graph: Graph, device: Device) -> Graph:
+    """Returns ``graph``, whose shapes are known, with quantised operators for floats between integers."""
+    if not is_quantised(graph):
         return graph
-    if graph.opsets.get("", 1) < _FIRST_OPSET:
-        return fold_constants(graph, dequantise=True)
     work, before = _Pass(device), None
     while graph is not before:
         before, graph = graph, _without_repeats(graph)
         after = work.round(graph)
         graph = fold_constants(after) if after is not graph else graph
-    return fold_constants(with_packed_weights(work.told(graph), device), dequantise=True)
+    return work.told(graph)
+
+
+def dequantise_constants(graph: Graph) -> Graph:
+    """Returns ``graph`` with the floats of integers that no operator takes as they are."""
+    if not any(_is_quantiser(node) or _is_dequantiser(node) for node in graph.nodes):
+        return graph
+    return fold_constants(graph, dequantise=True)
+
+
+def is_quantised(graph: Graph) -> bool:
+    """True if its operator set has quantised operators, and it has their scales."""
+    return graph.opsets.get("", 1) >= _FIRST_OPSET and any(
+        _is_quantiser(node) or _is_dequantiser(node) for node in graph.nodes
+    )
 
 
 def _is_quantiser(node: Node) -> bool:

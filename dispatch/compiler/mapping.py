@@ -126,10 +126,9 @@ class Specs:
 
 
 def map_graph(graph: Graph, device: Device) -> list[Unit]:
-    """Every node of ``graph`` as units, in topological order, readers absorbed.
+    """Returns every node of ``graph`` as units, in topological order.
 
-    Whatever is on the device can be built for it: an operator that does not fit is refused here, and
-    operators that do not fit together stay apart.
+    Whatever is on the device can be built for it: an operator that does not fit is refused here.
     """
     specs = Specs(graph)
     lowering = Lowering(device)
@@ -140,7 +139,7 @@ def map_graph(graph: Graph, device: Device) -> list[Unit]:
             units.append(Unit("host", (node,), node.reads, node.writes, refusal=mapped))
         else:
             units += mapped
-    return absorb(units, graph.output_names)
+    return units
 
 
 def refusals_of(graph: Graph, nodes: Iterable[Node], device: Device) -> dict[str, Refusal]:
@@ -256,7 +255,7 @@ def in_order(units: Sequence[Unit]) -> list[Unit]:
     return ordered
 
 
-def absorb(units: Sequence[Unit], outputs: frozenset[str]) -> list[Unit]:
+def merged(units: Sequence[Unit], outputs: frozenset[str]) -> list[Unit]:
     """Merges operators into the producer of one of their inputs until nothing changes.
 
     A producer may absorb its reader when nobody else needs the value between them, or when the merged
@@ -267,13 +266,13 @@ def absorb(units: Sequence[Unit], outputs: frozenset[str]) -> list[Unit]:
     live: list[Unit | None] = list(units)
     while True:
         before = sum(unit is not None for unit in live)
-        missed = _absorb_once(live, outputs)
+        missed = _merge_once(live, outputs)
         if sum(unit is not None for unit in live) == before:
             told = ((unit, tuple(missed.get(i, ()))) for i, unit in enumerate(live) if unit is not None)
             return [replace(unit, missed=missed) if missed else unit for unit, missed in told]
 
 
-def _absorb_once(live: list[Unit | None], outputs: frozenset[str]) -> dict[int, list[str]]:
+def _merge_once(live: list[Unit | None], outputs: frozenset[str]) -> dict[int, list[str]]:
     """Merges what can be; by place in ``live``, the merges that nearly took a unit that stays."""
     readers: dict[str, list[Unit]] = {}
     for unit in live:
@@ -288,13 +287,13 @@ def _absorb_once(live: list[Unit | None], outputs: frozenset[str]) -> dict[int, 
         sources = sorted((made_at[name] for name in unit.reads if name in made_at), reverse=True)
         for source in sources:
             producer = live[source]
-            merged = _merge(producer, unit, readers, outputs) if producer else None
-            if isinstance(merged, str) and producer is not None:
+            joined = _merge(producer, unit, readers, outputs) if producer else None
+            if isinstance(joined, str) and producer is not None:
                 if producer.nodes[-1] is not unit.nodes[0]:  # within a node it is nobody's concern
-                    missed.setdefault(index, []).append(merged)
-            elif isinstance(merged, Unit):
+                    missed.setdefault(index, []).append(joined)
+            elif isinstance(joined, Unit):
                 live[source] = None
-                live[index] = unit = merged
+                live[index] = unit = joined
                 missed.pop(index, None)
                 break
         made_at.update(dict.fromkeys(unit.writes, index))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from onedispatch.dispatch.compiler.integers import is_quantised
 from onedispatch.dispatch.compiler.mapping import refusals_of
 from onedispatch.dispatch.compiler.piece import Piece, own_opsets
 from onedispatch.dispatch.compiler.splice import Splice
@@ -44,11 +45,13 @@ class _Weights:
         return made
 
 
-def with_packed_weights(graph: Graph, device: Device) -> Graph:
+def pack_weights(graph: Graph, device: Device) -> Graph:
     """``graph`` with MatMulNBits in place of products of dequantised constants, where that maps.
 
     What does not become one has a remark that says why.
     """
+    if not is_quantised(graph):
+        return graph
     index, splice, put = Index.of(graph), Splice(graph), False
     for node in graph.nodes:
         maker = index.makers.get(node.inputs[1]) if node.op_type == "MatMul" and not node.domain else None

@@ -30,7 +30,7 @@ class Outputs:
     refusals: tuple[str, ...] = ()
 
 
-def hand_on(graph: Graph, copies: Copies, *, on_device: bool) -> Outputs:
+def route_passthrough_outputs(graph: Graph, copies: Copies, *, on_device: bool) -> Outputs:
     """Outputs that no node makes, as aliases on the device where that is possible."""
     made = {name for node in graph.nodes for name in node.writes}
     specs = Specs(graph)

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The phases of compiling, each a value that the next one takes: absorb, select, emit, place, fuse.
+"""The values that a graph is lowered through, and how each is made of the one before.
 
-``absorb`` maps nodes and merges operators; nothing is searched that is merged later, and what does not fit
-the device is refused here. ``select`` gives every nest a solution, ``emit`` asks every operator for its
-transaction, ``place`` makes regions, ``fuse`` the steps of the executable. Nothing goes back: an operator
-that refuses only when it is asked for its transaction gives way to its parts, or to the host, then and
-there. Every value can ``verify`` itself.
+``MappedGraph``: device operators, merged; ``ScheduledGraph``: with a solution for every loop nest;
+``EmittedGraph``: with arg maps, transactions and parameters; ``PartitionedGraph``: regions of device and
+host; then the ``Executable``. Nothing goes back: an operator that refuses only when it is asked for its
+transaction gives way to its parts, or to the host, then and there. Every value can ``verify`` itself.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import ClassVar
+from typing import ClassVar, Protocol, TypeVar
 
 from onedispatch.dispatch.compiler.copies import Copies, build
 from onedispatch.dispatch.compiler.device_region import DeviceRegion, device_region
 from onedispatch.dispatch.compiler.emit import Images, emit_region
-from onedispatch.dispatch.compiler.executable import HostStep, Step
-from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, in_order, map_graph
+from onedispatch.dispatch.compiler.executable import Executable, HostStep, Step
+from onedispatch.dispatch.compiler.mapping import Refusal, Specs, Unit, in_order, map_graph, merged
 from onedispatch.dispatch.compiler.partition import Region, partition, settle_aliases
-from onedispatch.dispatch.compiler.passthrough import hand_on, settle_copies
-from onedispatch.dispatch.compiler.phase_rules import (
+from onedispatch.dispatch.compiler.passthrough import route_passthrough_outputs, settle_copies
+from onedispatch.dispatch.compiler.phase_checks import (
     check_arguments,
     check_items,
     check_regions,
@@ -31,22 +30,24 @@ from onedispatch.dispatch.compiler.phase_rules import (
     check_units,
     fault,
 )
-from onedispatch.dispatch.frontend.graph import Array, Graph, Node
+from onedispatch.dispatch.compiler.placement import placement_of
+from onedispatch.dispatch.compiler.used_kernels import used_kernels
+from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.rules.words import did_not_fire
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.emission.image import EMPTY, link
 from onedispatch.operators.interface.operator import Operator
-from onedispatch.operators.scheduling.select import Selector
+from onedispatch.operators.scheduling.select import SEARCH, Selector
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import attributed_to
 from onedispatch.transactions.base.signature import bounded_repr
 
 
 @dataclass(frozen=True, eq=False)
-class Absorbed:
+class MappedGraph:
     """What each node becomes: units in topological order. Operators are merged, and each fits the device."""
 
-    phase: ClassVar[str] = "absorb"
+    phase: ClassVar[str] = "map"
 
     graph: Graph
     device: Device
@@ -62,7 +63,7 @@ class Absorbed:
 
 
 @dataclass(frozen=True, eq=False)
-class Selected(Absorbed):
+class ScheduledGraph(MappedGraph):
     """The same with a solution for every nest of every operator."""
 
     phase: ClassVar[str] = "select"
@@ -70,7 +71,7 @@ class Selected(Absorbed):
     selector: Selector
 
     def verify(self) -> None:
-        """Raises ``SolutionError`` where one does not fit, ``InternalError`` as ``Absorbed`` does."""
+        """Raises ``SolutionError`` where one does not fit, ``InternalError`` as ``MappedGraph`` does."""
         super().verify()
         if not callable(getattr(self.selector, "select", None)):
             raise fault(self.phase, "selector", bounded_repr(self.selector), "a Selector")
@@ -78,7 +79,7 @@ class Selected(Absorbed):
 
 
 @dataclass(frozen=True, eq=False)
-class Emitted(Selected):
+class EmittedGraph(ScheduledGraph):
     """The same after every operator has said what it hands over; it keeps that."""
 
     phase: ClassVar[str] = "emit"
@@ -90,11 +91,11 @@ class Emitted(Selected):
 
 
 @dataclass(frozen=True, eq=False)
-class Placed:
+class PartitionedGraph:
     """What runs where: regions in order. ``sources`` names the value behind each output of the model;
     ``units`` and ``refusals`` say what the host must do, and why."""
 
-    phase: ClassVar[str] = "place"
+    phase: ClassVar[str] = "partition"
 
     graph: Graph
     device: Device
@@ -115,38 +116,56 @@ class Placed:
         check_sources(self.phase, self.graph, self.sources, there)
 
 
-def absorb(graph: Graph, device: Device) -> Absorbed:
-    """Every node as a unit, operators merged as far as they go together."""
-    absorbed = Absorbed(graph, device, tuple(map_graph(graph, device)))
-    absorbed.verify()
-    return absorbed
+class _Verifiable(Protocol):
+    def verify(self) -> None: ...
 
 
-def in_narrow_sums(absorbed: Absorbed) -> Absorbed:
+_V = TypeVar("_V", bound=_Verifiable)
+
+
+def _verified(value: _V) -> _V:
+    value.verify()
+    return value
+
+
+def map_nodes(graph: Graph, device: Device) -> MappedGraph:
+    """Returns every node as operators, aliases or a node of the host."""
+    return _verified(MappedGraph(graph, device, tuple(map_graph(graph, device))))
+
+
+def merge_operators(mapped: MappedGraph) -> MappedGraph:
+    """Returns ``mapped`` with operators merged as far as they go together."""
+    return _verified(replace(mapped, units=tuple(merged(mapped.units, mapped.graph.output_names))))
+
+
+def narrow_accumulators(mapped: MappedGraph) -> MappedGraph:
     """The same with sums of products in the type of their results, where operators can."""
 
     def narrowed(unit: Unit) -> Unit:
         operator = None if unit.operator is None else unit.operator.in_narrow_sums()
         return replace(unit, operator=operator, parts=tuple(map(narrowed, unit.parts)))
 
-    found = replace(absorbed, units=tuple(map(narrowed, absorbed.units)))
-    found.verify()
-    return found
+    return _verified(replace(mapped, units=tuple(map(narrowed, mapped.units))))
 
 
-def select(absorbed: Absorbed, selector: Selector) -> Selected:
+def chooser(selector: Selector | None) -> Selector:
+    """Returns ``selector``, or the search for None; an empty catalog is false, and asked all the same."""
+    return SEARCH if selector is None else selector
+
+
+def select(mapped: MappedGraph, given: Selector | None) -> ScheduledGraph:
     """A solution for every nest; where there is none, the unit gives way to its parts, or to the host.
 
     Raises ``SolutionError`` where the selector's does not fit.
     """
 
+    selector = chooser(given)
+
     def chosen(unit: Unit) -> Unit:
         return _selected(unit, selector)
 
-    units = _prepared(absorbed.units, chosen, chosen)
-    selected = Selected(absorbed.graph, absorbed.device, units, selector)
-    selected.verify()
-    return selected
+    units = _prepared(mapped.units, chosen, chosen)
+    return _verified(ScheduledGraph(mapped.graph, mapped.device, units, selector))
 
 
 def _selected(unit: Unit, selector: Selector) -> Unit:
@@ -157,16 +176,14 @@ def _selected(unit: Unit, selector: Selector) -> Unit:
         return replace(unit, operator=unit.operator.selected(selector))
 
 
-def emit(selected: Selected) -> Emitted:
+def emit(selected: ScheduledGraph) -> EmittedGraph:
     """Every operator's arg map, transaction and parameters; what refuses now gives way to its parts."""
 
     def built_part(unit: Unit) -> Unit:
         return _built(_selected(unit, selected.selector))
 
     units = _prepared(selected.units, _built, built_part)
-    emitted = Emitted(selected.graph, selected.device, units, selected.selector)
-    emitted.verify()
-    return emitted
+    return _verified(EmittedGraph(selected.graph, selected.device, units, selected.selector))
 
 
 def _built(unit: Unit) -> Unit:
@@ -227,37 +244,57 @@ def _without(unit: Unit, hosts: Mapping[Node, Unit], prepare_part: _Prepare) -> 
     return [ready for part in kept for ready in _or_parts(part, prepare_part, prepare_part)]
 
 
-def place(emitted: Emitted, *, strict: bool) -> Placed:
+def partition_graph(emitted: EmittedGraph, *, strict: bool) -> PartitionedGraph:
     """Regions, as few as the order of the graph allows; outputs leave through copies where they must."""
     graph, specs = emitted.graph, Specs(emitted.graph)
     copies = Copies(emitted.device, emitted.selector)
     # Aliases that the host takes anyway first: no copy is made to ask whether the device could.
     units = settle_copies(settle_aliases(emitted.units), graph.output_names, copies)
     on_device = strict or all(unit.kind != "host" for unit in units)
-    ends = hand_on(graph, copies, on_device=on_device)
+    ends = route_passthrough_outputs(graph, copies, on_device=on_device)
     regions = partition([*units, *ends.units], ends.sources)
     made = [device_region(r, specs, copies) if r.place == "npu" else r for r in regions]
-    placed = Placed(graph, emitted.device, tuple(units), ends.refusals, tuple(made), ends.sources)
-    placed.verify()
-    return placed
-
-
-def fuse(placed: Placed) -> tuple[Step, ...]:
-    """The steps of the executable: one transaction per device region, a graph of its own per host region."""
-    images = _linked(placed)
-    return tuple(
-        emit_region(region, placed.device, next(images))
-        if isinstance(region, DeviceRegion)
-        else _host_step(placed.graph, region)
-        for region in placed.regions
+    return _verified(
+        PartitionedGraph(graph, emitted.device, tuple(units), ends.refusals, tuple(made), ends.sources)
     )
 
 
-def _linked(placed: Placed) -> Iterator[Images]:
+def fuse(partitioned: PartitionedGraph) -> Executable:
+    """Returns the executable: one transaction per device region, a graph of its own per host region."""
+    graph, steps = partitioned.graph, _steps(partitioned)
+    return Executable(
+        graph.inputs,
+        tuple(_shaped(graph, value) for value in graph.outputs),
+        partitioned.sources,
+        steps,
+        placement_of(graph, partitioned.plain),
+        {name: graph.constants[name] for name in partitioned.sources if name in graph.constants},
+        used_kernels(steps),
+        graph.evaluated,
+    )
+
+
+def _shaped(graph: Graph, value: Value) -> Value:
+    """An output with the shape that it has in this executable; as declared where that is unknown."""
+    known = graph.value(value.name)
+    return replace(value, shape=known.shape) if known.is_concrete else value
+
+
+def _steps(partitioned: PartitionedGraph) -> tuple[Step, ...]:
+    images = _linked(partitioned)
+    return tuple(
+        emit_region(region, partitioned.device, next(images))
+        if isinstance(region, DeviceRegion)
+        else _host_step(partitioned.graph, region)
+        for region in partitioned.regions
+    )
+
+
+def _linked(partitioned: PartitionedGraph) -> Iterator[Images]:
     """The images of each device region; all begin and end with the one that the overlay brings."""
-    regions = [region for region in placed.regions if isinstance(region, DeviceRegion)]
+    regions = [region for region in partitioned.regions if isinstance(region, DeviceRegion)]
     needed = [one.ask(lambda op: op.image) for region in regions for one in region.operators]
-    linked = link(needed, placed.device.count("core.program_memory_bytes"))
+    linked = link(needed, partitioned.device.count("core.program_memory_bytes"))
     first, rest = (linked[0] if linked else EMPTY), iter(linked)
     for region in regions:
         yield Images(first, tuple(islice(rest, len(region.operators))))

@@ -96,7 +96,7 @@ def hand_out(prints: Iterable[Print], sink: Sink) -> None:
         sys.stdout.flush()
 
 
-def check_options(sink: object, print_bytes: object) -> int:
+def ring_bytes(sink: object, print_bytes: object) -> int:
     """Bytes of every ring. Raises ``InputError`` for options that there are none of."""
     if sink is not None and sink not in SINKS:
         raise InputError("print", bounded_repr(sink), "'report', 'stdout', or None")

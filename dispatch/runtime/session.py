@@ -15,26 +15,32 @@ from functools import cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from onedispatch.dispatch.artifact import model as models
 from onedispatch.dispatch.artifact.loading import opened
-from onedispatch.dispatch.artifact.options import CompileOptions
+from onedispatch.dispatch.artifact.model import CACHE_SIZE, CompiledModel
+from onedispatch.dispatch.artifact.options import RequestedOptions
 from onedispatch.dispatch.base import arguments
+from onedispatch.dispatch.base.arguments import refuse_unknown
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep, NodePlacement
 from onedispatch.dispatch.frontend.graph import Dimension, Graph, Value
+from onedispatch.dispatch.frontend.input_shapes import check_shape
 from onedispatch.dispatch.host.printed import listening
 from onedispatch.dispatch.plugins import discovery
+from onedispatch.dispatch.runtime.executable_cache import ExecutableCache, prepared
 from onedispatch.dispatch.runtime.feeds import as_array, as_value
-from onedispatch.dispatch.runtime.prints import Print, Sink, check_options, hand_out, lines_of
+from onedispatch.dispatch.runtime.options import RunOptions, SessionOptions
+from onedispatch.dispatch.runtime.prints import Print, hand_out, lines_of
 from onedispatch.dispatch.runtime.report import OpReport, ReloadReport, RunReport
-from onedispatch.dispatch.runtime.trace import check_option, joined
+from onedispatch.dispatch.runtime.trace import joined
 from onedispatch.transactions.base import host
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import DeviceError, InputError
 from onedispatch.transactions.machine.device import DeviceName
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from onedispatch.dispatch.check.child import Told
     from onedispatch.dispatch.frontend.importer import ModelLike
     from onedispatch.dispatch.host.regions import HostRegion
@@ -106,101 +112,86 @@ class InferenceSession:
     @public
     def __init__(
         self,
-        model: ModelLike | models.CompiledModel,
+        model: ModelLike | CompiledModel,
         device: DeviceName | None = None,
         precision: str | None = None,
         fallback: str | None = None,
         threads: int | None = None,
         *,
         shapes: Mapping[str, Sequence[int]] | None = None,
-        cache_size: int = models.CACHE_SIZE,
         plugins: Sequence[str | os.PathLike[str]] | None = None,
-        kernel_seconds: float | None = None,
-        check: str | None = None,
-        check_seconds: float = host.CHECK_SECONDS,
-        cast_policy: str | None = None,
-        sums: str | None = None,
-        print: Sink = "report",
-        print_bytes: int | None = None,
-        trace: bool | int = False,
+        **options: Unpack[SessionOptions],
     ) -> None:
-        threads = arguments.threads(threads)
-        self._kernel_seconds = host.kernel_seconds(kernel_seconds)
-        self._check = None if check is None else arguments.choice("check", check, ("access",))
+        refuse_unknown("InferenceSession", options, SessionOptions)
+        rest: dict[str, Any] = {"threads": threads, **options}
+        choices = {name: rest.pop(name, None) for name in ("cast_policy", "sums")}
+        cache_size = rest.pop("cache_size", CACHE_SIZE)
+        self._options = RunOptions.checked(**rest)
         self._findings: tuple[Finding, ...] = ()
         self._graph: Graph | None = None  # what is checked
         discovery.use(plugins)
-        self._check_seconds = host.seconds_of("check_seconds", check_seconds)
-        options = CompileOptions(device, precision, fallback, cast_policy, sums)
-        self._model = self._prepared(model, options, shapes, cache_size)
-        self._threads = threads
-        self._prints = print
+        requested = RequestedOptions(device, precision, fallback, **choices)
+        self._executables = ExecutableCache(self._compiled(model, requested, shapes, cache_size))
         self._printed: list[Print] = []
-        self._print_bytes = check_options(print, print_bytes)
-        self._traced_calls = check_option(trace)
         self._lock = ForkLock()
         self._device: DeviceSession | None = None
         self._loaded: OrderedDict[str, _Loaded] = OrderedDict()
         self._last_run: Callable[[], RunReport] | None = None
-        self._inputs = {v.name: v for v in self._model.inputs}
-        self._outputs = {v.name: index for index, v in enumerate(self._model.outputs)}
+        self._inputs = {v.name: v for v in self.model.inputs}
+        self._outputs = {v.name: index for index, v in enumerate(self.model.outputs)}
 
-    def _prepared(
+    def _compiled(
         self,
-        model: ModelLike | models.CompiledModel,
-        options: CompileOptions,
+        model: ModelLike | CompiledModel,
+        options: RequestedOptions,
         shapes: Mapping[str, Sequence[int]] | None,
         cache_size: int,
-    ) -> models.CompiledModel:
+    ) -> CompiledModel:
         """The model, compiled; with check mode in a child first."""
-        compiled = model if isinstance(model, models.CompiledModel) else opened(model)
+        loaded = model if isinstance(model, CompiledModel) else opened(model)
 
-        def prepared() -> models.CompiledModel:
-            if compiled is None:
-                more = {"shapes": shapes, "cache_size": cache_size}
-                return models.compile_model(model, **options.given, **more)  # type: ignore[arg-type]
-            options.require(compiled)
-            compiled.check_kernels("the compiled model")
-            compiled.prepare(shapes)
-            return compiled
+        def compiled() -> CompiledModel:
+            if loaded is None:
+                from onedispatch.dispatch.driver import compile_model
 
-        with host.kernel_limit(self._kernel_seconds):
-            if self._check is not None:
-                self._graph = compiled.source if compiled is not None else models.imported(model)  # type: ignore[arg-type]
-                self._check_compile(prepared)
-            return prepared()
+                return compile_model(model, shapes=shapes, cache_size=cache_size, **options.given)  # type: ignore[arg-type]
+            options.require(loaded)
+            loaded.check_kernels("the compiled model")
+            return prepared(loaded, shapes)
+
+        with host.kernel_limit(self._options.kernel_seconds):
+            if self._options.check is not None:
+                from onedispatch.dispatch.driver import imported
+
+                self._graph = loaded.source if loaded is not None else imported(model)  # type: ignore[arg-type]
+                self._check_compile(compiled)
+            return compiled()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the model and the options; the new session has run nothing yet."""
-        if self._check is not None:
-            given = f"a session with check={self._check!r}"
+        if self._options.check is not None:
+            given = f"a session with check={self._options.check!r}"
             remedy = "make it where it is used: it keeps the graph that it checks"
             raise InputError("pickle of an InferenceSession", given, "a session without check=", remedy)
-        options: dict[str, Any] = {
-            "threads": self._threads,
-            "kernel_seconds": self._kernel_seconds,
-            "print": self._prints,
-            "print_bytes": self._print_bytes if self._prints is not None else None,
-            "trace": self._traced_calls,
-        }
-        return partial(InferenceSession, **options), (self._model,)
+        return partial(InferenceSession, **self._options.given), (self.model,)
 
     # -- what the model is -----------------------------------------------------------------
 
     def get_inputs(self) -> list[NodeArg]:
-        return [NodeArg.of(value) for value in self._model.inputs]
+        return [NodeArg.of(value) for value in self.model.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
-        return [NodeArg.of(value) for value in self._model.outputs]
+        return [NodeArg.of(value) for value in self.model.outputs]
 
     @property
     def device(self) -> str:
         """The device's canonical name."""
-        return self._model.device
+        return self.model.device
 
     @property
-    def model(self) -> models.CompiledModel:
-        return self._model
+    def model(self) -> CompiledModel:
+        """The compiled model, with the executables that runs of this session made."""
+        return self._executables.model
 
     @property
     @public
@@ -211,7 +202,7 @@ class InferenceSession:
         onnxruntime where it is another one. Raises ``InputError`` until the first run where shapes are still
         open, or values of inputs decide them.
         """
-        return self.placed(*self._model.used_last())
+        return self.placed(*self.model.used_last())
 
     @public
     def placed(self, key: str, executable: Executable) -> list[NodePlacement]:
@@ -267,12 +258,12 @@ class InferenceSession:
         start = time.perf_counter()
         indices = self._wanted(output_names)
         feed, shapes = self._checked(input_feed)
-        if self._check is not None:
+        if self._options.check is not None:
             self._check_nodes(feed)
         with self._lock.guard:
             self._take_turn()
-            with host.kernel_limit(self._kernel_seconds):
-                key, executable, work = self._model.prepared(shapes, feed)
+            with host.kernel_limit(self._options.kernel_seconds):
+                key, executable, work = self._executables.executable(shapes, feed)
             loaded = self._load(key, executable)
             values: dict[str, Any] = {**feed, **executable.constants}
             self._printed = []
@@ -288,27 +279,29 @@ class InferenceSession:
         """
         from onedispatch.dispatch.check.model import check_run
 
-        return check_run(self._model, self._graph, self._checked(input_feed)[0], self._values, options)
+        return check_run(self.model, self._graph, self._checked(input_feed)[0], self._values, options)
 
     def _check_compile(self, compile: Callable[[], object]) -> None:
         from onedispatch.dispatch.check.model import check_compile, custom_nodes
 
         if self._graph is not None and custom_nodes(self._graph):
-            check_compile(compile, self._check_seconds)
+            check_compile(compile, self._options.check_seconds)
 
     def _check_nodes(self, feed: Mapping[str, Any]) -> None:
         """Before a run, so that its report is that of the run alone."""
         from onedispatch.dispatch.check.model import check_run, raise_failed
         from onedispatch.operators.plugin.check import Options
 
-        options = Options(seconds=self._kernel_seconds, limit=self._check_seconds)
-        told = check_run(self._model, self._graph, feed, self._values, options)
+        options = Options(seconds=self._options.kernel_seconds, limit=self._options.check_seconds)
+        told = check_run(self.model, self._graph, feed, self._values, options)
         self._findings = tuple(told.findings)
         raise_failed(told)
 
-    def _values(self, model: models.CompiledModel, feed: Mapping[str, Any]) -> list[Any]:
+    def _values(self, model: CompiledModel, feed: Mapping[str, Any]) -> list[Any]:
         """One run of ``model`` beside this session."""
-        session = InferenceSession(model, threads=self._threads, kernel_seconds=self._kernel_seconds)
+        session = InferenceSession(
+            model, threads=self._options.threads, kernel_seconds=self._options.kernel_seconds
+        )
         return session.run(None, feed)
 
     def _take_turn(self) -> None:
@@ -333,14 +326,14 @@ class InferenceSession:
     def _step(self, runner: LoadedStep | HostRegion, values: dict[str, Any]) -> Callable[[], RunReport]:
         start = time.perf_counter()
         printed: list[Print] = []
-        with listening(self._print_bytes) as heard:
+        with listening(self._options.print_bytes) as heard:
             try:
                 results, report = runner.run(values), getattr(runner, "report", None)
             finally:  # what was printed before a failure tells why
                 printed += getattr(runner, "prints", ())
                 printed += [line for node, ring in heard.rows for line in lines_of(node, "host", ring)]
                 self._printed += printed
-                hand_out(printed, self._prints)
+                hand_out(printed, self._options.print)
         values.update(results)
         if report is not None:
             return report  # type: ignore[no-any-return]
@@ -356,7 +349,7 @@ class InferenceSession:
         loaded = self._loaded.get(key)
         if loaded is None or loaded.executable is not executable:
             loaded = self._loaded[key] = _Loaded(executable)
-            while len(self._loaded) > self._model.cache_size:
+            while len(self._loaded) > self.model.cache_size:
                 self._loaded.popitem(last=False)
         self._loaded.move_to_end(key)
         return loaded
@@ -376,20 +369,25 @@ class InferenceSession:
         if isinstance(step, HostStep):
             from onedispatch.dispatch.host.regions import HostRegion
 
-            target = self._model.target
+            target = self.model.target
             return HostRegion(
                 step.graph,
                 step.graph.nodes,
                 step.outputs,
-                self._threads,
+                self._options.threads,
                 device=target,
-                kernel_seconds=self._kernel_seconds,
+                kernel_seconds=self._options.kernel_seconds,
             )
         if self._device is None:
             from onedispatch.dispatch.runtime.device import DeviceSession
 
-            options = (self._threads, self._kernel_seconds, self._print_bytes, self._traced_calls)
-            self._device = DeviceSession(self._model.target, *options)
+            options = (
+                self._options.threads,
+                self._options.kernel_seconds,
+                self._options.print_bytes,
+                self._options.trace,
+            )
+            self._device = DeviceSession(self.model.target, *options)
         return self._device.load(step)
 
     # -- checks ----------------------------------------------------------------------------
@@ -421,7 +419,7 @@ class InferenceSession:
                 arrays[name] = as_value(f"input {name!r}", value.type, feed.get(name))
                 continue
             array = as_array(f"input {name!r}", value, feed[name])
-            shapes[name] = models.check_shape(value, array.shape)
+            shapes[name] = check_shape(value, array.shape)
             arrays[name] = array
         return arrays, shapes
 

@@ -192,7 +192,7 @@ def _whole(sums: Iterable[KernelTime], calls: Sequence[TracedCall], hz: float) -
     return Trace(tuple(kernels), tuple(calls), sum(one.calls for one in kernels) - len(calls), hz)
 
 
-def check_option(trace: object) -> int | None:
+def traced_calls(trace: object) -> int | None:
     """How many calls are kept, None without a trace. Raises ``InputError``."""
     if trace is None or trace is False:
         return None

@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import ModelProto
 
-from onedispatch.dispatch.artifact.model import CompiledModel, bind_shapes
-from onedispatch.dispatch.compiler.compiler import prepared
+from onedispatch.dispatch.artifact.model import CompiledModel
+from onedispatch.dispatch.compile import GRAPH_PASSES, context_of
 from onedispatch.dispatch.compiler.custom import CustomNodes
 from onedispatch.dispatch.compiler.fold import deciding_inputs, specialise
-from onedispatch.dispatch.compiler.mapping import map_graph
+from onedispatch.dispatch.compiler.mapping import map_graph, merged
+from onedispatch.dispatch.compiler.passes import run_passes
 from onedispatch.dispatch.compiler.precision import narrow_name
 from onedispatch.dispatch.frontend.graph import Array, Graph
+from onedispatch.dispatch.frontend.input_shapes import bind_shapes
 from onedispatch.dispatch.host.engines import RUNTIME, EngineRefused, Runtime
 from onedispatch.dispatch.host.regions import HostRegion
 from onedispatch.dispatch.runtime.session import InferenceSession
@@ -141,16 +143,12 @@ def _values(
     """The values ``names`` of ``graph``, compiled as ``like`` is with them as outputs."""
     results = tuple(graph.value(name) for name in names)
     probe = CompiledModel(
-        like.target,
-        like.precision,
-        like.fallback,
+        replace(like.options, selector=None),
         graph.inputs,
         results,
         deciding_inputs(graph),
         replace(graph, outputs=results),
         like.cache_size,
-        cast_policy=like.cast_policy,
-        sums=like.sums,
     )
     session = InferenceSession(probe, threads=threads, kernel_seconds=kernel_seconds)
     return dict(zip(names, session.run(None, feed), strict=True))
@@ -195,7 +193,7 @@ def _known(graph: Graph, feed: Mapping[str, Array]) -> Known:
 
 def _with_types(graph: Graph, feed: Mapping[str, Array], like: CompiledModel) -> Graph:
     """The host, too, reads what kernels from outside make: their types only they infer."""
-    custom = CustomNodes(graph, like.target, like.cast_policy)
+    custom = CustomNodes(graph, like.target, like.options.cast_policy)
     special = specialise(graph, *_known(graph, feed), custom)
     names = (name for node in graph.nodes for name in node.writes if not graph.value(name).type)
     return replace(graph, values={**graph.values, **{name: special.value(name) for name in names}})
@@ -203,8 +201,9 @@ def _with_types(graph: Graph, feed: Mapping[str, Array], like: CompiledModel) ->
 
 def _compared(graph: Graph, feed: Mapping[str, Array], like: CompiledModel) -> list[str]:
     """Names of values of ``graph`` that operators, or host regions, write: numbers that both sides have."""
-    special = prepared(graph, *_known(graph, feed), like.target, like.cast_policy, like.precision)
-    written = {name for unit in map_graph(special, like.target) for name in unit.writes}
+    special = run_passes(GRAPH_PASSES, graph, context_of(graph, *_known(graph, feed), like.options))
+    units = merged(map_graph(special, like.target), special.output_names)
+    written = {name for unit in units for name in unit.writes}
     named = (name for node in graph.nodes for name in node.writes)
     return [
         name

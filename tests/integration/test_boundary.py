@@ -16,8 +16,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch as od
+from onedispatch.dispatch import compile as compile_passes
 from onedispatch.dispatch.artifact import container, loading, model
-from onedispatch.dispatch.compiler import compiler, emit, fold, mapping, phases
+from onedispatch.dispatch.compiler import emit, fold, phases
 from onedispatch.dispatch.host import engines
 from onedispatch.dispatch.host import regions as host
 from onedispatch.dispatch.runtime import device, session
@@ -52,37 +53,38 @@ def use_everything(folder: Path) -> None:
     """Every stage: compile, save, load, run on the device and on the host."""
     path = folder / "m.od"
     compiled = od.compile(proto("Relu", "host", "Neg", batch="N"))
-    od.InferenceSession(compiled).run(None, {"x": X})
-    compiled.save(path)
+    first = od.InferenceSession(compiled)
+    first.run(None, {"x": X})
+    first.model.save(path)
     again = od.InferenceSession(od.load(path))
     again.run(None, {"x": X})
     assert again.placement and again.last_run
 
 
 STAGES = {
-    "import": (model, "compile_model", "onedispatch.dispatch.frontend.importer:import_model"),
-    "fold": (fold, "fold_constants", None),
-    "specialise": (compiler, "specialise", None),
-    "infer": (fold, "infer_values", None),
-    "map": (phases, "map_graph", None),
-    "absorb": (mapping, "absorb", None),
-    "partition": (phases, "partition", None),
-    "outputs": (phases, "hand_on", None),
-    "plan": (emit.memory, "plan", None),
-    "emit": (phases, "emit_region", None),
-    "transaction": (base, "emit_nests", None),
-    "select": (base, "select", None),
-    "fuse": (emit, "fuse", None),
-    "serialise": (model, "executable_to", None),
-    "write": (container.Writer, "write", None),
-    "read": (container.Reader, "_open", None),
-    "deserialise": (loading, "executable_from", None),
-    "bind": (session.InferenceSession, "_checked", None),
-    "device": (device, "_buffer", None),
-    "run": (device.LoadedStep, "_execute", None),
-    "report": (session, "_summary", None),
-    "host": (host, "sub_model", None),
-    "onnxruntime": (engines.Runtime, "run", None),
+    "import": (compile_passes, "import_model"),
+    "fold": (compile_passes, "fold_constants"),
+    "specialise": (compile_passes, "specialise"),
+    "infer": (fold, "infer_values"),
+    "map": (phases, "map_graph"),
+    "merge": (phases, "merged"),
+    "partition": (phases, "partition"),
+    "outputs": (phases, "route_passthrough_outputs"),
+    "plan": (emit.memory, "plan"),
+    "emit": (phases, "emit_region"),
+    "transaction": (base, "emit_nests"),
+    "select": (base, "select"),
+    "fuse": (emit, "fuse"),
+    "serialise": (model, "executable_to"),
+    "write": (container.Writer, "write"),
+    "read": (container.Reader, "_open"),
+    "deserialise": (loading, "executable_from"),
+    "bind": (session.InferenceSession, "_checked"),
+    "device": (device, "_buffer"),
+    "run": (device.LoadedStep, "_execute"),
+    "report": (session, "_summary"),
+    "host": (host, "sub_model"),
+    "onnxruntime": (engines.Runtime, "run"),
 }
 RAISED = (
     KeyError,
@@ -96,21 +98,13 @@ RAISED = (
 )
 
 
-def target(stage: str) -> tuple[Any, str]:
-    holder, name, elsewhere = STAGES[stage]
-    if elsewhere is None:
-        return holder, name
-    module, _, name = elsewhere.partition(":")
-    return __import__(module, fromlist=[name]), name
-
-
 @contextlib.contextmanager
 def broken(monkeypatch: pytest.MonkeyPatch, stage: str, error: type[BaseException]) -> Iterator[None]:
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise error("thrown on purpose")
 
     with monkeypatch.context() as patch:
-        patch.setattr(*target(stage), fail)
+        patch.setattr(*STAGES[stage], fail)
         yield
 
 

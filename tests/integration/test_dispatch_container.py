@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from onedispatch.dispatch.artifact.loading import load
-from onedispatch.dispatch.artifact.model import compile_model
+from onedispatch.dispatch.driver import compile_model
+from onedispatch.dispatch.runtime.executable_cache import ExecutableCache
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.transactions.base.errors import CompiledModelError, InputError
 from tests.fuzz.mutate import compiled_joined, compiled_parts
@@ -63,7 +64,7 @@ def test_open_dimensions_take_their_graph_along(tmp_path: Path) -> None:
     compile_model(small("N")).save(tmp_path / "m.od")
     again = load(tmp_path / "m.od")
     assert not again.executables
-    _, executable = again.executable({"x": (5, 4)}, {})
+    _, executable, _ = ExecutableCache(again).executable({"x": (5, 4)}, {})
     assert executable.outputs[0].shape in ((5, 3), ("N", 3))
     assert [p.device for p in executable.placement] == ["npu", "npu"]
 
@@ -71,7 +72,7 @@ def test_open_dimensions_take_their_graph_along(tmp_path: Path) -> None:
 def test_a_static_model_refuses_other_shapes(tmp_path: Path) -> None:
     compile_model(small()).save(tmp_path / "m.od")
     with pytest.raises(InputError, match="Compile it again"):
-        load(tmp_path / "m.od").executable({"x": (5, 4)}, {})
+        ExecutableCache(load(tmp_path / "m.od")).executable({"x": (5, 4)}, {})
 
 
 def test_loading_needs_neither_onnx_nor_onnxruntime(tmp_path: Path) -> None:

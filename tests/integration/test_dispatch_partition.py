@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onedispatch.dispatch.artifact.model import CompiledModel, compile_model
+from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.compiler.executable import DeviceStep, HostStep
 from onedispatch.dispatch.compiler.mapping import Refusal, Unit, _unknown
 from onedispatch.dispatch.compiler.partition import partition, place_of
+from onedispatch.dispatch.driver import compile_model
 from onedispatch.dispatch.frontend.graph import Node
 from onedispatch.operators.declarations import registry
 from onedispatch.transactions.base.errors import UnsupportedModelError

@@ -48,14 +48,14 @@ def model() -> onnx.ModelProto:
 @cache
 def stages() -> dict[str, Any]:
     graph = specialise(fold_constants(import_model(model())), {"x": (16, 16)}, {})
-    absorbed = phases.absorb(graph, NPU2)
-    selected = phases.select(absorbed, SEARCH)
+    mapped = phases.merge_operators(phases.map_nodes(graph, NPU2))
+    selected = phases.select(mapped, SEARCH)
     emitted = phases.emit(selected)
-    placed = phases.place(emitted, strict=False)
-    return {"absorb": absorbed, "select": selected, "emit": emitted, "place": placed}
+    partitioned = phases.partition_graph(emitted, strict=False)
+    return {"map": mapped, "select": selected, "emit": emitted, "partition": partitioned}
 
 
-@pytest.mark.parametrize("phase", ["absorb", "select", "emit", "place"])
+@pytest.mark.parametrize("phase", ["map", "select", "emit", "partition"])
 def test_what_phases_hand_on_is_sound(phase: str) -> None:
     value = stages()[phase]
     value.verify()
@@ -106,7 +106,7 @@ UNITS: dict[str, tuple[Callable[[tuple[Unit, ...]], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("phase", ["absorb", "select", "emit"])
+@pytest.mark.parametrize("phase", ["map", "select", "emit"])
 @pytest.mark.parametrize("name", UNITS)
 def test_damaged_units_are_told(name: str, phase: str) -> None:
     damage, message = UNITS[name]
@@ -136,22 +136,23 @@ PLACED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", PLACED)
 def test_damaged_places_are_told(name: str) -> None:
     changes, message = PLACED[name]
-    placed = stages()["place"]
+    partitioned = stages()["partition"]
     made = {
-        key: change(getattr(placed, key)) if callable(change) else change for key, change in changes.items()
+        key: change(getattr(partitioned, key)) if callable(change) else change
+        for key, change in changes.items()
     }
-    with pytest.raises(od.InternalError, match=f"place, {message}"):
-        replace(placed, **made).verify()
+    with pytest.raises(od.InternalError, match=f"partition, {message}"):
+        replace(partitioned, **made).verify()
 
 
-@pytest.mark.parametrize("phase", ["absorb", "select", "emit", "place"])
+@pytest.mark.parametrize("phase", ["map", "select", "emit", "partition"])
 def test_operators_of_another_device_are_told(phase: str) -> None:
     message = rf"{phase}, units\[0\]\.operator\.device: an operator for npu2; accepted: npu1"
     with pytest.raises(od.InternalError, match=message):
         replace(stages()[phase], device=NPU1).verify()
 
 
-@pytest.mark.parametrize("phase", ["absorb", "select", "emit", "place"])
+@pytest.mark.parametrize("phase", ["map", "select", "emit", "partition"])
 @pytest.mark.parametrize("field", ["graph", "device"])
 def test_fields_of_another_kind_are_told(phase: str, field: str) -> None:
     with pytest.raises(od.InternalError, match=rf"{phase}, {field}: 3; accepted: a {field.title()}"):
@@ -163,7 +164,7 @@ def test_operators_without_solutions_are_told(phase: str) -> None:
     """Nothing is searched to find that out."""
     value = stages()[phase]
     with pytest.raises(od.InternalError, match=rf"{phase}, units\[0\]\.operator\.schedules: none"):
-        replace(value, units=stages()["absorb"].units).verify()
+        replace(value, units=stages()["map"].units).verify()
     with pytest.raises(od.InternalError, match=f"{phase}, selector: None"):
         replace(value, selector=None).verify()
 

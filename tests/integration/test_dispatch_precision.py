@@ -13,11 +13,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onedispatch as od
-from onedispatch.dispatch.artifact.model import imported
 from onedispatch.dispatch.base.precisions import PRECISIONS
 from onedispatch.dispatch.compiler.fold import specialise
 from onedispatch.dispatch.compiler.precision import in_precision, rounded
+from onedispatch.dispatch.driver import imported
 from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.dispatch.runtime.executable_cache import ExecutableCache
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.transactions import find_device
@@ -229,7 +230,7 @@ def test_files_keep_it(tmp_path: Path) -> None:
         od.compile(given, precision="bf16", fallback="error").save(tmp_path / "m.od")
         loaded = od.load(tmp_path / "m.od")
         assert loaded.precision == "bf16"
-        _, executable = loaded.executable({"x": (4, 8)}, {})
+        _, executable, _ = ExecutableCache(loaded).executable({"x": (4, 8)}, {})
         assert [row.op_type for row in executable.placement] == ["Cast", "Relu", "Cast"]
 
 

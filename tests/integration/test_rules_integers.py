@@ -11,8 +11,11 @@ import onnxruntime
 import pytest
 
 import onedispatch as od
-from onedispatch.dispatch.compiler import integers as passes
+from onedispatch.dispatch.compile import GRAPH_PASSES, context_of
+from onedispatch.dispatch.compiler import integers
 from onedispatch.dispatch.compiler.fold import fold_constants, specialise
+from onedispatch.dispatch.compiler.options import CompileOptions
+from onedispatch.dispatch.compiler.passes import run_passes
 from onedispatch.dispatch.compiler.quantised import sources
 from onedispatch.dispatch.frontend.exporter import sub_model
 from onedispatch.dispatch.frontend.graph import Graph
@@ -53,7 +56,7 @@ BREAKS: dict[str, Any] = {
 @pytest.fixture
 def all_maps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are judged by themselves, whatever maps by now."""
-    monkeypatch.setattr(passes, "refusals_of", lambda *_: {})
+    monkeypatch.setattr(integers, "refusals_of", lambda *_: {})
 
 
 def outputs_of(model: Model) -> list[str]:
@@ -66,8 +69,15 @@ def outputs_of(model: Model) -> list[str]:
 
 def in_integers(model: Model, *more: str) -> Graph:
     graph = fold_constants(import_model(model.proto(*outputs_of(model), *more)))
-    graph = specialise(graph, {value.name: value.concrete_shape for value in graph.inputs}, {})
-    return passes.in_integers(graph, find_device("npu2"))
+    return by_passes(specialise(graph, {value.name: value.concrete_shape for value in graph.inputs}, {}))
+
+
+def by_passes(graph: Graph) -> Graph:
+    """``graph`` after the passes that integers have, for themselves."""
+    wanted = ("group-integers", "pack-weights", "dequantise-constants")
+    passes = [one for one in GRAPH_PASSES if one.name in wanted]
+    assert len(passes) == len(wanted)
+    return run_passes(passes, graph, context_of(graph, {}, {}, CompileOptions(find_device("npu2"))))
 
 
 def operators(graph: Graph) -> list[str]:
@@ -174,7 +184,9 @@ def test_a_condition_that_fails_is_told(group: Group, place: int) -> None:
 
 @pytest.mark.parametrize("group", ROWS)
 def test_what_does_not_map_is_told(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "refusals_of", lambda _, nodes, __: {node.name: "not now" for node in nodes})
+    monkeypatch.setattr(
+        integers, "refusals_of", lambda _, nodes, __: {node.name: "not now" for node in nodes}
+    )
     graph = in_integers(group_model(group))
     assert group.op_type in operators(graph)
     assert f"did not fire: {group.target} does not map: not now" in remarks_of(graph)
@@ -468,4 +480,4 @@ def test_models_without_integers_are_as_they_were() -> None:
         '<ir_version: 8, opset_import: ["": 17]> g (float[2,6,8] x) => (float[2,6,8] y) { y = Erf(x) }'
     )
     graph = specialise(import_model(proto), {"x": (2, 6, 8)}, {})
-    assert passes.in_integers(graph, find_device("npu2")) is graph
+    assert by_passes(graph) is graph

@@ -50,4 +50,4 @@ def test_kernels_apply_it_to_their_results(producer: str, op_type: str) -> None:
     check(y, expected, allowed)
     assert len(set(y.reshape(-1).tolist())) > 1
     graph = specialise(fold_constants(import_model(model)), {"x": feed["x"].shape}, {})
-    assert [unit.kind for unit in phases.absorb(graph, NPU2).units] == ["op"]
+    assert [unit.kind for unit in phases.merge_operators(phases.map_nodes(graph, NPU2)).units] == ["op"]

@@ -289,7 +289,7 @@ def fused() -> Fused:
     session = onedispatch.InferenceSession(model, fallback="error")
     expected = run_onnxruntime(model, feed)[0]
     check(session.run(None, feed)[0], expected, SMALL["Conv"].allowed)
-    _, executable = session.model.executable({"x": (2, 3, 10, 10)}, feed)
+    _, executable = session.model.used_last()
     (step,) = executable.device_steps
     made = Fused(step, feed, expected, "network")
     assert made.outcome(step.transaction) == SAME

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model is compiled for: one frozen value, from the command line and the session to the last pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from onedispatch.dispatch.base import arguments
+from onedispatch.dispatch.base.precisions import EXACT, PRECISIONS
+from onedispatch.operators.scheduling.resources import resources
+from onedispatch.operators.scheduling.select import Selector
+from onedispatch.transactions import Device, find_device
+from onedispatch.transactions.machine.device import DeviceName
+
+Fallback = Literal["cpu", "error"]
+CastPolicy = Literal["error", "f32"]
+Sums = Literal["exact", "narrow"]
+
+FALLBACKS = ("cpu", "error")
+CAST_POLICIES = ("error", "f32")
+SUMS = ("exact", "narrow")
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """The device and what the compiler may do: see ``onedispatch.compile`` for each.
+
+    ``selector`` chooses solutions; None searches. Files of compiled models do not keep it.
+    """
+
+    device: Device
+    precision: str = EXACT
+    fallback: Fallback = "cpu"
+    cast_policy: CastPolicy = "error"
+    sums: Sums = "exact"
+    selector: Selector | None = None
+
+    @property
+    def strict(self) -> bool:
+        """True if every node must run on the device."""
+        return self.fallback == "error"
+
+    @classmethod
+    def checked(
+        cls, device: DeviceName = "npu2", selector: Selector | None = None, **choices: Any
+    ) -> CompileOptions:
+        """Returns options from what a caller gave.
+
+        Raises ``InputError`` for an unknown choice or a selector that selects nothing, ``DeviceError`` for a
+        device that is unknown or that no overlay can serve.
+        """
+        check_choices(**choices)
+        arguments.selector(selector)
+        target = find_device(device)
+        resources(target)  # refuses what no overlay can serve, also where shapes are still to come
+        return cls(target, selector=selector, **choices)
+
+
+def check_choices(
+    precision: str = EXACT, fallback: str = "cpu", cast_policy: str = "error", sums: str = "exact"
+) -> None:
+    """Raises ``InputError`` for a choice that is none of those accepted."""
+    arguments.choice("precision", precision, tuple(PRECISIONS))
+    arguments.choice("fallback", fallback, FALLBACKS)
+    arguments.choice("cast_policy", cast_policy, CAST_POLICIES)
+    arguments.choice("sums", sums, SUMS)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``onedispatch.compile``: from what a caller gives to a ``CompiledModel``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from onedispatch.dispatch.artifact.container import is_compiled
+from onedispatch.dispatch.artifact.model import CACHE_SIZE, MOST_EXECUTABLES, CompiledModel
+from onedispatch.dispatch.base import arguments
+from onedispatch.dispatch.base.arguments import refuse_unknown
+from onedispatch.dispatch.base.precisions import EXACT
+from onedispatch.dispatch.compile import MODEL_PASSES
+from onedispatch.dispatch.compiler.early import refuse_early
+from onedispatch.dispatch.compiler.options import CompileOptions
+from onedispatch.dispatch.compiler.passes import run_passes
+from onedispatch.dispatch.frontend.decided import deciding_inputs
+from onedispatch.dispatch.frontend.graph import Graph
+from onedispatch.dispatch.frontend.importer import ModelLike
+from onedispatch.dispatch.frontend.input_shapes import bind_shapes
+from onedispatch.dispatch.plugins import discovery
+from onedispatch.dispatch.runtime.executable_cache import ExecutableCache
+from onedispatch.operators.scheduling.select import Selector
+from onedispatch.transactions.base.boundary import public
+from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.machine.device import DeviceName
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class CompileChoices(TypedDict, total=False):
+    """Options of ``compile`` by keyword: see there."""
+
+    cache_size: int
+    selector: Selector | None
+    cast_policy: str
+    sums: str
+
+
+@public
+def compile_model(
+    model: ModelLike,
+    device: DeviceName = "npu2",
+    precision: str = EXACT,
+    fallback: str = "cpu",
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    plugins: Sequence[str | os.PathLike[str]] | None = None,
+    **options: Unpack[CompileChoices],
+) -> CompiledModel:
+    """Compiles an ONNX model: a path, its bytes, or a ModelProto.
+
+    Args:
+        device: a name (see ``onedispatch.devices()``), or the path of a device file, ``my_npu.toml``.
+        precision: ``"fp32"`` computes what the model says, ``"bf16"`` float32 tensors in bfloat16 and sums in
+            float32, between float32 inputs and outputs; the placement says what has no such kernel.
+        fallback: ``"cpu"`` runs what does not map on the host, ``"error"`` refuses such models.
+        shapes: concrete shapes of inputs with symbolic dimensions; without them, those of a run are compiled.
+        cache_size: how many executables are kept.
+        selector: chooses how each operator's loops are laid over the array; None searches.
+        plugins: kernel libraries, Python files or folders of these, loaded before others: see ``od.plugins``.
+        cast_policy: what happens where a kernel from outside lacks an input's element type. ``"error"``
+            refuses the node; ``"f32"`` has it compute in f32 between casts, which the placement lists.
+        sums: of matrix products between steps: ``"exact"``, or ``"narrow"``, in the type of the results,
+            which is faster and rounds or saturates at every step (operators/README.md).
+
+    Raises:
+        ModelError: it is no valid model.
+        UnsupportedModelError, UnknownOperatorError: all nodes that do not map, of domains that nobody knows.
+        KernelError: a node that its kernel from outside refuses, or says otherwise of than the model.
+        DeviceError: no such device, a wrong device file, or a device that no overlay can serve.
+        InputError: no such precision, fallback, sums, input or selector.
+        SolutionError: the selector gave a solution that does not fit, or something else.
+        KernelLibraryError: a plug-in does not load, or two have one name.
+    """
+    refuse_unknown("compile", options, CompileChoices)
+    rest: dict[str, Any] = {"precision": precision, "fallback": fallback, **options}
+    cache_size = arguments.integer("cache_size", rest.pop("cache_size", CACHE_SIZE), 1, MOST_EXECUTABLES)
+    given = arguments.shapes(shapes)
+    chosen = CompileOptions.checked(device, **rest)
+    graph = imported(model, plugins)
+    return compiled_for(
+        CompiledModel(chosen, graph.inputs, graph.outputs, deciding_inputs(graph), graph, cache_size), given
+    )
+
+
+def _refuse_compiled(model: object) -> None:
+    if isinstance(model, CompiledModel) or is_compiled(model):
+        name = f"{os.fspath(model)}, " if isinstance(model, str | os.PathLike) else ""
+        remedy = "run it as it is: InferenceSession takes it, and onedispatch.load reads it"
+        raise InputError("compile", f"{name}a compiled model", "an ONNX model", remedy)
+
+
+def imported(model: ModelLike, plugins: Sequence[str | os.PathLike[str]] | None = None) -> Graph:
+    """The model's graph, folded, once the plug-ins that may know its operators are there."""
+    _refuse_compiled(model)
+    discovery.use(plugins)
+    discovery.ensure()
+    graph = run_passes(MODEL_PASSES, model, None)
+    assert isinstance(graph, Graph)
+    return graph
+
+
+def compiled_for(model: CompiledModel, shapes: Mapping[str, Sequence[int]]) -> CompiledModel:
+    """Returns ``model`` compiled for ``shapes`` where with them all are known and no values decide others.
+
+    Raises ``UnsupportedModelError`` in strict mode, also for nodes that no shape could make map.
+    """
+    bound = bind_shapes(model.inputs, shapes)
+    if bound is None or model.deciding:
+        if model.options.strict and model.source is not None:
+            refuse_early(model.source, model.deciding)
+        return model
+    cache = ExecutableCache(model)
+    _, executable, _ = cache.executable(bound, {})
+    model = cache.model
+    if not model.is_static:
+        return model
+    # The weights live on in the executable, in device layout.
+    return replace(model, source=None, recompiled_from=model.source if executable.kernels else None)

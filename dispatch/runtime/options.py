@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a session runs a model: one frozen value, checked once."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, TypedDict
+
+from onedispatch.dispatch.base import arguments
+from onedispatch.dispatch.runtime.prints import Sink, ring_bytes
+from onedispatch.dispatch.runtime.trace import traced_calls
+from onedispatch.transactions.base import host
+
+
+class SessionOptions(TypedDict, total=False):
+    """Options of ``InferenceSession`` by keyword: see there."""
+
+    cache_size: int
+    kernel_seconds: float | None
+    check: str | None
+    check_seconds: float
+    cast_policy: str | None
+    sums: str | None
+    print: Sink
+    print_bytes: int | None
+    trace: bool | int
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """``print_bytes`` is 0 where kernels print into nothing, ``trace`` None without one."""
+
+    threads: int | None
+    kernel_seconds: float
+    check: str | None
+    check_seconds: float
+    print: Sink
+    print_bytes: int
+    trace: int | None
+
+    @classmethod
+    def checked(
+        cls,
+        threads: int | None = None,
+        kernel_seconds: float | None = None,
+        check: str | None = None,
+        check_seconds: float = host.CHECK_SECONDS,
+        print: Sink = "report",
+        print_bytes: int | None = None,
+        trace: bool | int | None = False,
+    ) -> RunOptions:
+        """Returns options from what a caller gave. Raises ``InputError`` for those that there are none of."""
+        return cls(
+            arguments.threads(threads),
+            host.kernel_seconds(kernel_seconds),
+            None if check is None else arguments.choice("check", check, ("access",)),
+            host.seconds_of("check_seconds", check_seconds),
+            print,
+            ring_bytes(print, print_bytes),
+            traced_calls(trace),
+        )
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Keyword arguments of ``checked`` that give the same."""
+        return asdict(self) | {"print_bytes": self.print_bytes or None}
