@@ -76,7 +76,7 @@ def asked(name: str, threshold: float | None, compare: bool) -> Asked | None:
         raise InputError(
             "--compare", f"{name}, a compiled model", "the ONNX file", "which says what to compute"
         )
-    from onedispatch.dispatch.driver import imported
+    from onedispatch.dispatch.driver.compile_model import imported
 
     model = source(Path(name))
     return Asked(model, imported(model), THRESHOLD if threshold is None else threshold)

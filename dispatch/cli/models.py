@@ -15,16 +15,16 @@ import numpy as np
 import typer
 
 from onedispatch.dispatch.artifact.model import CompiledModel
-from onedispatch.dispatch.artifact.options import RequestedOptions
 from onedispatch.dispatch.cli import comparison, opening, traces
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.cli.opening import open_model
 from onedispatch.dispatch.cli.page import page
 from onedispatch.dispatch.compiler.executable import BUFFERS, DeviceStep, Executable, NodePlacement
 from onedispatch.dispatch.compiler.used_kernels import notes_on
+from onedispatch.dispatch.driver.executable_cache import ExecutableCache
+from onedispatch.dispatch.driver.requested import RequestedOptions
 from onedispatch.dispatch.frontend.graph import Array, sizes_of_names
 from onedispatch.dispatch.runtime.devices import notes_of
-from onedispatch.dispatch.runtime.executable_cache import ExecutableCache
 from onedispatch.dispatch.runtime.session import InferenceSession, NodeArg
 from onedispatch.transactions.base.errors import InputError
 from onedispatch.transactions.base.files import write_file

@@ -15,12 +15,12 @@ import typer
 
 from onedispatch.dispatch.artifact.loading import opened
 from onedispatch.dispatch.artifact.model import CompiledModel
-from onedispatch.dispatch.artifact.options import RequestedOptions
 from onedispatch.dispatch.base import limits
 from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import output as out
+from onedispatch.dispatch.driver.executable_cache import prepared
+from onedispatch.dispatch.driver.requested import RequestedOptions
 from onedispatch.dispatch.frontend.graph import Array, Value, dtype_of
-from onedispatch.dispatch.runtime.executable_cache import prepared
 from onedispatch.dispatch.runtime.session import NodeArg
 from onedispatch.transactions.base.errors import InputError, ModelError, OneDispatchError
 from onedispatch.transactions.base.files import check_target, record_read
@@ -73,7 +73,7 @@ def open_model(name: str, options: RequestedOptions, shapes: list[str] | None) -
 
     Raises ``InputError`` for a file of ours that was compiled with other ``options``.
     """
-    from onedispatch.dispatch.driver import compile_model
+    from onedispatch.dispatch.driver.compile_model import compile_model
 
     bound = out.parse_shapes(shapes)
     compiled = opened(Path(name))

@@ -20,7 +20,7 @@ def _unsorted(graph: Graph) -> str:
     try:
         ordered = sort_nodes(graph.nodes, known)
     except ModelError as error:
-        return str(error)
+        return error.statement()
     return "" if ordered == graph.nodes else "nodes stand before what they read"
 
 
@@ -51,7 +51,7 @@ def _invalid(graph: Graph) -> str:
     try:
         check_nodes(graph, graph.nodes)
     except OneDispatchError as error:
-        return str(error)
+        return error.statement()
     return ""
 
 
@@ -63,7 +63,7 @@ def _unverified(value: Any) -> str:
     try:
         value.verify()
     except OneDispatchError as error:
-        return str(error)
+        return error.statement()
     return ""
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.artifact.loading import load
     from onedispatch.dispatch.artifact.model import CompiledModel
     from onedispatch.dispatch.compiler.executable import NodePlacement
-    from onedispatch.dispatch.driver import compile_model as compile
+    from onedispatch.dispatch.driver.compile_model import compile_model as compile
     from onedispatch.dispatch.plugins import api as plugins
     from onedispatch.dispatch.plugins.api import kernels
     from onedispatch.dispatch.runtime import backend, xrt
@@ -105,7 +105,7 @@ _LAZY = {
     "OpReport": ("runtime.report", "OpReport"),
     "RunReport": ("runtime.report", "RunReport"),
     "backend": ("runtime.backend", ""),
-    "compile": ("driver", "compile_model"),
+    "compile": ("driver.compile_model", "compile_model"),
     "devices": ("runtime.devices", "devices"),
     "kernels": ("plugins.api", "kernels"),
     "load": ("artifact.loading", "load"),

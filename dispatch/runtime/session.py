@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from onedispatch.dispatch.artifact.loading import opened
 from onedispatch.dispatch.artifact.model import CACHE_SIZE, CompiledModel
-from onedispatch.dispatch.artifact.options import RequestedOptions
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.arguments import refuse_unknown
 from onedispatch.dispatch.base.forks import ForkLock
 from onedispatch.dispatch.base.host_work import HostWork
 from onedispatch.dispatch.compiler.executable import DeviceStep, Executable, HostStep, NodePlacement
+from onedispatch.dispatch.driver.executable_cache import ExecutableCache, prepared
+from onedispatch.dispatch.driver.requested import RequestedOptions
 from onedispatch.dispatch.frontend.graph import Dimension, Graph, Value
 from onedispatch.dispatch.frontend.input_shapes import check_shape
 from onedispatch.dispatch.host.printed import listening
 from onedispatch.dispatch.plugins import discovery
-from onedispatch.dispatch.runtime.executable_cache import ExecutableCache, prepared
 from onedispatch.dispatch.runtime.feeds import as_array, as_value
 from onedispatch.dispatch.runtime.options import RunOptions, SessionOptions
 from onedispatch.dispatch.runtime.prints import Print, hand_out, lines_of
@@ -152,7 +152,7 @@ class InferenceSession:
 
         def compiled() -> CompiledModel:
             if loaded is None:
-                from onedispatch.dispatch.driver import compile_model
+                from onedispatch.dispatch.driver.compile_model import compile_model
 
                 return compile_model(model, shapes=shapes, cache_size=cache_size, **options.given)  # type: ignore[arg-type]
             options.require(loaded)
@@ -161,7 +161,7 @@ class InferenceSession:
 
         with host.kernel_limit(self._options.kernel_seconds):
             if self._options.check is not None:
-                from onedispatch.dispatch.driver import imported
+                from onedispatch.dispatch.driver.compile_model import imported
 
                 self._graph = loaded.source if loaded is not None else imported(model)  # type: ignore[arg-type]
                 self._check_compile(compiled)

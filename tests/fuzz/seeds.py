@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 from onnx import helper
 
-from onedispatch.dispatch.driver import compile_model
+from onedispatch.dispatch.driver.compile_model import compile_model
 from onedispatch.operators.emission.overlay import overlay_transaction
 from onedispatch.transactions import (
     ControlPackets,

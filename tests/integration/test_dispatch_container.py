@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from onedispatch.dispatch.artifact.loading import load
-from onedispatch.dispatch.driver import compile_model
-from onedispatch.dispatch.runtime.executable_cache import ExecutableCache
+from onedispatch.dispatch.driver.compile_model import compile_model
+from onedispatch.dispatch.driver.executable_cache import ExecutableCache
 from onedispatch.dispatch.runtime.session import InferenceSession
 from onedispatch.transactions.base.errors import CompiledModelError, InputError
 from tests.fuzz.mutate import compiled_joined, compiled_parts

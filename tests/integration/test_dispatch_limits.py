@@ -222,7 +222,7 @@ HOSTILE: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
 CHILD = """
 import resource, sys
 import onedispatch as od
-from onedispatch.dispatch import driver
+from onedispatch.dispatch.driver import compile_model
 from onedispatch.dispatch.frontend import importer
 import onnxruntime
 used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10

@@ -18,7 +18,7 @@ from onedispatch.dispatch.artifact.model import CompiledModel
 from onedispatch.dispatch.compiler.executable import DeviceStep, HostStep
 from onedispatch.dispatch.compiler.mapping import Refusal, Unit, _unknown
 from onedispatch.dispatch.compiler.partition import partition, place_of
-from onedispatch.dispatch.driver import compile_model
+from onedispatch.dispatch.driver.compile_model import compile_model
 from onedispatch.dispatch.frontend.graph import Node
 from onedispatch.operators.declarations import registry
 from onedispatch.transactions.base.errors import UnsupportedModelError

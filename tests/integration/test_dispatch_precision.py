@@ -16,9 +16,9 @@ import onedispatch as od
 from onedispatch.dispatch.base.precisions import PRECISIONS
 from onedispatch.dispatch.compiler.fold import specialise
 from onedispatch.dispatch.compiler.precision import in_precision, rounded
-from onedispatch.dispatch.driver import imported
+from onedispatch.dispatch.driver.compile_model import imported
+from onedispatch.dispatch.driver.executable_cache import ExecutableCache
 from onedispatch.dispatch.frontend.graph import Graph, Node
-from onedispatch.dispatch.runtime.executable_cache import ExecutableCache
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.transactions import find_device

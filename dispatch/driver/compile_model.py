@@ -17,12 +17,12 @@ from onedispatch.dispatch.compile import MODEL_PASSES
 from onedispatch.dispatch.compiler.early import refuse_early
 from onedispatch.dispatch.compiler.options import CompileOptions
 from onedispatch.dispatch.compiler.passes import run_passes
+from onedispatch.dispatch.driver.executable_cache import ExecutableCache
 from onedispatch.dispatch.frontend.decided import deciding_inputs
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.frontend.importer import ModelLike
 from onedispatch.dispatch.frontend.input_shapes import bind_shapes
 from onedispatch.dispatch.plugins import discovery
-from onedispatch.dispatch.runtime.executable_cache import ExecutableCache
 from onedispatch.operators.scheduling.select import Selector
 from onedispatch.transactions.base.boundary import public
 from onedispatch.transactions.base.errors import InputError
