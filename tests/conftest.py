@@ -11,10 +11,14 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import settings
+
+from tests.scheduling import longest_first
 
 ROOT = Path(__file__).resolve().parent.parent
 # A busy machine is no failure.
@@ -23,6 +27,7 @@ settings.load_profile("untimed")
 # What a shell runs in the background ignores Ctrl-C; the tests of it are not about that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+_NO_CASES = SimpleNamespace(params={})
 FOLDERS = ("dispatch", "operators", "transactions", "cpp_ext")
 
 
@@ -65,15 +70,43 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     return np.random.default_rng(list(request.node.nodeid.encode()))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The fastest answers first: structure, then units, then what needs the simulator."""
-    order = {"arch": 0, "unit": 1}
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "of the tables (tests/tables.py), only the cases whose name contains TEXT, and no other test"
+    parser.addoption("--case", default="", metavar="TEXT", help=text)
 
-    def key(item: pytest.Item) -> int:
-        parts = item.path.relative_to(ROOT).parts
-        return order.get(parts[1] if len(parts) > 1 else "", 2)
 
-    items.sort(key=key)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The fastest answers first: structure, then units; of the rest, what takes longest."""
+    items.sort(key=lambda item: longest_first(item, ROOT))
+    text = config.getoption("--case")
+    if text:
+        wanted = [item for item in items if has_case(item, text)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+        items[:] = wanted
+
+
+def has_case(item: pytest.Item, text: str) -> bool:
+    """Whether an item is a group of a table that has such a case."""
+    group = getattr(item, "callspec", _NO_CASES).params.get("group")
+    return hasattr(group, "containing") and bool(group.containing(text))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Under `--dist loadfile`, what makes balance better (tests/scheduling.py)."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.scheduling import Scheduling
+
+    return Scheduling(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Says how many cases the groups of tables checked: they are fewer items."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
+    found = [dict(r.user_properties)["cases"] for r in reports if "cases" in dict(r.user_properties)]
+    if found:
+        terminalreporter.write_line(f"{sum(found):,} cases of tables in {len(found):,} tests")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -20,6 +20,7 @@ from onedispatch.transactions.machine.registers import TILES
 from tests.devices import FILES, device_file, device_of
 from tests.ops.case import Case, case, check, f32, weight
 from tests.ops.cases import CASES
+from tests.tables import each_case
 
 # The first case of every operator; each device takes some of them, and what keeps all its cores busy.
 FIRST = list({c.op_type: c for c in CASES if c.device == "npu2"}.values())
@@ -42,8 +43,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize(("name", "own"), SAMPLE, ids=lambda x: x if isinstance(x, str) else x.id)
-def test_answers_are_those_of_every_device(folder: Path, name: str, own: Case) -> None:
+@each_case(SAMPLE, group=lambda one: one[0], name=lambda one: f"{one[0]}-{one[1].id}")
+def test_answers_are_those_of_every_device(one: tuple[str, Case], folder: Path) -> None:
+    name, own = one
     session = od.InferenceSession(own.model, device=str(folder / f"{name}.toml"), fallback="error")
     for actual, expected in zip(session.run(None, own.feed), own.expected, strict=True):
         check(actual, expected, own.allowed)

@@ -43,6 +43,14 @@ def model_of(name: str) -> onnx.ModelProto:
     return test.model if test.model is not None else onnx.load(Path(test.model_dir, "model.onnx"))
 
 
+def operators_of(name: str) -> str:
+    """Returns the first operator of a test's model; of a model in a file, the first letters of the test."""
+    test = backend_tests(*KINDS)[name]
+    if test.model is None:
+        return name[: len("test_AvgPool")]
+    return str(test.model.graph.node[0].op_type) if test.model.graph.node else "no node"
+
+
 def data_of(name: str) -> list[tuple[list[Any], list[Any]]]:
     """Inputs and expected outputs of each data set."""
     test, graph = backend_tests(*KINDS)[name], model_of(name).graph

@@ -10,8 +10,9 @@ import pytest
 from onedispatch import UnsupportedModelError, backend
 from tests.onnx_node.conformance import told
 from tests.onnx_node.expected import AT_LEAST, by_body, refusal
-from tests.onnx_node.suite import backend_tests, data_of, failure, model_of
+from tests.onnx_node.suite import backend_tests, data_of, failure, model_of, operators_of
 from tests.ops.case import OPERATORS
+from tests.tables import each_case
 
 
 def _load() -> tuple[dict[str, Any], set[str]]:
@@ -42,12 +43,12 @@ def test_every_registered_operator_has_node_tests_that_run(op_type: str) -> None
     assert named, f"no node test of onnx runs {op_type} on the device"
 
 
-@pytest.mark.parametrize("name", STRICT)
+@each_case(STRICT, group=operators_of, name=str)
 def test_runs_in_strict_mode(name: str) -> None:
     run_strictly(name)
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
+@each_case(sorted(REFUSED), group=operators_of, name=str)
 def test_is_refused_with_the_listed_reason(name: str) -> None:
     with pytest.raises(UnsupportedModelError, match=REFUSED[name]):
         prepared = backend.prepare(TESTS[name].model, "CPU", fallback="error")

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from onedispatch import UnsupportedModelError
 from onedispatch.dispatch.frontend.function_bodies import has_operator_body
 from tests.onnx_node.conformance import passes_with_fallback
 from tests.onnx_node.expected import by_body
-from tests.onnx_node.suite import backend_tests, model_of
+from tests.onnx_node.suite import backend_tests, model_of, operators_of
 from tests.onnx_node.test_backend import TESTS as MAPPED
 from tests.onnx_node.test_backend import run_strictly
 from tests.ops.case import OPERATORS
+from tests.tables import each_case
 
 # Operators of which every test runs.
 WHOLE = frozenset("Mish RMSNormalization Softplus".split())
@@ -40,7 +39,7 @@ def _by_body(model: Any) -> bool:
 TESTS = _load()
 
 
-@pytest.mark.parametrize("name", sorted(TESTS))
+@each_case(sorted(TESTS), group=operators_of, name=str)
 def test_runs_by_its_body_or_says_what_does_not_map(name: str) -> None:
     try:
         run_strictly(name)

@@ -11,14 +11,15 @@ from collections import Counter
 import pytest
 
 from tests.onnx_node import conformance
-from tests.onnx_node.suite import KINDS, backend_tests
+from tests.onnx_node.suite import KINDS, backend_tests, operators_of
 from tests.onnx_node.test_backend import STRICT
 from tests.onnx_node.test_bodies import TESTS as BODIES
+from tests.tables import each_case
 
 OTHERS = sorted(backend_tests(*KINDS).keys() - BODIES - set(STRICT))
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@each_case(OTHERS, group=operators_of, name=str)
 def test_passes_where_onnxruntime_or_the_reference_does(name: str) -> None:
     conformance.passes_with_fallback(name)
 

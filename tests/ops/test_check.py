@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our own transactions are clean: no error, no warning, for every operator case and every device.
 
-Here each case is compiled for one device, in turns; ``ONEDISPATCH_EVERY_DEVICE=1 pytest
+Here each case is compiled for one device, in turns; ``ONEDISPATCH_NIGHTLY=1 pytest
 tests/ops/test_check.py`` compiles each for all. Networks are checked where they are run.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,18 +28,23 @@ from onedispatch.transactions.machine import registers as reg
 from tests.array_model.super_kernel import LATER, Carried, super_kernel
 from tests.ops.case import Case, case, f32, weight
 from tests.ops.cases import CASES
+from tests.tables import NIGHTLY, each_case, operator_and_device
 
 DEVICES = sorted({find_device(name).name for name in device_names()})
-EVERY = bool(os.environ.get("ONEDISPATCH_EVERY_DEVICE"))
 IN_TURNS = [
     (case, device)
     for number, case in enumerate(CASES)
-    for device in (DEVICES if EVERY else [DEVICES[number % len(DEVICES)]])
+    for device in (DEVICES if NIGHTLY else [DEVICES[number % len(DEVICES)]])
 ]
 
 
-@pytest.mark.parametrize(("case", "device"), IN_TURNS, ids=[f"{c.id}-{d}" for c, d in IN_TURNS])
-def test_an_operator_is_clean(case: Case, device: str) -> None:
+@each_case(
+    IN_TURNS,
+    group=lambda one: operator_and_device(one[0]),
+    name=lambda one: f"{one[0].id} for {one[1]}",
+)
+def test_an_operator_is_clean(one: tuple[Case, str]) -> None:
+    case, device = one
     found = check_model(od.compile(case.model, device=device, fallback="error"))
     assert [str(finding) for finding in found] == []
 

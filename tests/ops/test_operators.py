@@ -10,9 +10,10 @@ from onnx.reference import ReferenceEvaluator
 import onedispatch
 from tests.ops.case import Case, case, check, f32, run_onnxruntime
 from tests.ops.cases import CASES
+from tests.tables import each_case, operator_and_device
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@each_case(CASES, group=operator_and_device)
 def test_device_equals_onnxruntime(case: Case) -> None:
     session = onedispatch.InferenceSession(case.model, device=case.device, fallback="error")
     outputs = session.run(None, case.feed)

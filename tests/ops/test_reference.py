@@ -16,6 +16,7 @@ from tests.cpp.make_cases import REGISTERED, parted
 from tests.ops.case import OPERATORS, Case, check
 from tests.ops.cases import CASES
 from tests.ops.lowered import evaluate, lower, reference
+from tests.tables import each_case, operator_and_device
 
 
 @pytest.mark.parametrize("op_type", sorted(OPERATORS))
@@ -58,12 +59,12 @@ def test_every_registered_operator_has_a_test_in_cpp(op_type: str, repository: P
     assert f'"{op_type}"' in sources, f"no test of {op_type} in tests/cpp/operators"
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@each_case(CASES, group=operator_and_device)
 def test_reference_equals_onnxruntime(case: Case) -> None:
     check(evaluate(case, reference), case.expected[0], case.allowed)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@each_case(CASES, group=operator_and_device)
 def test_transaction_reads_and_validates(case: Case) -> None:
     """Decodes, has no finding against the arg map's sizes, and the arg map is consistent."""
     for _, op in lower(case).ops:

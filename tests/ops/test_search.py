@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from onedispatch.operators.scheduling import search
 from onedispatch.operators.scheduling.candidates import candidates
@@ -14,11 +13,14 @@ from onedispatch.operators.scheduling.judge import Judge
 from onedispatch.operators.scheduling.nest import Nest
 from onedispatch.operators.scheduling.solution import Mapping
 from onedispatch.transactions import Device, find_device
+from tests.ops.case import Case
 from tests.ops.cases import CASES
 from tests.ops.lowered import lower
+from tests.tables import each_case, operator_and_device, operator_type_and_device, sampled
 
 DEVICES = ("npu2", "npu1", "npu1_1col")
 MOST_CANDIDATES = 20_000  # of a nest that is judged in full here
+EVERY = 4  # of the other cases of an operator, type and device one in so many; `make nightly` judges all
 
 
 def _exhaustive(nest: Nest, device: Device, judge: Judge) -> tuple[float, Mapping, int]:
@@ -40,10 +42,17 @@ def _exhaustive(nest: Nest, device: Device, judge: Judge) -> tuple[float, Mappin
     return min(judged, key=lambda j: j[0])
 
 
-@pytest.mark.parametrize("number", range(len(CASES)), ids=[case.id for case in CASES])
-def test_what_is_left_out_would_not_be_chosen(number: int) -> None:
-    device = find_device(DEVICES[number % len(DEVICES)])
-    for _, op in lower(CASES[number]).ops:
+IN_TURNS = [(case, DEVICES[number % len(DEVICES)]) for number, case in enumerate(CASES)]
+
+
+@each_case(
+    sampled(IN_TURNS, lambda one: f"{operator_type_and_device(one[0])} {one[1]}", EVERY),
+    group=lambda one: operator_and_device(one[0]),
+    name=lambda one: one[0].id,
+)
+def test_what_is_left_out_would_not_be_chosen(one: tuple[Case, str]) -> None:
+    case, device = one[0], find_device(one[1])
+    for _, op in lower(case).ops:
         for nest in op._nests:
             judge = Judge(nest, device, *candidates(nest))
             if len(judge.k_tile) <= MOST_CANDIDATES:
