@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every part of the dispatcher stands on: limits, arguments, processes, interrupts."""
+"""Utilities for every room of the dispatcher: limits, arguments, processes, interrupts."""

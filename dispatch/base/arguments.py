@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of the public functions, checked where they come in: each is right or an ``InputError``."""
+"""Checks arguments of public functions on entry: each function returns the value or raises ``InputError``."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _MOST_DIMENSION = (1 << 63) - 1  # ONNX's dimensions are int64
 
 
 def integer(where: str, value: Any, least: int, most: int) -> int:
-    """An int, NumPy's included, within bounds."""
+    """Returns an integer within bounds, NumPy's included, as an int."""
     if isinstance(value, bool) or not matches_hint(value, int) or not least <= operator.index(value) <= most:
         raise InputError(where, bounded_repr(value), f"a whole number from {least} to {most}")
     return operator.index(value)
 
 
 def threads(value: Any) -> int | None:
-    """How many host threads; None lets each part choose."""
+    """Returns the number of host threads, None to let each part choose."""
     return None if value is None else integer("threads", value, 1, MOST_THREADS)
 
 
 def choice(where: str, value: Any, accepted: Sequence[str]) -> str:
-    """One of some texts."""
+    """Returns ``value``, one of the ``accepted`` texts."""
     if not isinstance(value, str) or value not in accepted:
         raise InputError(where, bounded_repr(value), ", ".join(map(repr, accepted)))
     return value
 
 
 def file_path(where: str, value: Any) -> Path:
-    """A path that names something; whether it can be used shows when it is opened."""
+    """Returns a non-empty path; whether it can be opened is not checked here."""
     try:
         path = os.fspath(value)
     except TypeError:
@@ -47,14 +47,14 @@ def file_path(where: str, value: Any) -> Path:
 
 
 def selector(value: Any) -> None:
-    """None, or something to ask for solutions."""
+    """Checks that a selector is None or has a method ``select``."""
     asked = getattr(value, "select", None)
     if value is not None and (isinstance(value, type) or not callable(asked)):
         raise InputError("selector", bounded_repr(value), "None, or an object with select(problem, device)")
 
 
 def shapes(value: Any) -> dict[str, tuple[int, ...]]:
-    """Input name -> sizes."""
+    """Returns the shape of each named input."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -70,7 +70,7 @@ def _sizes(name: str, sizes: Any) -> tuple[int, ...]:
 
 
 def names(where: str, value: Any) -> list[str]:
-    """A list of names; one name alone is a list of one, None is an empty one."""
+    """Returns a list of names; one name alone becomes a list of one, None an empty list."""
     if value is None:
         return []
     if isinstance(value, str):

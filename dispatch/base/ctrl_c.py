@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether somebody pressed Ctrl-C: what fails after that, an import half done say, failed for it."""
+"""Records that the user pressed Ctrl-C: an error after that, of a half-done import say, is an interrupt."""
 
 from __future__ import annotations
 
 import signal
 from typing import Any
 
-_seen: list[int] = []
+_received: list[int] = []
 
 
 def listen() -> None:
-    """Remember interrupts, which are raised as ever; whoever ignores or handles them goes on to do so."""
+    """Records interrupts, which still raise; leaves the caller's own handler, or SIG_IGN, in place."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _note)
 
 
 def pressed() -> bool:
-    return bool(_seen)
+    """True if SIGINT has arrived."""
+    return bool(_received)
 
 
 def _note(number: int, frame: Any) -> None:
-    _seen.append(number)
+    _received.append(number)
     signal.default_int_handler(number, frame)

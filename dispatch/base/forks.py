@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a forked child needs of Python's side: it has one thread, and locks that others held.
+"""Makes locks usable in a forked child, which has one thread and copies of locks that other threads held.
 
-The C++ side does the same for itself (``cpp_ext/src/xrt/monitor.h``, ``cpp_ext/src/sim/engine/workers.h``).
+The C++ side does the same (``cpp_ext/src/xrt/monitor.h``, ``cpp_ext/src/sim/engine/workers.h``).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from functools import cached_property
 
 
 class ForkLock:
-    """A re-entrant lock that a forked child finds open, unless the thread that forked holds it.
+    """A re-entrant lock that is released in a forked child, unless the forking thread holds it.
 
-    ``with lock.guard``: the lock itself, since a ``__enter__`` in Python could be interrupted
-    between taking it and saying so.
+    Callers write ``with lock.guard``: a ``__enter__`` in Python could be interrupted between acquiring the
+    lock and returning.
     """
 
     def __init__(self) -> None:
@@ -26,12 +26,12 @@ class ForkLock:
         _LOCKS.add(self)
 
     def take_lost(self) -> bool:
-        """Whether a thread held it that is no more, so that what it guards may be half done. Tells once."""
+        """True, once, if a thread that the fork ended held the lock: its state may be half changed."""
         lost, self._lost = self._lost, False
         return lost
 
     def renew(self) -> None:
-        """In a child, before it goes on."""
+        """Releases the lock in a child, right after the fork."""
         if self.guard.acquire(blocking=False):
             self.guard.release()
         else:
@@ -50,7 +50,7 @@ def _in_child() -> None:
 
 
 def _open_cached_properties() -> None:
-    """Before Python 3.12 each has a lock, which is held while it computes, for all objects of its class."""
+    """Renews the locks of cached properties: before Python 3.12 each has one, held while it computes."""
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("onedispatch.")]
     for module in modules:
         for cls in [value for value in vars(module).values() if isinstance(value, type)]:

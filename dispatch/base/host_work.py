@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host did for a run, beside launching it: a value that reports carry."""
+"""The work of the host for a run, launching aside: a value in reports."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class HostWork:
             padded to whole words, or cut to their length; ``"region"``: nodes that do not map.
         what: the executable's key, the names of nodes, or the name of the tensor.
         seconds: wall-clock seconds on this machine.
-        modelled_seconds: the modelled host's seconds; 0.0 but for ``"repack"``, of which
-            ``RunReport.repack_seconds`` is the sum.
-        nbytes: bytes that were moved; of ``"repack"`` alone.
+        modelled_seconds: the modelled host's seconds; 0.0 except for ``"repack"``, whose sum is
+            ``RunReport.repack_seconds``.
+        nbytes: bytes that ``"repack"`` moved; 0 for other kinds.
     """
 
     kind: Literal["compile", "evaluate", "repack", "region"]
@@ -34,7 +34,7 @@ class HostWork:
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:
-    """What ``work`` returns, and the wall-clock seconds that it took."""
+    """Returns the result of ``work`` and the wall-clock seconds that it took."""
     start = time.perf_counter()
     result = work()
     return result, time.perf_counter() - start

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for foreign code that knows nothing of Python's signals, so that Ctrl-C ends the wait."""
+"""Waits for native code that does not check Python's signals, in such a way that Ctrl-C ends the wait."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ R = TypeVar("R")
 
 
 def interruptible(work: Callable[[], R], stop: Callable[[], None] | None = None) -> R:
-    """``work()``, or what a signal handler raises meanwhile.
+    """Returns ``work()``, or raises what a signal handler raises meanwhile.
 
-    Python handles signals on its main thread, between instructions of Python; so on that thread the
-    work is given to another one. When a handler raises, ``stop`` is called and the work left alone:
-    it must not touch what its caller goes on to use.
+    Python runs signal handlers on the main thread, between bytecode instructions; so a call on the main
+    thread gives the work to another thread. If a handler raises, ``stop`` is called and the work goes on
+    unattended: it must not touch objects that the caller uses afterwards.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
@@ -32,7 +32,7 @@ def interruptible(work: Callable[[], R], stop: Callable[[], None] | None = None)
         finally:
             ended.release()
 
-    # Thread.start and Thread.join wait in Python, where a handler that raises would leave locks taken.
+    # Thread.start and Thread.join wait in Python code, where a handler that raises would leave locks held.
     ended = threading.Lock()
     ended.acquire()
     thread = threading.Thread(target=run, name="onedispatch work")
@@ -40,7 +40,7 @@ def interruptible(work: Callable[[], R], stop: Callable[[], None] | None = None)
         with SignalsDeferred():
             try:
                 thread.start()
-            except RuntimeError:  # the system gives no more threads
+            except RuntimeError:  # the system has no more threads
                 run()
         ended.acquire()
     except BaseException:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking turns: in which step each item of a sequence runs, when two kinds of items alternate."""
+"""Alternating schedule levels: items of one kind get even levels, those of the other kind odd ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Edges(Protocol):
-    """Whatever reads and writes values by name."""
+    """An item that reads and writes values by name."""
 
     @property
     def reads(self) -> tuple[str, ...]: ...
@@ -18,9 +18,10 @@ class Edges(Protocol):
 
 
 def levels(items: Sequence[Edges], odd: Sequence[bool], first: bool) -> list[int]:
-    """The earliest step of every item, in topological order, when odd and other ones take turns.
+    """Returns the earliest level of every item; ``items`` are in topological order.
 
-    Items whose ``odd`` is ``first`` run in even steps, the others in odd ones.
+    This is two-colour levelling: items whose ``odd`` equals ``first`` get even levels, the others odd ones,
+    and an item's level is not below that of any item it reads from.
     """
     made_at: dict[str, int] = {}
     found = []

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large anything may be that a model or a caller names: all limits, in one place.
+"""Limits on every size that a model or a caller names.
 
-A model of a few bytes can name sizes that no machine has. So every size is checked against
-its limit before memory is taken or time is spent on it. The limits are far above what
-models in use need: ONNX files end at 2 GiB (protobuf's limit), activations of hundreds of
-megabytes are ordinary.
+A model of a few bytes can name sizes that no machine has, so every size is checked against its limit before
+memory is allocated or time is spent on it. The limits are far above the needs of real models: protobuf
+limits ONNX files to 2 GiB, and activations take hundreds of megabytes.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Limit:
-    """A bound on one kind of size: what it counts and where, the most, what to do beyond."""
+    """A bound on one kind of size: the unit, where it is counted, the bound, and a remedy."""
 
     noun: str
     of: str
@@ -34,12 +33,12 @@ class Limit:
     def check(
         self, where: str, size: int, given: str = "", error: type[OneDispatchError] = ModelError
     ) -> None:
-        """Raises ``error`` when ``size`` is beyond the limit; ``given`` says what has that size."""
+        """Raises ``error`` if ``size`` is above the limit; ``given`` describes the thing of that size."""
         if size > self.most:
-            shown = self._said(size) + (f": {given}" if given else "")
-            raise error(where, shown, f"at most {self._said(self.most)}", self.remedy)
+            shown = self._counted(size) + (f": {given}" if given else "")
+            raise error(where, shown, f"at most {self._counted(self.most)}", self.remedy)
 
-    def _said(self, size: int) -> str:
+    def _counted(self, size: int) -> str:
         return f"{counted(size, self.noun)} {self.of}".strip()
 
 
@@ -52,8 +51,8 @@ WEIGHT_BYTES = Limit("byte", "of constants in one model", 16 * GIB, "split the m
 FOLDED_BYTES = Limit(
     "byte", "computed from constants", GIB, "store the results in the model instead of the nodes"
 )
-FOLDED_GROWTH = 8  # times the constants of the model may be computed from them besides
-# What the host may compute from values of a run, because shapes follow from it: see frontend/decided.py. A
+FOLDED_GROWTH = 8  # folding may also compute this many times the bytes of the model's constants
+# Bounds on what the host may compute from run-time values because shapes follow: see frontend/decided.py. A
 # list of sizes has an element for each dimension, a list of pads two.
 SHAPE_ELEMENTS = Limit(
     "element", "in a tensor that shapes follow from", 16, "compute the sizes before the model runs"
@@ -81,7 +80,7 @@ WINDOW = Limit(
 def check_tensor(
     where: str, dtype: np.dtype[Any], shape: Sequence[int], error: type[OneDispatchError] = ModelError
 ) -> int:
-    """The bytes of a tensor. Raises ``error`` beyond ``RANK`` or ``TENSOR_BYTES``."""
+    """Returns the bytes of a tensor. Raises ``error`` above ``RANK`` or ``TENSOR_BYTES``."""
     RANK.check(where, len(shape), error=error)
     size = prod(shape) * dtype.itemsize
     TENSOR_BYTES.check(where, size, f"{dtype}{list(shape)}", error)
@@ -89,6 +88,6 @@ def check_tensor(
 
 
 def folded_bytes(weights: int) -> Limit:
-    """``FOLDED_BYTES`` for a model with ``weights`` bytes of constants: large ones may make more."""
+    """Returns the limit on folded bytes of a model with ``weights`` bytes of constants."""
     most = FOLDED_BYTES.most + FOLDED_GROWTH * weights
     return Limit(FOLDED_BYTES.noun, FOLDED_BYTES.of, most, FOLDED_BYTES.remedy)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulator's C++ extension: the only file that imports it."""
+"""Imports the simulator's C++ extension; no other file does."""
 
 from onedispatch.cpp_ext import _core as core
 from onedispatch.operators.plugin.native import provide

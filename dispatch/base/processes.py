@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worker processes that end with the one who asked for their work, however that one ends."""
+"""Worker processes that end when their parent does, however it ends."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ R = TypeVar("R")
 
 
 def mapped(function: Callable[..., R], jobs: int, *columns: Sequence[Any], chunk: int = 1) -> Iterator[R]:
-    """``map(function, *columns)``, in order, by ``jobs`` processes; in this one where that is 1.
+    """Yields ``map(function, *columns)`` in order, computed by ``jobs`` processes, or in this one if 1.
 
-    Leaving the iterator, a failure or an interrupt (which goes to the workers of a terminal too, and
-    means nothing to them) ends them at once, in the midst of what they do; so does the death of this
-    process.
+    The workers end at once, in the middle of a job, when the caller leaves the iterator, on a failure, on an
+    interrupt, and when this process dies. They ignore SIGINT, which a terminal sends to them too.
     """
     if jobs <= 1:
         yield from map(function, *columns)
         return
-    # Not forked: the simulator may have threads.
+    # Spawned, not forked: the simulator may have threads.
     context = multiprocessing.get_context("spawn")
     theirs, ours = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(theirs,))
@@ -50,8 +49,8 @@ def mapped(function: Callable[..., R], jobs: int, *columns: Sequence[Any], chunk
 def _started(
     pool: ProcessPoolExecutor, function: Callable[..., R], columns: Sequence[Sequence[Any]], chunk: int
 ) -> Iterator[R]:
-    """The results to come, of workers that were born deaf to SIGINT: they inherit what this thread blocks."""
-    resource_tracker.ensure_running()  # where it is not it starts now, and unblocks signals
+    """Starts the workers with SIGINT blocked, a mask that they inherit; returns the iterator of results."""
+    resource_tracker.ensure_running()  # starting it later would unblock signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         return pool.map(function, *columns, chunksize=chunk)  # starts them all
@@ -60,12 +59,12 @@ def _started(
 
 
 def _begin(parent: Connection) -> None:
-    """In a worker, first of all."""
+    """Initialises a worker: watches for the end of the parent."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent: Connection) -> None:
-    """Nothing is ever sent: the pipe closes when the parent does, or the parent dies."""
+    """Exits when the pipe closes, because the parent closed it or died; nothing is ever sent through it."""
     try:
         parent.recv_bytes()
     except (EOFError, OSError):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check mode: kernels from outside, run member by member in a child process."""
+"""Check mode: runs custom kernels member by member in a child process and reports what they touch."""

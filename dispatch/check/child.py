@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work in a child of this process, which may crash, hang or leave: what it found until then is kept.
+"""Runs work in a forked child, which may crash, hang or exit; the parent keeps what it reported before.
 
-The child is forked, so that it has the kernels of notebooks and scripts too. It tells what it finds as lines
-of JSON through a pipe; what it prints is kept for its last words.
+Forking gives the child the kernels of notebooks and scripts. The child sends its findings through a pipe,
+one JSON object a line; its output goes to a temporary file, whose end the parent quotes after a crash.
 """
 
 from __future__ import annotations
@@ -27,71 +27,72 @@ from onedispatch.operators.plugin.findings import KEPT, Finding
 from onedispatch.transactions.base.errors import OneDispatchError, ResourceError
 from onedispatch.transactions.base.host import CHECK_SECONDS
 
-_BEAT = 0.25  # seconds between two signs of life
-_LAST_WORDS = 600  # characters
+_HEARTBEAT = 0.25  # seconds between two heartbeats
+_QUOTED = 600  # characters of the child's output
 
 
-class Teller:
+class Reporter:
     """The child's end of the pipe."""
 
     def __init__(self, pipe: IO[str]) -> None:
-        self._pipe, self._beaten = pipe, 0.0
-        self._kinds: set[str] = set()  # of what was found of the kernel that is checked
+        self._pipe, self._last_beat = pipe, 0.0
+        self._kinds: set[str] = set()  # of the findings about the current kernel
         self._kernel = ""
 
-    def _tell(self, line: dict[str, Any]) -> None:
+    def _send(self, line: dict[str, Any]) -> None:
         self._pipe.write(json.dumps(line) + "\n")
         self._pipe.flush()
 
     def beat(self) -> None:
-        """A sign of life."""
+        """Sends a heartbeat, unless the last one is recent."""
         now = time.monotonic()
-        if now - self._beaten > _BEAT:
-            self._beaten = now
-            self._tell({})
+        if now - self._last_beat > _HEARTBEAT:
+            self._last_beat = now
+            self._send({})
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Work without a sign of life, which the limit of the whole check alone ends."""
-        self._tell({"quiet": True})
+        """Suspends heartbeats: only the time limit of the whole check ends the work inside."""
+        self._send({"quiet": True})
         yield
-        self._tell({"quiet": False})
+        self._send({"quiet": False})
 
     def case(self, kernel: str, case: str) -> None:
-        """What is checked from here on."""
+        """Names the kernel and the case that are checked from here on."""
         if kernel != self._kernel:
             self._kernel, self._kinds = kernel, set()
-        self._tell({"kernel": kernel, "case": case})
+        self._send({"kernel": kernel, "case": case})
 
-    def told(self, kind: str) -> bool:
-        """Whether a finding of a kind was told of the kernel that is checked."""
+    def reported(self, kind: str) -> bool:
+        """True if a finding of this kind was reported for the current kernel."""
         return kind in self._kinds
 
     def found(self, kernel: str, finding: Finding) -> None:
+        """Sends a finding about ``kernel``."""
         self._kinds.add(finding.kind)
-        self._tell({"kernel": kernel, "found": {k: v for k, v in finding.as_dict().items() if k != "level"}})
+        self._send({"kernel": kernel, "found": {k: v for k, v in finding.as_dict().items() if k != "level"}})
 
     def refused(self, kernel: str, case: str, why: str) -> None:
-        """A made case that the kernel does not take."""
-        self._tell({"kernel": kernel, "refused": case, "why": why})
+        """Sends that the kernel refuses a generated case."""
+        self._send({"kernel": kernel, "refused": case, "why": why})
 
     def end(self) -> None:
-        """All work is done: a child that leaves before that was made to."""
-        self._tell({"end": True})
+        """Sends that all work is done; a child that exits without this ended early."""
+        self._send({"end": True})
 
     def failed(self, error: OneDispatchError) -> None:
-        """Nothing could be checked."""
-        self._tell(
+        """Sends the error that kept the child from checking anything."""
+        self._send(
             {"failed": [error.where, error.given, error.accepted, error.remedy], "type": type(error).__name__}
         )
 
 
 @dataclass
-class Checked:
-    """What was found of one kernel. Of findings that are alike the first stay; ``more`` counts others."""
+class KernelResult:
+    """Findings about one kernel: the first ``KEPT`` of each kind and operand; ``more`` counts the rest."""
 
     cases: list[str] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)  # case -> why
+    refused: dict[str, str] = field(default_factory=dict)  # case -> reason
     findings: list[Finding] = field(default_factory=list)
     more: int = 0
 
@@ -104,29 +105,31 @@ class Checked:
 
 
 @dataclass
-class Told:
-    """All that a child told. ``failed``: why nothing could be checked, as the four parts of an error."""
+class CheckReport:
+    """What children reported; ``failed``: the four parts of the error that kept a child from checking."""
 
-    kernels: dict[str, Checked] = field(default_factory=dict)
+    kernels: dict[str, KernelResult] = field(default_factory=dict)
     failed: tuple[str, str, str, str] | None = None
-    last: tuple[str, str] = ("", "")  # kernel and case that were under way
-    died: bool = False  # the child did, at these
-    ended: bool = False  # it came to the end of its work
-    late: bool = False  # the limit of the whole check ended it
-    quiet: bool = False  # it said that it will be silent
+    last: tuple[str, str] = ("", "")  # the kernel and the case that were checked last
+    died: bool = False  # the child ended before its work, at ``last``
+    ended: bool = False  # the child finished its work
+    late: bool = False  # the time limit of the whole check ended the child
+    quiet: bool = False  # the child suspended its heartbeats
 
     @property
     def findings(self) -> list[Finding]:
+        """The findings about all kernels."""
         return [one for checked in self.kernels.values() for one in checked.findings]
 
     def take(self, line: dict[str, Any]) -> None:
+        """Adds one line that a child sent."""
         self.ended = self.ended or "end" in line
         self.quiet = line.get("quiet", self.quiet)
         if "failed" in line:
             self.failed = tuple(line["failed"])
         if "kernel" not in line:
             return
-        checked = self.kernels.setdefault(line["kernel"], Checked())
+        checked = self.kernels.setdefault(line["kernel"], KernelResult())
         if "case" in line:
             checked.cases.append(line["case"])
             self.last = line["kernel"], line["case"]
@@ -140,35 +143,41 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Clock:
-    """What all of a check may take, however many children it takes."""
+class TimeLimit:
+    """The seconds that a whole check may take, over all of its children."""
 
     seconds: float = CHECK_SECONDS
     start: float = field(default_factory=time.monotonic)
 
     def left(self) -> float:
+        """Returns the seconds that are left."""
         return self.start + self.seconds - time.monotonic()
 
     @property
     def text(self) -> str:
+        """How a finding words that the limit ended the child."""
         return (
             f"was ended: the check has a limit of {self.seconds:g} seconds in all (check_seconds, --seconds)"
         )
 
 
-def told_by_child(
-    work: Callable[[Teller], None], silence: float, told: Told | None = None, *, clock: Clock | None = None
-) -> Told:
-    """What ``work`` tells, run in a child that is ended after ``silence`` seconds without a sign of life, and
-    when ``clock`` has run out.
+def run_in_child(
+    work: Callable[[Reporter], None],
+    silence: float,
+    report: CheckReport | None = None,
+    *,
+    limit: TimeLimit | None = None,
+) -> CheckReport:
+    """Runs ``work`` in a forked child and returns its report.
 
-    A child that crashes, leaves or is ended is a finding of the case that it was at. ``told``: what is known
-    before, which grows.
+    The parent kills the child after ``silence`` seconds without a heartbeat, and when ``limit`` has run out.
+    A child that crashes, exits early or is killed becomes a finding about the case that it was checking.
+    New findings are added to ``report``.
     """
-    told, clock = told or Told(), clock or Clock()
-    told.ended = told.quiet = False
+    report, limit = report or CheckReport(), limit or TimeLimit()
+    report.ended = report.quiet = False
     reading, writing = os.pipe()
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         sys.stdout.flush()
         sys.stderr.flush()
         try:
@@ -181,43 +190,43 @@ def told_by_child(
             ) from error
         if child == 0:
             os.close(reading)
-            _live(work, writing, said)
+            _run_child(work, writing, output)
         os.close(writing)
         try:
-            ended = _listen(reading, told, silence, clock)
+            ended = _listen(reading, report, silence, limit)
         finally:
             os.close(reading)
-            _end(child)
+            _reap(child)
         status = _STATUS.pop(child)
-        how = clock.text if told.late else _how(ended, status, silence)
-        if not how and not told.ended:
+        how = limit.text if report.late else _how_it_ended(ended, status, silence)
+        if not how and not report.ended:
             how = "ended with exit code 0, before its work did"
-        told.died = bool(how)
+        report.died = bool(how)
         if how:
-            kernel, case = told.last
-            text = f"the process that ran it {how}{_words(said)}"
+            kernel, case = report.last
+            text = f"the process that ran it {how}{_last_output(output)}"
             kind = "crash" if ended else "timeout"
-            told.kernels.setdefault(kernel or "the file", Checked()).add(Finding(kind, text, case))
-        return told
+            report.kernels.setdefault(kernel or "the file", KernelResult()).add(Finding(kind, text, case))
+        return report
 
 
-def _live(work: Callable[[Teller], None], writing: int, said: IO[bytes]) -> None:
-    """The child's life; nothing that its parent registered for its end runs."""
+def _run_child(work: Callable[[Reporter], None], writing: int, output: IO[bytes]) -> None:
+    """Runs ``work`` in the child and exits; the parent's exit handlers do not run."""
     code = 1
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
-        faulthandler.enable(said)  # of a crash the last words are where it was
-        os.dup2(said.fileno(), 1)
-        os.dup2(said.fileno(), 2)
-        sys.stdout, sys.stderr = (open(fd, "w", buffering=1, closefd=False) for fd in (1, 2))  # noqa: SIM115 - for life
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent kills the child
+        faulthandler.enable(output)  # writes where the child crashed
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+        sys.stdout, sys.stderr = (open(fd, "w", buffering=1, closefd=False) for fd in (1, 2))  # noqa: SIM115 - until the child exits
         with os.fdopen(writing, "w") as pipe:
-            teller = Teller(pipe)
-            work(teller)
-            teller.end()
+            reporter = Reporter(pipe)
+            work(reporter)
+            reporter.end()
         code = 0
     except SystemExit as error:
         print(f"SystemExit({error.code!r})", file=sys.stderr)
-    except BaseException:  # noqa: BLE001 - its last words
+    except BaseException:  # noqa: BLE001 - the parent quotes the traceback
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -225,29 +234,29 @@ def _live(work: Callable[[Teller], None], writing: int, said: IO[bytes]) -> None
         os._exit(code)
 
 
-def _listen(reading: int, told: Told, silence: float, clock: Clock) -> bool:
-    """Whether the pipe came to its end."""
+def _listen(reading: int, report: CheckReport, silence: float, limit: TimeLimit) -> bool:
+    """Adds what the child sends to ``report``; returns True if the child closed its pipe in time."""
     rest = b""
     while True:
-        left = clock.left()
-        patience = left if told.quiet else min(silence, left)
+        left = limit.left()
+        patience = left if report.quiet else min(silence, left)
         if left <= 0 or not select.select([reading], [], [], patience)[0]:
-            told.late = clock.left() <= 0
+            report.late = limit.left() <= 0
             return False
         data = os.read(reading, 65536)
         if not data:
             return True
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
-            told.take(json.loads(line))
+            report.take(json.loads(line))
 
 
 _STATUS: dict[int, int] = {}
 
 
-def _end(child: int) -> None:
-    """Reaps the child, which is ended where it lives."""
-    for _ in range(50):  # one that closed its pipe is about to end
+def _reap(child: int) -> None:
+    """Waits for the child, and kills it if it does not exit within half a second."""
+    for _ in range(50):  # a child that closed its pipe is about to exit
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             _STATUS[child] = status
@@ -257,7 +266,8 @@ def _end(child: int) -> None:
     _STATUS[child] = os.waitpid(child, 0)[1]
 
 
-def _how(ended: bool, status: int, silence: float) -> str:
+def _how_it_ended(ended: bool, status: int, silence: float) -> str:
+    """Returns how the child ended, in words; "" if it exited with code 0."""
     if not ended:
         return f"gave no sign of life for {silence:g} seconds"
     if os.WIFSIGNALED(status):
@@ -266,17 +276,17 @@ def _how(ended: bool, status: int, silence: float) -> str:
     return f"ended with exit code {code}" if code else ""
 
 
-# What faulthandler says of the thread that crashed: its innermost frames first.
+# What faulthandler prints of the thread that crashed: its innermost frames first.
 _CRASH = re.compile(r"^Fatal Python error: |^onedispatch: the Python body of ", re.M)
 _STACK = re.compile(r"^Current thread .*:\n(?P<frames>(?:  File .*\n)+)", re.M)
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)\n')
 _FRAMES = 3
 
 
-def _words(said: IO[bytes]) -> str:
-    """How the child ended, as the end of a sentence: where it crashed, and what it printed last."""
-    said.seek(0)
-    text = said.read().decode(errors="replace")
+def _last_output(output: IO[bytes]) -> str:
+    """Returns where the child crashed and what it printed last, as the end of a sentence."""
+    output.seek(0)
+    text = output.read().decode(errors="replace")
     stack, crash = _STACK.search(text), _CRASH.search(text)
     where = ""
     if stack is not None:
@@ -285,5 +295,5 @@ def _words(said: IO[bytes]) -> str:
         where = f" in {', called by '.join(named)}"
     if crash is not None:
         text = text[: crash.start()]
-    words = text.strip()[-_LAST_WORDS:]
+    words = text.strip()[-_QUOTED:]
     return f"{where}; its last words: {words}" if words else where or ", without a word"

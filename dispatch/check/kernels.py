@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``onedispatch kernel check FILE``: every kernel of a file, on cases made from its declaration or given."""
+"""``onedispatch kernel check FILE``: checks every kernel of a file, on given cases or on generated ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onedispatch.dispatch.base import arguments
 from onedispatch.dispatch.base.native import core
-from onedispatch.dispatch.check.child import Clock, Teller, Told, told_by_child
+from onedispatch.dispatch.check.child import CheckReport, Reporter, TimeLimit, run_in_child
 from onedispatch.dispatch.plugins import discovery, engine
 from onedispatch.operators.declarations.statuses import STATUSES, KernelTimeoutError
 from onedispatch.operators.plugin import catalog
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from onedispatch.operators.plugin.catalog import Offered
 
 LOADING = "the file, while it is loaded"
-GRACE = 10.0  # seconds of silence beyond what a call may take
+GRACE = 10.0  # seconds without a heartbeat, beyond the limit of a kernel call
 _ACCESS = next(row.code for row in STATUSES if row.name == "access")
 
 
@@ -37,7 +37,7 @@ def check_file(
     kernel: str = "",
     cases: Sequence[str] = (),
     device: str = "npu2",
-) -> Told:
+) -> CheckReport:
     """Checks the kernels of ``file`` (or ``kernel`` alone) in a child process, which loads it too.
 
     Raises:
@@ -48,28 +48,30 @@ def check_file(
         raise InputError("kernel check", str(file), "a kernel library (.so), or a Python file with kernels")
     target = find_device(device)
 
-    told = Told()
+    report = CheckReport()
 
-    def work(teller: Teller) -> None:
-        teller.case(LOADING, "")
+    def work(reporter: Reporter) -> None:
+        reporter.case(LOADING, "")
         try:
             plugins = _kernels_of(path, kernel)
         except OneDispatchError as error:
-            teller.failed(error)
+            reporter.failed(error)
             return
         with kernel_limit(options.seconds):
             for plugin in plugins:
-                if plugin.kernel.name not in told.kernels:
-                    check_kernel(teller, plugin, target, options, cases)
+                if plugin.kernel.name not in report.kernels:
+                    check_kernel(reporter, plugin, target, options, cases)
 
-    clock = Clock(options.limit)
-    told_by_child(work, options.seconds + GRACE, told, clock=clock)
-    while told.died and not told.late and told.last[0] != LOADING:  # what is left, in another child
-        told_by_child(work, options.seconds + GRACE, told, clock=clock)
-    told.kernels = {name: one for name, one in told.kernels.items() if name != LOADING or one.findings}
-    if told.failed is not None:
-        raise InputError(*told.failed) if not told.findings else KernelError(*told.failed)
-    return told
+    limit = TimeLimit(options.limit)
+    run_in_child(work, options.seconds + GRACE, report, limit=limit)
+    while (
+        report.died and not report.late and report.last[0] != LOADING
+    ):  # another child checks the remaining kernels
+        run_in_child(work, options.seconds + GRACE, report, limit=limit)
+    report.kernels = {name: one for name, one in report.kernels.items() if name != LOADING or one.findings}
+    if report.failed is not None:
+        raise InputError(*report.failed) if not report.findings else KernelError(*report.failed)
+    return report
 
 
 def _kernels_of(path: Path, wanted: str) -> list[Offered]:
@@ -87,65 +89,65 @@ def _kernels_of(path: Path, wanted: str) -> list[Offered]:
 
 
 def check_kernel(
-    teller: Teller, plugin: Any, device: Device, options: Options, texts: Sequence[str] = ()
+    reporter: Reporter, plugin: Any, device: Device, options: Options, texts: Sequence[str] = ()
 ) -> None:
-    """Tells the findings of one kernel, on all its cases."""
+    """Reports the findings about one kernel, on all its cases."""
     name = plugin.declared.name
-    teller.case(name, "")
+    reporter.case(name, "")
     try:
         given = [parsed(plugin.declared, text) for text in texts]
         made = not texts and getattr(getattr(plugin, "cls", None), "examples", None) is None
         cases = given or cases_of(plugin)
     except OneDispatchError as error:
-        teller.found(name, Finding("refused", str(error)))
+        reporter.found(name, Finding("refused", str(error)))
         return
     taken = False
     for case in cases:
-        taken = _check_case(teller, plugin, device, options, case, made) or taken
-        if teller.told("timeout"):  # every other case would take as long
+        taken = _check_case(reporter, plugin, device, options, case, made) or taken
+        if reporter.reported("timeout"):  # every other case would take as long
             return
     if not taken:
-        why = (
-            "none of the cases that its declaration allows is one that it takes: give it examples, or --case"
-        )
-        teller.found(name, Finding("refused", why))
+        why = "the kernel takes none of the cases generated from its declaration: give it examples, or --case"
+        reporter.found(name, Finding("refused", why))
 
 
 def _check_case(
-    teller: Teller, plugin: PluginKernel, device: Device, options: Options, case: Case, made: bool
+    reporter: Reporter, plugin: PluginKernel, device: Device, options: Options, case: Case, made: bool
 ) -> bool:
-    """Whether the kernel takes the case."""
+    """Checks one case; returns True if the kernel takes it."""
     name, text = plugin.declared.name, str(case)
     try:
         node = Node(plugin.declared, case.spec(plugin.declared), device)
         placement = plugin.place(node)
     except KernelTimeoutError as error:
-        teller.case(name, text)
-        teller.found(name, Finding("timeout", str(error), text))
+        reporter.case(name, text)
+        reporter.found(name, Finding("timeout", str(error), text))
         return True
     except KernelError as error:
         if error.status == _ACCESS:
-            teller.case(name, text)
+            reporter.case(name, text)
             kind = "race" if "a race" in error.where else "gap"
-            teller.found(name, Finding(kind, str(error), text))
+            reporter.found(name, Finding(kind, str(error), text))
             return True
-        teller.refused(name, text, str(error))
+        reporter.refused(name, text, str(error))
         if not made:
-            teller.found(name, Finding("refused", str(error), text))
+            reporter.found(name, Finding("refused", str(error), text))
         return not made
-    except OneDispatchError as error:  # what a method raised
-        teller.case(name, text)
-        teller.found(name, Finding("failed", str(error), text))
+    except OneDispatchError as error:  # raised by a method of the plug-in
+        reporter.case(name, text)
+        reporter.found(name, Finding("failed", str(error), text))
         return True
     if is_empty(placement):
         return False
-    teller.case(name, text)
-    check_call(teller, plugin, placement, case.arrays, options, text)
+    reporter.case(name, text)
+    check_call(reporter, plugin, placement, case.arrays, options, text)
     return True
 
 
-def check_call(teller: Teller, plugin: Any, placement: Any, arrays: Any, options: Options, text: str) -> None:
-    """Tells what one instance of a kernel does with ``arrays``."""
-    checker = Checker(plugin, placement, arrays, core.run_members, options, text, teller.beat)
+def check_call(
+    reporter: Reporter, plugin: Any, placement: Any, arrays: Any, options: Options, text: str
+) -> None:
+    """Reports the findings about one kernel call on ``arrays``."""
+    checker = Checker(plugin, placement, arrays, core.run_members, options, text, reporter.beat)
     for finding in checker.findings():
-        teller.found(plugin.declared.name, finding)
+        reporter.found(plugin.declared.name, finding)

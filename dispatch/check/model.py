@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes of a model that kernels from outside compute, checked on the inputs that they have in a run."""
+"""Checks the nodes of a model that custom kernels compute, on the inputs that they get in a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onedispatch.dispatch.check.child import Clock, Teller, Told, told_by_child
+from onedispatch.dispatch.check.child import CheckReport, Reporter, TimeLimit, run_in_child
 from onedispatch.dispatch.check.kernels import GRACE, check_call
 from onedispatch.dispatch.compiler.quantised import quantisation, sources
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value, type_name_of
@@ -29,16 +29,19 @@ if TYPE_CHECKING:
     from onedispatch.dispatch.artifact.model import CompiledModel
 
 Values = Callable[["CompiledModel", Mapping[str, Array]], list[Array]]
-"""Runs a model once: the values of its outputs, in their order"""
+"""Runs a model once and returns the values of its outputs, in order."""
 
 _CODES = {row.name: row.code for row in STATUSES if row.name in ("access", "crash", "timeout")}
 _ACCESS = _CODES["access"]
-RUN, COMPILATION = "the model, while it runs", "the model, while it is compiled"  # beside kernels' names
+RUN, COMPILATION = (
+    "the model, while it runs",
+    "the model, while it is compiled",
+)  # in place of a kernel's name
 
 
 @dataclass(frozen=True)
-class Call:
-    """A node, its mapping and the arrays that it is given, None where absent."""
+class KernelCall:
+    """A node, its mapping and its input arrays, None for an absent one."""
 
     node: Node
     mapping: NodeMapping
@@ -47,11 +50,10 @@ class Call:
 
 def check_run(
     model: CompiledModel, graph: Graph | None, feed: Mapping[str, Array], values: Values, options: Options
-) -> Told:
-    """What check mode says of every node of ``graph``, the source of ``model``, that a kernel from outside
-    computes, for these inputs.
+) -> CheckReport:
+    """Checks every node of ``graph``, the source of ``model``, that custom kernels compute, on these inputs.
 
-    Raises ``InputError`` where the source was not kept.
+    Raises ``InputError`` if the model does not have its source.
     """
     if graph is None:
         raise InputError("check", "a compiled model without its source", "an ONNX model, or its path")
@@ -59,41 +61,42 @@ def check_run(
     quantised = sources(graph)
     engine.carry()
 
-    def work(teller: Teller) -> None:
-        teller.case(RUN, "")
-        with teller.quiet():
+    def work(reporter: Reporter) -> None:
+        reporter.case(RUN, "")
+        with reporter.quiet():
             calls = custom_calls(model, graph, nodes, feed, values)
         with kernel_limit(options.seconds):
             for call in calls:
-                _check(teller, call, spec_of(call, graph, quantised), model, options)
+                _check(reporter, call, spec_of(call, graph, quantised), model, options)
 
     if not nodes:
-        return Told()
-    return _without(RUN, told_by_child(work, options.seconds + GRACE, clock=Clock(options.limit)))
+        return CheckReport()
+    return _without(RUN, run_in_child(work, options.seconds + GRACE, limit=TimeLimit(options.limit)))
 
 
 def check_compile(compile: Callable[[], object], limit: float) -> None:
-    """Compiles in a child first, since methods of kernels run then, and bodies whose work is counted.
+    """Compiles in a child first, because that runs methods of custom kernels, and bodies to count their work.
 
-    Raises ``KernelError`` where they end the child. What is refused says so when it is compiled for good.
+    Raises ``KernelError`` if they end the child. Other errors appear when the caller compiles.
     """
 
-    def work(teller: Teller) -> None:
-        teller.case(COMPILATION, "")
-        with teller.quiet(), suppress(Exception):
+    def work(reporter: Reporter) -> None:
+        reporter.case(COMPILATION, "")
+        with reporter.quiet(), suppress(Exception):
             compile()
 
-    raise_failed(told_by_child(work, limit, clock=Clock(limit)))
+    raise_failed(run_in_child(work, limit, limit=TimeLimit(limit)))
 
 
-def _without(label: str, told: Told) -> Told:
-    """The report without a phase that is no kernel's, where nothing was found in it."""
-    if label in told.kernels and not told.kernels[label].findings:
-        del told.kernels[label]
-    return told
+def _without(label: str, report: CheckReport) -> CheckReport:
+    """Drops the entry ``label``, which is not a kernel, from the report if it has no findings."""
+    if label in report.kernels and not report.kernels[label].findings:
+        del report.kernels[label]
+    return report
 
 
 def custom_nodes(graph: Graph) -> list[tuple[Node, NodeMapping]]:
+    """Returns the nodes that custom kernels compute, with their mappings."""
     return [(node, mapping) for node in graph.nodes if isinstance(mapping := plugin_of(node), NodeMapping)]
 
 
@@ -103,26 +106,26 @@ def custom_calls(
     found: Sequence[tuple[Node, NodeMapping]],
     feed: Mapping[str, Array],
     values: Values,
-) -> list[Call]:
-    """The nodes with what they are given: intermediate values come from one run that returns them too."""
+) -> list[KernelCall]:
+    """Returns the nodes with their input arrays; one run gives intermediate values as outputs."""
     known: dict[str, Array] = {**graph.constants, **feed}
     missing = list(dict.fromkeys(n for node, _ in found for n in node.inputs if n and n not in known))
     if missing:
         known |= dict(zip(missing, values(returning(model, graph, missing), feed), strict=True))
     return [
-        Call(node, mapping, [np.asarray(known[name]) if name else None for name in node.inputs])
+        KernelCall(node, mapping, [np.asarray(known[name]) if name else None for name in node.inputs])
         for node, mapping in found
     ]
 
 
 def returning(model: CompiledModel, graph: Graph, names: list[str]) -> CompiledModel:
-    """The model with other outputs: edges of its graph."""
+    """Returns the model with other values of its graph as outputs."""
     outputs = tuple(graph.value(name) for name in names)
     return replace(model, source=replace(graph, outputs=outputs), outputs=outputs, executables={})
 
 
-def spec_of(call: Call, graph: Graph, quantised: Mapping[str, Any]) -> NodeSpec:
-    """The node as its kernel sees it, with the shapes of this run."""
+def spec_of(call: KernelCall, graph: Graph, quantised: Mapping[str, Any]) -> NodeSpec:
+    """Returns the node as its kernel sees it, with the shapes of this run."""
     inputs = [
         None if array is None else _tensor(name, array, graph, quantised)
         for name, array in zip(call.node.inputs, call.arrays, strict=True)
@@ -144,20 +147,22 @@ def _tensor(name: str, array: Array, graph: Graph, quantised: Mapping[str, Any])
     return TensorSpec(name, array.dtype, array.shape, graph.constants.get(name), scale)
 
 
-def _check(teller: Teller, call: Call, spec: NodeSpec, model: CompiledModel, options: Options) -> None:
+def _check(
+    reporter: Reporter, call: KernelCall, spec: NodeSpec, model: CompiledModel, options: Options
+) -> None:
     kernel = call.mapping.kernel
     text = f"node {call.node.name}"
-    teller.case(kernel.declared.name, text)
+    reporter.case(kernel.declared.name, text)
     arrays = call.arrays
     try:
         node = call.mapping.node(spec, model.target)
         placement = kernel.place(node)
     except KernelTimeoutError as error:
-        teller.found(kernel.declared.name, Finding("timeout", str(error), text))
+        reporter.found(kernel.declared.name, Finding("timeout", str(error), text))
         return
     except KernelError as error:
         if model.cast_policy != "f32":
-            teller.found(kernel.declared.name, Finding("refused", str(error), text))
+            reporter.found(kernel.declared.name, Finding("refused", str(error), text))
             return
         spec, arrays = _as_f32(spec, arrays)
         node = call.mapping.node(spec, model.target)
@@ -165,11 +170,11 @@ def _check(teller: Teller, call: Call, spec: NodeSpec, model: CompiledModel, opt
     if is_empty(placement):
         return
     named = zip((one.name for one in kernel.declared.inputs), arrays, strict=False)
-    check_call(teller, kernel, placement, {n: a for n, a in named if a is not None}, options, text)
+    check_call(reporter, kernel, placement, {n: a for n, a in named if a is not None}, options, text)
 
 
 def _as_f32(spec: NodeSpec, arrays: list[Array | None]) -> tuple[NodeSpec, list[Array | None]]:
-    """The node behind the casts of ``cast_policy="f32"``: all its inputs of floating-point types."""
+    """Returns the node with its floating-point inputs in float32, as ``cast_policy="f32"`` casts them."""
     cast = [None if a is None or a.dtype.kind in "iub" else a.astype(np.float32) for a in arrays]
     chosen = [old if new is None else new for old, new in zip(arrays, cast, strict=True)]
     tensors = [
@@ -179,13 +184,15 @@ def _as_f32(spec: NodeSpec, arrays: list[Array | None]) -> tuple[NodeSpec, list[
     return replace(spec, inputs=tensors, outputs=[None] * len(spec.outputs)), chosen
 
 
-def raise_failed(told: Told) -> None:
-    """Raises an error that lists all findings, where one is more than a warning: ``KernelAccessError``, but
-    where all are crashes, or bodies that do not end."""
-    if not failed(told.findings):
+def raise_failed(report: CheckReport) -> None:
+    """Raises an error that lists all findings, unless all are warnings.
+
+    The error is a ``KernelAccessError``, or the class for crashes or timeouts if all errors are of that kind.
+    """
+    if not failed(report.findings):
         return
-    errors = [one for one in told.findings if one.level == "error"]
-    listed = "\n  ".join(map(str, told.findings))
+    errors = [one for one in report.findings if one.level == "error"]
+    listed = "\n  ".join(map(str, report.findings))
     (kind, *others) = {one.kind for one in errors}
     error = error_class(_ACCESS if others else _CODES.get(kind, _ACCESS))(
         f"check mode, {counted(len(errors), 'finding')}:\n  {listed}\n",
@@ -193,5 +200,5 @@ def raise_failed(told: Told) -> None:
         "kernels that touch what they declare, each element by one member",
         "onedispatch kernel check FILE checks a kernel by itself",
     )
-    error.findings = told.findings  # type: ignore[attr-defined]
+    error.findings = report.findings  # type: ignore[attr-defined]
     raise error

@@ -93,12 +93,12 @@ def bench(
 
 
 def _published(model: str | None, json: bool) -> None:
-    from onedispatch.dispatch.tools.published import beside, measurements
+    from onedispatch.dispatch.tools.published import compare_runs, measurements
 
     if model is not None:
         raise InputError("bench --published", f"the model {model!r}", "no model: it has its own")
     with out.working("modelling what was measured"):
-        rows = list(beside(measurements()))
+        rows = list(compare_runs(measurements()))
     if json:
         out.print_json([asdict(row) for row in rows])
         return

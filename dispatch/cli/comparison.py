@@ -18,7 +18,7 @@ from onedispatch.dispatch.frontend.graph import Array, Graph
 from onedispatch.transactions.base.errors import InputError
 
 if TYPE_CHECKING:
-    from onedispatch.dispatch.tools.compare import Comparison, Difference
+    from onedispatch.dispatch.tools.compare import Comparison, ValueComparison
 
 THRESHOLD = 0.05  # of the largest number of a value: what bfloat16 may cost a network's outputs
 
@@ -102,10 +102,10 @@ def show(found: Comparison) -> None:
     )
 
 
-def _cells(row: Difference) -> tuple[str, ...]:
+def _cells(row: ValueComparison) -> tuple[str, ...]:
     name = f"{row.node} +{len(row.nodes) - 1}" if row.nodes[1:] else row.node
     return name, row.op_type, row.value, *_errors(row)
 
 
-def _errors(row: Difference) -> tuple[str, str, str]:
+def _errors(row: ValueComparison) -> tuple[str, str, str]:
     return f"{row.error:.3g}", f"{row.relative:.3g}", "diverges" if row.diverges else ""

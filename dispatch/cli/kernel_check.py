@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onedispatch.dispatch.check.child import Checked, Told
+from onedispatch.dispatch.check.child import CheckReport, KernelResult
 from onedispatch.dispatch.check.kernels import check_file
 from onedispatch.dispatch.cli import output as out
 from onedispatch.dispatch.runtime.session import InferenceSession
@@ -56,13 +56,13 @@ def check(
     each = kernel_seconds_of(kernel_seconds)
     options = Options(order == "shuffle", seed, partitions, seconds=each, limit=limit)
     with out.working("checking"):
-        told = _told(file, kernel, case or [], model, inputs, options, device)
+        report = _told(file, kernel, case or [], model, inputs, options, device)
     if json:
-        out.print_json(as_dict(file, told))
+        out.print_json(as_dict(file, report))
     else:
-        for line in lines(told):
+        for line in lines(report):
             out.say(line)
-    if failed(told.findings):
+    if failed(report.findings):
         raise typer.Exit(1)
 
 
@@ -74,7 +74,7 @@ def _told(
     inputs: list[str] | None,
     options: Options,
     device: str,
-) -> Told:
+) -> CheckReport:
     if model is None:
         return check_file(file, options, kernel=kernel, cases=cases, device=device)
     limits = {"kernel_seconds": options.seconds, "check_seconds": options.limit}
@@ -82,7 +82,7 @@ def _told(
     return session.checked(out.parse_inputs(inputs), options)
 
 
-def as_dict(file: str, told: Told) -> dict[str, Any]:
+def as_dict(file: str, report: CheckReport) -> dict[str, Any]:
     """The report for scripts."""
     rows = [
         {
@@ -92,15 +92,15 @@ def as_dict(file: str, told: Told) -> dict[str, Any]:
             "more": checked.more,
             "findings": [one.as_dict() for one in checked.findings],
         }
-        for name, checked in told.kernels.items()
+        for name, checked in report.kernels.items()
     ]
-    return {"file": file, "clean": not failed(told.findings), "kernels": rows}
+    return {"file": file, "clean": not failed(report.findings), "kernels": rows}
 
 
-def lines(told: Told) -> list[str]:
+def lines(report: CheckReport) -> list[str]:
     """The report for people."""
     found = []
-    for name, checked in told.kernels.items():
+    for name, checked in report.kernels.items():
         found.append(f"{name}: {_verdict(checked)}")
         found += [f"  {finding}" for finding in checked.findings]
         found += [f"  and {checked.more} more like these"] if checked.more else []
@@ -108,7 +108,7 @@ def lines(told: Told) -> list[str]:
     return found or ["no kernels"]
 
 
-def _refused(checked: Checked) -> list[str]:
+def _refused(checked: KernelResult) -> list[str]:
     """Cases that the kernel, or its placement, refuses, each with the reason; the first of each reason."""
     first: dict[str, str] = {}
     for case, why in checked.refused.items():
@@ -118,9 +118,9 @@ def _refused(checked: Checked) -> list[str]:
     return [*shown, f"refuses {counted(left, 'more case')}"] if left > 0 else shown
 
 
-def _verdict(checked: Checked) -> str:
+def _verdict(checked: KernelResult) -> str:
     errors = sum(one.level == "error" for one in checked.findings)
     warnings = len(checked.findings) - errors
     cases = counted(len([case for case in checked.cases if case]), "case")
-    told = [counted(count, what) for count, what in ((errors, "error"), (warnings, "warning")) if count]
-    return f"{', '.join(told) or 'clean'} ({cases})"
+    report = [counted(count, what) for count, what in ((errors, "error"), (warnings, "warning")) if count]
+    return f"{', '.join(report) or 'clean'} ({cases})"

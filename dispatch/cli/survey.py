@@ -14,7 +14,7 @@ from rich.progress import track
 
 from onedispatch.dispatch.base.arguments import integer
 from onedispatch.dispatch.cli import output as out
-from onedispatch.dispatch.tools.survey import OTHER, PACKETS, TRANSACTION, Surveyed
+from onedispatch.dispatch.tools.survey import OTHER, PACKETS, TRANSACTION, FileSurvey
 from onedispatch.dispatch.tools.survey import survey as run_survey
 from onedispatch.transactions.base.host import MOST_THREADS
 from onedispatch.transactions.base.text import counted
@@ -46,8 +46,8 @@ def survey(
         raise typer.Exit(1)
 
 
-def _show(found: list[Surveyed], replays: bool) -> None:
-    families: dict[str, list[Surveyed]] = {}
+def _show(found: list[FileSurvey], replays: bool) -> None:
+    families: dict[str, list[FileSurvey]] = {}
     for file in found:
         if file.kind != OTHER:
             families.setdefault(file.family, []).append(file)
@@ -70,7 +70,7 @@ def _show(found: list[Surveyed], replays: bool) -> None:
     out.table("Transactions", columns, rows, right=range(1, len(columns)))
 
 
-def _summary(found: list[Surveyed], bad: list[Surveyed], replays: bool) -> str:
+def _summary(found: list[FileSurvey], bad: list[FileSurvey], replays: bool) -> str:
     kinds = Counter(file.kind for file in found)
     transactions = [file for file in found if file.kind == TRANSACTION]
     warnings = sum((Counter(file.warnings) for file in found), Counter[str]())

@@ -25,6 +25,7 @@ from onedispatch.dispatch.compiler.piece import Piece, own_opsets
 from onedispatch.dispatch.compiler.splice import Splice
 from onedispatch.dispatch.frontend.exporter import rewired
 from onedispatch.dispatch.frontend.graph import Folded, Graph, Node, prune
+from onedispatch.dispatch.rules.diagnostics import STAYS, an_output, did_not_fire, read_elsewhere
 from onedispatch.dispatch.rules.integers import (
     BOUNDS,
     GROUPS,
@@ -36,7 +37,6 @@ from onedispatch.dispatch.rules.integers import (
     ends,
 )
 from onedispatch.dispatch.rules.match import Index
-from onedispatch.dispatch.rules.words import STAYS, an_output, did_not_fire, read_elsewhere
 from onedispatch.operators.declarations.registry import MICROSOFT
 from onedispatch.transactions import Device
 

@@ -16,7 +16,7 @@ from onedispatch.dispatch.base.limits import SHAPE_ELEMENTS
 from onedispatch.dispatch.compiler.copies import device_copy
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.frontend.shape_operands import data_positions, shape_operands, shape_positions
-from onedispatch.dispatch.rules.words import an_output, did_not_fire, read_earlier, read_elsewhere
+from onedispatch.dispatch.rules.diagnostics import an_output, did_not_fire, read_earlier, read_elsewhere
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Alias, Lowering, Operator

@@ -17,8 +17,8 @@ from onedispatch.dispatch.compiler.mapping import refusals_of
 from onedispatch.dispatch.compiler.piece import Piece, own_opsets
 from onedispatch.dispatch.compiler.splice import Splice
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, prune
+from onedispatch.dispatch.rules.diagnostics import did_not_fire
 from onedispatch.dispatch.rules.match import Index
-from onedispatch.dispatch.rules.words import did_not_fire
 from onedispatch.operators.declarations.registry import MICROSOFT
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.text import counted

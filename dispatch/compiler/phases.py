@@ -33,7 +33,7 @@ from onedispatch.dispatch.compiler.phase_checks import (
 from onedispatch.dispatch.compiler.placement import placement_of
 from onedispatch.dispatch.compiler.used_kernels import used_kernels
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
-from onedispatch.dispatch.rules.words import did_not_fire
+from onedispatch.dispatch.rules.diagnostics import did_not_fire
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.emission.image import EMPTY, link
 from onedispatch.operators.interface.operator import Operator

@@ -10,7 +10,7 @@ from onedispatch.dispatch.compiler.executable import NodePlacement
 from onedispatch.dispatch.compiler.mapping import Unit
 from onedispatch.dispatch.compiler.partition import Region
 from onedispatch.dispatch.frontend.graph import Graph, Node
-from onedispatch.dispatch.rules.words import STAYS, took
+from onedispatch.dispatch.rules.diagnostics import STAYS, took
 from onedispatch.transactions.base.text import counted
 
 

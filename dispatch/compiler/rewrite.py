@@ -12,11 +12,11 @@ from functools import cache
 from onedispatch.dispatch.compiler.mapping import refusals_of
 from onedispatch.dispatch.compiler.splice import Splice
 from onedispatch.dispatch.frontend.graph import Graph, Node
+from onedispatch.dispatch.rules.diagnostics import did_not_fire
 from onedispatch.dispatch.rules.match import Index, Match, Miss, matches, nearest
-from onedispatch.dispatch.rules.pattern import Either, Op, Pattern, Rule
+from onedispatch.dispatch.rules.pattern import AnyOf, NodePattern, Pattern, Rule
 from onedispatch.dispatch.rules.replacement import failed, replacement
 from onedispatch.dispatch.rules.table import RULES
-from onedispatch.dispatch.rules.words import did_not_fire
 from onedispatch.operators.declarations import registry
 from onedispatch.transactions import Device
 
@@ -114,7 +114,7 @@ def _size(rule: Rule) -> int:
     """Nodes of the smallest form of a rule."""
 
     def count(pattern: object) -> int:
-        if isinstance(pattern, Op):
+        if isinstance(pattern, NodePattern):
             return 1 + sum(count(one) for one in pattern.operands)
         choices = getattr(pattern, "choices", ())
         return min((count(one) for one in choices), default=0)
@@ -130,9 +130,9 @@ def anchored(node: Node) -> bool:
 @cache
 def _operators(pattern: Pattern) -> frozenset[str]:
     """Operators that every fit of a pattern has."""
-    if isinstance(pattern, Op):
+    if isinstance(pattern, NodePattern):
         return frozenset({pattern.op_type}).union(*(_operators(one) for one in pattern.operands))
-    choices = pattern.choices if isinstance(pattern, Either) else ()
+    choices = pattern.choices if isinstance(pattern, AnyOf) else ()
     found = [_operators(one) for one in choices]
     return frozenset.intersection(*found) if found else frozenset()
 
@@ -140,7 +140,7 @@ def _operators(pattern: Pattern) -> frozenset[str]:
 def _all_operators(pattern: Pattern) -> frozenset[str]:
     """Operators that any fit of it may have."""
     inner = getattr(pattern, "operands", ()) or getattr(pattern, "choices", ())
-    own = {pattern.op_type} if isinstance(pattern, Op) else set()
+    own = {pattern.op_type} if isinstance(pattern, NodePattern) else set()
     return frozenset(own).union(*(_all_operators(one) for one in inner))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a node when its rules are asked, and how one refuses it."""
+"""The facts that a validity check reads of a node, and the error with which it refuses the node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Facts:
-    """A node, the operator set that it is of, and what is known of its inputs."""
+    """A node, the version of its operator set, and what is known of its inputs."""
 
     node: Node
     opset: int
@@ -27,14 +27,14 @@ class Facts:
     values: tuple[Array | None, ...]
     dtypes: tuple[np.dtype[Any] | None, ...]
     result_shape: Shape | None = None  # of the first output
-    places: tuple[int, ...] = ()  # of the inputs among those of the whole node, where they are a part of them
+    positions: tuple[int, ...] = ()  # of these inputs in the whole node, where they are only some of them
 
     @classmethod
     def of(cls, graph: Graph, node: Node) -> Facts:
         result = graph.value(node.outputs[0]) if node.outputs else Value("")
         known = [graph.value(name) if name else None for name in node.inputs]
-        steering = shape_operands(node)
-        decided = {name: array for name, array in graph.decided.items() if name in steering}
+        operands = shape_operands(node)
+        decided = {name: array for name, array in graph.decided.items() if name in operands}
         return cls(
             node,
             graph.opset_of(node),
@@ -45,9 +45,9 @@ class Facts:
         )
 
     def picked(self, *indices: int) -> Facts:
-        """Of the inputs ``indices`` alone, in this order, for a rule of an operator that has no others.
+        """Returns the facts of the inputs ``indices``, in this order, for the check of another operator.
 
-        The operator set is the newest of ONNX, whatever that of the node's own domain is.
+        The operator set is ONNX's newest, whatever version of its own domain the node is of.
         """
         names = tuple(self.node.inputs[index] if self.has(index) else "" for index in indices)
         return Facts(
@@ -79,8 +79,8 @@ class Facts:
         raise ModelError(f"node {self.node.name} ({self.node.op_type}), {what}", str(given), accepted)
 
     def input_name(self, index: int) -> str:
-        place = self.places[index] if self.places else index
-        return f"input {place} ({self.node.inputs[index]!r})"
+        position = self.positions[index] if self.positions else index
+        return f"input {position} ({self.node.inputs[index]!r})"
 
 
-Rule = Callable[[Facts], None]
+NodeCheck = Callable[[Facts], None]

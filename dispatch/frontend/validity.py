@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is this ONNX? Every node of a model is judged here, before anything maps, folds or runs it.
+"""Validates ONNX models: refuses invalid nodes before any pass folds, maps or runs them.
 
-Three stages, each as soon as it can be decided:
+Three stages, each as early as possible:
 
-- ``check_valid``: versions, and every node (those of subgraphs too) against its schema, at import;
+- ``check_valid``, at import: versions, and every node, those of subgraphs too, against its schema;
 - shape inference, strict and with types, wherever shapes become known (``exporter.infer_values``);
-- ``check_nodes``: what schemas and inference leave unsaid, from the tables in ``node_rules`` and, of
-  operators that ONNX has no schema for, in ``contrib_rules``.
+- ``check_nodes``: what schemas and inference leave out, from the tables in ``operator_checks`` and, for
+  operators without an ONNX schema, ``contrib_checks``.
 
-onnxruntime's answer to an invalid model is the arbiter; where ONNX allows what onnxruntime has no
-kernel for, the node is valid.
+A model is invalid if onnxruntime refuses it. A node that ONNX allows is valid even where onnxruntime has
+no kernel for it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import onnx
 from onnx import AttributeProto, ModelProto, NodeProto
 from onnx.defs import OpSchema
 
-from onedispatch.dispatch.frontend.contrib_rules import CONTRIB_RULES
+from onedispatch.dispatch.frontend.contrib_checks import CONTRIB_CHECKS
 from onedispatch.dispatch.frontend.facts import Facts
 from onedispatch.dispatch.frontend.graph import Graph, Node
-from onedispatch.dispatch.frontend.node_rules import RULES
+from onedispatch.dispatch.frontend.operator_checks import CHECKS
 from onedispatch.dispatch.frontend.schemas import onnx_operators, onnx_schema, schema_of
 from onedispatch.dispatch.frontend.walk import bodies_of
 from onedispatch.operators.declarations.registry import MICROSOFT, mapping_for
@@ -33,16 +33,16 @@ from onedispatch.transactions.base.text import counted, did_you_mean, span
 
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
-# onnx withdrew version 18, whose scale and bias are per group, when 21 came; onnxruntime computes it still.
-_RULES = {"": RULES, MICROSOFT: CONTRIB_RULES}
+_CHECKS = {"": CHECKS, MICROSOFT: CONTRIB_CHECKS}
+# onnx deprecated version 18, whose scale and bias are per group, with version 21; onnxruntime still has it.
 _STILL_COMPUTED = ("GroupNormalization",)
 
 
 def check_valid(proto: ModelProto) -> None:
-    """The model's versions, and every node against the schema of the operator set it is of.
+    """Checks the model's versions, and every node against the schema of its operator set.
 
     Raises:
-        ModelError: a version that nobody knows yet; a node that its schema does not allow.
+        ModelError: a version newer than onnx's; a node that its schema does not allow.
     """
     _check_versions(proto)
     context = onnx.checker.C.CheckerContext()
@@ -63,17 +63,17 @@ def check_valid(proto: ModelProto) -> None:
         schema = known if _from_plugin(node) else schema_of(*operator)
         if schema is None and not operator[1]:
             _refuse_unknown(where, *operator)
-        # Of its own operators in ONNX's domain onnxruntime is asked: some take any attribute.
+        # onnxruntime's own operators in ONNX's domain: some of them take any attribute.
         if schema is not None and (known is not None or operator[1]):
             _check_attributes(node, schema, where)
-        # Rules of com.microsoft know more of missing operands: what each of them is.
-        if schema is not None and (known is not None or node.op_type not in CONTRIB_RULES):
+        # The checks of com.microsoft name the operand that is missing, which a count does not.
+        if schema is not None and (known is not None or node.op_type not in CONTRIB_CHECKS):
             _check_counts(node, schema, where)
             _check_omitted(node, schema, where)
         if schema is not known:
-            continue  # onnxruntime's own, which onnx's checker refuses in ONNX's domain
+            continue  # an operator of onnxruntime, which onnx's checker refuses in ONNX's domain
         if any(a.type in _GRAPHS for a in node.attribute):
-            continue  # its subgraph reads outer values, which the checker of one node does not know
+            continue  # subgraphs may read outer values, which onnx's checker of single nodes refuses
         if schema is not None and schema.deprecated and node.op_type in _STILL_COMPUTED:
             continue
         try:
@@ -83,7 +83,7 @@ def check_valid(proto: ModelProto) -> None:
 
 
 def _refuse_unknown(where: str, op_type: str, domain: str, opset: int) -> None:
-    """Raises ``ModelError`` for an operator of ONNX's domain that neither onnx nor onnxruntime has then."""
+    """Raises ``ModelError`` for an operator that neither onnx nor onnxruntime has in this operator set."""
     versions = [v for v in range(1, onnx.defs.onnx_opset_version() + 1) if schema_of(op_type, domain, v)]
     if versions:
         accepted = f"operator sets {span(versions[0], versions[-1])}, which have it"
@@ -95,23 +95,23 @@ def _refuse_unknown(where: str, op_type: str, domain: str, opset: int) -> None:
 
 
 def check_nodes(graph: Graph, nodes: Iterable[Node]) -> None:
-    """Shapes, attributes and constant operands of ``nodes`` against ONNX's rules for them.
+    """Checks shapes, attributes and constant operands of ``nodes``.
 
-    A rule that needs a shape which is not known yet passes.
+    A check that needs a shape which is not known yet passes.
 
     Raises:
         ModelError: a node that no ONNX runtime could compute.
     """
     for node in nodes:
-        rules = _RULES.get(domain_of(node.domain), {}).get(node.op_type, ())
-        if rules:
+        checks = _CHECKS.get(domain_of(node.domain), {}).get(node.op_type, ())
+        if checks:
             facts = Facts.of(graph, node)
-            for rule in rules:
-                rule(facts)
+            for check in checks:
+                check(facts)
 
 
 def domain_of(name: str) -> str:
-    """ONNX's own domain has two names."""
+    """Returns the name of a domain, "" for both names of ONNX's own."""
     return "" if name == "ai.onnx" else name
 
 
@@ -120,7 +120,7 @@ def domain_of(name: str) -> str:
 
 @cache
 def _newest() -> dict[str, int]:
-    """Newest operator set of each domain that the onnx package has."""
+    """Returns the newest operator set of each domain that the installed onnx has."""
     newest: dict[str, int] = {}
     for domain, version in onnx.helper.OP_SET_ID_VERSION_MAP:
         newest[domain_of(domain)] = max(version, newest.get(domain_of(domain), 0))
@@ -151,14 +151,14 @@ def _check_versions(proto: ModelProto) -> None:
 
 
 def _from_plugin(node: NodeProto) -> bool:
-    """True if a plug-in maps the operator, whose operands and attributes are then its own to check."""
+    """True if a plug-in maps the operator; the plug-in then checks operands and attributes itself."""
     mapping = mapping_for(domain_of(node.domain), node.op_type)
     return mapping is not None and (mapping.plugin is not None or bool(mapping.origin))
 
 
 @cache
 def _attribute_types(schema: OpSchema) -> dict[str, tuple[int, str, bool]]:
-    """Attribute -> (number of its type, name of its type, required)."""
+    """Returns per attribute the number of its type, the name of its type, and whether it is required."""
     found = {}
     for name, attribute in schema.attributes.items():
         kind = str(attribute.type).rpartition(".")[2]
@@ -204,7 +204,7 @@ def _check_counts(node: NodeProto, schema: OpSchema, where: str) -> None:
 
 
 def _check_omitted(node: NodeProto, schema: OpSchema, where: str) -> None:
-    """Inputs of a series are all there: ONNX omits optional ones only, and onnxruntime crashes."""
+    """Refuses unnamed variadic inputs: only optional inputs may be omitted, and onnxruntime crashes."""
     first = len(schema.inputs) - 1
     if first < 0 or schema.inputs[first].option != OpSchema.FormalParameterOption.Variadic:
         return

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of If and Loop that onnx's reference evaluator runs, with classes of ours for what it lacks.
+"""Operator classes for bodies of If and Loop that onnx's reference evaluator runs.
 
-Those that hold nodes of kernels from outside are among them: onnxruntime takes no such bodies."""
+They fill gaps of the evaluator, and compute nodes of custom kernels, which onnxruntime has no way to run.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +15,15 @@ from onedispatch.dispatch.host.own_kernel import OwnKernel
 from onedispatch.operators.declarations import registry
 from onedispatch.transactions import Device
 
-# What has bodies that are run so; those of others are refused (compiler/early.py).
+# Operators whose bodies may have custom kernels; compiler/early.py refuses them in the bodies of others.
 RUN_HERE = ("If", "Loop")
 
 
 def body_operators(graph: Graph, node: Node, device: Device | None, seconds: float | None) -> list[Any]:
-    """For onnx's reference evaluator of a node with bodies: Loop, and classes for the operators in these that
-    kernels from outside compute on ``device``."""
+    """Returns the classes that onnx's reference evaluator needs for the bodies of ``node``.
+
+    These are Loop, and one for each operator in the bodies that a custom kernel computes on ``device``.
+    """
     if not node.has_subgraph:
         return []
     mapped = [
@@ -45,7 +48,7 @@ def _operator(graph: Graph, domain: str, op_type: str, device: Device, seconds: 
             self.own = read_node(self.onnx_node, graph.opsets, graph.ir_version)
 
         def run(self, *arrays: Any, **_: Any) -> tuple[Any, ...]:
-            # Shapes and constants of a body are its own: what the outer graph says of a name is not of it.
+            # A body has names of its own: shapes and constants of the outer graph do not apply.
             inside = Graph("body", (), (), (), {}, {}, graph.opsets, graph.ir_version)
             assert isinstance(self.own, Node)
             given = [*arrays, *[None] * (len(self.own.inputs) - len(arrays))]
@@ -59,8 +62,11 @@ def _operator(graph: Graph, domain: str, op_type: str, device: Device, seconds: 
 
 
 def _loop() -> Any:
-    """Loop as ONNX says it: the evaluator's own takes a condition that is absent for a false one, and joins
-    what every round gives along dimensions that are there already."""
+    """Returns a class for Loop as ONNX defines it.
+
+    The evaluator's own takes an absent condition for a false one, and concatenates scan outputs along an
+    existing dimension in place of stacking them.
+    """
     from onnx.reference.ops.op_loop import Loop as Base
 
     class Loop(Base):
@@ -68,18 +74,18 @@ def _loop() -> Any:
             names, rounds = self.body.input_names, 0  # type: ignore[attr-defined]
             more.pop("body", None)
             values, given = list(carried), cond is None or bool(cond)
-            told: list[list[Any]] = [[] for _ in range(self.K)]
+            scanned: list[list[Any]] = [[] for _ in range(self.K)]
             while given and (M is None or rounds < M.item()):
                 inputs = dict(
                     zip(names, [np.asarray(rounds, np.int64), np.asarray(given), *values], strict=True)
                 )
                 results = self._run_body({**(context or {}), **inputs}, **more)  # type: ignore[attr-defined]
                 given, values = bool(results[0]), list(results[1 : 1 + self.N])
-                for collected, one in zip(told, results[1 + self.N :], strict=True):
+                for collected, one in zip(scanned, results[1 + self.N :], strict=True):
                     collected.append(np.asarray(one))
                 rounds += 1
             if rounds == 0 and self.K:
                 raise RuntimeError("a Loop of no rounds has no shapes for what its rounds give")
-            return (*values, *(np.stack(collected) for collected in told))
+            return (*values, *(np.stack(collected) for collected in scanned))
 
     return Loop

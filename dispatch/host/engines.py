@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who computes on the host: onnxruntime, and onnx's reference evaluator where that has no kernel, or one that
-gives other values than ONNX says.
+"""The engines of the host: onnxruntime, and onnx's reference evaluator for the operators that onnxruntime
+lacks or computes differently from ONNX's definition.
 
-An engine is made for a model of a few nodes and takes values by name. Either says why it refuses.
+An engine is made for a model of a few nodes and takes values by name. It gives the reason if it refuses.
 """
 
 from __future__ import annotations
@@ -28,34 +28,36 @@ from onedispatch.transactions.base.handlers import reraise_from_handler
 RUNTIME = "onnxruntime"
 REFERENCE = "onnx's reference evaluator"
 
-# Operators that the reference evaluator computes rather than onnxruntime, and why. Of transforms it is the
-# faster one as well: 10,000 windows of 400 in half the time, 1000 frames of 400 in a tenth.
+# Operators that run on the reference evaluator in place of onnxruntime, with the reason. It also computes
+# Fourier transforms faster: 10,000 windows of 400 in half the time, 1000 frames of 400 in a tenth.
 PREFERRED = {
     "DFT": "onnxruntime's loses digits that ONNX's own tests ask for",
     "STFT": "onnxruntime's loses digits that ONNX's own tests ask for",
     "Dropout": "in training mode onnxruntime draws other numbers from a seed than ONNX's own tests",
 }
 
-_SHORT_SECONDS = 0.05  # a run that takes no longer keeps no interrupt waiting
-_SMALL_BYTES = 1 << 18  # regions that touch less are done before a second thread has woken up
+_SHORT_SECONDS = 0.05  # runs this short need not be interruptible
+_SMALL_BYTES = 1 << 18  # regions that touch fewer bytes end before a second thread wakes up
 
 
 class Engine(Protocol):
+    """Computes the outputs of a few nodes from the values of their inputs."""
+
     name: str
 
     def run(self, feed: Mapping[str, Any]) -> list[Any]: ...
 
 
 class EngineRefused(Exception):
-    """An engine that does not take a model, with the first line of what it said."""
+    """Raised by an engine that refuses a model, with the first line of its message."""
 
 
 class Pools:
-    """The threads of all onnxruntime sessions of this process.
+    """Counts the threads of all onnxruntime sessions of this process.
 
-    onnxruntime starts a pool per session, and a process-wide pool only before anybody has used it.
-    So pools are counted: a session gets what is left of ``most`` threads, and computes on the
-    caller's thread alone when nothing is.
+    onnxruntime starts a thread pool per session; a process-wide pool can only be set up before the first
+    session of the process. So a session gets what is left of ``most`` threads, and computes on the caller's
+    thread alone if none is left.
     """
 
     def __init__(self, most: int) -> None:
@@ -63,13 +65,14 @@ class Pools:
         self._lock = ForkLock()  # re-entrant: a finalizer may run while its own thread holds it
 
     def take(self, wanted: int) -> int:
-        """How many more threads than the caller's a session may have, at most ``wanted``."""
+        """Grants a session up to ``wanted`` threads beside the caller's; returns how many."""
         with self._lock.guard:
             granted = max(0, min(wanted, self._left))
             self._left -= granted
         return granted
 
     def give_back(self, count: int) -> None:
+        """Returns threads that ``take`` granted."""
         with self._lock.guard:
             self._left += count
 
@@ -79,12 +82,12 @@ POOLS = Pools(max(32, 4 * _CPUS))
 
 
 class Runtime:
-    """onnxruntime on a model, its bytes or its path; raises ``EngineRefused`` where it does not take it.
+    """onnxruntime on a model, given as bytes or path; raises ``EngineRefused`` if it refuses the model.
 
     Args:
         threads: the most host threads that a run may use, None for one per CPU.
-        touched: bytes that a run reads and writes, None if unknown: small work gets no pool.
-        optimise: graph optimisations, which cost time once.
+        touched: bytes that a run reads and writes, None if unknown; small runs get no thread pool.
+        optimise: whether onnxruntime optimises the graph, once.
     """
 
     name = RUNTIME
@@ -105,7 +108,7 @@ class Runtime:
         options.log_severity_level = 4
         options.inter_op_num_threads = 1
         options.intra_op_num_threads = 1 + more
-        options.enable_cpu_mem_arena = not small  # an arena of its own per session adds up
+        options.enable_cpu_mem_arena = not small  # sessions do not share their arenas
         if not optimise:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 
@@ -121,22 +124,22 @@ class Runtime:
         weakref.finalize(self, POOLS.give_back, more)
         self._outputs = list(outputs)
         self._new_options = onnxruntime.RunOptions
-        self._seconds = float("inf")  # that the run before took
+        self._seconds = float("inf")  # of the previous run
         if more:
             _WITH_THREADS.add(self)
 
     @property
     def types(self) -> dict[str, str]:
-        """Types of the outputs as onnxruntime infers them."""
+        """The types of the outputs, as onnxruntime infers them."""
         return {value.name: value.type for value in self._session.get_outputs()}
 
     @property
     def shapes(self) -> dict[str, list[int | str | None]]:
-        """Shapes of the outputs as onnxruntime infers them; [] where it does not, and of scalars."""
+        """The shapes of the outputs, as onnxruntime infers them; [] for scalars and unknown shapes."""
         return {value.name: list(value.shape) for value in self._session.get_outputs()}
 
     def run(self, feed: Mapping[str, Any]) -> list[Any]:
-        """Raises ``InputError`` with what onnxruntime said."""
+        """Returns the outputs. Raises ``InputError`` with onnxruntime's message."""
         try:
             return list(self._run(dict(feed)))
         except _runtime_errors() as error:
@@ -157,8 +160,8 @@ class Runtime:
         self._seconds = time.perf_counter() - start
         return values
 
-    def leave(self) -> None:
-        """In a forked child: nobody may destroy the session."""
+    def keep_alive(self) -> None:
+        """Leaks the session in a forked child, where destroying it would wait for threads that are gone."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._session))
 
 
@@ -170,9 +173,9 @@ _WITH_THREADS: weakref.WeakSet[Runtime] = weakref.WeakSet()
 
 
 def _in_child() -> None:
-    """onnxruntime waits for threads that a forked child does not have: in its sessions, and at exit."""
+    """Keeps onnxruntime, in sessions and at exit, from waiting for threads that a forked child lacks."""
     for engine in list(_WITH_THREADS):
-        engine.leave()
+        engine.keep_alive()
     if "onnxruntime" in sys.modules:
         from onedispatch.dispatch.base.native import core
 
@@ -184,7 +187,7 @@ os.register_at_fork(after_in_child=_in_child)
 
 @cache
 def _runtime_errors() -> tuple[type[Exception], ...]:
-    """What onnxruntime's binding raises: classes of its own without a common base, and builtins."""
+    """Returns the exceptions of onnxruntime's binding: its own, which have no common base, and builtins."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     own = [v for v in vars(state).values() if isinstance(v, type) and issubclass(v, Exception)]
@@ -192,7 +195,7 @@ def _runtime_errors() -> tuple[type[Exception], ...]:
 
 
 def _first_line(error: Exception) -> str:
-    """onnxruntime's message without its number, its source file and what follows the first line."""
+    """Returns the first line of onnxruntime's message, without error number and source file."""
     text = error_line(error).partition(": ")[2] or error_line(error)
     return text.split("[ONNXRuntimeError] :", 1)[-1].strip()
 
@@ -200,8 +203,8 @@ def _first_line(error: Exception) -> str:
 class Reference:
     """onnx's reference evaluator on a model of one node.
 
-    ``own`` are operators of its bodies that onnx has not. Raises ``ModelError`` where it has no
-    implementation, or its implementation fails.
+    ``own`` are classes for operators in its bodies that onnx lacks. Raises ``ModelError`` if the evaluator
+    has no implementation, or its implementation fails.
     """
 
     name = REFERENCE
@@ -217,7 +220,7 @@ class Reference:
             self._evaluator = ReferenceEvaluator(model, new_ops=list(own))
         except Exception as error:  # NotImplementedError, RuntimeContextError, TypeError ...
             reraise_from_handler(error)
-            raise nobody_runs(node, error_line(error)) from error
+            raise no_engine_error(node, error_line(error)) from error
 
     def run(self, feed: Mapping[str, Any]) -> list[Any]:
         try:
@@ -227,12 +230,12 @@ class Reference:
             raise
         except Exception as error:  # whatever a NumPy implementation raises on odd input
             reraise_from_handler(error)
-            raise nobody_runs(self._node, error_line(error)) from error
+            raise no_engine_error(self._node, error_line(error)) from error
         return [_declared(result, kind) for result, kind in zip(results, self._types, strict=True)]
 
 
 def _declared(result: Any, kind: int) -> Any:
-    """The result in ONNX's type ``kind``, 0 if that is not known: NumPy widens floats where ONNX does not."""
+    """Casts a float to the type that ONNX declares, 0 if unknown: NumPy widens floats where ONNX does not."""
     from onnx.helper import tensor_dtype_to_np_dtype
 
     if not kind or not np.issubdtype(getattr(result, "dtype", np.void), np.floating):
@@ -240,8 +243,8 @@ def _declared(result: Any, kind: int) -> Any:
     return np.asarray(result, tensor_dtype_to_np_dtype(kind))
 
 
-class Nobody:
-    """Stands for a node that no engine takes: says so when it should run."""
+class UnsupportedEngine:
+    """The engine of a node that no other engine supports: raises its error when it is run."""
 
     name = "nothing"
 
@@ -252,7 +255,8 @@ class Nobody:
         raise self._error
 
 
-def nobody_runs(node: Node, why: str) -> ModelError:
+def no_engine_error(node: Node, why: str) -> ModelError:
+    """Returns the error for a node that no engine supports."""
     return ModelError(
         f"node {node.name} ({node.op_type})",
         f"an operator that neither onnxruntime nor onnx's reference evaluator runs: {why}",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types and shapes of nodes of onnxruntime's own operators, as onnxruntime infers them.
+"""Infers types and shapes of nodes of onnxruntime's own operators by onnxruntime.
 
-A model of the node alone is opened, and not run. onnxruntime gives no shape and the shape of a scalar alike;
-the shape of the output of a Shape node behind each output tells them apart.
+A model of the node alone is opened, and not run. onnxruntime reports [] both for a scalar and for an unknown
+shape; a Shape node behind each output distinguishes them by the shape of its own output.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from onedispatch.dispatch.host.engines import EngineRefused, Runtime
 from onedispatch.transactions.base.errors import ModelError
 from onedispatch.transactions.base.text import did_you_mean
 
-_SMALL = 4096  # elements up to which a constant goes along
+_SMALL = 4096  # elements of the largest constant that is part of the model
 
 
 def inferred_by_runtime(
     graph: Graph, node: Node, given: Mapping[str, Value], constants: Mapping[str, Array]
 ) -> dict[str, Value]:
-    """What onnxruntime infers of the outputs of ``node``, whose inputs are ``given``, by name.
+    """Returns what onnxruntime infers about the outputs of ``node``, whose inputs are ``given``, by name.
 
-    Nothing where the type of an input is unknown, or where onnxruntime does not take the node. Raises
-    ``ModelError`` for an attribute that it does not know: its schemas do not say which of its operators take
-    any attribute.
+    Returns nothing if the type of an input is unknown, or onnxruntime refuses the node. Raises ``ModelError``
+    for an unknown attribute: the schemas do not say which operators of onnxruntime accept any attribute.
     """
     if node.has_subgraph or not all(value.type for value in given.values()):
         return {}
@@ -47,7 +46,7 @@ def inferred_by_runtime(
         if "Unrecognized attribute" in str(error):
             raise _unknown_attribute(graph, node) from error
         return {}
-    except ValueError:  # beyond what protobuf holds
+    except ValueError:  # larger than a protobuf message may be
         return {}
     types, shapes = engine.types, engine.shapes
     return {

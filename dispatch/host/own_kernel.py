@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels from outside on the host: their reference where there is one, else the body that cores run.
+"""Runs custom kernels on the host: their reference if they have one, else the body that the cores run.
 
-The body gets the same parameter block and runs through the same functions of ``onedispatch/kernel.h`` as on
-the simulated array, whether it is Python or compiled: all members in one call, every operand whole.
+The body, Python or compiled, gets the same parameter block and is called through ``onedispatch/kernel.h``
+as on the simulated array, with all members in one call and every operand whole.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ Array = np.ndarray[Any, Any]
 
 
 class OwnKernel:
-    """The kernel of a node as an engine of host regions.
+    """The custom kernel of a node as an engine of host regions.
 
-    ``constants`` are the values among the node's inputs that the model gives, ``seconds`` what the body
-    may take.
+    ``constants`` are the constants among the node's inputs; ``seconds`` limits a call of the body.
     """
 
     def __init__(
@@ -49,14 +48,14 @@ class OwnKernel:
         self._outputs, self._constants, self._seconds = list(outputs), constants, seconds
 
     def run(self, feed: Mapping[str, Any]) -> list[Any]:
-        """Raises ``KernelError`` where the kernel refuses these shapes, or its body fails."""
+        """Returns the outputs. Raises ``KernelError`` if the kernel refuses the shapes or its body fails."""
         arrays = [feed[name] if name else None for name in self._node.inputs]
         made = self.compute(arrays)
         known = dict(zip(self._node.outputs, made, strict=False))
         return [known[name] for name in self._outputs]
 
     def compute(self, arrays: Sequence[Array | None]) -> list[Array]:
-        """The node's outputs, in the order of the declaration."""
+        """Returns the node's outputs, in the order of the declaration."""
         with kernel_limit(self._seconds):
             return self._compute(arrays)
 
@@ -85,7 +84,7 @@ class OwnKernel:
         return call.results(kernel.kernel)
 
     def _spec(self, arrays: Sequence[Array | None]) -> NodeSpec:
-        """The node with the shapes of this run."""
+        """Returns the node with the shapes of this run."""
         node, graph = self._node, self._graph
         inputs = [
             None
@@ -107,7 +106,7 @@ class OwnKernel:
 def _checked(
     node: Any, made: Mapping[str, tuple[str, tuple[int, ...]]], results: Sequence[Any]
 ) -> list[Array]:
-    """What a reference gave. Raises ``KernelError`` where it is something else than ``infer`` says."""
+    """Returns the arrays of a reference. Raises ``KernelError`` if ``infer`` says other types or shapes."""
     if len(results) != len(made):
         raise node.refuse(
             "output_count", f"outputs of {REFERENCE}", len(results), f"{len(made)}, as infer says"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels print on the host: collected by whoever runs a host region."""
+"""Collects what custom kernels print in host regions."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ Row = tuple[str, int, list[tuple[tuple[int, ...], str]]]  # kernel, lines lost, 
 
 
 @dataclass
-class Heard:
-    """Rows of ``print_bytes`` each at most, with the nodes that they are of, in the order of the run."""
+class Printed:
+    """The rows printed in a run, each with its node; a row has at most ``print_bytes`` bytes."""
 
     print_bytes: int = 0
     rows: list[tuple[str, Row]] = field(default_factory=list)
 
 
-_HEARD: ContextVar[Heard | None] = ContextVar("heard", default=None)
+_PRINTED: ContextVar[Printed | None] = ContextVar("printed", default=None)
 
 
 @contextmanager
-def listening(print_bytes: int) -> Iterator[Heard]:
-    """Collects what kernels print on this thread."""
-    heard = Heard(print_bytes)
-    token = _HEARD.set(heard)
+def collecting(print_bytes: int) -> Iterator[Printed]:
+    """Collects what kernels print on this thread while the context is open."""
+    printed = Printed(print_bytes)
+    token = _PRINTED.set(printed)
     try:
-        yield heard
+        yield printed
     finally:
-        _HEARD.reset(token)
+        _PRINTED.reset(token)
 
 
 @contextmanager
 def printing(node: str) -> Iterator[tuple[list[Any], int]]:
-    """Where one call of a kernel prints: a list of rows, and the bytes of each."""
-    heard = _HEARD.get() or Heard()
+    """Yields where one kernel call prints: a list of rows, and the most bytes of each."""
+    printed = _PRINTED.get() or Printed()
     rows: list[Any] = []
     try:
-        yield rows, heard.print_bytes
+        yield rows, printed.print_bytes
     finally:
-        heard.rows += [(node, row) for row in rows]
+        printed.rows += [(node, row) for row in rows]

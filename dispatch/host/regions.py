@@ -27,31 +27,34 @@ from onedispatch.dispatch.host.engines import (
     RUNTIME,
     Engine,
     EngineRefused,
-    Nobody,
     Reference,
     Runtime,
+    UnsupportedEngine,
 )
 from onedispatch.dispatch.host.own_kernel import OwnKernel
 from onedispatch.operators.declarations.registry import plugin_of
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.errors import InputError, ModelError
 
-_INLINE_BYTES = 1 << 29  # constants beyond this are fed, since protobuf ends at 2 GB
+_INLINE_BYTES = 1 << 29  # larger constants are fed at run time: a protobuf has at most 2 GB
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """Nodes that one engine computes; names of its inputs and outputs."""
+    """Nodes that one engine computes, with the names of their inputs and outputs."""
 
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     engine: Engine
-    shapes: Mapping[str, tuple[int, ...]]  # of those outputs whose shape the executable was made for
+    shapes: Mapping[str, tuple[int, ...]]  # of the outputs whose shapes are known
 
     def compute(self, known: dict[str, Any]) -> None:
-        """Adds the outputs to ``known``. Raises ``InputError`` where the engine fails, and where it
-        gives another shape than ONNX says: onnxruntime does, reducing tensors of no elements."""
+        """Adds the outputs to ``known``.
+
+        Raises ``InputError`` if the engine fails, or gives a shape other than ONNX defines, as onnxruntime
+        does when it reduces empty tensors.
+        """
         arrays = self.engine.run({name: known[name] for name in self.inputs})
         for name, array in zip(self.outputs, arrays, strict=True):
             wanted = self.shapes.get(name)
@@ -63,9 +66,9 @@ class _Piece:
 
 
 class HostRegion:
-    """Some nodes of a graph as one callable; names of inputs and outputs as in the graph.
+    """Nodes of a graph as one callable; inputs and outputs have their names in the graph.
 
-    ``engines`` says per node who computes it and, where that is not onnxruntime, why.
+    ``engines`` gives the engine of each node and, if that is not onnxruntime, the reason.
     """
 
     def __init__(
@@ -87,21 +90,21 @@ class HostRegion:
         self._constants = {name: graph.constants[name] for name in reads if name in graph.constants}
         self._threads, self._optimise, self._device = threads, optimise, device
         self._seconds = kernel_seconds
-        self._types: dict[str, str] = {}  # of values whose type onnxruntime alone infers
-        # Node -> why it is not on onnxruntime, which has no kernels from outside to begin with.
+        self._types: dict[str, str] = {}  # of values whose type only onnxruntime infers
+        # Node -> why it does not run on onnxruntime; custom kernels never do.
         self._why = {node.name: why for node in nodes if (why := self._apart(node)) is not None}
-        self.moved: list[str] = []  # what runs have moved to another engine, for the session to tell
+        self.moved: list[str] = []  # notes for the session: nodes that runs moved to another engine
         self._pieces = self._cut()
         self._process = os.getpid()
 
     @property
     def where(self) -> str:
-        """The engines of the region, in words."""
+        """The names of the region's engines, as text."""
         return "on " + " and ".join(dict.fromkeys(piece.engine.name for piece in self._pieces))
 
     @property
     def engines(self) -> dict[str, str]:
-        """Node name -> ``on onnxruntime``, or another engine with the reason."""
+        """The engine of each node: ``on onnxruntime``, or another engine with the reason."""
         return {
             node.name: f"on {piece.engine.name}" + (f": {why}" if (why := self._why.get(node.name)) else "")
             for piece in self._pieces
@@ -111,10 +114,10 @@ class HostRegion:
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Computes the region's outputs from the values of its inputs.
 
-        Raises ``ModelError`` when no engine has an operator, ``InputError`` when onnxruntime
-        fails and the reference evaluator does not do better: the region stays as it is.
+        Raises ``ModelError`` if no engine has an operator, ``InputError`` if both onnxruntime and the
+        reference evaluator fail; the region then stays as it is.
         """
-        if self._process != os.getpid():  # a forked child has no threads of its parent's engines
+        if self._process != os.getpid():  # a forked child does not have the threads of its parent's engines
             self._pieces, self._process = self._cut(), os.getpid()
         known: dict[str, Any] = {name: values[name] for name in self.inputs}
         known.update(self._constants)
@@ -123,16 +126,16 @@ class HostRegion:
                 self._check(piece.nodes[0], known)
             try:
                 piece.compute(known)
-            except InputError as error:  # onnxruntime has kernels that refuse what ONNX allows
+            except InputError as error:  # kernels of onnxruntime may refuse what ONNX allows
                 self._rescue(piece, known, error)
                 return self.run(values)
         return {name: known[name] for name in self.outputs}
 
     def _apart(self, node: Node) -> str | None:
-        """Why the node is not even tried on onnxruntime, "" where that goes without saying; None: it is."""
+        """Returns why onnxruntime is not tried for the node, "" for custom kernels; None if it is."""
         if plugin_of(node) is not None:
             return None if self._device is None else ""
-        # Without a third input Dropout is not in training mode, and of the device.
+        # Without its third input Dropout is in inference mode, which onnxruntime computes.
         return (
             None
             if node.domain or (node.op_type == "Dropout" and len(node.inputs) < 3)
@@ -142,7 +145,7 @@ class HostRegion:
     # -- cutting ---------------------------------------------------------------------------
 
     def _cut(self) -> list[_Piece]:
-        """Pieces in the order in which they run: few of onnxruntime, single nodes of others."""
+        """Returns the pieces in execution order: few for onnxruntime, single nodes for other engines."""
         if self._why:
             return self._regrouped()
         pieces = list(self._cover(self._nodes))
@@ -151,7 +154,7 @@ class HostRegion:
         return min(pieces, self._regrouped(), key=len)
 
     def _regrouped(self) -> list[_Piece]:
-        """The region again, with all that may run between two odd nodes as one piece."""
+        """Returns the pieces with nodes of onnxruntime merged as far as nodes of other engines allow."""
         odd = [node.name in self._why for node in self._nodes]
         plans = [levels(self._nodes, odd, first) for first in (False, True)]
         plan = min(plans, key=lambda plan: len(set(plan)))
@@ -165,7 +168,7 @@ class HostRegion:
         return pieces
 
     def _cover(self, nodes: Sequence[Node]) -> Iterator[_Piece]:
-        """The nodes as one piece of onnxruntime, or their halves likewise."""
+        """Yields the nodes as one piece for onnxruntime; if it refuses them, tries each half."""
         if not nodes:
             return
         try:
@@ -181,7 +184,7 @@ class HostRegion:
         yield from self._cover(nodes[half:])
 
     def _edges(self, nodes: Sequence[Node]) -> tuple[list[str], tuple[str, ...]]:
-        """What the nodes need from outside, and what somebody outside needs of theirs."""
+        """Returns the values that ``nodes`` read from outside, and those that are read outside of them."""
         inside = {node.name for node in nodes}
         made = {name for node in nodes for name in node.writes}
         reads = dict.fromkeys(n for node in nodes for n in node.reads if n not in made)
@@ -200,19 +203,22 @@ class HostRegion:
     # -- engines ---------------------------------------------------------------------------
 
     def _runtime(self, nodes: Sequence[Node]) -> _Piece:
-        """Raises ``EngineRefused``. Shapes are told at first; without them types are inferred alike."""
+        """Returns the nodes as a piece for onnxruntime; without known shapes if it refuses these.
+
+        Raises ``EngineRefused``.
+        """
         reads, outputs = self._edges(nodes)
         values = [self._value(n) for n in reads]
         results = [self._value(n) for n in outputs]
         inline = _inlined({n: self._constants[n] for n in reads if n in self._constants})
         fed = [v for v in values if v.name not in inline]
-        _insist_on_native(fed, results)
+        _require_native(fed, results)
         touched = self._touched(nodes)
         try:
             engine = self._started(nodes, fed, results, inline, touched)
         except EngineRefused:
-            # In a branch that is not taken, this run's shapes may contradict what its nodes need;
-            # onnxruntime then refuses the model, which it takes with the shapes left open.
+            # In a branch that is not taken, this run's shapes may contradict what the nodes need;
+            # onnxruntime then refuses the model with shapes and accepts it without.
             fed, results = [_open(v) for v in fed], [_open(v) for v in results]
             engine = self._started(nodes, fed, results, inline, touched)
         self._types.update(engine.types)
@@ -231,7 +237,7 @@ class HostRegion:
         return Runtime(model, [v.name for v in results], self._threads, touched, self._optimise)
 
     def _touched(self, nodes: Sequence[Node]) -> int | None:
-        """Bytes of every value that the nodes read or write, None where one is unknown."""
+        """Returns the bytes of all values that the nodes read or write, None if a size is unknown."""
         total = 0
         for name in {n for node in nodes for n in (*node.reads, *node.writes)}:
             value = self._graph.value(name)
@@ -241,7 +247,7 @@ class HostRegion:
         return None if any(node.has_subgraph for node in nodes) else total
 
     def _single(self, node: Node) -> _Piece:
-        """The node on its own kernel or the reference evaluator; on nothing if that has no such operator."""
+        """Returns the node on its custom kernel, the reference evaluator, or an ``UnsupportedEngine``."""
         _, outputs = self._edges([node])
         if self._device is not None and plugin_of(node) is not None:
             own = OwnKernel(self._graph, node, outputs, self._constants, self._device, self._seconds)
@@ -249,22 +255,22 @@ class HostRegion:
         values = [self._value(n) for n in node.reads]
         model = sub_model(self._graph, [node], values, [self._value(n) for n in outputs], {})
         try:
-            # The evaluator has an answer for much that is no ONNX.
+            # The evaluator computes results for many invalid nodes too.
             check_nodes(self._graph, [node])
             inferred_graph(model, self._graph, [node])
             inside = body_operators(self._graph, node, self._device, self._seconds)
             engine: Engine = Reference(model, node, outputs, inside)
         except ModelError as error:
-            engine = Nobody(error)
+            engine = UnsupportedEngine(error)
         return _Piece((node,), node.reads, outputs, engine, self._shapes(outputs))
 
     # -- failing runs ----------------------------------------------------------------------
 
     def _rescue(self, piece: _Piece, known: Mapping[str, Any], error: InputError) -> None:
-        """Moves to the reference evaluator what onnxruntime fails on and that computes.
+        """Moves nodes on which onnxruntime fails to the reference evaluator, if that computes them.
 
-        Raises ``error`` where the reference evaluator fails too: then the input is bad, and the
-        region serves the next one as before.
+        Raises ``error`` if the reference evaluator fails too: the input is invalid then, and the region stays
+        as it is.
         """
         culprits = self._culprits(piece, dict(known), error)
         self._why.update(dict.fromkeys(culprits, f"onnxruntime failed on it in a run: {error.given}"))
@@ -275,7 +281,7 @@ class HostRegion:
         )
 
     def _culprits(self, piece: _Piece, known: dict[str, Any], error: InputError) -> list[str]:
-        """Nodes that the reference evaluator computes and onnxruntime does not, on these very values."""
+        """Returns the nodes that only the reference evaluator computes, on these values."""
         found = []
         for node in piece.nodes:
             fails = False
@@ -285,7 +291,7 @@ class HostRegion:
             except InputError:
                 fails = True
             except EngineRefused:
-                pass  # it computes in company only, where its values need not leave onnxruntime
+                pass  # the values of this node cannot leave onnxruntime: it computes only with others
             try:
                 self._check(node, known)
                 self._single(node).compute(known)
@@ -293,12 +299,12 @@ class HostRegion:
                 raise error from error.__cause__
             if fails:
                 found.append(node.name)
-        if not found:  # alone every node computes: onnxruntime's fusion is at fault, or chance
+        if not found:  # every node computes alone: a fusion of onnxruntime failed, or a transient error
             raise error
         return found
 
     def _check(self, node: Node, known: Mapping[str, Any]) -> None:
-        """What a run knows of a node's inputs, against ONNX's rules; the evaluator has none."""
+        """Checks a node's inputs as known in this run; the evaluator does not check them."""
         arrays = {
             name: known[name] for name in node.reads if isinstance(known.get(name), np.ndarray | np.generic)
         }
@@ -307,14 +313,14 @@ class HostRegion:
         check_nodes(replace(self._graph, values=values, constants=constants), [node])
 
 
-def _insist_on_native(values: Collection[Value], results: Collection[Value]) -> None:
+def _require_native(values: Collection[Value], results: Collection[Value]) -> None:
     """Raises ``EngineRefused`` for values that cannot enter or leave onnxruntime."""
     for value in values:
         if not value.type:
             raise EngineRefused(f"the type of {value.name} is known only at run time")
     for value in (*values, *results):
         dtype = value.dtype
-        # Sequences and the like have no dtype and pass; those of ml_dtypes are none of NumPy's own.
+        # Sequences and the like have no dtype and pass; types of ml_dtypes are not built into NumPy.
         if dtype is not None and dtype.isbuiltin != 1:
             raise EngineRefused(f"its Python binding takes no {dtype} arrays, which {value.name} is")
 

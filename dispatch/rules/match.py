@@ -94,21 +94,21 @@ def matches(index: Index, rule: p.Rule, root: Node) -> Iterator[Match]:
 def _fit(state: _State, pattern: p.Pattern, name: str) -> Iterator[_State]:
     """Every way in which ``pattern`` fits the value ``name``."""
     match pattern:
-        case p.Either(choices):
+        case p.AnyOf(choices):
             for choice in choices:
                 yield from _fit(state, choice, name)
-        case p.Number(number):
+        case p.NumberPattern(number):
             if is_number(state.index.graph, name, number):
                 yield state
-        case p.Value(own, constant):
+        case p.ValuePattern(own, constant):
             fits = not constant or _single(state.index.graph, name) is not None
             if fits and state.values.get(own, name) == name:
                 yield _State(state.index, {**state.values, own: name}, state.nodes)
-        case p.Op():
+        case p.NodePattern():
             yield from _fit_op(state, pattern, name)
 
 
-def _fit_op(state: _State, pattern: p.Op, name: str) -> Iterator[_State]:
+def _fit_op(state: _State, pattern: p.NodePattern, name: str) -> Iterator[_State]:
     node = state.index.makers.get(name)
     if node is None or refuses_op(state.index.graph, pattern, node, name):
         return
@@ -127,13 +127,13 @@ def _each(states: Iterator[_State], pattern: p.Pattern, name: str) -> Iterator[_
         yield from _fit(state, pattern, name)
 
 
-def orders(pattern: p.Op) -> list[tuple[p.Pattern, ...]]:
+def orders(pattern: p.NodePattern) -> list[tuple[p.Pattern, ...]]:
     if pattern.op_type not in _COMMUTE:
         return [pattern.operands]
     return list(dict.fromkeys(permutations(pattern.operands)))
 
 
-def refuses_op(graph: Graph, pattern: p.Op, node: Node, made: str) -> str:
+def refuses_op(graph: Graph, pattern: p.NodePattern, node: Node, made: str) -> str:
     """Why a node that makes ``made`` is not the one of the pattern, its operands aside; "" where it is."""
     if node.domain or node.op_type != pattern.op_type:
         return f"{node.name} is {node.op_type}, not {pattern.op_type}"
@@ -211,15 +211,15 @@ def nearest(index: Index, rule: p.Rule, root: Node) -> Miss:
 
 def _miss(index: Index, pattern: p.Pattern, name: str) -> Miss:
     match pattern:
-        case p.Either(choices):
+        case p.AnyOf(choices):
             return max((_miss(index, one, name) for one in choices), key=lambda m: (m.score, not m.reason))
-        case p.Number(number):
+        case p.NumberPattern(number):
             if is_number(index.graph, name, number):
                 return Miss((), "")
             constant = _single(index.graph, name)
             given = f"{float(constant.reshape(-1)[0]):g}" if constant is not None else "no constant number"
             return Miss((), f"{name} is {given}, not {number:g}")
-        case p.Value(_, constant):
+        case p.ValuePattern(_, constant):
             fits = not constant or _single(index.graph, name) is not None
             return Miss((), "" if fits else f"{name} is not a constant of one element")
     node = index.makers.get(name)

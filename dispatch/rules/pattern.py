@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules as data: what a few nodes look like, under which conditions they are one standard ONNX node.
+"""Rewrite rules as data: a pattern of nodes, conditions, and the standard ONNX node that replaces a match.
 
-A pattern is text in the form of an expression, whose root is the value that is replaced::
+A pattern is text with the syntax of a Python expression; its root is the value that is replaced::
 
     Mul(Mul(x, Add(Erf(Div(x, 1.41421356)), 1)), 0.5)
 
-- A call is a node, with its operands by position; a keyword is an attribute that must be so, or left at
-  a default that is so. Operands of Add, Mul, Max and Min stand in any order.
-- A name is a value, the same one wherever it stands again; ``const(c)`` one element that is constant.
-- A number is a constant of one element of that value, to the precision of its type.
-- ``Split(x)[1]`` is one of several values that a node makes, counted from 0.
-- ``(d := Sub(x, y))`` names the value of a node; ``P | Q`` is either; a name of ``parts`` its pattern.
+- A call is a node with its operands by position; a keyword is an attribute that must have this value,
+  given or by default. Operands of Add, Mul, Max and Min match in any order.
+- A name in lower case is a value, the same one wherever the name is repeated; ``const(c)`` is a constant of
+  one element. Every form has the value ``x``.
+- A number is a constant of one element with that value, to the precision of its type.
+- ``Split(x)[1]`` is one of several outputs of a node, counted from 0.
+- ``(d := Sub(x, y))`` names the value of a node; ``P | Q`` is either of two patterns; a name in upper case is
+  an entry of ``parts``.
+
+``validation.py`` checks rules when they are loaded.
 """
 
 from __future__ import annotations
@@ -25,23 +29,25 @@ from onedispatch.transactions.base.errors import InternalError
 
 
 @dataclass(frozen=True)
-class Value:
-    """Any value, by name; ``constant``: one element that is known."""
+class ValuePattern:
+    """Any value, by name; ``constant``: a constant of one element."""
 
     name: str
     constant: bool = False
 
 
 @dataclass(frozen=True)
-class Number:
+class NumberPattern:
+    """A constant of one element with this value."""
+
     value: float
 
 
 @dataclass(frozen=True)
-class Op:
-    """A node; ``name`` is that of the value that it makes, "" where the rule names none.
+class NodePattern:
+    """A node; ``name`` is the name of its value, "" if the rule gives none.
 
-    ``output`` says which of several values it is (from 0); -1 is the only one.
+    ``output`` is the index of the output; -1 is the only output.
     """
 
     op_type: str
@@ -52,16 +58,18 @@ class Op:
 
 
 @dataclass(frozen=True)
-class Either:
+class AnyOf:
+    """Any one of several patterns."""
+
     choices: tuple[Pattern, ...]
 
 
-Pattern = Value | Number | Op | Either
+Pattern = ValuePattern | NumberPattern | NodePattern | AnyOf
 
 
 @dataclass(frozen=True)
 class Condition:
-    """What must hold of a match beside its form: ``holds`` of a ``Match``; ``name`` says what is wanted."""
+    """A predicate on a ``Match`` beside its form; ``name`` says in words what it requires."""
 
     name: str
     holds: Callable[[Any], bool]
@@ -69,11 +77,11 @@ class Condition:
 
 @dataclass(frozen=True)
 class Rule:
-    """``forms`` become ``to``: a call of a standard operator of operator set ``opset``.
+    """Replaces matches of ``forms`` by ``to``, a call of standard operators of operator set ``opset``.
 
-    ``anchor`` is the operator that tells the rule from others: where a node of it stays, the condition
-    that failed is told. Names in ``to`` are values of the match, or what ``derive`` makes of it: arrays
-    (constants) as operands, anything as attributes.
+    ``anchor`` is the operator that distinguishes the rule: every form has it, and a node of it that stays
+    gets a remark with the condition that failed. Names in ``to`` are values of the match, or entries of
+    ``derive``, which computes arrays (constants) as operands and anything as attributes.
     """
 
     name: str
@@ -84,80 +92,109 @@ class Rule:
     parts: Mapping[str, str] = field(default_factory=dict)
     where: tuple[Condition, ...] = ()
     derive: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
-    like: str = ""  # a value of the match: what is written has the attributes of its node
+    like: str = ""  # a value of the match, whose node's attributes the new node takes over
 
     @cached_property
-    def patterns(self) -> tuple[Op, ...]:
-        """One for each form. Raises ``InternalError`` for text that is no pattern."""
+    def patterns(self) -> tuple[NodePattern, ...]:
+        """The alternatives of each form. Raises ``InternalError``, which names the rule, for bad syntax."""
         known: dict[str, Pattern] = {}
-        for name, text in self.parts.items():  # each of those before it
-            known[name] = _Reader(self.name, known).read(text)
-        found = [_Reader(self.name, known).read(form) for form in self.forms]
-        return tuple(one for form in found for one in _choices(form) if isinstance(one, Op))
+        for name, text in self.parts.items():  # a part may use those before it
+            known[name] = _Parser(self.name, known).read(text)
+        found = []
+        for form in self.forms:
+            for one in _choices(_Parser(self.name, known).read(form)):
+                if not isinstance(one, NodePattern):
+                    raise rule_error(self.name, f"the form {form!r}", "a form whose root is an operator")
+                found.append(one)
+        return tuple(found)
 
     @cached_property
-    def target(self) -> Call:
-        """What is written. Raises ``InternalError`` for text that is no call."""
-        return _call(self.name, ast.parse(self.to, mode="eval").body)
+    def target(self) -> NodeTemplate:
+        """The node to write. Raises ``InternalError``, which names the rule, for bad syntax."""
+        return _template(self.name, self.to, _parsed(self.name, self.to))
 
 
 @dataclass(frozen=True)
-class Call:
-    """A node that a rule writes: operands are names or calls, attributes names of ``derive`` or literals."""
+class NodeTemplate:
+    """A node that a rule writes; its operands are names or templates, its attributes names or literals."""
 
     op_type: str
-    operands: tuple[str | Call, ...]
+    operands: tuple[str | NodeTemplate, ...]
     attributes: Mapping[str, ast.expr] = field(hash=False)
 
+    @property
+    def attribute_names(self) -> list[str]:
+        """The names in ``derive`` that give values of attributes."""
+        return [one.id for one in self.attributes.values() if isinstance(one, ast.Name)]
 
-def _call(rule: str, node: ast.expr) -> Call:
+
+def _template(rule: str, text: str, node: ast.expr) -> NodeTemplate:
     match node:
         case ast.Call(func=ast.Name(id=op_type), args=args, keywords=keywords):
-            operands = tuple(one.id if isinstance(one, ast.Name) else _call(rule, one) for one in args)
-            return Call(op_type, operands, {str(k.arg): k.value for k in keywords})
-    raise _wrong(rule, ast.unparse(node))
+            operands = tuple(
+                one.id if isinstance(one, ast.Name) else _template(rule, text, one) for one in args
+            )
+            return NodeTemplate(op_type, operands, {str(k.arg): k.value for k in keywords})
+    raise rule_error(rule, f"{ast.unparse(node)!r} in {text!r}", "calls of operators on names and calls")
 
 
-def _wrong(rule: str, text: str) -> InternalError:
-    return InternalError(f"rule {rule}", text, "a pattern: calls, names, numbers, |, :=")
+def rule_error(rule: str, given: str, accepted: str) -> InternalError:
+    """Returns the error for a mistake in a rule."""
+    return InternalError(f"rule {rule}", given, accepted, f"correct the rule {rule} in dispatch/rules")
+
+
+def _parsed(rule: str, text: str) -> ast.expr:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        given = f"{text.strip()!r}: {error.msg} (character {error.offset})"
+        raise rule_error(rule, given, "the syntax of a pattern: calls, names, numbers, |, :=") from error
 
 
 @dataclass(frozen=True)
-class _Reader:
-    """Text to patterns; ``parts`` are patterns that names stand for."""
+class _Parser:
+    """Parses text to patterns; ``parts`` are the patterns of names in upper case."""
 
     rule: str
     parts: Mapping[str, Pattern]
 
     def read(self, text: str) -> Pattern:
-        return self._of(ast.parse(text.strip(), mode="eval").body)
+        """Raises ``InternalError``, which names the rule, for bad syntax."""
+        tree = _parsed(self.rule, text)
+        try:
+            return self._of(tree)
+        except (TypeError, ValueError) as error:  # a value that is not a literal, a name for a number
+            raise self._error(text.strip()) from error
 
     def _of(self, node: ast.expr) -> Pattern:
         match node:
             case ast.Name(id=name):
-                return self.parts.get(name, Value(name))
+                return self.parts.get(name, ValuePattern(name))
             case ast.Call(func=ast.Name(id="const"), args=[ast.Name(id=name)]):
-                return Value(name, constant=True)
+                return ValuePattern(name, constant=True)
             case ast.Call(func=ast.Name(id=op), args=args, keywords=keywords):
                 said = {str(k.arg): ast.literal_eval(k.value) for k in keywords}
-                return Op(op, tuple(self._of(one) for one in args), said)
+                return NodePattern(op, tuple(self._of(one) for one in args), said)
             case ast.NamedExpr(target=ast.Name(id=name), value=value):
                 inner = self._of(value)
-                if isinstance(inner, Op):
+                if isinstance(inner, NodePattern):
                     return replace(inner, name=name)
-                if isinstance(inner, Either):
-                    return Either(tuple(replace(one, name=name) for one in inner.choices))  # type: ignore[arg-type]
+                if isinstance(inner, AnyOf):
+                    return AnyOf(tuple(replace(one, name=name) for one in inner.choices))  # type: ignore[arg-type]
             case ast.Subscript(value=value, slice=ast.Constant(value=int(output))):
                 inner = self._of(value)
-                if isinstance(inner, Op):
+                if isinstance(inner, NodePattern):
                     return replace(inner, output=output)
             case ast.BinOp(op=ast.BitOr(), left=left, right=right):
                 one, other = self._of(left), self._of(right)
-                return Either((*_choices(one), *_choices(other)))
+                return AnyOf((*_choices(one), *_choices(other)))
             case ast.Constant() | ast.UnaryOp():
-                return Number(float(ast.literal_eval(node)))
-        raise _wrong(self.rule, ast.unparse(node))
+                return NumberPattern(float(ast.literal_eval(node)))
+        raise self._error(ast.unparse(node))
+
+    def _error(self, text: str) -> InternalError:
+        return rule_error(self.rule, repr(text), "a pattern: calls, names, numbers, |, :=")
 
 
 def _choices(pattern: Pattern) -> tuple[Pattern, ...]:
-    return pattern.choices if isinstance(pattern, Either) else (pattern,)
+    return pattern.choices if isinstance(pattern, AnyOf) else (pattern,)

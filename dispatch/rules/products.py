@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows a convolution and belongs to it: a bias, a batch normalisation.
+"""Rules that fold a bias or a batch normalisation into the convolution before it.
 
-Where one operator becomes another of the same family there is no node to write: bias behind a product,
-batch normalisation behind a convolution and functions behind either are merged when operators are absorbed
-(``compiler.mapping.absorb``). A transposed convolution may become several operators: its weights are scaled
-here, before that.
+Other epilogues have no ONNX node to write: a bias behind a product, a batch normalisation behind a
+convolution and functions behind either are fused when operators are mapped (``compiler.mapping.absorb``).
+A transposed convolution may become several operators, so its weights are scaled here, before mapping.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy as np
 from onedispatch.dispatch.frontend.graph import Array
 from onedispatch.dispatch.rules.match import Match, attribute
 from onedispatch.dispatch.rules.pattern import Condition, Rule
+from onedispatch.dispatch.rules.validation import validated
 from onedispatch.operators.families.norm import scale_and_shift
 
 # -- bias ------------------------------------------------------------------------------------------------
@@ -26,7 +26,7 @@ def _constant(match: Match) -> bool:
 
 
 def _by_channel(match: Match) -> bool:
-    """Channels are the second dimension of what the convolution makes; all others of the bias are 1."""
+    """True if the bias has one value per channel, the second dimension, and size 1 along all others."""
     bias, made = match.constant("bias"), match.shape("made")
     if bias is None or len(made) < 3 or bias.ndim > len(made):
         return False
@@ -80,19 +80,19 @@ def _each_channel(match: Match) -> bool:
 
 
 def _affine(match: Match) -> tuple[Array, Array]:
-    """What the normalisation multiplies each channel by, and what it adds then: float64 [M]."""
+    """Returns factor and addend of the normalisation for each channel, in float64 [M]."""
     epsilon = float(attribute(match.graph, match.maker("normed"), "epsilon"))
     return scale_and_shift([match.constant(name) for name in _PARAMETERS], epsilon)
 
 
 def _by_output(match: Match) -> Array:
-    """The weights [M, C/groups, ...] of a convolution, those of each channel that it makes scaled."""
+    """Returns the weights [M, C/groups, ...] of a convolution, scaled for each output channel."""
     weights = np.asarray(match.constant("w"))
     return (weights * _affine(match)[0].reshape(-1, *[1] * (weights.ndim - 1))).astype(np.float32)
 
 
 def _scaled(match: Match) -> Array:
-    """The weights [C, M/groups, ...]: each group of the channels C makes channels of M of its own."""
+    """Returns the weights [C, M/groups, ...], scaled for each output channel of each group."""
     weights = np.asarray(match.constant("w"))
     groups = int(attribute(match.graph, match.maker("made"), "group"))
     apart = weights.reshape(groups, weights.shape[0] // groups, *weights.shape[1:])
@@ -129,5 +129,5 @@ PRODUCTS = (
     _bias("conv_transpose_bias", "ConvTranspose"),
     _batch_norm("conv_transpose_batch_norm", "ConvTranspose", _scaled),
 )
-# Before constants become narrower: their product is to be rounded once.
-NARROWED = (_batch_norm("conv_batch_norm", "Conv", _by_output),)
+# Applied before constants become narrower, so that their product is rounded once.
+NARROWED = validated((_batch_norm("conv_batch_norm", "Conv", _by_output),))

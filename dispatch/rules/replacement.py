@@ -14,9 +14,9 @@ from onnx import helper
 from onedispatch.dispatch.frontend.exporter import infer_values, node_proto
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node
 from onedispatch.dispatch.frontend.importer import read_node
+from onedispatch.dispatch.rules.diagnostics import an_output, read_elsewhere
 from onedispatch.dispatch.rules.match import Match
-from onedispatch.dispatch.rules.pattern import Call
-from onedispatch.dispatch.rules.words import an_output, read_elsewhere
+from onedispatch.dispatch.rules.pattern import NodeTemplate
 from onedispatch.transactions.base.errors import ModelError
 
 
@@ -72,7 +72,7 @@ class _Writer:
     nodes: list[Node] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
 
-    def write(self, call: Call, output: str) -> None:
+    def write(self, call: NodeTemplate, output: str) -> None:
         """Raises ``ModelError`` for a node that ONNX does not allow."""
         graph = self.match.graph
         inputs = [self._operand(one) for one in call.operands]
@@ -88,8 +88,8 @@ class _Writer:
         own = self.opset if self.opset != graph.opsets.get("", 1) else 0
         self.nodes.append(replace(node, opset=own))
 
-    def _operand(self, operand: str | Call) -> str:
-        if isinstance(operand, Call):
+    def _operand(self, operand: str | NodeTemplate) -> str:
+        if isinstance(operand, NodeTemplate):
             name = f"{self.match.root.name}/{operand.op_type}_{len(self.nodes)}"
             self.write(operand, name)
             return name

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every rule, in the order in which they are tried: those that take more nodes come first."""
+"""Every rewrite rule that is applied, in order: rules that take more nodes come first.
+
+A rule of another module of this folder is applied only if it is entered here.
+"""
 
 from __future__ import annotations
 
@@ -8,5 +11,6 @@ from onedispatch.dispatch.rules.attention import ATTENTION
 from onedispatch.dispatch.rules.norms import NORMS
 from onedispatch.dispatch.rules.products import PRODUCTS
 from onedispatch.dispatch.rules.rotary import ROTARY
+from onedispatch.dispatch.rules.validation import validated
 
-RULES = (*NORMS, *ACTIVATIONS, *ROTARY, *ATTENTION, *PRODUCTS)
+RULES = validated((*NORMS, *ACTIVATIONS, *ROTARY, *ATTENTION, *PRODUCTS))

@@ -26,7 +26,7 @@ from onedispatch.dispatch.driver.executable_cache import ExecutableCache, prepar
 from onedispatch.dispatch.driver.requested import RequestedOptions
 from onedispatch.dispatch.frontend.graph import Dimension, Graph, Value
 from onedispatch.dispatch.frontend.input_shapes import check_shape
-from onedispatch.dispatch.host.printed import listening
+from onedispatch.dispatch.host.printed import collecting
 from onedispatch.dispatch.plugins import discovery
 from onedispatch.dispatch.runtime.feeds import as_array, as_value
 from onedispatch.dispatch.runtime.options import RunOptions, SessionOptions
@@ -41,7 +41,7 @@ from onedispatch.transactions.machine.device import DeviceName
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from onedispatch.dispatch.check.child import Told
+    from onedispatch.dispatch.check.child import CheckReport
     from onedispatch.dispatch.frontend.importer import ModelLike
     from onedispatch.dispatch.host.regions import HostRegion
     from onedispatch.dispatch.runtime.device import DeviceSession, LoadedStep
@@ -272,7 +272,7 @@ class InferenceSession:
             self._last_run = cache(partial(_summary, reports, work, time.perf_counter() - start))
             return [values[executable.sources[index]] for index in indices]
 
-    def checked(self, input_feed: Mapping[str, Any], options: Options) -> Told:
+    def checked(self, input_feed: Mapping[str, Any], options: Options) -> CheckReport:
         """What check mode says of the nodes that kernels from outside compute, for these inputs.
 
         Raises ``InputError`` for sessions without ``check="access"``.
@@ -293,9 +293,9 @@ class InferenceSession:
         from onedispatch.operators.plugin.check import Options
 
         options = Options(seconds=self._options.kernel_seconds, limit=self._options.check_seconds)
-        told = check_run(self.model, self._graph, feed, self._values, options)
-        self._findings = tuple(told.findings)
-        raise_failed(told)
+        report = check_run(self.model, self._graph, feed, self._values, options)
+        self._findings = tuple(report.findings)
+        raise_failed(report)
 
     def _values(self, model: CompiledModel, feed: Mapping[str, Any]) -> list[Any]:
         """One run of ``model`` beside this session."""
@@ -326,12 +326,12 @@ class InferenceSession:
     def _step(self, runner: LoadedStep | HostRegion, values: dict[str, Any]) -> Callable[[], RunReport]:
         start = time.perf_counter()
         printed: list[Print] = []
-        with listening(self._options.print_bytes) as heard:
+        with collecting(self._options.print_bytes) as on_host:
             try:
                 results, report = runner.run(values), getattr(runner, "report", None)
             finally:  # what was printed before a failure tells why
                 printed += getattr(runner, "prints", ())
-                printed += [line for node, ring in heard.rows for line in lines_of(node, "host", ring)]
+                printed += [line for node, ring in on_host.rows for line in lines_of(node, "host", ring)]
                 self._printed += printed
                 hand_out(printed, self._options.print)
         values.update(results)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tools around the road that a model takes: a zoo, replays and surveys of foreign transactions, checks."""
+"""Tools beside compilation: a model zoo, comparisons, and checks and emulation of transactions."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks transactions in what they run in: overlay, buffers, parameter blocks."""
+"""Checks transactions in their context: overlay, buffer sizes, parameter blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARAMS = BUFFERS.index("params")
 
 
 def check_step(step: DeviceStep, device: Device, sizes: Mapping[int, int] | None = None) -> list[Finding]:
-    """What is wrong, or may be, with the transaction of a device step.
+    """Returns the errors and warnings about the transaction of a device step.
 
     Args:
         sizes: bytes of each kernel argument; those of the step if None.
@@ -26,19 +26,19 @@ def check_step(step: DeviceStep, device: Device, sizes: Mapping[int, int] | None
 
 
 def context_of(step: DeviceStep, device: Device) -> Context:
-    """What the transaction of a device step runs in."""
+    """Returns the context in which the transaction of a device step runs."""
     return context(device, {PARAMS: step.params}, step.image)
 
 
 def explain_model(model: CompiledModel) -> Explanation:
-    """What a model's transaction does, control packets included. Raises as ``model.transaction`` does."""
+    """Explains a model's transaction, control packets included. Raises as ``model.transaction`` does."""
     transaction = Transaction.from_bytes(model.transaction)
     ((step,),) = (executable.device_steps for executable in model.executables.values())
     return transaction.explain(context_of(step, model.target))
 
 
 def check_model(model: CompiledModel, sizes: Mapping[int, int] | None = None) -> list[Finding]:
-    """The same of every device step that a model has been compiled to, one after the other."""
+    """Returns the findings about every device step of a compiled model, in order."""
     steps = [step for executable in model.executables.values() for step in executable.device_steps]
     return [finding for step in steps for finding in check_step(step, model.target, sizes)]
 
@@ -46,11 +46,11 @@ def check_model(model: CompiledModel, sizes: Mapping[int, int] | None = None) ->
 def check_for_overlay(
     data: bytes, device: str, sizes: Mapping[int, int] | None, params: bytes | None
 ) -> list[Finding]:
-    """The same of a transaction that was made for the overlay of a device.
+    """Returns the findings about a transaction that was made for the overlay of a device.
 
     Args:
         params: the parameter blocks, which are its kernel argument ``PARAMS``; without them
-            nothing is known of what cores do.
+            the work of the cores is unknown.
 
     Raises:
         DeviceError: there is no such device.

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run beside onnxruntime: its outputs first, then value by value, to find where it goes astray.
+"""Compares a run with onnxruntime: outputs first, then value by value, to find the first that diverges.
 
-Outputs are compared with those of onnxruntime on the model itself, with its default options, as users run it.
-Compared inside are the values that the device, or a host region, really makes: what is inside an operator
-that several nodes became is never rounded, and has no row of its own. On both sides these values are outputs
-too. onnxruntime optimises here as well: without that it computes groups of DequantizeLinear, an operator and
-QuantizeLinear in floats, and integers would differ that its users never see.
+Outputs are compared with those of onnxruntime on the unchanged model with default options, as users run it.
+Intermediate values are compared where a device operator or a host region writes them: values inside a fused
+operator are never rounded, and have no row. Both sides return these values as additional outputs.
+onnxruntime optimises here as well: unoptimised it computes groups of DequantizeLinear, an operator and
+QuantizeLinear in floats, and their integers would differ from those that its users see.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A value beside the host's: ``error`` is the largest difference, ``relative`` that over ``largest``.
+class ValueComparison:
+    """One value compared: ``error`` is the largest difference, ``relative`` is ``error / largest``.
 
-    ``nodes`` became one operator: ``node`` made the value, of those before it nothing is left. Where one side
-    has a number and the other has none, both errors are infinite.
+    ``nodes`` were fused into one operator; ``node``, the last of them, writes the value. Both errors are
+    infinite if only one side is a finite number.
     """
 
     node: str
@@ -58,17 +58,17 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The outputs, and every value in the order in which nodes run; those beyond ``threshold`` diverge."""
+    """The outputs, and every value in execution order; values above ``threshold`` diverge."""
 
     precision: str
     threshold: float
-    rows: tuple[Difference, ...]
-    outputs: tuple[Difference, ...] = ()
-    beside: str = RUNTIME  # what computed the outputs that ours are compared with
+    rows: tuple[ValueComparison, ...]
+    outputs: tuple[ValueComparison, ...] = ()
+    beside: str = RUNTIME  # what computed the outputs to compare with
 
     @property
-    def first(self) -> Difference | None:
-        """The first value that diverges; an output where no value inside does."""
+    def first(self) -> ValueComparison | None:
+        """The first value that diverges; an output if no intermediate value does."""
         return next((row for row in (*self.rows, *self.outputs) if row.diverges), None)
 
     def as_dict(self) -> dict[str, Any]:
@@ -98,11 +98,11 @@ def compare(
     """Compares a run of ``model``, compiled as ``like`` is, with onnxruntime.
 
     Args:
-        graph: what was imported of ``model``.
-        answers: the outputs that the run gave for ``feed``.
-        threshold: a share of a value's largest number on onnxruntime.
+        graph: ``model``, imported.
+        answers: the outputs of the run for ``feed``.
+        threshold: a fraction of a value's largest number on onnxruntime.
 
-    Raises ``InputError`` for a threshold that is not above 0, and what compiling and running raise.
+    Raises ``InputError`` for a threshold that is not above 0, and the errors of compiling and running.
     """
     if not 0 < threshold < np.inf:
         raise InputError("threshold", f"{threshold:g}", "a number above 0")
@@ -115,20 +115,20 @@ def compare(
         )
         return region.run(feed)
 
-    def difference(name: str, nodes: tuple[str, ...], mine: Any, theirs: Any) -> Difference:
+    def compared(name: str, nodes: tuple[str, ...], mine: Any, theirs: Any) -> ValueComparison:
         node = made.get(name)
         ends = (node.name, node.op_type) if node is not None else ("", "")
-        return _difference(ends, nodes, name, np.asarray(mine), np.asarray(theirs), threshold)
+        return _value_comparison(ends, nodes, name, np.asarray(mine), np.asarray(theirs), threshold)
 
     named = _compared(graph, feed, like)
     inside, theirs = _inside(graph, set(named)), host(named)
     ours = _values(graph, named, feed, like, threads, kernel_seconds)
-    rows = [difference(name, inside[name], ours[name], theirs[name]) for name in named]
+    rows = [compared(name, inside[name], ours[name], theirs[name]) for name in named]
     wanted = {
         name: answer for name, answer in zip(graph.output_names, answers, strict=True) if _numbers(answer)
     }
     beside, expected = _as_users_run(model, list(wanted), feed, threads, host)
-    outputs = [difference(name, (), answer, expected[name]) for name, answer in wanted.items()]
+    outputs = [compared(name, (), answer, expected[name]) for name, answer in wanted.items()]
     return Comparison(like.precision, threshold, tuple(rows), tuple(outputs), beside)
 
 
@@ -140,7 +140,7 @@ def _values(
     threads: int | None,
     kernel_seconds: float | None,
 ) -> dict[str, Any]:
-    """The values ``names`` of ``graph``, compiled as ``like`` is with them as outputs."""
+    """Returns the values ``names`` of ``graph``, compiled as ``like`` is, with these values as outputs."""
     results = tuple(graph.value(name) for name in names)
     probe = CompiledModel(
         replace(like.options, selector=None),
@@ -161,7 +161,7 @@ def _as_users_run(
     threads: int | None,
     host: Callable[[Sequence[str]], dict[str, Any]],
 ) -> tuple[str, dict[str, Any]]:
-    """The outputs of a plain onnxruntime session, or of the host's engines where there is none, and which."""
+    """Returns which engine, onnxruntime by default or the host's engines, and its outputs."""
     try:
         found = Runtime(_plain(model), names, threads, None, True).run(feed)
         return RUNTIME, dict(zip(names, found, strict=True))
@@ -172,7 +172,7 @@ def _as_users_run(
 
 
 def _plain(model: ModelLike) -> str | bytes:
-    """What onnxruntime opens: a path as text, or bytes."""
+    """Returns the model as onnxruntime opens it: a path as text, or bytes."""
     if isinstance(model, ModelProto):
         return bytes(model.SerializeToString())
     return os.fspath(model) if isinstance(model, str | os.PathLike) else bytes(model)
@@ -186,13 +186,13 @@ Known = tuple[dict[str, tuple[int, ...]], dict[str, Array]]
 
 
 def _known(graph: Graph, feed: Mapping[str, Array]) -> Known:
-    """Shapes of the inputs, and those of their values that decide shapes."""
+    """Returns the shapes of the inputs, and the values of inputs that are shape operands."""
     shapes = bind_shapes(graph.inputs, {name: array.shape for name, array in feed.items()}) or {}
     return shapes, {name: feed[name] for name in deciding_inputs(graph)}
 
 
 def _with_types(graph: Graph, feed: Mapping[str, Array], like: CompiledModel) -> Graph:
-    """The host, too, reads what kernels from outside make: their types only they infer."""
+    """Returns ``graph`` with the types that custom kernels infer, which the host needs as well."""
     custom = CustomNodes(graph, like.target, like.options.cast_policy)
     special = specialise(graph, *_known(graph, feed), custom)
     names = (name for node in graph.nodes for name in node.writes if not graph.value(name).type)
@@ -200,7 +200,7 @@ def _with_types(graph: Graph, feed: Mapping[str, Array], like: CompiledModel) ->
 
 
 def _compared(graph: Graph, feed: Mapping[str, Array], like: CompiledModel) -> list[str]:
-    """Names of values of ``graph`` that operators, or host regions, write: numbers that both sides have."""
+    """Returns the names of numeric values that device operators or host regions write on both sides."""
     special = run_passes(GRAPH_PASSES, graph, context_of(graph, *_known(graph, feed), like.options))
     units = merged(map_graph(special, like.target), special.output_names)
     written = {name for unit in units for name in unit.writes}
@@ -216,7 +216,7 @@ def _compared(graph: Graph, feed: Mapping[str, Array], like: CompiledModel) -> l
 
 
 def _inside(graph: Graph, named: set[str]) -> dict[str, tuple[str, ...]]:
-    """By value: the node that makes it, and those before it that became one with that."""
+    """Returns for each value the node that makes it and the nodes that were fused into that node."""
     made = {name: node for node in graph.nodes for name in node.writes}
     taken: set[str] = set()
     found: dict[str, tuple[str, ...]] = {}
@@ -234,9 +234,9 @@ def _inside(graph: Graph, named: set[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _difference(
+def _value_comparison(
     maker: tuple[str, str], nodes: tuple[str, ...], name: str, mine: Array, theirs: Array, bound: float
-) -> Difference:
+) -> ValueComparison:
     a, b = mine.astype(np.float64), theirs.astype(np.float64)
     known = np.isfinite(b)
     largest = float(np.abs(b[known]).max(initial=0.0))
@@ -246,6 +246,6 @@ def _difference(
     error = float(np.abs(a[known] - b[known]).max(initial=0.0)) if alike else np.inf
     relative = error / largest if largest else (0.0 if error == 0 else np.inf)
     shape = tuple(int(size) for size in mine.shape)
-    return Difference(
+    return ValueComparison(
         *maker, nodes, name, str(theirs.dtype), shape, error, relative, largest, relative > bound
     )

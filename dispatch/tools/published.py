@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole runs that were measured on silicon, and what is modelled for the same.
+"""Compares the modelled time of whole runs with published measurements on silicon.
 
-Those that this package can express: networks from the onnx package's light models, quantised by
-onnxruntime's own quantiser, and single products. The schedule of what was measured is the vendor's or
-another project's, and weights are random here: a modelled time stands beside a published one, it does not
-repeat it.
+The runs are those that this package can express: networks from the onnx package's light models, quantised by
+onnxruntime's quantiser, and single products. The measured runs had the schedules of the vendor or of another
+project, and weights are random here: a modelled time is comparable with a published one, not a reproduction.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ UNTUNED = "one user's kernel, its host's part included"
 
 
 @dataclass(frozen=True)
-class Published:
-    """A measurement: of what, on which device, in milliseconds, by whom, and what differs from ours."""
+class PublishedRun:
+    """A published measurement: workload, device, milliseconds, source, and how it differs from our run."""
 
     name: str
     device: str
@@ -41,8 +40,8 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """A measurement and what is modelled, in milliseconds; ``ratio``: modelled with launch, to published."""
+class RunComparison:
+    """A measured and a modelled time, in milliseconds; ``ratio`` is (modelled + launch) / published."""
 
     name: str
     device: str
@@ -54,11 +53,11 @@ class Beside:
     differs: str
 
 
-def measurements() -> tuple[Published, ...]:
-    """All of them, in the order of their sources."""
+def measurements() -> tuple[PublishedRun, ...]:
+    """Returns all measurements, by source."""
     clock = "clock not stated, 1.0 to 1.8 GHz: 1 GHz here"
     products = (
-        Published(
+        PublishedRun(
             f"MatMulInteger {m} x {k} x {n}",
             "npu2_4col",
             milliseconds,
@@ -73,17 +72,17 @@ def measurements() -> tuple[Published, ...]:
         )
     )
     return (
-        Published(RESNET50, "npu1", 5.68, "a user's log, Hawk Point", f"{PROVIDER}; {clock}", _resnet50),
-        Published(RESNET50, "npu1", 5.24, "AMD's log", f"{PROVIDER}; device not named", _resnet50),
-        Published(RESNET50, "npu1", 5.74, "AMD's table", f"{PROVIDER}; device not named", _resnet50),
+        PublishedRun(RESNET50, "npu1", 5.68, "a user's log, Hawk Point", f"{PROVIDER}; {clock}", _resnet50),
+        PublishedRun(RESNET50, "npu1", 5.24, "AMD's log", f"{PROVIDER}; device not named", _resnet50),
+        PublishedRun(RESNET50, "npu1", 5.74, "AMD's table", f"{PROVIDER}; device not named", _resnet50),
         *products,
     )
 
 
-def beside(measurements: tuple[Published, ...]) -> Iterator[Beside]:
-    """What is modelled for each, one after the other.
+def compare_runs(measurements: tuple[PublishedRun, ...]) -> Iterator[RunComparison]:
+    """Models each run and yields its comparison.
 
-    Raises ``UnsupportedModelError`` where a node does not map.
+    Raises ``UnsupportedModelError`` if a node does not map.
     """
     from onedispatch.dispatch.runtime.session import InferenceSession
 
@@ -98,7 +97,9 @@ def beside(measurements: tuple[Published, ...]) -> Iterator[Beside]:
             known[key] = (1e3 * report.seconds, 1e3 * report.launch_seconds) if report else (0.0, 0.0)
         modelled, launch = known[key]
         ratio = (modelled + launch) / one.milliseconds
-        yield Beside(one.name, one.device, one.milliseconds, modelled, launch, ratio, one.source, one.differs)
+        yield RunComparison(
+            one.name, one.device, one.milliseconds, modelled, launch, ratio, one.source, one.differs
+        )
 
 
 def _product(m: int, k: int, n: int) -> ModelProto:
@@ -112,20 +113,20 @@ def _product(m: int, k: int, n: int) -> ModelProto:
 
 
 def _resnet50() -> ModelProto:
-    """The onnx package's, with random weights: int8 by int8 between QuantizeLinear and DequantizeLinear."""
+    """Returns the onnx package's ResNet-50 with random weights, quantised to int8 weights and activations."""
     model = zoo.randomised(zoo.find_model("light_resnet50"))
     for node in model.graph.node:
         if node.op_type == "Sum" and len(node.input) == 2:
-            node.op_type = "Add"  # which the quantiser knows
+            node.op_type = "Add"  # the quantiser has no Sum
     return quantised(model, [zoo.random_input(model)])
 
 
 def quantised(model: ModelProto, feeds: list[dict[str, np.ndarray[Any, Any]]]) -> ModelProto:
-    """``model`` in int8, QDQ, by onnxruntime's static quantiser, which ``feeds`` calibrate."""
+    """Returns ``model`` in int8, QDQ, by onnxruntime's static quantiser, calibrated with ``feeds``."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
+    class Calibration(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
             self.left = iter(feeds)
 
@@ -134,7 +135,7 @@ def quantised(model: ModelProto, feeds: list[dict[str, np.ndarray[Any, Any]]]) -
 
     logger = logging.getLogger()
     level = logger.level
-    logger.setLevel(logging.ERROR)  # it asks for preparations that nothing here needs
+    logger.setLevel(logging.ERROR)  # the quantiser advises preparations that are not needed here
     try:
         with tempfile.TemporaryDirectory() as folder:
             whole, path = Path(folder) / "whole.onnx", Path(folder) / "quantised.onnx"
@@ -142,7 +143,12 @@ def quantised(model: ModelProto, feeds: list[dict[str, np.ndarray[Any, Any]]]) -
             types = {"activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
             symmetric = {"ActivationSymmetric": True, "WeightSymmetric": True}
             quantize_static(
-                whole, path, Reader(), quant_format=QuantFormat.QDQ, extra_options=symmetric, **types
+                whole,
+                path,
+                Calibration(),
+                quant_format=QuantFormat.QDQ,
+                extra_options=symmetric,
+                **types,
             )
             return onnx.load(path)
     finally:

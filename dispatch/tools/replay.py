@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a foreign transaction in the simulator without the overlay that it was written for.
+"""Emulates a foreign transaction in the simulator without the overlay that it was written for.
 
-Streams without a route are open (sources supply a pattern, sinks swallow), kernel arguments are as
+Streams without a route are open (sources supply a pattern, sinks discard data), kernel arguments are as
 large as the descriptors reach, absent core programs answer the handshake of locks 14 and 15. Locks,
-queues, tokens, polls and descriptor chains are those of any run. ``cpp_ext/src/sim/replay/replay.cpp``
-states the rules for what the overlay would have set up.
+queues, tokens, polls and descriptor chains work as in any run. ``cpp_ext/src/sim/replay/replay.cpp``
+states what is assumed in place of the overlay.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FURTHEST = 1 << 31  # byte of an argument at which packets may start
 class Packets:
     """Control packets that a transaction sends into the array from one of its arguments.
 
-    They start at byte ``base`` of it. ``tiles``: which tile each (packet id, column) goes to; told
+    They start at byte ``base`` of it. ``tiles``: the tile that each (packet id, column) addresses; derived
     from the packets if None.
     """
 
@@ -48,20 +48,22 @@ class Packets:
 
     @classmethod
     def of(cls, control: ControlPackets, argument: int | None = None) -> Packets:
-        """Packets that have been read; in another argument than they say if it is given."""
+        """Returns the packets of ``control``, in kernel argument ``argument`` if that is given."""
         given = control.argument if argument is None else argument
         return cls(control.to_bytes(), given, control.patches, control.tiles(), control.base, control)
 
     def routes(self, found: Device) -> bytes:
-        """The part of an overlay that they need: a transaction that lays their routes.
+        """Returns the part of an overlay that the packets need: a transaction that configures their routes.
 
         Raises:
-            InputError: packets for tiles that the device does not have, or beyond what slots tell apart.
+            InputError: packets for tiles that the device does not have, or more ids than slots distinguish.
         """
         try:
             tiles = self.tiles if self.tiles is not None else ControlPackets.from_bytes(self.data).tiles()
         except TransactionError:
-            tiles = usual_tiles(found.columns, found.core_rows)  # no row of packets: the run will say where
+            tiles = usual_tiles(
+                found.columns, found.core_rows
+            )  # not a sequence of packets: the run reports where
         try:
             return control_overlay(found, tiles)
         except TransactionError as error:
@@ -79,19 +81,19 @@ class Place:
 
 @dataclass(frozen=True)
 class ChannelUse:
-    """What a DMA channel did; ``stall`` are cycles with a task in which nothing moved."""
+    """The work of a DMA channel; ``stall`` counts cycles with a task in which no data moved."""
 
     place: Place
     name: str  # "MM2S0"
     bytes: int
     busy: int
     stall: int
-    open: bool  # it sent to nowhere, or was fed from nowhere
+    open: bool  # its stream has no other end
 
 
 @dataclass(frozen=True)
 class ArgumentUse:
-    """A kernel argument: the bytes that descriptors reach, and how many were read and written."""
+    """A kernel argument: the byte range that descriptors address, and the bytes read and written."""
 
     index: int
     first: int
@@ -102,7 +104,7 @@ class ArgumentUse:
 
 @dataclass(frozen=True)
 class Assumption:
-    """Something that the transaction needs and does not contain, or does and nobody knows."""
+    """Something that the transaction needs and does not contain, or an operation of unknown meaning."""
 
     place: Place | None  # None: not at a tile
     what: str
@@ -111,30 +113,30 @@ class Assumption:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A channel whose task never ended, and why."""
+    """A channel whose task did not end, with the reason."""
 
     place: Place
     name: str
     words_left: int
-    moving: bool  # data still flowed: a chain without an end that an open stream keeps going
+    moving: bool  # data still moved: an endless chain on an open stream
     why: str
 
 
 @dataclass(frozen=True)
 class Unqueued:
-    """A descriptor that operation ``op_index`` writes and no task runs; ``spare``: others of its row run."""
+    """A descriptor that ``op_index`` writes and no task uses; ``spare``: tasks use others of its row."""
 
     place: Place
     bd: int
     op_index: int
-    argument: int | None  # that was patched into it
+    argument: int | None  # whose address is patched in
     spare: bool
     why: str
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Where and why a replay did not reach the end of the transaction."""
+    """Where and why the emulation stopped before the end of the transaction."""
 
     kind: str  # of SimulationError: deadlock, livelock, bd, queue, address, ...
     op_index: int | None
@@ -150,13 +152,13 @@ class ReplayReport:
     finished: bool
     operations: int
     executed: int
-    cycles: int  # until the last operation
+    cycles: int  # at the last operation
     seconds: float
-    settled_cycles: int  # until nothing moved any more, or what moves never ends
+    settled_cycles: int  # until the array was quiescent, or only endless tasks moved data
     events: int
     packets: int  # control packets executed
-    handshakes: int  # parameter blocks that absent super kernels took
-    assumed_tokens: int  # that no route here leads to the controller: the overlay's are assumed
+    handshakes: int  # parameter blocks that absent super kernels accepted
+    assumed_tokens: int  # without a route to the controller here: routes of the overlay are assumed
     timers: list[tuple[int, int]]
     arguments: list[ArgumentUse]
     channels: list[ChannelUse]
@@ -171,12 +173,12 @@ class ReplayReport:
 
     @property
     def lost(self) -> list[Unqueued]:
-        """Descriptors without a task that are not spare: what they would move stays where it is."""
+        """Descriptors without a task that are not spare: their data is never moved."""
         return [one for one in self.unqueued if not one.spare]
 
     @property
     def verdict(self) -> str:
-        """One line: what came of it."""
+        """The outcome in one line."""
         if self.stop is not None:
             return f"stopped at operation {self.stop.op_index}: {self.stop.kind}"
         if not self.unfinished and not self.lost:
@@ -195,12 +197,12 @@ def replay(
     packets: Packets | None = None,
     event_limit: int | None = None,
 ) -> ReplayReport:
-    """Executes ``transaction`` alone.
+    """Emulates ``transaction`` without an overlay.
 
-    What stops it is part of the report; ``TransactionError`` is for bytes that are none.
-    ``device`` is by default the whole NPU of the header's generation. ``packets`` go through the
-    switches to the control ports, on routes laid for their ids; without them the argument is data
-    like any other. ``event_limit``: simulator events without progress of the controller that count
+    An error of the simulation is part of the report; bytes that are not a transaction raise
+    ``TransactionError``. ``device`` is by default the whole NPU of the header's generation. ``packets`` are
+    sent through the switches to the control ports, on routes configured for their ids; without them the
+    argument is plain data. ``event_limit``: simulator events without progress of the controller that count
     as livelock.
     """
     if isinstance(transaction, Transaction):
@@ -223,10 +225,10 @@ def replay(
 
 
 def _unqueued(data: bytes, packets: Packets | None) -> list[Unqueued]:
-    """What the simulator cannot see: no channel ever heard of these descriptors."""
+    """Returns the descriptors that are never queued; the simulator sees only those that a channel runs."""
     transaction, found = Transaction.from_bytes(data), UnqueuedBds()
     if packets is not None and packets.control is not None:
-        # Without what the packets write where they cannot be followed; the run says what came of them.
+        # Packets that cannot be decoded are left out; the run reports what happens to them.
         with suppress(TransactionError):
             transaction = merged(transaction, packets.control, packets.argument).transaction
     for event in effects.events(transaction):
@@ -237,10 +239,10 @@ def _unqueued(data: bytes, packets: Packets | None) -> list[Unqueued]:
 
 
 def read_control(path: Path) -> ControlPackets:
-    """``x_ctrl.bin``, with what ``x_ctrl_meta.json`` says when that lies beside it.
+    """Reads ``x_ctrl.bin``, and ``x_ctrl_meta.json`` if it stands beside it.
 
     Raises:
-        InputError: a file that cannot be read, or holds something else.
+        InputError: a file that cannot be read, or has other contents.
     """
     meta = path.with_name(path.stem + "_meta.json")
     accepted = "control packets, and their JSON if any"
@@ -254,15 +256,15 @@ def read_control(path: Path) -> ControlPackets:
 
 
 def read_packets(path: Path, argument: int | None = None) -> Packets:
-    """What ``read_control`` reads, for a replay.
+    """Reads control packets, see ``read_control``, for an emulation.
 
-    ``argument``: the kernel argument that they are; what the JSON says, or else 4, if None.
+    ``argument``: the kernel argument that holds them; by default the one that the JSON names, or else 4.
     """
     return Packets.of(read_control(path), argument)
 
 
 def _device_of(data: bytes) -> str:
-    """The largest device of the generation that the header names."""
+    """Returns the largest device of the generation that the header names."""
     generation = data[2] if len(data) > 2 else 0
     known = [find_device(name) for name in device_names()]
     same = [device for device in known if device.device_generation == generation]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be said of many transactions: read, written back, checked and replayed, file by file."""
+"""Surveys a folder of transactions: reads, writes back, checks and emulates each file."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ NOT_LOSSLESS = "its text, or the other version, gives other bytes"
 
 
 @dataclass(frozen=True)
-class Surveyed:
-    """One file.
+class FileSurvey:
+    """The results for one file.
 
     Attributes:
         path: relative to the folder of the survey.
-        kind: ``transaction``, ``control packets`` or ``other``, of which only the size is told.
-        operations: ops, or packets.
-        lossless: its text gives the same bytes; so does, but for padding, the other version.
-        errors: findings that cannot be right; ``problem`` tells the first.
-        warnings: how many of each class.
-        verdict: what came of the replay, "" when there was none.
-        finished: the replay reached the last op. ``complete``: and nothing was left running.
-        problem: why something of this is not as it should be.
-        lost: descriptors that are written and never queued, as ``ReplayReport.lost`` has them.
+        kind: ``transaction``, ``control packets`` or ``other``, of which only the size is reported.
+        operations: number of operations, or of packets.
+        lossless: its text assembles to the same bytes, and so does, padding aside, a round trip through the
+            other version.
+        errors: number of errors found; ``problem`` has the first.
+        warnings: number of warnings of each class.
+        verdict: the verdict of the emulation, "" without one.
+        finished: the emulation reached the last operation. ``complete``: and left nothing running.
+        problem: what is wrong with the file, "" if nothing is.
+        lost: number of descriptors that are written and never queued, see ``ReplayReport.lost``.
     """
 
     path: str
@@ -53,19 +54,19 @@ class Surveyed:
 
     @property
     def family(self) -> str:
-        """The folder that it lies in."""
+        """The folder of the file."""
         return str(Path(self.path).parent)
 
 
-def survey(folder: Path, jobs: int, replays: bool) -> tuple[int, Iterator[Surveyed]]:
-    """How many files there are, and one after the other what can be said of each ``*.bin``.
+def survey(folder: Path, jobs: int, replays: bool) -> tuple[int, Iterator[FileSurvey]]:
+    """Returns the number of ``*.bin`` files, and an iterator over their surveys.
 
     Args:
-        jobs: processes at work.
-        replays: also execute each; with control packets where NAME_ctrl.bin lies beside NAME.bin.
+        jobs: number of worker processes.
+        replays: also emulate each transaction, with control packets if NAME_ctrl.bin stands beside NAME.bin.
 
     Raises:
-        InputError: there is no such folder, or no such file in it.
+        InputError: the folder does not exist, or has no such file.
     """
     paths = sorted(folder.rglob("*.bin")) if folder.is_dir() else []
     if not paths:
@@ -73,34 +74,34 @@ def survey(folder: Path, jobs: int, replays: bool) -> tuple[int, Iterator[Survey
     return len(paths), _surveyed(folder, paths, jobs, replays)
 
 
-def _surveyed(folder: Path, paths: Sequence[Path], jobs: int, replays: bool) -> Iterator[Surveyed]:
+def _surveyed(folder: Path, paths: Sequence[Path], jobs: int, replays: bool) -> Iterator[FileSurvey]:
     names, where, whether = [str(p) for p in paths], [str(folder)] * len(paths), [replays] * len(paths)
     yield from mapped(survey_file, jobs, names, where, whether, chunk=4)
 
 
-def survey_file(name: str, folder: str, replays: bool) -> Surveyed:
-    """One file; never fails on what is in it."""
+def survey_file(name: str, folder: str, replays: bool) -> FileSurvey:
+    """Surveys one file; whatever is wrong with it becomes its ``problem``."""
     path = Path(name)
     place = str(path.relative_to(folder))
     try:
         data = read_file(path)
     except InputError as error:
         reraise_from_handler(error)
-        return Surveyed(place, OTHER, 0, lossless=False, problem=error.given)
+        return FileSurvey(place, OTHER, 0, lossless=False, problem=error.given)
     kind = PACKETS if name.endswith("_ctrl.bin") else TRANSACTION if _is_transaction(data) else OTHER
     if kind == OTHER:
-        return Surveyed(place, kind, len(data))
+        return FileSurvey(place, kind, len(data))
     try:
         return _packets(place, path, data) if kind == PACKETS else _transaction(place, path, data, replays)
     except OneDispatchError as error:
         reraise_from_handler(error)
-        return Surveyed(
+        return FileSurvey(
             place, kind, len(data), lossless=False, finished=False, complete=False, problem=error.statement()
         )
 
 
 def _is_transaction(data: bytes) -> bool:
-    """By the header, sizes left out: a file that is cut off is one."""
+    """True if the header is one of a transaction, sizes aside: truncated files count."""
     return (
         len(data) >= spec.HEADER_SIZE
         and tuple(data[:2]) in spec.VERSIONS
@@ -111,12 +112,12 @@ def _is_transaction(data: bytes) -> bool:
     )
 
 
-def _packets(place: str, path: Path, data: bytes) -> Surveyed:
+def _packets(place: str, path: Path, data: bytes) -> FileSurvey:
     whole = read_control(path)
     again = ControlPackets.from_text(whole.text())
     same = again.to_bytes() == data and sorted(again.patches, key=_order) == sorted(whole.patches, key=_order)
     findings = whole.findings()
-    return Surveyed(
+    return FileSurvey(
         place, PACKETS, len(data), len(whole.packets), same, len(findings),
         problem=str(findings[0]) if findings else "" if same else NOT_LOSSLESS,
     )  # fmt: skip
@@ -126,7 +127,7 @@ def _order(patch: Patch) -> int:
     return patch.offset
 
 
-def _transaction(place: str, path: Path, data: bytes, replays: bool) -> Surveyed:
+def _transaction(place: str, path: Path, data: bytes, replays: bool) -> FileSurvey:
     transaction = Transaction.from_bytes(data)
     problems = [] if _comes_back(transaction) else [NOT_LOSSLESS]
     lossless = not problems
@@ -148,14 +149,14 @@ def _transaction(place: str, path: Path, data: bytes, replays: bool) -> Surveyed
         problems += [report.stop.text] if report.stop else [task.why for task in report.unfinished[:1]]
         problems += [f"operation {one.op_index}, {one.place} {one.why}" for one in report.lost[:1]]
         lost = len(report.lost)
-    return Surveyed(
+    return FileSurvey(
         place, TRANSACTION, len(data), len(transaction), lossless, len(wrong), dict(warnings),
         verdict, finished, complete, "; ".join(problems), lost,
     )  # fmt: skip
 
 
 def _comes_back(transaction: Transaction) -> bool:
-    """From its text, and but for padding from the other version."""
+    """True if its text assembles to the same transaction, and so does the other version, padding aside."""
     other = next(version for version in spec.VERSIONS if version != transaction.version)
     converted = transaction.converted(other)
     back = converted.converted(transaction.version)

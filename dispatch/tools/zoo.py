@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real network shapes without downloads: the onnx package's light models, with random weights.
+"""Networks of real shapes without downloads: the onnx package's light models, with random weights.
 
-The light models carry constant weights, whose uniform answers prove little. ``randomised``
-gives every weight seeded random values of the scale that training would have left.
+The light models have constant weights, whose uniform results prove little. ``randomised`` gives every
+weight seeded random values of the scale that training would give.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onedispatch.transactions.base.handlers import reraise_from_handler
 
 Array = np.ndarray[Any, Any]
 
-# What an input of an operator is: (op_type, position) -> role.
+# Roles of weights: (op_type, input position) -> role.
 _ROLES = {
     ("Conv", 1): "weight",
     ("ConvTranspose", 1): "weight",
@@ -50,21 +50,21 @@ _ROLES = {
 
 
 def light_models() -> dict[str, Path]:
-    """Names and paths of the light models that the onnx package brings."""
+    """Returns names and paths of the light models of the onnx package."""
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     return {path.stem: path for path in sorted(folder.glob("light_*.onnx"))}
 
 
 def find_model(name: str) -> ModelProto:
-    """A model by path, or a light model by name.
+    """Returns a model by path, or a light model by name.
 
-    Raises ``ModelError`` when there is neither; lists the names.
+    Raises ``ModelError``, which lists the names, if there is neither.
     """
     path = light_models().get(name, Path(name))
     if is_compiled(path):
         raise InputError(f"model {name!r}", "a compiled model", "the ONNX file, which onnxruntime runs too")
     try:
-        with reading(path):  # no device, nor a pipe that waits for a writer
+        with reading(path):  # refuses devices, and pipes without a writer
             return onnx.load(path)
     except Exception as error:  # OSError, protobuf's DecodeError, onnx's ValidationError
         reraise_from_handler(error)
@@ -81,10 +81,10 @@ def randomised(
     image: int | None = None,
     drop_softmax: bool = True,
 ) -> ModelProto:
-    """The model with seeded random weights of sane scale; the given one stays as it is.
+    """Returns a copy of the model with seeded random weights of realistic scale.
 
-    Weights of convolutions and matrix products get He's scale, scales and variances lie around
-    1, biases and means around 0. ``batch`` replaces the first dimension of the inputs, and of
+    Weights of convolutions and matrix products get He's scale, scales and variances are near
+    1, biases and means near 0. ``batch`` replaces the first dimension of the inputs, and of
     a Reshape to it; ``image`` the last two of 4-D inputs.
     """
     result = ModelProto()
@@ -118,8 +118,8 @@ def randomised(
 
 
 def random_input(model: ModelProto, seed: int = 0) -> dict[str, Array]:
-    """Seeded standard-normal values for every input, 0 and 1 for integers (tokens, masks, kinds of tokens
-    all have these); symbolic dimensions become 1."""
+    """Returns seeded values for every input: standard-normal floats, and integers 0 or 1, which are valid
+    tokens, masks and token types; symbolic dimensions become 1."""
     rng = np.random.default_rng(seed)
     feed = {}
     for value in model.graph.input:
@@ -131,7 +131,7 @@ def random_input(model: ModelProto, seed: int = 0) -> dict[str, Array]:
 
 
 def _add(graph: onnx.GraphProto, name: str, array: Array) -> None:
-    """A float initializer, written in place: a copied one would stay in the arena twice."""
+    """Adds a float initializer in place: copying one would keep two in protobuf's arena."""
     tensor = graph.initializer.add()
     tensor.name = name
     tensor.data_type = TensorProto.FLOAT
@@ -148,7 +148,7 @@ def _drop_softmax(graph: onnx.GraphProto) -> None:
 
 
 def _constants_of_shape(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
-    """Float outputs of ConstantOfShape nodes whose shape is an initializer: weights in disguise."""
+    """Returns float outputs of ConstantOfShape nodes with constant shapes: they are weights too."""
     shapes = {t.name: t for t in graph.initializer if t.data_type == TensorProto.INT64}
     return {
         node.output[0]: tuple(int(d) for d in numpy_helper.to_array(shapes[node.input[0]]))
@@ -158,14 +158,14 @@ def _constants_of_shape(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
 
 
 def _is_float(node: NodeProto) -> bool:
-    """Whether a ConstantOfShape makes float32."""
+    """True if a ConstantOfShape makes float32."""
     return all(a.t.data_type == TensorProto.FLOAT for a in node.attribute)
 
 
 def _roles(
     graph: onnx.GraphProto, weights: dict[str, tuple[int, ...]]
 ) -> dict[str, tuple[str, NodeProto | None]]:
-    """The role of each weight by its first reader, looked at through Unsqueeze and the like."""
+    """Returns the role of each weight by its first reader, behind Unsqueeze and the like."""
     names = {name: name for name in weights}
     roles: dict[str, tuple[str, NodeProto | None]] = {}
     for node in graph.node:
@@ -220,7 +220,7 @@ def _resize(graph: onnx.GraphProto, batch: int | None, image: int | None) -> Non
 
 
 def _free_reshape(tensor: TensorProto, old: int | None, batch: int | None, image: int | None) -> None:
-    """Lets the target of a Reshape follow the batch; a flattened image takes what is left."""
+    """Makes the target of a Reshape follow the batch; the size of a flattened image becomes -1."""
     shape = numpy_helper.to_array(tensor).copy()
     if batch is not None and shape.size and shape[0] == old:
         shape[0] = batch

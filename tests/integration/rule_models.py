@@ -19,7 +19,7 @@ SHAPE = (2, 6, 8)
 _REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceSum")
 
 
-def variants(rule: p.Rule) -> Iterator[p.Op]:
+def variants(rule: p.Rule) -> Iterator[p.NodePattern]:
     """Every form with one of its alternatives in each place."""
     for one in rule.patterns:
         yield from _chosen(one)  # type: ignore[misc]
@@ -27,10 +27,10 @@ def variants(rule: p.Rule) -> Iterator[p.Op]:
 
 def _chosen(pattern: p.Pattern) -> Iterator[p.Pattern]:
     match pattern:
-        case p.Either(choices):
+        case p.AnyOf(choices):
             for choice in choices:
                 yield from _chosen(choice)
-        case p.Op(operands=operands):
+        case p.NodePattern(operands=operands):
             for chosen in product(*(list(_chosen(one)) for one in operands)):
                 yield replace(pattern, operands=chosen)
         case _:
@@ -38,7 +38,7 @@ def _chosen(pattern: p.Pattern) -> Iterator[p.Pattern]:
 
 
 def numbers(pattern: p.Pattern) -> int:
-    if isinstance(pattern, p.Number):
+    if isinstance(pattern, p.NumberPattern):
         return 1
     return sum(numbers(one) for one in getattr(pattern, "operands", ()))
 
@@ -64,11 +64,11 @@ class Builder:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     inputs: list[str] = field(default_factory=lambda: ["x"])
     weights: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
-    _named: dict[str, p.Op] = field(default_factory=dict)
+    _named: dict[str, p.NodePattern] = field(default_factory=dict)
     _made: dict[str, str] = field(default_factory=dict)
     _numbers: int = 0
 
-    def model(self, pattern: p.Op, *outputs: str) -> onnx.ModelProto:
+    def model(self, pattern: p.NodePattern, *outputs: str) -> onnx.ModelProto:
         """Its output is y; ``outputs`` are values that leave too."""
         self._name(pattern)
         root = self._build(pattern)
@@ -85,7 +85,7 @@ class Builder:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
 
     def _name(self, pattern: p.Pattern) -> None:
-        if isinstance(pattern, p.Op):
+        if isinstance(pattern, p.NodePattern):
             if pattern.name:
                 self._named[pattern.name] = pattern
             for one in pattern.operands:
@@ -93,41 +93,43 @@ class Builder:
 
     def _build(self, pattern: p.Pattern) -> str:
         match pattern:
-            case p.Number(value):
+            case p.NumberPattern(value):
                 self._numbers += 1
                 off = 1.01 if self._numbers - 1 == self.wrong else 1.0
                 return self._weight(f"c{self._numbers}", np.array(value * off, np.float32))
-            case p.Value(name) if name in self._named:
+            case p.ValuePattern(name) if name in self._named:
                 return self._op(self._named[name])
-            case p.Value("x"):
+            case p.ValuePattern("x"):
                 return "x"
-            case p.Value("q" | "v" as name):
+            case p.ValuePattern("q" | "v" as name):
                 self.inputs += [name] if name not in self.inputs else []
                 return name
-            case p.Value("c" | "s" as name, False):
+            case p.ValuePattern("c" | "s" as name, False):
                 return self._table(name)
-            case p.Value("w"):
+            case p.ValuePattern("w"):
                 return self._weight("w", np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4, 1, 1))
-            case p.Value("bias") if len(self.shape) == 4:
+            case p.ValuePattern("bias") if len(self.shape) == 4:
                 return self._weight("bias", np.arange(1, 5, dtype=np.float32).reshape(4, 1, 1))
-            case p.Value("given" | "scale" | "shift" | "mean" | "variance" as name) if len(self.shape) == 4:
+            case p.ValuePattern("given" | "scale" | "shift" | "mean" | "variance" as name) if (
+                len(self.shape) == 4
+            ):
                 return self._weight(name, np.linspace(0.5, 1.5, 4, dtype=np.float32))
-            case p.Value("mask"):
+            case p.ValuePattern("mask"):
                 mask = np.linspace(-1, 1, self.shape[2], dtype=np.float32).reshape(1, -1)
                 return self._weight("mask", mask)
-            case p.Value("shown" | "hidden" as name):  # causal order
+            case p.ValuePattern("shown" | "hidden" as name):  # causal order
                 seen = np.tri(self.shape[2], dtype=bool)
                 return self._weight(name, seen if name == "shown" else ~seen)
-            case p.Value("low"):
+            case p.ValuePattern("low"):
                 return self._weight("low", np.array(np.finfo(np.float32).min))
-            case p.Value("first_of_pair" | "second_of_pair" as name):
+            case p.ValuePattern("first_of_pair" | "second_of_pair" as name):
                 return self._weight(name, np.array(name == "second_of_pair", np.int64))
-            case p.Value(name, constant):
+            case p.ValuePattern(name, constant):
                 size = 1 if constant else self.shape[-1]
                 start = {"eps": 1e-3, "a": 0.25, "b": 0.5}.get(name, 0.5)
                 values = np.linspace(start, start + 1, size, dtype=np.float32)
                 return self._weight(name, values.reshape(()) if constant else values)
-        assert isinstance(pattern, p.Op)
+        assert isinstance(pattern, p.NodePattern)
         return self._op(pattern)
 
     def _table(self, name: str) -> str:
@@ -175,7 +177,7 @@ class Builder:
         self.weights[name] = array
         return name
 
-    def _op(self, pattern: p.Op) -> str:
+    def _op(self, pattern: p.NodePattern) -> str:
         if pattern.name and pattern.name in self._made:
             return self._made[pattern.name]
         operands = list(pattern.operands)
@@ -211,14 +213,14 @@ class Builder:
             self._made[pattern.name] = output
         return output
 
-    def _halves(self, pattern: p.Op, inputs: list[str]) -> str:
+    def _halves(self, pattern: p.NodePattern, inputs: list[str]) -> str:
         """An output of the one Split of ``inputs``."""
         outputs = ["split_0", "split_1"]
         self.nodes.append(helper.make_node("Split", inputs, outputs, name="split", axis=-1))
         self._made["split"] = outputs[0]
         return outputs[pattern.output]
 
-    def _structure(self, pattern: p.Op) -> dict[str, list[int]]:
+    def _structure(self, pattern: p.NodePattern) -> dict[str, list[int]]:
         """Operands of nodes around attention that patterns leave out."""
         batch, heads, places, size = (*self.shape, 0, 0, 0)[:4]
         more = pattern.name in ("more_k", "more_v")
@@ -237,7 +239,7 @@ class Builder:
         return {}
 
 
-def builder(rule: p.Rule, form: p.Op, **changes: Any) -> Builder:
+def builder(rule: p.Rule, form: p.NodePattern, **changes: Any) -> Builder:
     """One that writes what exporters write for a form of a rule."""
     given: dict[str, Any] = {"shape": shape_for(rule), "opset": opset_for(form)}
     if rule.name.startswith("rotary"):
@@ -253,12 +255,12 @@ def shape_for(rule: p.Rule) -> tuple[int, ...]:
     return (2, 4, 4, 8) if rule.name.startswith(("attention", "rotary", "conv")) else SHAPE
 
 
-def opset_for(pattern: p.Op) -> int:
+def opset_for(pattern: p.NodePattern) -> int:
     """Bounds of Clip were attributes before opset 11."""
 
     def old(one: p.Pattern) -> bool:
         inner = getattr(one, "operands", ())
-        return isinstance(one, p.Op) and (
+        return isinstance(one, p.NodePattern) and (
             (one.op_type == "Clip" and bool(one.attributes)) or any(map(old, inner))
         )
 

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +14,15 @@ import onnxruntime
 import pytest
 
 import onedispatch as od
+from onedispatch.dispatch import rules
 from onedispatch.dispatch.compiler import rewrite as rewriting
 from onedispatch.dispatch.compiler.fold import specialise
 from onedispatch.dispatch.frontend.graph import Graph
 from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.dispatch.rules import pattern as p
+from onedispatch.dispatch.rules.products import NARROWED
 from onedispatch.dispatch.rules.table import RULES
+from onedispatch.dispatch.rules.validation import validated
 from onedispatch.operators.declarations.tensor import Unsupported
 from onedispatch.operators.families.normalise import Normalise
 from onedispatch.transactions import find_device
@@ -53,16 +59,16 @@ def the_rules(node: str) -> bool:
     return node != "end" and not node.startswith("table_")
 
 
-def written_by(call: p.Call) -> list[str]:
+def written_by(call: p.NodeTemplate) -> list[str]:
     """The operators of a call, each behind its operands."""
-    inner = [op for one in call.operands if isinstance(one, p.Call) for op in written_by(one)]
+    inner = [op for one in call.operands if isinstance(one, p.NodeTemplate) for op in written_by(one)]
     return [*inner, call.op_type]
 
 
 @pytest.mark.usefixtures("all_maps")
 @pytest.mark.parametrize(("rule", "form"), FORMS)
 @pytest.mark.parametrize("flip", [False, True])
-def test_fires(rule: p.Rule, form: p.Op, flip: bool) -> None:
+def test_fires(rule: p.Rule, form: p.NodePattern, flip: bool) -> None:
     graph = rewritten(builder(rule, form, flip=flip).model(form), rule)
     assert left(graph) == written_by(rule.target)
     origin = next(iter(graph.origins.values()))
@@ -71,7 +77,7 @@ def test_fires(rule: p.Rule, form: p.Op, flip: bool) -> None:
 
 @pytest.mark.usefixtures("all_maps")
 @pytest.mark.parametrize(("rule", "form"), FIRST)
-def test_does_not_fire_where_an_inner_value_is_an_output(rule: p.Rule, form: p.Op) -> None:
+def test_does_not_fire_where_an_inner_value_is_an_output(rule: p.Rule, form: p.NodePattern) -> None:
     written = builder(rule, form)
     written.model(form)
     inner, node = written.nodes[0].output[0], written.nodes[0].name
@@ -82,7 +88,7 @@ def test_does_not_fire_where_an_inner_value_is_an_output(rule: p.Rule, form: p.O
 
 @pytest.mark.usefixtures("all_maps")
 @pytest.mark.parametrize(("rule", "form"), FIRST)
-def test_does_not_fire_where_an_inner_value_has_another_reader(rule: p.Rule, form: p.Op) -> None:
+def test_does_not_fire_where_an_inner_value_has_another_reader(rule: p.Rule, form: p.NodePattern) -> None:
     written = builder(rule, form)
     model = written.model(form, "z")
     inner = written.nodes[0].output[0]
@@ -101,7 +107,7 @@ def test_does_not_fire_where_an_inner_value_has_another_reader(rule: p.Rule, for
         for wrong in range(numbers(one.values[1]))  # type: ignore[arg-type]
     ],
 )
-def test_does_not_fire_for_other_numbers(rule: p.Rule, form: p.Op, wrong: int) -> None:
+def test_does_not_fire_for_other_numbers(rule: p.Rule, form: p.NodePattern, wrong: int) -> None:
     written = builder(rule, form, wrong=wrong)
     model = written.model(form)
     if all(weight == 0 for name, weight in written.weights.items() if name == f"c{wrong + 1}"):
@@ -114,7 +120,7 @@ NORMS = [one for one in FIRST if "ReduceMean" in str(one.values[1])]
 
 @pytest.mark.usefixtures("all_maps")
 @pytest.mark.parametrize(("rule", "form"), NORMS)
-def test_norms_do_not_fire_over_other_axes(rule: p.Rule, form: p.Op) -> None:
+def test_norms_do_not_fire_over_other_axes(rule: p.Rule, form: p.NodePattern) -> None:
     shape = (2, 8, 8)
     graph = rewritten(Builder(axes=(1,), shape=shape).model(form), rule, shape=shape)
     assert not graph.origins
@@ -123,7 +129,7 @@ def test_norms_do_not_fire_over_other_axes(rule: p.Rule, form: p.Op) -> None:
 
 @pytest.mark.usefixtures("all_maps")
 @pytest.mark.parametrize(("rule", "form"), NORMS)
-def test_norms_do_not_fire_where_reduced_axes_go(rule: p.Rule, form: p.Op) -> None:
+def test_norms_do_not_fire_where_reduced_axes_go(rule: p.Rule, form: p.NodePattern) -> None:
     shape = (8, 8, 8)
     graph = rewritten(Builder(keepdims=0, shape=shape).model(form), rule, shape=shape)
     assert not graph.origins
@@ -135,7 +141,9 @@ REDUCED = [one for one in FORMS if "Reduce" in str(one.values[1])]
 @pytest.mark.usefixtures("all_maps")
 @pytest.mark.parametrize("attribute", [{"axes": [1]}, {"keepdims": 0}], ids=str)
 @pytest.mark.parametrize(("rule", "form"), REDUCED)
-def test_every_reduction_of_a_rule_is_looked_at(rule: p.Rule, form: p.Op, attribute: dict[str, Any]) -> None:
+def test_every_reduction_of_a_rule_is_looked_at(
+    rule: p.Rule, form: p.NodePattern, attribute: dict[str, Any]
+) -> None:
     model = Builder(shape=(8, 8, 8), opset=12).model(form)
     for number, node in enumerate(model.graph.node):
         if not node.op_type.startswith("Reduce"):
@@ -290,7 +298,7 @@ MAPPED = [one for one in FORMS if one.values[0].name not in rewriting.unmapped_r
 
 
 @pytest.mark.parametrize(("rule", "form"), MAPPED)
-def test_computes_the_same(rule: p.Rule, form: p.Op) -> None:
+def test_computes_the_same(rule: p.Rule, form: p.NodePattern) -> None:
     model = builder(rule, form).model(form)
     session = od.InferenceSession(model, fallback="error")
     rng = np.random.default_rng(3)
@@ -333,3 +341,56 @@ def test_what_refuses_late_runs_on_the_host_as_the_model_has_it(monkeypatch: pyt
     assert all("of which not all maps: LayerNormalization: too late" in row.reason for row in rows)
     with pytest.raises(od.UnsupportedModelError, match=r"LayerNormalization.*: too late"):
         od.InferenceSession(model, fallback="error")
+
+
+# -- mistakes in rules ---------------------------------------------------------------------------------
+
+SOUND = p.Rule("sound", "Sigmoid", ("Mul(x, S)",), "Swish(x)", 24, {"S": "Sigmoid(x)"})
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "a missing parenthesis": ({"forms": ("Mul(x, Sigmoid(x)",)}, "never closed"),
+    "a missing parenthesis in a part": ({"parts": {"S": "Sigmoid(x"}}, "never closed"),
+    "a misspelt operator": ({"forms": ("Mull(x, S)",)}, "the operator 'Mull'"),
+    "a form that is a value": ({"forms": ("x",)}, "the form 'x'"),
+    "an anchor in no form": ({"anchor": "Tanh"}, "the anchor 'Tanh'"),
+    "an anchor not in every form": ({"forms": ("Mul(x, S)", "Mul(x, x)")}, "the anchor 'Sigmoid'"),
+    "a misspelt part": ({"forms": ("Mul(S, T)",)}, "the name 'T'"),
+    "a part before its own": (
+        {"forms": ("Mul(x, S)",), "parts": {"S": "Sigmoid(T)", "T": "Neg(x)"}},
+        "the part 'T'",
+    ),
+    "a form without x": ({"forms": ("Mul(y, Sigmoid(y))",), "parts": {}}, "a form without 'x'"),
+    "too many operands": ({"forms": ("Mul(x, S, x)",)}, "Mul with 3 operands"),
+    "a misspelt attribute": ({"forms": ("Mul(x, Sigmoid(x, alpah=1))",)}, "attribute 'alpah' of Sigmoid"),
+    "no forms": ({"forms": ()}, "no forms"),
+    "a misspelt result": ({"to": "Swiss(x)"}, "the operator 'Swiss'"),
+    "a result of a newer operator set": ({"opset": 23}, "the operator 'Swish'"),
+    "a result of no value": ({"to": "Swish(z)"}, "the name 'z'"),
+    "a result with an underived attribute": ({"to": "Swish(x, alpha=alpha)"}, "the name 'alpha'"),
+    "a result with a misspelt attribute": ({"to": "Swish(x, alpah=1.0)"}, "attribute 'alpah' of Swish"),
+    "a result that is no call": ({"to": "x"}, "'x' in 'x'"),
+    "like a value that no form has": ({"like": "made"}, "a form without 'made'"),
+    "an attribute that is no literal": ({"forms": ("Mul(x, Sigmoid(x, alpha=a))",)}, "alpha=a"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_a_rule_names_the_rule(mistake: str) -> None:
+    changes, given = MISTAKES[mistake]
+    with pytest.raises(od.InternalError, match="rule sound: ") as caught:
+        validated([replace(SOUND, **changes)])
+    assert given in caught.value.given
+
+
+def test_two_rules_of_one_name_are_refused() -> None:
+    assert validated([SOUND]) == (SOUND,)
+    with pytest.raises(od.InternalError, match="the name 'sound'"):
+        validated([SOUND, SOUND])
+
+
+def test_every_rule_of_the_folder_is_entered() -> None:
+    applied = {rule.name for rule in (*RULES, *NARROWED)}
+    for module in pkgutil.iter_modules(rules.__path__, f"{rules.__name__}."):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            for rule in value if isinstance(value, tuple) else (value,):
+                if isinstance(rule, p.Rule):
+                    assert rule.name in applied, f"{module.name}.{name}: enter {rule.name} in rules/table.py"

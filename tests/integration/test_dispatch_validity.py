@@ -13,7 +13,7 @@ from onnx import helper
 
 import onedispatch
 from onedispatch import ModelError
-from onedispatch.dispatch.frontend.node_rules import RULES
+from onedispatch.dispatch.frontend.operator_checks import CHECKS
 from onedispatch.dispatch.frontend.schemas import runtime_has
 from onedispatch.operators.declarations.registry import all_mappings
 from tests.ops.case import Array, run_onnxruntime
@@ -311,11 +311,11 @@ def test_nodes_in_subgraphs_are_checked() -> None:
 def test_rules_are_of_operators_that_exist() -> None:
     schemas = onnx.defs.get_all_schemas()
     known = {schema.name for schema in schemas}
-    assert all(name in known or runtime_has(name, "") for name in RULES)
+    assert all(name in known or runtime_has(name, "") for name in CHECKS)
     # Operators without attributes, or with numbers alone, have little that inference does not see.
     plain = {s.name for s in schemas if {a.type.name for a in s.attributes.values()} <= {"FLOAT"}}
-    missing = {m.op_type for m in all_mappings() if not m.domain} - set(RULES) - plain
-    assert not missing, f"{missing}: say in node_rules.py what their attributes and shapes may be"
+    missing = {m.op_type for m in all_mappings() if not m.domain} - set(CHECKS) - plain
+    assert not missing, f"{missing}: say in operator_checks.py what their attributes and shapes may be"
 
 
 @pytest.mark.parametrize("opset", [10, 11, 12, 18, 19, 21, 22])

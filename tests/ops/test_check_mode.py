@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 import onedispatch as od
-from onedispatch.dispatch.check.child import Told, told_by_child
+from onedispatch.dispatch.check.child import CheckReport, run_in_child
 from onedispatch.dispatch.check.kernels import check_file
 from onedispatch.dispatch.cli.kernel import app
 from onedispatch.operators.plugin.boxes import Box, partitions, singles
@@ -47,16 +47,16 @@ WARNINGS = ("wrong::softmax_rows", "wrong::wide")
 
 
 @pytest.fixture(scope="module")
-def told() -> Told:
+def report() -> CheckReport:
     return check_file(str(FILE), OPTIONS)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_mistake_is_found(told: Told, name: str) -> None:
-    findings = told.kernels[f"{name}@1"].findings
+def test_a_mistake_is_found(report: CheckReport, name: str) -> None:
+    findings = report.kernels[f"{name}@1"].findings
     expected = EXPECTED[name]
     if expected is None:
-        assert findings == [] and len(told.kernels[f"{name}@1"].cases) > 1
+        assert findings == [] and len(report.kernels[f"{name}@1"].cases) > 1
         return
     kind, said = expected
     found = [one for one in findings if one.kind == kind]
@@ -70,8 +70,8 @@ def test_a_mistake_is_found(told: Told, name: str) -> None:
     assert failed(findings) == (name not in WARNINGS)
 
 
-def test_all_kernels_of_the_file_are_checked(told: Told) -> None:
-    assert set(told.kernels) == {f"{name}@1" for name in EXPECTED}
+def test_all_kernels_of_the_file_are_checked(report: CheckReport) -> None:
+    assert set(report.kernels) == {f"{name}@1" for name in EXPECTED}
 
 
 def test_the_command_ends_as_scripts_expect() -> None:
@@ -118,25 +118,25 @@ def test_a_file_that_does_not_load(tmp_path: Path) -> None:
     with pytest.raises(od.OneDispatchError, match="half written"):
         check_file(str(tmp_path / "broken.py"), OPTIONS)
     (tmp_path / "leaves.py").write_text("import os\nos.abort()\n")
-    told = check_file(str(tmp_path / "leaves.py"), OPTIONS)
-    (finding,) = told.findings
+    report = check_file(str(tmp_path / "leaves.py"), OPTIONS)
+    (finding,) = report.findings
     assert finding.kind == "crash" and "ended with SIGABRT" in finding.text
 
 
 def test_a_child_that_leaves_as_if_all_were_well() -> None:
-    told = told_by_child(lambda teller: os._exit(0), 5.0)
-    assert [one.kind for one in told.findings] == ["crash"]
-    assert "exit code 0, before its work did" in told.findings[0].text
+    report = run_in_child(lambda reporter: os._exit(0), 5.0)
+    assert [one.kind for one in report.findings] == ["crash"]
+    assert "exit code 0, before its work did" in report.findings[0].text
 
 
 def test_a_child_that_says_nothing_is_ended() -> None:
-    def work(teller: object) -> None:
+    def work(reporter: object) -> None:
         while True:
             pass
 
-    told = told_by_child(work, 0.3)
-    assert [one.kind for one in told.findings] == ["timeout"]
-    assert "no sign of life for 0.3 seconds" in told.findings[0].text
+    report = run_in_child(work, 0.3)
+    assert [one.kind for one in report.findings] == ["timeout"]
+    assert "no sign of life for 0.3 seconds" in report.findings[0].text
 
 
 def model(op_type: str, shape: tuple[int, ...] = (4, 9)) -> onnx.ModelProto:

@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import onedispatch as od
-from onedispatch.dispatch.check.child import Clock, Teller, told_by_child
+from onedispatch.dispatch.check.child import Reporter, TimeLimit, run_in_child
 from onedispatch.dispatch.check.kernels import check_file
 from onedispatch.operators.plugin.check import Options
 from tests.ops.kernels.dying import PLACES
@@ -76,9 +76,9 @@ def test_a_reference_that_does_not_end() -> None:
 
 @pytest.mark.parametrize("place", ["infer", "body"])
 def test_check_mode_of_a_file_finds_what_does_not_end(place: str) -> None:
-    told = check_file(str(FILE), Options(seconds=0.3), kernel=f"dying::{place}_loop")
-    kinds = [one.kind for one in told.findings]
-    assert kinds == ["timeout"] and "no end within 0.3 seconds" in told.findings[0].text
+    report = check_file(str(FILE), Options(seconds=0.3), kernel=f"dying::{place}_loop")
+    kinds = [one.kind for one in report.findings]
+    assert kinds == ["timeout"] and "no end within 0.3 seconds" in report.findings[0].text
 
 
 # -- functions that end the process ---------------------------------------------------------------
@@ -94,11 +94,11 @@ def test_check_mode_of_a_file_finds_what_does_not_end(place: str) -> None:
 )
 @pytest.mark.parametrize("place", ["infer", "body"])
 def test_check_mode_of_a_file_contains_a_crash(place: str, how: str, said: str) -> None:
-    told = check_file(str(FILE), Options(seconds=5), kernel=f"dying::{place}_{how}")
-    assert [one.kind for one in told.findings] == ["crash"]
-    assert said in told.findings[0].text, told.findings[0].text
+    report = check_file(str(FILE), Options(seconds=5), kernel=f"dying::{place}_{how}")
+    assert [one.kind for one in report.findings] == ["crash"]
+    assert said in report.findings[0].text, report.findings[0].text
     if how == "crash":
-        assert "called by crash (dying.py:" in told.findings[0].text
+        assert "called by crash (dying.py:" in report.findings[0].text
 
 
 @pytest.mark.parametrize("how", ["crash", "abort", "leave"])
@@ -134,15 +134,15 @@ def test_a_limit_that_is_none(seconds: Any) -> None:
 
 
 def test_signs_of_life_do_not_outlast_the_limit() -> None:
-    def work(teller: Teller) -> None:
+    def work(reporter: Reporter) -> None:
         while True:
             time.sleep(0.05)
-            teller.beat()
+            reporter.beat()
 
     start = time.monotonic()
-    told = told_by_child(work, 5.0, clock=Clock(0.5))
-    assert told.late and time.monotonic() - start < 5
-    assert "a limit of 0.5 seconds in all" in str(told.findings[0])
+    report = run_in_child(work, 5.0, limit=TimeLimit(0.5))
+    assert report.late and time.monotonic() - start < 5
+    assert "a limit of 0.5 seconds in all" in str(report.findings[0])
 
 
 @pytest.mark.parametrize(("how", "died"), [("crash", -11), ("abort", -6)])

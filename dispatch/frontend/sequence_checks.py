@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX's rules for recurrent layers and for what samples images: attributes' names, and shapes."""
+"""Validity checks of recurrent layers and of GridSample: attribute values and operand shapes."""
 
 from __future__ import annotations
 
-from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
+from onedispatch.dispatch.frontend.facts import Facts, NodeCheck, Shape
 from onedispatch.transactions.base.text import span
 
 # operator -> attribute -> the values that ONNX knows
@@ -78,8 +78,8 @@ def _activations(facts: Facts, directions: int) -> None:
             facts.refuse("attribute 'activations'", repr(name), ", ".join(FUNCTIONS))
 
 
-_LAYER: tuple[Rule, ...] = (known_choices, recurrent_layer)
-SEQUENCES: dict[str, tuple[Rule, ...]] = {
+_LAYER: tuple[NodeCheck, ...] = (known_choices, recurrent_layer)
+SEQUENCES: dict[str, tuple[NodeCheck, ...]] = {
     "GRU": _LAYER,
     "GridSample": (known_choices,),
     "LSTM": _LAYER,

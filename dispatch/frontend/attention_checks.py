@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX's rules for attention and rotary embedding that neither schemas nor shape inference hold."""
+"""Validity checks of attention and rotary embedding that schemas and shape inference leave out."""
 
 from __future__ import annotations
 
-from onedispatch.dispatch.frontend.facts import Facts, Rule
+from onedispatch.dispatch.frontend.facts import Facts, NodeCheck
 
 
 def _heads(facts: Facts, index: int, attribute: str) -> int | None:
@@ -48,4 +48,4 @@ def turned(facts: Facts) -> None:
         facts.refuse("attribute 'rotary_embedding_dim'", size, f"an even number up to {whole}, or 0: all")
 
 
-ATTENTION: dict[str, tuple[Rule, ...]] = {"Attention": (attended,), "RotaryEmbedding": (turned,)}
+ATTENTION: dict[str, tuple[NodeCheck, ...]] = {"Attention": (attended,), "RotaryEmbedding": (turned,)}

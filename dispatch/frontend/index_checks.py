@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX's rules for operators whose data decides addresses: axes, batches, ranks, equal places."""
+"""Validity checks of gathers and scatters: axes, batches, ranks and equal positions."""
 
 from __future__ import annotations
 
-from onedispatch.dispatch.frontend.facts import Facts, Rule
+from onedispatch.dispatch.frontend.facts import Facts, NodeCheck
 from onedispatch.dispatch.frontend.graph import Array
-from onedispatch.dispatch.frontend.shared_rules import axis_in_range, one_of
+from onedispatch.dispatch.frontend.shared_checks import axis_in_range, one_of
 from onedispatch.transactions.base.text import counted, span
 
 _REDUCTION = one_of("reduction", "none", "add", "mul", "max", "min")
@@ -124,7 +124,7 @@ def reversed_lengths(facts: Facts) -> None:
         facts.refuse(facts.input_name(1), wrong.flat[0], f"lengths in {span(0, shape[time])}")
 
 
-INDEXED: dict[str, tuple[Rule, ...]] = {
+INDEXED: dict[str, tuple[NodeCheck, ...]] = {
     "Gather": (axis_in_range(0), indices_within),
     "GatherElements": (axis_in_range(0, no_scalars=1), as_many_dimensions, indices_within),
     "GatherND": (batches, gathered_tuples, tuples_within),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
+from onedispatch.dispatch.frontend.facts import Facts, NodeCheck, Shape
 from onedispatch.transactions.base.text import span
 
 
@@ -16,13 +16,13 @@ def listed(facts: Facts, name: str, index: int) -> list[int] | None:
     return None if given is None else [int(v) for v in given]
 
 
-def axis_in_range(default: int, *, end: bool = False, no_scalars: int | None = None) -> Rule:
+def axis_in_range(default: int, *, end: bool = False, no_scalars: int | None = None) -> NodeCheck:
     """Attribute ``axis`` names a dimension of the first input; ``end``: or the place behind the last.
 
     -1 and 0 name the one element of a scalar, as if it were a list, until the opset ``no_scalars``.
     """
 
-    def rule(facts: Facts) -> None:
+    def check(facts: Facts) -> None:
         axis, shape = facts.attr("axis", default), facts.shape(0)
         if shape is None:
             return
@@ -33,13 +33,13 @@ def axis_in_range(default: int, *, end: bool = False, no_scalars: int | None = N
         if not -rank <= axis <= most and not (rank == 0 and axis in (-1, 0)):
             facts.refuse("attribute 'axis'", axis, f"{span(-rank, most)} for rank {rank}")
 
-    return rule
+    return check
 
 
-def fits_first(*indices: int, since: int = 1) -> Rule:
+def fits_first(*indices: int, since: int = 1) -> NodeCheck:
     """These inputs broadcast to the first, not the other way round; older operator sets say it otherwise."""
 
-    def rule(facts: Facts) -> None:
+    def check(facts: Facts) -> None:
         shape = facts.shape(0)
         for index in indices if shape is not None and facts.opset >= since else ():
             given = facts.shape(index)
@@ -48,7 +48,7 @@ def fits_first(*indices: int, since: int = 1) -> Rule:
                     facts.input_name(index), list(given), f"a shape that broadcasts to {list(shape)}"
                 )
 
-    return rule
+    return check
 
 
 def broadcasts(given: Shape, shape: Shape) -> bool:
@@ -57,23 +57,23 @@ def broadcasts(given: Shape, shape: Shape) -> bool:
     return ends is not None and all(own in (1, size) for own, size in zip(given, ends, strict=True))
 
 
-def one_of(name: str, *accepted: str) -> Rule:
+def one_of(name: str, *accepted: str) -> NodeCheck:
     """Attribute ``name`` is one of ``accepted``; left out, it is the first."""
 
-    def rule(facts: Facts) -> None:
+    def check(facts: Facts) -> None:
         given = facts.attr(name, accepted[0])
         if given not in accepted:
             facts.refuse(f"attribute {name!r}", repr(given), ", ".join(map(repr, accepted)))
 
-    return rule
+    return check
 
 
-def flags(*names: str) -> Rule:
+def flags(*names: str) -> NodeCheck:
     """Attributes that are 0 or 1."""
 
-    def rule(facts: Facts) -> None:
+    def check(facts: Facts) -> None:
         for name in names:
             if facts.attr(name, 0) not in (0, 1):
                 facts.refuse(f"attribute {name!r}", facts.attr(name, 0), "0, 1")
 
-    return rule
+    return check

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules for operators of com.microsoft, which ONNX has no schemas for: operator -> rules.
+"""Validity checks of com.microsoft operators, for which ONNX has no schemas: operator -> checks.
 
-Many compute on integers what an operator of ONNX computes on floats: that one's rules hold for them, of
+Many compute on integers what an operator of ONNX computes on floats: its checks hold for them, of
 their tensors without scales and zero points.
 """
 
@@ -9,27 +9,27 @@ from __future__ import annotations
 
 from math import prod
 
-from onedispatch.dispatch.frontend.facts import Facts, Rule
-from onedispatch.dispatch.frontend.node_rules import RULES, joined_shapes
-from onedispatch.dispatch.frontend.quantise_rules import quantised_rules
-from onedispatch.dispatch.frontend.shared_rules import broadcasts
+from onedispatch.dispatch.frontend.facts import Facts, NodeCheck
+from onedispatch.dispatch.frontend.operator_checks import CHECKS, joined_shapes
+from onedispatch.dispatch.frontend.quantise_checks import quantised_checks
+from onedispatch.dispatch.frontend.shared_checks import broadcasts
 from onedispatch.operators.declarations.registry import MICROSOFT
 from onedispatch.transactions.base.text import counted
 
 
-def as_onnx(op_type: str, *operands: int) -> tuple[Rule, ...]:
-    """The rules of ONNX's ``op_type``, whose inputs are ``operands`` of the node; not of channels last."""
+def as_onnx(op_type: str, *operands: int) -> tuple[NodeCheck, ...]:
+    """Returns the checks of ONNX's ``op_type`` on the inputs ``operands``; nodes with channels last pass."""
 
-    def picked(rule: Rule) -> Rule:
-        return lambda facts: None if facts.attr("channels_last", 0) else rule(facts.picked(*operands))
+    def picked(check: NodeCheck) -> NodeCheck:
+        return lambda facts: None if facts.attr("channels_last", 0) else check(facts.picked(*operands))
 
-    return tuple(map(picked, RULES[op_type]))
+    return tuple(map(picked, CHECKS[op_type]))
 
 
-def broadcast_together(*operands: int) -> Rule:
+def broadcast_together(*operands: int) -> NodeCheck:
     """These operands broadcast to one shape."""
 
-    def rule(facts: Facts) -> None:
+    def check(facts: Facts) -> None:
         shapes = [facts.shape(index) for index in operands]
         known = [shape for shape in shapes if shape is not None]
         rank = max(map(len, known), default=0)
@@ -41,13 +41,13 @@ def broadcast_together(*operands: int) -> Rule:
                     facts.input_name(index), list(shape), f"a shape that broadcasts to {list(whole)}"
                 )
 
-    return rule
+    return check
 
 
-def inner_sizes(a: int, b: int) -> Rule:
+def inner_sizes(a: int, b: int) -> NodeCheck:
     """A product of matrices: a's columns are b's rows."""
 
-    def rule(facts: Facts) -> None:
+    def check(facts: Facts) -> None:
         left, right = facts.shape(a), facts.shape(b)
         for index, shape in ((a, left), (b, right)):
             if shape == ():
@@ -55,7 +55,7 @@ def inner_sizes(a: int, b: int) -> Rule:
         if left and right and left[-1] != right[max(len(right) - 2, 0)]:
             facts.refuse(facts.input_name(b), list(right), f"{counted(left[-1], 'row')}, as A has columns")
 
-    return rule
+    return check
 
 
 def joined_tensors(facts: Facts) -> None:
@@ -134,13 +134,13 @@ def _fits(facts: Facts, index: int, accepted: list[tuple[int, ...]]) -> None:
         facts.refuse(facts.input_name(index), list(given), " or ".join(str(list(one)) for one in accepted))
 
 
-_QUANTISED = quantised_rules(MICROSOFT)
+_QUANTISED = quantised_checks(MICROSOFT)
 
-CONTRIB_RULES: dict[str, tuple[Rule, ...]] = {
+CONTRIB_CHECKS: dict[str, tuple[NodeCheck, ...]] = {
     **_QUANTISED,
     **{
-        op_type: (*_QUANTISED[op_type], *rules)
-        for op_type, rules in {
+        op_type: (*_QUANTISED[op_type], *checks)
+        for op_type, checks in {
             "DynamicQuantizeMatMul": (inner_sizes(0, 1),),
             "MatMulIntegerToFloat": (inner_sizes(0, 1),),
             "QAttention": (attended_shapes,),

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 from onnx import helper
 
-from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
+from onedispatch.dispatch.frontend.facts import Facts, NodeCheck, Shape
 from onedispatch.dispatch.frontend.quantised_operands import (
     OPERATORS,
     Parameters,
@@ -22,11 +22,11 @@ from onedispatch.operators.declarations.registry import MICROSOFT
 from onedispatch.transactions.base.text import counted, span
 
 
-def quantised(domain: str, op_type: str) -> Rule:
-    """The rule for all scales and zero points of an operator."""
+def quantised(domain: str, op_type: str) -> NodeCheck:
+    """Returns the check of all scales and zero points of an operator."""
     operator = OPERATORS[domain, op_type]
 
-    def rule(facts: Facts) -> None:
+    def check(facts: Facts) -> None:
         if domain == MICROSOFT:  # of ONNX's own, the schema counts
             _check_count(facts, operator)
         for one in operator.parameters(len(facts.node.inputs)):
@@ -35,7 +35,7 @@ def quantised(domain: str, op_type: str) -> Rule:
             for index in (one.scale, one.zero):
                 _check_length(facts, one, index)
 
-    return rule
+    return check
 
 
 def _check_count(facts: Facts, operator: QuantisedOperator) -> None:
@@ -169,14 +169,14 @@ def zero_type_made(facts: Facts) -> None:
         facts.refuse(facts.input_name(2), str(zero), accepted)
 
 
-_OWN: dict[str, tuple[Rule, ...]] = {
+_OWN: dict[str, tuple[NodeCheck, ...]] = {
     "QuantizeLinear": (zero_type_made, scale_shapes, zero_shapes),
     "DequantizeLinear": (scale_shapes, zero_shapes),
 }
 
 
-def quantised_rules(domain: str) -> dict[str, tuple[Rule, ...]]:
-    """Operator -> rules, of all quantised operators of a domain."""
+def quantised_checks(domain: str) -> dict[str, tuple[NodeCheck, ...]]:
+    """Returns the checks of every quantised operator of a domain, by operator."""
     return {
         op_type: (quantised(domain, op_type), *_OWN.get(op_type, ()))
         for where, op_type in OPERATORS

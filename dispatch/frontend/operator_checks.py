@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX's rules that neither schemas nor shape inference hold: one table, operator -> rules.
+"""Validity checks that ONNX's schemas and shape inference leave out: one table, operator -> checks.
 
-A rule reads what is known of a node (``Facts``) and refuses it with what was given and what is
-accepted. Shapes and values that are not known yet are None, and a rule that needs them passes.
+A check reads what is known of a node (``Facts``) and refuses it with what was given and what is
+accepted. Shapes and values that are not known yet are None; a check that needs one of them passes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from math import prod
 
 import numpy as np
 
-from onedispatch.dispatch.frontend.attention_rules import ATTENTION
-from onedispatch.dispatch.frontend.facts import Facts, Rule, Shape
-from onedispatch.dispatch.frontend.index_rules import INDEXED
-from onedispatch.dispatch.frontend.movement_rules import MOVEMENT, split_sizes
-from onedispatch.dispatch.frontend.quantise_rules import quantised_rules
-from onedispatch.dispatch.frontend.sequence_rules import SEQUENCES
-from onedispatch.dispatch.frontend.shared_rules import (
+from onedispatch.dispatch.frontend.attention_checks import ATTENTION
+from onedispatch.dispatch.frontend.facts import Facts, NodeCheck, Shape
+from onedispatch.dispatch.frontend.index_checks import INDEXED
+from onedispatch.dispatch.frontend.movement_checks import MOVEMENT, split_sizes
+from onedispatch.dispatch.frontend.quantise_checks import quantised_checks
+from onedispatch.dispatch.frontend.sequence_checks import SEQUENCES
+from onedispatch.dispatch.frontend.shared_checks import (
     axis_in_range,
     broadcasts,
     fits_first,
@@ -249,7 +249,7 @@ def convolved(facts: Facts) -> None:
     _fits(facts, x[2:], w[2:], or_misses=False)
 
 
-def convolved_of(*operands: int) -> Rule:
+def convolved_of(*operands: int) -> NodeCheck:
     """``convolved`` of data, weights and bias among other operands."""
     return lambda facts: convolved(facts.picked(*operands))
 
@@ -372,10 +372,10 @@ def matrix_product(facts: Facts) -> None:
         facts.refuse(facts.input_name(2), list(c), f"a shape that broadcasts to [{m}, {n}]")
 
 
-def channel_parameters(first: int, count: int) -> Rule:
+def channel_parameters(first: int, count: int) -> NodeCheck:
     """Inputs from ``first`` on hold one value per channel; with ``spatial=0`` one per element of a sample."""
 
-    def rule(facts: Facts) -> None:
+    def check(facts: Facts) -> None:
         x = facts.shape(0)
         if x is None:
             return
@@ -388,29 +388,29 @@ def channel_parameters(first: int, count: int) -> Rule:
             if shape is not None and shape != wanted:
                 facts.refuse(facts.input_name(index), list(shape), f"{list(wanted)}, {what}")
 
-    return rule
+    return check
 
 
-def least_rank(rank: int, what: str) -> Rule:
-    def rule(facts: Facts) -> None:
+def least_rank(rank: int, what: str) -> NodeCheck:
+    def check(facts: Facts) -> None:
         shape = facts.shape(0)
         if shape is not None and len(shape) < rank:
             facts.refuse(facts.input_name(0), f"rank {len(shape)}", f"rank {rank} or more: {what}")
 
-    return rule
+    return check
 
 
-def equal_shapes_before(opset: int) -> Rule:
+def equal_shapes_before(opset: int) -> NodeCheck:
     """Older variadic operators do not broadcast."""
 
-    def rule(facts: Facts) -> None:
+    def check(facts: Facts) -> None:
         known = [(i, s) for i, s in enumerate(facts.shapes) if s is not None]
         for index, shape in known[1:] if facts.opset < opset else ():
             if shape != known[0][1]:
                 accepted = f"{list(known[0][1])}, before opset {opset} nothing is broadcast"
                 facts.refuse(facts.input_name(index), list(shape), accepted)
 
-    return rule
+    return check
 
 
 def no_scalar_operands(facts: Facts) -> None:
@@ -419,16 +419,16 @@ def no_scalar_operands(facts: Facts) -> None:
             facts.refuse(facts.input_name(index), "a scalar", "rank 1 or more")
 
 
-def scalars(*indices: int) -> Rule:
+def scalars(*indices: int) -> NodeCheck:
     """Inputs of one value."""
 
-    def rule(facts: Facts) -> None:
+    def check(facts: Facts) -> None:
         for index in indices:
             shape = facts.shape(index)
             if shape is not None and (len(shape) > 1 or prod(shape) != 1):
                 facts.refuse(facts.input_name(index), list(shape), "a scalar")
 
-    return rule
+    return check
 
 
 def window_size(facts: Facts) -> None:
@@ -489,10 +489,10 @@ _INTERPOLATED = (
 )
 _WINDOWED = (padding_mode, least_rank(3, "N, C, and what the window runs over"))
 _REDUCED = (second_is_a_list, reduced_axes, flags("noop_with_empty_axes"))
-_QUANTISED = quantised_rules("")
+_QUANTISED = quantised_checks("")
 _GLOBAL = (least_rank(3, "N, C, and what is pooled"), pooled_whole)
 
-RULES: dict[str, tuple[Rule, ...]] = {
+CHECKS: dict[str, tuple[NodeCheck, ...]] = {
     **ATTENTION,
     **INDEXED,
     **MOVEMENT,

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX's rules for operators that move data: bounds, sizes and axes that are operands or attributes."""
+"""Validity checks of operators that move data: bounds, sizes and axes, as operands or attributes."""
 
 from __future__ import annotations
 
 from math import prod
 
-from onedispatch.dispatch.frontend.facts import Facts, Rule
+from onedispatch.dispatch.frontend.facts import Facts, NodeCheck
 from onedispatch.dispatch.frontend.runtime_shapes import range_count
-from onedispatch.dispatch.frontend.shared_rules import listed
+from onedispatch.dispatch.frontend.shared_checks import listed
 from onedispatch.transactions.base.text import counted, span
 
 PADDINGS = ("constant", "reflect", "edge")
@@ -190,7 +190,7 @@ def triangle(facts: Facts) -> None:
         facts.refuse(facts.input_name(1), list(k), "a scalar")
 
 
-MOVEMENT: dict[str, tuple[Rule, ...]] = {
+MOVEMENT: dict[str, tuple[NodeCheck, ...]] = {
     "CenterCropPad": (centred,),
     "ConstantOfShape": (filled_shape,),
     "DepthToSpace": (depth_blocks,),
