@@ -9,7 +9,7 @@ import numpy as np
 
 from onedispatch.dispatch.frontend.graph import Array, Graph, Node, Value
 from onedispatch.dispatch.frontend.quantised_operands import OPERATORS, dimension
-from onedispatch.dispatch.frontend.validity import domain_of
+from onedispatch.dispatch.frontend.schemas import domain_of
 from onedispatch.operators.declarations.tensor import Quantisation
 
 # Makes scales. Those of packed weights (MatMulNBits) are of the type of its data.

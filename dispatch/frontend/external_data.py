@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights that lie in files beside the model. The model is untrusted, so is every path in it."""
+"""Reads weights from files beside the model. Models are untrusted, and so is every path in them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ from onedispatch.transactions.base.text import counted
 def embed(model: ModelProto, folder: Path | None) -> None:
     """Reads external data of subgraphs, functions and attributes into ``model``.
 
-    Nobody but ``external_array`` may follow a reference: onnx and onnxruntime would look in the
-    working directory. What is left as it is are initializers of the main graph, which the importer
-    reads one by one.
+    Only ``external_array`` may follow a reference: onnx and onnxruntime would look in the working directory.
+    Initializers of the main graph are not embedded: the importer reads them one by one.
 
     Raises:
-        ModelError: see ``external_array``; more of them than ``limits.EMBEDDED_BYTES``.
+        ModelError: see ``external_array``; more than ``limits.EMBEDDED_BYTES``.
     """
     total = 0
     for body, depth in bodies(model):
@@ -44,7 +43,7 @@ def embed(model: ModelProto, folder: Path | None) -> None:
 
 
 def refuse_external(model: ModelProto) -> None:
-    """Raises ``ModelError`` when anything in ``model`` still lies in a file."""
+    """Raises ``ModelError`` if a tensor in ``model`` still refers to a file."""
     for body, _ in bodies(model):
         for tensor in tensors(body):
             if tensor.data_location == TensorProto.EXTERNAL:
@@ -54,10 +53,10 @@ def refuse_external(model: ModelProto) -> None:
 
 
 def external_array(tensor: TensorProto, folder: Path | None) -> np.ndarray[Any, Any]:
-    """The values of an external tensor.
+    """Returns the values of an external tensor.
 
-    Raises ``ModelError`` when the model came without a folder, when the location leaves the
-    model's folder (absolute, ``..``, symbolic link), or when the file is too short.
+    Raises ``ModelError`` if the model has no folder, if the location is outside the model's folder
+    (absolute, ``..``, symbolic link), or if the file is too short.
     """
     where = f"external data of tensor {tensor.name!r}"
     entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -114,7 +113,7 @@ def _safe_path(where: str, folder: Path, location: str) -> Path:
         raise ModelError(where, f"location {bounded_repr(location)}", accepted)
     try:
         return _plain_file(where, folder, relative, accepted)
-    except OSError as error:  # a name that is too long, say
+    except OSError as error:  # for instance a name that is too long
         reraise_from_handler(error)
         given = f"location {bounded_repr(location)}: {error.strerror}"
         raise ModelError(where, given, accepted) from error

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that ONNX itself defines by other operators: the body of a node, as a graph of its own.
+"""Function bodies: graphs of other operators by which ONNX defines an operator.
 
-onnx's inliner chooses the body that fits the model's operator set, builds those that depend on types and
-on which operands are given, and puts attributes in place.
+onnx's inliner selects the body for the model's operator set, builds bodies that depend on types and on which
+operands are given, and substitutes attributes.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from onedispatch.dispatch.frontend.importer import import_model
 from onedispatch.transactions.base.errors import ModelError
 from onedispatch.transactions.base.handlers import reraise_from_handler
 
-# By the version of onnx, for bodies that it cannot build of what is given.
+# Raised, depending on onnx's version, for bodies that it cannot build for the given operands.
 _INLINER_ERRORS = (RuntimeError, ValueError, TypeError, onnx.shape_inference.InferenceError)
 
 
 def has_body(node: Node, opset: int) -> bool:
-    """Whether ONNX defines the operator of ``node`` by others, in this version of its domain."""
+    """True if ONNX defines the operator of ``node`` by a function body in this version of its domain."""
     return has_operator_body(node.op_type, node.domain, opset)
 
 
 @cache
 def has_operator_body(op_type: str, domain: str, opset: int) -> bool:
-    """The same by the names of operator and domain ("": ONNX's own)."""
+    """True if ONNX defines this operator of this domain ("": ONNX's own) by a function body."""
     try:
         schema = onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
         return False
-    # The second is made for operands and types; onnx's stubs leave these properties out.
+    # The second kind is built for operands and types; onnx's type stubs lack these properties.
     kinds = ("has_function", "has_context_dependent_function")
     return any(getattr(schema, kind) for kind in kinds)
 
 
 def body_of(graph: Graph, node: Node, wanted: Iterable[str]) -> Graph | None:
-    """The nodes that ``node`` is by definition, between its inputs and those of its outputs in ``wanted``.
+    """Returns the function body of ``node`` as a graph from its inputs to those of its outputs in ``wanted``.
 
-    Constants that it reads are constants there; its own nodes and values have names of their own. None
-    where ONNX has no body for these types and operands. Raises ``ModelError`` where the body is no graph
-    that can be read.
+    Constants that the node reads are constants there; nodes and values of the body have names of their own.
+    Returns None if ONNX has no body for these types and operands. Raises ``ModelError`` if the body cannot be
+    imported.
     """
     given = [graph.value(name) for name in node.reads]
     outputs = [graph.value(name) for name in node.writes if name in wanted]
@@ -66,7 +66,7 @@ def body_of(graph: Graph, node: Node, wanted: Iterable[str]) -> Graph | None:
 
 
 def _take_defaults(node: onnx.NodeProto, opset: int) -> None:
-    """Writes down attributes that the node leaves at their defaults: the inliner puts in what it sees."""
+    """Adds default attributes that the node omits: the inliner substitutes only those that are present."""
     known = onnx.defs.get_schema(node.op_type, opset, node.domain).attributes
     given = {attribute.name for attribute in node.attribute}
     for name, attribute in known.items():

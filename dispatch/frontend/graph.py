@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model as the dispatcher sees it: frozen, checked, and free of protobuf.
+"""The graph of a model: frozen, checked, and free of protobuf.
 
-``Graph`` is what the importer hands on. Nodes are in topological order, every name is
-defined once, constants are NumPy arrays. ``Node.proto`` keeps the serialised ONNX node so
-that a host region can be rebuilt word for word; nothing else looks into it.
+Nodes are in topological order, every name is defined once, constants are NumPy arrays. ``Node.proto`` is the
+serialised ONNX node, from which host regions and shape inference get the node unchanged.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _TYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
 def dtype_of(type_name: str) -> np.dtype[Any] | None:
-    """NumPy's dtype of ``tensor(float)`` and the like; None for sequences, optionals, unknown."""
+    """Returns NumPy's dtype of ``tensor(float)`` and the like; None for other and unknown types."""
     if not (type_name.startswith("tensor(") and type_name.endswith(")")):
         return None
     dtype = _DTYPES.get(type_name[7:-1])
@@ -64,7 +63,7 @@ def dtype_of(type_name: str) -> np.dtype[Any] | None:
 
 
 def known_type(type_name: str, depth: int = 0) -> bool:
-    """Whether it is the name of a type that ONNX has: a tensor, a sequence of these, ...; "" is unknown."""
+    """True if ONNX has a type of this name: a tensor, a sequence of tensors, ...; "" is the unknown type."""
     outer, bracket, inner = type_name.partition("(")
     if not type_name:
         return True
@@ -80,7 +79,7 @@ def known_type(type_name: str, depth: int = 0) -> bool:
 
 
 def type_name_of(dtype: np.dtype[Any]) -> str:
-    """ONNX Runtime's name of a dtype, ``tensor(float)`` for float32."""
+    """Returns ONNX Runtime's name of a dtype, ``tensor(float)`` for float32."""
     if dtype.kind in "US":
         return "tensor(string)"
     name = _TYPE_NAMES.get(dtype)
@@ -91,7 +90,7 @@ def type_name_of(dtype: np.dtype[Any]) -> str:
 
 @dataclass(frozen=True)
 class Value:
-    """The name, type (``tensor(float)``, ``seq(tensor(int64))``) and shape of an edge."""
+    """An edge: its name, type (``tensor(float)``, ``seq(tensor(int64))``) and shape."""
 
     name: str
     type: str = ""
@@ -99,18 +98,19 @@ class Value:
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
+        """The NumPy dtype of a tensor, None for other and unknown types."""
         return dtype_of(self.type)
 
     @property
     def is_concrete(self) -> bool:
-        """A tensor whose every dimension is known."""
+        """True for a tensor whose every dimension is known."""
         return (
             self.dtype is not None and self.shape is not None and all(isinstance(d, int) for d in self.shape)
         )
 
     @property
     def concrete_shape(self) -> tuple[int, ...]:
-        """The shape; only where ``is_concrete``."""
+        """The shape, of a value that ``is_concrete``."""
         return tuple(d for d in self.shape or () if isinstance(d, int))
 
     def __str__(self) -> str:
@@ -118,7 +118,7 @@ class Value:
 
 
 def sizes_of_names(declared: Iterable[Value], actual: Iterable[Value]) -> dict[str, list[int]]:
-    """What the named dimensions of ``declared`` are in ``actual``, those alone with several sizes."""
+    """Returns the named dimensions of ``declared`` that have several sizes in ``actual``, with these."""
     found: dict[str, set[int]] = {}
     for names, sizes in zip(declared, actual, strict=True):
         for name, size in zip(names.shape or (), sizes.shape or (), strict=False):
@@ -128,6 +128,7 @@ def sizes_of_names(declared: Iterable[Value], actual: Iterable[Value]) -> dict[s
 
 
 def describe_shape(shape: tuple[Dimension, ...] | None) -> str:
+    """Returns a shape as text, ? for unknown dimensions."""
     if shape is None:
         return "[...]"
     return "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
@@ -138,9 +139,9 @@ class Node:
     """One ONNX node. Absent optional inputs and outputs are ``""``.
 
     ``captured`` lists outer values that its subgraphs read, ``inner`` the operators in these, at any depth,
-    that are of other domains than ONNX's own. ``opset`` is the version of ONNX's operator set that the
-    node is of, where that is not the graph's: rules write nodes that the model's has not. Such a node is
-    never exported: where the host must compute it, the nodes that it stands for go there.
+    of domains other than ONNX's own. ``opset`` is the version of ONNX's operator set of the node, 0 for the
+    graph's: rules write nodes of newer versions. Such a node is never exported: the host computes the nodes
+    that it replaced.
     """
 
     name: str
@@ -157,17 +158,18 @@ class Node:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Every value that it needs, each once."""
+        """Every value that the node reads, each once."""
         return tuple(dict.fromkeys(n for n in (*self.inputs, *self.captured) if n))
 
     @property
     def writes(self) -> tuple[str, ...]:
+        """The values that the node makes."""
         return tuple(n for n in self.outputs if n)
 
 
 @dataclass(frozen=True)
 class Folded:
-    """A node that was computed at compile time, and why that is allowed."""
+    """A node that was folded or dropped at compile time, with the reason."""
 
     node: str
     op_type: str
@@ -176,11 +178,13 @@ class Folded:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a node that is not the model's own stands for: nodes of the model, and how that came."""
+    """The nodes of the model that a new node replaced, and by which rule or pass."""
 
     nodes: tuple[Node, ...]
     how: str
-    constants: Mapping[str, Array] = field(default_factory=dict, repr=False)  # that these nodes read
+    constants: Mapping[str, Array] = field(
+        default_factory=dict, repr=False
+    )  # constants that these nodes read
 
 
 @dataclass(frozen=True)
@@ -192,39 +196,43 @@ class Graph:
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     constants: Mapping[str, Array] = field(repr=False)
-    values: Mapping[str, Value] = field(repr=False)  # what is known of every edge
+    values: Mapping[str, Value] = field(repr=False)  # type and shape of edges, as known
     opsets: Mapping[str, int]
     ir_version: int
     folded: tuple[Folded, ...] = ()
-    order: tuple[str, ...] = ()  # names of all nodes of the model, as it lists them
-    # Values that depend on those given at run time, and that the executable is made for: operands
-    # that decide shapes take them, nothing else may.
+    order: tuple[str, ...] = ()  # names of all nodes of the model, in its order
+    # Run-time values that the executable is compiled for; only shape operands may use them.
     decided: Mapping[str, Array] = field(default_factory=dict, repr=False)
-    # Tensor -> names of the constants that are its scale and zero point ("": none), as it is annotated.
+    # Tensor -> names of its scale and zero point ("": none), from the model's quantisation annotations.
     annotations: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
-    quantised: Mapping[str, Quantisation] = field(default_factory=dict, repr=False)  # what tensors stand for
-    inserted: Mapping[str, str] = field(default_factory=dict, repr=False)  # node that is not the model's: why
-    origins: Mapping[str, Origin] = field(default_factory=dict, repr=False)  # node -> what it stands for
-    remarks: Mapping[str, str] = field(default_factory=dict, repr=False)  # node -> what else was tried
-    evaluated: tuple[HostWork, ...] = field(default=(), repr=False)  # sizes computed from values of a run
+    quantised: Mapping[str, Quantisation] = field(
+        default_factory=dict, repr=False
+    )  # tensor -> scale and zero point
+    inserted: Mapping[str, str] = field(default_factory=dict, repr=False)  # inserted node -> reason
+    origins: Mapping[str, Origin] = field(
+        default_factory=dict, repr=False
+    )  # new node -> the nodes that it replaced
+    remarks: Mapping[str, str] = field(default_factory=dict, repr=False)  # node -> rules that nearly took it
+    evaluated: tuple[HostWork, ...] = field(default=(), repr=False)  # sizes computed from run-time values
 
     def value(self, name: str) -> Value:
-        """What is known of an edge; constants included."""
+        """Returns what is known of an edge, constants included."""
         constant = self.constants.get(name)
         if constant is not None:
             return Value(name, type_name_of(constant.dtype), constant.shape)
         return self.values.get(name, Value(name))
 
     def opset_of(self, node: Node) -> int:
-        """The version of the operator set that a node is of: its own, or that of its domain."""
+        """Returns the version of a node's operator set: its own, or the graph's for its domain."""
         return node.opset or self.opsets.get(node.domain, self.opsets.get("", 1))
 
     @property
     def output_names(self) -> frozenset[str]:
+        """The names of the outputs."""
         return frozenset(v.name for v in self.outputs)
 
     def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Graph:
-        """The graph with other nodes; constants that nobody reads any more are dropped."""
+        """Returns the graph with other nodes, without constants that no node reads any more."""
         kept = tuple(nodes)
         needed = {name for node in kept for name in node.reads} | self.output_names
         needed.update(name for names in self.annotations.values() for name in names)
@@ -234,7 +242,7 @@ class Graph:
 
 
 def sort_nodes(nodes: Iterable[Node], defined: Iterable[str]) -> tuple[Node, ...]:
-    """The nodes in topological order, otherwise as they came.
+    """Returns the nodes in topological order, which keeps the given order where it can.
 
     Raises ``ModelError`` on values that are defined twice, never, or in a cycle.
     """
@@ -289,7 +297,7 @@ def _kahn(pending: list[Node], missing: list[int], readers: dict[str, list[int]]
 
 
 def prune(graph: Graph) -> Graph:
-    """The graph without nodes that no output needs."""
+    """Returns the graph without nodes that no output depends on."""
     needed = set(graph.output_names)
     kept: list[Node] = []
     dropped: list[Folded] = []

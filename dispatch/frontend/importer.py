@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX in, ``Graph`` out: the only file that reads ONNX models.
+"""Imports ONNX models as ``Graph``; no other file reads them.
 
-Whatever is wrong with the file, the result is a ``ModelError``. The protobuf is only read,
-and gone when the import ends, so that no more than two copies of the weights are alive.
+Any defect of a model is a ``ModelError``. The protobuf is not modified, and is released when the import ends,
+so that at most two copies of the weights are in memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from onedispatch.dispatch.frontend.graph import (
 )
 from onedispatch.dispatch.frontend.local_functions import inlined
 from onedispatch.dispatch.frontend.model_limits import check_model
-from onedispatch.dispatch.frontend.validity import check_valid, domain_of
+from onedispatch.dispatch.frontend.schemas import domain_of
+from onedispatch.dispatch.frontend.validity import check_valid
 from onedispatch.dispatch.frontend.walk import bodies_of
 from onedispatch.transactions.base.errors import ModelError
 from onedispatch.transactions.base.files import read_file, real_path
@@ -41,7 +42,7 @@ ModelLike = str | os.PathLike[str] | bytes | bytearray | memoryview | ModelProto
 
 
 def import_model(model: ModelLike) -> Graph:
-    """Read, check and convert a model: a path, its bytes, or a ModelProto (left unchanged).
+    """Reads, checks and converts a model: a path, its bytes, or a ModelProto (left unchanged).
 
     Raises:
         ModelError: no such file, not ONNX, a broken graph, unsafe external data.
@@ -61,7 +62,7 @@ def import_model(model: ModelLike) -> Graph:
 
 
 def _read(model: ModelLike) -> tuple[ModelProto, Path | None]:
-    """The model as a proto, and the folder that external data may come from."""
+    """Returns the model as a proto, and the folder of its external data, None if it was not a path."""
     if isinstance(model, ModelProto):
         return _whole(model, "the given ModelProto"), None  # nothing below writes to it
     if isinstance(model, bytes | bytearray | memoryview):
@@ -98,7 +99,7 @@ def _whole(proto: ModelProto, where: str) -> ModelProto:
 
 
 def read_node(proto: NodeProto, opsets: Mapping[str, int], ir_version: int) -> Node | Array:
-    """A node that was part of a subgraph, checked as those of the main graph are; a constant's value."""
+    """Returns a node of a subgraph, checked like those of the main graph; for a Constant its value."""
     model = ModelProto(ir_version=ir_version)
     for domain, version in opsets.items():
         model.opset_import.append(onnx.helper.make_opsetid(domain, version))
@@ -110,7 +111,7 @@ def read_node(proto: NodeProto, opsets: Mapping[str, int], ir_version: int) -> N
 
 
 def read_array(tensor: TensorProto | onnx.SparseTensorProto) -> Array:
-    """The values of an initializer that was part of a subgraph."""
+    """Returns the values of an initializer of a subgraph."""
     if isinstance(tensor, TensorProto):
         return _Importer(ModelProto(), None).array(tensor)
     return _dense(tensor)
@@ -119,9 +120,9 @@ def read_array(tensor: TensorProto | onnx.SparseTensorProto) -> Array:
 def read_nodes(
     named: Iterable[tuple[str, bytes]], opsets: Mapping[str, int], ir_version: int
 ) -> tuple[Node, ...]:
-    """Nodes of a saved graph, (name, serialised ONNX node), checked as those of a model are.
+    """Returns the nodes of a saved graph, given as (name, serialised ONNX node), checked like a model's.
 
-    Raises ``ModelError`` for what is no ONNX node.
+    Raises ``ModelError`` for an invalid node.
     """
     model, names = ModelProto(ir_version=ir_version), []
     for domain, version in opsets.items():
@@ -140,7 +141,7 @@ def read_nodes(
 
 
 class _Importer:
-    """One import; ``proto`` is read, never written."""
+    """One import; ``proto`` is not modified."""
 
     def __init__(self, proto: ModelProto, folder: Path | None) -> None:
         self.proto = proto
@@ -150,6 +151,7 @@ class _Importer:
         self.order: list[str] = []
 
     def graph(self) -> Graph:
+        """Converts and checks the whole model."""
         source = self.proto.graph
         self._take_initializers()
         check_valid(self.proto)
@@ -183,7 +185,7 @@ class _Importer:
         return prune(graph.with_nodes(graph.nodes))
 
     def _take_initializers(self) -> None:
-        """IR versions below 4 list initializers as inputs too; they are constants all the same."""
+        """Reads the initializers, which IR versions below 4 also list as inputs."""
         source = self.proto.graph
         for tensor in source.initializer:
             if not tensor.name or tensor.name in self.constants:
@@ -193,7 +195,7 @@ class _Importer:
             self.constants[sparse.values.name] = _dense(sparse)
 
     def array(self, tensor: TensorProto) -> Array:
-        """The tensor's values, read-only."""
+        """Returns the values of a tensor, read-only."""
         try:
             if tensor.data_location == TensorProto.EXTERNAL:
                 array = external_array(tensor, self.folder)
@@ -226,7 +228,7 @@ class _Importer:
         return nodes
 
     def constant(self, proto: NodeProto) -> Array | None:
-        """The value of a Constant node, None for others; sparse ones become dense, as everywhere."""
+        """Returns the value of a Constant node, dense if it is sparse; None for other nodes."""
         if proto.op_type != "Constant" or domain_of(proto.domain):
             return None
         if not proto.attribute:
@@ -252,6 +254,7 @@ class _Importer:
         return None
 
     def node(self, proto: NodeProto, name: str) -> Node:
+        """Converts a node, under the given name."""
         graphs = [a for a in proto.attribute if a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS)]
         captured = dict.fromkeys(n for a in graphs for g in (a.g, *a.graphs) for n in _captures(g))
         return Node(
@@ -282,14 +285,14 @@ class _Importer:
 
 
 def _foreign(attributes: Iterable[AttributeProto]) -> tuple[tuple[str, str], ...]:
-    """Operators of other domains in subgraphs."""
+    """Returns the operators of other domains than ONNX's in subgraphs."""
     graphs = [graph for a in attributes for graph in (a.g, *a.graphs)]
     nodes = (node for body, _ in bodies_of(graphs) for node in body.node)
     return tuple(dict.fromkeys((domain_of(n.domain), n.op_type) for n in nodes if domain_of(n.domain)))
 
 
 def _annotations(graph: onnx.GraphProto) -> dict[str, tuple[str, str]]:
-    """Tensor -> names of its scale and zero point, of those that say a scale."""
+    """Returns the names of scale and zero point of each tensor that is annotated with a scale."""
     found = {}
     for annotation in graph.quantization_annotation:
         said = {entry.key: entry.value for entry in annotation.quant_parameter_tensor_names}
@@ -307,7 +310,7 @@ def _unique(names: Iterable[str], what: str) -> None:
 
 
 def _captures(graph: onnx.GraphProto) -> list[str]:
-    """Names that a subgraph reads from outside."""
+    """Returns the outer values that a subgraph reads."""
     local = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     local |= {t.values.name for t in graph.sparse_initializer}
     found: list[str] = []
@@ -322,7 +325,7 @@ def _captures(graph: onnx.GraphProto) -> list[str]:
 
 
 def _dense(sparse: onnx.SparseTensorProto) -> Array:
-    """Raises ``ModelError`` for indices that do not fit; ValueError for tensors that are none."""
+    """Returns a sparse tensor as a dense array. Raises ``ModelError`` for bad indices."""
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
     shape = tuple(sparse.dims)
     flat = indices.ndim == 1
@@ -341,7 +344,7 @@ def _dense(sparse: onnx.SparseTensorProto) -> Array:
 
 
 def value_of(info: onnx.ValueInfoProto) -> Value:
-    """A value from its declaration: type in ONNX Runtime's spelling, shape with unknowns."""
+    """Returns a declared value: its type in ONNX Runtime's spelling, its shape with unknown dimensions."""
     kind = info.type
     return Value(info.name, type_text(kind), _shape(kind))
 
@@ -359,10 +362,10 @@ def _shape(kind: TypeProto) -> tuple[Dimension, ...] | None:
 
 
 def type_text(kind: TypeProto) -> str:
-    """``tensor(float)``, ``seq(tensor(int64))``, ``optional(...)``, ``map(int64,tensor(float))``."""
+    """Returns a type as text: ``tensor(float)``, ``seq(tensor(int64))``, ``map(int64,tensor(float))``."""
     which = kind.WhichOneof("value")
     if which == "tensor_type" and kind.tensor_type.elem_type == TensorProto.UNDEFINED:
-        return ""  # a tensor of whatever inference finds
+        return ""  # a tensor whose element type inference finds
     if which == "tensor_type":
         return f"tensor({_element(kind.tensor_type.elem_type)})"
     if which == "sparse_tensor_type":

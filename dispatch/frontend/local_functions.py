@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model without functions of its own: their nodes in the place of every call."""
+"""Inlines the functions that a model defines."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import onnx
 from onnx import FunctionProto, ModelProto, NodeProto, inliner
 from onnx.defs import OpSchema
 
-from onedispatch.dispatch.frontend.validity import domain_of
+from onedispatch.dispatch.frontend.schemas import domain_of
 from onedispatch.dispatch.frontend.walk import bodies, bodies_of
 from onedispatch.transactions.base.errors import ModelError
 from onedispatch.transactions.base.handlers import reraise_from_handler
 
 
 def inlined(proto: ModelProto) -> ModelProto:
-    """The model with every call of its functions inlined; ``proto`` stays as it is.
+    """Returns the model with every call of its functions inlined; ``proto`` is not modified.
 
-    A function may import another version of an operator set than the model where each of its operators
-    is the same in both, more element types aside: ONNX's rule. onnx's inliner would leave its calls, and
-    it forgets what attributes of functions are where a call leaves them out.
+    A function may import another version of an operator set than the model if each of its operators is the
+    same in both, additional element types aside: so ONNX allows it. onnx's inliner would not inline such
+    calls, and it ignores the default attributes of functions.
 
     Raises:
-        ModelError: an operator that is another one in the function's version; what cannot be inlined.
+        ModelError: an operator that differs in the function's version; a function that cannot be inlined.
     """
     imported = {domain_of(o.domain): int(o.version) for o in proto.opset_import}
     if any(one.attribute_proto or _others(one, imported) for one in proto.functions):
         given, proto = proto, ModelProto()
         proto.CopyFrom(given)
-        _say_defaults(proto)
+        _add_defaults(proto)
         for function in proto.functions:
             _import_as(function, imported)
     try:
@@ -39,13 +39,13 @@ def inlined(proto: ModelProto) -> ModelProto:
         raise ModelError("the model's functions", str(error), "functions that can be inlined") from error
 
 
-def _say_defaults(proto: ModelProto) -> None:
-    """Writes down the attributes that calls leave at the defaults of their functions."""
+def _add_defaults(proto: ModelProto) -> None:
+    """Adds the default attributes of functions to calls that omit them."""
     defaults = {_name(one, one.name): one.attribute_proto for one in proto.functions if one.attribute_proto}
     for node in (node for body, _ in bodies(proto) for node in body.node):
-        said = {attribute.name for attribute in node.attribute}
+        given = {attribute.name for attribute in node.attribute}
         known = defaults.get(_name(node, node.op_type), ())
-        node.attribute.extend(attribute for attribute in known if attribute.name not in said)
+        node.attribute.extend(attribute for attribute in known if attribute.name not in given)
 
 
 def _name(one: FunctionProto | NodeProto, name: str) -> tuple[str, str, str]:
@@ -53,12 +53,13 @@ def _name(one: FunctionProto | NodeProto, name: str) -> tuple[str, str, str]:
 
 
 def _others(function: FunctionProto, imported: Mapping[str, int]) -> dict[str, int]:
-    """Operator sets of which the function imports another version than the model, with that version."""
+    """Returns the operator sets of which the function imports another version than the model, with it."""
     versions = {domain_of(o.domain): int(o.version) for o in function.opset_import}
     return {domain: own for domain, own in versions.items() if imported.get(domain, own) != own}
 
 
 def _import_as(function: FunctionProto, imported: Mapping[str, int]) -> None:
+    """Makes a function import the model's versions. Raises ``ModelError`` if an operator differs in them."""
     others = _others(function, imported)
     for node in (node for body, _ in bodies_of([function]) for node in body.node):
         domain = domain_of(node.domain)
@@ -83,7 +84,7 @@ def _schema(op_type: str, domain: str, opset: int) -> OpSchema | None:
 
 
 def _form(schema: OpSchema | None) -> object:
-    """What a node of an operator has to look like: versions that differ in types alone are one."""
+    """Returns the form of an operator's nodes: equal for versions that differ only in element types."""
     if schema is None:
         return None
     attributes = {

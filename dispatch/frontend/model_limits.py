@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's sizes against ``limits``, before anything is built from it."""
+"""Checks a model's sizes against ``limits`` before anything is built from it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from onedispatch.dispatch.base import limits
+from onedispatch.dispatch.frontend.schemas import domain_of
 from onedispatch.dispatch.frontend.walk import Body, bodies, bodies_of, sparse_tensors, subgraphs, tensors
 from onedispatch.transactions.base.errors import ModelError
 
@@ -17,7 +18,7 @@ _Key = tuple[str, str, str]  # domain, name, overload
 
 
 def check_model(model: ModelProto) -> None:
-    """Raises ``ModelError`` for whatever the model names that is beyond its limit."""
+    """Raises ``ModelError`` for any size in the model that is above its limit."""
     nodes = weights = 0
     for body, _ in bodies(model):
         nodes += len(body.node)
@@ -60,7 +61,7 @@ def _check_info(info: ValueInfoProto) -> None:
 
 
 def _check_tensor(tensor: TensorProto) -> int:
-    """The tensor's bytes once it is read. One tensor may be as large as all weights together."""
+    """Returns the tensor's bytes once read; one tensor may take up the limit of all weights."""
     where = f"tensor {tensor.name!r}"
     limits.NAME_LENGTH.check(f"the name {tensor.name[:40]!r}...", len(tensor.name))
     return _dims_bytes(where, tensor.data_type, tensor.dims)
@@ -85,23 +86,23 @@ def _dims_bytes(where: str, data_type: int, dims: Iterable[int]) -> int:
 
 
 class _Cost:
-    """What a function becomes once all calls in it are inlined."""
+    """The size of a function with all calls inlined."""
 
     def __init__(self) -> None:
         self.nodes = 0
         self.size = 0  # bytes
-        self.references = 0  # attributes that take their value from the caller
+        self.references = 0  # attributes that refer to the caller's
 
 
 def _check_calls(model: ModelProto) -> None:
-    """Nodes and bytes of the model with its functions inlined, from counting alone."""
-    functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions}
+    """Checks the size of the model with its functions inlined, computed without inlining."""
+    functions = {(domain_of(f.domain), f.name, f.overload): f for f in model.functions}
     costs: dict[_Key, _Cost] = {}
     for key in _callees_first(functions):
         costs[key] = _cost(functions[key], functions, costs)
         costs[key].size += sum(
             one.ByteSize() for one in functions[key].attribute_proto
-        )  # each call says them
+        )  # each call repeats the defaults
     whole = _cost(model.graph, functions, costs)
     arguments = [
         attribute.ByteSize()
@@ -129,14 +130,14 @@ def _cost(body: Body, functions: Mapping[_Key, FunctionProto], costs: Mapping[_K
 
 
 def _own_size(node: NodeProto) -> int:
-    """Bytes of a node without its subgraphs, whose nodes are counted by themselves."""
+    """Returns the bytes of a node without its subgraphs, whose nodes are counted separately."""
     return int(node.ByteSize()) - sum(int(graph.ByteSize()) for graph in subgraphs(node))
 
 
 def _callees_first(functions: Mapping[_Key, FunctionProto]) -> list[_Key]:
-    """The functions, each after those that it calls. Raises ``ModelError`` for a recursion."""
+    """Returns the functions, each after those that it calls. Raises ``ModelError`` for a recursion."""
     order: list[_Key] = []
-    state: dict[_Key, bool] = {}  # False while a function's callees are looked at
+    state: dict[_Key, bool] = {}  # False while a function's callees are visited
     for root in functions:
         stack = [root]
         while stack:
@@ -159,8 +160,4 @@ def _callees_first(functions: Mapping[_Key, FunctionProto]) -> list[_Key]:
 
 
 def _key(node: NodeProto) -> _Key:
-    return _domain(node.domain), node.op_type, node.overload
-
-
-def _domain(name: str) -> str:
-    return "" if name == "ai.onnx" else name
+    return domain_of(node.domain), node.op_type, node.overload

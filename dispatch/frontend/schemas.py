@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schemas of operators: onnx's, and onnxruntime's of what onnx has none for.
+"""Schemas of operators: onnx's, and onnxruntime's for operators that onnx lacks.
 
 onnxruntime has operators of its own in com.microsoft and, for older models, in ONNX's own domain:
-LayerNormalization before operator set 17, SimplifiedLayerNormalization in any. Its schemas are of the same
-form as onnx's, and are loaded where a model has a node that onnx does not know.
+LayerNormalization before operator set 17, SimplifiedLayerNormalization in any. Its schemas have the form of
+onnx's, and are loaded when a model has a node that onnx does not know.
 """
 
 from __future__ import annotations
@@ -14,14 +14,19 @@ import onnx
 from onnx.defs import OpSchema
 
 
+def domain_of(name: str) -> str:
+    """Returns the name of a domain, "" for both names of ONNX's own."""
+    return "" if name == "ai.onnx" else name
+
+
 def schema_of(op_type: str, domain: str, opset: int) -> OpSchema | None:
-    """The schema of an operator in version ``opset`` of its domain: onnx's, or else onnxruntime's."""
+    """Returns the schema of an operator in version ``opset`` of its domain: onnx's, or else onnxruntime's."""
     return onnx_schema(op_type, domain, opset) or runtime_schema(op_type, domain, opset)
 
 
 @cache
 def onnx_schema(op_type: str, domain: str, opset: int) -> OpSchema | None:
-    """The schema that the onnx package has, None where it has none."""
+    """Returns the schema of the onnx package, None if it has none."""
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
@@ -30,13 +35,13 @@ def onnx_schema(op_type: str, domain: str, opset: int) -> OpSchema | None:
 
 @cache
 def onnx_operators() -> tuple[str, ...]:
-    """The names of the operators in ONNX's own domain."""
+    """Returns the names of the operators in ONNX's own domain."""
     return tuple(sorted({schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}))
 
 
 @cache
 def runtime_schema(op_type: str, domain: str, opset: int) -> OpSchema | None:
-    """The schema that onnxruntime has, None where it has none or has withdrawn the operator."""
+    """Returns onnxruntime's schema, None if it has none or has deprecated the operator."""
     versions = _runtime_schemas().get((domain, op_type), {})
     version = max((since for since in versions if since <= max(opset, 1)), default=0)
     found = versions.get(version)
@@ -50,7 +55,7 @@ def runtime_has(op_type: str, domain: str) -> bool:
 
 @cache
 def _runtime_schemas() -> dict[tuple[str, str], dict[int, OpSchema]]:
-    """(domain, operator) -> first version of the domain that a schema is of -> the schema."""
+    """Returns onnxruntime's schemas by (domain, operator), then by their first version."""
     from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
     found: dict[tuple[str, str], dict[int, OpSchema]] = {}

@@ -25,7 +25,7 @@ from onedispatch.dispatch.frontend.contrib_checks import CONTRIB_CHECKS
 from onedispatch.dispatch.frontend.facts import Facts
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.frontend.operator_checks import CHECKS
-from onedispatch.dispatch.frontend.schemas import onnx_operators, onnx_schema, schema_of
+from onedispatch.dispatch.frontend.schemas import domain_of, onnx_operators, onnx_schema, schema_of
 from onedispatch.dispatch.frontend.walk import bodies_of
 from onedispatch.operators.declarations.registry import MICROSOFT, mapping_for
 from onedispatch.transactions.base.errors import ModelError
@@ -108,11 +108,6 @@ def check_nodes(graph: Graph, nodes: Iterable[Node]) -> None:
             facts = Facts.of(graph, node)
             for check in checks:
                 check(facts)
-
-
-def domain_of(name: str) -> str:
-    """Returns the name of a domain, "" for both names of ONNX's own."""
-    return "" if name == "ai.onnx" else name
 
 
 # -- versions -----------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that an ONNX model holds at any depth: graphs inside nodes, tensors inside attributes."""
+"""Walks ONNX models to any depth: graphs inside nodes, tensors inside attributes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Body = GraphProto | FunctionProto
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs in a node's attributes, whatever the type of the attribute says."""
+    """Yields the graphs in a node's attributes, whatever type the attributes declare."""
     for attribute in node.attribute:
         yield from _graphs(attribute)
 
@@ -33,15 +33,15 @@ def _graphs(attribute: AttributeProto) -> Iterator[GraphProto]:
 
 
 def bodies(model: ModelProto) -> Iterator[tuple[Body, int]]:
-    """The model's graph, its functions, and all graphs inside these; each with its depth."""
+    """Yields the model's graph, its functions, and all graphs inside them, each with its depth."""
     return bodies_of([model.graph, *model.functions])
 
 
 def bodies_of(roots: Iterable[Body]) -> Iterator[tuple[Body, int]]:
-    """The given graphs and all graphs inside them, each with its depth.
+    """Yields the given graphs and all graphs inside them, each with its depth.
 
     Raises:
-        ModelError: they are nested beyond ``limits.SUBGRAPH_DEPTH``.
+        ModelError: graphs nested deeper than ``limits.SUBGRAPH_DEPTH``.
     """
     pending: list[tuple[Body, int]] = [(root, 0) for root in roots]
     while pending:
@@ -53,7 +53,7 @@ def bodies_of(roots: Iterable[Body]) -> Iterator[tuple[Body, int]]:
 
 
 def attributes(body: Body) -> Iterator[AttributeProto]:
-    """The attributes of all nodes of one graph, and a function's default attributes."""
+    """Yields the attributes of all nodes of one graph, and a function's default attributes."""
     for node in body.node:
         yield from node.attribute
     if isinstance(body, FunctionProto):
@@ -61,7 +61,7 @@ def attributes(body: Body) -> Iterator[AttributeProto]:
 
 
 def tensors(body: Body, *, initializers: bool = True) -> Iterator[TensorProto]:
-    """The tensors of one graph: dense initializers, those in attributes, parts of sparse ones."""
+    """Yields the tensors of one graph: initializers, attributes, and the parts of sparse tensors."""
     if initializers and isinstance(body, GraphProto):
         yield from body.initializer
     for attribute in attributes(body):
@@ -74,7 +74,7 @@ def tensors(body: Body, *, initializers: bool = True) -> Iterator[TensorProto]:
 
 
 def sparse_tensors(body: Body) -> Iterator[SparseTensorProto]:
-    """The sparse tensors of one graph: initializers, and those in attributes of its nodes."""
+    """Yields the sparse tensors of one graph: initializers, and attributes of its nodes."""
     if isinstance(body, GraphProto):
         yield from body.sparse_initializer
     for attribute in attributes(body):

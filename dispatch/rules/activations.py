@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations that exporters write as several nodes."""
+"""Rules for activations that exporters write as several nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INNER = (
     " | Mul(Mul(x, 0.79788456), Add(Mul(Mul(x, 0.044715), x), 1))"
     " | Mul(Mul(x, 0.79788456), Add(Mul(Mul(x, x), 0.044715), 1))"
 )
-# Half of x times what A stands for, in any order.
+# x / 2 times A, in any order.
 _HALVES = ("Mul(Mul(x, A), 0.5)", "Mul(Mul(x, 0.5), A)", "Mul(x, Mul(A, 0.5))", "Div(Mul(x, A), 2)")
 _SIXTH = "Clip(Add(x, 3), 0, 6) | Clip(Add(x, 3), min=0.0, max=6.0) | Min(Max(Add(x, 3), 0), 6)"
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention that exporters write as products, a scale, a mask and Softmax.
+"""Rules for attention that exporters write as matrix products, a scale, a mask and Softmax.
 
-Keys and values may be joined with those of the past first: what they are made of is no part of it. A mask is
-added to the scores, or chooses between them and a number that hides a key.
-A row of a mask that hides every key is no number in the parts, and zeros where they guard against that,
-as in Attention.
+Keys and values may be concatenated with past ones before; the patterns end at the concatenated values. A mask
+is added to the scores, or selects between them and a large negative number that hides a key.
+For a row whose mask hides every key the separate nodes give NaN, or zeros if they guard against NaN;
+Attention gives zeros.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onedispatch.dispatch.rules.match import Match, attribute
 from onedispatch.dispatch.rules.pattern import Condition, Rule
 
 _PARTS = {
-    # Scores: the product of queries and turned keys, scaled behind or before it.
+    # Scores: the product of queries and transposed keys, scaled after or before the product.
     "P": (
         "Div(MatMul(q, T), const(divisor)) | Mul(MatMul(q, T), const(factor))"
         " | MatMul(Mul(q, const(of_q)), Mul(T, const(of_k))) | MatMul(q, T)"
@@ -26,8 +26,8 @@ _PARTS = {
     "S": "Add(P, mask) | Where(shown, P, const(low)) | Where(hidden, const(low), P) | P",
     "W": "Where(IsNaN((w := Softmax(S))), 0, w) | (w := Softmax(S))",
 }
-_LOW = -1e30  # what hides a key: no score comes near it
-_FEWEST = 1 << 16  # scores; measured: from 52,000 on Attention takes fewer cycles than its parts
+_LOW = -1e30  # a mask value that hides a key: scores are far above it
+_FEWEST = 1 << 16  # scores; measured: from 52,000 on Attention takes fewer cycles than separate nodes
 
 
 def _scale(match: Match) -> float:
@@ -41,14 +41,14 @@ def _scale(match: Match) -> float:
 
 
 def _scales(match: Match) -> bool:
-    """Attention takes 0 for no scale given."""
+    """True if the scale is finite and not 0, which would mean the default in Attention."""
     with np.errstate(over="ignore", under="ignore"):
         scale = np.float32(_scale(match))
     return bool(np.isfinite(scale) and scale != 0)
 
 
 def _keys(match: Match) -> tuple[int, ...]:
-    """The shape of the keys as [batch, heads, keys, size]; () where they are not turned as they should."""
+    """Returns the keys' shape as [batch, heads, keys, size]; () if they are transposed otherwise."""
     x = match.shape("x")
     if len(x) != 4:
         return ()
@@ -91,7 +91,7 @@ def _mask_fits(match: Match) -> bool:
 
 
 def _chosen(match: Match) -> Array | None:
-    """The keys that each query sees, where a mask chooses them and is known."""
+    """Returns the constant boolean mask of the keys that each query attends to, None if there is none."""
     shown, hidden = match.constant("shown"), match.constant("hidden")
     return shown if hidden is None else ~hidden
 
@@ -104,7 +104,7 @@ def _hides(match: Match) -> bool:
 
 
 def _worth_it(match: Match) -> bool:
-    """A computed mask costs Attention six small operators: which rows see nothing shows in the run."""
+    """False for few scores with a computed mask, for which Attention needs six small operators more."""
     known = "mask" not in match.values or match.constant("mask") is not None
     return known or prod(match.shape("w")) >= _FEWEST
 
@@ -118,14 +118,14 @@ _WHERE = (
     ),
     Condition("a mask with one value for each key", _mask_fits),
     Condition(
-        f"where a number hides keys, {_LOW:g} or less by a constant that leaves every row a key", _hides
+        f"keys hidden by {_LOW:g} or less, through a constant mask that leaves every row a key", _hides
     ),
-    Condition(f"a constant mask, or at least {_FEWEST:,} scores: fewer would be dearer", _worth_it),
+    Condition(f"a constant mask, or at least {_FEWEST:,} scores: fewer would take more cycles", _worth_it),
 )
 
 
 def _rule(name: str, turned: str, keys: str = "x", values: str = "v") -> Rule:
-    """``turned`` is how keys become columns; ``keys`` what Attention takes of them."""
+    """Returns the rule for one form: ``turned`` transposes the keys; ``keys`` is Attention's operand."""
     return Rule(
         name,
         "Softmax",
@@ -150,6 +150,6 @@ ATTENTION = (
         "Transpose(x, perm=[0, 1, 3, 2])"
         " | (turned := Reshape(Transpose((rows := Reshape(x)), perm=[0, 2, 1])))",
     ),
-    # Keys where the heads are behind the places: turned for Attention by one Transpose as before.
+    # Keys [batch, keys, heads, size]: one Transpose, as before, gives Attention's operand.
     _rule("attention_by_row", "Transpose(x, perm=[0, 2, 3, 1])", "Transpose(x, perm=[0, 2, 1, 3])"),
 )

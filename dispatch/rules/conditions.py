@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conditions that several rules share, and what they derive from a match."""
+"""Conditions and derived values that several rules share."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from onedispatch.dispatch.rules.pattern import Condition
 
 
 def scalar(name: str) -> Callable[[Match], float]:
+    """Derives the number that a constant of one element holds."""
     return lambda match: match.scalar(name)
 
 
 def axes_of(graph: Graph, node: Node) -> tuple[int, ...] | None:
-    """The axes of a reduction, counted from the front; None where they or the rank are not known."""
+    """Returns the axes of a reduction, counted from the front; None if they or the rank are unknown."""
     value = graph.value(node.inputs[0])
     if not value.is_concrete:
         return None
@@ -43,14 +44,14 @@ def _trailing(match: Match, names: tuple[str, ...]) -> bool:
 
 
 def trailing(*names: str) -> Condition:
-    """The reductions that make these values, where a form has them, are over the same last axes of x."""
+    """Requires that the reductions that make these values, as far as present, are over the same last axes."""
     return Condition(
         f"reductions ({', '.join(names)}) over the same last axes", lambda match: _trailing(match, names)
     )
 
 
 def one_axis(*names: str) -> Condition:
-    """The reductions that make these values are over the same axis."""
+    """Requires that the reductions that make these values are over the same single axis."""
 
     def holds(match: Match) -> bool:
         found = {axes_of(match.graph, match.maker(name)) or () for name in names}
@@ -60,6 +61,8 @@ def one_axis(*names: str) -> Condition:
 
 
 def first_axis(name: str) -> Callable[[Match], int]:
+    """Derives the first axis of the reduction that makes a value."""
+
     def of(match: Match) -> int:
         return (axes_of(match.graph, match.maker(name)) or (0,))[0]
 
@@ -67,7 +70,7 @@ def first_axis(name: str) -> Callable[[Match], int]:
 
 
 def kept(*names: str) -> Condition:
-    """Reduced axes stay as 1, in those of these values that a form has."""
+    """Requires keepdims=1 of the reductions that make these values, as far as present."""
     return Condition(
         f"keepdims=1 of {', '.join(names)}",
         lambda match: all(
@@ -77,12 +80,12 @@ def kept(*names: str) -> Condition:
 
 
 def normalised(match: Match, reduced: str) -> tuple[int, ...]:
-    """The sizes of the axes that a reduction is over."""
+    """Returns the sizes of the reduced axes."""
     return match.shape("x")[first_axis(reduced)(match) :]
 
 
 def row_shaped(name: str, reduced: str) -> Condition:
-    """A scale or bias is of the shape of the axes that are reduced, ones before it aside."""
+    """Requires that a scale or bias has the shape of the reduced axes, leading ones aside."""
 
     def holds(match: Match) -> bool:
         shape, wanted = match.shape(name), normalised(match, reduced)
@@ -93,7 +96,7 @@ def row_shaped(name: str, reduced: str) -> Condition:
 
 
 def unpadded(name: str, reduced: str) -> Callable[[Match], Any]:
-    """A constant without the ones before the axes that are reduced; None: it stays as it is."""
+    """Derives a constant without leading axes of size 1; None if it stays as it is."""
 
     def of(match: Match) -> Any:
         constant, wanted = match.constant(name), normalised(match, reduced)
@@ -105,7 +108,7 @@ def unpadded(name: str, reduced: str) -> Callable[[Match], Any]:
 
 
 def ones(reduced: str) -> Callable[[Match], Any]:
-    """A scale that changes nothing."""
+    """Derives a scale of ones."""
 
     def of(match: Match) -> Any:
         dtype = match.value("x").dtype
@@ -115,4 +118,5 @@ def ones(reduced: str) -> Callable[[Match], Any]:
 
 
 def positive(name: str) -> Condition:
+    """Requires that a constant is 0 or more."""
     return Condition(f"{name} of 0 or more", lambda match: match.scalar(name) >= 0)

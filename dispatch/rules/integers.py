@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of quantised models: DequantizeLinear -> operator -> QuantizeLinear is one operator on integers.
+"""Rules of quantised models: DequantizeLinear -> operator -> QuantizeLinear becomes one integer operator.
 
-Three tables. ``GROUPS`` are operators that have a quantised form, ONNX's or onnxruntime's, with the operands
-of both; ``MOVERS`` move elements or choose among them and change none, so that integers may go through as
-they are; ``BOUNDS`` bound their input, as integers may be, or are by saturation.
+Three tables. ``GROUPS``: operators that have a quantised form, of ONNX or onnxruntime, with the operands of
+both. ``MOVERS``: operators that move or select elements without changing them, so that integers pass through
+unchanged. ``BOUNDS``: operators that clamp their input, which integers are by a clamp or by saturation.
 
-Operands of a group's operator have the names that they have in its quantised form
-(``frontend/quantised_operands.py``), in their own order: ``x`` is made by a DequantizeLinear, ``?c`` may be
-absent, ``=c`` stays as it is, ``*x`` are all that follow.
+Operands of a group's operator have the names of its quantised form (``frontend/quantised_operands.py``), in
+their own order: ``x`` comes from a DequantizeLinear, ``?c`` is optional, ``=c`` is passed on unchanged, and
+``*x`` stands for all that follow.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from onedispatch.operators.declarations.registry import MICROSOFT
 
 @dataclass(frozen=True)
 class Edge:
-    """Integers that stand for floats: what DequantizeLinear ``node`` reads, or QuantizeLinear makes."""
+    """A quantised edge: the integers that DequantizeLinear ``node`` reads, or QuantizeLinear makes."""
 
     node: Node
     tensor: str
     dtype: np.dtype[Any]
     scale: str
     zero: str  # "": none
-    axis: int  # that several scales lie along; may count from behind
+    axis: int  # of several scales; negative counts from the last
     block: int
 
     def several(self, graph: Graph) -> bool:
-        """Whether there is more than one scale, or it is not known that there is one."""
+        """True if there is more than one scale, or their number is unknown."""
         value = graph.value(self.scale)
         return not value.is_concrete or np.prod(value.concrete_shape, dtype=int) != 1
 
     def numbers(self, graph: Graph) -> tuple[Array, Array] | None:
-        """Scales and zero points, where they are known."""
+        """Returns scales and zero points, None if one is not constant."""
         scale = graph.constants.get(self.scale)
         zero = graph.constants.get(self.zero) if self.zero else np.zeros(1, self.dtype)
         return None if scale is None or zero is None else (scale, zero)
 
     def orders(self, graph: Graph) -> bool:
-        """Whether integers are ordered as their floats are, and differ where those do.
+        """True if the integers are ordered as the floats that they represent, and differ if those differ.
 
-        float32 has no two integers of 8 or 16 bits at one place, narrower floats may; scales that are
-        computed may be negative.
+        In float32 different integers of 8 or 16 bits are different floats, in narrower floats they may
+        coincide; computed scales may be negative.
         """
         known = self.numbers(graph)
         if known is None or known[0].dtype != np.float32 or self.dtype.itemsize > 2:
@@ -62,7 +62,7 @@ class Edge:
         return bool(np.all(known[0] >= np.finfo(np.float32).tiny))
 
     def equals(self, other: Edge, graph: Graph) -> bool:
-        """Whether the same integers stand for the same floats on both: one scale for all elements."""
+        """True if equal integers represent equal floats on both edges, each with one scale."""
         if self.dtype != other.dtype or self.block or other.block:
             return False
         if self.several(graph) or other.several(graph):
@@ -78,28 +78,29 @@ class Edge:
 
 @dataclass(frozen=True)
 class Fit:
-    """A node of a group with the integers around it, by names of operands and of the result."""
+    """A node that a group may take, with its quantised edges by name of operand and result."""
 
     graph: Graph
     node: Node
     edges: Mapping[str, Edge]
-    plain: Mapping[str, str]  # operands that no DequantizeLinear makes
+    plain: Mapping[str, str]  # operands that do not come from a DequantizeLinear
 
     def constant(self, name: str) -> Array | None:
+        """Returns the array of a constant value, None for any other."""
         return self.graph.constants.get(name)
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """Of an operand; ``()`` where it is not known."""
+        """Returns the shape of an operand; ``()`` if it is unknown."""
         return self.graph.value(self.node.inputs[index]).concrete_shape
 
 
 @dataclass(frozen=True)
 class Group:
-    """``op_type`` between integers becomes ``target``, which has its attributes but those that it drops.
+    """Replaces ``op_type`` between integers by ``target``, which keeps its attributes except ``drops``.
 
-    ``sums``: it makes int32 sums, which are floats by the product of the operands' scales, ``floats``: it
-    makes floats where it has no scale of a result; nothing quantises the result of either. ``derive`` are
-    operands that are made of the fit: the name of a value, or a constant.
+    ``sums``: the target makes int32 sums, which are scaled by the product of the operands' scales.
+    ``floats``: it makes floats, since it gets no scale of a result. In both cases no QuantizeLinear follows.
+    ``derive`` computes operands from the fit: the name of a value, or a constant.
     """
 
     op_type: str
@@ -115,21 +116,22 @@ class Group:
 
     @property
     def name(self) -> str:
+        """The name in placements and remarks."""
         return f"rule {self.target}"
 
     @cached_property
     def form(self) -> QuantisedOperator:
-        """The operands of ``target``."""
+        """The operands of the target."""
         return OPERATORS[self.domain, self.target]
 
     @cached_property
     def result(self) -> str:
-        """The name of what ``target`` makes; "" where that is no integer with a scale of its own."""
+        """The name of the result; "" unless it is an integer with a scale of its own."""
         return "" if self.floats else self.made
 
     @cached_property
     def made(self) -> str:
-        """The name of what ``target`` makes, where it can make integers with a scale of their own."""
+        """The name of the result if the target can make integers with a scale of their own, else ""."""
         scales = (one.scale for one in self.form.said if one.made)
         return next((self.form.names[at].removesuffix("_scale") for at in scales if at is not None), "")
 
@@ -144,7 +146,7 @@ def _per_tensor(*names: str) -> Condition:
 
 
 def _along(name: str, index: int, wanted: Callable[[Fit, int], int], what: str) -> Condition:
-    """Scales of operand ``index``, where there are several, lie along axis ``wanted`` of (fit, its rank)."""
+    """Requires that several scales of operand ``index`` lie along axis ``wanted(fit, rank)``."""
 
     def holds(fit: Fit) -> bool:
         edge, rank = fit.edges[name], len(fit.shape(index))
@@ -158,7 +160,10 @@ def _one_type(fit: Fit) -> bool:
 
 
 def _bias_fits(fit: Fit, x: str, w: str, bias: str) -> bool:
-    """onnxruntime takes int32 as they are; scales that are others would give other sums."""
+    """True if the bias is quantised with the product of the scales, or is a constant that can be.
+
+    onnxruntime uses int32 as they are: another scale of the bias would give other sums.
+    """
     edge, name = fit.edges.get(bias), fit.plain.get(bias, "")
     scales = [fit.edges[one].numbers(fit.graph) for one in (x, w)]
     if not edge and not name:
@@ -178,13 +183,13 @@ def _bias_fits(fit: Fit, x: str, w: str, bias: str) -> bool:
 
 
 def _product(fit: Fit, x: str, w: str) -> Array:
-    """Float32: what one of the int32 sums stands for, by channel where ``w`` has scales by channel."""
+    """Returns the scale of the int32 sums in float32, per channel if ``w`` has scales per channel."""
     (one, _), (other, _) = (fit.edges[name].numbers(fit.graph) or (np.ones(1), 0) for name in (x, w))
     return np.asarray(one.reshape(-1).astype(np.float32) * other.reshape(-1).astype(np.float32))
 
 
 def _bias(fit: Fit, x: str, w: str, bias: str) -> str | Array:
-    """The bias in units of the sums: the model's own integers, or floats that are rounded to such."""
+    """Returns the bias in units of the sums: the model's own integers, or its floats, rounded."""
     if bias in fit.edges:
         return fit.edges[bias].tensor
     values = fit.constant(fit.plain.get(bias, ""))
@@ -203,14 +208,14 @@ def _biased(x: str, w: str, bias: str) -> tuple[Condition, dict[str, Callable[[F
 
 
 def _plain_or_alone(fit: Fit) -> bool:
-    """Without a bias there is nothing that beta would be for, and alpha is one factor of the result's."""
+    """True if there is no bias, so that beta has no effect and alpha only scales, or both are 1."""
     biased = "c" in fit.edges or bool(fit.plain.get("c"))
     return not biased or all(attribute(fit.graph, fit.node, name) == 1.0 for name in ("alpha", "beta"))
 
 
 _CONV_BIAS, _CONV_DERIVE = _biased("x", "w", "B")
 _GEMM_BIAS, _GEMM_DERIVE = _biased("a", "b", "c")
-# A vector has no columns: several scales of it lie along what is summed over.
+# A vector has no columns: several scales would lie along the reduction.
 _COLUMNS = _along("b", 1, lambda _, rank: rank - 1 if rank > 1 else -1, "the columns of b")
 
 
@@ -247,7 +252,7 @@ def _gemm(floats: bool = False) -> Group:
             _per_tensor("a", "y"),
             _along("b", 1, lambda fit, _: 1 - fit.node.attributes.get("transB", 0), "the columns of b"),
             _GEMM_BIAS,
-            *([integers] if floats else []),  # onnxruntime rounds floats only where the result is rounded
+            *([integers] if floats else []),  # onnxruntime quantises a float bias only for a quantised result
         ),
         derive=_GEMM_DERIVE,
         drops=("beta",),
@@ -321,18 +326,18 @@ GROUPS: tuple[Group, ...] = (
 
 
 def _nearest(graph: Graph, node: Node) -> bool:
-    """Whether every element is one of the tensor: cropping puts a float beside it."""
+    """True if every result is an element of the tensor: cropping adds an extrapolated float."""
     crops = node.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
     return bool(attribute(graph, node, "mode") == "nearest") and not crops
 
 
 def _nothing_between(graph: Graph, node: Node) -> bool:
-    """Whether what is padded has elements of the tensor, or zeros."""
+    """True if the padding consists of elements of the tensor or of zeros."""
     return bool(attribute(graph, node, "mode") != "constant") or _filled(graph, node)
 
 
 def _filled(graph: Graph, node: Node) -> bool:
-    """Whether padding is 0: what the zero point stands for."""
+    """True if the padding is 0, which the zero point represents."""
     if len(node.inputs) < 2:
         return False  # before operator set 11 pads and values are attributes
     name = node.inputs[2] if len(node.inputs) > 2 else ""
@@ -341,22 +346,22 @@ def _filled(graph: Graph, node: Node) -> bool:
 
 
 def _of_something(graph: Graph, node: Node) -> bool:
-    """Whether there are elements: of none the result is an infinity, which integers have not."""
+    """True if there are elements: without any the result is an infinity, which no integer represents."""
     x = graph.value(node.inputs[0])
     return not x.is_concrete or 0 not in x.concrete_shape
 
 
 @dataclass(frozen=True)
 class Mover:
-    """What moves elements of its data operands, the first ``data`` (-1: all), or picks some of them.
+    """An operator that moves or selects elements of its data operands, the first ``data`` (-1: all).
 
-    ``where`` is what must hold of a (graph, node); ``fills`` the operand that is put between elements, by
-    the zero point; ``orders``: it picks by size, which integers have as their floats have.
+    ``where`` is a condition on (graph, node); ``fills`` the operand with padding values, replaced by the zero
+    point; ``orders``: it selects by order, which must be the same for integers and floats.
     """
 
     data: int = 1
     where: Callable[[Graph, Node], bool] | None = None
-    accepted: str = ""  # what ``where`` wants
+    accepted: str = ""  # what ``where`` requires, in words
     fills: int = -1
     orders: bool = False
 
@@ -402,15 +407,16 @@ BOUNDS: dict[str, Callable[[Graph, Node], tuple[float, float] | None]] = {
     "Clip": _clip,
     "Relu": lambda *_: (0.0, np.inf),
 }
-"""Least and largest of what a node makes; None where they are not known."""
+"""Operator -> the least and largest result of a node; None if they are unknown."""
 
 
 def ends(edge: Edge, low: float, high: float, graph: Graph) -> tuple[Array, Array] | None:
-    """The integers of ``edge`` that stand for two floats, of its type; None where its scale is not known, or
-    a bound is no number, which bounds nothing.
+    """Returns the integers of ``edge`` that represent two bounds, in its type.
 
-    QuantizeLinear orders as floats do: what is bounded in floats is what is bounded by these, and saturation
-    alone does it where they are the ends of the type.
+    None if the scale is unknown, or a bound is NaN, which bounds nothing.
+
+    QuantizeLinear is monotonic: clamping integers to these bounds equals clamping the floats, and saturation
+    alone does it if they are the ends of the type.
     """
     known = edge.numbers(graph)
     if known is None or edge.several(graph) or edge.block or edge.dtype.kind not in "iu":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where patterns fit a graph, and why they do not where they nearly do."""
+"""Matches patterns against a graph, and finds why a near miss does not match."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from onedispatch.dispatch.rules import pattern as p
 from onedispatch.transactions.base.text import counted
 
 _COMMUTE = frozenset("Add Mul Max Min".split())
-# Operands beyond those that a rule names are axes and the like: conditions look at them.
+# Operators that may have more operands than the pattern, such as axes: conditions check those.
 _STRUCTURED = frozenset("ReduceMean ReduceMax ReduceSum Slice Split Reshape Expand Squeeze Unsqueeze".split())
-# How far a constant may be from the number that a rule names: exporters round it to the model's type, and
+# Relative tolerance between a constant and the number in a rule: exporters round to the model's type, and
 # some write six digits.
 _PRECISION = {"float64": 1e-6, "float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
 
 
 @dataclass(frozen=True)
 class Index:
-    """A graph by values: who makes them, who reads them."""
+    """A graph indexed by values: the node that makes each, and the nodes that read it."""
 
     graph: Graph
     makers: Mapping[str, Node] = field(repr=False)
     readers: Mapping[str, Sequence[Node]] = field(repr=False)
-    place: Mapping[str, int] = field(repr=False)  # of a node in topological order
+    position: Mapping[str, int] = field(repr=False)  # of each node in topological order
 
     @classmethod
     def of(cls, graph: Graph) -> Index:
@@ -44,7 +44,7 @@ class Index:
 
 @dataclass
 class Match:
-    """One fit: values by the names that the rule gives them, and the nodes in order, the root last."""
+    """One match: values by their names in the rule, and the nodes in order, the root last."""
 
     index: Index
     rule: p.Rule
@@ -57,26 +57,29 @@ class Match:
         return self.index.graph
 
     def value(self, name: str) -> Value:
+        """Returns what is known of a value."""
         return self.graph.value(self.values[name])
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of a value; ``()`` where it is not known."""
+        """Returns the shape of a value; ``()`` if it is unknown."""
         return self.value(name).concrete_shape
 
     def constant(self, name: str) -> Array | None:
+        """Returns the array of a constant value, None for any other."""
         return self.graph.constants.get(self.values.get(name, ""))
 
     def scalar(self, name: str) -> float:
-        """A value that the rule knows to be a constant of one element."""
+        """Returns the number in a constant of one element."""
         return float(np.asarray(self.graph.constants[self.values[name]]).reshape(-1)[0])
 
     def maker(self, name: str) -> Node:
+        """Returns the node that makes a value."""
         return self.index.makers[self.values[name]]
 
 
 @dataclass
 class _State:
-    """A fit so far."""
+    """A partial match."""
 
     index: Index
     values: dict[str, str]
@@ -84,15 +87,15 @@ class _State:
 
 
 def matches(index: Index, rule: p.Rule, root: Node) -> Iterator[Match]:
-    """The fits of the rule whose last node is ``root``, form by form."""
+    """Yields the matches of the rule whose last node is ``root``, form by form."""
     for one in rule.patterns:
         for state in _fit(_State(index, {}, []), one, root.outputs[0]):
-            nodes = sorted(dict.fromkeys(state.nodes), key=lambda node: index.place[node.name])
+            nodes = sorted(dict.fromkeys(state.nodes), key=lambda node: index.position[node.name])
             yield Match(index, rule, root, state.values, nodes)
 
 
 def _fit(state: _State, pattern: p.Pattern, name: str) -> Iterator[_State]:
-    """Every way in which ``pattern`` fits the value ``name``."""
+    """Yields every extension of ``state`` in which ``pattern`` matches the value ``name``."""
     match pattern:
         case p.AnyOf(choices):
             for choice in choices:
@@ -128,13 +131,14 @@ def _each(states: Iterator[_State], pattern: p.Pattern, name: str) -> Iterator[_
 
 
 def orders(pattern: p.NodePattern) -> list[tuple[p.Pattern, ...]]:
+    """Returns the orders in which operands may stand: all for a commutative operator."""
     if pattern.op_type not in _COMMUTE:
         return [pattern.operands]
     return list(dict.fromkeys(permutations(pattern.operands)))
 
 
 def refuses_op(graph: Graph, pattern: p.NodePattern, node: Node, made: str) -> str:
-    """Why a node that makes ``made`` is not the one of the pattern, its operands aside; "" where it is."""
+    """Returns why a node that makes ``made`` does not match, operands aside; "" if it matches."""
     if node.domain or node.op_type != pattern.op_type:
         return f"{node.name} is {node.op_type}, not {pattern.op_type}"
     given = [name for name in node.inputs if name]
@@ -155,7 +159,7 @@ def refuses_op(graph: Graph, pattern: p.NodePattern, node: Node, made: str) -> s
 
 
 def attribute(graph: Graph, node: Node, name: str) -> Any:
-    """An attribute, its default where it is left out; None where it has none."""
+    """Returns an attribute of a node, or its default; None if it has neither."""
     if name in node.attributes:
         return node.attributes[name]
     try:
@@ -175,12 +179,12 @@ def _single(graph: Graph, name: str) -> Array | None:
 
 
 def is_single(graph: Graph, name: str) -> bool:
-    """Whether a value is a constant of one element."""
+    """True if a value is a constant of one element."""
     return _single(graph, name) is not None
 
 
 def is_number(graph: Graph, name: str, number: float) -> bool:
-    """Whether a value is a constant of one element that a model writes for ``number``."""
+    """True if a value is a constant of one element that equals ``number``, to its type's precision."""
     constant = _single(graph, name)
     if constant is None:
         return False
@@ -193,18 +197,19 @@ def is_number(graph: Graph, name: str, number: float) -> bool:
 
 @dataclass(frozen=True)
 class Miss:
-    """How far a pattern goes with a value: nodes that fit, and the first thing that does not."""
+    """A near miss: the nodes that match a pattern, and the first mismatch."""
 
     nodes: tuple[Node, ...]
     reason: str
 
     @property
     def score(self) -> int:
+        """The number of nodes that match."""
         return len(self.nodes)
 
 
 def nearest(index: Index, rule: p.Rule, root: Node) -> Miss:
-    """The form that comes closest to the nodes behind ``root``, whatever its values are called."""
+    """Returns the nearest miss of all forms at ``root``; names of values are not compared."""
     found = [_miss(index, one, root.outputs[0]) for one in rule.patterns]
     return max(found, key=lambda miss: miss.score)
 

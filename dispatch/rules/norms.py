@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalisations and Softmax that exporters write as several nodes."""
+"""Rules for normalisations and Softmax that exporters write as several nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onedispatch.dispatch.rules.conditions import (
 )
 from onedispatch.dispatch.rules.pattern import Rule
 
-# D over the deviation; variance is the mean of D squared, and D may be made once or twice.
+# D divided by the deviation; the variance is the mean of D squared, and D may be computed once or twice.
 _CENTRED = {
     "D": "(d := Sub(x, (m := ReduceMean(x))))",
     "Q": "Pow(d, 2) | Mul(d, d)",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a match becomes: standard nodes between values of the match, checked against what it replaces."""
+"""Builds the replacement of a match: standard nodes, checked against the type and shape they replace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onedispatch.transactions.base.errors import ModelError
 
 
 def failed(match: Match) -> str:
-    """The condition of the rule that a match does not meet; "" where it meets all."""
+    """Returns the first condition that a match does not meet, "" if it meets all."""
     graph, inside = match.graph, {id(node) for node in match.nodes}
     outputs = graph.output_names
     for node in match.nodes[:-1]:
@@ -37,7 +37,7 @@ def failed(match: Match) -> str:
 
 
 def replacement(match: Match) -> Graph | str:
-    """The graph of what is written; or why ONNX does not allow it, or it would not give the same shape."""
+    """Returns the new nodes as a graph, or why they are invalid or of another type or shape."""
     graph = match.graph
     opset = max(graph.opsets.get("", 1), match.rule.opset)
     output = match.root.outputs[0]
@@ -64,21 +64,21 @@ def replacement(match: Match) -> Graph | str:
 
 @dataclass
 class _Writer:
-    """Calls of a rule as nodes; ``made`` is what it derives from the match."""
+    """Writes the templates of a rule as nodes; ``derived`` has the values that the rule derives."""
 
     match: Match
     opset: int
-    made: Mapping[str, Any]
+    derived: Mapping[str, Any]
     nodes: list[Node] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
 
     def write(self, call: NodeTemplate, output: str) -> None:
-        """Raises ``ModelError`` for a node that ONNX does not allow."""
+        """Writes the nodes of a template. Raises ``ModelError`` for an invalid node."""
         graph = self.match.graph
         inputs = [self._operand(one) for one in call.operands]
-        while inputs and not inputs[-1]:  # optional ones that this form has not
+        while inputs and not inputs[-1]:  # optional operands that the matched form lacks
             inputs.pop()
-        attributes = {name: _literal(value, self.made) for name, value in call.attributes.items()}
+        attributes = {name: _literal(value, self.derived) for name, value in call.attributes.items()}
         name = call.op_type if output == self.match.root.outputs[0] else output
         proto = helper.make_node(call.op_type, inputs, [output], name=name, **attributes)
         if self.match.rule.like:
@@ -93,7 +93,7 @@ class _Writer:
             name = f"{self.match.root.name}/{operand.op_type}_{len(self.nodes)}"
             self.write(operand, name)
             return name
-        array = self.made.get(operand)
+        array = self.derived.get(operand)
         if array is None:
             return self.match.values.get(operand, "")
         own = f"{self.match.root.name}/{operand}"
@@ -104,7 +104,7 @@ class _Writer:
 
 
 def _same(piece: Graph, output: str) -> Graph | str:
-    """``piece`` with what is known of its values, where its output is what the model has."""
+    """Returns ``piece`` with inferred values if its output has the model's type and shape, else why not."""
     wanted = piece.value(output)
     try:
         found = infer_values(replace(piece, values={}, outputs=()), {}, {})
@@ -116,5 +116,5 @@ def _same(piece: Graph, output: str) -> Graph | str:
     return replace(piece, values={**found, **piece.values})
 
 
-def _literal(value: ast.expr, made: Mapping[str, Any]) -> Any:
-    return made[value.id] if isinstance(value, ast.Name) else ast.literal_eval(value)
+def _literal(value: ast.expr, derived: Mapping[str, Any]) -> Any:
+    return derived[value.id] if isinstance(value, ast.Name) else ast.literal_eval(value)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotary embedding that exporters write as halves that are turned, and tables of cosines and sines.
+"""Rules for rotary embedding that exporters write as rotated halves and tables of cosines and sines.
 
-Halves are the first and the second one of a row, cut out by Slice or by Split, or every second element of it:
-of a Slice, or of pairs that Reshape makes. They are turned as one whole or each for itself, and joined in the
-way in which they were cut. Heads lie before places or behind them. Tables are constants, or computed from the
-positions: angles, or rows of a table that is known.
+The halves of a row are its first and second half, cut by Slice or Split, or its even and odd elements, by a
+Slice with steps or a Reshape to pairs. They are rotated together or separately, and joined as they were cut.
+Heads stand before or after positions. Tables are constants, or computed from the positions: functions of
+angles, or rows of a constant table.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from onedispatch.dispatch.frontend.graph import Array, Node
 from onedispatch.dispatch.rules.match import Match, attribute, is_single
 from onedispatch.dispatch.rules.pattern import Condition, Rule
 
-# What keeps two halves that are alike as they are, along other axes than the last one or element by element.
+# Operators that keep equal halves equal: element by element, or along other axes than the last.
 _KEEPS = frozenset("Cast Cos Identity Sin Squeeze Unsqueeze".split())
 _SCALES = frozenset("Add Div Mul Sub".split())  # by one number
-_MOST_STEPS = 16  # from a table back to where its halves are joined
+_MOST_STEPS = 16  # nodes between a table and the concatenation of its halves
 
 
-# -- how x and the tables lie ------------------------------------------------------------------------
+# -- layouts of x and the tables ------------------------------------------------------------------------
 
 
-def _heads_behind(match: Match) -> bool:
-    """Whether the rule is about x [batch, places, heads, size]: else heads come first, or are not there."""
+def _heads_last(match: Match) -> bool:
+    """True for x [batch, positions, heads, size]; else heads come before positions, or are absent."""
     return "heads_behind" in match.rule.name
 
 
 def _laid(match: Match) -> tuple[int, int, int] | None:
-    """(batch, places, size) of x; None where it is not as the rule has it."""
+    """Returns (batch, positions, size) of x; None if the rule does not apply to its shape."""
     x = match.shape("x")
-    if len(x) not in ((4,) if _heads_behind(match) else (3, 4)) or x[-1] % 2:
+    if len(x) not in ((4,) if _heads_last(match) else (3, 4)) or x[-1] % 2:
         return None
-    return x[0], x[1 if _heads_behind(match) else -2], x[-1]
+    return x[0], x[1 if _heads_last(match) else -2], x[-1]
 
 
 def _width(match: Match) -> int:
-    """What a table has for each place: whole rows, or half of them where halves are turned apart."""
+    """Returns the width of a table's row: the size, or half of it if the halves are rotated separately."""
     size = match.shape("x")[-1]
     return size if match.rule.name.startswith("rotary_embedding") else size // 2
 
 
 def _table_shape(match: Match, name: str) -> tuple[int, ...] | None:
-    """A table's as [batch, places, width]; None where it is different for each head, or of another width."""
+    """Returns a table's shape as [batch, positions, width]; None if it differs by head or in width."""
     x, shape = match.shape("x"), match.shape(name)
     if not shape or len(shape) > len(x) or shape[-1] != _width(match):
         return None
     whole = (1,) * (len(x) - len(shape)) + shape
-    heads, places = (2, 1) if _heads_behind(match) else (1, -2)
+    heads, positions = (2, 1) if _heads_last(match) else (1, -2)
     if len(x) == 4 and whole[heads] != 1:
         return None
-    return whole[0], whole[places], whole[-1]
+    return whole[0], whole[positions], whole[-1]
 
 
 def _tables_fit(match: Match) -> bool:
@@ -70,7 +70,7 @@ def _tables_fit(match: Match) -> bool:
 
 
 def _whole_tables(match: Match) -> bool:
-    """Computed tables have a row for every place of every batch: they are not repeated."""
+    """True if computed tables have a row for every position of every batch: they are not broadcast."""
     laid = _laid(match)
     return laid is not None and all((_table_shape(match, name) or ())[:2] == laid[:2] for name in ("c", "s"))
 
@@ -79,7 +79,7 @@ def _whole_tables(match: Match) -> bool:
 
 
 def _alike(match: Match, name: str) -> bool:
-    """Whether both halves of a value's last axis are the same, as far as its makers tell."""
+    """True if the nodes that make a value show that both halves of its last axis are equal."""
     for _ in range(_MOST_STEPS):
         constant = match.graph.constants.get(name)
         if constant is not None:
@@ -109,20 +109,20 @@ def _alike(match: Match, name: str) -> bool:
 
 
 def _keeps_last(match: Match, before: str, after: str) -> bool:
-    """Both have the same last axis."""
+    """True if both have the same last axis."""
     shapes = [match.graph.value(name).concrete_shape for name in (before, after)]
     return all(shapes) and shapes[0][-1] == shapes[1][-1]
 
 
 def _twice(match: Match, node: Node) -> bool:
-    """Whether a Concat has one value twice, along the last axis."""
+    """True if a Concat joins a value with itself along the last axis."""
     rank, given = len(match.graph.value(node.outputs[0]).concrete_shape), node.inputs
     last = attribute(match.graph, node, "axis") in (-1, rank - 1)
     return last and len(given) == 2 and given[0] == given[1]
 
 
 def _same_pairs(match: Match, name: str, source: str) -> bool:
-    """``name`` has, row after row, the pairs of ``source``, each of one element twice."""
+    """True if each row of ``name`` consists of the pairs of ``source``, each one element twice."""
     shapes = [match.graph.value(one).concrete_shape for one in (name, source)]
     node = match.index.makers.get(source)
     if node is None or node.domain or not all(shapes):
@@ -143,7 +143,7 @@ def _same_halves(match: Match, table: Array | None) -> bool:
 
 
 def _cut_out(match: Match, table: Array) -> tuple[Array, Array]:
-    """Both halves of a table's rows, as those of x are cut."""
+    """Returns both halves of a table's rows, cut as x is."""
     if _pairs(match):
         return table[..., ::2], table[..., 1::2]
     first, second = np.split(table, 2, axis=-1)
@@ -164,12 +164,12 @@ def _constant(match: Match) -> bool:
 
 
 def _pairs(match: Match) -> bool:
-    """Whether it is every second element that stands for a half."""
+    """True if the halves are interleaved: a half is every second element."""
     return "pairs" in match.values
 
 
 def _halves(match: Match) -> bool:
-    """``high`` is the second half of the last axis of x, ``low`` the first one."""
+    """True if ``high`` is the second half of the last axis of x, and ``low`` the first."""
     size = match.shape("x")[-1]
     low, high = _range(match, "low"), _range(match, "high")
     if _pairs(match):
@@ -178,7 +178,7 @@ def _halves(match: Match) -> bool:
 
 
 def _range(match: Match, name: str) -> range | None:
-    """Which elements of the last axis of x a value has; None for other axes, or what is not known."""
+    """Returns the range of the last axis of x that a value has; None for other axes or unknown ranges."""
     node, rank, size = match.maker(name), len(match.shape("x")), match.shape("x")[-1]
     if node.op_type in ("Gather", "Squeeze"):
         return _of_pairs(match, node)
@@ -197,7 +197,7 @@ def _range(match: Match, name: str) -> range | None:
 
 
 def _of_pairs(match: Match, node: Node) -> range | None:
-    """The same of a Gather from pairs, or a Squeeze of what Split makes of them."""
+    """Returns that range for a Gather from pairs, or a Squeeze of a Split of them."""
     graph, x = match.graph, match.shape("x")
     wanted, pairs = (*x[:-1], x[-1] // 2), (*x[:-1], x[-1] // 2, 2)
     source = node if node.op_type == "Gather" else match.index.makers[node.inputs[0]]
@@ -213,7 +213,7 @@ def _of_pairs(match: Match, node: Node) -> range | None:
 
 
 def _joined(match: Match) -> bool:
-    """The halves lie along the last axis again, as they were cut."""
+    """True if the halves are joined along the last axis as they were cut."""
     x = match.shape("x")
     if not _pairs(match):
         return attribute(match.graph, match.maker("joined"), "axis") in (-1, len(x) - 1)
@@ -222,17 +222,17 @@ def _joined(match: Match) -> bool:
     return apart and attribute(match.graph, node, "axis") in (-1, len(x)) and match.shape("joined") == x
 
 
-# -- what is written -----------------------------------------------------------------------------------
+# -- the replacement -----------------------------------------------------------------------------------
 
 
 def _known(name: str) -> Any:
-    """The first half of a constant table, for each batch and place: [batch, places, size / 2]."""
+    """Derives the first half of a constant table as [batch, positions, size / 2]."""
 
     def of(match: Match) -> Any:
         table, laid, shape = match.constant(name), _laid(match), _table_shape(match, name)
         assert table is not None and laid is not None and shape is not None
-        batch, places, size = laid
-        whole = np.broadcast_to(table.reshape(shape), (batch, places, shape[-1]))
+        batch, positions, size = laid
+        whole = np.broadcast_to(table.reshape(shape), (batch, positions, shape[-1]))
         half = _cut_out(match, whole)[0] if shape[-1] == size else whole
         return np.ascontiguousarray(half)
 
@@ -240,9 +240,9 @@ def _known(name: str) -> Any:
 
 
 def _rows(match: Match) -> Array:
-    """The shape of a computed table: [batch, places, size / 2]."""
-    batch, places, size = _laid(match) or (0, 0, 0)
-    return np.array([batch, places, size // 2])
+    """Returns the shape of a computed table: [batch, positions, size / 2]."""
+    batch, positions, size = _laid(match) or (0, 0, 0)
+    return np.array([batch, positions, size // 2])
 
 
 _CUTS = (("Slice(x)", "Slice(x)"), ("Split(x)[0]", "Split(x)[1]"))
@@ -251,7 +251,7 @@ _PAIR_CUTS = (
     ("Gather(Reshape(x), const(first_of_pair))", "Gather(Reshape(x), const(second_of_pair))"),
     ("Squeeze(Split(Reshape(x))[0])", "Squeeze(Split(Reshape(x))[1])"),
 )
-# What is joined again, and what becomes of it.
+# The halves that are joined, and the expression around the joined value.
 _TURNED = {
     "rotary_embedding": ("Neg(HIGH)", "LOW"),
     "rotary_halves": ("Sub(Mul(LOW, c), Mul(HIGH, s))", "Add(Mul(HIGH, c), Mul(LOW, s))"),
@@ -263,7 +263,7 @@ _JOINED = (
 )
 _FITS = {
     False: "3 or 4 dimensions, and tables that are the same for each head",
-    True: "4 dimensions, and tables that are the same for each head, which lie behind places",
+    True: "4 dimensions, and tables that are the same for each head, with heads after positions",
 }
 _CUT_SO = (
     Condition("the second half of the last axis, then the first", _halves),
@@ -273,7 +273,7 @@ _COMMON: dict[str, Callable[[Match], Any]] = {
     "heads": lambda match: 1 if len(match.shape("x")) == 3 else 0,
     "interleaved": lambda match: int(_pairs(match)),
 }
-# Heads behind places are one row of them: seen so, nothing moves.
+# Heads after positions are merged into one row, which moves no data.
 _HEADS_BEHIND: dict[str, Callable[[Match], Any]] = {
     "heads": lambda match: match.shape("x")[2],
     "rows_of_heads": lambda match: np.array([*match.shape("x")[:2], -1]),
@@ -297,7 +297,7 @@ def _forms(name: str) -> tuple[str, ...]:
 
 
 def _rules(name: str, heads_behind: bool) -> tuple[Rule, Rule]:
-    """With constant tables, and with computed ones."""
+    """Returns the rule for constant tables and the one for computed tables."""
     forms, common, to = (
         _forms(name),
         _COMMON,
@@ -316,7 +316,7 @@ def _rules(name: str, heads_behind: bool) -> tuple[Rule, Rule]:
         *_CUT_SO,
     )
     known = Condition("tables that are known", _constant)
-    whole = Condition("a row of the tables for every place of every batch", _whole_tables)
+    whole = Condition("a row of the tables for every position of every batch", _whole_tables)
     return (
         Rule(
             name,

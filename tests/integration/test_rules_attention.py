@@ -120,7 +120,7 @@ def test_causal_attention_of_grouped_heads_fires() -> None:
         (
             "order = Less(mask, zero) masked = Where(order, low, scores)",
             {"zero": np.float32(-9)},
-            "by a constant",
+            "through a constant mask",
         ),
     ],
     ids=["not low", "nothing seen", "one for all", "one added", "computed"],
@@ -175,7 +175,7 @@ def test_three_dimensions() -> None:
             {"line": np.tile(TABLE[1, :3], 2)},
             "computed or constant tables whose halves are the same",
         ),
-        (ANGLES.format(other="angles").replace("angles", "one"), {}, "for every place of every batch"),
+        (ANGLES.format(other="angles").replace("angles", "one"), {}, "for every position of every batch"),
         ("", {"c": EACH, "s": EACH}, "the same for each head"),
         ("", {"c": TABLE[:3], "s": TABLE[:3], "middle": [3]}, "the second half of the last axis"),
     ],
@@ -249,7 +249,7 @@ def test_halves_of_heads_behind_places() -> None:
     [
         (TURN_PAIRS, {"c": np.tile(EVERY[..., ::2], 2), "s": EVERY}, "tables whose halves are the same"),
         (TURN_PAIRS.replace("odd", "even"), {"c": EVERY, "s": EVERY}, "the second half of the last axis"),
-        (TURN_PAIRS, {"c": EVERY + np.ones((4, 1), np.float32), "s": EVERY}, "which lie behind places"),
+        (TURN_PAIRS, {"c": EVERY + np.ones((4, 1), np.float32), "s": EVERY}, "with heads after positions"),
         (PAIRS + TURN_APART, {"c": EVERY[..., ::2], "s": EVERY[..., ::2], "j": 0}, "the second half"),
         (
             PAIRS.replace("axis=-1", "axis=-2") + TURN_APART,
