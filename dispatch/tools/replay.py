@@ -24,7 +24,7 @@ from onedispatch.transactions.base.files import read_file
 from onedispatch.transactions.base.text import counted
 from onedispatch.transactions.machine.device import Device, device_names, find_device
 from onedispatch.transactions.packets.control_overlay import control_overlay, usual_tiles
-from onedispatch.transactions.packets.control_packets import TileMap
+from onedispatch.transactions.packets.control_packets import PacketTiles
 from onedispatch.transactions.packets.merge import merged
 from onedispatch.transactions.packets.packet import Patch
 
@@ -42,7 +42,7 @@ class Packets:
     data: bytes
     argument: int = 4
     patches: tuple[Patch, ...] = ()
-    tiles: TileMap | None = None
+    tiles: PacketTiles | None = None
     base: int = 0
     control: ControlPackets | None = None  # as they were read
 
@@ -232,7 +232,7 @@ def _unqueued(data: bytes, packets: Packets | None) -> list[Unqueued]:
         with suppress(TransactionError):
             transaction = merged(transaction, packets.control, packets.argument).transaction
     for event in effects.events(transaction):
-        found.follow(event)
+        found.observe(event)
     return [
         Unqueued(Place(*one.tile), one.bd, one.op, one.argument, one.spare, str(one)) for one in found.end()
     ]

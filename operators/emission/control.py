@@ -64,4 +64,4 @@ def feed_header() -> int:
 def register(kind: str, block: str, index: int = 0) -> int:
     """The offset of a register in tiles of a kind."""
     found = reg.TILES[kind].block[block]
-    return found.offset + index * found.stride
+    return found.at(index)

@@ -136,7 +136,7 @@ class _Tile:
 
     def address(self, block: str, index: int = 0) -> int:
         found = self.map.block[block]
-        return self.base + found.offset + index * found.stride
+        return self.base + found.at(index)
 
     def write(self, block: str, value: int, index: int = 0) -> None:
         self.builder.write(self.address(block, index), value)

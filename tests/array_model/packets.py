@@ -37,7 +37,7 @@ def at(tile: Tile, block: str, index: int = 0, byte: int = 0) -> int:
     """The address of a register."""
     kind = registers.kind_of_row(tile[1]) or "core"
     found = registers.TILES[kind].block[block]
-    return tile_address(*tile, found.offset + index * found.stride + byte)
+    return tile_address(*tile, found.at(index) + byte)
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Maker:
 
     def lock_offsets(self, tile: Tile) -> set[int]:
         found = registers.TILES[registers.kind_of_row(tile[1]) or "core"].block["LOCK_VALUE"]
-        return {found.offset + i * found.stride for i in range(found.count)}
+        return {found.at(i) for i in range(found.count)}
 
     def target(self, tile: Tile, sender: int) -> tuple[int, int]:
         """(data words, offset) of a packet: memory, a lock, or part of a BD that nobody runs."""

@@ -210,7 +210,7 @@ class Router:
 
     def _write(self, place: Place, block: str, index: int, word: int) -> tuple[int, list[int]]:
         found = registers.TILES[place.kind].block[block]
-        return place.address + found.offset + index * found.stride, [word]
+        return place.address + found.at(index), [word]
 
     def _circuit_node(self, node: Node, here: dict[int | None, frozenset[str]]) -> Writes:
         tile = registers.TILES[node.place.kind]

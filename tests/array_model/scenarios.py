@@ -134,7 +134,7 @@ class Maker:
 
     def address(self, place: Place, block: str, index: int = 0) -> int:
         found = registers.TILES[place.kind].block[block]
-        return place.address + found.offset + index * found.stride
+        return place.address + found.at(index)
 
     def lock(self, place: Place, initial: int) -> int:
         """A lock that nobody uses yet, with its initial value."""
@@ -529,7 +529,7 @@ def assemble(maker: Maker, resets_locks: bool = True) -> bytes:
         kind = registers.kind_of_row(base >> registers.ROW_SHIFT & registers.ROW_MASK) or "core"
         if form == "set":
             found = registers.TILES[kind].block["LOCK_VALUE"]
-            builder.write(base + found.offset + lock * found.stride, value)
+            builder.write(base + found.at(lock), value)
         else:
             builder.maskpoll(base + lock_request_offset(kind, lock, value, acquire=False), 1, 1)
     wait_for_all(maker, builder)

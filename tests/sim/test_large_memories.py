@@ -37,7 +37,7 @@ class Host:
     def _bd(self, column: int, row: int, number: int, words: list[int]) -> int:
         tile = registers.MEM if row else registers.SHIM
         block = tile.block["DMA_BD"]
-        at = tile_address(column, row, block.offset + number * block.stride)
+        at = tile_address(column, row, block.at(number))
         self.builder.blockwrite(at, words)
         return at
 
@@ -45,7 +45,7 @@ class Host:
         tile = registers.MEM if row else registers.SHIM
         block = tile.block[f"DMA_{way}_QUEUE"]
         word = queue_word("mem" if row else "shim", bd, 1, token)
-        self.builder.write(tile_address(column, row, block.offset + channel * block.stride), word)
+        self.builder.write(tile_address(column, row, block.at(channel)), word)
 
     def send(self, column: int, base: int) -> None:
         """Argument 0 into the memory that byte ``base`` of a descriptor names."""

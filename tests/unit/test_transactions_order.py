@@ -308,11 +308,11 @@ def test_merged_tokens_are_attributed_as_far_as_they_can_be() -> None:
     pushes = {}
     for number, channel in enumerate("aab"):
         pushes[number] = _push(number)
-        tokens.give(channel, pushes[number])
+        tokens.issue(channel, pushes[number])
     assert list(tokens.merge(1)) == []
     assert list(tokens.merge(1)) == [("a", pushes[0])]
     assert dict(tokens.merge(1)) == {"a": pushes[1], "b": pushes[2]}
-    assert tokens.take("a") is None
+    assert tokens.consume("a") is None
 
 
 def _push(op: int) -> Pushed:

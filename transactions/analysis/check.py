@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks on what the ops of a transaction do together: chains, locks, waits, BDs in flight.
+"""Checks across the ops of a transaction: chains, locks, waits, BDs in use.
 
-An error cannot be right whatever else is on the array. A warning may be: overlays configure BDs
+An error is wrong whatever else is on the array. A warning may be correct: overlays configure BDs
 and locks of their own, cores release locks, control packets start channels, and streams order
-tasks in ways that no transaction shows. ``validation`` looks at each op alone; ``check`` is both.
+tasks in ways that the transaction does not show. ``validation`` checks each op alone; ``check`` does both.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ERROR, _WARNING = Severity.ERROR, Severity.WARNING
 _CONTROL = ("DMA_S2MM_CTRL", "DMA_MM2S_CTRL")
 _CONTROL_BITS = registers.covered_bits(registers.CHANNEL_FIELDS, 1)[0]
 _UNSEEN = ("LOADPDI", "UPDATE_REG", "NEXT")
-"""Opcodes that change the array by what no event tells."""
+"""Opcodes that change the array in ways that no event describes."""
 Channel = tuple[Tile, int, int]
 Problem = tuple[FindingKind, Severity, str]
 
@@ -47,11 +47,11 @@ Problem = tuple[FindingKind, Severity, str]
 def check(
     transaction: TransactionBinary, arg_sizes: ArgSizes = None, context: Context | None = None
 ) -> list[Finding]:
-    """Everything that is or may be wrong, by op; errors before warnings of the same op.
+    """Returns all errors and warnings, by op; errors before warnings of the same op.
 
     Args:
         arg_sizes: bytes of each kernel argument that DDR_PATCH may name; unchecked if None.
-        context: what it runs in; with it, what data flow orders is no warning.
+        context: the environment that it runs in; accesses that data flow orders then cause no warning.
     """
     sizes = arg_sizes if arg_sizes is None or isinstance(arg_sizes, Mapping) else dict(enumerate(arg_sizes))
     device = None if context is None else context.device
@@ -65,7 +65,7 @@ def check(
 
 
 def check_bytes(data: bytes, arg_sizes: ArgSizes = None, context: Context | None = None) -> list[Finding]:
-    """As ``check``, for bytes that may not be a transaction: that is a finding too."""
+    """Returns the findings of ``check``; bytes that are no transaction are a finding too."""
     try:
         transaction = TransactionBinary(data, *decode(data))
     except TransactionError as error:
@@ -79,14 +79,14 @@ def check_bytes(data: bytes, arg_sizes: ArgSizes = None, context: Context | None
 
 @dataclass(frozen=True)
 class _Memories:
-    """What BDs may name: bytes of a core, and of memory tiles side by side."""
+    """The memory that BDs may access: bytes of a core, and the view of a memory tile."""
 
     core: int
     mem: MemoryView
 
     @classmethod
     def of(cls, device: Device | None) -> _Memories:
-        """Of a device, AMD's if None."""
+        """Returns the memories of a device, those of AMD's devices if None."""
         if device is None:
             return cls(registers.CORE.memory_bytes, MemoryView(registers.MEM.memory_bytes))
         return cls(
@@ -95,7 +95,7 @@ class _Memories:
         )
 
     def problem(self, kind: str, first: int, end: int) -> str:
-        """What is wrong with a BD of bytes from ``first`` to before ``end``; empty where nothing is."""
+        """Returns the problem of a BD that accesses [first, end), "" if there is none."""
         room = self.mem.end if kind == "mem" else self.core
         if end > room:
             return f"to {end:#x}; the memory ends at {room:#x}"
@@ -107,14 +107,14 @@ class _Memories:
 
 @lru_cache(effects.BDS_REMEMBERED)
 def bd_problems(kind: str, words: Words, memories: _Memories) -> tuple[Problem, ...]:
-    """What is wrong with a BD whatever tile it is in."""
+    """Returns the problems of a BD that do not depend on its tile."""
     return (*_reserved(kind, words), *_dimensions(kind, words, memories), *_bd_locks(kind, words))
 
 
 def _reserved(kind: str, words: Words) -> Iterator[Problem]:
     for at, (word, covered) in enumerate(zip(words, registers.TILES[kind].bd_covered, strict=True)):
         if word & ~covered:
-            # DDR_PATCH replaces the address, what stood there before does not matter.
+            # DDR_PATCH replaces the address, so its previous bits do not matter.
             severity = _WARNING if kind == "shim" and at == 1 else _ERROR
             yield FindingKind.RESERVED, severity, f"word {at} has no bits {word & ~covered:#x}"
 
@@ -156,7 +156,7 @@ def _bd_locks(kind: str, words: Words) -> Iterator[Problem]:
 
 @lru_cache(effects.BDS_REMEMBERED)
 def _sides(words: Words, view: MemoryView) -> frozenset[int]:
-    """Whose memory and locks a memory tile's BD uses: 0 west, 1 own, 2 east."""
+    """Returns the tiles whose memory and locks a memory tile's BD uses: 0 west, 1 own, 2 east."""
     values = vars(effects.decoded_bd("mem", words))
     extent = effects.bd_pattern("mem", words).extent()
     sides = set()
@@ -169,21 +169,27 @@ def _sides(words: Words, view: MemoryView) -> frozenset[int]:
     return frozenset(sides)
 
 
-# --- All of them together -----------------------------------------------------------------------
+# --- Across ops ---------------------------------------------------------------------------------
 
 
 @dataclass
 class _Lock:
-    """What a transaction does to one lock."""
+    """A transaction's use of one lock.
+
+    Attributes:
+        least, most: range of the values that it is set to; ``least`` is None if it is never set.
+        raised: sum of all releases.
+        lowered: whether any acquire or release lowers it.
+        known_raisers: whether any known release raises it.
+        waits: (acquire value, channel, BD) -> the first op; for the host (acquire value, None, op) -> op.
+    """
 
     least: int | None = None
     most: int = 0
-    """Of the values that it is set to; ``least`` is None when it is never set."""
     raised: int = 0
     lowered: bool = False
     known_raisers: bool = False
     waits: dict[tuple[int, Channel | None, int], int] = field(default_factory=dict)
-    """(acquire value, channel, BD) -> the first op; of the host (acquire value, None, op) -> op."""
 
 
 class _FlowCheck:
@@ -196,24 +202,24 @@ class _FlowCheck:
         device = None if context is None else context.device
         self.memories = _Memories.of(device)
         mem_bds = registers.MEM.block["DMA_BD"].count if device is None else device.count("memory_tile.bds")
-        self.half = mem_bds // 2  # of a memory tile's BDs, for channels of one parity
+        self.half = mem_bds // 2  # BDs of a memory tile that channels of one parity can use
         self.sizes = sizes
         self.found: list[Finding] = []
-        self.told: Counter[tuple[FindingKind, Severity]] = Counter()
-        self.untold: dict[tuple[FindingKind, Severity], int] = {}
-        """The first op of what is one too many of its class."""
+        self.reported: Counter[tuple[FindingKind, Severity]] = Counter()
+        self.suppressed: dict[tuple[FindingKind, Severity], int] = {}
+        """Class of findings -> op of the first one beyond MOST_FINDINGS."""
         self.bad_bds: set[tuple[Channel, int, int]] = set()
         self.locks: dict[tuple[Tile, int], _Lock] = {}
-        self.in_flight: dict[tuple[Tile, int], dict[Channel, tuple[Pushed, int]]] = {}
-        self.flying: dict[Channel, list[Pushed]] = {}
-        self.unanswered: Tokens[Channel] = Tokens()
+        self.bd_users: dict[tuple[Tile, int], dict[Channel, tuple[Pushed, int]]] = {}
+        self.running: dict[Channel, list[Pushed]] = {}
+        self.open_tokens: Tokens[Channel] = Tokens()
         self.releases: dict[tuple[Tile, int], set[Channel]] = {}
-        self.waited = 0
-        self.cycles: dict[Channel, Pushed] = {}
+        self.waits_seen = 0
+        self.endless: dict[Channel, Pushed] = {}
         self.unknown_users: set[Tile] = set()
         self.tokens = 0
         self.token_channels: set[Channel] = set()
-        self.seen: set[tuple[object, ...]] = set()
+        self.idle_waited: set[tuple[object, ...]] = set()
         self.switches = SwitchCheck()
         self.unqueued = UnqueuedBds()
 
@@ -235,33 +241,33 @@ class _FlowCheck:
             for lock in order.locks_set:
                 self._lock_set(lock)
             if any(len(self.transaction.indices(name)) for name in _UNSEEN):
-                order.give_up()
+                order.stop_tracking()
         bds, streams = (None, None) if order is None else (order.bds, order.streams)
         for event in effects.events(self.transaction, bds=bds, streams=streams):
             if order is not None:
-                order.follow(event)
-            self.unqueued.follow(event)
+                order.observe(event)
+            self.unqueued.observe(event)
             step = steps.get(type(event))
             if step is not None:
                 step(event)  # type: ignore[operator]
-        self._end_cycles()
-        self._end_writes()
-        self._end_bds()
-        self._end_locks()
+        self._report_all_endless()
+        self._check_late_writes()
+        self._check_unqueued()
+        self._check_locks()
         for op, message in self.switches.end():
-            self._say(FindingKind.ROUTE, _ERROR, op, message)
-        for (kind, severity), op in self.untold.items():
-            more = validation.more(self.told[kind, severity] - MOST_FINDINGS)
+            self._report(FindingKind.ROUTE, _ERROR, op, message)
+        for (kind, severity), op in self.suppressed.items():
+            more = validation.suppressed_text(self.reported[kind, severity] - MOST_FINDINGS)
             self.found.append(self._finding(kind, severity, op, more))
         return self.found
 
     def _finding(self, kind: FindingKind, severity: Severity, op: int, message: str) -> Finding:
         return Finding(kind, op, int(self.transaction.offsets[op]), message, severity)
 
-    def _say(self, kind: FindingKind, severity: Severity, op: int, message: str) -> None:
-        self.told[kind, severity] += 1
-        if self.told[kind, severity] > MOST_FINDINGS:
-            self.untold.setdefault((kind, severity), op)
+    def _report(self, kind: FindingKind, severity: Severity, op: int, message: str) -> None:
+        self.reported[kind, severity] += 1
+        if self.reported[kind, severity] > MOST_FINDINGS:
+            self.suppressed.setdefault((kind, severity), op)
         else:
             self.found.append(self._finding(kind, severity, op, message))
 
@@ -276,35 +282,35 @@ class _FlowCheck:
     def _bd_written(self, event: effects.BdWritten) -> None:
         use, tile = event.use, event.tile
         for kind, severity, message in bd_problems(use.kind, use.words, self.memories):
-            self._say(kind, severity, event.op, f"{_name(tile)} BD {use.index}: {message}")
+            self._report(kind, severity, event.op, f"{_name(tile)} BD {use.index}: {message}")
         if use.kind == "mem":
-            self._neighbours(event.op, tile, use)
+            self._check_neighbours(event.op, tile, use)
         self._rewritten(event.op, tile, use.index, lambda old: old.words != use.words)
 
     def _patched(self, event: effects.Patched) -> None:
-        """The address is a part of the BD: no task may use the rest of it with another one."""
+        """Checks a DDR_PATCH as a write of the BD, whose address it changes."""
         self._rewritten(event.op, event.tile, event.bd, lambda old: old.argument != event.argument)
 
     def _rewritten(self, op: int, tile: Tile, index: int, differs: Callable[[BdUse], bool]) -> None:
-        """A BD is written that tasks may use."""
-        for channel, (push, waited) in self.in_flight.pop((tile, index), {}).items():
-            if self.order is None or not self.order.done(push):
+        """Reports the tasks that may still use a BD that is written."""
+        for channel, (push, waited) in self.bd_users.pop((tile, index), {}).items():
+            if self.order is None or not self.order.has_ended(push):
                 old = next((use for use in push.chain if use.index == index), None)
                 changes = old is None or differs(old)
-                self._in_use(op, index, channel, push, changes, waited == self.waited)
+                self._report_hazard(op, index, channel, push, changes, waited == self.waits_seen)
 
-    def _in_use(
+    def _report_hazard(
         self, op: int, index: int, channel: Channel, push: Pushed, changes: bool, at_once: bool
     ) -> None:
-        """A BD is written that a task uses which no wait has seen end.
+        """Reports a write of a BD that an unfinished task may still load.
 
-        An idle channel loads the first BD of a task within cycles, and some of AMD's files count
-        on it. What stands behind another task or BD, or runs again, is loaded later.
+        An idle channel loads the first BD of a task within cycles, and some of AMD's files rely on
+        that. A BD behind another task or BD, or of a repeated task, is loaded later.
         """
-        behind = self.flying.get(channel, [push])[0] is not push
+        behind = self.running.get(channel, [push])[0] is not push
         later = behind or index != push.start or push.repeat > 1
         how = ": nothing waits in between" if at_once else ", which no wait has seen end"
-        self._say(
+        self._report(
             FindingKind.HAZARD,
             _ERROR if at_once and later and changes else _WARNING,
             op,
@@ -312,15 +318,15 @@ class _FlowCheck:
             f"task of op {push.op}{how}",
         )
 
-    def _neighbours(self, op: int, tile: Tile, use: BdUse) -> None:
-        """A BD that reaches into the memory or the locks of a neighbour must have one."""
+    def _check_neighbours(self, op: int, tile: Tile, use: BdUse) -> None:
+        """Reports a BD that uses memory or locks of a neighbour that does not exist."""
         sides = _sides(use.words, self.memories.mem)
         for way in self._absent(tile, sides):
             message = f"{_name(tile)} BD {use.index} uses the memory tile to the {way}: there is none"
-            self._say(FindingKind.DIMENSION, _ERROR, op, message)
+            self._report(FindingKind.DIMENSION, _ERROR, op, message)
 
     def _absent(self, tile: Tile, sides: Iterable[int]) -> list[str]:
-        """The neighbours among ``sides`` (0 west, 1 own, 2 east) that the partition does not have."""
+        """Returns the neighbours among ``sides`` (0 west, 1 own, 2 east) outside of the partition."""
         ways = ((0, "west", tile[0] - 1), (2, "east", tile[0] + 1))
         return [way for side, way, column in ways if side in sides and not 0 <= column < self.columns]
 
@@ -329,19 +335,19 @@ class _FlowCheck:
     def _pushed(self, push: Pushed) -> None:
         channel = (push.tile, push.direction, push.channel)
         kind = registers.kind_of_row(push.tile[1]) or "core"
-        self.flying.setdefault(channel, []).append(push)
+        self.running.setdefault(channel, []).append(push)
         for use in push.chain:
             self._use(push, channel, use)
         if push.end == "cycle":
-            self.cycles[channel] = push
+            self.endless[channel] = push
             if push.token:
                 message = f"{_channel(channel)}: a chain that never ends gives no token"
-                self._say(FindingKind.CHAIN, _ERROR, push.op, message)
+                self._report(FindingKind.CHAIN, _ERROR, push.op, message)
         elif push.end:
             self.unknown_users.add(push.tile)
             last = vars(push.chain[-1].bd)["next_bd"] if push.chain else push.start
             exists = last < registers.TILES[kind].block["DMA_BD"].count
-            self._say(
+            self._report(
                 FindingKind.BD, _WARNING if exists else _ERROR, push.op,
                 f"{_channel(channel)}: {push.end}" + ("; the overlay must" if exists else ": there is none"),
             )  # fmt: skip
@@ -349,22 +355,22 @@ class _FlowCheck:
             self.tokens += 1
             self.token_channels.add(channel)
             if push.end != "cycle":
-                self.unanswered.give(channel, push)
+                self.open_tokens.issue(channel, push)
 
     def _use(self, push: Pushed, channel: Channel, use: BdUse) -> None:
         values, shape = vars(use.bd), use.pattern
-        self.in_flight.setdefault((push.tile, use.index), {})[channel] = (push, self.waited)
+        self.bd_users.setdefault((push.tile, use.index), {})[channel] = (push, self.waits_seen)
         bad = (channel, use.op, use.index)
         if bad not in self.bad_bds:
             for kind, severity, message in _queued_problems(push, use, bool(values["valid"]), self.half):
                 self.bad_bds.add(bad)
-                self._say(kind, severity, push.op, f"{_bd(channel, use)} {message}")
+                self._report(kind, severity, push.op, f"{_bd(channel, use)} {message}")
         if shape.iteration is not None:
-            self._runs(push, channel, use)
-        self._locks_of(push, channel, use, values)
+            self._check_iterations(push, channel, use)
+        self._record_locks(push, channel, use, values)
 
-    def _runs(self, push: Pushed, channel: Channel, use: BdUse) -> None:
-        """Whether the iterations that a push asks for stay where the first one is."""
+    def _check_iterations(self, push: Pushed, channel: Channel, use: BdUse) -> None:
+        """Reports iterations of a push that leave the argument or memory of the first one."""
         reach = 4 * use.pattern.extent(push.repeat)
         if use.kind == "shim":
             if use.argument is None or self.sizes is None or use.argument[0] not in self.sizes:
@@ -372,7 +378,7 @@ class _FlowCheck:
             argument, offset = use.argument
             size = self.sizes[argument]
             if offset + 4 * use.pattern.extent() <= size < offset + reach:
-                self._say(
+                self._report(
                     FindingKind.ARGUMENT, _ERROR, push.op,
                     f"{_bd(channel, use)}: {counted(push.repeat, 'run')} access "
                     f"argument {argument} of {counted(size, 'byte')} from {offset} to {offset + reach}",
@@ -384,15 +390,15 @@ class _FlowCheck:
         problem = self.memories.problem(use.kind, end - 4, end)  # iterations need not be one range
         if problem:
             message = f"{counted(push.repeat, 'run')} reach {problem}"
-            self._say(FindingKind.DIMENSION, _ERROR, push.op, f"{_bd(channel, use)}: {message}")
+            self._report(FindingKind.DIMENSION, _ERROR, push.op, f"{_bd(channel, use)}: {message}")
         elif use.kind == "mem":
             last_side = self.memories.mem.side(end - 1)
-            # What one execution touches was told where the BD is written.
+            # The accesses of the first execution were checked when the BD was written.
             for way in self._absent(push.tile, {last_side} - _sides(use.words, self.memories.mem)):
                 message = f"{counted(push.repeat, 'run')} reach the memory tile to the {way}: there is none"
-                self._say(FindingKind.DIMENSION, _ERROR, push.op, f"{_bd(channel, use)}: {message}")
+                self._report(FindingKind.DIMENSION, _ERROR, push.op, f"{_bd(channel, use)}: {message}")
 
-    def _locks_of(self, push: Pushed, channel: Channel, use: BdUse, values: Mapping[str, int]) -> None:
+    def _record_locks(self, push: Pushed, channel: Channel, use: BdUse, values: Mapping[str, int]) -> None:
         if values["release_value"]:
             owner = effects.lock_owner(use.kind, push.tile, values["release_lock"])
             if owner is not None:
@@ -410,103 +416,103 @@ class _FlowCheck:
                 state.waits.setdefault((values["acquire_value"], channel, use.index), push.op)
 
     def _retire(self, channel: Channel, last: Pushed | None = None) -> None:
-        """The tasks of a channel have ended: up to ``last``, or all of them."""
-        flying = self.flying.pop(channel, [])
-        ended = len(flying)
-        if last is not None:  # nobody, if it was seen to end before
-            ended = next((i for i, push in enumerate(flying, 1) if push is last), 0)
-        if ended < len(flying):
-            self.flying[channel] = flying[ended:]
-        for push in flying[:ended]:
+        """Marks the tasks of a channel as ended: up to ``last``, or all of them."""
+        running = self.running.pop(channel, [])
+        ended = len(running)
+        if last is not None:  # none, if its end was seen before
+            ended = next((i for i, push in enumerate(running, 1) if push is last), 0)
+        if ended < len(running):
+            self.running[channel] = running[ended:]
+        for push in running[:ended]:
             if push.end == "cycle":
                 continue
             if self.order is not None:
-                self.order.ended(push)
+                self.order.record_end(push)
             for use in push.chain:
-                users = self.in_flight.get((push.tile, use.index), {})
+                users = self.bd_users.get((push.tile, use.index), {})
                 if channel in users and users[channel][0] is push:
                     del users[channel]
 
     def _reset(self, event: effects.Reset) -> None:
         channel = (event.tile, event.direction, event.channel)
-        self.unanswered.forget(channel)
-        for push in self.flying.pop(channel, ()):
+        self.open_tokens.forget(channel)
+        for push in self.running.pop(channel, ()):
             for use in push.chain:
-                self.in_flight.get((push.tile, use.index), {}).pop(channel, None)
-        self._end_cycle(channel)
+                self.bd_users.get((push.tile, use.index), {}).pop(channel, None)
+        self._report_endless(channel)
 
-    def _end_cycle(self, channel: Channel) -> None:
-        push = self.cycles.pop(channel, None)
+    def _report_endless(self, channel: Channel) -> None:
+        push = self.endless.pop(channel, None)
         if push is None:
             return
         gated = any(vars(use.bd)["acquire_enable"] for use in push.chain)
         chain = " ".join(str(use.index) for use in push.chain)
         tail = "its locks gate it" if gated else "and no lock gates it"
         message = f"{_channel(channel)}: the chain of BDs {chain} never ends, {tail}"
-        self._say(FindingKind.CHAIN, _WARNING if gated else _ERROR, push.op, message)
+        self._report(FindingKind.CHAIN, _WARNING if gated else _ERROR, push.op, message)
 
-    def _end_cycles(self) -> None:
-        for channel in list(self.cycles):
-            self._end_cycle(channel)
+    def _report_all_endless(self) -> None:
+        for channel in list(self.endless):
+            self._report_endless(channel)
 
-    def _end_writes(self) -> None:
-        """What nothing has waited for may still be on its way when the host reads its memory."""
-        for channel, pushes in self.flying.items():
+    def _check_late_writes(self) -> None:
+        """Warns of writes to host memory that no wait has seen end when the transaction ends."""
+        for channel, pushes in self.running.items():
             tile, direction, _ = channel
             if tile[1] != registers.SHIM_ROW or effects.DIRECTIONS[direction & 1] != "S2MM":
                 continue
-            late = [p for p in pushes if p.end != "cycle" and not (self.order and self.order.done(p))]
+            late = [p for p in pushes if p.end != "cycle" and not (self.order and self.order.has_ended(p))]
             if late:
                 message = (
                     f"{_channel(channel)} may still write host memory for the task of op {late[0].op} "
                     "when the transaction ends: no wait has seen it end"
                 )
-                self._say(FindingKind.HAZARD, _WARNING, len(self.transaction) - 1, message)
+                self._report(FindingKind.HAZARD, _WARNING, len(self.transaction) - 1, message)
 
-    def _end_bds(self) -> None:
-        """A kernel argument that goes nowhere; of others an overlay or packets may know what for."""
+    def _check_unqueued(self) -> None:
+        """Warns of an argument patched into a BD that is never queued; an overlay may queue other BDs."""
         for one in self.unqueued.end():
             if one.has_argument:
-                self._say(FindingKind.BD, _WARNING, one.op, f"{_name(one.tile)} {one}")
+                self._report(FindingKind.BD, _WARNING, one.op, f"{_name(one.tile)} {one}")
 
     # --- Waits ----------------------------------------------------------------------------------
 
     def _idle_wait(self, event: effects.IdleWait) -> None:
-        self.waited += 1
+        self.waits_seen += 1
         channel = (event.tile, event.direction, event.channel)
-        push = self.cycles.pop(channel, None)
+        push = self.endless.pop(channel, None)
         if push is not None:
             message = f"{_channel(channel)}: the chain never ends, but op {event.op} waits for its end"
-            self._say(FindingKind.CHAIN, _ERROR, push.op, message)
-        if channel not in self.seen and channel not in self.flying:
+            self._report(FindingKind.CHAIN, _ERROR, push.op, message)
+        if channel not in self.idle_waited and channel not in self.running:
             message = f"{_channel(channel)} is waited for, but nothing here starts it"
-            self._say(FindingKind.WAIT, _WARNING, event.op, message)
-        self.seen.add(channel)
+            self._report(FindingKind.WAIT, _WARNING, event.op, message)
+        self.idle_waited.add(channel)
         self._retire(channel)
 
     def _register(self, event: effects.RegisterWritten) -> None:
         for op, message in self.switches.write(*event):
-            self._say(FindingKind.ROUTE, _ERROR, op, message)
+            self._report(FindingKind.ROUTE, _ERROR, op, message)
         register = registers.find_register(event.address)
         if register is None or register.byte or register.block.name not in _CONTROL:
             return
         unknown = event.value & event.mask & ~_CONTROL_BITS
         if unknown:
             # AMD's files set bit 0 of control registers, which no public source explains.
-            self._say(FindingKind.RESERVED, _WARNING, event.op, f"{register} has no bits {unknown:#x}")
+            self._report(FindingKind.RESERVED, _WARNING, event.op, f"{register} has no bits {unknown:#x}")
 
     def _poll(self, event: effects.Poll) -> None:
         del event
-        self.waited += 1
+        self.waits_seen += 1
 
     def _token_wait(self, event: effects.TokenWait) -> None:
-        self.waited += 1
+        self.waits_seen += 1
         if event.tile is None:
             wanted = event.tokens * event.columns
             if wanted > self.tokens:
                 message = f"waits for {counted(wanted, 'token')}; the tasks before it give {self.tokens}"
-                self._say(FindingKind.WAIT, _WARNING if self.tokens else _ERROR, event.op, message)
-            for channel, push in self.unanswered.merge(event.tokens):
+                self._report(FindingKind.WAIT, _WARNING if self.tokens else _ERROR, event.op, message)
+            for channel, push in self.open_tokens.merge(event.tokens):
                 self._retire(channel, push)
         else:
             column, row = event.tile
@@ -515,11 +521,11 @@ class _FlowCheck:
             if missing is not None:
                 name = _channel((missing, event.direction, event.channel))
                 message = f"waits for a token of {name}; no task there gives one"
-                self._say(FindingKind.WAIT, _ERROR, event.op, message)
+                self._report(FindingKind.WAIT, _ERROR, event.op, message)
             last_column, last_row = column + event.columns - 1, row + event.rows - 1
-            for c in self.unanswered.channels():
+            for c in self.open_tokens.channels():
                 if column <= c[0][0] <= last_column and row <= c[0][1] <= last_row and c[1:] == event[2:4]:
-                    given = self.unanswered.take(c)
+                    given = self.open_tokens.consume(c)
                     if given is not None:
                         self._retire(c, given)
 
@@ -529,12 +535,12 @@ class _FlowCheck:
         state.most = max(state.most, event.value)
 
     def _lock_wait(self, event: effects.LockWait) -> None:
-        self.waited += 1
+        self.waits_seen += 1
         state = self.lock(event.tile, event.lock)
         if event.acquire:
             state.waits[event.value, None, event.op] = event.op
             state.lowered |= event.value != 0
-            if self.order is None:  # which of the tasks that release it is not told apart
+            if self.order is None:  # any task that releases the lock may be the one that the host waits for
                 for channel in self.releases.get((event.tile, event.lock), ()):
                     self._retire(channel)
         else:
@@ -544,10 +550,10 @@ class _FlowCheck:
 
     # --- Locks ----------------------------------------------------------------------------------
 
-    def _end_locks(self) -> None:
+    def _check_locks(self) -> None:
         for (tile, lock), state in self.locks.items():
             if registers.kind_of_row(tile[1]) == "core" or state.least is None:
-                continue  # cores and overlays do what no transaction shows
+                continue  # cores and overlays use locks in ways that the transaction does not show
             low = 0 if state.lowered else state.least
             high = min(registers.LOCK_MAX, state.most + state.raised)
             near = any((tile[0] + d, tile[1]) in self.unknown_users for d in (-1, 0, 1))
@@ -558,7 +564,7 @@ class _FlowCheck:
                     continue
                 who = f"{_channel(channel)} BD {index}" if channel else "the host"
                 kept = f"at {low}" if low == high else f"within {span(low, high)}"
-                self._say(
+                self._report(
                     FindingKind.LOCK, _ERROR if sure and wanted > high else _WARNING, op,
                     f"{who} waits for {_name(tile)} lock {lock} {lock_condition(value)}; "
                     f"what is done here keeps it {kept}",
@@ -566,11 +572,11 @@ class _FlowCheck:
 
 
 def _queued_problems(push: Pushed, use: BdUse, valid: bool, half: int) -> Iterator[Problem]:
-    """What is wrong with a BD on the channel that it is queued on; told once, however often it is."""
+    """Yields the problems of a BD on the channel that queues it; reported once per BD and channel."""
     if not valid:
         yield FindingKind.BD, _ERROR, "is queued while not valid"
     low = half * (push.channel % 2)
-    # Of the first BD validation says it.
+    # ``validation`` checks the first BD.
     if use.kind == "mem" and not low <= use.index < low + half and use.index != push.start:
         yield FindingKind.BD, _ERROR, f"is queued on a channel that can use BDs {span(low, low + half - 1)}"
     if use.pattern.zeros and not push.direction:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a transaction runs in: the overlay, what its core programs do, and constant arguments.
+"""The context of a transaction: its overlay, the lock use of its core programs, constant arguments.
 
-A transaction alone does not show where streams lead, what the overlay's own BDs hold, at which
-values locks start, or what cores do between their inputs and their outputs. Whoever has these can
-hand them to ``check``, which then knows what must have happened when a wait ends.
+A transaction alone does not show stream routes, the overlay's own BDs, initial lock values, or what
+cores do between their inputs and their outputs. With a context, ``check`` knows what must have
+happened before a wait ends.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from onedispatch.transactions.machine.device import Device
 
 @dataclass(frozen=True)
 class LockUse:
-    """What a core program does to its own locks for one parameter block.
+    """A core program's use of its own locks for one parameter block.
 
     Attributes:
-        taken: lock -> how often it is acquired, by one each time.
-        given: lock -> how often it is released, by one each time.
-        last: locks whose last release comes after every acquire of the block.
+        acquired: lock -> number of acquires, by one each.
+        released: lock -> number of releases, by one each.
+        last: locks whose last release follows every acquire of the block.
     """
 
-    taken: Mapping[int, int]
-    given: Mapping[int, int]
+    acquired: Mapping[int, int]
+    released: Mapping[int, int]
     last: frozenset[int]
 
 
-# (words of a block, column, core row from 0) -> what the program then does; None: it refuses the block.
+# (words of a block, column, core row from 0) -> the lock use; None if the program refuses the block.
 Uses = Callable[[Words, int, int], LockUse | None]
 
 
 @dataclass(frozen=True)
 class CoreProgram:
-    """A program that takes one parameter block after the other, each wholly before the next.
+    """A core program that executes parameter blocks one by one.
 
     Attributes:
-        starts: words of program memory from its first on -> what the program that they hold does for the
-            words of a block in a column and core row (from 0), or None where they hold no such program.
-        parameters_at: byte of data memory at which a block lies.
-        words: of a block, or of each of its pieces; ``starts`` is told the first piece.
-        full: the lock that says that a block is there: acquired by one before anything else.
+        starts: program memory from its first word on -> the function that returns the lock use of a block,
+            or None if the memory does not hold this program.
+        parameters_at: byte offset of a block in data memory.
+        words: size of a block, or of each of its pieces; the first piece determines the lock use.
+        full: the lock that signals a block's arrival: the program acquires it by one before any other lock.
     """
 
     starts: Callable[[Words], Uses | None]
@@ -55,13 +55,13 @@ class CoreProgram:
 
 @dataclass(frozen=True)
 class Context:
-    """The overlay that a transaction was made for.
+    """The environment that a transaction was made for.
 
     Attributes:
-        overlay: what configured the array before.
+        overlay: the transaction that configured the array before.
         programs: core programs that the overlay may load.
-        constants: kernel arguments whose bytes are known, and that nobody but the host writes.
-        device: whose array it is; one of AMD's if None.
+        constants: kernel arguments whose bytes are known, and that only the host writes.
+        device: the device of the array; one of AMD's if None.
     """
 
     overlay: TransactionBinary

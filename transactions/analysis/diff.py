@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between two transactions in meaning: traffic, tasks, ops; padding does not count.
+"""Semantic diff of two transactions: traffic, tasks, ops; padding is ignored.
 
-Ops are matched by what they say: the k-th occurrence of an op in one file is the k-th in the
-other. The longest run of matches in the same order stands still, the other matches have moved.
-What remains is changed where both sides write the same place, else removed or added. Versions
-may differ. Tasks are compared by what they move, not by the numbers of their BDs.
+Ops are matched by content: the k-th occurrence of an op in one file matches the k-th in the
+other. The longest common order of matches is unchanged, the other matches have moved. Of the
+remaining ops, those that write the same register are changed, the others removed or added. Versions
+may differ. Tasks are compared by the data that they move, not by the numbers of their BDs.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from onedispatch.transactions.text import listing
 _HEADER = ("device_generation", "rows", "columns", "mem_tile_rows")
 _SIGNS = {"changed": "~", "moved": ">", "removed": "-", "added": "+"}
 _MOST = 8
-"""Differences of one task or block that are told."""
+"""Maximum number of differences reported per task list or block."""
 
 
 @dataclass(frozen=True)
 class OpChange:
-    """One op that differs; ``a`` and ``b`` are its indices, None where it is absent."""
+    """One op that differs; ``a`` and ``b`` are its indices, None if it is absent."""
 
     kind: str
     a: int | None
@@ -45,7 +45,7 @@ class OpChange:
 
 @dataclass(frozen=True)
 class Difference:
-    """All that differs. ``tasks`` is what the array does otherwise, ``ops`` how it is written."""
+    """All differences: ``tasks`` are differences in behaviour, ``ops`` in encoding."""
 
     header: tuple[str, ...]
     traffic: tuple[str, ...]
@@ -56,7 +56,7 @@ class Difference:
         return bool(self.header or self.traffic or self.tasks or self.ops)
 
     def text(self, most: int = 40) -> str:
-        """The differences, of the ops at most ``most``."""
+        """Returns the differences as text, with at most ``most`` ops."""
         if not self:
             return "no difference in meaning\n"
         lines = [*self.header, *self.traffic, *self.tasks]
@@ -79,7 +79,7 @@ class Difference:
 
 
 def diff(a: TransactionBinary, b: TransactionBinary) -> Difference:
-    """What differs in meaning from ``a`` to ``b``."""
+    """Returns the semantic differences from ``a`` to ``b``."""
     header = [
         f"header: {name} {getattr(a.header, name)} -> {getattr(b.header, name)}"
         for name in _HEADER
@@ -88,9 +88,9 @@ def diff(a: TransactionBinary, b: TransactionBinary) -> Difference:
     changes = sorted(_changes(a, b), key=lambda c: (c.a if c.a is not None else c.b or 0, c.kind))
     if not changes:
         return Difference(tuple(header), (), (), ())
-    told_a, told_b = Explanation.of(a), Explanation.of(b)
+    before, after = Explanation.of(a), Explanation.of(b)
     return Difference(
-        tuple(header), tuple(_traffic(told_a, told_b)), tuple(_tasks(told_a, told_b)), tuple(changes)
+        tuple(header), tuple(_traffic(before, after)), tuple(_tasks(before, after)), tuple(changes)
     )
 
 
@@ -112,7 +112,7 @@ def _occurrences(transaction: TransactionBinary) -> list[tuple[object, int]]:
 
 
 def _standing(positions: list[int]) -> set[int]:
-    """Indices into ``positions`` of a longest increasing subsequence."""
+    """Returns the indices of a longest increasing subsequence of ``positions``."""
     tails: list[int] = []
     ends: list[int] = []
     previous = [-1] * len(positions)
@@ -161,7 +161,7 @@ def _changes(a: TransactionBinary, b: TransactionBinary) -> Iterator[OpChange]:
 
 
 def _where(op: OperationView) -> tuple[object, ...]:
-    """What an op is about: its opcode and the register that it touches."""
+    """Returns the opcode and the register of an op."""
     return (op.code, op.fields.get("reg"))
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operations of a transaction do, in order: BDs, patches, pushes, locks, waits.
+"""The effects of a transaction's operations as events: BD writes, patches, pushes, lock writes, waits.
 
-``events`` interprets writes by the register that they hit and remembers which BD holds what, so
-that a push carries the chain that it starts. ``explainer`` and ``check`` both read this list.
+``events`` interprets each write by its register and tracks the content of every BD, so that a push
+event carries the chain that it starts. ``explain`` and ``check`` both consume these events.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ PARAMETER_MAGIC = 0x66660001
 _CORE_LIST = ("LOCK_VALUE", "DMA_BD", "DMA_S2MM_QUEUE", "DMA_MM2S_QUEUE", "DMA_S2MM_CTRL", "DMA_MM2S_CTRL")
 _BD_WORDS = {kind: tile.bd_words for kind, tile in registers.TILES.items()}
 _IDLE_BITS = 0x00780000
-"""Running and queue size: a poll that wants these zero waits for the channel's end."""
+"""Running and queue size: a poll for zero in these bits waits until the channel is idle."""
 
 
 @dataclass(frozen=True)
 class BdPattern:
-    """The words that a BD touches, in order.
+    """The words that a BD accesses, in order.
 
     Attributes:
-        dims: (count, step) innermost first; steps in words, the outermost count filled in.
-        zeros: (before, after) per dimension of what a memory tile inserts; empty for none.
+        dims: (count, step) innermost first; steps in words, the outermost count derived from the length.
+        zeros: (before, after) per dimension: zeros that a memory tile inserts; empty for none.
         length: words of the stream per execution, inserted zeros included.
-        iteration: (count, step, current): where the next executions start; None when always alike.
-        leading: zeros before the first word that comes from memory.
+        iteration: (count, step, current): start offsets of successive executions; None if all are equal.
+        leading: inserted zeros before the first word from memory.
     """
 
     dims: tuple[tuple[int, int], ...]
@@ -54,11 +54,11 @@ class BdPattern:
 
     @property
     def only_zeros(self) -> bool:
-        """Whether all of it is inserted: memory is not touched."""
+        """True if all words are inserted zeros, so that memory is not accessed."""
         return self.length <= self.leading
 
     def extent(self, runs: int = 1) -> int:
-        """Words from the base to the end of what ``runs`` executions touch; 0 for none."""
+        """Returns the words from the base to the end of what ``runs`` executions access; 0 for none."""
         if self.only_zeros:
             return 0
         last = self._last
@@ -83,7 +83,7 @@ class BdPattern:
             left //= count
         steps = [step for _, step in self.dims]
         last = sum(digit * step for digit, step in zip(digits, steps, strict=True))
-        # Before the last word, whole rows were passed: one less of a digit, all of those inside it.
+        # Rows before the last word may reach farther: one digit lower, and all inner dimensions complete.
         inside = 0
         for i, (count, step) in enumerate(self.dims):
             if digits[i]:
@@ -110,7 +110,7 @@ class BdPattern:
         return text
 
 
-# Distinct BDs of a file, for all caches of what follows from a BD: some 20 MB when full.
+# Size of the caches keyed by a BD's words: some 20 MB when full.
 BDS_REMEMBERED = 1 << 13
 
 
@@ -121,7 +121,7 @@ def decoded_bd(kind: str, words: Words) -> bd.BufferDescriptor:
 
 @lru_cache(BDS_REMEMBERED)
 def bd_pattern(kind: str, words: Words) -> BdPattern:
-    """The access pattern of a BD."""
+    """Returns the access pattern of a BD."""
     values = vars(decoded_bd(kind, words))
     length = left = values["length"]
     zeros = [(values.get(f"d{i}_zeros_before", 0), values.get(f"d{i}_zeros_after", 0)) for i in range(3)]
@@ -147,14 +147,14 @@ def bd_pattern(kind: str, words: Words) -> BdPattern:
     return BdPattern(tuple(dims), shown, length, iteration, leading)
 
 
-# Not frozen: a file makes thousands, and a frozen one takes three times as long to make.
+# Not frozen: a file creates thousands, and creating a frozen instance takes three times as long.
 @dataclass(slots=True)
 class BdUse:
-    """A BD as it was when a push started its chain.
+    """The content of a BD at the time a push started its chain.
 
     Attributes:
         op: index of the op that wrote it last.
-        argument: (kernel argument, byte offset) that a DDR_PATCH put in, None for none.
+        argument: (kernel argument, byte offset) of its DDR_PATCH, None for none.
     """
 
     index: int
@@ -176,7 +176,7 @@ class BdWritten(NamedTuple):
     op: int
     tile: Tile
     use: BdUse
-    whole: bool = True  # False: one word of it changed
+    whole: bool = True  # False: a single word was written
 
 
 class Patched(NamedTuple):
@@ -187,7 +187,7 @@ class Patched(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    """A task; ``end`` says how its chain ends: "" (well), "cycle", or why it cannot be followed."""
+    """A task push; ``end``: "" if the chain ends, "cycle" if it never does, or why it is unknown."""
 
     op: int
     tile: Tile
@@ -199,16 +199,16 @@ class Pushed(NamedTuple):
     chain: tuple[BdUse, ...]
     end: str
     packet: int = 0
-    """Of what the op's stream carries, the number of the push; 0: the op itself."""
+    """Number of the push among those of the op's control packets; 0 for the op itself."""
 
     @property
     def bytes(self) -> int:
-        """Of the task's stream; a chain that never ends counts once per repeat."""
+        """Bytes of the task's stream; an endless chain counts once per repeat."""
         return 4 * self.repeat * sum(use.pattern.length for use in self.chain)
 
 
 class UnknownPackets(NamedTuple):
-    """A task sends control packets that are not known."""
+    """A task sends control packets with unknown content."""
 
     op: int
 
@@ -228,7 +228,7 @@ class LockSet(NamedTuple):
 
 
 class LockWait(NamedTuple):
-    """A poll of the request window: performs the request when it can be granted."""
+    """A poll of the request window, which performs the request once it can be granted."""
 
     op: int
     tile: Tile
@@ -245,7 +245,7 @@ class IdleWait(NamedTuple):
 
 
 class Poll(NamedTuple):
-    """A poll of anything else."""
+    """A poll of any other register."""
 
     op: int
     address: int
@@ -254,7 +254,7 @@ class Poll(NamedTuple):
 
 
 class TokenWait(NamedTuple):
-    """TCT: one token of each tile's channel; MERGE_SYNC: ``tokens`` of each column, tile None."""
+    """A token wait. TCT: one of each tile's channel; MERGE_SYNC: ``tokens`` of each column, tile None."""
 
     op: int
     tile: Tile | None
@@ -266,7 +266,7 @@ class TokenWait(NamedTuple):
 
 
 class DataWritten(NamedTuple):
-    """Words into a memory; in a core tile mostly a parameter block."""
+    """Words written into a memory; in a core tile usually a parameter block."""
 
     op: int
     tile: Tile
@@ -288,9 +288,9 @@ Event: TypeAlias = (
 
 
 class AddressInfo(NamedTuple):
-    """What an address means; ``does`` says what a whole word written there does.
+    """A decoded address; ``does`` is the effect of writing a word there.
 
-    "push", "lock" (set), "bd", "control", "data" (into a memory), "" for anything else.
+    Effects: "push", "lock" (set), "bd", "control", "data" (into a memory), "" for any other.
     """
 
     tile: Tile
@@ -325,13 +325,13 @@ def events(
     bds: Mapping[tuple[Tile, int], BdUse] | None = None,
     streams: Streams | None = None,
 ) -> Iterator[Event]:
-    """Everything that the transaction does, one after the other: a list would be large.
+    """Yields all events of the transaction in order.
 
     Args:
-        core_lists: also what the register lists inside core parameter blocks do, as if the core
-            did it at once.
-        bds: what was written before.
-        streams: who knows what control packets do: as if all did it when their task is pushed.
+        core_lists: include the register lists in core parameter blocks, as if the core executed them
+            immediately.
+        bds: content of the BDs before the transaction.
+        streams: decodes control packets; their effects are reported at the push of their task.
     """
     return _Interpreter(transaction, core_lists, bds, streams).run()
 
@@ -346,9 +346,9 @@ class _Interpreter:
     ) -> None:
         self.transaction = transaction
         self.streams = streams
-        self.packets = 0  # pushes by the packets of an op
+        self.packets = 0  # number of the current control packet of an op, 0 outside of packets
         self.core_lists = core_lists
-        # Views: lists of Python numbers would be ten times as large as the file.
+        # Memory views: lists of Python numbers would be ten times as large as the file.
         self.words = memoryview(transaction.to_bytes()).cast("I")
         self.offsets = transaction.offsets.data
         self.head = spec.BY_NAME["BLOCKWRITE"].layouts[transaction.version].min_size
@@ -367,7 +367,7 @@ class _Interpreter:
             "DDR_PATCH": (self._patch, ("reg", "arg_index", "arg_offset")),
             "MERGE_SYNC": (self._merge_sync, ("tokens", "columns")),
         }
-        # All fields of an opcode at once, one tuple per op; the loop below takes them in order.
+        # Decodes all ops of an opcode at once, one tuple of fields per op, which the loop consumes in order.
         rows: dict[int, tuple[Callable[..., None], Iterator[tuple[int, ...]]]] = {}
         for name, (step, fields) in steps.items():
             indices = self.transaction.indices(name)
@@ -478,7 +478,7 @@ class _Interpreter:
     def _carried(
         self, streams: Streams, hit: AddressInfo, chain: tuple[BdUse, ...]
     ) -> tuple[tuple[BdUse, ...], tuple[PacketWrite | PacketPayload, ...] | None]:
-        """A shim's chain with what of its data goes to DMAs, and all that its packets do; None: not known."""
+        """Returns a shim's chain, reduced to the data for DMAs, and its packets; None if they are unknown."""
         if any(use.bd.enable_packet for use in chain) or not streams.carries_packets(hit.tile[0], hit.item):
             return chain, ()
         if len(chain) != 1 or chain[0].argument is None:
@@ -545,9 +545,9 @@ def _queue(kind: str, value: int) -> dict[str, int]:
 
 @lru_cache(maxsize=1 << 10)
 def core_list(words: Words) -> tuple[tuple[int, int], ...]:
-    """(offset, value) of the register lists in a core parameter block: what the core will write.
+    """Returns (offset, value) of the register writes that a core parameter block makes the core execute.
 
-    A list is two or more pairs in a row whose offsets are DMA or lock registers of a core tile.
+    A list is two or more consecutive pairs whose offsets are DMA or lock registers of a core tile.
     """
     pairs: list[tuple[int, int]] = []
     at = 0
@@ -564,7 +564,7 @@ def core_list(words: Words) -> tuple[tuple[int, int], ...]:
 
 @lru_cache(maxsize=1 << 10)
 def core_runs(words: Words) -> tuple[tuple[int, Words], ...]:
-    """The same with registers that follow one another taken together: (offset, values)."""
+    """Returns the writes of ``core_list`` with consecutive registers merged: (offset, values)."""
     runs: list[tuple[int, list[int]]] = []
     for offset, value in core_list(words):
         if runs and offset == runs[-1][0] + 4 * len(runs[-1][1]):
@@ -583,7 +583,7 @@ def _is_core_register(offset: int) -> bool:
 
 
 def lock_owner(kind: str, tile: Tile, lock: int) -> tuple[Tile, int] | None:
-    """(tile, own lock id) of a lock id in a BD; None when there is no such lock."""
+    """Returns (tile, the tile's own lock id) of a lock id in a BD; None if there is no such lock."""
     if kind != "mem":
         return tile, lock
     side, own = divmod(lock, 64)
@@ -595,5 +595,5 @@ def pushes_of(found: Iterable[Event]) -> list[Pushed]:
 
 
 def little_endian(words: Words) -> bytes:
-    """The words as little-endian bytes."""
+    """Returns the words as little-endian bytes."""
     return np.array(words, "<u4").tobytes()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a transaction does, in words: who moves what from where, in which order, waiting for what.
+"""Explanation of a transaction: which channels move which data, in which order, and the waits.
 
-``Explanation.of(transaction)`` collects; ``summary`` is one screen, ``tile_text`` everything about
-one tile, ``to_dict`` all of it for scripts. Byte counts are what the pushes ask for: a chain that
-never ends counts once per repeat, inserted zeros count as they travel.
+``Explanation.of(transaction)`` collects it; ``summary`` is one screen, ``tile_text`` everything about
+one tile, ``to_dict`` everything for scripts. Byte counts are those of the pushed tasks: an endless
+chain counts once per repeat, inserted zeros count as stream words.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from onedispatch.transactions.text import listing
 
 @dataclass
 class ArgumentTraffic:
-    """What happens to one kernel argument.
+    """Accesses to one kernel argument.
 
     Attributes:
-        read, written: bytes, repeats counted.
-        first, end: bytes touched lie in [first, end).
-        bds: pushes of shim BDs that touch it.
+        read, written: bytes, with repeats.
+        first, end: accessed bytes lie in [first, end).
+        bds: pushed shim BDs that access it.
     """
 
     argument: int
@@ -58,7 +58,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class MemoryWrite:
-    """Words that went into a memory; ``sets`` is what a core parameter block makes the core write."""
+    """Words written into a memory; ``sets``: register writes that a core parameter block triggers."""
 
     op: int
     offset: int
@@ -70,7 +70,7 @@ class MemoryWrite:
 
 @dataclass
 class Channel:
-    """One DMA channel: its tasks and what waits for it. ``by_core``: tasks that a core pushes."""
+    """One DMA channel: its tasks and the waits for it. ``by_core``: a core pushes tasks."""
 
     direction: int
     index: int
@@ -90,13 +90,13 @@ class Channel:
 
 @dataclass
 class TileUse:
-    """All that happens to one tile."""
+    """All events of one tile."""
 
     tile: Tile
     kind: str
     channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
     locks: list[tuple[int, int, int]] = field(default_factory=list)
-    """(op, lock, value) of the locks that are set."""
+    """(op, lock, value) of the locks set."""
     waits: list[Wait] = field(default_factory=list)
     blocks: list[MemoryWrite] = field(default_factory=list)
     registers: list[tuple[int, str, int]] = field(default_factory=list)
@@ -118,7 +118,7 @@ class TileUse:
 
 @dataclass
 class Explanation:
-    """See the module."""
+    """A transaction's traffic, tasks, waits and steps; see the module."""
 
     title: str
     columns: int
@@ -127,21 +127,21 @@ class Explanation:
     tiles: dict[Tile, TileUse]
     waits: list[Wait]
     steps: list[ExplainedStep]
-    """What follows one another."""
+    """Consecutive runs of events of one kind."""
 
     @classmethod
     def of(cls, transaction: TransactionBinary, context: Context | None = None) -> Explanation:
-        """Explains a transaction; never fails on one that could be read.
+        """Explains a transaction; never fails on one that was decoded.
 
         Args:
-            context: what it runs in; with it, what its control packets do is told too.
+            context: the environment that it runs in; with it, effects of control packets are included.
         """
         return _Collector(transaction, context).explanation
 
     # --- Text -----------------------------------------------------------------------------------
 
     def summary(self) -> str:
-        """One screen: arguments, array, waits, steps."""
+        """Returns one screen: arguments, array, waits, steps."""
         lines = [self.title, f"  {', '.join(f'{n} {name}' for name, n in self.opcodes.items())}", ""]
         lines += self._argument_lines()
         lines += ["", "array: tasks pushed, bytes into and out of each tile's memory or the host"]
@@ -178,10 +178,10 @@ class Explanation:
             yield f"  r{row}  " + "".join(f"{cell:<{width}}" for cell in line).rstrip()
 
     def tile_text(self, tile: Tile) -> str:
-        """Everything about one tile.
+        """Returns everything about one tile.
 
         Raises:
-            InputError: nothing happens to this tile.
+            InputError: the transaction does not use this tile.
         """
         use = self.tiles.get(tile)
         if use is None:
@@ -205,13 +205,13 @@ class Explanation:
         return "\n".join(lines) + "\n"
 
     def text(self) -> str:
-        """The summary, then every tile."""
+        """Returns the summary and every tile."""
         return "\n".join([self.summary(), *(self.tile_text(tile) for tile in sorted(self.tiles))])
 
     # --- JSON -----------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """Returns the explanation as plain data."""
         return {
             "title": self.title,
             "opcodes": self.opcodes,
@@ -240,8 +240,8 @@ def _cell(use: TileUse | None) -> str:
 
 
 _SIDES = ("west", "own", "east", "absent")
-"""What a memory tile's BD sees, from address 0 on."""
-_VIEW = MemoryView(registers.MEM.memory_bytes)  # of AMD's devices: no header says how large memories are
+"""Memories in the view of a memory tile's BD, from address 0 on."""
+_VIEW = MemoryView(registers.MEM.memory_bytes)  # that of AMD's devices: headers do not state memory sizes
 
 
 @lru_cache(maxsize=1 << 12)
@@ -287,7 +287,7 @@ def _locks(kind: str, words: tuple[int, ...]) -> str:
 
 
 def bd_text(use: BdUse) -> str:
-    """One BD on one line: where, which pattern, which locks."""
+    """Returns one BD on one line: position, pattern, locks."""
     text = f"bd {use.index}: {_place(use.kind, use.words, use.argument)}, {use.pattern}"
     locks = _locks(use.kind, use.words)
     return f"{text}; {locks}" if locks else text
@@ -297,12 +297,12 @@ def _channel_lines(channel: Channel) -> Iterator[str]:
     yield f"  {channel.name}: {counted(len(channel.pushes), 'task')}, {counted(channel.bytes, 'byte')}" + (
         ", pushed by the core" if channel.by_core else ""
     )
-    told: set[int] = set()
+    shown: set[int] = set()
     for push in channel.pushes:
         runs = f" x {push.repeat}" if push.repeat > 1 else ""
         token = ", gives a token" if push.token else ""
         yield f"    op {push.op}: from bd {push.start}{runs}{token}"
-        yield from _chain_lines(push.chain, told)
+        yield from _chain_lines(push.chain, shown)
         if push.end:
             yield "      and again: the chain never ends" if push.end == "cycle" else f"      {push.end}"
     if channel.resets:
@@ -311,17 +311,17 @@ def _channel_lines(channel: Channel) -> Iterator[str]:
         yield f"    waited for until idle: ops {', '.join(map(str, channel.waits))}"
 
 
-def _chain_lines(chain: tuple[BdUse, ...], told: set[int]) -> Iterator[str]:
-    """The BDs of a task; of a chain those that were told for a task before, and are as they were, in short.
+def _chain_lines(chain: tuple[BdUse, ...], shown: set[int]) -> Iterator[str]:
+    """Yields the BDs of a task; BDs of a chain that an earlier task has shown are abbreviated.
 
-    Chains have up to 48 BDs and may be pushed again and again.
+    Chains have up to 48 BDs and may be pushed many times.
     """
-    for known, uses in groupby(chain, lambda use: len(chain) > 1 and id(use) in told):
+    for known, uses in groupby(chain, lambda use: len(chain) > 1 and id(use) in shown):
         if known:
             yield f"      bd {', '.join(str(use.index) for use in uses)}: as before"
         else:
             yield from (f"      {bd_text(use)}" for use in uses)
-    told.update(map(id, chain))
+    shown.update(map(id, chain))
 
 
 def _tile_dict(use: TileUse) -> dict[str, Any]:
@@ -421,7 +421,7 @@ class _Collector:
             effects.TokenWait: self._tokens,
         }
         for event in found:
-            steps.take(event)
+            steps.add(event)
             take = takers.get(type(event))
             if take is not None:
                 take(event)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must have happened: the order that data flow establishes between waits and tasks.
+"""Happens-before: the order that data flow establishes between waits and tasks.
 
-When a token of an output has been waited for, its words have come from somewhere: the channel that
-the switches connect has sent as many, the locks that its BDs took were released as often, by the
-only ones who can, and so on back to the host memory that it all began with. ``Order`` keeps, for
-every channel and core, how far it *must* have come, as the least that explains every wait so far.
+When a wait has seen the token of an output, the output's words were sent: the channel that the switches
+connect to it has sent as many, the locks that its BDs acquired were released as often, by the actors that
+can release them, and so on back to host memory. ``HappensBefore`` keeps, for every channel and core, the
+least progress that explains every wait so far.
 
-Everything here is a lower bound on progress. What could not be followed (a chain that never ends, a
-BD that nobody wrote, a channel that is reset, routes that change, programs that change while they
-work, memory or parameters written past the DMA) ends it: from there on nothing is said to have happened.
+All results are lower bounds on progress. Events that cannot be tracked (a chain that never ends, a BD that
+the transaction does not write, a channel reset, a change of routes, a change of a running program, memory
+or parameters written other than by DMA) end the tracking: from then on no task counts as ended.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _CONTROL_BITS = sum(
 )
 _FINISH = registers.field_of(registers.CHANNEL_FIELDS, "finish_on_tlast")
 _UNCOUNTED = _CONTROL_BITS | ((1 << _FINISH.width) - 1) << _FINISH.lsb
-"""Bits of a channel's control register with which a BD's length no longer counts its words."""
+"""Bits of a channel's control register that make the words of a run differ from its BD's length."""
 _HOPS = 4
-"""Buffers between host memory and a core that a parameter block may pass."""
+"""Maximum number of buffers between host memory and a core that a parameter block passes."""
 _ENABLE = 1 << registers.field_of(registers.CORE_CONTROL_FIELDS, "enable").lsb
 _PROGRAM_AT = registers.CORE.block["PROGRAM_MEMORY"].offset
 
 
 def _stream(channel: tuple[Tile, int]) -> Resource:
-    """Words into an S2MM channel."""
+    """Returns the resource "words into" an S2MM channel."""
     return channel[0], "words into", channel[1]
 
 
@@ -50,30 +50,30 @@ def _lock(tile: Tile, lock: int) -> Resource:
 
 
 class HappensBefore:
-    """Follows a transaction in its context; ``done`` says whether a task must have ended."""
+    """Tracks a transaction in its context; ``has_ended`` tests whether a task must have ended."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._lost = False
+        self._untracked = False
         self._dirty = False
         self._actors: dict[object, Actor] = {}
         self._producers: dict[Resource, dict[int, Actor]] = {}
         self._consumers: dict[Resource, dict[int, Actor]] = {}
         self._init: dict[Resource, int] = {}
-        self._wild: set[Resource] = set()
-        """Locks whose balance is not known."""
-        self._host: dict[Resource, int] = {}
-        """What polls of request windows took."""
+        self._unbalanced: set[Resource] = set()
+        """Locks whose token balance is unknown."""
+        self._host_acquired: dict[Resource, int] = {}
+        """Tokens that the host acquired by polling request windows."""
         self._end: dict[tuple[int, int], tuple[Actor, int]] = {}
-        """The op of a push, and the packet -> its channel, and the step behind its last one."""
+        """(op of a push, packet) -> (its channel's actor, the actor's step count at the task's end)."""
         self._steps: dict[tuple[Channel, int], tuple[tuple[BdUse, ...], tuple[Step, ...]]] = {}
         self._cores: dict[Tile, CoreProgram] = {}
         self._uses: dict[Tile, Uses] = {}
         self._stopped: set[Tile] = set()
-        self._strange_programs = False
-        """Cores run what nobody explained: they may use the locks of any core around them."""
+        self._unknown_programs = False
+        """True if a core runs an unknown program, which may use the locks of any neighbouring core."""
         self._blocks: dict[Tile, deque[tuple[BdUse, Resource, int]]] = {}
-        """Parameter blocks on their way to a core: its BD, and the word of which stream it begins at."""
+        """Parameter blocks in transit to a core: (receiving BD, stream, first word in the stream)."""
         self.bds: dict[tuple[Tile, int], BdUse] = {}
         """BDs that the overlay wrote."""
         self.locks_set: list[effects.LockSet] = []
@@ -91,14 +91,14 @@ class HappensBefore:
             elif isinstance(event, effects.RegisterWritten):
                 writes.append((event.address, event.value))
             elif isinstance(event, effects.DataWritten):
-                self._strange_programs |= not self._load(event) and event.tile[1] >= registers.FIRST_CORE_ROW
+                self._unknown_programs |= not self._load(event) and event.tile[1] >= registers.FIRST_CORE_ROW
             elif isinstance(event, Pushed):
-                self._lost = True  # it has tasks of its own: who takes which words is not known
+                self._untracked = True  # the overlay's own tasks may consume any words
         self._routes = routes.Routes(writes)
         self.streams = Streams(self._routes, self._context.constants)
 
     def _load(self, event: effects.DataWritten) -> bool:
-        """Whether the words are a program that is known, from the first word of program memory on."""
+        """True if the words, from the start of program memory on, are a known program; records it."""
         for known in self._context.programs if event.offset == _PROGRAM_AT else ():
             uses = known.starts(event.words)
             if uses is not None:
@@ -106,24 +106,24 @@ class HappensBefore:
                 return True
         return False
 
-    def follow(self, event: effects.Event) -> None:
-        """The next event; what waits see ``ended`` says."""
+    def observe(self, event: effects.Event) -> None:
+        """Processes the next event; ``record_end`` reports what waits have seen."""
         if isinstance(event, Pushed):
             self._pushed(event)
         elif isinstance(event, effects.LockSet):
             self._lock_set(event)
         elif isinstance(event, effects.LockWait):
-            self._lock_taken(event)
+            self._lock_acquired(event)
         elif isinstance(event, effects.Poll):
-            self._lock_seen(event)
+            self._lock_polled(event)
         elif not isinstance(event, effects.BdWritten | effects.Patched):
-            self._changed_by(event)
+            self._invalidate(event)
 
-    # --- What the transaction does --------------------------------------------------------------
+    # --- Events ---------------------------------------------------------------------------------
 
     def _pushed(self, push: Pushed) -> None:
-        if push.end or self._lost:
-            self._lost = True
+        if push.end or self._untracked:
+            self._untracked = True
             return
         channel = (push.tile, push.direction, push.channel)
         steps = self._steps_of(channel, push)
@@ -132,95 +132,97 @@ class HappensBefore:
         self._join(actor, task)
         self._end[push.op, push.packet] = (actor, actor.steps)
         for at, step in enumerate(steps):
-            self._notice_block(push, task, at, step)
+            self._queue_block(push, task, at, step)
             if push.direction == 0 and push.tile[1] == 0 and step.use is not None:
                 argument = step.use.argument
                 if argument is None or argument[0] in self._context.constants:
-                    self._lost = True  # parameters may be written anew
+                    self._untracked = True  # the task may overwrite parameters
 
-    def ended(self, push: Pushed) -> None:
-        """A wait has seen the end of a task."""
+    def record_end(self, push: Pushed) -> None:
+        """Records that a wait has seen the end of a task."""
         actor, steps = self._end.get((push.op, push.packet), (None, 0))
         if actor is not None:
             self._advance(actor, steps, steps)
 
-    def _lock_taken(self, wait: effects.LockWait) -> None:
-        """The host asked for a lock, and got it."""
+    def _lock_acquired(self, wait: effects.LockWait) -> None:
+        """Records a lock request of the host that was granted."""
         key = _lock(wait.tile, wait.lock)
         if wait.acquire and wait.value < 0:
-            self._host[key] = self._host.get(key, 0) - wait.value
+            self._host_acquired[key] = self._host_acquired.get(key, 0) - wait.value
             self._changed.add(key)
             self._dirty = True
         elif not wait.acquire:
-            self._wild.add(key)
+            self._unbalanced.add(key)
 
-    def _lock_seen(self, poll: effects.Poll) -> None:
-        """The host waited for a value of a lock: so much more than was taken has been given."""
+    def _lock_polled(self, poll: effects.Poll) -> None:
+        """Records that the host saw a lock's value: produced minus consumed tokens reached it."""
         hit = effects.decode_address(poll.address)
         if hit is None or hit.name != "LOCK_VALUE" or hit.byte or poll.value > registers.LOCK_MAX:
             return
-        if poll.mask & registers.LOCK_MAX == registers.LOCK_MAX and not self._lost:
-            self._settle()
-            self._explain(_lock(hit.tile, hit.item), poll.value)
+        if poll.mask & registers.LOCK_MAX == registers.LOCK_MAX and not self._untracked:
+            self._propagate()
+            self._propagate_resource(_lock(hit.tile, hit.item), poll.value)
 
     def _lock_set(self, event: effects.LockSet) -> None:
-        """A lock is set: its balance starts anew if all tasks that use it must have ended."""
-        self._settle()
+        """Restarts a lock's balance at the value set, if all tasks that use the lock must have ended."""
+        self._propagate()
         key = _lock(event.tile, event.lock)
-        takers, givers = self._consumers.get(key, {}), self._producers.get(key, {})
-        taken = sum(actor.all_taken.get(key, 0) for actor in takers.values())
-        given = sum(actor.all_given.get(key, 0) for actor in givers.values())
-        rests = all(a.taken(key) == a.all_taken.get(key, 0) for a in takers.values())
-        rests = rests and all(a.given(key) == a.all_given.get(key, 0) for a in givers.values())
-        if not rests or self._blocks.get(event.tile):
-            self._wild.add(key)
+        consumers, producers = self._consumers.get(key, {}), self._producers.get(key, {})
+        consumed = sum(actor.total_consumed.get(key, 0) for actor in consumers.values())
+        produced = sum(actor.total_produced.get(key, 0) for actor in producers.values())
+        quiescent = all(a.consumed(key) == a.total_consumed.get(key, 0) for a in consumers.values())
+        quiescent = quiescent and all(
+            a.produced(key) == a.total_produced.get(key, 0) for a in producers.values()
+        )
+        if not quiescent or self._blocks.get(event.tile):
+            self._unbalanced.add(key)
             return
-        self._wild.discard(key)
-        for actor in takers.values():
-            actor.begin_anew(key)
-        self._init[key] = event.value + taken - given + self._host.get(key, 0)
+        self._unbalanced.discard(key)
+        for actor in consumers.values():
+            actor.reset_held(key)
+        self._init[key] = event.value + consumed - produced + self._host_acquired.get(key, 0)
 
-    def _changed_by(self, event: effects.Event) -> None:
-        """Any other event: whether it changes what this file relies on."""
+    def _invalidate(self, event: effects.Event) -> None:
+        """Ends the tracking if any other event changes what the tracking relies on."""
         if isinstance(event, effects.Reset | effects.UnknownPackets):
-            self._lost = True
+            self._untracked = True
         elif isinstance(event, effects.DataWritten):
-            resting = event.tile in self._stopped and self._rests(event.tile)
-            self._lost |= not (resting and self._load(event))
+            quiescent = event.tile in self._stopped and self._is_quiescent(event.tile)
+            self._untracked |= not (quiescent and self._load(event))
         elif isinstance(event, effects.RegisterWritten):
             register = registers.find_register(event.address)
             name = "" if register is None else register.block.name
             uncounted = name in _CONTROL and bool(event.value & event.mask & _UNCOUNTED)
             if uncounted or name == "PROGRAM_MEMORY" or routes.is_switch_register(event.address):
-                self._lost = True
+                self._untracked = True
             elif name == "CORE_CONTROL":
-                self._controlled(event)
+                self._core_control_written(event)
 
-    def _controlled(self, event: effects.RegisterWritten) -> None:
-        """A core is stopped or started: a program that waits for its next block has lost nothing by it."""
+    def _core_control_written(self, event: effects.RegisterWritten) -> None:
+        """Records the stop or start of a core; a core that waits for its next block loses no state by it."""
         column, row, _ = registers.split_address(event.address)
-        self._lost |= not self._rests((column, row))
+        self._untracked |= not self._is_quiescent((column, row))
         if event.value & event.mask & _ENABLE:
             self._stopped.discard((column, row))
         else:
             self._stopped.add((column, row))
 
-    def _rests(self, tile: Tile) -> bool:
-        """Whether its core must have done all that it was given parameter blocks for."""
-        self._settle()
+    def _is_quiescent(self, tile: Tile) -> bool:
+        """True if the tile's core must have finished every parameter block that was sent to it."""
+        self._propagate()
         actor = self._actors.get(tile)
         idle = actor is None or actor.done == actor.steps
         return idle and tile in self._cores and not self._blocks.get(tile)
 
-    def give_up(self) -> None:
-        """Something happens that no event tells."""
-        self._lost = True
+    def stop_tracking(self) -> None:
+        """Ends the tracking: the array changes in a way that no event describes."""
+        self._untracked = True
 
-    def done(self, push: Pushed) -> bool:
-        """Whether the task must have ended: nothing of it is still to load a BD."""
-        if self._lost:
+    def has_ended(self, push: Pushed) -> bool:
+        """True if the task must have ended, so that it will load no BD any more."""
+        if self._untracked:
             return False
-        self._settle()
+        self._propagate()
         actor, steps = self._end.get((push.op, push.packet), (None, 0))
         return actor is not None and actor.done >= steps
 
@@ -233,9 +235,9 @@ class HappensBefore:
         return actor
 
     def _join(self, actor: Actor, task: Task) -> None:
-        for key in task.takes:
+        for key in task.consumes:
             self._consumers.setdefault(key, {})[id(actor)] = actor
-        for key in task.gives:
+        for key in task.produces:
             self._producers.setdefault(key, {})[id(actor)] = actor
 
     def _steps_of(self, channel: Channel, push: Pushed) -> tuple[Step, ...]:
@@ -249,8 +251,8 @@ class HappensBefore:
         tile, mm2s, number = channel
         values = vars(use.bd)
         if values.get("enable_compression"):
-            self._lost = True
-        acquires, gives = [], []
+            self._untracked = True
+        acquires, releases = [], []
         if values["acquire_enable"] and values["acquire_value"] < 0:
             owner = effects.lock_owner(use.kind, tile, values["acquire_lock"])
             if owner is not None:
@@ -258,83 +260,84 @@ class HappensBefore:
         if values["release_value"]:
             owner = effects.lock_owner(use.kind, tile, values["release_lock"])
             if owner is not None and values["release_value"] < 0:
-                self._wild.add(_lock(*owner))
+                self._unbalanced.add(_lock(*owner))
             elif owner is not None:
-                gives.append((_lock(*owner), values["release_value"]))
+                releases.append((_lock(*owner), values["release_value"]))
         words = values["length"]
         if not mm2s:
             received = ((_stream((tile, number)), words),) if words else ()
-            return Step(use, tuple(acquires), received, (), tuple(gives))
+            return Step(use, tuple(acquires), received, (), tuple(releases))
         packet = values["packet_id"] if values["enable_packet"] else None
         arrivals = self._routes.of(tile, number, packet)
         sent = tuple((_stream(to), words + header) for to, header in arrivals if words + header)
-        return Step(use, tuple(acquires), (), sent, tuple(gives))
+        return Step(use, tuple(acquires), (), sent, tuple(releases))
 
     # --- Progress -------------------------------------------------------------------------------
 
     def _advance(self, actor: Actor, done: int, begun: int) -> None:
-        taken = actor.advance(done, begun)
-        if taken:
+        consumed = actor.advance(done, begun)
+        if consumed:
             self._dirty = True
-            self._changed |= taken
+            self._changed |= consumed
 
-    def _settle(self) -> None:
-        """The least progress of everybody that explains what is known."""
-        if self._lost or not self._dirty:
+    def _propagate(self) -> None:
+        """Raises every actor's progress to the least that explains the known facts."""
+        if self._untracked or not self._dirty:
             return
         self._resolve_blocks()
         while self._changed:
-            self._explain(self._changed.pop())
+            self._propagate_resource(self._changed.pop())
         self._dirty = False
 
-    def _explain(self, key: Resource, left: int = 0) -> None:
-        """What was taken, and what was ``left`` then, must have been given by those who can."""
-        if key in self._wild or (key[1] == "lock" and not self._is_known(key)):
+    def _propagate_resource(self, key: Resource, left: int = 0) -> None:
+        """Requires that the producers of ``key`` produced what was consumed, plus ``left``."""
+        if key in self._unbalanced or (key[1] == "lock" and not self._is_closed(key)):
             return
-        takers, givers = list(self._consumers.get(key, {}).values()), self._producers.get(key, {})
-        taken = sum(actor.taken(key) for actor in takers)
-        self._require(key, givers.values(), taken + self._host.get(key, 0) + left)
-        if len(takers) == 1 and id(takers[0]) in givers:
-            # What it gives back serves nobody but itself: what it had at a time came from others.
-            others = [actor for actor in givers.values() if actor is not takers[0]]
-            self._require(key, others, takers[0].held(key))
+        consumers, producers = list(self._consumers.get(key, {}).values()), self._producers.get(key, {})
+        consumed = sum(actor.consumed(key) for actor in consumers)
+        self._require_tokens(key, producers.values(), consumed + self._host_acquired.get(key, 0) + left)
+        if len(consumers) == 1 and id(consumers[0]) in producers:
+            # Self-released tokens cannot satisfy the actor's own acquires: other producers must provide
+            # as many tokens as the actor held at once.
+            others = [actor for actor in producers.values() if actor is not consumers[0]]
+            self._require_tokens(key, others, consumers[0].max_held(key))
 
-    def _require(self, key: Resource, givers: Collection[Actor], taken: int) -> None:
-        """So much was taken of what was there at first and what ``givers`` gave."""
-        needed = taken - self._init.get(key, 0)
+    def _require_tokens(self, key: Resource, producers: Collection[Actor], consumed: int) -> None:
+        """Requires that the initial value and ``producers`` together provide ``consumed`` tokens."""
+        needed = consumed - self._init.get(key, 0)
         if needed <= 0:
             return
-        most = sum(actor.all_given[key] for actor in givers)
-        for actor in givers:
-            wanted = needed - (most - actor.all_given[key])
-            if 0 < wanted <= actor.all_given[key]:
-                self._advance(actor, *actor.steps_for(key, wanted))
+        most = sum(actor.total_produced[key] for actor in producers)
+        for actor in producers:
+            wanted = needed - (most - actor.total_produced[key])
+            if 0 < wanted <= actor.total_produced[key]:
+                self._advance(actor, *actor.steps_to_produce(key, wanted))
 
-    def _is_known(self, lock: Resource) -> bool:
-        """Whether its value was set, and everybody who may use it is known."""
+    def _is_closed(self, lock: Resource) -> bool:
+        """True if the lock's initial value and all actors that may use it are known."""
         tile = lock[0]
         if lock not in self._init:
             return False
         core = tile[1] >= registers.FIRST_CORE_ROW
-        return not core or (tile in self._cores and not self._strange_programs and not self._blocks.get(tile))
+        return not core or (tile in self._cores and not self._unknown_programs and not self._blocks.get(tile))
 
     # --- Parameter blocks of cores ----------------------------------------------------------------
 
-    def _notice_block(self, push: Pushed, task: Task, at: int, step: Step) -> None:
-        """A task that tells a core that a parameter block has come."""
+    def _queue_block(self, push: Pushed, task: Task, at: int, step: Step) -> None:
+        """Queues the parameter blocks whose arrival a task signals to its core."""
         known = self._cores.get(push.tile)
-        if known is None or step.use is None or (_lock(push.tile, known.full), 1) not in step.gives:
+        if known is None or step.use is None or (_lock(push.tile, known.full), 1) not in step.releases:
             return
         key = _stream((push.tile, push.channel))
-        begins = task.taken_before.get(key, 0)
+        begins = task.consumed_before.get(key, 0)
         begins += sum(n for s in task.steps[:at] for k, n in s.receives if k == key)
-        per_pass = task.takes.get(key, 0)
+        per_pass = task.consumes.get(key, 0)
         waiting = self._blocks.setdefault(push.tile, deque())
         waiting += [(step.use, key, begins + n * per_pass) for n in range(task.passes)]
         self._dirty = True
 
     def _resolve_blocks(self) -> None:
-        """Gives cores the blocks that are known to come to them, in order."""
+        """Turns queued blocks into steps of their cores, in order, as far as their words are known."""
         for tile, waiting in self._blocks.items():
             while waiting:
                 use = self._use_of_block(tile, *waiting[0])
@@ -345,7 +348,7 @@ class HappensBefore:
 
     def _use_of_block(self, tile: Tile, use: BdUse, key: Resource, begins: int) -> LockUse | None:
         known = self._cores[tile]
-        # A block has come, in one piece or in several; what it does with locks, the first one says.
+        # A block arrives in one piece or in several; the first one determines its lock use.
         ahead = vars(use.bd)["base"] - known.parameters_at // 4
         if ahead < 0 or ahead % known.words or use.pattern.length % known.words:
             return None
@@ -358,18 +361,18 @@ class HappensBefore:
 
         full = ((_lock(tile, self._cores[tile].full), 1),)
         last = frozenset(_lock(tile, lock) for lock in use.last)
-        step = Step(None, full, amounts(use.taken), amounts(use.given), (), last)
+        step = Step(None, full, amounts(use.acquired), amounts(use.released), (), last)
         actor = self._actor(tile)
         self._join(actor, actor.push((step,), 1))
-        self._changed.update(actor.all_given)
+        self._changed.update(actor.total_produced)
 
     def _content(self, key: Resource, begins: int, length: int, hops: int = _HOPS) -> Words | None:
-        """The words that a stream carries from its word ``begins`` on, back to a known argument.
+        """Returns the words of a stream from word ``begins`` on, traced back to a constant argument.
 
-        Followed are whole runs of BDs over words in a row, and buffers of one slot in between.
+        Traces whole runs of BDs over contiguous words, and single-slot buffers between them.
         """
-        found = self._sender(key, begins)
-        if found is None or not hops or not _plain(found[1], length):
+        found = self._producer(key, begins)
+        if found is None or not hops or not _is_contiguous(found[1], length):
             return None
         actor, step, task, passes = found
         use = step.use
@@ -381,27 +384,27 @@ class HappensBefore:
             return tuple(memoryview(data).cast("I")) if len(data) == 4 * length else None
         if len(step.acquires) != 1 or use is None:
             return None
-        # What it sends was written by the step that gave it the lock.
+        # The step that released this lock wrote the words that are sent.
         ((lock, _),) = step.acquires
-        given = actor.taken_before(lock, task, passes, step) - self._init.get(lock, 0)
-        written = self._sender(lock, given)
-        if given < 0 or lock in self._wild or written is None or not _plain(written[1], length):
+        given = actor.consumed_before(lock, task, passes, step) - self._init.get(lock, 0)
+        written = self._producer(lock, given)
+        if given < 0 or lock in self._unbalanced or written is None or not _is_contiguous(written[1], length):
             return None
         actor, step, task, passes = written
         if step.use is None or vars(step.use.bd)["base"] != vars(use.bd)["base"] or not step.receives:
             return None
         ((stream, _),) = step.receives
-        return self._content(stream, actor.taken_before(stream, task, passes, step), length, hops - 1)
+        return self._content(stream, actor.consumed_before(stream, task, passes, step), length, hops - 1)
 
-    def _sender(self, key: Resource, begins: int) -> tuple[Actor, Step, Task, int] | None:
-        """Who gives the resource from ``begins`` on, if only one can."""
-        givers = list(self._producers.get(key, {}).values())
-        found = givers[0].sender_of(key, begins) if len(givers) == 1 else None
-        return None if found is None else (givers[0], *found)
+    def _producer(self, key: Resource, begins: int) -> tuple[Actor, Step, Task, int] | None:
+        """Returns the step that produces the resource from ``begins`` on, if it has only one producer."""
+        producers = list(self._producers.get(key, {}).values())
+        found = producers[0].producer_at(key, begins) if len(producers) == 1 else None
+        return None if found is None else (producers[0], *found)
 
 
-def _plain(step: Step, length: int) -> bool:
-    """Whether a step moves ``length`` words in a row, or more, wherever its task stands."""
+def _is_contiguous(step: Step, length: int) -> bool:
+    """True if every run of a step moves at least ``length`` contiguous words."""
     if step.use is None:
         return False
     shape = step.use.pattern

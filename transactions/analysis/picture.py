@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An explained transaction as a picture: the array, its traffic, and the host below it."""
+"""An explained transaction as an SVG picture: the array, its traffic, and host memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IN, _OUT = "#2166ac", "#b2182b"
 
 
 def svg(explanation: Explanation) -> str:
-    """The picture. A tile's bars are the bytes into (blue) and out of (red) it, on one scale."""
+    """Returns the picture. Bars show the bytes into (blue) and out of (red) a tile, on one scale."""
     columns = max([explanation.columns, *(column + 1 for column, _ in explanation.tiles)])
     columns = min(columns, _MOST_COLUMNS)
     rows = max([2, *(row + 1 for _, row in explanation.tiles)])
@@ -68,9 +68,9 @@ def _tile(x: int, y: int, use: TileUse | None, most: int) -> list[str]:
         return parts
     tasks = sum(len(channel.pushes) for channel in use.channels.values())
     words = sum(block.words for block in use.blocks)
-    told = [counted(tasks, "task")] if tasks else []
-    told += [f"{counted(len(use.locks), 'lock')} set"] if use.locks else []
-    parts.append(_text(x + 6, y + 15, ", ".join(told) or ("" if words else "waits only")))
+    lines = [counted(tasks, "task")] if tasks else []
+    lines += [f"{counted(len(use.locks), 'lock')} set"] if use.locks else []
+    parts.append(_text(x + 6, y + 15, ", ".join(lines) or ("" if words else "waits only")))
     if words:
         parts.append(_text(x + 6, y + 72, f"{counted(words, 'word')} written", fill="#666"))
     for at, (direction, colour) in enumerate(((0, _IN), (1, _OUT))):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows one another in a transaction: runs of alike events, and which of them repeat."""
+"""The steps of a transaction: runs of events of one kind, and their repetitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onedispatch.transactions.text import listing
 
 _MOST_STEPS = 12
 _MOST_COMPARED = 10_000
-"""Steps that are looked at for repetitions."""
+"""Steps that are searched for repetitions."""
 ExplainedStep = tuple[int, int, str]
 """(first op, last op, what)"""
 _STEPS: dict[type, str] = {
@@ -33,20 +33,20 @@ _PROGRAM_AT = registers.CORE.block["PROGRAM_MEMORY"].offset
 
 
 class StepCollector:
-    """Runs of alike events; locks polled around a parameter block belong to the block."""
+    """Collects runs of events of one kind; lock polls around a parameter block belong to the block."""
 
     def __init__(self) -> None:
         self.done: list[ExplainedStep] = []
         self.what = ""
         self.run: list[effects.Event] = []
         self.block_op = -1
-        """The op of the parameter block that was written last."""
+        """The op of the last parameter block."""
 
-    def take(self, event: effects.Event) -> None:
+    def add(self, event: effects.Event) -> None:
         what = _STEPS.get(type(event))
         if what is None or event.op == self.block_op:
             return
-        if what == "move":  # most
+        if what == "move":  # most events
             pass
         elif isinstance(event, effects.RegisterWritten):
             place = listing.register_text(event.address)
@@ -67,14 +67,14 @@ class StepCollector:
         self.run.append(event)
 
     def end(self) -> None:
-        """Closes the run; also after the last event."""
+        """Closes the current run; to be called after the last event too."""
         if self.run:
             self.done.append((self.run[0].op, self.run[-1].op, _step_text(self.what, self.run)))
         self.run = []
 
 
 def fold_repetitions(steps: list[ExplainedStep]) -> tuple[list[ExplainedStep], int]:
-    """The first steps, and how many are left; what follows again and again once, and how often."""
+    """Returns the first steps, repetitions folded into one line, and the number of steps left out."""
     result: list[ExplainedStep] = []
     at = 0
     while at < len(steps) and len(result) < _MOST_STEPS:
@@ -89,13 +89,13 @@ def fold_repetitions(steps: list[ExplainedStep]) -> tuple[list[ExplainedStep], i
 
 
 def _repeated(texts: list[str]) -> tuple[int, int]:
-    """(length, times) of the repetition at the start that leaves most lines out."""
+    """Returns (length, times) of the repetition at the start that saves most lines."""
     best = (1, 1)
     for period in range(1, min(_MOST_STEPS, len(texts) // 2) + 1):
         times = 1
         while texts[:period] == texts[period * times : period * (times + 1)]:
             times += 1
-        # Two lines that become one and a remark are no gain.
+        # Folding two lines into one line and a remark saves nothing.
         if times > 1 and period * (times - 1) > max(1, best[0] * (best[1] - 1)):
             best = (period, times)
     return best

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control packets that shims send, read from the kernel arguments that they lie in.
+"""Control packets in the data that shims send, read from the kernel arguments.
 
-A task on a channel that leads into a packet-switched port carries packets with headers in its data. Those
-for control ports write registers; the first one for a DMA lasts until the task ends.
+The data of a task on a channel into a packet-switched port contains packets with headers. Packets for
+control ports write registers; the first packet for a DMA extends to the end of the task.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from onedispatch.transactions.machine import bd, registers
 from onedispatch.transactions.machine.routes import Routes
 
 Tile = tuple[int, int]
-_HEADERS = 2  # words before those that a control packet writes
+_HEADERS = 2  # header words of a control packet
 _READ = 1
 
 
 class PacketWrite(NamedTuple):
-    """Words that packets write one after the other, from ``offset`` of each of ``tiles`` on."""
+    """Consecutive words that packets write into each of ``tiles``, from ``offset`` on."""
 
     tiles: tuple[Tile, ...]
     offset: int
@@ -27,7 +27,7 @@ class PacketWrite(NamedTuple):
 
 
 class PacketPayload(NamedTuple):
-    """``length`` words from byte ``offset`` of an argument, as one packet to a DMA."""
+    """A packet to a DMA: ``length`` words from byte ``offset`` of an argument."""
 
     packet: int
     offset: int
@@ -35,7 +35,7 @@ class PacketPayload(NamedTuple):
 
 
 class Streams:
-    """What tasks of shims say where ``routes`` lead, of ``constants``: arguments whose bytes are known."""
+    """Decodes the packets of shim tasks; ``constants`` holds the arguments whose bytes are known."""
 
     def __init__(self, routes: Routes, constants: Mapping[int, bytes]) -> None:
         self._routes, self._constants = routes, constants
@@ -49,7 +49,7 @@ class Streams:
     def read(
         self, column: int, channel: int, argument: tuple[int, int], length: int
     ) -> tuple[PacketWrite | PacketPayload, ...] | None:
-        """What ``length`` words from (argument, byte) on do; None: they are not known, or no packets."""
+        """Decodes ``length`` words from (argument, byte) on; None if they are unknown or no packets."""
         data = self._constants.get(argument[0], b"")[argument[1] : argument[1] + 4 * length]
         if len(data) < 4 * length:
             return None
@@ -58,7 +58,7 @@ class Streams:
             words = tuple(memoryview(data).cast("I"))
             try:
                 found = tuple(self._read((column, registers.SHIM_ROW), channel, words, argument[1]))
-            except IndexError:  # it ends inside a packet
+            except IndexError:  # the data ends inside a packet
                 self._known[key] = None
             else:
                 self._known[key] = found

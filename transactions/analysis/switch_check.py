@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``check`` says of stream switches: connections that no tile of the kind has (``switches``).
+"""Checks of stream switches: connections that the switch of the tile does not have (``switches``).
 
-A circuit is judged where its master port is written. A packet's way is made by three registers
-(slave port, slot, master port) in any order, so those are judged by what the transaction leaves.
+A circuit route is checked when its master port is written. A packet route depends on three registers
+(slave port, slot, master port) written in any order, so packet routes are checked at the end.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from onedispatch.transactions.machine.bd import unpack_fields
 from onedispatch.transactions.machine.switches import connects, masters_of, slaves_of
 
 _BLOCKS = ("SWITCH_MASTER", "SWITCH_SLAVE", "SWITCH_SLOT")
-Said = tuple[int, str]
+Problem = tuple[int, str]
 """Index of the op, and the message."""
 
 
 def circuit_problem(kind: str, master: int, word: int) -> str | None:
-    """Why ``word`` cannot stand in the register of master port ``master``; None when it can."""
+    """Returns why ``word`` is invalid in the register of master port ``master``, None if it is valid."""
     fields = unpack_fields(reg.MASTER_FIELDS, [word])
     if not fields["enable"] or fields["packet"] or connects(kind, fields["slave"], master):
         return None
@@ -32,7 +32,7 @@ def circuit_problem(kind: str, master: int, word: int) -> str | None:
 
 @dataclass
 class _Words:
-    """The switch registers of a tile that were written: (word, op) by register."""
+    """The switch registers of a tile that the transaction wrote: register -> (word, op)."""
 
     masters: dict[int, tuple[int, int]] = field(default_factory=dict)
     slaves: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -40,13 +40,13 @@ class _Words:
 
 
 class SwitchCheck:
-    """Follows the writes of switch registers."""
+    """Tracks the writes of switch registers."""
 
     def __init__(self) -> None:
         self._tiles: dict[tuple[int, int], _Words] = {}
 
-    def write(self, op: int, address: int, value: int, mask: int) -> Iterator[Said]:
-        """One register write, of any register; what is wrong with it alone."""
+    def write(self, op: int, address: int, value: int, mask: int) -> Iterator[Problem]:
+        """Processes a write of any register; yields the problems of that write alone."""
         found = reg.find_register(address)
         if found is None or found.block.name not in _BLOCKS:
             return
@@ -61,8 +61,8 @@ class SwitchCheck:
             if problem is not None:
                 yield op, f"c{column} r{row} {found}: {problem}"
 
-    def end(self) -> Iterator[Said]:
-        """What is wrong with the ways of packets at the end of the transaction."""
+    def end(self) -> Iterator[Problem]:
+        """Yields the problems of packet routes at the end of the transaction."""
         for (column, row), words in self._tiles.items():
             kind = reg.kind_of_row(row)
             if kind is None:
@@ -80,7 +80,7 @@ class SwitchCheck:
                     )
 
     def _packet_wires(self, words: _Words) -> Iterator[tuple[int, int, int]]:
-        """(slave, master, op of the slot) of every way that slots and masters make."""
+        """Yields (slave, master, op of the slot) of every connection that slots and masters make."""
         masters = [
             (index, unpack_fields(reg.MASTER_FIELDS, [word])) for index, (word, _) in words.masters.items()
         ]

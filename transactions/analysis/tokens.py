@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tasks' ends a wait for tokens has seen: a channel's tokens come in the order of its tasks."""
+"""Task completion tokens: which tasks must have ended when a wait for tokens ends.
+
+A channel sends its tokens in the order of its tasks."""
 
 from __future__ import annotations
 
@@ -13,30 +15,31 @@ Channel = TypeVar("Channel")
 
 
 class Tokens(Generic[Channel]):
-    """Tokens that tasks give and nobody has waited for yet."""
+    """Tokens that tasks issue and no wait has consumed yet."""
 
     def __init__(self) -> None:
         self._given: dict[Channel, deque[Pushed]] = {}
         self._unattributed = 0
-        """Taken by MERGE_SYNC, which does not say of whom."""
+        """Tokens that MERGE_SYNC consumed from unknown channels."""
 
-    def give(self, channel: Channel, push: Pushed) -> None:
+    def issue(self, channel: Channel, push: Pushed) -> None:
+        """Records that a task issues a token."""
         self._given.setdefault(channel, deque()).append(push)
 
     def forget(self, channel: Channel) -> None:
-        """The channel is reset."""
+        """Drops the tokens of a channel that is reset."""
         self._given.pop(channel, None)
 
     def channels(self) -> list[Channel]:
         return list(self._given)
 
-    def take(self, channel: Channel) -> Pushed | None:
-        """The task that must have ended when one token of the channel has been waited for."""
+    def consume(self, channel: Channel) -> Pushed | None:
+        """Returns the task that must have ended when a wait has consumed one token of the channel."""
         given = self._given.get(channel)
         return given.popleft() if given else None
 
     def merge(self, tokens: int) -> Iterator[tuple[Channel, Pushed]]:
-        """Those that must have ended when so many tokens of any channels have: the last per channel."""
+        """Yields, per channel, the last task that must have ended when a wait consumed ``tokens`` of any."""
         taken = self._unattributed + tokens
         total = sum(map(len, self._given.values()))
         attributed = 0

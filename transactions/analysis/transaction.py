@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading transactions: bytes -> operations, without losing a byte, and all that can be asked of them."""
+"""``Transaction``: a decoded binary with its text, checks, explanation and diff."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onedispatch.transactions.text import assembler, listing
 
 
 class Operation(OperationView):
-    """One operation of a transaction; as text, the line of the listing that it is."""
+    """One operation of a transaction; ``str`` returns its line of the listing."""
 
     __slots__ = ()
 
@@ -34,20 +34,20 @@ class Operation(OperationView):
 
 @guarded
 class Transaction(TransactionBinary):
-    """A transaction binary. Immutable; equal when the bytes are equal.
+    """A transaction binary. Immutable; equal if the bytes are equal.
 
-    Use ``Transaction.from_bytes``; to write one, use ``TransactionBuilder``.
+    Decode one with ``Transaction.from_bytes``, build one with ``TransactionBuilder``.
     """
 
     __slots__ = ()
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Transaction:
-        """Read a transaction, v0.1 or v1.0.
+        """Decodes a transaction, v0.1 or v1.0.
 
         Raises:
-            TransactionError: cut off or too long, an unknown version or opcode, an op whose size
-                cannot be, or another number of ops than the header says.
+            TransactionError: the data is cut off or too long, has an unknown version or opcode, an op
+                of an invalid size, or another number of ops than the header states.
         """
         data = bytes(data)
         return cls(data, *decode(data))
@@ -59,18 +59,18 @@ class Transaction(TransactionBinary):
 
     @classmethod
     def from_text(cls, text: str) -> Transaction:
-        """The transaction that ``text()`` has listed, to the byte; also what people write by hand.
+        """Assembles the output of ``text()``, to the byte, or text written by hand.
 
         Raises:
-            TransactionError: a line that cannot be read; the error names the line.
+            TransactionError: a line is invalid; the error names it.
         """
         return cls.from_bytes(assembler.assemble(text))
 
     def text(self, *, brief: bool = False) -> str:
-        """A listing: registers named, BDs and queue words decoded. ``from_text`` reads it back.
+        """Returns a listing: registers named, BDs and queue words decoded. ``from_text`` reads it back.
 
         Args:
-            brief: of long BLOCKWRITEs only the first words and a checksum, and no padding.
+            brief: show only the first words and a checksum of long BLOCKWRITEs, and no padding.
         """
         return listing.text(self, brief)
 
@@ -79,40 +79,39 @@ class Transaction(TransactionBinary):
         arg_sizes: Mapping[int, int] | Sequence[int] | None = None,
         context: Context | None = None,
     ) -> list[Finding]:
-        """As ``validate``, and what the ops do together: chains, locks, waits, BDs in flight.
+        """Returns the findings of ``validate``, and those across ops: chains, locks, waits, BDs in use.
 
-        Warnings are among it: what is right only if the overlay, a core or a control packet does
-        its part.
+        They include warnings, which are correct if the overlay, a core or a control packet does its part.
 
         Args:
-            context: the overlay that it runs in; what data flow then orders is no warning.
+            context: the overlay that it runs in; accesses that data flow orders then cause no warning.
         """
         return check.check(self, arg_sizes, context)
 
     def validate(
         self, arg_sizes: Mapping[int, int] | Sequence[int] | None = None, device: Device | None = None
     ) -> list[Finding]:
-        """What is wrong with single ops, empty when nothing is; fast.
+        """Returns the findings on single ops; fast.
 
         Args:
             arg_sizes: bytes of each kernel argument that DDR_PATCH may name; unchecked if None.
-            device: whose array it is for (``find_device``); one of AMD's if None.
+            device: the device of the array (``find_device``); one of AMD's if None.
         """
         return validation.validate(self, arg_sizes, device)
 
     def explain(self, context: Context | None = None) -> Explanation:
-        """What it does, in a context its packets too: tasks per channel, host memory, waits, steps."""
+        """Explains tasks per channel, host memory, waits and steps; with a context, control packets too."""
         return Explanation.of(self, context)
 
     def diff(self, other: Transaction) -> Difference:
-        """What differs in meaning in ``other``; false when nothing does."""
+        """Returns the semantic differences to ``other``; false if there are none."""
         return diff.diff(self, other)
 
     def converted(self, version: Version) -> Transaction:
-        """The same operations in another version; padding garbage is dropped.
+        """Converts to another version of the format; padding garbage is dropped.
 
         Raises:
-            TransactionError: a field does not fit the other version, or there is no such version.
+            TransactionError: the version is unknown, or cannot hold a field's value.
         """
         return Transaction.from_bytes(convert.converted(self, version))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors that a transaction writes and no task of it runs: most often the push is missing."""
+"""Buffer descriptors that a transaction writes and never queues: usually a push is missing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from onedispatch.transactions.analysis.effects import BdUse, Tile
 
 
 class UnqueuedBd(NamedTuple):
-    """A BD that operation ``op`` wrote and that no task ran before it was written again, or ever.
+    """A BD that operation ``op`` wrote and that no task ran before the next write or the end.
 
-    ``spare``: no kernel argument was patched into it, and tasks ran it as it was before, or other BDs of the
-    same operation. Some files of AMD fill such rows from a template.
+    ``spare``: the BD has no patched argument, and tasks ran an earlier content of it or other BDs of the same
+    operation. Some of AMD's files write such BDs from a template.
     """
 
     op: int
@@ -33,16 +33,16 @@ class UnqueuedBd(NamedTuple):
 
 
 class UnqueuedBds:
-    """Follows the events of a transaction, and tells at its end which BDs no task ran."""
+    """Tracks the events of a transaction and reports the BDs that no task ran."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[Tile, int], UnqueuedBd] = {}
-        self._lost: list[UnqueuedBd] = []  # written again before a task ran them
+        self._overwritten: list[UnqueuedBd] = []  # written again before a task ran them
         self._queued: set[int] = set()  # operations that wrote BDs which tasks run
         self._run: set[tuple[Tile, int]] = set()
-        self._endless: set[tuple[Tile, int]] = set()  # BDs of chains that go on: what is written there runs
+        self._endless: set[tuple[Tile, int]] = set()  # BDs of endless chains, which run whatever is written
 
-    def follow(self, event: effects.Event) -> None:
+    def observe(self, event: effects.Event) -> None:
         if isinstance(event, effects.BdWritten):
             self._written(event.op, event.tile, event.use, whole=event.whole)
         elif isinstance(event, effects.Patched):
@@ -61,13 +61,13 @@ class UnqueuedBds:
         key = tile, use.index
         before = self._waiting.pop(key, None)
         if before is not None and whole:
-            self._lost.append(before)
+            self._overwritten.append(before)
         if use.bd.valid and key not in self._endless:
             argument = use.argument[0] if use.argument else None
             self._waiting[key] = UnqueuedBd(op, tile, use.index, argument, spare=False)
 
     def end(self) -> Iterator[UnqueuedBd]:
-        """Yields them in the order of operations, once all events have been followed."""
-        for one in sorted((*self._lost, *self._waiting.values()), key=lambda one: (one.op, one.bd)):
+        """Yields the unqueued BDs in the order of operations, after the last event."""
+        for one in sorted((*self._overwritten, *self._waiting.values()), key=lambda one: (one.op, one.bd)):
             known = one.op in self._queued or (one.tile, one.bd) in self._run
             yield one._replace(spare=known and not one.has_argument)

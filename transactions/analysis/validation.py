@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings: what is wrong with a transaction, and the checks on what one op alone says.
+"""Findings, and the checks on single ops.
 
-Sizes and framing are the decoder's business, what ops do together is ``check``'s. The checks on
-single ops are C++ (cpp_ext/src/txn/validate.cpp), which answers with the name of a check and its
-numbers; the texts are here.
+The decoder checks sizes and framing, ``check`` the interaction of ops. The checks on single ops are
+C++ (cpp_ext/src/txn/validate.cpp), which returns the name of a check and its numbers; their texts
+are here.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ Indices = npt.NDArray[np.int64]
 ArgSizes = Mapping[int, int] | Sequence[int] | None
 _MAX_U64 = (1 << 64) - 1
 MOST_FINDINGS: int = native.MOST_FINDINGS
-"""Of one class and check; what is more is counted in one finding, so that memory stays bounded."""
+"""Findings per class and check; one more finding counts the rest, so that memory stays bounded."""
 
 
 class Severity(Enum):
-    """How sure it is."""
+    """Certainty of a finding."""
 
     ERROR = "error"
-    """Cannot be right, whatever else is on the array."""
+    """Wrong, whatever else is on the array."""
     WARNING = "warning"
-    """Right only if the overlay, a core or a control packet does its part."""
+    """Correct only if the overlay, a core or a control packet does its part."""
 
 
 class FindingKind(Enum):
-    """What is wrong."""
+    """Class of a finding."""
 
     FORMAT = "format"
     """Cannot be decoded: sizes, counts, opcodes."""
@@ -55,11 +55,11 @@ class FindingKind(Enum):
     ARGUMENT = "argument"
     """Kernel argument that does not exist, or an access past its end."""
     UNKNOWN = "unknown"
-    """A custom opcode that nobody explained."""
+    """A custom opcode without known meaning."""
     RESERVED = "reserved"
     """Bits set that no field covers."""
     BD = "bd"
-    """A BD that is queued without being valid or written, or that its channel cannot use."""
+    """A BD that is queued but not valid or not written, or that its channel cannot use."""
     DIMENSION = "dimension"
     """A BD whose dimensions contradict each other or leave the memory."""
     CHAIN = "chain"
@@ -76,7 +76,7 @@ class FindingKind(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong; ``op_index`` is None for the header."""
+    """One error or warning; ``op_index`` is None for the header."""
 
     kind: FindingKind
     op_index: int | None
@@ -103,11 +103,11 @@ class _ValidationContext:
 
 
 _Text = Callable[..., str]
-"""A message, from the context and the four numbers of a finding."""
+"""Builds a message from the context and the four numbers of a finding."""
 
 
 def _fixed(text: str) -> _Text:
-    """``{0}`` to ``{3}`` stand for the numbers."""
+    """Returns a message builder; ``{0}`` to ``{3}`` of ``text`` stand for the numbers."""
     return lambda _, *numbers: text.format(*numbers)
 
 
@@ -222,11 +222,11 @@ _TEXTS: Mapping[str, tuple[FindingKind, _Text]] = {
 def validate(
     transaction: TransactionBinary, arg_sizes: ArgSizes, device: Device | None = None
 ) -> list[Finding]:
-    """All findings, by op.
+    """Returns all findings, by op.
 
     Args:
         arg_sizes: bytes of each kernel argument that DDR_PATCH may name; unchecked if None.
-        device: whose array it is for; one of AMD's if None.
+        device: the device of the array; one of AMD's if None.
     """
     sizes = arg_sizes if arg_sizes is None or isinstance(arg_sizes, Mapping) else dict(enumerate(arg_sizes))
     shape = None
@@ -236,30 +236,30 @@ def validate(
     raw = native.validate(transaction.to_bytes(), None if sizes is None else _in_64_bits(sizes), shape)
     context = _ValidationContext(transaction.header.columns, sizes or {}, device)
     found = []
-    for check, op, offset, untold, *numbers in raw:
+    for check, op, offset, suppressed, *numbers in raw:
         kind, text = _TEXTS[check]
         severity = Severity.WARNING if kind is FindingKind.UNKNOWN else Severity.ERROR
-        message = more(untold) if untold else text(context, *numbers)
+        message = suppressed_text(suppressed) if suppressed else text(context, *numbers)
         found.append(Finding(kind, None if op < 0 else op, offset, message, severity))
     return sorted(found, key=lambda f: (-1 if f.op_index is None else f.op_index, f.kind.value))
 
 
-def more(untold: int) -> str:
-    """The message of the finding that stands for those that are too many to be told."""
-    return f"{untold:,} more like those before, from this op on"
+def suppressed_text(suppressed: int) -> str:
+    """Returns the message of the finding that stands for ``suppressed`` further ones."""
+    return f"{suppressed:,} more like those before, from this op on"
 
 
 def _in_64_bits(sizes: Mapping[int, int]) -> dict[int, int]:
-    """What a DDR_PATCH can name, and what its offset can reach."""
+    """Limits argument numbers to those that a DDR_PATCH can name, and sizes to its offsets' range."""
     return {
         argument: min(max(size, 0), _MAX_U64) for argument, size in sizes.items() if 0 <= argument <= _MAX_U64
     }
 
 
 def patched_bds(transaction: TransactionBinary) -> tuple[Indices, Indices]:
-    """For each DDR_PATCH where in the file its shim BD was last written, -1 for none; its extent.
+    """Returns, per DDR_PATCH, the file position of the last write of its shim BD (-1: none) and its extent.
 
-    The extent counts bytes from the BD's base to the end of what its first execution touches.
+    The extent is in bytes, from the BD's base to the end of what its first execution accesses.
     """
     _, bds, extents = native.patches(transaction.to_bytes())
     return bds, extents

@@ -42,6 +42,12 @@ def tile_address(column: int, row: int, offset: int) -> int:
     return column << registers.COLUMN_SHIFT | row << registers.ROW_SHIFT | offset
 
 
+def register_address(column: int, row: int, block: str, index: int = 0) -> int:
+    """Returns the address of item ``index`` of a tile's register block, such as ``"DMA_S2MM_QUEUE"``."""
+    tile = registers.TILES[registers.kind_of_row(row) or "core"]
+    return tile_address(column, row, tile.block[block].at(index))
+
+
 @guarded
 class TransactionBuilder:
     """Appends operations and encodes them as a transaction.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many operators' transactions become one: arg maps, bindings, fusing."""
+"""Fuses the transactions of many operators into one."""

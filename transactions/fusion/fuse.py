@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fusing: the transactions of many operators become one, over six fused buffers.
+"""Fuses the transactions of many operators into one, over six fused buffers.
 
-Only DDR_PATCH changes, by the rule of ``arguments.relocation``; every other byte passes through.
+Only DDR_PATCH changes, by the rule of ``arguments.relocation``; all other bytes are copied.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def fuse(
     sizes: Mapping[int, int] | None = None,
     names: Mapping[int, str] | None = None,
 ) -> Transaction:
-    """One transaction that runs all parts in order.
+    """Returns one transaction that runs all parts in order.
 
     Args:
-        parts: ``(transaction, arg map, bindings)``; a bare transaction passes through unchanged.
-        sizes: bytes of each fused argument; patched BDs must stay inside when given.
-        names: what errors call a part, where that is not "fuse part" and its number.
+        parts: ``(transaction, arg map, bindings)``; a bare transaction is copied unchanged.
+        sizes: bytes of each fused argument; if given, patched BDs must stay inside.
+        names: number of a part -> its name in errors, by default "fuse part" and the number.
 
     Raises:
         TransactionError: no parts, unequal headers, a patch outside every region of its arg map,
@@ -97,7 +97,7 @@ def _check_header(where: str, first: Header, header: Header) -> None:
 
 
 def _check_regions(where: str, args: Sequence[ArgMap], bindings: Bindings) -> None:
-    """Regions of one argument, and written regions of the fused buffers, must not overlap."""
+    """Refuses overlapping regions of one argument, and overlaps of written regions in the fused buffers."""
     regions = sorted(args, key=lambda e: (e.xrt_arg_idx, e.offset))
     for a, b in itertools.pairwise(regions):
         if a.xrt_arg_idx == b.xrt_arg_idx and b.offset < a.end:
@@ -130,7 +130,7 @@ def _check_regions(where: str, args: Sequence[ArgMap], bindings: Bindings) -> No
 
 
 class _Patches:
-    """The DDR_PATCH operations of a transaction, as columns."""
+    """The DDR_PATCH operations of a transaction, as arrays."""
 
     def __init__(self, where: str, transaction: Transaction) -> None:
         self.where, self.transaction = where, transaction
@@ -139,7 +139,7 @@ class _Patches:
         self.offsets = transaction.column("DDR_PATCH", "arg_offset", self.indices)
 
     def refuse(self, bad: npt.NDArray[np.bool_], what: str, accepted: str, remedy: str) -> None:
-        """Raise ``TransactionError`` about the first patch that is ``bad``, if any is."""
+        """Raises ``TransactionError`` for the first patch that is ``bad``, if any."""
         if not bad.any():
             return
         at = int(np.argmax(bad))

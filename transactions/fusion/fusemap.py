@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to fuse, as JSON: files, arg maps, and where the planner put the regions, or a plan of ours.
+"""Fuse maps: JSON files that list the transactions to fuse, their arg maps and optional bindings.
 
     {"parts": [{"file": "gemm.bin", "control": "gemm_ctrl.bin",
                 "args": [{"kind": "OUTPUT", "xrt_arg_idx": 0, "onnx_arg_idx": 2, "offset": 0,
@@ -7,18 +7,18 @@
                 "bindings": {"tensors": {"2": [1, 0]}, "const": 0, "params": 0}}],
      "sizes": {"0": 4096}, "outputs": ["y"], "control_argument": 5}
 
-Paths count from the JSON file. A part without ``args`` passes through. Without ``bindings`` in any
-part, tensors of the same name are one tensor: written and read ones become scratch unless
-``outputs`` names them, and every buffer is laid out one region after the other. ``sizes`` are
-checked when given, or are those of that layout. ``control_argument`` 4 appends control packets to
-the parameters.
+Paths are relative to the JSON file. A part without ``args`` is copied unchanged. If no part has
+``bindings``, tensors of the same name are one tensor, a tensor that is written and read becomes
+scratch unless ``outputs`` names it, and the regions of each buffer are laid out consecutively.
+``sizes`` are checked if given, and default to those of that layout. ``control_argument`` 4 appends
+control packets to the parameters.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ class FuseMapPart:
 
 @dataclass
 class BufferLayout:
-    """Where everything lies.
+    """The layout of the fused buffers.
 
     Attributes:
         sizes: bytes per fused argument.
@@ -68,7 +68,7 @@ class BufferLayout:
 
 @dataclass(frozen=True)
 class Fused:
-    """The result; ``control`` is None when no part has control packets."""
+    """A fused transaction; ``control`` is None if no part has control packets."""
 
     transaction: Transaction
     control: ControlPackets | None
@@ -76,11 +76,11 @@ class Fused:
 
 
 def fuse_map(path: Path) -> Fused:
-    """Fuses what a JSON file says.
+    """Fuses the transactions of a fuse map.
 
     Raises:
-        InputError: a file that cannot be read, or JSON that is not a fuse map.
-        TransactionError: what ``fuse`` refuses, with its reason.
+        InputError: a file cannot be read, or the JSON is no fuse map.
+        TransactionError: ``fuse`` refuses the parts.
     """
     data = _object(_parsed(read_file(path), path.name), path.name, _MAP_KEYS)
     entries = _list(data.get("parts"), f"{path.name} parts")
@@ -106,7 +106,7 @@ def fuse_map(path: Path) -> Fused:
 
 
 def fuse_parts(parts: list[FuseMapPart], layout: BufferLayout) -> Fused:
-    """One transaction, and one blob of control packets, of all parts."""
+    """Fuses all parts into one transaction and one blob of control packets."""
     pieces: list[Any] = [
         part.transaction if part.args is None else (part.transaction, part.args, bindings)
         for part, bindings in zip(parts, layout.bindings, strict=True)
@@ -132,19 +132,19 @@ def fuse_parts(parts: list[FuseMapPart], layout: BufferLayout) -> Fused:
 
 
 def plan_buffers(parts: list[FuseMapPart], outputs: set[str], control_argument: int = 5) -> BufferLayout:
-    """A layout: tensors by name, constants, parameters and control packets one after the other."""
+    """Returns a layout: tensors by name; constants, parameters and control packets laid out consecutively."""
     layout = BufferLayout()
     ends = dict.fromkeys(range(6), 0)
     written = {name for part in parts for name in _names(part, ArgKind.OUTPUT)}
     read = {name for part in parts for name in _names(part, ArgKind.INPUT)}
-    room: dict[str, tuple[int, int]] = {}
+    extents: dict[str, tuple[int, int]] = {}
     for part in parts:
         for entry in part.args or ():
             name = part.tensors.get(entry.onnx_arg_idx, "")
             if entry.kind in (ArgKind.INPUT, ArgKind.OUTPUT):
-                front, size = room.get(name, (0, 0))
-                room[name] = max(front, entry.padding_offset), max(size, entry.size)
-    for name, (front, size) in room.items():
+                front, size = extents.get(name, (0, 0))
+                extents[name] = max(front, entry.padding_offset), max(size, entry.size)
+    for name, (front, size) in extents.items():
         inner = name in written and name in read and name not in outputs
         argument = 2 if inner else 1 if name in written else 0
         start = _aligned(ends[argument] + front)
@@ -216,7 +216,7 @@ def _number(value: Any, where: str) -> int:
 
 
 def _integer(key: str) -> Any:
-    """A number that JSON had to write as a key."""
+    """Parses a number that JSON represents as a key."""
     return int(key) if key.isdecimal() and len(key) < 16 else key
 
 
@@ -233,14 +233,14 @@ def _part(value: Any, where: str, folder: Path) -> FuseMapPart:
     if entry.get("bindings") is not None:
         bindings = _bindings(entry["bindings"], f"{where} bindings")
     control = _control(folder / str(entry["control"])) if entry.get("control") else None
-    transaction = _told(f"{where} {name}", lambda: Transaction.from_bytes(read_file(folder / name)))
+    transaction = _transaction(folder / name, f"{where} {name}")
     return FuseMapPart(name, transaction, args, tensors or {}, bindings, control)
 
 
-def _told(where: str, make: Callable[[], Transaction]) -> Transaction:
-    """Errors of a file name it."""
+def _transaction(path: Path, where: str) -> Transaction:
+    """Decodes a transaction; errors name its file."""
     try:
-        return make()
+        return Transaction.from_bytes(read_file(path))
     except TransactionError as error:
         error.where = f"{where}: {error.where}"
         raise

@@ -71,7 +71,11 @@ class Block:
 
     @property
     def end(self) -> int:
-        return self.offset + (self.count - 1) * self.stride + self.size
+        return self.at(self.count - 1) + self.size
+
+    def at(self, index: int) -> int:
+        """Returns the offset of item ``index``."""
+        return self.offset + index * self.stride
 
 
 @dataclass(frozen=True)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What travels as packets: register writes to control ports, and tokens to the controller."""
+"""Packets: control packets that write registers, and routes of completion tokens."""

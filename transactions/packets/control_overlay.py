@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Routes for control packets: from the shim DMAs to the control ports of tiles.
 
-A packet is routed by the id in its stream header alone, and the shim that sends it is the column in
-its header. So the packets (id, column) -> tile of a ``TileMap`` need, in the switch of every tile
-on the way, slots that tell ids apart: four per port, each for all ids with ``(id & mask) == value``,
-the first that matches counts.
+The id in the stream header alone routes a packet; the column in the header is that of the sending
+shim. The packets (id, column) -> tile of a ``PacketTiles`` map therefore need slots that distinguish
+the ids in the switch of every tile on the way: four per port, each for all ids with
+``(id & mask) == value``; the first match counts.
 
 The routes go up on lane 5, sideways on lane 3 of row 0, and use arbiter 7. The universal overlay
-(``operators/emission/overlay.py``) has its own on lane 5: an array has these routes or those.
+(``operators/emission/overlay.py``) has other routes on lane 5, so an array has either set.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from itertools import groupby
 
 from onedispatch.transactions.base.errors import TransactionError
 from onedispatch.transactions.base.text import counted
-from onedispatch.transactions.format.builder import TransactionBuilder, tile_address
+from onedispatch.transactions.format.builder import TransactionBuilder, register_address
 from onedispatch.transactions.machine import registers as reg
 from onedispatch.transactions.machine.bd import ShimBd, packet_master, queue_word, switch_slave, switch_slot
 from onedispatch.transactions.machine.device import Device
-from onedispatch.transactions.packets.control_packets import ControlPackets, TileMap
+from onedispatch.transactions.packets.control_packets import ControlPackets, PacketTiles
 from onedispatch.transactions.packets.packet import ControlPacket, Key
 from onedispatch.transactions.packets.token_routes import lay_token_routes
 
@@ -37,11 +37,11 @@ _ARRIVES = {
     "WEST": (-1, 0, f"EAST_{SIDE_LANE}"),
 }
 Ports = dict[tuple[int, int, str], dict[int, str]]
-"""(column, row, slave) -> the master by which each packet id leaves"""
+"""(column, row, slave) -> packet id -> the master that it leaves by"""
 
 
 def usual_tiles(columns: int, core_rows: int) -> dict[Key, tuple[int, int]]:
-    """The ids of AMD's 4x4 overlays: 1 the shim, 2 the memory tile, 8.. the cores, each of its column."""
+    """Returns the ids of AMD's 4x4 overlays, per column: 1 shim, 2 memory tile, 8 and up the cores."""
     tiles: dict[Key, tuple[int, int]] = {}
     for column in range(columns):
         tiles[SHIM_ID, column] = (column, reg.SHIM_ROW)
@@ -51,8 +51,8 @@ def usual_tiles(columns: int, core_rows: int) -> dict[Key, tuple[int, int]]:
     return tiles
 
 
-def control_overlay(device: Device, tiles: TileMap | None = None) -> bytes:
-    """A transaction that lays the routes of ``tiles`` (``usual_tiles`` if None), and those of tokens."""
+def control_overlay(device: Device, tiles: PacketTiles | None = None) -> bytes:
+    """Returns a transaction with the routes of ``tiles`` (``usual_tiles`` if None) and of tokens."""
     builder = TransactionBuilder.for_device(device)
     usual = usual_tiles(device.columns, device.core_rows)
     lay_control_routes(builder, usual if tiles is None else tiles)
@@ -61,12 +61,14 @@ def control_overlay(device: Device, tiles: TileMap | None = None) -> bytes:
     return builder.to_bytes()
 
 
-def lay_control_routes(builder: TransactionBuilder, tiles: TileMap, channels: Sequence[int] = (0, 1)) -> None:
+def lay_control_routes(
+    builder: TransactionBuilder, tiles: PacketTiles, channels: Sequence[int] = (0, 1)
+) -> None:
     """Writes switch registers so that each packet reaches its tile from MM2S ``channels`` of its column.
 
     Raises:
-        TransactionError: a tile outside the partition, an id with two ways at one port, or ids that
-            four slots cannot tell apart.
+        TransactionError: a tile outside the partition, an id with two routes at one port, or ids that
+            four slots cannot distinguish.
     """
     ports = _ports(tiles, channels, builder.columns, builder.rows)
     muxed: set[int] = set()
@@ -75,8 +77,7 @@ def lay_control_routes(builder: TransactionBuilder, tiles: TileMap, channels: Se
         tile_map = reg.TILES[reg.kind_of_row(row) or "core"]
 
         def write(block: str, index: int, word: int, at: tuple[int, int] = (column, row)) -> None:
-            found = reg.TILES[reg.kind_of_row(at[1]) or "core"].block[block]
-            builder.write(tile_address(*at, found.offset + index * found.stride), word)
+            builder.write(register_address(*at, block, index), word)
 
         if row == reg.SHIM_ROW and slave in SHIM_SLAVES and column not in muxed:
             muxed.add(column)
@@ -96,16 +97,15 @@ def lay_control_routes(builder: TransactionBuilder, tiles: TileMap, channels: Se
 def send_packets(
     builder: TransactionBuilder, packets: ControlPackets, argument: int, offset: int = 0, channel: int = 0
 ) -> None:
-    """Sends the blob ``packets`` from byte ``offset`` of kernel argument ``argument``, in its order.
+    """Appends ops that send the packets at byte ``offset`` of kernel argument ``argument``, in order.
 
-    Packets in a row with the same column go in one task of that column's shim MM2S ``channel``,
-    by a BD that no packet writes; the next task starts when it is through.
+    Consecutive packets of one column form one task of that column's shim MM2S ``channel``, with a
+    BD that no packet writes; the next task starts after it has ended.
 
     Raises:
         TransactionError: packets that write every BD of their shim.
     """
-    shim = reg.TILES["shim"].block
-    bds = shim["DMA_BD"]
+    bds = reg.SHIM.block["DMA_BD"]
     written = {(p.key[1], (p.offset - bds.offset) // bds.stride) for p in packets.packets if _in(bds, p)}
     for column, run in groupby(packets.packets, key=lambda packet: packet.key[1]):
         size = sum(packet.size for packet in run)
@@ -115,13 +115,12 @@ def send_packets(
                 "control packets", f"writes to all BDs of shim {column}", "one BD that no packet writes",
                 "send the packets in parts",
             )  # fmt: skip
-        at = tile_address(column, reg.SHIM_ROW, bds.offset + free[-1] * bds.stride)
+        at = register_address(column, reg.SHIM_ROW, "DMA_BD", free[-1])
         builder.blockwrite(at, ShimBd.at(0, size // 4).to_words())
         builder.ddr_patch(at + 4, argument, offset)
-        queue, status = shim["DMA_MM2S_QUEUE"], shim["DMA_MM2S_STATUS"]
-        push = queue_word("shim", free[-1])
-        builder.write(tile_address(column, reg.SHIM_ROW, queue.offset + channel * queue.stride), push)
-        idle = tile_address(column, reg.SHIM_ROW, status.offset + channel * status.stride)
+        queue = register_address(column, reg.SHIM_ROW, "DMA_MM2S_QUEUE", channel)
+        builder.write(queue, queue_word("shim", free[-1]))
+        idle = register_address(column, reg.SHIM_ROW, "DMA_MM2S_STATUS", channel)
         builder.maskpoll(idle, 0, reg.DMA_IDLE_MASK)
         offset += size
 
@@ -130,8 +129,8 @@ def _in(block: reg.Block, packet: ControlPacket) -> bool:
     return block.offset <= packet.offset < block.offset + block.count * block.stride
 
 
-def _ports(tiles: TileMap, channels: Sequence[int], columns: int, rows: int) -> Ports:
-    """Along row 0 to the tile's column, then up."""
+def _ports(tiles: PacketTiles, channels: Sequence[int], columns: int, rows: int) -> Ports:
+    """Routes every packet along row 0 to the tile's column, then up."""
     ports: Ports = {}
     for (packet_id, start), (column, row) in tiles.items():
         if not (0 <= start < columns and 0 <= column < columns and 0 <= row < rows):
@@ -164,7 +163,7 @@ def _add(ports: Ports, port: tuple[int, int, str], packet_id: int, master: str) 
 
 
 def _slots(ways: Mapping[int, str], where: str) -> list[tuple[int, int, str]]:
-    """(mask, value, master) of up to four slots, in order, that send every id its way."""
+    """Returns (mask, value, master) of up to four slots, in order, that route every id to its master."""
 
     def search(left: frozenset[int], free: int) -> list[tuple[int, int, str]] | None:
         if not left:

@@ -2,10 +2,10 @@
 """Control packets: register writes that travel as stream packets to a tile's control port.
 
 A blob (``*_ctrl.bin``) is packet after packet: stream header, control header, 1 to 4 data words.
-Its meta file (``*_ctrl_meta.json``) lists where the host puts buffer addresses before it is sent.
-The tile a packet goes to is a matter of routing: ``TileMap`` holds it, or guesses it from what is
-written. ``to_transaction`` gives the same writes as a transaction, for the text, the explainer,
-the checks and the diff.
+Its meta file (``*_ctrl_meta.json``) lists the patches: where the host puts buffer addresses before
+the blob is sent. Routing determines a packet's tile: a ``PacketTiles`` map holds it, or ``tiles()``
+infers it from the registers written. ``to_transaction`` converts the packets to a transaction, for
+the text, the explanation, the checks and the diff.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from onedispatch.transactions.packets.packet import OPERATIONS, PATCH_BYTES, Con
 from onedispatch.transactions.text.operands import read_lines
 
 USUAL_ARGUMENT = 4
-"""The kernel argument of the packets where the meta file does not name another one."""
+"""The kernel argument of the packets if the meta file names no other."""
 _SHIM_ID, _MEM_ID = 1, 2
-TileMap = Mapping[Key, tuple[int, int]]
+PacketTiles = Mapping[Key, tuple[int, int]]
 
 
 @guarded
@@ -43,8 +43,8 @@ class ControlPackets:
     """A blob and its patches.
 
     Attributes:
-        argument: the kernel argument that the host hands the blob over in.
-        base: byte of that argument at which it starts.
+        argument: the kernel argument in which the host passes the blob.
+        base: byte of that argument at which the blob starts.
     """
 
     packets: tuple[ControlPacket, ...]
@@ -54,11 +54,11 @@ class ControlPackets:
 
     @classmethod
     def from_bytes(cls, data: bytes, meta: str | bytes | None = None) -> ControlPackets:
-        """Reads a blob, and its meta JSON if given.
+        """Decodes a blob, and its meta JSON if given.
 
         Raises:
-            TransactionError: the blob ends inside a packet, the JSON is of no known form, or a
-                patch lies on no data words.
+            TransactionError: the blob ends inside a packet, the JSON has no known form, or a
+                patch covers no data words.
         """
         if len(data) % 4:
             raise TransactionError(
@@ -83,24 +83,24 @@ class ControlPackets:
         return found
 
     def to_bytes(self) -> bytes:
-        """The blob; what was read comes back byte for byte."""
+        """Encodes the blob; decoding and encoding is lossless."""
         words = [word for packet in self.packets for word in (packet.header, packet.control, *packet.data)]
         return struct.pack(f"<{len(words)}I", *words)
 
     def meta(self) -> str:
-        """The patches as JSON, in the form of AMD's files."""
+        """Returns the patches as JSON, in the form of AMD's files."""
         entries = [
             {"offset": p.offset, "size": p.size, "xrt_arg_idx": p.argument, "bo_offset": p.bo_offset}
             | ({"operation": "read_add_write"} if p.adds else {})
             for p in self.patches
         ]
-        told: dict[str, Any] = {"version": "1.0", "ctrl_pkt_patch_info": entries}
+        data: dict[str, Any] = {"version": "1.0", "ctrl_pkt_patch_info": entries}
         if (self.argument, self.base) != (USUAL_ARGUMENT, 0):
-            told["ctrl_pkt_buffer"] = {"xrt_arg_idx": self.argument, "bo_offset": self.base}
-        return json.dumps(told, indent=2) + "\n"
+            data["ctrl_pkt_buffer"] = {"xrt_arg_idx": self.argument, "bo_offset": self.base}
+        return json.dumps(data, indent=2) + "\n"
 
     def part(self, indices: Sequence[int]) -> ControlPackets:
-        """Some of the packets, in the given order, with the patches on them."""
+        """Returns some of the packets, in the given order, with their patches."""
         patched = self.patched_words()
         packets, patches, at = [], [], 0
         for index in indices:
@@ -114,10 +114,10 @@ class ControlPackets:
         return ControlPackets(tuple(packets), tuple(patches), self.argument, self.base)
 
     def patched_words(self) -> dict[tuple[int, int], Patch]:
-        """Patches by (packet, data word).
+        """Returns (packet, data word) -> patch.
 
         Raises:
-            TransactionError: a patch that is not on two data words of one packet.
+            TransactionError: a patch does not cover two data words of one packet.
         """
         starts, at = {}, 0
         for index, packet in enumerate(self.packets):
@@ -137,12 +137,12 @@ class ControlPackets:
         return found
 
     def tiles(self) -> dict[Key, tuple[int, int]]:
-        """Which tile each (packet id, column) goes to, as far as what is written tells.
+        """Returns (packet id, column) -> tile, inferred from the registers that the packets write.
 
-        Strix overlays of four columns and more give packets id 1 (shim) or 2 (memory tile) and
-        the column in the header. Elsewhere ids are counted through per kind of tile: memory tiles
-        by column, cores from row 2 of column 0 upwards, shims from the last column down. (Only so
-        the host's last wait is for the lock that the output releases, and no packet writes a BD
+        Strix overlays of four columns and more use id 1 (shim) or 2 (memory tile) and the column
+        in the header. Other overlays number the ids per kind of tile: memory tiles by column, cores
+        from row 2 of column 0 upwards, shims from the last column down. (Only with this numbering
+        does the host's last wait match the lock that the output releases, and no packet write a BD
         of the chain that sends it.)
         """
         kinds: dict[Key, set[str]] = {}
@@ -153,24 +153,24 @@ class ControlPackets:
             return {key: (key[1], key[0] - _SHIM_ID) for key in kinds}
         of: dict[str, list[Key]] = {"shim": [], "mem": [], "core": []}
         for key, found in sorted(kinds.items()):
-            # A shim's BDs lie where a core's do, so only other registers tell them apart.
+            # Shims and cores have their BDs at the same offsets; only other registers distinguish them.
             of[next((kind for kind in ("mem", "core", "shim") if kind in found), "shim")].append(key)
-        rows = spec.ARRAY_ROWS - registers.FIRST_CORE_ROW  # of AMD's arrays
+        rows = spec.ARRAY_ROWS - registers.FIRST_CORE_ROW  # core rows of AMD's arrays
         return {
             **{key: (column, registers.SHIM_ROW) for column, key in enumerate(reversed(of["shim"]))},
             **{key: (column, registers.MEM_ROW) for column, key in enumerate(of["mem"])},
             **{key: (n // rows, registers.FIRST_CORE_ROW + n % rows) for n, key in enumerate(of["core"])},
         }
 
-    def to_transaction(self, tiles: TileMap | None = None, columns: int = 0) -> Transaction:
-        """The same writes as a transaction; packets that continue each other become one write.
+    def to_transaction(self, tiles: PacketTiles | None = None, columns: int = 0) -> Transaction:
+        """Converts the packets to a transaction; consecutive writes are merged.
 
         Args:
-            tiles: where packets go; ``tiles()`` if None.
-            columns: of the partition; as many as the packets need if 0.
+            tiles: the tiles of the packets; ``tiles()`` if None.
+            columns: columns of the partition; as many as the packets need if 0.
 
         Raises:
-            TransactionError: a packet that reads, or goes to no known tile.
+            TransactionError: a packet reads, or its tile is unknown.
         """
         where = self.tiles() if tiles is None else tiles
         columns = columns or max([column + 1 for column, _ in where.values()], default=1)
@@ -198,10 +198,10 @@ class ControlPackets:
         return Transaction.from_bytes(made.to_bytes())
 
     def relocated(self, args: Sequence[ArgMap], bindings: Bindings) -> ControlPackets:
-        """The same packets with patches of the fused arguments, by the rule of ``fuse``.
+        """Relocates the patches to the fused arguments, by the rule of ``fuse``.
 
         Raises:
-            TransactionError: a patch outside every region of the arg map.
+            TransactionError: a patch is outside every region of the arg map.
         """
         where = "control packet patch"
         moved = [relocated(where, args, bindings, p.argument, p.bo_offset) for p in self.patches]
@@ -212,7 +212,7 @@ class ControlPackets:
         return dataclasses.replace(self, patches=tuple(patches))
 
     def findings(self) -> list[Finding]:
-        """What is wrong with headers, by packet and byte."""
+        """Returns the findings on packet headers, by packet and byte."""
         found, at = [], 0
         for index, packet in enumerate(self.packets):
             found += [Finding(FindingKind.FORMAT, index, at, problem) for problem in packet.problems()]
@@ -220,15 +220,15 @@ class ControlPackets:
         return found
 
     def text(self) -> str:
-        """One line per packet; ``from_text`` reads it back."""
+        """Returns one line per packet; ``from_text`` reads it back."""
         return packet_text.text(self.packets, self.patched_words(), self.tiles())
 
     @classmethod
     def from_text(cls, text: str) -> ControlPackets:
-        """The packets and patches that ``text()`` has listed; also what people write by hand.
+        """Parses the output of ``text()``, or text written by hand.
 
         Raises:
-            TransactionError: a line that cannot be read; the error names the line.
+            TransactionError: a line is invalid; the error names it.
         """
         reader = packet_text.PacketReader()
         read_lines(text, reader)
@@ -242,7 +242,7 @@ class ControlPackets:
 def _continues(
     run: tuple[int, list[int], list[tuple[int, Patch]]], address: int, packet: ControlPacket
 ) -> bool:
-    """Whether a packet writes on where a run of whole BD halves ended."""
+    """True if a packet continues a run of whole BD halves."""
     start, words, _ = run
     return start + 4 * len(words) == address and len(packet.data) == 4 and len(words) % 4 == 0
 
@@ -261,7 +261,7 @@ def _emit(made: TransactionBuilder, start: int, words: list[int], patches: list[
 
 
 def _kind(offset: int) -> str:
-    """The kind of tile that a register offset belongs to; "shim" where a core could be meant too."""
+    """Returns the kind of tile that has a register at the offset; "shim" if a core has one too."""
     if offset >= 0x80000:
         return "mem"
     if 0x1D000 <= offset < 0x1D240 or 0x14000 <= offset < 0x14100:
@@ -273,16 +273,16 @@ def _kind(offset: int) -> str:
 
 
 def read_meta(text: str | bytes) -> tuple[Patch, ...]:
-    """The patches of a meta file, of either form that AMD's files have.
+    """Returns the patches of a meta file, in either form of AMD's files.
 
     Raises:
-        TransactionError: not JSON, or of another form.
+        TransactionError: the text is not JSON, or has another form.
     """
     return _parsed(text)[0]
 
 
 def _parsed(text: str | bytes) -> tuple[tuple[Patch, ...], int, int]:
-    """Patches, and in which argument from which byte on the packets are."""
+    """Parses (patches, argument of the packets, first byte in it)."""
     argument, base = USUAL_ARGUMENT, 0
     try:
         data = json.loads(text)

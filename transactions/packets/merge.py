@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One transaction of a transaction and the control packets that it sends.
+"""Merges a transaction with the control packets that it sends.
 
-An operator whose configuration travels as control packets says little by itself: shim channels
-read a kernel argument, and that is all. ``merged`` puts the writes that the packets hold behind
-the push that sends them, so that text, explanation and checks see the whole operator. When a
-packet is executed is a matter of the stream; the place behind the push is the earliest.
+A transaction whose configuration is in control packets shows only shim channels that read a kernel
+argument. ``merged`` inserts the packets' writes after the push that sends them, so that text,
+explanation and checks cover the whole operator. The stream determines when a packet is executed;
+the position after the push is the earliest.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from onedispatch.transactions.packets.control_packets import ControlPackets
 
 @dataclass(frozen=True)
 class Merged:
-    """What ``merged`` gives.
+    """The result of ``merged``.
 
     Attributes:
-        transaction: ready to be listed and explained.
-        packets: ranges of op indices in it that are packets, in order.
+        transaction: the transaction with the packets' writes.
+        packets: ranges of op indices that come from packets, in order.
     """
 
     transaction: Transaction
     packets: tuple[range, ...]
 
     def check(self, arg_sizes: Mapping[int, int] | Sequence[int] | None = None) -> list[Finding]:
-        """As ``Transaction.check``.
+        """Returns the findings of ``Transaction.check``.
 
-        A BD that a packet rewrites behind the push that sent the packet is a warning: the chain
+        A BD that a packet rewrites after the push that sent the packet is a warning: the chain
         that carries the packet has usually passed that BD.
         """
         ours = {op for part in self.packets for op in part}
@@ -51,13 +51,13 @@ class Merged:
 
 @public
 def merged(transaction: Transaction, control: ControlPackets, argument: int | None = None) -> Merged:
-    """The transaction with the writes of its control packets.
+    """Returns the transaction with the writes of its control packets.
 
     Args:
-        argument: the kernel argument that holds the packets; what ``control`` says if None.
+        argument: the kernel argument that holds the packets; that of ``control`` if None.
 
     Raises:
-        TransactionError: nothing sends that argument, or what is sent are not whole packets of it.
+        TransactionError: no channel sends that argument, or one sends incomplete packets.
     """
     argument = control.argument if argument is None else argument
     sender = _Sender(control)
@@ -94,21 +94,21 @@ def merged(transaction: Transaction, control: ControlPackets, argument: int | No
 
 
 class _Sender:
-    """Follows which bytes of the packets each channel has sent."""
+    """Tracks which bytes of the packets each channel has sent."""
 
     def __init__(self, control: ControlPackets) -> None:
         self.packets: dict[int, tuple[int, int]] = {}
-        """(packet, words) by the word of the blob that it starts at."""
+        """First word in the blob -> (packet, words)."""
         at = 0
         for index, packet in enumerate(control.packets):
             self.packets[at // 4] = (index, packet.size // 4)
             at += packet.size
         self.words, self.base = at // 4, control.base
         self.pending: dict[tuple[effects.Tile, int], list[int]] = {}
-        """Words sent of a packet that is not complete, per channel."""
+        """Channel -> words sent of an incomplete packet."""
 
     def sent(self, push: effects.Pushed, argument: int) -> Iterator[int]:
-        """The packets that are complete after this task."""
+        """Yields the packets that are complete after this task."""
         pending = self.pending.setdefault((push.tile, push.channel), [])
         for use in push.chain * push.repeat:
             if use.argument is None or use.argument[0] != argument:

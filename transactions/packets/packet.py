@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One control packet, and what the host puts into it before it is sent."""
+"""A control packet, and the patches that the host applies before it is sent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onedispatch.transactions.machine import bd, registers
 
 OPERATIONS = ("WRITE", "READ", "WRITE_INCREMENT", "RESERVED")
 PATCH_BYTES = 6
-"""A 48-bit address: a BD's word 1 and the low half of word 2."""
+"""Bytes of a 48-bit address: a BD's word 1 and the low half of word 2."""
 Key = tuple[int, int]
 """(packet id, column in the stream header)"""
 
@@ -19,12 +19,12 @@ Key = tuple[int, int]
 @guarded
 @dataclass(frozen=True)
 class ControlPacket:
-    """One packet, its two headers kept as they are.
+    """One packet with its two raw headers.
 
     Attributes:
         header: stream header: packet id, type, row, column, parity.
         control: control header: offset, words, operation, return id, parity.
-        data: the words that are written; none for a read.
+        data: the words to write; empty for a read.
     """
 
     header: int
@@ -33,7 +33,7 @@ class ControlPacket:
 
     @classmethod
     def write(cls, packet_id: int, column: int, offset: int, data: Sequence[int]) -> ControlPacket:
-        """A packet that writes 1 to 4 words from ``offset`` of a tile on."""
+        """Returns a packet that writes 1 to 4 words from ``offset`` of a tile on."""
         header = bd.packet_header(packet_id, source_column=column)
         return cls(header, bd.control_packet_header(offset, len(data)), tuple(data))
 
@@ -58,7 +58,7 @@ class ControlPacket:
         return 8 + 4 * len(self.data)
 
     def problems(self) -> list[str]:
-        """What is wrong with the headers."""
+        """Returns the problems of the headers."""
         found = [
             f"even parity of the {name} header {word:#010x}"
             for name, word in (("stream", self.header), ("control", self.control))
@@ -73,9 +73,9 @@ class ControlPacket:
 
 @dataclass(frozen=True)
 class Patch:
-    """Where the host puts the address of ``argument`` + ``bo_offset``, 48 bits from byte ``offset``.
+    """A patch: the host puts the address of ``argument`` + ``bo_offset`` into 48 bits at byte ``offset``.
 
-    ``adds``: what stands there already is added too (``read_add_write``).
+    ``adds``: the host adds the address to the value that is there (``read_add_write``).
     """
 
     offset: int

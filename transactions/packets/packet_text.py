@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control packets as text, and back to the same bytes and patches.
+"""The text form of control packets; lossless for bytes and patches.
 
     CONTROL_PACKETS  ; 2 packets, 1 patches
          0        0  WRITE            1@c1  c1 r0 DMA_BD[1]   00000040 00000040  arg 2 + 0x100 at 1
          1       10  WRITE            2@c1  c1 r1 LOCK_VALUE[0]       00000001
 
-``1@c1``: packet id and source column of the stream header. The column of the place is where the
-routes of AMD's overlays lead; only id and offset are in the bytes. ``at`` is the first data word
-that the address of the argument replaces, ``+=`` adds it to what stands there. ``header=`` and
-``control=`` are headers whose other bits are not the usual ones. Index and byte offset in front
-are for the reader, as is everything from ``;`` on.
+``1@c1``: packet id and source column of the stream header. ``c1 r0`` is the tile that AMD's overlays
+route the packet to; the bytes contain only id and offset. ``at`` is the first data word
+that the address of the argument replaces, ``+=`` adds the address to the word. ``header=`` and
+``control=`` are headers with unusual other bits. Index and byte offset in front are for the reader,
+as is everything from ``;`` on.
 """
 
 from __future__ import annotations
@@ -44,7 +44,12 @@ def text(
     patched: Mapping[tuple[int, int], Patch],
     tiles: Mapping[Key, tuple[int, int]],
 ) -> str:
-    """All packets, one per line; patches by (packet, data word), and which tile each key goes to."""
+    """Returns one line per packet.
+
+    Args:
+        patched: (packet, data word) -> patch.
+        tiles: the tile of each packet key.
+    """
     patches: dict[int, list[tuple[int, Patch]]] = {}
     for (index, word), patch in patched.items():
         patches.setdefault(index, []).append((word, patch))
@@ -82,7 +87,7 @@ def _control(offset: int, fields: Mapping[str, int]) -> int:
 
 
 class PacketReader(LineReader):
-    """Lines of text -> packets and patches."""
+    """Parses lines of text into packets and patches."""
 
     def __init__(self) -> None:
         self.packets: list[tuple[int, int, tuple[int, ...]]] = []
@@ -125,7 +130,7 @@ class PacketReader(LineReader):
         self.size += 8 + 4 * len(data)
 
     def _patch(self, operands: list[str]) -> None:
-        """``arg 2 + 0x100 at 1``"""
+        """Parses ``arg 2 + 0x100 at 1``."""
         if len(operands) < 6 or operands[2] not in ("+", "+=") or operands[4] != "at":
             raise TextError(" ".join(operands[:6]), "arg index + offset at word")
         place = self.size + 8 + 4 * parse_number(operands[5])
@@ -148,7 +153,7 @@ def _key(operands: list[str]) -> tuple[int, int]:
 def _other(
     extras: Mapping[str, int], name: str, usual: int, said: Iterable[str], fields: Iterable[Field]
 ) -> int:
-    """A header given as a number, which may differ only in what the line does not say."""
+    """Returns a header given as a number; it may differ from the usual one only in bits outside ``said``."""
     word = extras.get(name, usual)
     mask = sum(((1 << field.width) - 1) << field.lsb for field in fields if field.name in said)
     if word > bd.WORD_MASK or (word ^ usual) & mask:

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Routes for task completion tokens: from the control port of each tile down to the controller.
 
-A channel whose task ends with "token issue" sends a packet with its controller id from the tile's
-control port. South master 0 of a shim leads to the controller. Every overlay whose transactions
-wait for tokens (TCT, MERGE_SYNC) lays these routes; the simulator drops no token on the way, it
-says that there is none.
+A channel whose task issues a token sends a packet with its controller id from the tile's control
+port. South master 0 of a shim leads to the controller. Every overlay whose transactions wait for
+tokens (TCT, MERGE_SYNC) needs these routes; without one, the simulator reports an error.
 
-What the routes take: packet id 15, South lane 3, arbiter 6, and the last slot of each slave port.
-The cores of the universal overlay have no lane left downwards (all four carry results), so by
-default tokens come from shims and memory tiles alone.
+The routes use packet id 15, South lane 3, arbiter 6, and the last slot of each slave port. The
+cores of the universal overlay have no free lane downwards (all four carry results), so by default
+only shims and memory tiles send tokens.
 """
 
 from __future__ import annotations
 
-from onedispatch.transactions.format.builder import TransactionBuilder, tile_address
+from onedispatch.transactions.format.builder import TransactionBuilder, register_address
 from onedispatch.transactions.machine import registers as reg
 from onedispatch.transactions.machine.bd import packet_master, switch_slave, switch_slot
 from onedispatch.transactions.machine.switches import CONTROLLER_MASTER
@@ -23,13 +22,12 @@ _CONTROLLER_ID = reg.field_of(reg.CHANNEL_FIELDS, "controller_id")
 
 
 def lay_token_routes(builder: TransactionBuilder, column: int, top: int = reg.MEM_ROW) -> None:
-    """Routes and controller ids of the tiles of ``column`` from the shim up to row ``top``."""
+    """Appends routes and controller ids for the tiles of ``column``, from the shim up to row ``top``."""
     for row in range(top + 1):
         tile = reg.TILES[reg.kind_of_row(row) or "core"]
 
-        def write(name: str, index: int, word: int, row: int = row, tile: reg.TileMap = tile) -> None:
-            block = tile.block[name]
-            builder.write(tile_address(column, row, block.offset + index * block.stride), word)
+        def write(block: str, index: int, word: int, row: int = row) -> None:
+            builder.write(register_address(column, row, block, index), word)
 
         for slave in ("CONTROL", f"NORTH_{LANE}") if row < top else ("CONTROL",):
             port = tile.slave(slave)

@@ -323,7 +323,7 @@ class _BlockWrite:
             raise TextError("a BD", "words: the address is not the start of a BD")
         tile = registers.TILES[kind]
         block = tile.block["DMA_BD"]
-        address = block.offset + index * block.stride
+        address = block.at(index)
         if address != (self.reg & registers.OFFSET_MASK) + len(self.payload):
             raise TextError(f"bd {index}", "BDs in the order in which they lie in memory")
         reserved, after, plain = [0] * tile.bd_words, b"", []

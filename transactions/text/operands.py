@@ -113,7 +113,7 @@ def _address(column: str, row: str, name: str) -> int:
         byte = parse_number(match[3] or "0")
         if index >= block.count or byte >= block.size:
             raise TextError(name, f"{block.name}[0] to [{block.count - 1}], bytes below {block.size:#x}")
-        offset = block.offset + index * block.stride + byte
+        offset = block.at(index) + byte
     if offset > registers.OFFSET_MASK or at_row > registers.ROW_MASK:
         raise TextError(
             f"{row} {name}", f"rows to {registers.ROW_MASK}, offsets to {registers.OFFSET_MASK:#x}"
