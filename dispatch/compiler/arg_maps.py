@@ -3,15 +3,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from onedispatch.operators.interface.operator import Operator, Unsupported
 from onedispatch.transactions import ArgKind, ArgMap
 from onedispatch.transactions.base.boundary import attributed_to, source_of
 from onedispatch.transactions.base.errors import OperatorError, TransactionError
-from onedispatch.transactions.base.text import span
+from onedispatch.transactions.base.text import counted, span
+
+Refuse = Callable[[str, str, str], OperatorError]
+"""(what, given, accepted): the error about the arg map of one operator"""
 
 
 def checked_arg_map(operator: Operator, about: str) -> list[ArgMap]:
-    """The operator's arg map. Raises ``OperatorError`` for entries that name none of its tensors.
+    """Returns the operator's arg map. Raises ``OperatorError`` for entries that name none of its tensors,
+    outputs that no entry covers, and constants that the operator does not have.
 
     ``about`` names the nodes that the operator computes.
     """
@@ -42,4 +48,36 @@ def checked_arg_map(operator: Operator, about: str) -> list[ArgMap]:
             accepted = f"{span(known.start, known.stop - 1)}: inputs count from 0, outputs behind them"
             what = f"{at} ({entry.kind.name}, argument {entry.xrt_arg_idx}), onnx_arg_idx"
             raise refuse(what, str(entry.onnx_arg_idx), accepted)
+    _check_outputs(operator, given, reads, refuse)
+    _check_constants(operator, given, about, refuse)
     return list(given)
+
+
+def _check_outputs(operator: Operator, entries: Sequence[ArgMap], reads: int, refuse: Refuse) -> None:
+    """Raises ``OperatorError`` for an output whose bytes are not all in an entry: no run could write them."""
+    for number, tensor in enumerate(operator.outputs, reads):
+        own = [
+            (entry.size, index)
+            for index, entry in enumerate(entries)
+            if entry.kind is ArgKind.OUTPUT and entry.onnx_arg_idx == number
+        ]
+        size, index = max(own, default=(0, -1))
+        if size >= tensor.device_bytes:
+            continue
+        accepted = f"at least {counted(tensor.device_bytes, 'byte')}: all of {tensor}"
+        if not own:
+            raise refuse("arg map", f"no OUTPUT entry with onnx_arg_idx {number}", f"one of {accepted}")
+        raise refuse(f"arg map, entry {index} (OUTPUT), size", str(size), accepted)
+
+
+def _check_constants(operator: Operator, entries: Sequence[ArgMap], about: str, refuse: Refuse) -> None:
+    """Raises ``OperatorError`` for an entry of constants beyond those that the operator formats."""
+    constants = [(i, entry) for i, entry in enumerate(entries) if entry.kind is ArgKind.CONST_INPUT]
+    if not constants:
+        return
+    with attributed_to(type(operator), f"operator {operator.name} of {about}", Unsupported):
+        room = operator.const_bytes
+    accepted = f"1 to {room}: const_bytes of the operator" if room else "no such entry: const_bytes is 0"
+    for index, entry in constants:
+        if not 0 < entry.size <= room:
+            raise refuse(f"arg map, entry {index} (CONST_INPUT), size", str(entry.size), accepted)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onedispatch.dispatch.compiler.mapping_functions import inferred
 from onedispatch.dispatch.compiler.options import CastPolicy
 from onedispatch.dispatch.compiler.quantised import Source, quantisation, sources
 from onedispatch.dispatch.frontend.exporter import cast_node, rewired
@@ -30,7 +31,6 @@ from onedispatch.operators.declarations.dtypes import dtype_of as row_of
 from onedispatch.operators.declarations.registry import plugin_of
 from onedispatch.operators.declarations.statuses import STATUSES, KernelTimeoutError, error_class
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
-from onedispatch.operators.plugin.watchdog import asked
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import attributed_to
 from onedispatch.transactions.base.errors import KernelError
@@ -178,7 +178,7 @@ class CustomNodes:
         check_nodes(replace(self.graph, values={**self.graph.values, **known}), [node])
         try:
             spec = self._spec(node, inputs, outputs, constants)
-            made = asked(mapping.infer, f"node {node.name} ({node.op_type})", spec, meant=Unsupported)
+            made = inferred(mapping, spec)
         except Unsupported:
             return []
         return [

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from onedispatch.dispatch.base.limits import SHAPE_ELEMENTS
+from onedispatch.dispatch.compiler import mapping_functions
 from onedispatch.dispatch.compiler.copies import device_copy
 from onedispatch.dispatch.frontend.graph import Graph, Node
 from onedispatch.dispatch.frontend.shape_operands import data_positions, shape_operands, shape_positions
@@ -20,7 +21,6 @@ from onedispatch.dispatch.rules.diagnostics import an_output, did_not_fire, read
 from onedispatch.operators.declarations import registry
 from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec, Unsupported
 from onedispatch.operators.interface.operator import Alias, Lowering, Operator
-from onedispatch.operators.plugin.watchdog import asked
 from onedispatch.transactions import Device
 from onedispatch.transactions.base.boundary import attributed_to, plugin_failure
 
@@ -107,6 +107,11 @@ class Specs:
                     f"{SHAPE_ELEMENTS.most} in a tensor, which say how much is taken, not which data",
                 )
 
+    def made_beside(self, node: Node) -> set[str]:
+        """Names of inputs, constants, and what the other nodes make."""
+        others = {name for other in self.graph.nodes if other is not node for name in other.writes}
+        return others.union(self.graph.constants, (value.name for value in self.graph.inputs))
+
     def node(self, node: Node) -> NodeSpec:
         # What is data as well is an operand of the transaction: its value may not be compiled in.
         deciding = set(shape_positions(node)).difference(data_positions(node))
@@ -161,12 +166,12 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
     try:
         specs.check_shape_operands(node)
         spec = specs.node(node)
-        lowering.begin(spec)
-        about = f"node {node.name} ({node.op_type})"
-        if mapping.origin and mapping.plugin is None:
-            asked(mapping.function, about, spec, lowering, meant=Unsupported)
+        own = mapping.origin and mapping.plugin is None  # a plug-in's function
+        if own:
+            mapping_functions.call(mapping, spec, lowering)
         else:  # ours, or a kernel, each of whose methods has its own clock
-            with attributed_to(mapping.function, about, Unsupported):
+            lowering.begin(spec)
+            with attributed_to(mapping.function, f"node {node.name} ({node.op_type})", Unsupported):
                 mapping.function(spec, lowering)
         several = len(lowering.ops) - ops + len(lowering.aliases) - aliases > 1
         for alias in lowering.aliases[aliases:]:
@@ -179,6 +184,9 @@ def _map_node(node: Node, specs: Specs, lowering: Lowering) -> list[Unit] | Refu
         return Refusal.of(error)
     new_ops, new_aliases = [op for _, op in lowering.ops[ops:]], lowering.aliases[aliases:]
     _check_ends(spec, mapping, new_ops, new_aliases)
+    if own:
+        taken = {t.name for _, op in lowering.ops[:ops] for t in op.outputs} | specs.made_beside(node)
+        mapping_functions.check_results(mapping, spec, new_ops, new_aliases, taken)
     renamed = [alias_unit((node,), alias) for alias in new_aliases]
     return in_order([*renamed, *(_op_unit((node,), op) for op in new_ops)])
 

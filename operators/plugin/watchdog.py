@@ -16,8 +16,9 @@ from contextlib import suppress
 from typing import Any
 
 from onedispatch.operators.plugin.refusals import refusal
-from onedispatch.transactions.base.boundary import attributed_to, source_of
+from onedispatch.transactions.base.boundary import attributed_to, error_line, plugin_failure, source_of
 from onedispatch.transactions.base.errors import OneDispatchError
+from onedispatch.transactions.base.handlers import reraise_from_handler
 from onedispatch.transactions.base.host import kernel_seconds
 
 _LOOK = 0.05  # seconds between two looks
@@ -123,10 +124,15 @@ def asked(
 ) -> Any:
     """``function(*arguments)`` of a custom kernel or mapping, under the clock of its body.
 
-    ``about`` says for what it runs, ``meant`` is what it may raise: what else goes wrong names both.
+    ``about`` says for what it runs, ``meant`` is what it may raise: what else goes wrong names both. It does
+    not end the process by ``SystemExit``, which a signal handler of the caller may.
     """
     with attributed_to(function, about, meant):
-        return watched(function, kernel_seconds(), *arguments, what=f"{about}, {source_of(function)}")
+        try:
+            return watched(function, kernel_seconds(), *arguments, what=f"{about}, {source_of(function)}")
+        except SystemExit as error:
+            reraise_from_handler(error)
+            raise plugin_failure(function, about, error_line(error)) from error
 
 
 def watched(

@@ -143,6 +143,39 @@ def test_arg_maps_that_name_no_tensor(entries: Any, said: str) -> None:
     assert "OneDispatch" not in text
 
 
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ([], r"arg map: given no OUTPUT entry with onnx_arg_idx 1; accepted: one of at least 128 bytes"),
+        ([(ArgKind.OUTPUT, 0, 1, 0, 8)], r"entry 0 \(OUTPUT\), size: given 8; accepted: at least 128 bytes"),
+        (
+            [(ArgKind.OUTPUT, 0, 1, 0, 128), (ArgKind.CONST_INPUT, 1, 0, 0, 0)],
+            r"entry 1 \(CONST_INPUT\), size: given 0; accepted: no such entry: const_bytes is 0",
+        ),
+        (
+            [(ArgKind.OUTPUT, 0, 1, 0, 128), (ArgKind.CONST_INPUT, 1, 0, 0, 16)],
+            r"entry 1 \(CONST_INPUT\), size: given 16; accepted: no such entry",
+        ),
+    ],
+)
+def test_arg_maps_without_the_bytes_of_an_output_or_constants(entries: Any, said: str) -> None:
+    """They were found by the run, or never: no run writes a byte that no entry has."""
+
+    class Short(Nothing):
+        def arg_map(self) -> list[ArgMap]:
+            return [ArgMap(*one) for one in entries]
+
+    @od.maps("Squares", domain=DOMAIN, like=0)
+    def short(node: NodeSpec, lowering: Lowering) -> None:
+        assert node.inputs[0] is not None and node.outputs[0] is not None
+        lowering.emit(Short(node.name, [node.inputs[0]], node.outputs[0], lowering.device))
+
+    with pytest.raises(od.OperatorError, match=said) as caught:
+        od.compile(model(), fallback="error")
+    text = str(caught.value)
+    assert "Squares_0" in text and "Short (" in text and "test_own_operators.py:" in text
+
+
 def test_regions_that_overlap_name_operator_and_node() -> None:
     class Overlapping(Nothing):
         def arg_map(self) -> list[ArgMap]:
