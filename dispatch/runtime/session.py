@@ -85,7 +85,10 @@ class InferenceSession:
         cache_size: executables kept for models whose shapes vary.
         plugins: kernel libraries, Python files or folders of these: see ``onedispatch.plugins``.
         kernel_seconds: what one call of a kernel from outside may take of the host's time before the run ends
-            with ``KernelTimeoutError``; None: ``ONEDISPATCH_KERNEL_SECONDS`` of the environment, or 60.
+            with ``KernelTimeoutError``; None: ``ONEDISPATCH_KERNEL_SECONDS`` of the environment, or 60. A
+            Python call that never returns to the interpreter (``lock.acquire()``, ``time.sleep``) cannot be
+            ended in this process; ``check="access"`` and ``onedispatch kernel check`` run kernels in a child
+            process, which is killed.
         check: ``"access"`` runs every node of a kernel from outside member by member first, in a child
             process, on the inputs that it has in the run: slow, for authors of kernels. See ``findings``.
             The model is compiled and run in a child first, so that a kernel that crashes, or ends its

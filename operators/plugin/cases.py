@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from onedispatch.operators.declarations.tensor import NodeSpec, TensorSpec
 from onedispatch.operators.plugin.boxes import Array
 from onedispatch.operators.plugin.declared import Declared, In, ranks_of
 from onedispatch.transactions.base.errors import InputError
+from onedispatch.transactions.base.text import did_you_mean
 
 if TYPE_CHECKING:
     from onedispatch.operators.plugin.plugin import PluginKernel
@@ -111,19 +113,35 @@ def _dtype_and_shape(declared: Declared, one: In, value: Any) -> tuple[DType, tu
 
 
 def parsed(declared: Declared, text: str) -> Case:
-    """A case from ``x=f32[4,5] y=[4,5] a=2``. Raises ``InputError`` for what cannot be read."""
+    """A case from ``x=f32[4,5] y=[4,5] a=2``. Raises ``InputError`` for what cannot be read, names twice, and
+    tensors that are no inputs of the kernel."""
     given: dict[str, Any] = {}
+    inputs = [one.name for one in declared.inputs]
     for token in re.findall(r"\S+=[a-z0-9]*\[[^\]]*\]|\S+", text):
-        tensor, number = _TENSOR.fullmatch(token), _NUMBER.fullmatch(token)
-        if tensor:
-            name, dtype, shape, bare = tensor.groups()
-            sizes = tuple(int(size) for size in (shape if dtype else bare).split(",") if size.strip())
-            given[name] = (dtype, sizes) if dtype else sizes
-        elif number:
-            given[number[1]] = float(number[2]) if "." in number[2] or "e" in number[2] else int(number[2])
-        else:
-            raise InputError("--case", repr(token), "tensors and numbers: x=f32[4,5] y=[4,5] a=2.0")
+        name, value = _parsed_token(token)
+        where = f"--case of {declared.name}, {token!r}"
+        if name in given:
+            raise InputError(where, f"{name} once more", "each name once")
+        if name in inputs and not isinstance(value, tuple):
+            raise InputError(where, f"a number for the input {name}", f"a tensor: {name}=f32[4,5]")
+        if name not in inputs and isinstance(value, tuple):
+            accepted = f"{', '.join(inputs)}: the inputs" if inputs else "numbers: the kernel has no inputs"
+            raise InputError(where, name, accepted, did_you_mean(name, inputs))
+        given[name] = value
     return example(declared, given)
+
+
+def _parsed_token(token: str) -> tuple[str, Any]:
+    """The name, and a shape, (dtype, shape) or a number. Raises ``InputError`` for any other token."""
+    if tensor := _TENSOR.fullmatch(token):
+        name, dtype, shape, bare = tensor.groups()
+        sizes = tuple(int(size) for size in (shape if dtype else bare).split(",") if size.strip())
+        return name, (dtype, sizes) if dtype else sizes
+    number = _NUMBER.fullmatch(token)
+    with suppress(ValueError):
+        if number:
+            return number[1], float(number[2]) if re.search("[.eE]", number[2]) else int(number[2])
+    raise InputError("--case", repr(token), "tensors and numbers: x=f32[4,5] y=[4,5] a=2.0")
 
 
 # -- made ones ---------------------------------------------------------------------------------

@@ -113,6 +113,23 @@ def test_wrong_arguments(arguments: list[str], said: str) -> None:
     assert said in (result.output + str(result.exception))
 
 
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("y=f32[4,5]", "'y=f32[4,5]': given y; accepted: x: the inputs"),
+        ("x=f32[4,5] y=f32[4,5]", "'y=f32[4,5]': given y; accepted: x: the inputs"),
+        ("x=f32[4,5] x=f32[4,6]", "'x=f32[4,6]': given x once more; accepted: each name once"),
+        ("x=f32[4,5] a=1 a=2", "'a=2': given a once more; accepted: each name once"),
+        ("x=2", "'x=2': given a number for the input x; accepted: a tensor: x=f32[4,5]"),
+        ("x=[4,5] a=1e", "--case: given 'a=1e'; accepted: tensors and numbers"),
+    ],
+)
+def test_a_case_with_names_that_the_kernel_does_not_have(case: str, said: str) -> None:
+    result = CliRunner().invoke(app, ["check", str(FILE), "--kernel", "fine::blur", "--case", case])
+    assert result.exit_code == 1
+    assert said in " ".join(result.output.split()), result.output
+
+
 def test_a_file_that_does_not_load(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import onedispatch as od\nraise RuntimeError('half written')\n")
     with pytest.raises(od.OneDispatchError, match="half written"):

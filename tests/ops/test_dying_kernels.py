@@ -81,6 +81,22 @@ def test_check_mode_of_a_file_finds_what_does_not_end(place: str) -> None:
     assert kinds == ["timeout"] and "no end within 0.3 seconds" in report.findings[0].text
 
 
+@pytest.mark.parametrize("place", ["infer", "body"])
+def test_check_mode_ends_a_call_that_never_returns_to_the_interpreter(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No limit of this process ends one: the child that runs it is killed."""
+    start = time.monotonic()
+    monkeypatch.setattr("onedispatch.dispatch.check.kernels.GRACE", 1.0)
+    monkeypatch.setattr("onedispatch.dispatch.check.model.GRACE", 1.0)
+    told = check_file(str(FILE), Options(seconds=0.3), kernel=f"dying::{place}_block")
+    (finding,) = told.findings
+    assert finding.kind == "timeout" and "gave no sign of life" in finding.text
+    with pytest.raises(od.KernelTimeoutError, match=r"no sign of life|a limit of 3 seconds in all"):
+        session(f"{place}_block", check="access", kernel_seconds=0.3, check_seconds=3).run(None, FEED)
+    assert time.monotonic() - start < 30
+
+
 # -- functions that end the process ---------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,14 @@ def loop() -> None:
         pass
 
 
-DEATHS = {"crash": crash, "abort": os.abort, "leave": lambda: os._exit(0), "loop": loop}
+def block() -> None:
+    """A call that never returns to the interpreter."""
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+DEATHS = {"crash": crash, "abort": os.abort, "leave": lambda: os._exit(0), "loop": loop, "block": block}
 DEATHS["none"] = lambda: None
 PLACES = ("verify", "infer", "index_space", "access", "work", "scalars", "body", "reference")
 
