@@ -99,12 +99,12 @@ class CompiledModel:
         placement would pass for one without nodes on the host."""
         latest = self.latest
         if latest is None:
-            unknown = [f"{value}, whose shape" for value in self.inputs if not value.is_concrete]
-            unknown += [f"{name}, whose value decides shapes and" for name in sorted(self.deciding)]
+            unknown = [f"the shape of input {value}" for value in self.inputs if not value.is_concrete]
+            unknown += [f"the value of input {name}, which decides shapes" for name in sorted(self.deciding)]
             shapes = "" if self.deciding else ", or give InferenceSession or compile shapes={input: sizes}"
             raise InputError(
                 "placement",
-                f"input {', '.join(unknown)} is not known yet",
+                f"nothing yet of {', '.join(unknown)}",
                 "known shapes: nodes are placed for these",
                 f"run it once{shapes}",
             )

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from typing import Any
 
+INTERRUPTED = 130  # 128 + SIGINT, the exit code of shells and of Typer
 _received: list[int] = []
 
 
@@ -13,6 +16,33 @@ def listen() -> None:
     """Records interrupts, which still raise; leaves the caller's own handler, or SIG_IGN, in place."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _note)
+
+
+def listen_while_importing() -> None:
+    """Has the console script, which imports this package before ``cli.main`` runs, end by one line on Ctrl-C.
+
+    In every other program nothing changes.
+    """
+    if os.path.basename(sys.argv[0] if hasattr(sys, "argv") and sys.argv else "") == "onedispatch":
+        listen()
+        sys.excepthook = _end
+
+
+def interrupted() -> None:
+    """Ends the process at once: threads that compute for it need not come to their end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        sys.stdout.flush()
+        print("onedispatch: interrupted", file=sys.stderr, flush=True)
+    except (OSError, AttributeError):  # nothing reads any more, or the streams are closed
+        pass
+    os._exit(INTERRUPTED)
+
+
+def _end(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    if issubclass(kind, KeyboardInterrupt) or pressed():  # an error of a half-done import, too
+        interrupted()
+    sys.__excepthook__(kind, error, trace)
 
 
 def pressed() -> bool:

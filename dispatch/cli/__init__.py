@@ -10,8 +10,6 @@ from typing import Any
 
 from onedispatch.dispatch.base import ctrl_c
 
-_INTERRUPTED = 130  # 128 + SIGINT, as shells say it; Typer's exit code for it too
-
 
 def main() -> None:
     """Errors of ours are one message and exit code 1, Ctrl-C is one line and 130; no tracebacks."""
@@ -23,17 +21,17 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:
-        _interrupted()
+        ctrl_c.interrupted()
     except SystemExit as end:
-        if end.code == _INTERRUPTED or (end.code and ctrl_c.pressed()):
-            _interrupted()
+        if end.code == ctrl_c.INTERRUPTED or (end.code and ctrl_c.pressed()):
+            ctrl_c.interrupted()
         # All is said and done. Python hands SIGINT back to the system while it takes itself down, some
         # tenths of a second with libraries as large as these: Ctrl-C then would look like a failure.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         raise
     except BaseException:
         if ctrl_c.pressed():
-            _interrupted()
+            ctrl_c.interrupted()
         raise
 
 
@@ -50,17 +48,6 @@ def _open_streams() -> None:
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, flags)  # as ``number``, which is the lowest that is free
             setattr(sys, name, os.fdopen(nowhere, "w" if number else "r"))
-
-
-def _interrupted() -> None:
-    """Ends the process at once: threads that compute for it need not come to their end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        sys.stdout.flush()
-        print("onedispatch: interrupted", file=sys.stderr, flush=True)
-    except OSError:  # nobody reads any more
-        pass
-    os._exit(_INTERRUPTED)
 
 
 def __getattr__(name: str) -> Any:

@@ -66,7 +66,8 @@ def run() -> None:
     except BrokenPipeError:  # `| head` closed the pipe
         _leave(0)
     except OSError as error:
-        _fail(InputError("the output", error.strerror or str(error), "a place that can be written"))
+        where = "the output" if error.filename is None else os.fsdecode(error.filename)
+        _fail(InputError(where, error.strerror or str(error), "a place that can be written"))
     except Exception as error:  # noqa: BLE001 (the border of the process)
         _fail(typed_error("onedispatch", error))
 

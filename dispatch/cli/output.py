@@ -128,14 +128,16 @@ def number(text: str) -> int | None:
 
 
 def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
-    """``x=1,3,224,224`` as a dict; ``x=`` is a scalar."""
-    shapes = {}
+    """``x=1,3,224,224`` as a dict. Raises ``InputError`` for other text, and for an input named twice."""
+    shapes: dict[str, tuple[int, ...]] = {}
     for text in texts or ():
-        name, equals, sizes = text.rpartition("=")
-        parts = [part for part in sizes.replace("x", ",").split(",") if part.strip()]
+        name, _, sizes = text.rpartition("=")
+        parts = sizes.replace("x", ",").split(",")
         numbers = [size for size in map(number, parts) if size is not None]
-        if not equals or not name or len(numbers) < len(parts):
+        if not name or len(numbers) < len(parts):
             raise InputError("--shape", repr(text), "name=size,size,...", "for instance x=1,3,224,224")
+        if name in shapes:
+            raise InputError("--shape", f"{text!r}: {name} once more", "one shape for each input")
         shapes[name] = tuple(numbers)
     return shapes
 

@@ -15,9 +15,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from onedispatch import transactions
-from onedispatch.operators.declarations.statuses import ERRORS as _KERNEL_ERRORS
-from onedispatch.transactions.base.errors import (
+from onedispatch.dispatch.base import ctrl_c as _ctrl_c
+
+_ctrl_c.listen_while_importing()  # before everything that takes a while
+
+from onedispatch import transactions  # noqa: E402
+from onedispatch.operators.declarations.statuses import ERRORS as _KERNEL_ERRORS  # noqa: E402
+from onedispatch.transactions.base.errors import (  # noqa: E402
     CompiledModelError,
     DeviceError,
     InputError,

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,8 @@ OUT = {
     "bf16-bf16": "bfloat16",
 }
 
+KEYS = ("device", "dtype", "m", "k", "n", "M", "K", "N", "tops")
+
 PRODUCTS: tuple[tuple[str, int, int, int, Tile | None], ...] = (
     ("npu2", 4224, 4224, 4608, (96, 64, 96)),
     ("npu1", 4160, 4224, 4224, (80, 88, 96)),
@@ -70,9 +72,21 @@ class Point:
     tops: float
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Point:
-        """A point of a file of points."""
-        m, k, n, rows, depth, columns = (int(given[key]) for key in ("m", "k", "n", "M", "K", "N"))
+    def of(cls, given: Any) -> Point:
+        """A point of a file of points. Raises ``InputError`` for a key that is missing or a value that is
+        none."""
+        missing = [key for key in KEYS if not isinstance(given, dict) or key not in given]
+        if missing:
+            raise od.InputError("a point", f"{given!r} without {', '.join(missing)}", ", ".join(KEYS))
+        if given["dtype"] not in OUT:
+            raise od.InputError("dtype of a point", repr(given["dtype"]), ", ".join(OUT))
+        for key in KEYS[2:]:
+            whole = key != "tops"
+            value = given[key]
+            if type(value) not in ((int,) if whole else (int, float)) or not value > 0:
+                accepted = "a whole number above 0" if whole else "a number above 0"
+                raise od.InputError(f"{key} of a point", repr(value), accepted)
+        m, k, n, rows, depth, columns = (given[key] for key in KEYS[2:8])
         out = OUT[given["dtype"]]
         return cls(given["device"], out, (rows, depth, columns), (m, k, n), float(given["tops"]))
 
@@ -176,25 +190,51 @@ def at_their_tile(point: Point, constant: bool) -> float:
     return tops(point.device, point.out, point.size, constant, Tiled(point.tile), "narrow")
 
 
-def points(named: Iterable[tuple[str, Point]]) -> None:
+def points(named: Iterable[tuple[str, Point]]) -> bool:
+    """Prints a line for each point; of one that does not fit, why. Whether all of them do."""
+    fine = True
     for name, one in named:
-        line = f"{name} {one.device} {one.out} {'x'.join(map(str, one.size))}: published {one.tops:.2f} TOPS"
-        line += f", published tile {'x'.join(map(str, one.tile))}"
-        for constant in (True, False):
-            same = at_their_tile(one, constant)
-            line += f", B {'constant' if constant else 'computed'} {same:.2f} ({same / one.tops - 1:+.1%})"
-        for sums in ("exact", "narrow"):
-            own = Tiled()
-            found = tops(one.device, one.out, one.size, True, own, sums)
-            line += f", own tile of {sums} sums {shown(own)} {found:.2f} ({found / one.tops - 1:+.1%})"
-        print(line, flush=True)
+        try:
+            print(line_of(name, one), flush=True)
+        except od.OneDispatchError as error:
+            print(f"{name}: {error}", flush=True)
+            fine = False
+    return fine
 
 
-def points_of(file: Path) -> list[tuple[str, Point]]:
-    """The points of a file, by their ids, or by their places in it."""
-    return [
-        (given.get("id", f"#{i}"), Point.of(given)) for i, given in enumerate(json.loads(file.read_text()))
-    ]
+def line_of(name: str, one: Point) -> str:
+    line = f"{name} {one.device} {one.out} {'x'.join(map(str, one.size))}: published {one.tops:.2f} TOPS"
+    line += f", published tile {'x'.join(map(str, one.tile))}"
+    for constant in (True, False):
+        same = at_their_tile(one, constant)
+        line += f", B {'constant' if constant else 'computed'} {same:.2f} ({same / one.tops - 1:+.1%})"
+    for sums in ("exact", "narrow"):
+        own = Tiled()
+        found = tops(one.device, one.out, one.size, True, own, sums)
+        line += f", own tile of {sums} sums {shown(own)} {found:.2f} ({found / one.tops - 1:+.1%})"
+    return line
+
+
+def points_of(file: Path) -> tuple[list[tuple[str, Point]], bool]:
+    """The points of a file, by their ids, or by their places in it, and whether that is all that it has; what
+    is no point is printed.
+
+    Raises ``InputError`` for a file that has no list.
+    """
+    try:
+        rows = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise od.InputError(str(file), str(error), "a file of JSON") from error
+    if not isinstance(rows, list):
+        raise od.InputError(str(file), type(rows).__name__, "a list of points")
+    found = []
+    for i, given in enumerate(rows):
+        name = str(given.get("id", f"#{i}")) if isinstance(given, dict) else f"#{i}"
+        try:
+            found.append((name, Point.of(given)))
+        except od.InputError as error:
+            print(f"{name}: {error}", flush=True)
+    return found, len(found) == len(rows)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -202,12 +242,23 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="points, or some of " + " ".join(POINTS))
     parser.add_argument("--file", type=Path, help="points of yours: JSON, see this module's first lines")
     given = parser.parse_args(arguments)
+    names = [*POINTS] if given.names == ["points"] else given.names
+    unknown = [name for name in names if name not in POINTS and not given.file]
+    if unknown:
+        parser.error(f"no point {unknown[0]}: points, or some of {' '.join(POINTS)}")
+    fine = True
     if given.file:
-        points(points_of(given.file))
-    elif given.names:
-        points((name, POINTS[name]) for name in ([*POINTS] if given.names == ["points"] else given.names))
+        try:
+            read, fine = points_of(given.file)
+        except od.InputError as error:
+            parser.error(str(error))
+        fine = points(read) and fine
+    elif names:
+        fine = points((name, POINTS[name]) for name in names)
     else:
         rows()
+    if not fine:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

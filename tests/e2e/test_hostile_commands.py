@@ -214,3 +214,46 @@ def test_closed_streams(folder: Path, closed: str) -> None:
     made = [*starter, "txn", "assemble", "m.txt", "-o", "made.bin"]
     done = subprocess.run(made, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0 and Path("made.bin").read_bytes() == Path("m.bin").read_bytes()
+
+
+@pytest.mark.parametrize("place", ["n" * 300, "x.npy/made"])
+@pytest.mark.parametrize("name", WRITING)
+def test_an_output_that_cannot_be_opened_is_named(folder: Path, name: str, place: str) -> None:
+    command = [*COMMAND, *name.split(), *WRITING[name], place]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    error = done.stderr.strip().splitlines()[-1]
+    assert place in error and error.startswith("InputError: "), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said"),
+    [
+        (["image=x"], "given 'image=x'; accepted: name=size,size,..."),
+        (["image="], "given 'image='; accepted: name=size,size,..."),
+        (["image=1,,8"], "given 'image=1,,8'; accepted: name=size,size,..."),
+        (["image=1,1,8,8", "image=2,1,8,8"], "image once more; accepted: one shape for each input"),
+    ],
+)
+def test_shapes_that_are_none_or_given_twice(folder: Path, shapes: list[str], said: str) -> None:
+    given = [part for shape in shapes for part in ("--shape", shape)]
+    error = ended("compile", "m.onnx", "-o", "made.od", *given).exception
+    assert isinstance(error, od.InputError) and str(error).startswith("--shape: ") and said in str(error)
+
+
+def test_an_interrupt_while_the_console_script_imports() -> None:
+    """The script imports the package before anything of it can catch what is raised."""
+    script = """
+import sys
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == "numpy":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+sys.argv = ["/usr/bin/onedispatch", "devices"]
+from onedispatch.dispatch.cli import main
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "onedispatch: interrupted\n")

@@ -185,6 +185,21 @@ for action in (
     assert not (tmp_path / "again.od").exists()
 
 
+def test_without_onnx_a_model_says_what_it_needs() -> None:
+    script = """
+import sys
+sys.modules["onnx"] = None
+import onedispatch as od
+try:
+    od.InferenceSession("d.onnx")
+except od.InputError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "given an ONNX model, without the onnx package" in done.stdout, done.stderr
+    assert "pip install onnx" in done.stdout
+
+
 # -- placement before shapes are known ---------------------------------------------------------------
 
 
@@ -209,7 +224,7 @@ def test_values_that_decide_shapes_are_named() -> None:
             " { y = Reshape(x, size) }"
         )
     )
-    with pytest.raises(od.InputError, match="size, whose value decides shapes") as found:
+    with pytest.raises(od.InputError, match="the value of input size, which decides shapes") as found:
         _ = session.placement
     assert found.value.remedy == "run it once"
 
@@ -243,3 +258,13 @@ def test_inputs_are_named_where_no_size_is_found(tmp_path: Path) -> None:
     onnx.save(proto, tmp_path / "m.onnx")
     text = refused("inspect", tmp_path / "m.onnx")
     assert "x: tensor(float)[N, W]" in text and "--shape input=sizes" in text
+
+
+def test_the_inputs_that_are_open_are_listed_in_a_sentence() -> None:
+    open_inputs = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[N] x, float[M] d) => (float y) { y = Add(x, d) }'
+    )
+    with pytest.raises(od.InputError) as caught:
+        _ = od.compile(open_inputs).placement
+    text = str(caught.value)
+    assert "given nothing yet of the shape of input x: " in text and ", the shape of input d: " in text

@@ -82,3 +82,32 @@ def test_what_was_measured_stands_beside_what_is_modelled() -> None:
 def test_a_benchmark_has_a_model_or_what_was_measured(given: list[str]) -> None:
     with pytest.raises(od.InputError, match="bench"):
         CliRunner().invoke(app, given, catch_exceptions=False)
+
+
+def test_points_of_a_file_that_are_none_are_named_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fine = {"device": "npu2", "dtype": "i8-i32", "m": 64, "k": 64, "n": 64, "M": 128, "K": 128, "N": 128}
+    fine["tops"] = 1.0
+    rows = [
+        {key: value for key, value in fine.items() if key != "tops"},
+        fine | {"dtype": "i3"},
+        fine | {"m": 0, "id": "zero"},
+        fine | {"m": 4096, "n": 4096, "M": 8192, "N": 8192},
+        3,
+        fine,
+    ]
+    file = tmp_path / "points.json"
+    file.write_text(json.dumps(rows))
+    with pytest.raises(SystemExit) as ended:
+        gemm_points.main(["points", "--file", str(file)])
+    assert ended.value.code == 1
+    said = capsys.readouterr().out
+    assert "#0: a point: given" in said and "without tops" in said
+    assert "#1: dtype of a point: given 'i3'; accepted: i8-i8" in said
+    assert "zero: m of a point: given 0; accepted: a whole number above 0" in said
+    assert "#3: " in said and "#4: a point: given 3" in said
+    assert "#5 npu2 int32 128x128x128: published 1.00 TOPS" in said
+    with pytest.raises(SystemExit) as ended:
+        gemm_points.main(["P99"])
+    assert ended.value.code == 2

@@ -29,6 +29,7 @@ R = TypeVar("R")
 
 _REPORT = "This is a mistake of OneDispatch: please report it, with the traceback and the model"
 _PLUGIN_REPORT = "The author of that function can fix it; the traceback shows what it did"
+_OF_MODELS = ("onnx", "onnxruntime")  # packages that models need, and compiled ones do not
 _LONGEST = 500  # characters of a foreign error's text
 _PACKAGE = Path(__file__).parents[2]  # as the code objects name it: links are not followed
 
@@ -95,6 +96,11 @@ def typed_error(where: str, error: Exception) -> OneDispatchError:
         )
     if isinstance(error, RecursionError):
         return ResourceError(where, "a model or value nested too deeply", "", "flatten it")
+    missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if missing in _OF_MODELS:
+        given = f"an ONNX model, without the {missing} package"
+        accepted = f"compiled models, which run without it, or any where {missing} is installed"
+        return InputError(where, given, accepted, f"install it: pip install {missing}")
     return InternalError(f"{where}{_line(error.__traceback__)}", error_line(error), "", _REPORT)
 
 
